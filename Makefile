@@ -1,0 +1,58 @@
+# The only door. `make` alone lists the targets.
+
+NODES ?= 3
+SHARDS ?= 1
+SECONDS ?= 600
+PYTHON3 ?= python3
+
+PYTHON := .venv/bin/python
+SETUP := $(PYTHON3) tools/setup.py
+
+# One command each; add arguments of your own with ARGS="...".
+START := $(PYTHON) -m appliance start --local ./run --nodes $(NODES) --shards $(SHARDS)
+TEST := $(PYTHON) -m pytest tests --durations=25 -rs
+UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats -q -rs
+BENCH := $(PYTHON) tests/bench/run.py
+SOAK := $(PYTHON) -m pytest tests -m soak --soak-seconds=$(SECONDS) -rs -s
+
+.PHONY: targets run test check format bench soak locks clean
+.DEFAULT_GOAL := targets
+
+targets:
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+run: ## start a site on this machine; NODES=3 SHARDS=1, Ctrl-C ends it, data stays in ./run
+	@$(SETUP) node
+	@exec $(START) $(ARGS)
+
+test: ## run every test, as CI does; ARGS="-k name" for some
+	@$(SETUP) tests
+	@exec $(TEST) $(ARGS)
+
+check: ## tidy, format, lint, types and the tests of base and formats, in two minutes
+	@$(SETUP) check
+	$(PYTHON) tools/tidy.py
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	$(UNITS)
+
+format: ## rewrite the Python files as check wants them
+	@$(SETUP) check
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m ruff check --fix-only .
+
+bench: ## measure, print, and append to the history of measurements
+	@$(SETUP) node
+	@exec $(BENCH) $(ARGS)
+
+soak: ## fresh seeds and many kills for SECONDS=600
+	@$(SETUP) tests
+	@exec $(SOAK) $(ARGS)
+
+locks: ## resolve packaging/locks/*.in anew, with hashes
+	@$(SETUP) locks
+
+clean: ## remove .venv and caches; the data in ./run stays
+	rm -rf .venv .venv-locks .venv.lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
