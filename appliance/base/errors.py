@@ -1,0 +1,37 @@
+"""Every error class of the product, with its stable code. A retired code is never given again.
+
+    1xxx  operator: configuration, storage, start-up          exit code 2 or 1
+    2xxx  input: frames, tokens, requests of a client         answered on the connection
+"""
+
+
+class ApplianceError(Exception):
+    """Root of all we raise. AssertionError is not under it, and nobody catches that one."""
+
+    code = 1000
+
+
+class ConfigurationError(ApplianceError):
+    """A mistake of the operator: one sentence with file, field and what is allowed. Exit code 2."""
+
+    code = 1001
+
+
+class StorageError(ApplianceError):
+    """The volume refused to open or to be written; the sentence says what to do."""
+
+    code = 1002
+
+
+class InputError(ApplianceError):
+    """Bad input: answered with `code` and `name`, counted, and life goes on."""
+
+    code = 2000
+    temporary = False
+    retry_after_ms = 0
+
+    @property
+    def name(self) -> str:
+        """The name on the wire: the class name in snake_case."""
+        letters = [("_" if i and c.isupper() else "") + c.lower() for i, c in enumerate(type(self).__name__)]
+        return "".join(letters)

@@ -1,0 +1,207 @@
+"""The superblock: root of a replica's durable state, 8 KiB, stored in four copies.
+
+    0       digest, copy index: the index lies outside the digest, so that all copies share one
+    40      identity, views, members, what a state sync still lacks
+    448     checkpoint state (256 bytes; the same bytes travel in a start_view)
+    4096    view headers: the exact list this replica advertised for its view
+
+A superblock is a value: to change it, `dataclasses.replace` it and write all copies anew, with `sequence` + 1
+and `parent` = the digest of the one before.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from appliance.base.checksum import blake2b_256
+from appliance.base.layout import offset_of, struct_of
+from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
+from appliance.formats import envelope
+from appliance.formats.envelope import Header
+from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_COPY_SIZE
+
+MAGIC = b"TIGRSUPR"
+VERSION = 1
+VIEW_HEADERS_MAX = 32
+KIND_SV, KIND_DVC = 0, 1          # whose list the view headers are: a start_view's or a do_view_change's
+CHECKPOINT_STATE_SIZE = 256
+ID_SIZE = 16
+ZERO32 = bytes(32)
+
+CHECKPOINT_STATE = np.dtype([
+    ("header", "V128"),           # of the prepare at the checkpoint's op
+    ("checkpoint_id", "V32"),     # SHA-256 of the manifest; zero for the empty state at op 0
+    ("parent", "V32"), ("grandparent", "V32"),      # ids of the two checkpoints before
+    ("manifest_size", "<u8"), ("log_seq", "<u8"), ("reserved", "V16"),
+])
+assert CHECKPOINT_STATE.itemsize == CHECKPOINT_STATE_SIZE
+
+SUPERBLOCK = np.dtype([
+    ("digest", "V32"),            # BLAKE2b-256 of all that follows `reserved_a`
+    ("copy", "<u2"), ("reserved_a", "V6"),
+    ("magic", "V8"), ("version", "<u2"), ("shard", "<u2"), ("reserved_b", "V4"),
+    ("sequence", "<u8"), ("cluster_id", "V16"), ("replica_id", "V16"),
+    ("parent", "V32"),            # digest of the superblock with sequence - 1
+    ("view", "<u4"), ("log_view", "<u4"), ("epoch", "<u4"), ("incarnation", "<u4"),
+    ("commit_max", "<u8"), ("sync_op_min", "<u8"), ("sync_op_max", "<u8"),
+    ("replica_count", "u1"), ("standby_count", "u1"),
+    ("replica_count_old", "u1"), ("standby_count_old", "u1"),
+    ("view_headers_count", "<u2"), ("view_headers_kind", "<u2"),
+    ("members", "V128"), ("members_old", "V128"),   # 8 replica ids each, in the order of their index
+    ("sync_log_seq", "<u8"), ("segments_max", "<u4"), ("reserved_c", "V4"),
+    ("checkpoint", "V256"),
+    ("reserved_d", "V3392"),
+    ("view_headers", "V4096"),
+])
+assert SUPERBLOCK.itemsize == SUPERBLOCK_COPY_SIZE
+_STRUCT = struct_of(SUPERBLOCK)
+_STATE = struct_of(CHECKPOINT_STATE)
+_DIGESTED = offset_of(SUPERBLOCK, "magic")
+_COPY = offset_of(SUPERBLOCK, "copy")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """Names one durable state: that after the op of `header`."""
+
+    header: Header
+    checkpoint_id: bytes
+    parent: bytes
+    grandparent: bytes
+    manifest_size: int
+    log_seq: int                  # of the last record committed in it
+
+
+@dataclass(frozen=True, slots=True)
+class Superblock:
+    """All fields of a superblock. Lists are as long as what they hold: padding exists on disk only.
+
+    Invariants: log_view <= view; checkpoint.header.op <= commit_max; 1 to 6 replicas, at most 8 members;
+    sync_op_min <= sync_op_max, and both and sync_log_seq are zero when nothing is missing.
+    """
+
+    shard: int
+    sequence: int
+    cluster: bytes
+    replica_id: bytes
+    parent: bytes
+    view: int
+    log_view: int
+    epoch: int
+    incarnation: int
+    commit_max: int
+    sync_op_min: int
+    sync_op_max: int
+    sync_log_seq: int             # first record that may be missing here; 0 = none
+    replica_count: int
+    standby_count: int
+    replica_count_old: int
+    standby_count_old: int
+    members: list[bytes]          # replica ids, replicas before standbys
+    members_old: list[bytes]      # of the epoch before, until its successor is safe; else empty
+    segments_max: int
+    checkpoint: CheckpointState
+    view_headers_kind: int
+    view_headers: list[Header]    # descending op
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert len(self.cluster) == ID_SIZE and len(self.replica_id) == ID_SIZE
+        assert any(self.replica_id)
+        assert len(self.parent) == 32
+        assert self.log_view <= self.view
+        assert self.checkpoint.header.op <= self.commit_max
+        assert self.sync_op_min <= self.sync_op_max
+        assert 1 <= self.replica_count <= REPLICAS_MAX
+        assert self.replica_count_old <= REPLICAS_MAX
+        assert len(self.members) == self.replica_count + self.standby_count <= MEMBERS_MAX
+        assert len(self.members_old) == self.replica_count_old + self.standby_count_old <= MEMBERS_MAX
+        assert self.segments_max > 0
+        assert self.view_headers_kind in (KIND_SV, KIND_DVC)
+        assert len(self.view_headers) <= VIEW_HEADERS_MAX
+
+
+def encode_checkpoint_state(state: CheckpointState) -> bytes:
+    """256 bytes."""
+    assert len(state.checkpoint_id) == len(state.parent) == len(state.grandparent) == 32
+    return _STATE.pack(state.header.raw, state.checkpoint_id, state.parent, state.grandparent,
+                       state.manifest_size, state.log_seq, b"")
+
+
+def decode_checkpoint_state(raw: bytes | memoryview) -> CheckpointState | None:
+    """The state in 256 bytes; None when its header is broken or a reserved byte is set."""
+    if len(raw) != CHECKPOINT_STATE_SIZE:
+        return None
+    header_raw, checkpoint_id, parent, grandparent, manifest_size, log_seq, reserved = _STATE.unpack(raw)
+    header = envelope.decode_stored(header_raw)
+    if header is None or any(reserved):
+        return None
+    return CheckpointState(header, checkpoint_id, parent, grandparent, manifest_size, log_seq)
+
+
+def encode(superblock: Superblock, copy: int) -> bytes:
+    """8192 bytes: copy number `copy` of `superblock`."""
+    superblock.check()
+    s = superblock
+    raw = bytearray(_STRUCT.pack(
+        b"", copy, b"", MAGIC, VERSION, s.shard, b"", s.sequence, s.cluster, s.replica_id, s.parent,
+        s.view, s.log_view, s.epoch, s.incarnation, s.commit_max, s.sync_op_min, s.sync_op_max,
+        s.replica_count, s.standby_count, s.replica_count_old, s.standby_count_old,
+        len(s.view_headers), s.view_headers_kind, b"".join(s.members), b"".join(s.members_old),
+        s.sync_log_seq, s.segments_max, b"", encode_checkpoint_state(s.checkpoint), b"",
+        b"".join(header.raw for header in s.view_headers)))
+    raw[:32] = blake2b_256(memoryview(raw)[_DIGESTED:])
+    return bytes(raw)
+
+
+def digest(superblock: Superblock) -> bytes:
+    """32 bytes, the same in all copies: the `parent` of the next superblock."""
+    return encode(superblock, 0)[:32]
+
+
+def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
+    """(superblock, copy index as stored, digest) of one copy; None when anything in it is wrong.
+
+    The copy index is not judged here: who reads four places decides what a stray copy means.
+    """
+    if len(raw) != SUPERBLOCK_COPY_SIZE or blake2b_256(memoryview(raw)[_DIGESTED:]) != bytes(raw[:32]):
+        return None
+    (stored, copy, pad_a, magic, version, shard, pad_b, sequence, cluster, replica_id, parent,
+     view, log_view, epoch, incarnation, commit_max, sync_op_min, sync_op_max,
+     replica_count, standby_count, replica_count_old, standby_count_old, headers_count, headers_kind,
+     members_raw, members_old_raw, sync_log_seq, segments_max, pad_c, state_raw, pad_d,
+     headers_raw) = _STRUCT.unpack(raw)
+    if magic != MAGIC or version != VERSION or any(map(any, (pad_a, pad_b, pad_c, pad_d))):
+        return None
+    state = decode_checkpoint_state(state_raw)
+    members = _members(members_raw, replica_count + standby_count)
+    members_old = _members(members_old_raw, replica_count_old + standby_count_old)
+    headers = _headers(headers_raw, headers_count)
+    if state is None or members is None or members_old is None or headers is None:
+        return None
+    superblock = Superblock(
+        shard=shard, sequence=sequence, cluster=cluster, replica_id=replica_id, parent=parent,
+        view=view, log_view=log_view, epoch=epoch, incarnation=incarnation, commit_max=commit_max,
+        sync_op_min=sync_op_min, sync_op_max=sync_op_max, sync_log_seq=sync_log_seq,
+        replica_count=replica_count, standby_count=standby_count,
+        replica_count_old=replica_count_old, standby_count_old=standby_count_old,
+        members=members, members_old=members_old, segments_max=segments_max, checkpoint=state,
+        view_headers_kind=headers_kind, view_headers=headers)
+    superblock.check()            # the digest was right: whoever wrote this broke its own rules
+    return superblock, copy, stored
+
+
+def _members(raw: bytes, count: int) -> list[bytes] | None:
+    """The first `count` ids, if no byte is set behind them."""
+    if count > MEMBERS_MAX or any(raw[count * ID_SIZE:]):
+        return None
+    return [raw[i * ID_SIZE:(i + 1) * ID_SIZE] for i in range(count)]
+
+
+def _headers(raw: bytes, count: int) -> list[Header] | None:
+    """The first `count` headers, if each is whole and no byte is set behind them."""
+    if count > VIEW_HEADERS_MAX or any(raw[count * HEADER_SIZE:]):
+        return None
+    headers = [envelope.decode_stored(raw[i * HEADER_SIZE:(i + 1) * HEADER_SIZE]) for i in range(count)]
+    whole = [header for header in headers if header is not None]
+    return whole if len(whole) == count else None
