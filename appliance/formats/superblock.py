@@ -5,8 +5,8 @@
     448     checkpoint state (256 bytes; the same bytes travel in a start_view)
     4096    view headers: the exact list this replica advertised for its view
 
-A superblock is a value: to change it, `dataclasses.replace` it and write all copies anew, with `sequence` + 1
-and `parent` = the digest of the one before.
+A superblock is a value: to change it, `dataclasses.replace` it and write all copies anew, with
+`sequence` + 1 and `parent` = the digest of the one before.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_COPY_SIZE
 MAGIC = b"TIGRSUPR"
 VERSION = 1
 VIEW_HEADERS_MAX = 32
-KIND_SV, KIND_DVC = 0, 1          # whose list the view headers are: a start_view's or a do_view_change's
+KIND_SV, KIND_DVC = 0, 1          # the view headers are a start_view's or a do_view_change's list
 CHECKPOINT_STATE_SIZE = 256
 ID_SIZE = 16
 ZERO32 = bytes(32)
@@ -47,7 +47,7 @@ SUPERBLOCK = np.dtype([
     ("replica_count", "u1"), ("standby_count", "u1"),
     ("replica_count_old", "u1"), ("standby_count_old", "u1"),
     ("view_headers_count", "<u2"), ("view_headers_kind", "<u2"),
-    ("members", "V128"), ("members_old", "V128"),   # 8 replica ids each, in the order of their index
+    ("members", "V128"), ("members_old", "V128"),   # 8 replica ids each, by index
     ("sync_log_seq", "<u8"), ("segments_max", "<u4"), ("reserved_c", "V4"),
     ("checkpoint", "V256"),
     ("reserved_d", "V3392"),
@@ -74,10 +74,10 @@ class CheckpointState:
 
 @dataclass(frozen=True, slots=True)
 class Superblock:
-    """All fields of a superblock. Lists are as long as what they hold: padding exists on disk only.
+    """All fields of a superblock. Lists hold no padding: that exists on disk only.
 
-    Invariants: log_view <= view; checkpoint.header.op <= commit_max; 1 to 6 replicas, at most 8 members;
-    sync_op_min <= sync_op_max, and both and sync_log_seq are zero when nothing is missing.
+    Invariants: log_view <= view; checkpoint.header.op <= commit_max; 1 to 6 replicas, at most
+    8 members; sync_op_min <= sync_op_max, and both and sync_log_seq are zero when nothing is missing.
     """
 
     shard: int
@@ -115,7 +115,8 @@ class Superblock:
         assert 1 <= self.replica_count <= REPLICAS_MAX
         assert self.replica_count_old <= REPLICAS_MAX
         assert len(self.members) == self.replica_count + self.standby_count <= MEMBERS_MAX
-        assert len(self.members_old) == self.replica_count_old + self.standby_count_old <= MEMBERS_MAX
+        old = self.replica_count_old + self.standby_count_old
+        assert len(self.members_old) == old <= MEMBERS_MAX
         assert self.segments_max > 0
         assert self.view_headers_kind in (KIND_SV, KIND_DVC)
         assert len(self.view_headers) <= VIEW_HEADERS_MAX
@@ -132,11 +133,11 @@ def decode_checkpoint_state(raw: bytes | memoryview) -> CheckpointState | None:
     """The state in 256 bytes; None when its header is broken or a reserved byte is set."""
     if len(raw) != CHECKPOINT_STATE_SIZE:
         return None
-    header_raw, checkpoint_id, parent, grandparent, manifest_size, log_seq, reserved = _STATE.unpack(raw)
+    header_raw, checkpoint_id, parent, grandparent, size, log_seq, reserved = _STATE.unpack(raw)
     header = envelope.decode_stored(header_raw)
     if header is None or any(reserved):
         return None
-    return CheckpointState(header, checkpoint_id, parent, grandparent, manifest_size, log_seq)
+    return CheckpointState(header, checkpoint_id, parent, grandparent, size, log_seq)
 
 
 def encode(superblock: Superblock, copy: int) -> bytes:
@@ -164,13 +165,15 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
 
     The copy index is not judged here: who reads four places decides what a stray copy means.
     """
-    if len(raw) != SUPERBLOCK_COPY_SIZE or blake2b_256(memoryview(raw)[_DIGESTED:]) != bytes(raw[:32]):
+    if len(raw) != SUPERBLOCK_COPY_SIZE:
+        return None
+    if blake2b_256(memoryview(raw)[_DIGESTED:]) != bytes(raw[:32]):
         return None
     (stored, copy, pad_a, magic, version, shard, pad_b, sequence, cluster, replica_id, parent,
      view, log_view, epoch, incarnation, commit_max, sync_op_min, sync_op_max,
-     replica_count, standby_count, replica_count_old, standby_count_old, headers_count, headers_kind,
-     members_raw, members_old_raw, sync_log_seq, segments_max, pad_c, state_raw, pad_d,
-     headers_raw) = _STRUCT.unpack(raw)
+     replica_count, standby_count, replica_count_old, standby_count_old,
+     headers_count, headers_kind, members_raw, members_old_raw, sync_log_seq, segments_max, pad_c,
+     state_raw, pad_d, headers_raw) = _STRUCT.unpack(raw)
     if magic != MAGIC or version != VERSION or any(map(any, (pad_a, pad_b, pad_c, pad_d))):
         return None
     state = decode_checkpoint_state(state_raw)
@@ -202,6 +205,7 @@ def _headers(raw: bytes, count: int) -> list[Header] | None:
     """The first `count` headers, if each is whole and no byte is set behind them."""
     if count > VIEW_HEADERS_MAX or any(raw[count * HEADER_SIZE:]):
         return None
-    headers = [envelope.decode_stored(raw[i * HEADER_SIZE:(i + 1) * HEADER_SIZE]) for i in range(count)]
+    headers = [envelope.decode_stored(raw[i * HEADER_SIZE:(i + 1) * HEADER_SIZE])
+               for i in range(count)]
     whole = [header for header in headers if header is not None]
     return whole if len(whole) == count else None
