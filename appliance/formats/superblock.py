@@ -77,7 +77,7 @@ class Superblock:
     """All fields of a superblock. Lists hold no padding: that exists on disk only.
 
     Invariants: log_view <= view; checkpoint.header.op <= commit_max; 1 to 6 replicas, at most
-    8 members; sync_op_min <= sync_op_max, and both and sync_log_seq are zero when nothing is missing.
+    8 members; sync_op_min <= sync_op_max; the three sync fields are zero when nothing is missing.
     """
 
     shard: int
