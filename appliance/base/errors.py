@@ -23,6 +23,18 @@ class StorageError(ApplianceError):
     code = 1002
 
 
+class FormatError(ApplianceError):
+    """Bytes at rest or from a peer are not what their layout says; the sentence names the field."""
+
+    code = 1003
+
+
+class ChainError(FormatError):
+    """Committed records do not hash into the chain that the state names: going on could lie."""
+
+    code = 1004
+
+
 class InputError(ApplianceError):
     """Bad input: answered with `code` and `name`, counted, and life goes on."""
 
@@ -35,3 +47,13 @@ class InputError(ApplianceError):
         """The name on the wire: the class name in snake_case."""
         letters = [("_" if i and c.isupper() else "") + c.lower() for i, c in enumerate(type(self).__name__)]
         return "".join(letters)
+
+
+class ArchiveError(ApplianceError):
+    """An archive to import is broken: which file, which line, what was expected there."""
+
+    code = 1101
+
+    def __init__(self, file: str, line: int, reason: str) -> None:
+        super().__init__(f"{file}, line {line}: {reason}")
+        self.file, self.line, self.reason = file, line, reason

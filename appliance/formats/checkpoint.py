@@ -1,0 +1,281 @@
+"""A checkpoint: the manifest that names a state, the rows of its tables, and places of chunks.
+
+    manifest = head (256) | leaf ids of the open segment | chunk ids, table by table; 32 bytes each
+
+`checkpoint_id` is the SHA-256 of the manifest. Equal histories give equal bytes on every member, so
+nothing in it belongs to one of them: no signature, no address, no time of its own.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from appliance.base.checksum import sha256
+from appliance.base.errors import FormatError
+from appliance.base.layout import struct_of
+from appliance.base.limits import WINDOW_LENGTH
+from appliance.formats.geometry import (
+    MANIFEST_SIZE_MAX,
+    MEMBER_ROW_SIZE,
+    PRODUCTION,
+    ROOM_ROW_SIZE,
+    SESSION_ROW_SIZE,
+    TABLES,
+    WINDOW_ROW_SIZE,
+    Geometry,
+)
+
+MAGIC = b"TIGRMNFT"
+VERSION = 1
+ID_SIZE = 32
+HEAD_SIZE = 256
+
+HEAD = np.dtype([
+    ("magic", "V8"), ("version", "<u2"), ("shard", "<u2"), ("epoch", "<u4"),
+    ("cluster_id", "V16"),
+    ("op", "<u8"),                # the last op in this state
+    ("timestamp", "<u8"),         # of that prepare
+    ("prepare_digest", "V16"),    # of that prepare
+    ("log_seq", "<u8"),           # of the last record in this state
+    ("shipper_cursor", "<u8"),    # last record that is known to be shipped
+    ("oldest_segment", "<u8"),    # oldest segment kept now
+    ("oldest_segment_before", "<u8"),   # and at the checkpoint before: below it extents are reused
+    ("newest_segment_id", "V32"),       # of the newest sealed segment; zero = none
+    ("segments_max", "<u4"), ("leaf_count", "<u4"),
+    ("tables", "<u4", (8,)),      # of each table: row high water, chunk count
+    ("reserved", "V88"),
+])
+assert HEAD.itemsize == HEAD_SIZE
+_HEAD = struct_of(HEAD)
+
+ROOM_ROW = np.dtype([
+    ("room_id", "V16"),
+    ("head_hash", "V32"),         # of the room's newest record; zero while it has none
+    ("message_count", "<u8"),     # also the seq of that record
+    ("op", "<u8"),                # of the last prepare that touched the room
+    ("sealed_segment", "<u8"),    # newest sealed segment with the room + 1; 0 = none
+    ("policy", "V32"),            # POLICY
+    ("reserved", "V24"),
+])
+assert ROOM_ROW.itemsize == ROOM_ROW_SIZE
+
+POLICY = np.dtype([
+    ("log_seq", "<u8"),           # of the record (room_create, room_policy) that set this policy
+    ("created_log_seq", "<u8"),   # of the room_create record, whose body is the room's name
+    ("bits", "<u8"),              # event.POLICY_*
+    ("reserved", "V8"),
+])
+assert POLICY.itemsize == 32
+
+WINDOW_ROW = np.dtype([
+    ("client_id", "V16"), ("room_id", "V16"),
+    ("author_id", "<u8"),         # the author to whom this client_id belongs in this room
+    ("client_seq", "<u8"), ("log_seq", "<u8"), ("timestamp", "<u8"),   # of the newest record
+    ("log_seqs", "<u4", (WINDOW_LENGTH,)),    # low half of the log_seq of client_seq n, at n % 64
+])
+assert WINDOW_ROW.itemsize == WINDOW_ROW_SIZE
+
+SESSION_ROW = np.dtype([
+    ("client", "V16"),
+    ("session", "<u8"),           # op of its register
+    ("request", "<u4"),           # number of the latest request
+    ("reserved_a", "V4"),
+    ("reply_digest", "V16"), ("reply_header", "V128"),    # of the latest reply
+    ("reserved_b", "V80"),
+])
+assert SESSION_ROW.itemsize == SESSION_ROW_SIZE
+
+MEMBER_ROW = np.dtype([
+    ("replica_id", "V16"),
+    ("public_key", "V32"),        # Ed25519
+    ("fingerprint", "V32"),       # SHA-256 of the certificate's public key (SPKI)
+    ("address", "V256"),          # host:port in UTF-8, zero padded
+    ("reserved", "V176"),
+])
+assert MEMBER_ROW.itemsize == MEMBER_ROW_SIZE
+
+TABLE_ROWS = {"rooms": ROOM_ROW, "windows": WINDOW_ROW, "sessions": SESSION_ROW,
+              "members": MEMBER_ROW}
+assert tuple(TABLE_ROWS) == TABLES
+
+
+class TableState(NamedTuple):
+    """What a manifest says of one table."""
+
+    row_high_water: int           # rows ever used
+    chunk_ids: list[bytes]        # SHA-256 of each chunk up to there, in order
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Names one durable state of a shard, the same on every member.
+
+    Invariants (`check`): leaf ids cover exactly the records of the open segment; each table has the
+    chunks that its rows need; oldest_segment_before <= oldest_segment <= the open segment.
+    """
+
+    cluster: bytes
+    shard: int
+    epoch: int
+    op: int
+    timestamp: int
+    prepare_digest: bytes
+    log_seq: int
+    shipper_cursor: int
+    oldest_segment: int
+    oldest_segment_before: int
+    newest_segment_id: bytes
+    segments_max: int
+    leaf_ids: list[bytes]
+    tables: dict[str, TableState]
+
+    def check(self, geometry: Geometry) -> None:
+        """Raise FormatError, naming the field, when an invariant does not hold."""
+        number, open_count = divmod(self.log_seq, geometry.segment_records)
+        _expect("leaf ids", len(self.leaf_ids), -(-open_count // geometry.records_max))
+        _expect("newest segment set", any(self.newest_segment_id), number > 0)
+        if not self.oldest_segment_before <= self.oldest_segment <= number:
+            raise FormatError(f"manifest: oldest segment {self.oldest_segment} of {number}, "
+                              f"{self.oldest_segment_before} before")
+        if self.shipper_cursor > self.log_seq:
+            raise FormatError(f"manifest: shipped {self.shipper_cursor} of {self.log_seq} records")
+        for name in TABLES:
+            rows, chunk_ids = self.tables[name]
+            if rows > geometry.table_rows_max(name):
+                raise FormatError(f"manifest: {rows} rows in table {name}")
+            _expect(f"chunks of table {name}", len(chunk_ids),
+                    -(-rows // geometry.table_rows_per_chunk(name)))
+
+
+def _expect(what: str, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise FormatError(f"manifest: {what}: {int(found)}, expected {int(wanted)}")
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The manifest's bytes; the SHA-256 of them is the checkpoint's id."""
+    m = manifest
+    assert tuple(m.tables) == TABLES
+    counts: list[int] = []
+    for rows, chunk_ids in m.tables.values():
+        counts += (rows, len(chunk_ids))
+    ids = [*m.leaf_ids, *(i for table in m.tables.values() for i in table.chunk_ids)]
+    assert all(len(i) == ID_SIZE for i in ids)
+    head = _HEAD.pack(MAGIC, VERSION, m.shard, m.epoch, m.cluster, m.op, m.timestamp,
+                      m.prepare_digest, m.log_seq, m.shipper_cursor, m.oldest_segment,
+                      m.oldest_segment_before, m.newest_segment_id, m.segments_max,
+                      len(m.leaf_ids), *counts, b"")
+    raw = head + b"".join(ids)
+    assert len(raw) <= MANIFEST_SIZE_MAX
+    return raw
+
+
+def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
+    """The manifest in exactly these bytes; raises FormatError when anything in it is wrong."""
+    if not HEAD_SIZE <= len(raw) <= MANIFEST_SIZE_MAX:
+        raise FormatError(f"manifest: {len(raw)} bytes")
+    (magic, version, shard, epoch, cluster, op, timestamp, digest, log_seq, cursor, oldest,
+     oldest_before, newest_id, segments_max, leaf_count, *counts, reserved) = _HEAD.unpack_from(raw)
+    if magic != MAGIC or version != VERSION:
+        raise FormatError(f"manifest: magic {magic!r}, version {version}")
+    if any(reserved):
+        raise FormatError("manifest: reserved bytes are set")
+    if len(raw) != HEAD_SIZE + ID_SIZE * (leaf_count + sum(counts[1::2])):
+        raise FormatError(f"manifest: {len(raw)} bytes do not hold {leaf_count} leaf ids, {counts}")
+    ids = [bytes(raw[at:at + ID_SIZE]) for at in range(HEAD_SIZE, len(raw), ID_SIZE)]
+    tables, first = {}, leaf_count
+    for i, name in enumerate(TABLES):
+        rows, chunk_count = counts[2 * i:2 * i + 2]
+        tables[name] = TableState(rows, ids[first:first + chunk_count])
+        first += chunk_count
+    manifest = Manifest(
+        cluster=cluster, shard=shard, epoch=epoch, op=op, timestamp=timestamp,
+        prepare_digest=digest, log_seq=log_seq, shipper_cursor=cursor, oldest_segment=oldest,
+        oldest_segment_before=oldest_before, newest_segment_id=newest_id,
+        segments_max=segments_max, leaf_ids=ids[:leaf_count], tables=tables)
+    manifest.check(geometry)
+    return manifest
+
+
+def checkpoint_id(raw: bytes) -> bytes:
+    """The id of the checkpoint that `raw` is the manifest of."""
+    return sha256(raw)
+
+
+# --- places of chunks ---------------------------------------------------------------------------
+
+# A chunk is what members fetch from each other: found by its place, verified by its id.
+KIND_MANIFEST, KIND_TABLE, KIND_FOOTER, KIND_LEAF = 1, 2, 3, 4
+
+PLACE = np.dtype([
+    ("kind", "<u2"),
+    ("count", "<u2"),             # of a leaf: records wanted, from its first on; else 0
+    ("index", "<u4"),             # of a leaf in its segment, or of a table chunk in its zone
+    ("number", "<u8"),            # segment number (footer, leaf) or op of the checkpoint
+])
+PLACE_SIZE = 16
+assert PLACE.itemsize == PLACE_SIZE
+_PLACE = struct_of(PLACE)
+
+
+class Place(NamedTuple):
+    """Where to look for a chunk."""
+
+    kind: int
+    count: int
+    index: int
+    number: int
+
+
+def encode_place(place: Place) -> bytes:
+    """16 bytes."""
+    return _PLACE.pack(*place)
+
+
+def decode_place(raw: bytes | memoryview, geometry: Geometry) -> Place | None:
+    """The place in 16 bytes; None when no chunk can be there."""
+    place = Place(*_PLACE.unpack(raw))
+    if place.kind == KIND_LEAF:
+        start = place.index * geometry.records_max
+        full = min(geometry.records_max, geometry.segment_records - start)
+        return place if 1 <= place.count <= full else None
+    if place.count:
+        return None
+    if place.kind == KIND_TABLE:
+        return place if place.index < table_chunks_total(geometry) else None
+    known = place.kind in (KIND_MANIFEST, KIND_FOOTER) and place.index == 0
+    return place if known else None
+
+
+def table_chunk_index(geometry: Geometry, table: str, chunk: int) -> int:
+    """Index of a table's chunk among all chunks of a checkpoint zone."""
+    assert chunk < geometry.table_chunks_max(table)
+    offset = geometry.table_offset(table) - MANIFEST_SIZE_MAX
+    return offset // geometry.table_chunk_size + chunk
+
+
+def table_chunk_of(geometry: Geometry, index: int) -> tuple[str, int]:
+    """(table, chunk of that table) of the chunk with this index in its zone."""
+    for table in TABLES:
+        if index < geometry.table_chunks_max(table):
+            return table, index
+        index -= geometry.table_chunks_max(table)
+    raise AssertionError("decode_place lets no such index pass")
+
+
+def table_chunks_total(geometry: Geometry) -> int:
+    """Chunks of all tables at their largest."""
+    return sum(geometry.table_chunks_max(table) for table in TABLES)
+
+
+def zone_offset(geometry: Geometry, place: Place) -> int:
+    """Where in its checkpoint zone a manifest or a table chunk starts."""
+    assert place.kind in (KIND_MANIFEST, KIND_TABLE)
+    if place.kind == KIND_MANIFEST:
+        return 0
+    return MANIFEST_SIZE_MAX + place.index * geometry.table_chunk_size
+
+
+assert (HEAD_SIZE + ID_SIZE * (PRODUCTION.leaf_count_max + table_chunks_total(PRODUCTION))
+        <= MANIFEST_SIZE_MAX)
