@@ -1,0 +1,115 @@
+"""Mail folders become entries with their threads; broken ones name file and line."""
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.base.errors import ArchiveError
+from appliance.base.limits import ARCHIVE_LINE_SIZE_MAX
+from appliance.formats.archive import mbox
+
+FOLDER = b"""From alice@example.org Mon Mar  1 10:00:00 2004
+From: =?utf-8?q?Al=C3=AFce?= <alice@example.org>
+Date: Mon, 1 Mar 2004 11:00:00 +0100
+Subject: Opening
+Message-ID: <one@example.org>
+List-Id: Chess players <chess.example.org>
+
+1. e4
+>From the book
+>>From deeper
+
+From bob@example.org Mon Mar  1 10:05:00 2004
+From: bob@example.org
+Date: Mon, 1 Mar 2004 10:05:00 +0000
+Subject: Re: Opening
+Message-ID: <two@example.org>
+In-Reply-To: <one@example.org>
+
+1... c5
+From here on it is a body, no empty line before.
+
+From carol@example.org Mon Mar  1 10:06:00 2004
+From: carol@example.org
+Date: Mon, 1 Mar 2004 10:06:00 +0000
+References: <one@example.org> <two@example.org>
+Message-ID: <three@example.org>
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary=x
+
+--x
+Content-Type: text/html; charset=latin-1
+Content-Transfer-Encoding: quoted-printable
+
+<p>Gr=FCn &amp; good</p><script>no()</script>
+--x
+Content-Type: image/png
+Content-Disposition: attachment; filename="board.png"
+Content-Transfer-Encoding: base64
+
+AAAA
+--x--
+"""
+
+
+def entries(data, **options):
+    return list(mbox.read(io.BytesIO(data), "f.mbox", "fallback", **options))
+
+
+def test_mbox_keeps_room_author_time_thread_and_text():
+    one, two, three = entries(FOLDER)
+    assert (one.room, one.author, one.time_us) == ("chess", "Alïce", 1_078_135_200_000_000)
+    assert one.text == "Opening\n\n1. e4\nFrom the book\n>From deeper"
+    assert (two.room, two.parent, two.key) == ("fallback", one.key, "two@example.org")
+    assert "From here on" in two.text
+    assert three.parent == two.key
+    assert (
+        three.text == "Grün & good\n[attachment board.png, image/png, 3 bytes: left in the archive]"
+    )
+
+
+def test_mbox_without_a_separator_is_refused_with_file_and_line():
+    with pytest.raises(ArchiveError, match=r"f\.mbox, line 2: .*From"):
+        entries(b"\nSubject: x\n\nbody\n")
+
+
+def test_mbox_with_a_broken_date_names_the_line_and_the_caller_may_go_on():
+    broken = FOLDER.replace(b"Mon, 1 Mar 2004 10:05:00 +0000", b"yesterday")
+    with pytest.raises(ArchiveError, match=r"line 13: .*yesterday"):
+        entries(broken)
+    complaints = []
+    assert [entry.author for entry in entries(broken, on_broken=complaints.append)] == [
+        "Alïce",
+        "carol@example.org",
+    ]
+    assert len(complaints) == 1 and complaints[0].line == 13
+
+
+def test_mbox_refuses_a_line_past_the_bound():
+    with pytest.raises(ArchiveError, match="line 2: a line of more than"):
+        entries(b"From x\n" + b"a" * (ARCHIVE_LINE_SIZE_MAX + 1))
+
+
+def test_mbox_refuses_parts_nested_without_end():
+    nested = b"".join(
+        b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (i, i) for i in range(3000)
+    )
+    with pytest.raises(ArchiveError, match="line 2"):
+        entries(b"From x\nDate: Mon, 1 Mar 2004 10:05:00 +0000\n" + nested)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.one_of(st.binary(max_size=60), st.sampled_from(FOLDER.splitlines())), max_size=60)
+)
+def test_mbox_of_arbitrary_lines_gives_entries_or_a_typed_error(lines):
+    complaints = []
+    try:
+        found = entries(b"From x\n" + b"\n".join(lines), on_broken=complaints.append)
+    except ArchiveError as error:
+        complaints.append(error)
+        found = []
+    for entry in found:
+        entry.text.encode(), entry.author.encode(), entry.room.encode()
