@@ -8,31 +8,39 @@ allowed. Nothing is ignored: a key that the table does not know is a mistake too
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from appliance.base.errors import ConfigurationError
 
 REQUIRED = object()               # default of a key that must be given
 
 
+class PathLike(Protocol):
+    """What `open` takes beside a text."""
+
+    def __fspath__(self) -> str: ...
+
+
+FilePath = str | PathLike
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: `parse` returns the value to use, or raises ValueError or TypeError for one not allowed."""
+    """One key: `parse` returns the value to use; ValueError or TypeError: it is not allowed."""
 
     allowed: str                  # for the operator: "true or false", "1 to 65535"
     parse: Callable[[Any], Any]
     default: Any = REQUIRED
 
 
-def mistake(path: Path | str, key: str, found: Any, allowed: str) -> ConfigurationError:
+def mistake(path: FilePath, key: str, found: Any, allowed: str) -> ConfigurationError:
     """The one sentence for a wrong value."""
     shown = repr(found)
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     return ConfigurationError(f"{path}: {key} is {shown}; allowed: {allowed}")
 
 
-def read_toml(path: Path | str) -> dict[str, Any]:
+def read_toml(path: FilePath) -> dict[str, Any]:
     """The file's table."""
     try:
         with open(path, "rb") as file:
@@ -43,14 +51,15 @@ def read_toml(path: Path | str) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: is not TOML: {error}") from error
 
 
-def check_table(path: Path | str, table: Any, keys: Mapping[str, Key],
+def check_table(path: FilePath, table: Any, keys: Mapping[str, Key],
                 prefix: str = "") -> dict[str, Any]:
-    """The values of `keys` in `table`, parsed, with defaults for those not given; refuses all others."""
+    """The values of `keys` in `table`, parsed, with defaults for those not given."""
     if not isinstance(table, dict):
         raise mistake(path, prefix.rstrip("."), table, "a table")
     for name in table:
         if name not in keys:
-            raise ConfigurationError(f"{path}: {prefix}{name} is unknown; allowed: {', '.join(keys)}")
+            raise ConfigurationError(f"{path}: {prefix}{name} is unknown; "
+                                     f"allowed: {', '.join(keys)}")
     values: dict[str, Any] = {}
     for name, key in keys.items():
         if name not in table:

@@ -1,4 +1,4 @@
-"""The site file `site.toml`: which nodes there are, how they are reached and known, which shards they hold.
+"""The site file `site.toml`: the nodes, how they are reached and known, the shards they hold.
 
 The same file lies in every node's folder. It is made at format; when the farm keeps the directory,
 it replaces this file, not what is computed from it.
@@ -15,12 +15,12 @@ import binascii
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
 from appliance.formats.configuration import (
+    FilePath,
     Key,
     check_table,
     hexadecimal,
@@ -170,7 +170,7 @@ _SHARD_KEYS = {
 }
 
 
-def load_site(path: Path | str) -> Site:
+def load_site(path: FilePath) -> Site:
     """The site in file `path`; raises ConfigurationError with file, key and what is allowed."""
     values = check_table(path, read_toml(path), _SITE_KEYS)
     nodes = [_node(path, table, i) for i, table in enumerate(values["nodes"])]
@@ -185,7 +185,7 @@ def load_site(path: Path | str) -> Site:
     return site
 
 
-def _node(path: Path | str, table: Any, position: int) -> Node:
+def _node(path: FilePath, table: Any, position: int) -> Node:
     prefix = f"nodes[{position}]."
     values = check_table(path, table, _NODE_KEYS, prefix)
     if values["index"] != position:
@@ -194,7 +194,7 @@ def _node(path: Path | str, table: Any, position: int) -> Node:
     return Node(**values)
 
 
-def _shard(path: Path | str, table: Any, position: int, node_count: int) -> Shard:
+def _shard(path: FilePath, table: Any, position: int, node_count: int) -> Shard:
     prefix = f"shards[{position}]."
     values = check_table(path, table, _SHARD_KEYS, prefix)
     members, count = values["members"], values["replica_count"] + values["standby_count"]
@@ -218,7 +218,7 @@ def ports_of(site: Site, index: int) -> list[tuple[int, str]]:
     return [*ports, (node.client_port, "client_port"), (node.console_port, "console_port")]
 
 
-def _check_unique(path: Path | str, site: Site) -> None:
+def _check_unique(path: FilePath, site: Site) -> None:
     """No port beyond the last, none used twice on a host; no key or name used by two nodes."""
     for name in ("name", "public_key"):
         values = [getattr(node, name) for node in site.nodes]

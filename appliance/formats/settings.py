@@ -1,0 +1,97 @@
+"""The settings of one node, `node.toml`: what an operator may choose for this machine.
+
+One table holds every key with its allowed values and its default; there are no other settings. What
+must be the same on all nodes lies in the site file; what nobody needs to choose is a limit in code.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.formats.configuration import (
+    FilePath,
+    Key,
+    check_table,
+    one_of,
+    read_toml,
+    switch,
+    text,
+    whole,
+)
+from appliance.formats.site import NODES_MAX, SHARDS_MAX
+
+SETTINGS_FILE = "node.toml"
+RATE_MAX = 10_000_000             # messages a second, in effect no limit
+
+
+def _volumes(value: Any) -> dict[int, str]:
+    if type(value) is not dict:
+        raise ValueError
+    volumes = {int(shard): path for shard, path in value.items()}
+    for shard, path in volumes.items():
+        if not 0 <= shard < SHARDS_MAX or type(path) is not str or not path.startswith("/dev/"):
+            raise ValueError
+    return volumes
+
+
+KEYS = {
+    # Which node of the site file this one is.
+    "index": whole(0, NODES_MAX - 1),
+    # Chat clients of one edge, all together and from one address.
+    "connections_max": whole(1, 1_000_000, 20_000),
+    "connections_per_address_max": whole(1, 1_000_000, 2_000),
+    # Messages a second that are accepted; more are answered with an error and a time to wait.
+    "device_rate": whole(1, RATE_MAX, 200),
+    "user_rate": whole(1, RATE_MAX, 400),
+    "room_rate": whole(1, RATE_MAX, 50_000),
+    "address_rate": whole(1, RATE_MAX, 50_000),
+    # false: chat clients connect without TLS; for measurements and behind a proxy only.
+    "client_tls": switch(True),
+    # Edges that share client_port, one process each.
+    "edge_processes": whole(1, 64, 1),
+    # Where the console listens: a management address, not that of the chat.
+    "console_host": text(253, "127.0.0.1"),
+    # "auto" gives each role process a core of its own where there are enough; "off" never does.
+    "pinning": one_of(("auto", "off"), "auto"),
+    # Milliseconds by which each flush of a volume is delayed, to try a slow disk; 0 in service.
+    "flush_slow_ms": whole(0, 1000, 0),
+    # The least important lines that reach the log.
+    "log_level": one_of(("debug", "info", "warning", "error"), "info"),
+    # Raw devices: shard number = device. A shard that is not named lies in files of the folder.
+    "volumes": Key('a table of lines like 0 = "/dev/nvme0n1p2"', _volumes, {}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values of one node, checked; fields as the keys in `KEYS`."""
+
+    index: int
+    connections_max: int
+    connections_per_address_max: int
+    device_rate: int
+    user_rate: int
+    room_rate: int
+    address_rate: int
+    client_tls: bool
+    edge_processes: int
+    console_host: str
+    pinning: str
+    flush_slow_ms: int
+    log_level: str
+    volumes: dict[int, str]
+
+
+def load_settings(path: FilePath) -> Settings:
+    """The settings in file `path`; ConfigurationError names file, key and what is allowed."""
+    return Settings(**check_table(path, read_toml(path), KEYS))
+
+
+def encode_settings(index: int, **chosen: int | str | bool) -> str:
+    """The text of a new `node.toml`: the node's index and what was chosen besides."""
+    lines = ["# Settings of this node; docs/operations.md lists all keys. Read at start.",
+             f"index = {index}"]
+    for name, value in chosen.items():
+        assert name in KEYS
+        shown = str(value).lower() if isinstance(value, bool | int) else f'"{value}"'
+        lines.append(f"{name} = {shown}")
+    return "\n".join(lines) + "\n"
