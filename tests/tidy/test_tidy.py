@@ -1,0 +1,255 @@
+"""The tree keeps its own rules, and tidy finds each kind of breach when one is planted."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import tidy
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def found(folder: Path, files: dict[str, str]) -> list[tuple[str, int, str]]:
+    write(folder, files)
+    return [(v.path, v.line, v.rule) for v in tidy.violations_of(folder)]
+
+
+def test_the_tree_is_tidy():
+    violations = tidy.violations_of(TOP)
+    if violations:
+        pytest.fail("\n".join(map(str, violations)), pytrace=False)
+
+
+def test_every_exception_names_a_known_rule_and_has_a_reason():
+    for rule, path, reason in tidy.EXCEPTIONS:
+        assert rule and path and len(reason) > 10
+    for importer, imported, reason in tidy.LAZY_IMPORTS:
+        assert importer and imported and len(reason) > 10
+    for path, count, reason in tidy.CATCH_ALL:
+        assert path and count > 0 and len(reason) > 10
+
+
+CORE = "appliance/cores/vsr/pipeline.py"
+ROLE = "appliance/roles/edge.py"
+BASE = "appliance/base/ring.py"
+TYPING = "from typing import TYPE_CHECKING\n"
+LONG_FUNCTION = "def run():\n" + "    pass\n" * tidy.FUNCTION_LINES_MAX
+
+# name -> (file, text, line, rule): what is planted, and where tidy must say which word.
+PLANTED: dict[str, tuple[str, str, int, str]] = {
+    "base_imports_formats": (BASE, "import appliance.formats.record\n", 1, "floor"),
+    "formats_import_core": (
+        "appliance/formats/record.py",
+        "from appliance.cores.vsr import pipeline\n",
+        1,
+        "floor",
+    ),
+    "core_imports_other_core": (CORE, "from appliance.cores.rooms import apply\n", 1, "floor"),
+    "core_imports_driver": (CORE, "import appliance.drivers.nvme.volume\n", 1, "floor"),
+    "core_imports_driver_for_types": (
+        CORE,
+        TYPING + "if TYPE_CHECKING:\n    from appliance.drivers.nvme import volume\n",
+        3,
+        "floor",
+    ),
+    "core_imports_driver_relatively": (CORE, "from ...drivers.nvme import volume\n", 1, "floor"),
+    "driver_imports_core": (
+        "appliance/drivers/nvme/volume.py",
+        "from appliance.cores.vsr import pipeline\n",
+        1,
+        "floor",
+    ),
+    "driver_imports_other_driver": (
+        "appliance/drivers/nvme/volume.py",
+        "from appliance.drivers.host import clock\n",
+        1,
+        "floor",
+    ),
+    "role_imports_other_role": (ROLE, "from appliance.roles import replica\n", 1, "floor"),
+    "role_imports_simulation": (ROLE, "import appliance.simulation.world\n", 1, "floor"),
+    "simulation_imports_driver": (
+        "appliance/simulation/world.py",
+        "from appliance.drivers.host import clock\n",
+        1,
+        "floor",
+    ),
+    "simulation_imports_role": (
+        "appliance/simulation/world.py",
+        "from appliance.roles import edge\n",
+        1,
+        "floor",
+    ),
+    "command_imports_other_command": (
+        "appliance/commands/start.py",
+        "from appliance.commands import report\n",
+        1,
+        "floor",
+    ),
+    "reports_import_core": (
+        "appliance/reports/verify.py",
+        "import appliance.cores.vsr.pipeline\n",
+        1,
+        "floor",
+    ),
+    "unknown_room_imports": ("appliance/cellar/wine.py", "import appliance.base\n", 1, "floor"),
+    "role_imports_pyspark": (ROLE, "import pyspark.sql\n", 1, "package"),
+    "tool_imports_pyspark": ("tools/look.py", "from pyspark import sql\n", 1, "package"),
+    "core_imports_click": (CORE, "import click\n", 1, "package"),
+    "core_imports_asyncio": (CORE, "import asyncio\n", 1, "pure"),
+    "core_imports_socket": (CORE, "from socket import socket\n", 1, "pure"),
+    "core_imports_os_path": (CORE, "import os.path\n", 1, "pure"),
+    "core_imports_time": (CORE, "import time\n", 1, "pure"),
+    "simulation_imports_random": ("appliance/simulation/world.py", "import random\n", 1, "pure"),
+    "base_imports_logging": (BASE, "import logging\n", 1, "pure"),
+    "core_asks_the_time": (
+        CORE,
+        "from datetime import datetime\nNOW = datetime.now()\n",
+        2,
+        "repeatable",
+    ),
+    "format_draws_an_identity": (
+        "appliance/formats/record.py",
+        "from uuid import uuid4\nKEY = uuid4()\n",
+        2,
+        "repeatable",
+    ),
+    "core_hashes": (CORE, "KEY = hash('a')\n", 1, "repeatable"),
+    "core_takes_identity": (CORE, "KEY = id(int)\n", 1, "repeatable"),
+    "core_prints": (CORE, "print('a')\n", 1, "repeatable"),
+    "core_walks_set_display": (CORE, "for x in {1, 2}:\n    pass\n", 1, "order"),
+    "core_lists_set": (CORE, "ROWS = list(set('ab'))\n", 1, "order"),
+    "core_walks_named_set": (
+        CORE,
+        "def run():\n    seen = set()\n    return [x for x in seen]\n",
+        3,
+        "order",
+    ),
+    "core_walks_set_of_its_own": (
+        CORE,
+        "class Peers:\n    up: set[str]\n\n    def walk(self):\n        return list(self.up)\n",
+        5,
+        "order",
+    ),
+    "core_pops_from_set": (CORE, "seen = {1}\nFIRST = seen.pop()\n", 2, "order"),
+    "core_uses_float": (CORE, "HALF = 0.5\n", 1, "float"),
+    "star_import": (ROLE, "from os.path import *\n", 1, "star"),
+    "private_import": (ROLE, "from appliance.base.ring import _turn\n", 1, "private"),
+    "private_import_in_test": (
+        "tests/base/test_ring.py",
+        "from appliance.base.ring import _turn\n",
+        1,
+        "private",
+    ),
+    "import_inside_function": (ROLE, "def run():\n    import json\n    json\n", 2, "lazy"),
+    "bare_except": (BASE, "try:\n    pass\nexcept:\n    pass\n", 3, "except"),
+    "except_exception": (BASE, "try:\n    pass\nexcept Exception:\n    pass\n", 3, "except"),
+    "except_base_in_tuple": (
+        BASE,
+        "try:\n    pass\nexcept (OSError, BaseException):\n    pass\n",
+        3,
+        "except",
+    ),
+    "second_except_of_a_role": (
+        ROLE,
+        "try:\n    pass\nexcept Exception:\n    pass\n" * 2,
+        7,
+        "except",
+    ),
+    "long_line": (BASE, "x = 1  # " + "a" * 100 + "\n", 1, "line"),
+    "long_line_of_script": ("appliance/web/chat.js", "// " + "a" * 100 + "\n", 1, "line"),
+    "long_function": (BASE, LONG_FUNCTION, 1, "function"),
+    "long_file": (BASE, "x = 1\n" * (tidy.FILE_LINES_MAX + 1), tidy.FILE_LINES_MAX + 1, "file"),
+    "banned_file_name": ("appliance/base/string_utils.py", "", 1, "name"),
+    "banned_folder_name": ("tests/common/data.txt", "", 1, "name"),
+    "banned_class_name": (BASE, "class RingManager:\n    pass\n", 1, "name"),
+    "banned_function_name": (BASE, "def helper():\n    pass\n", 1, "name"),
+    "two_things_in_a_file": ("appliance/base/ring_and_bitset.py", "", 1, "name"),
+    "todo": ("docs/start.md", "one\nTODO two\n", 2, "todo"),
+    "package_without_theory": ("appliance/cores/vsr/__init__.py", "", 1, "docstring"),
+    "package_with_code": ("appliance/cores/vsr/__init__.py", '"""Why."""\n\nX = 1\n', 3, "front"),
+    "path_of_machine": ("docs/start.md", "see /work/main\n", 1, "words"),
+    "path_of_home": ("docs/start.md", "see `/root/x`\n", 1, "words"),
+    "registry": ("Makefile", "# https://pypi.org/simple\n", 1, "words"),
+    "registry_option": ("Makefile", "x:\n\tpip install --index-url y\n", 2, "words"),
+    "unlocked_package": ("packaging/locks/node.txt", "numpy>=2\n", 1, "locks"),
+    "lock_with_address": ("packaging/locks/node.txt", "--index-url http://x\n", 1, "locks"),
+    "undocumented_limit": (
+        "appliance/base/limits.py",
+        "A_MAX = 1  # bytes\n\nB_MAX = 2\n",
+        3,
+        "limit",
+    ),
+    "code_given_twice": (
+        "appliance/base/errors.py",
+        "class A(Exception):\n    code = 1\n\n\nclass B(Exception):\n    code: int = 1\n",
+        6,
+        "code",
+    ),
+    "broken_python": (BASE, "def\n", 1, "syntax"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_tidy_finds(name, tmp_path):
+    path, text, line, rule = PLANTED[name]
+    assert found(tmp_path, {path: text}) == [(path, line, rule)]
+
+
+def test_tidy_finds_an_error_code_that_is_not_documented(tmp_path):
+    errors = "class A(Exception):\n    code = 1001\n\n\nclass B(Exception):\n    code = 1002\n"
+    files = {"appliance/base/errors.py": errors, "docs/errors.md": "1001: A\n"}
+    assert found(tmp_path, files) == [("appliance/base/errors.py", 6, "code")]
+
+
+def test_tidy_finds_a_cycle_once_even_under_type_checking(tmp_path):
+    folder = "appliance/cores/vsr/"
+    files = {
+        folder + "a.py": "from appliance.cores.vsr import b\n",
+        folder + "b.py": "import appliance.cores.vsr.c\n",
+        folder + "c.py": TYPING + "if TYPE_CHECKING:\n    from .a import A\n",
+        folder + "d.py": "from appliance.cores.vsr.a import A\n",
+    }
+    assert found(tmp_path, files) == [(folder + "a.py", 1, "cycle")]
+
+
+def test_tidy_says_nothing_about_what_is_right(tmp_path):
+    files = {
+        "appliance/__init__.py": '"""All."""\n\nVERSION = "1"\n',
+        CORE: (
+            "from appliance import VERSION\n"
+            "from appliance.base import ring\nfrom appliance.formats.record import RECORD\n\n"
+            "seen = {1}\nALL = [VERSION, ring, RECORD, sorted(seen), len(seen), 1 in seen]\n"
+        ),
+        ROLE: (
+            "import asyncio\n\nfrom appliance.cores.vsr import pipeline\n"
+            "from appliance.drivers.nvme import volume\n\n"
+            "async def run():\n    try:\n        asyncio.sleep(pipeline, volume)\n"
+            "    except Exception:\n        raise\n"
+        ),
+        "appliance/commands/start.py": "def run():\n    import appliance.roles.edge\n",
+        "appliance/base/limits.py": "# bytes\nA_MAX = 1\nB_MAX = (  # why\n    2\n)\n",
+        "appliance/web/vendor/preact.js": "x" * 1000,
+        ".venv/lib/x.py": "import *",
+        "packaging/locks/node.txt": "a==1.0 \\\n    --hash=sha256:00\n    # via -r node.in\n",
+    }
+    assert found(tmp_path, files) == []
+
+
+def test_tidy_prints_a_line_each_and_ends_with_one(tmp_path):
+    write(tmp_path, {CORE: "import time\n"})
+    command = [sys.executable, TOP / "tools" / "tidy.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == f"{CORE}:1 pure time is banned in cores/vsr\n"
+    (tmp_path / CORE).write_text("")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")

@@ -1,0 +1,651 @@
+"""Checks the tree itself: floors, cycles, banned things, names, sizes, words, limits, error codes.
+
+`python tools/tidy.py [folder]` prints one line for each violation, `file:line rule message`, and
+ends with 1 if there was one. The rules are data, and so are the exceptions, each with its reason.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+
+PROGRAM = "appliance"
+
+# --- rules as data --------------------------------------------------------------------------------
+
+LINE_LENGTH_MAX = 100
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 800
+
+BELOW_COMMANDS = ("base", "formats", "cores/*", "drivers/*", "reports", "roles/*", "simulation")
+
+# room -> rooms it may import: `*` is any one name, `=` the module's own. `appliance` itself, which
+# holds the version, is for all. A room that is absent is refused.
+FLOORS: dict[str, tuple[str, ...]] = {
+    "": (),
+    "base": ("base",),
+    "formats": ("base", "formats"),
+    "cores/*": ("base", "formats", "cores/="),
+    "drivers/*": ("base", "formats", "drivers/="),
+    "reports": ("base", "formats", "reports"),
+    "roles/*": ("base", "formats", "cores/*", "drivers/*", "roles/="),
+    "simulation": ("base", "formats", "cores/*", "simulation"),
+    "commands/*": (*BELOW_COMMANDS, "commands/="),
+    "__main__": (*BELOW_COMMANDS, "commands/*"),
+}
+
+# room -> packages of others it may import; the first pattern that fits counts. None: any but
+# those of ONLY_IN. The standard library is governed by BANNED_MODULES.
+PACKAGES: list[tuple[str, set[str] | None]] = [
+    # base defines the product's digests and signatures, each under one name, over these libraries
+    ("base", {"numpy", "crc32c", "blake3", "nacl"}),
+    ("formats", {"numpy", "msgspec"}),
+    ("cores/edge", {"numpy", "msgspec", "websockets", "wsproto", "h11", "aioquic", "jwt"}),
+    ("cores/*", {"numpy", "msgspec"}),
+    ("simulation", {"numpy", "msgspec"}),
+    ("reports", {"numpy", "pyspark", "pyarrow", "pandas", "nacl", "crc32c"}),
+    ("*", None),
+]
+ONLY_IN = {"pyspark": "reports", "pyarrow": "reports", "pandas": "reports"}
+
+# Rooms that are given time, chance, input and output as arguments.
+PURE_ROOMS = ("base", "formats", "cores/*", "simulation")
+BANNED_MODULES = {
+    *("asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "queue", "random"),
+    *("sched", "secrets", "select", "selectors", "shutil", "signal", "socket", "ssl"),
+    *("subprocess", "tempfile", "threading", "time"),
+}
+BANNED_METHODS = {"utcnow", "today", "uuid1", "uuid4", "urandom"}  # and datetime.now
+
+# Where every run must be repeatable in another process.
+REPEATABLE_ROOMS = ("cores/*", "simulation")
+BANNED_CALLS = {
+    "hash": "differs from process to process",
+    "id": "differs from process to process",
+    "open": "is input or output",
+    "input": "is input or output",
+    "print": "is input or output",
+}
+FLOAT_FREE_ROOMS = ("cores/vsr", "cores/rooms")
+
+BANNED_NAMES = {
+    *("util", "utils", "helper", "helpers", "manager", "managers", "common", "misc", "stuff"),
+}
+
+# May import inside functions: (importing module, imported module, reason).
+LAZY_IMPORTS: list[tuple[str, str, str]] = [
+    ("appliance.__main__", "appliance.commands.*", "a verb pays for its own imports only"),
+    ("appliance.commands.*", "*", "a verb pays for what its options ask for only"),
+]
+
+# Where catching everything is right: (file, at most so many times, reason).
+CATCH_ALL: list[tuple[str, int, str]] = [
+    ("appliance/roles/*.py", 1, "around a role's loop; it ends the process"),
+]
+
+# Exceptions to any rule: (rule, file, reason).
+EXCEPTIONS: list[tuple[str, str, str]] = [
+    ("words", "tools/tidy.py", "the rules name what they forbid"),
+    ("words", "tests/tidy/*", "plants what must be found"),
+    ("todo", "tools/tidy.py", "the rule names what it forbids"),
+    ("todo", "tests/tidy/*", "plants what must be found"),
+    ("*", "appliance/web/vendor/*", "written by others, kept byte for byte"),
+    ("words", "packaging/locks/*.txt", "made by a resolver: hashes only, checked by rule `locks`"),
+]
+
+# Words that betray a machine or a registry; built from parts where a part alone would be found.
+FORBIDDEN_WORDS: list[tuple[re.Pattern[str], str]] = [
+    (re.compile(r"(?<![\w.*~-])/(work|root)/"), "path of one machine"),
+    (re.compile(r"\b(pypi|pythonhosted|npmjs|crates|maven|unpkg)\.(org|com|io)\b"), "registry"),
+    (re.compile(r"\b(deb|ftp|security|registry|proxy|mirrors?)\.\w+\.(org|com|io)\b"), "registry"),
+    (re.compile(r"--(extra-)?index-url|--trusted-host|--find-links"), "registry"),
+]
+TODO = re.compile(r"\b(TODO|FIXME|XXX)\b")
+
+TEXT_SUFFIXES = {
+    *("", ".py", ".md", ".toml", ".txt", ".in", ".js", ".css", ".html", ".service", ".target"),
+    *(".slice", ".json", ".cfg", ".sh", ".yml", ".yaml"),
+}
+CODE_SUFFIXES = {".py", ".js", ".css"}
+SKIPPED_FOLDERS = {
+    *(".git", ".venv", ".venv-locks", "run", "build", "dist", "__pycache__", "node_modules"),
+    *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
+}
+
+
+# --- the tree -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class Violation:
+    path: str
+    line: int
+    rule: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.rule} {self.message}"
+
+
+@dataclass(frozen=True)
+class Import:
+    """`module` is absolute; `name` is what `from module import name` takes, or empty."""
+
+    line: int
+    module: str
+    name: str
+    inside_function: bool
+
+
+@dataclass(eq=False)
+class Source:
+    """One file of the tree; Python is parsed once."""
+
+    path: str
+    text: str
+    violations: list[Violation] = field(default_factory=list)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def is_python(self) -> bool:
+        return self.path.endswith(".py")
+
+    @property
+    def module(self) -> str:
+        parts = self.path.removesuffix(".py").split("/")
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.endswith("/__init__.py")
+
+    @property
+    def room(self) -> str | None:
+        return room_of(self.module)
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        return list(imports_of(self))
+
+    def report(self, line: int, rule: str, message: str) -> None:
+        if not is_excepted(rule, self.path):
+            self.violations.append(Violation(self.path, line, rule, message))
+
+
+def room_of(module: str) -> str | None:
+    """`appliance.cores.vsr.journal` -> `cores/vsr`; None for what is not ours."""
+    parts = module.split(".")
+    if parts[0] != PROGRAM:
+        return None
+    if len(parts) == 1:
+        return ""
+    roomy = parts[1] in {"cores", "drivers", "roles", "commands"}
+    return "/".join(parts[1:3]) if roomy else parts[1]
+
+
+def is_excepted(rule: str, path: str) -> bool:
+    return any(
+        fnmatchcase(rule, pattern) and fnmatchcase(path, where) for pattern, where, _ in EXCEPTIONS
+    )
+
+
+def in_rooms(room: str | None, patterns: Iterable[str]) -> bool:
+    return room is not None and any(fnmatchcase(room, pattern) for pattern in patterns)
+
+
+def sources_read(top: Path) -> list[Source]:
+    sources = []
+    for path in paths_listed(top):
+        if path.suffix not in TEXT_SUFFIXES or path.is_symlink() or not path.is_file():
+            continue
+        try:
+            text = path.read_bytes().decode()
+        except UnicodeDecodeError:
+            continue  # data without a suffix
+        sources.append(Source(path.relative_to(top).as_posix(), text))
+    return sources
+
+
+def paths_listed(top: Path) -> list[Path]:
+    """What git knows or would take; without git, everything outside of skipped folders."""
+    if (top / ".git").exists():
+        command = ["git", "-C", str(top), "ls-files", "-z", "-co", "--exclude-standard"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return sorted({top / name for name in done.stdout.split("\0") if name})
+    found = (path for path in top.rglob("*") if path.is_file())
+    return sorted(p for p in found if not SKIPPED_FOLDERS & set(p.relative_to(top).parts[:-1]))
+
+
+def imports_of(source: Source) -> Iterator[Import]:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    stack: list[tuple[ast.AST, bool]] = [(source.tree, False)]
+    while stack:
+        node, inside = stack.pop()
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name, "", inside)
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute(source, node)
+            for alias in node.names:
+                yield Import(node.lineno, module, alias.name, inside)
+        inside = inside or isinstance(node, functions)
+        stack.extend((child, inside) for child in ast.iter_child_nodes(node))
+
+
+def absolute(source: Source, node: ast.ImportFrom) -> str:
+    if node.level == 0:
+        return node.module or ""
+    parts = source.module.split(".")
+    drop = node.level - (1 if source.is_package else 0)
+    base = parts[: len(parts) - drop] if drop else parts
+    return ".".join([*base, *([node.module] if node.module else [])])
+
+
+def target_of(imported: Import, modules: set[str]) -> str:
+    """The module an import reaches: `from package import module` reaches the module."""
+    deeper = f"{imported.module}.{imported.name}"
+    return deeper if imported.name and deeper in modules else imported.module
+
+
+# --- who may import whom --------------------------------------------------------------------------
+
+
+def check_floors(source: Source, modules: set[str]) -> None:
+    room = source.room
+    if room is None:
+        return
+    allowed = floor_of(room)
+    for imported in source.imports:
+        target = target_of(imported, modules)
+        other = room_of(target)
+        if other is None:
+            check_package(source, room, imported)
+        elif allowed is None:
+            source.report(imported.line, "floor", f"no floor is known for {room}")
+        elif not reachable(room, other, allowed):
+            source.report(imported.line, "floor", f"{room or PROGRAM} may not import {target}")
+
+
+def floor_of(room: str) -> tuple[str, ...] | None:
+    if room in FLOORS:
+        return FLOORS[room]
+    return next((FLOORS[key] for key in FLOORS if "*" in key and fnmatchcase(room, key)), None)
+
+
+def reachable(room: str, other: str, allowed: tuple[str, ...]) -> bool:
+    own = room.split("/")[-1]
+    return other == "" or any(fnmatchcase(other, pattern.replace("=", own)) for pattern in allowed)
+
+
+def check_package(source: Source, room: str, imported: Import) -> None:
+    package = imported.module.split(".")[0]
+    if package in sys.stdlib_module_names or package == "__future__":
+        if package in BANNED_MODULES and in_rooms(room, PURE_ROOMS):
+            source.report(imported.line, "pure", f"{package} is banned in {room}")
+        return
+    allowed = next((names for key, names in PACKAGES if fnmatchcase(room, key)), None)
+    home = ONLY_IN.get(package)
+    if (allowed is not None and package not in allowed) or (home is not None and home != room):
+        source.report(imported.line, "package", f"{room or PROGRAM} may not import {package}")
+
+
+def check_imports(source: Source) -> None:
+    """Places and manners of imports, in every Python file."""
+    for imported in source.imports:
+        whole = f"{imported.module}.{imported.name}".rstrip(".")
+        if imported.name == "*":
+            source.report(imported.line, "star", f"star import of {imported.module}")
+        if imported.name.startswith("_") and not imported.name.startswith("__"):
+            if imported.module.split(".")[0] == PROGRAM:
+                source.report(imported.line, "private", f"{whole} is private")
+        if imported.inside_function and not is_lazy(source.module, imported.module, whole):
+            source.report(imported.line, "lazy", f"import of {whole} inside a function")
+        if source.room is None and imported.module.split(".")[0] == "pyspark":
+            if not source.path.startswith("tests/reports/"):
+                source.report(imported.line, "package", "only reports import pyspark")
+
+
+def is_lazy(module: str, *imported: str) -> bool:
+    return any(
+        fnmatchcase(module, importer) and any(fnmatchcase(name, wanted) for name in imported)
+        for importer, wanted, _ in LAZY_IMPORTS
+    )
+
+
+def check_cycles(sources: list[Source]) -> None:
+    ours = {source.module: source for source in sources if source.room is not None}
+    graph: dict[str, dict[str, int]] = {name: {} for name in ours}
+    for name, source in ours.items():
+        for imported in source.imports:
+            target = target_of(imported, set(ours))
+            if target in ours and target != name:
+                graph[name].setdefault(target, imported.line)
+    for circle in circles(graph):
+        first, second = circle[0], circle[1]
+        ours[first].report(graph[first][second], "cycle", " -> ".join([*circle, first]))
+
+
+def circles(graph: dict[str, dict[str, int]]) -> Iterator[list[str]]:
+    """One shortest circle through each module that is on one and was in no circle before."""
+    seen: set[str] = set()
+    for start in sorted(graph):
+        if start in seen:
+            continue
+        came_from: dict[str, str] = {}
+        queue = [start]
+        for node in queue:
+            fresh = [other for other in sorted(graph[node]) if other not in came_from]
+            came_from.update(dict.fromkeys(fresh, node))
+            queue += [other for other in fresh if other != start]
+        if start not in came_from:
+            continue
+        circle = [start]
+        while (before := came_from[circle[-1]]) != start:
+            circle.append(before)
+        seen.update(circle)
+        yield [start, *reversed(circle[1:])]
+
+
+# --- what a run may depend on ---------------------------------------------------------------------
+
+
+def check_repeatable(source: Source) -> None:
+    if not in_rooms(source.room, PURE_ROOMS):
+        return
+    strict = in_rooms(source.room, REPEATABLE_ROOMS)
+    sets = names_of_sets(source.tree)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call):
+            check_clock(source, node)
+        if strict:
+            check_builtin(source, node)
+            check_order(source, node, sets)
+        if in_rooms(source.room, FLOAT_FREE_ROOMS) and isinstance(node, ast.Constant):
+            if isinstance(node.value, float):
+                source.report(node.lineno, "float", f"{node.value} in a core that decides")
+
+
+def check_clock(source: Source, node: ast.Call) -> None:
+    words = ast.unparse(node.func).split(".")
+    if words[-1] in BANNED_METHODS or words[-2:] == ["datetime", "now"]:
+        message = f"{'.'.join(words)}() differs from run to run"
+        source.report(node.lineno, "repeatable", message)
+
+
+def check_builtin(source: Source, node: ast.AST) -> None:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if reason := BANNED_CALLS.get(node.func.id):
+            source.report(node.lineno, "repeatable", f"{node.func.id}() {reason}")
+
+
+def check_order(source: Source, node: ast.AST, sets: set[str]) -> None:
+    for iterable in iterables_of(node):
+        if is_set(iterable, sets):
+            source.report(iterable.lineno, "order", "iteration over a set; use sorted()")
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "pop" and not node.args and is_set(node.func.value, sets):
+            source.report(node.lineno, "order", "pop() from a set takes any of its elements")
+
+
+def iterables_of(node: ast.AST) -> Iterator[ast.expr]:
+    """What is walked in order by this node."""
+    if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+        yield node.iter
+    elif isinstance(node, ast.Starred):
+        yield node.value
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Name):
+        if node.func.id in {"list", "tuple", "enumerate", "iter", "zip", "map", "filter"}:
+            yield from node.args
+
+
+def names_of_sets(tree: ast.Module) -> set[str]:
+    """Names and attributes (`self.x` as `.x`) that only ever hold sets, as far as can be seen."""
+    held: dict[str, list[bool]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            pairs = [(target, is_set(node.value, set())) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign):
+            pairs = [(node.target, is_set_type(node.annotation))]
+        elif isinstance(node, ast.arg):
+            typed = node.annotation is not None and is_set_type(node.annotation)
+            held.setdefault(node.arg, []).append(typed)
+            continue
+        elif isinstance(node, ast.ClassDef):
+            for field_ in node.body:  # the fields of a dataclass are read as attributes
+                if isinstance(field_, ast.AnnAssign) and isinstance(field_.target, ast.Name):
+                    typed = is_set_type(field_.annotation)
+                    held.setdefault(f".{field_.target.id}", []).append(typed)
+            continue
+        else:
+            continue
+        for target, verdict in pairs:
+            name = name_of(target)
+            if name:
+                held.setdefault(name, []).append(verdict)
+    return {name for name, verdicts in held.items() if all(verdicts)}
+
+
+def name_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f".{node.attr}" if node.value.id == "self" else ""
+    return ""
+
+
+def is_set_type(annotation: ast.expr) -> bool:
+    return ast.unparse(annotation).strip("'\"").split("[")[0] in {"set", "frozenset"}
+
+
+def is_set(node: ast.expr, sets: set[str]) -> bool:
+    if isinstance(node, ast.Set | ast.SetComp):
+        return True
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in {"set", "frozenset"}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr | ast.BitAnd | ast.Sub):
+        return is_set(node.left, sets) or is_set(node.right, sets)
+    return name_of(node) in sets
+
+
+# --- shape ----------------------------------------------------------------------------------------
+
+
+def check_sizes(source: Source) -> None:
+    suffix = Path(source.path).suffix
+    if suffix in CODE_SUFFIXES and len(source.lines) > FILE_LINES_MAX:
+        message = f"{len(source.lines)} lines in a file, at most {FILE_LINES_MAX}"
+        source.report(FILE_LINES_MAX + 1, "file", message)
+    if suffix in CODE_SUFFIXES:
+        for number, line in enumerate(source.lines, 1):
+            if len(line) > LINE_LENGTH_MAX:
+                source.report(number, "line", f"{len(line)} columns, at most {LINE_LENGTH_MAX}")
+    if not source.is_python:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            count = (node.end_lineno or node.lineno) - node.lineno + 1
+            if count > FUNCTION_LINES_MAX:
+                message = f"{node.name} has {count} lines, at most {FUNCTION_LINES_MAX}"
+                source.report(node.lineno, "function", message)
+
+
+def check_names(source: Source) -> None:
+    for part in Path(source.path).with_suffix("").parts:
+        for word in re.split(r"[_\W]+", part.lower()):
+            if word in BANNED_NAMES or (source.is_python and word == "and"):
+                source.report(1, "name", f"{part}: a name with {word!r} says nothing")
+    if not source.is_python:
+        return
+    definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(source.tree):
+        if isinstance(node, definitions):
+            words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", node.name)
+            for word in BANNED_NAMES & {word.lower() for word in words}:
+                source.report(node.lineno, "name", f"{node.name}: {word!r} says nothing")
+
+
+def check_catch_all(source: Source) -> None:
+    found = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ExceptHandler) and catches_all(node.type)
+    ]
+    allowed = sum(count for where, count, _ in CATCH_ALL if fnmatchcase(source.path, where))
+    for node in found[allowed:]:
+        source.report(node.lineno, "except", "catches everything; name what you expect")
+
+
+def catches_all(kind: ast.expr | None) -> bool:
+    if kind is None:
+        return True
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(isinstance(k, ast.Name) and k.id in {"Exception", "BaseException"} for k in kinds)
+
+
+def check_package_front(source: Source) -> None:
+    """A package's first file tells its theory of operation and holds nothing else."""
+    if not source.is_package or source.room is None:
+        return
+    if not ast.get_docstring(source.tree):
+        source.report(1, "docstring", "a package opens with its theory of operation")
+    if source.room == "":
+        return  # the version stands there
+    for node in source.tree.body[1:]:
+        source.report(node.lineno, "front", "nothing but the docstring lives in __init__.py")
+
+
+def check_words(source: Source) -> None:
+    for number, line in enumerate(source.lines, 1):
+        for pattern, what in FORBIDDEN_WORDS:
+            if match := pattern.search(line):
+                source.report(number, "words", f"{match.group()!r} names a {what}")
+        if match := TODO.search(line):
+            source.report(number, "todo", f"{match.group()} left behind")
+
+
+def check_lock(source: Source) -> None:
+    """Every package of a lock has an exact version and hashes, and no address."""
+    if not fnmatchcase(source.path, "packaging/locks/*.txt"):
+        return
+    for number, line in enumerate(source.lines, 1):
+        if "://" in line or line.startswith("-"):
+            source.report(number, "locks", "a lock names no address and no option")
+        if line[:1].isalnum() and not re.match(r"[\w.\-]+==[\w.]+ \\$", line):
+            source.report(number, "locks", "no exact version followed by hashes")
+
+
+# --- limits and error codes -----------------------------------------------------------------------
+
+
+def check_limits(source: Source) -> None:
+    """Each bound says unit or reason: beside it, or in the comment right above."""
+    if source.path != f"{PROGRAM}/base/limits.py":
+        return
+    tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
+    comments = {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
+    for node in source.tree.body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        beside = set(range(node.lineno - 1, (node.end_lineno or node.lineno) + 1))
+        if not beside & comments:
+            source.report(node.lineno, "limit", f"{ast.unparse(node)} has no comment")
+
+
+def check_errors(sources: dict[str, Source]) -> None:
+    """No two error classes share a code, and each code stands in the list for operators."""
+    source = sources.get(f"{PROGRAM}/base/errors.py")
+    if source is None:
+        return
+    documented = sources.get("docs/errors.md")
+    holder: dict[int, str] = {}
+    for node, code, line in codes_of(source.tree):
+        if code in holder:
+            source.report(line, "code", f"{node} has code {code}, as {holder[code]} does")
+        holder.setdefault(code, node)
+        if documented is not None and not re.search(rf"\b{code}\b", documented.text):
+            source.report(line, "code", f"{code} ({node}) is not in docs/errors.md")
+
+
+def codes_of(tree: ast.Module) -> Iterator[tuple[str, int, int]]:
+    """(class, code, line) of every `code = number` in a class body."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for statement in node.body:
+            target: ast.expr | None = None
+            if isinstance(statement, ast.Assign):
+                target = statement.targets[0]
+            elif isinstance(statement, ast.AnnAssign):
+                target = statement.target
+            if not isinstance(target, ast.Name) or target.id != "code":
+                continue
+            value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, int):
+                yield node.name, value.value, statement.lineno
+
+
+# --- all of it ------------------------------------------------------------------------------------
+
+
+def violations_of(top: Path) -> list[Violation]:
+    sources = sources_read(top)
+    python = [source for source in sources if source.is_python]
+    readable = [source for source in python if parses(source)]
+    unreadable = [source for source in python if source not in readable]
+    modules = {source.module for source in readable}
+    for source in readable:
+        check_floors(source, modules)
+        check_imports(source)
+        check_repeatable(source)
+        check_catch_all(source)
+        check_package_front(source)
+        check_limits(source)
+    for source in sources:
+        if source not in unreadable:
+            check_sizes(source)
+            check_names(source)
+            check_words(source)
+            check_lock(source)
+    check_cycles(readable)
+    check_errors({source.path: source for source in sources if source not in unreadable})
+    return sorted({violation for source in sources for violation in source.violations})
+
+
+def parses(source: Source) -> bool:
+    try:
+        ast.parse(source.text)
+    except SyntaxError as error:
+        source.report(error.lineno or 1, "syntax", error.msg)
+        return False
+    return True
+
+
+def main(arguments: list[str]) -> int:
+    top = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    violations = violations_of(top)
+    for violation in violations:
+        print(violation)
+    count = len(violations)
+    print(f"tidy: {count} violations" if count else "tidy: nothing to say", file=sys.stderr)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
