@@ -1,0 +1,234 @@
+"""What holds for every test: a seed that is printed, ports nobody else has, nothing left behind.
+
+A run owns one temporary folder. It becomes TMPDIR, so all that tests and their processes make lies
+in it, and a mark in the environment tells the run's processes from all others. When the last test
+has ended, a process with the mark or an entry beside pytest's own in the folder fails the run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import psutil
+import pytest
+
+RUN_MARK = "TIGERCHAT_TEST_RUN"
+SEED_DEFAULT = 20260701
+PORTS = range(20_000, 32_000)  # below the range from which the kernel takes ports for clients
+PROCESSES_END_WITHIN_S = 3.0  # by themselves, after the last test
+HARDWARE = Path(__file__).parent / "hardware"
+
+MARKERS = {
+    "soak": "long, with fresh seeds; only by `make soak`",
+    "browser": "drives a headless browser",
+    "root": "needs root",
+}
+
+run_folder = pytest.StashKey[Path]()
+run_mark = pytest.StashKey[str]()
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tigerchat")
+    group.addoption("--seed", type=int, help="seed of the run; each test derives its own from it")
+    group.addoption("--soak-seconds", type=int, default=0, help="run the soak tests, for so long")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    soaks = config.getoption("--soak-seconds") > 0
+    if config.option.seed is None:
+        config.option.seed = int.from_bytes(os.urandom(4), "little") if soaks else SEED_DEFAULT
+    hypothesis.settings.register_profile("test", deadline=None, derandomize=True)
+    hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=2000)
+    hypothesis.settings.load_profile("soak" if soaks else "test")
+    own_folder(config)
+
+
+def own_folder(config: pytest.Config) -> None:
+    """Short, because paths of Unix sockets lie in it."""
+    folder = Path(tempfile.mkdtemp(prefix="tc-"))
+    config.stash[run_folder] = folder
+    config.stash[run_mark] = uuid.uuid4().hex
+    os.environ[RUN_MARK] = config.stash[run_mark]
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    if config.option.basetemp is None:
+        config.option.basetemp = str(folder / "t")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash.get(run_folder, Path()), ignore_errors=True)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.option.seed} (again: --seed {config.option.seed})"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Soak tests are no part of a normal run: left out, not skipped."""
+    if config.getoption("--soak-seconds") > 0:
+        return
+    left_out = [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+# --- skips ----------------------------------------------------------------------------------------
+
+
+def skip_is_allowed(path: Path) -> bool:
+    """As root everything can be tested that this machine's hardware does not forbid."""
+    return os.geteuid() != 0 or HARDWARE in path.parents
+
+
+def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"skipped as root, which only tests/hardware may be: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    expected_to_fail = hasattr(report, "wasxfail")
+    if report.skipped and not expected_to_fail and not skip_is_allowed(item.path):
+        refuse_skip(report)
+    if report.failed and "seed" in getattr(item, "fixturenames", ()):
+        report.sections.append(("seed", f"seed of this test: {seed_of(item)}"))
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Iterator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped and not skip_is_allowed(collector.path):
+        refuse_skip(report)
+    return report
+
+
+# --- fixtures -------------------------------------------------------------------------------------
+
+
+def seed_of(item: pytest.Item) -> int:
+    return item.config.option.seed ^ zlib.crc32(item.nodeid.encode())
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """This test's own seed: equal from run to run, another one with another --seed."""
+    return seed_of(request.node)
+
+
+@pytest.fixture(scope="session")
+def soak_seconds(request: pytest.FixtureRequest) -> int:
+    return request.config.getoption("--soak-seconds")
+
+
+@pytest.fixture(scope="session")
+def free_ports() -> Iterator[Callable[[int], list[int]]]:
+    """`free_ports(3)`: ports free for TCP and UDP, and given to no other run while this one lasts.
+
+    A port is reserved by an abstract Unix socket of its name, which ends with this process.
+    """
+    reserved: list[socket.socket] = []
+    candidates = iter(PORTS)
+
+    def take(count: int) -> list[int]:
+        ports: list[int] = []
+        while len(ports) < count:
+            port = next(candidates, None)
+            assert port is not None, "no free port left"
+            reservation = port_reserved(port)
+            if reservation is not None:
+                reserved.append(reservation)
+                ports.append(port)
+        return ports
+
+    yield take
+    for reservation in reserved:
+        reservation.close()
+
+
+@pytest.fixture
+def free_port(free_ports: Callable[[int], list[int]]) -> int:
+    return free_ports(1)[0]
+
+
+def port_reserved(port: int) -> socket.socket | None:
+    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        reservation.bind(f"\0tigerchat-test-port-{port}")
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            with socket.socket(socket.AF_INET, kind) as probe:
+                probe.bind(("", port))
+    except OSError:
+        reservation.close()
+        return None
+    return reservation
+
+
+# --- nothing left behind --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set up first, hence torn down last."""
+    yield
+    config = request.config
+    processes = processes_left(config.stash[run_mark])
+    folder = config.stash[run_folder]
+    own = Path(config.option.basetemp)
+    entries = sorted(path.name for path in folder.iterdir() if path != own)
+    lines = [f"process left behind: {line}" for line in processes]
+    lines += [f"left behind in TMPDIR: {name}" for name in entries]
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+def processes_left(mark: str) -> list[str]:
+    """Command lines of the run's processes that did not end by themselves; they are ended here."""
+    deadline = time.monotonic() + PROCESSES_END_WITHIN_S
+    while (found := processes_marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    lines = []
+    for process in found:
+        try:
+            lines.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue  # it ended meanwhile
+    return lines
+
+
+def processes_marked(mark: str) -> list[psutil.Process]:
+    """Found by what they inherited, so that a process is seen whoever its parent is by now."""
+    wanted = f"{RUN_MARK}={mark}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "environ").read_bytes().split(b"\0")
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue  # of another user, or ended meanwhile
+        own_tracker = b"multiprocessing.resource_tracker" in command  # lives as long as pytest
+        if wanted in words and int(folder.name) != os.getpid() and not own_tracker:
+            found.append(psutil.Process(int(folder.name)))
+    return found
