@@ -3,6 +3,7 @@
 NODES ?= 3
 SHARDS ?= 1
 SECONDS ?= 600
+TESTS ?= tests
 PYTHON3 ?= python3
 
 PYTHON := .venv/bin/python
@@ -10,10 +11,10 @@ SETUP := $(PYTHON3) tools/setup.py
 
 # One command each; add arguments of your own with ARGS="...".
 START := $(PYTHON) -m appliance start --local ./run --nodes $(NODES) --shards $(SHARDS)
-TEST := $(PYTHON) -m pytest tests --durations=25 -rs
+TEST := $(PYTHON) -m pytest $(TESTS) --durations=25 -rs
 UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats -q -rs
 BENCH := $(PYTHON) tests/bench/run.py
-SOAK := $(PYTHON) -m pytest tests -m soak --soak-seconds=$(SECONDS) -rs -s
+SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s
 
 .PHONY: targets run test check format bench soak locks clean
 .DEFAULT_GOAL := targets
@@ -25,7 +26,7 @@ run: ## start a site on this machine; NODES=3 SHARDS=1, Ctrl-C ends it, data sta
 	@$(SETUP) node
 	@exec $(START) $(ARGS)
 
-test: ## run every test, as CI does; ARGS="-k name" for some
+test: ## run every test, as CI does; TESTS=tests/base for some
 	@$(SETUP) tests
 	@exec $(TEST) $(ARGS)
 
