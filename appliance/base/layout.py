@@ -28,6 +28,19 @@ def struct_of(dtype: np.dtype) -> struct.Struct:
     return layout
 
 
+def picked(dtype: np.dtype, *names: str) -> struct.Struct:
+    """The `Struct` of the whole of `dtype` that yields the fields `names` only, in layout order."""
+    assert dtype.names is not None
+    assert list(names) == [name for name in dtype.names if name in names]
+    parts = ["<"]
+    for name in dtype.names:
+        field = np.dtype([(name, dtype[name])])
+        parts.append(struct_of(field).format[1:] if name in names else f"{field.itemsize}x")
+    layout = struct.Struct("".join(parts))
+    assert layout.size == dtype.itemsize
+    return layout
+
+
 def offset_of(dtype: np.dtype, name: str) -> int:
     """Byte offset of field `name`."""
     assert dtype.fields is not None

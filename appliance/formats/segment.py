@@ -8,8 +8,8 @@
     buffer  head (4096): segment number, committed records | as the records of an extent
 
 A leaf is `records_max` records of a segment (the last one holds the rest). Its id is the SHA-256
-over the hashes of its records, the same hashes that chain a room. The id of a segment is the SHA-256
-of its footer, which names the footer before: the newest id names the whole history.
+over the hashes of its records, the same hashes that chain a room. The id of a segment is the
+SHA-256 of its footer, which names the footer before: the newest id names the whole history.
 """
 
 from collections.abc import Callable
