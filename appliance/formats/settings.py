@@ -5,11 +5,9 @@ must be the same on all nodes lies in the site file; what nobody needs to choose
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from appliance.formats.configuration import (
     FilePath,
-    Key,
     check_table,
     one_of,
     read_toml,
@@ -17,20 +15,10 @@ from appliance.formats.configuration import (
     text,
     whole,
 )
-from appliance.formats.site import NODES_MAX, SHARDS_MAX
+from appliance.formats.site import NODES_MAX
 
 SETTINGS_FILE = "node.toml"
 RATE_MAX = 10_000_000             # messages a second, in effect no limit
-
-
-def _volumes(value: Any) -> dict[int, str]:
-    if type(value) is not dict:
-        raise ValueError
-    volumes = {int(shard): path for shard, path in value.items()}
-    for shard, path in volumes.items():
-        if not 0 <= shard < SHARDS_MAX or type(path) is not str or not path.startswith("/dev/"):
-            raise ValueError
-    return volumes
 
 
 KEYS = {
@@ -56,8 +44,6 @@ KEYS = {
     "flush_slow_ms": whole(0, 1000, 0),
     # The least important lines that reach the log.
     "log_level": one_of(("debug", "info", "warning", "error"), "info"),
-    # Raw devices: shard number = device. A shard that is not named lies in files of the folder.
-    "volumes": Key('a table of lines like 0 = "/dev/nvme0n1p2"', _volumes, {}),
 }
 
 
@@ -78,7 +64,6 @@ class Settings:
     pinning: str
     flush_slow_ms: int
     log_level: str
-    volumes: dict[int, str]
 
 
 def load_settings(path: FilePath) -> Settings:

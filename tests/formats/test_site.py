@@ -31,8 +31,8 @@ def example(node_count: int = 3, shard_count: int = 2) -> Site:
     nodes = [Node(i, f"node-{i}", "127.0.0.1", 7400 + 100 * i, 7443 + 100 * i, 7480 + 100 * i,
                   bytes([i + 1]) * 32, PEM) for i in range(node_count)]
     members = list(range(node_count))
-    shards = [Shard(s, members, [bytes([16 * s + i + 1]) * 16 for i in members], node_count, 0, 4096)
-              for s in range(shard_count)]
+    ids = [[bytes([16 * s + i + 1]) * 16 for i in members] for s in range(shard_count)]
+    shards = [Shard(s, members, ids[s], node_count, 0, 4096) for s in range(shard_count)]
     return Site(bytes(range(16)), nodes, shards, 'tiger"chat\\', "chat")
 
 
@@ -161,8 +161,6 @@ WRONG = {
     "pinning": ['"on"', "true", "[]"],
     "flush_slow_ms": ["-1", "1001", '"10ms"'],
     "log_level": ['"loud"', "3"],
-    "volumes": ['"/dev/sda"', '{ 0 = "data" }', '{ x = "/dev/a" }', '{ 64 = "/dev/a" }',
-                "{ 0 = 1 }"],
 }
 
 
@@ -195,4 +193,4 @@ def test_settings_not_given_have_their_defaults_and_given_ones_their_values(tmp_
     found = settings.load_settings(path)
     assert (found.index, found.client_tls) == (2, False)
     assert (found.log_level, found.user_rate) == ("debug", 7)
-    assert (found.flush_slow_ms, found.pinning, found.volumes) == (0, "auto", {})
+    assert (found.flush_slow_ms, found.pinning) == (0, "auto")

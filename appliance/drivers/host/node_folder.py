@@ -1,0 +1,137 @@
+"""The folder of one node: what lies where, and opening it with everything checked.
+
+node-0/
+├── site.toml  node.toml  jwks.json     the site, settings, public keys of token issuers
+├── keys/                               signing.key, tls.key (secrets, 0600), tls.crt
+├── shard-0/ ...                        a volume for each replica of this node
+├── sockets/                            Unix sockets between the node's own processes
+└── formatted                           written last by format: the node may be started
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.signature import SEED_SIZE, SigningKey
+from appliance.drivers.host.durable_file import unusable
+from appliance.formats.settings import SETTINGS_FILE, Settings, load_settings
+from appliance.formats.site import SITE_FILE, Node, Shard, Site, load_site, spki_of
+
+JWKS_FILE = "jwks.json"
+KEYS_FOLDER = "keys"
+SOCKETS_FOLDER = "sockets"
+SIGNING_KEY_FILE = "keys/signing.key"
+TLS_KEY_FILE = "keys/tls.key"
+TLS_CERTIFICATE_FILE = "keys/tls.crt"
+FORMATTED_FILE = "formatted"
+
+
+@dataclass(frozen=True)
+class NodeFolder:
+    """A node that was formatted, as its files describe it. `path` is absolute."""
+
+    path: Path
+    site: Site
+    settings: Settings
+    signing_key: SigningKey
+
+    @property
+    def node(self) -> Node:
+        return self.site.nodes[self.settings.index]
+
+    @property
+    def shards(self) -> list[Shard]:
+        """The shards of which this node holds a replica."""
+        return self.site.shards_of(self.settings.index)
+
+    def volume(self, shard: int) -> Path:
+        """The folder of a replica's volume."""
+        return self.path / volume_name(shard)
+
+
+def volume_name(shard: int) -> str:
+    """Name of a volume's folder inside the node's."""
+    return f"shard-{shard}"
+
+
+def open_node(folder: Path | str) -> NodeFolder:
+    """Read and check what `folder` holds; each mistake in one sentence. Volumes are not opened."""
+    path = Path(folder).absolute()
+    node = read_node(path)
+    if not (path / FORMATTED_FILE).exists():
+        raise ConfigurationError(
+            f"{path} is not formatted: run `tigerchat format --node-folder {folder}` first"
+        )
+    for shard in node.shards:
+        if not node.volume(shard.number).exists():
+            raise StorageError(
+                f"{node.volume(shard.number)} is missing: a replica that lost its volume must not "
+                "come back empty under its old identity; restore the folder or replace the replica"
+            )
+    return node
+
+
+def read_node(path: Path) -> NodeFolder:
+    """As `open_node`, of a node that need not be formatted yet."""
+    if not path.is_dir():
+        raise ConfigurationError(
+            f"{path} is not a folder of a node: correct the path, or make a "
+            "site with `tigerchat format`"
+        )
+    site = load_site(path / SITE_FILE)
+    settings = load_settings(path / SETTINGS_FILE)
+    count = len(site.nodes)
+    if settings.index >= count:
+        raise ConfigurationError(
+            f"{path / SETTINGS_FILE}: index is {settings.index}; allowed: 0 "
+            f"to {count - 1}, as {path / SITE_FILE} has {count} nodes"
+        )
+    if not (path / JWKS_FILE).is_file():
+        raise ConfigurationError(
+            f"{path / JWKS_FILE} is missing: put the public keys of the "
+            "issuer of tokens there, as a JSON Web Key Set"
+        )
+    seed = read_seed(path / SIGNING_KEY_FILE)
+    node = NodeFolder(path=path, site=site, settings=settings, signing_key=SigningKey(seed))
+    _check_keys(node)
+    return node
+
+
+def read_seed(path: Path) -> bytes:
+    """The seed in a signing key's file, which only its owner may read."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise ConfigurationError(f"{path} can be read by others: `chmod 600 {path}`")
+        seed = bytes.fromhex(path.read_text().strip())
+        if len(seed) != SEED_SIZE:
+            raise ValueError
+    except OSError as error:
+        raise unusable(path, error) from error
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{path} is no key: restore it; allowed: {2 * SEED_SIZE} hexadecimal digits"
+        ) from error
+    return seed
+
+
+def _check_keys(node: NodeFolder) -> None:
+    """The site file must name the keys that this folder holds."""
+    site_path, prefix = node.path / SITE_FILE, f"nodes[{node.settings.index}]."
+    public = node.signing_key.public
+    if node.node.public_key != public:
+        raise ConfigurationError(
+            f"{site_path}: {prefix}public_key is not that of "
+            f"{node.path / SIGNING_KEY_FILE}; allowed: {public.hex()}"
+        )
+    certificate = node.path / TLS_CERTIFICATE_FILE
+    try:
+        spki = spki_of(certificate.read_text())
+    except OSError as error:
+        raise unusable(certificate, error) from error
+    except ValueError as error:
+        raise ConfigurationError(f"{certificate} is no PEM certificate: restore it") from error
+    if spki != spki_of(node.node.certificate_pem):
+        raise ConfigurationError(
+            f"{site_path}: {prefix}certificate is not that of {certificate}; "
+            "allowed: the text of that file"
+        )
