@@ -158,6 +158,13 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
         3,
         "except",
     ),
+    "bare_except_that_raises": (BASE, "try:\n    pass\nexcept:\n    raise\n", 3, "except"),
+    "except_that_may_swallow": (
+        BASE,
+        "while 1:\n    try:\n        pass\n    except Exception:\n        break\n        raise\n",
+        4,
+        "except",
+    ),
     "second_except_of_a_role": (
         ROLE,
         "try:\n    pass\nexcept Exception:\n    pass\n" * 2,
@@ -236,6 +243,7 @@ def test_tidy_says_nothing_about_what_is_right(tmp_path):
             "    except Exception:\n        raise\n"
         ),
         "appliance/commands/start.py": "def run():\n    import appliance.roles.edge\n",
+        BASE: "try:\n    pass\nexcept BaseException:\n    print('closed')\n    raise\n",
         "appliance/base/limits.py": "# bytes\nA_MAX = 1\nB_MAX = (  # why\n    2\n)\n",
         "appliance/web/vendor/preact.js": "x" * 1000,
         ".venv/lib/x.py": "import *",
