@@ -51,7 +51,7 @@ PACKAGES: list[tuple[str, set[str] | None]] = [
     ("base", {"numpy", "crc32c", "blake3", "nacl"}),
     ("formats", {"numpy", "msgspec"}),
     # sans-I/O protocols; keys of tokens, which PyJWT takes as objects of cryptography
-    ("cores/edge", {"msgspec", "websockets", "wsproto", "h11", "aioquic", "jwt", "cryptography"}),
+    ("cores/edge", {"numpy", "msgspec", "websockets", "h11", "aioquic", "jwt", "cryptography"}),
     ("cores/*", {"numpy", "msgspec"}),
     ("simulation", {"numpy", "msgspec"}),
     ("reports", {"numpy", "pyspark", "pyarrow", "pandas", "nacl", "crc32c"}),
