@@ -1,0 +1,519 @@
+"""A device on the network: see the package's theory of operation."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from appliance.drivers.chat.connection import Connection, dial
+from appliance.drivers.chat.endpoint import Endpoint
+from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable
+from appliance.drivers.chat.outbox import Outbox
+from appliance.drivers.chat.subscription import EVENTS_LOW, EVENTS_MAX, Subscription
+from appliance.formats import client as frames
+from appliance.formats.client import Frame
+from appliance.formats.client_errors import (
+    DuplicateExpired,
+    FieldInvalid,
+    FrameMalformed,
+    FrameUnknown,
+    SequenceGap,
+    TokenExpired,
+)
+
+DIAL_TIMEOUT_S = 3.0
+SILENCE_S = 2.0  # without a frame although one is due: ping
+SILENCE_MAX_S = 6.0  # no answer to that either: another node
+BACKOFF_MIN_S, BACKOFF_MAX_S = 0.02, 0.5
+FRAME_ITEMS_MAX = 400  # messages in one binary frame: below 1 MiB whatever their bodies
+RETRY_DEFAULT_MS = 50
+REQUESTS_MAX = 1024  # open requests; one more waits for nothing and is an error of the caller
+
+
+class _Post(NamedTuple):
+    """One message on its way."""
+
+    body: str
+    parent_id: UUID | None
+    msg_id: UUID | None
+    done: "asyncio.Future[frames.MessageAck]"
+
+
+class _Lane:
+    """The messages of this device to one room."""
+
+    def __init__(self, room_id: UUID, first: int) -> None:
+        self.room_id = room_id
+        self.outbox: Outbox[_Post] = Outbox(first)
+        self.not_before = 0.0  # loop time before which nothing is sent
+        self.space = asyncio.Event()
+        self.broken: BaseException | None = None
+
+
+class Client:
+    """Use `async with`; entering waits for the first welcome."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        token: Callable[[], str],
+        *,
+        client_id: UUID | None = None,
+        subprotocol: str = frames.SUBPROTOCOL_BINARY,
+        patience_s: float = 30.0,
+        first_endpoint: int = 0,
+    ) -> None:
+        assert endpoints
+        self.endpoints = list(endpoints)
+        self.client_id = client_id or uuid4()
+        self.welcome: frames.Welcome | None = None
+        self.connects = 0  # welcomes so far
+        self._token = token
+        self._subprotocol = subprotocol
+        self._binary = subprotocol == frames.SUBPROTOCOL_BINARY
+        self._patience_s = patience_s
+        self._turn = first_endpoint
+        self._connection: Connection | None = None
+        self._hello: asyncio.Future[frames.Welcome] | None = None
+        self._lanes: dict[UUID, _Lane] = {}
+        self._requests: dict[str, tuple[Frame, asyncio.Future[Frame]]] = {}
+        self._subscriptions: dict[UUID, Subscription] = {}
+        self._labels = itertools.count(1)
+        self._flush_due = False
+        self._heard = 0.0
+        self._timers: dict[object, asyncio.TimerHandle] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._first_welcome: asyncio.Future[None] | None = None
+        self._failure: BaseException | None = None
+
+    async def __aenter__(self) -> "Client":
+        self._first_welcome = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run())
+        try:
+            await self._first_welcome
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End in good order; what is unanswered is given up."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+        self._fail(ConnectionLost("the client was closed"))
+
+    # --- what the user asks for
+
+    async def create_room(self, name: str) -> frames.Room:
+        """The room of that name, made if there was none."""
+        answer = await self._ask(frames.CreateRoom(name=name, request=self._label()))
+        assert isinstance(answer, frames.Room)
+        return answer
+
+    async def rooms(self) -> list[frames.RoomItem]:
+        """All rooms the token may read."""
+        found: list[frames.RoomItem] = []
+        after: int | None = None
+        while True:
+            wish = frames.ListRooms(after=after, limit=1000, request=self._label())
+            answer = await self._ask(wish)
+            assert isinstance(answer, frames.Rooms)
+            found += answer.rooms
+            if answer.next is None:
+                return found
+            after = answer.next
+
+    async def snapshot(
+        self,
+        room_id: UUID,
+        *,
+        from_op: int | None = None,
+        until_op: int | None = None,
+        limit: int = 100,
+        backward: bool = False,
+    ) -> frames.SnapshotChunk:
+        """One page of history."""
+        answer = await self._ask(
+            frames.SnapshotRequest(
+                room_id=room_id,
+                from_op=from_op,
+                until_op=until_op,
+                limit=limit,
+                backward=backward,
+                request=self._label(),
+            )
+        )
+        assert isinstance(answer, frames.SnapshotChunk)
+        return answer
+
+    async def subscribe(
+        self, room_id: UUID, *, since_op: int | None = None, last: int | None = None
+    ) -> Subscription:
+        """Events of a room; one subscription for a room at a time."""
+        wish = frames.SubscribeRoom(
+            room_id=room_id, since_op=since_op, last=last, request=self._label()
+        )
+        subscription = Subscription(wish, self._reading)
+        self._subscriptions[room_id] = subscription
+        try:
+            await self._ask(wish)
+        except BaseException:
+            del self._subscriptions[room_id]
+            raise
+        return subscription
+
+    def start_at(self, room_id: UUID, client_seq: int) -> None:
+        """Number this device's messages to a room from `client_seq`; before the first `post`."""
+        assert room_id not in self._lanes
+        self._lanes[room_id] = _Lane(room_id, client_seq)
+
+    async def post(
+        self, room_id: UUID, body: str, *, parent_id: UUID | None = None, msg_id: UUID | None = None
+    ) -> "asyncio.Future[frames.MessageAck]":
+        """Queue a message; its acknowledgement. Waits while too many of the room are unanswered.
+
+        The future fails with Refused; then all later messages of the room fail too, since the
+        number of the refused one stays unused.
+        """
+        lane = self._lanes.get(room_id)
+        if lane is None:
+            lane = self._lanes[room_id] = _Lane(room_id, 1)
+        while lane.outbox.full and self._stopped(lane) is None:
+            lane.space.clear()
+            await lane.space.wait()
+        stopped = self._stopped(lane)
+        if stopped is not None:
+            raise stopped
+        done: asyncio.Future[frames.MessageAck] = asyncio.get_running_loop().create_future()
+        lane.outbox.add(_Post(body, parent_id, msg_id, done))
+        self._flush_soon()
+        return done
+
+    async def send(
+        self, room_id: UUID, body: str, *, parent_id: UUID | None = None, msg_id: UUID | None = None
+    ) -> frames.MessageAck:
+        """Send a message and wait until it is stored."""
+        return await (await self.post(room_id, body, parent_id=parent_id, msg_id=msg_id))
+
+    def next_seq(self, room_id: UUID) -> int:
+        """The client_seq that the next message to this room gets."""
+        lane = self._lanes.get(room_id)
+        return lane.outbox.next if lane else 1
+
+    @property
+    def node(self) -> int | None:
+        """Index of the node that answers now; None while there is none."""
+        return self.welcome.node if self._connection and self.welcome else None
+
+    def _stopped(self, lane: _Lane) -> BaseException | None:
+        return lane.broken or self._failure
+
+    def _label(self) -> str:
+        return str(next(self._labels))
+
+    async def _ask(self, frame: Frame) -> Frame:
+        """Send a request, again on each new connection, until it is answered."""
+        if self._failure is not None:
+            raise self._failure
+        assert len(self._requests) < REQUESTS_MAX
+        label: str = frame.request  # type: ignore[attr-defined]
+        done: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._requests[label] = (frame, done)
+        try:
+            self._send(frame)
+            return await done
+        finally:
+            self._requests.pop(label, None)
+
+    # --- connections
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        tried, reached = 0, loop.time()
+        while True:
+            endpoint = self.endpoints[self._turn % len(self.endpoints)]
+            self._turn += 1
+            try:
+                connection = await self._connect(endpoint)
+            except ConnectionLost as error:
+                if loop.time() - reached > self._patience_s:
+                    self._fail(SiteUnreachable(f"no node answers: {error}"))
+                    return
+                tried += 1
+                pause = BACKOFF_MIN_S * (1 << min(tried // len(self.endpoints), 5))
+                await asyncio.sleep(min(pause, BACKOFF_MAX_S) * random.uniform(0.5, 1.0))
+                continue
+            except Refused as error:
+                self._fail(error)
+                return
+            tried = 0
+            await self._watch(connection)
+            reached = loop.time()
+            self._on_lost()
+
+    async def _connect(self, endpoint: Endpoint) -> Connection:
+        """A connection on which the node said welcome. Raises ConnectionLost, Refused."""
+        loop = asyncio.get_running_loop()
+        holder: list[Connection] = []
+
+        def on_data(data: bytes) -> None:
+            if holder and self._connection is holder[0]:
+                self._on_data(data)
+
+        connection = await dial(endpoint, self._subprotocol, on_data, DIAL_TIMEOUT_S)
+        holder.append(connection)
+        self._connection, self._hello = connection, loop.create_future()
+        self._send(frames.Hello(token=self._token(), client_id=self.client_id, request="hello"))
+        waited: list[asyncio.Future] = [self._hello, connection.lost]
+        await asyncio.wait(waited, timeout=DIAL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        if not self._hello.done():
+            self._connection = None
+            connection.abort()
+            raise ConnectionLost(f"{endpoint.url}: no welcome")
+        try:
+            self.welcome = self._hello.result()
+        except (Refused, ConnectionLost):
+            self._connection = None
+            connection.abort()
+            raise
+        self._on_welcome()
+        return connection
+
+    def _on_welcome(self) -> None:
+        self.connects += 1
+        assert self._first_welcome is not None
+        if not self._first_welcome.done():
+            self._first_welcome.set_result(None)
+        self._heard = asyncio.get_running_loop().time()
+        for frame, _ in self._requests.values():
+            if not isinstance(frame, frames.SubscribeRoom):
+                self._send(frame)
+        for subscription in self._subscriptions.values():
+            self._send(subscription.resume())
+        self._flush_soon()
+
+    async def _watch(self, connection: Connection) -> None:
+        """Until the connection is lost, or silent for too long."""
+        loop = asyncio.get_running_loop()
+        while not connection.lost.done():
+            await asyncio.wait([connection.lost], timeout=SILENCE_S / 2)
+            silence = 0.0 if connection.paused else loop.time() - self._heard
+            if silence > SILENCE_MAX_S:
+                connection.abort()
+                await connection.lost
+            elif silence > SILENCE_S:
+                self._send(frames.Ping(request="ping"))
+
+    def _on_lost(self) -> None:
+        self._connection = None
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for lane in self._lanes.values():
+            lane.outbox.on_lost()
+            lane.not_before = 0.0
+
+    def _fail(self, error: BaseException) -> None:
+        """Nothing will be answered any more."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        if self._first_welcome is not None and not self._first_welcome.done():
+            self._first_welcome.set_exception(error)
+        for _, done in self._requests.values():
+            if not done.done():
+                done.set_exception(error)
+        for lane in self._lanes.values():
+            self._break(lane, error)
+        for subscription in self._subscriptions.values():
+            subscription.end(error)
+
+    # --- frames out
+
+    def _send(self, frame: Frame) -> None:
+        if self._connection is None:
+            return
+        encode = frames.encode_binary if self._binary else frames.encode_json
+        self._connection.send(encode(frame))
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send what may be sent, many messages a frame."""
+        self._flush_due = False
+        if self._connection is None or self.welcome is None or not self.connects:
+            return
+        if self._hello is None or not self._hello.done():
+            return
+        now = asyncio.get_running_loop().time()
+        batch: list[frames.SendMessage] = []
+        for lane in self._lanes.values():
+            if lane.not_before > now:
+                continue
+            for client_seq, post in lane.outbox.take(FRAME_ITEMS_MAX):
+                batch.append(
+                    frames.SendMessage(
+                        room_id=lane.room_id,
+                        client_seq=client_seq,
+                        parent_id=post.parent_id,
+                        msg_id=post.msg_id,
+                        body=post.body,
+                    )
+                )
+        if self._binary:
+            for start in range(0, len(batch), FRAME_ITEMS_MAX):
+                self._connection.send(frames.encode_binary(*batch[start : start + FRAME_ITEMS_MAX]))
+        else:
+            for frame in batch:
+                self._connection.send(frames.encode_json(frame))
+
+    # --- frames in
+
+    def _on_data(self, data: bytes) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        try:
+            if self._binary:
+                received = frames.parse_binary_edge(data)
+            else:
+                received = [frames.parse_json_edge(data)]
+        except FrameUnknown:
+            return  # of a newer node
+        except (FrameMalformed, FieldInvalid):
+            assert self._connection is not None
+            self._connection.abort()
+            return
+        for frame in received:
+            self._on_frame(frame)
+
+    def _on_frame(self, frame: Frame) -> None:
+        if isinstance(frame, frames.MessageAck):
+            self._on_ack(frame)
+        elif isinstance(frame, frames.MessageEvent):
+            self._on_event(frame)
+        elif isinstance(frame, frames.Error):
+            self._on_error(frame)
+        elif isinstance(frame, frames.Welcome):
+            if self._hello is not None and not self._hello.done():
+                self._hello.set_result(frame)
+        else:
+            if isinstance(frame, frames.Subscribed) and frame.room_id in self._subscriptions:
+                self._subscriptions[frame.room_id].on_subscribed(frame)
+            self._on_result(frame, frame)
+
+    def _on_result(self, frame: Frame, result: Frame | BaseException) -> None:
+        label = getattr(frame, "request", None) or ""
+        _, done = self._requests.get(label, (None, None))
+        if done is None or done.done():
+            return
+        if isinstance(result, BaseException):
+            done.set_exception(result)
+        else:
+            done.set_result(result)
+
+    def _on_event(self, event: frames.MessageEvent) -> None:
+        subscription = self._subscriptions.get(event.room_id)
+        if subscription is None:
+            return
+        if not subscription.on_event(event):
+            assert self._connection is not None
+            self._connection.abort()  # an event is missing: resume elsewhere
+        self._reading()
+
+    def _reading(self) -> None:
+        """Stop reading while a subscription is full; go on when all have room again."""
+        if self._connection is None:
+            return
+        waiting = max((item.waiting for item in self._subscriptions.values()), default=0)
+        if waiting >= EVENTS_MAX:
+            self._connection.pause()
+        elif waiting <= EVENTS_LOW and self._connection.paused:
+            self._heard = asyncio.get_running_loop().time()
+            self._connection.resume()
+
+    def _on_ack(self, ack: frames.MessageAck) -> None:
+        lane = self._lanes.get(ack.room_id)
+        if lane is None:
+            return
+        post = lane.outbox.on_answer(ack.client_seq)
+        if post is not None and not post.done.done():
+            post.done.set_result(ack)
+        self._after_answer(lane)
+
+    def _after_answer(self, lane: _Lane) -> None:
+        lane.space.set()
+        self._flush_soon()
+
+    def _on_error(self, error: frames.Error) -> None:
+        if self._hello is not None and not self._hello.done() and error.request == "hello":
+            passing = error.temporary
+            problem = ConnectionLost(f"{error.name}: {error.detail}") if passing else Refused(error)
+            self._hello.set_exception(problem)
+        elif error.client_seq is not None and error.room_id is not None:
+            self._on_send_error(error)
+        elif error.request:
+            self._on_request_error(error)
+        elif error.error == TokenExpired.code:
+            assert self._connection is not None
+            self._connection.abort()  # the next hello brings a new token
+
+    def _on_request_error(self, error: frames.Error) -> None:
+        frame, _ = self._requests.get(error.request or "", (None, None))
+        if frame is None:
+            return
+        if error.temporary:
+            self._after(error.request, error.retry_after or RETRY_DEFAULT_MS, self._send, frame)
+        else:
+            self._on_result(error, Refused(error))
+
+    def _on_send_error(self, error: frames.Error) -> None:
+        assert error.room_id is not None and error.client_seq is not None
+        lane = self._lanes.get(error.room_id)
+        if lane is None:
+            return
+        if error.error == DuplicateExpired.code:
+            post = lane.outbox.on_answer(error.client_seq)
+            if post is not None and not post.done.done():
+                post.done.set_exception(Refused(error))
+            self._after_answer(lane)
+        elif error.temporary or self._gap_passes(lane, error):
+            lane.outbox.on_passing_error()
+            delay_ms = error.retry_after or (RETRY_DEFAULT_MS if error.temporary else 0)
+            loop = asyncio.get_running_loop()
+            lane.not_before = max(lane.not_before, loop.time() + delay_ms / 1000)
+            self._after(lane, delay_ms, self._flush_soon)
+        else:
+            self._break(lane, Refused(error))
+
+    def _gap_passes(self, lane: _Lane, error: frames.Error) -> bool:
+        """Whether a sequence_gap only says that an earlier message was not taken, or was."""
+        if error.error != SequenceGap.code or error.expected is None:
+            return False
+        return lane.outbox.first <= error.expected <= lane.outbox.next
+
+    def _break(self, lane: _Lane, error: BaseException) -> None:
+        lane.broken = error
+        for post in lane.outbox.drop_all():
+            if not post.done.done():
+                post.done.set_exception(error)
+                post.done.exception()  # whoever waits gets it; nobody has to
+        lane.space.set()
+
+    def _after(self, key: object, delay_ms: int, call: Callable, *arguments: object) -> None:
+        """Call once, after a delay, unless the connection is lost before."""
+        old = self._timers.pop(key, None)
+        if old is not None:
+            old.cancel()
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(delay_ms / 1000, call, *arguments)

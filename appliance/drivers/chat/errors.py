@@ -1,0 +1,26 @@
+"""Why a chat client gives up."""
+
+from appliance.base.errors import ApplianceError
+from appliance.formats.client import Error
+
+
+class SiteUnreachable(ApplianceError):
+    """No node accepted the client for as long as it was told to try."""
+
+    code = 1110
+
+
+class ConnectionLost(ApplianceError):
+    """This connection ended, or never began; another node may answer."""
+
+    code = 1111
+
+
+class Refused(ApplianceError):
+    """The site answered with an error that trying again does not change."""
+
+    code = 1112
+
+    def __init__(self, answer: Error) -> None:
+        super().__init__(f"{answer.name} ({answer.error}): {answer.detail}")
+        self.answer = answer
