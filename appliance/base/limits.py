@@ -25,12 +25,57 @@ WINDOW_EVICT_AGE_US = 600 * 1_000_000   # a window younger than 10 minutes is ne
 
 NONCE_WINDOW = 1024       # newest nonces of a sender that are still told apart; older ones are refused
 
+# --- I/O of a volume --------------------------------------------------------------------------------------
+
+IO_GROUP_SIZE_MAX = 4 * MIB   # bytes an I/O thread writes before it flushes and answers: a few ms of a slow disk
+IO_SAMPLES = 1000             # newest durable writes whose latency the status reports
+EXTENTS_OPEN_MAX = 8          # segment files held open: the open one, the next, and what repair reads
+
+# --- links ------------------------------------------------------------------------------------------------
+
+LINK_BUFFER_MAX = 16 * MIB    # bytes waiting on one connection: two full pipelines; frames beyond are dropped, counted
+CONNECTIONS_MAX = 256         # of one replica, authenticated; the next one is closed, counted
+HANDSHAKES_MAX = 64           # connections that have not shown a certificate yet; the next one is closed, counted
+HANDSHAKE_MS_MAX = 5_000      # to show it
+DIAL_BACKOFF_MS_MIN, DIAL_BACKOFF_MS_MAX = 20, 500    # between two tries, doubled each time, with jitter
+LOCAL_ROOMS_MAX = 4096        # rows of 128 bytes in one answer to an edge of the same node
+CLIENT_ROUTES_MAX = 4096      # clients of a shard whose connection is remembered; the oldest is forgotten
+
 # --- edge -------------------------------------------------------------------------------------------------
 
 CLIENT_FRAME_SIZE_MAX = 1 * MIB       # bytes of one frame of a chat client, either encoding
 VSR_SESSIONS_PER_EDGE = 4             # requests an edge keeps in flight to a shard
 ROOM_NAME_SIZE_MAX = 128              # bytes of UTF-8
 SNAPSHOT_LIMIT_MAX = 1000             # records in one page of history
+HELLO_MS_MAX = 10_000                 # from the open connection to a valid hello
+SESSION_SENDS_MAX = 4096              # sends of one connection that wait for their acks
+SESSION_SUBSCRIPTIONS_MAX = 1024      # rooms that one connection follows
+SESSION_ROOMS_MAX = 4096              # rooms of which a session remembers its rights; then it forgets all
+SESSION_FRAMES_MAX = 64               # frames of a session that wait for a room look-up; then it is not read from
+SESSION_OUT_MAX = 512 * KIB           # bytes of one wake-up for one connection: beyond, subscriptions turn lagging
+LANE_BATCHES_MAX = 5                  # batches that collect behind the one in flight; then sends are answered busy
+EDGE_ROOMS_MAX = 131_072              # rooms an edge remembers: all of a shard
+EDGE_SEGMENTS_MAX = 1024              # sealed segments whose verified leaves are remembered
+ROOM_WAIT_MS_MAX = 500                # a room that was just created elsewhere is waited for
+EVENT_FRAME_SIZE_MAX = 256 * KIB      # bytes of one frame of events, joined
+CHUNK_FRAME_SIZE_MAX = 512 * KIB      # bytes of one page of history
+CATCH_UP_RECORDS = 256                # records read at once for a lagging subscription: 1 to 2 ms
+CATCH_UP_PAGES = 8                    # of these in one wake-up, for all together
+LAG_RECORDS_MAX = 1_000_000           # a subscription further behind is closed with a cursor
+LAG_MS_MAX = 300_000                  # so is a connection that took nothing for so long
+CLOCK_SKEW_US = 5_000_000             # by which an issuer's clock may be ahead of a node's
+TOKEN_RIGHTS_MAX = 64                 # patterns in a token
+BUCKETS_MAX = 100_000                 # of each kind of rate limit; the longest unused are forgotten
+RATE_BURST_MS = 2_000                 # of a rate may come at once
+RATE_UNLIMITED = 10_000_000           # a second: this rate or more switches a limit off
+
+# --- archives that are imported ---------------------------------------------------------------------------
+
+ARCHIVE_LINE_SIZE_MAX = 1 * MIB           # bytes of one line; a chat line or header is a thousandth of it
+ARCHIVE_ENTRY_SIZE_MAX = 32 * MIB         # bytes of one message with its attachments, or of one day's file
+ARCHIVE_TEXT_SIZE_MAX = 1 * MIB           # bytes of UTF-8 of one message's text: 512 records
+ARCHIVE_MEMBERS_MAX = 200_000             # files in a zip: a channel's day is one
+ARCHIVE_PARTS_MAX = 1000                  # parts of one mail
 
 assert MEMBERS_MAX >= REPLICAS_MAX
 assert BODY_SIZE_MAX < SECTOR_SIZE

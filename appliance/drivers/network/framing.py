@@ -1,0 +1,109 @@
+"""Frames in a stream: found in what arrives, one copy for each; signed for what leaves."""
+
+from collections.abc import Callable
+
+from appliance.base.limits import KIB
+from appliance.base.signature import SIGNATURE_SIZE, SigningKey
+from appliance.formats.envelope import MAGIC, VERSION, Header, frame
+from appliance.formats.geometry import HEADER_SIZE
+
+Buffer = bytes | bytearray | memoryview
+OnFrame = Callable[[bytes, bytes, bytes], None]  # header as sent, body, signature
+
+_PREFIX = MAGIC.to_bytes(4, "little") + VERSION.to_bytes(2, "little")
+_SPACE_MIN = 32 * KIB  # offered to a read at least: two records of TLS
+_NONCES_PER_INCARNATION = 1 << 32
+
+
+class FrameReader:
+    """Finds the frames of one stream in whatever pieces it arrives.
+
+    The buffer starts small and grows to one frame of the largest size plus what one read may add;
+    an announced size is checked before memory is given. Bodies are copied out once, so that they
+    may live as long as anybody wants.
+    """
+
+    __slots__ = ("_on_frame", "_size_max", "_view", "_start", "_end")
+
+    def __init__(self, message_size_max: int, on_frame: OnFrame, capacity: int = 64 * KIB) -> None:
+        assert capacity >= _SPACE_MIN
+        self._on_frame, self._size_max = on_frame, message_size_max
+        self._view = memoryview(bytearray(capacity))
+        self._start = self._end = 0  # what has arrived and is not parsed
+
+    def space(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        return self._view[self._end :]
+
+    def advance(self, count: int) -> str:
+        """Parse after `count` bytes were put into `space()`. Not "" = the check that ended this
+        stream."""
+        self._end += count
+        assert self._end <= len(self._view)
+        start, end, view = self._start, self._end, self._view
+        needed = HEADER_SIZE
+        while end - start >= HEADER_SIZE:
+            body_size = int.from_bytes(view[start + 68 : start + 72], "little")
+            if body_size > self._size_max - HEADER_SIZE:
+                return "length"
+            if view[start : start + 6] != _PREFIX:
+                return "magic" if view[start : start + 4] != _PREFIX[:4] else "version"
+            needed = HEADER_SIZE + body_size + SIGNATURE_SIZE
+            if end - start < needed:
+                break
+            body_end = start + HEADER_SIZE + body_size
+            self._on_frame(
+                bytes(view[start : start + HEADER_SIZE]),
+                bytes(view[start + HEADER_SIZE : body_end]),
+                bytes(view[body_end : body_end + SIGNATURE_SIZE]),
+            )
+            start += needed
+            needed = HEADER_SIZE
+        self._make_room(start, end, needed)
+        return ""
+
+    def _make_room(self, start: int, end: int, needed: int) -> None:
+        """Move what is left to the front, or to a larger buffer, when the rest of its frame would
+        not fit."""
+        view, left = self._view, end - start
+        if left == 0:
+            self._start = self._end = 0
+            return
+        if start + needed > len(view) or len(view) - end < _SPACE_MIN:
+            if needed + _SPACE_MIN > len(view):
+                self._view = memoryview(bytearray(needed + _SPACE_MIN))
+            self._view[:left] = bytes(view[start:end])
+            start, end = 0, left
+        self._start, self._end = start, end
+
+
+class Signer:
+    """Turns messages into frames of one sender; without a key (within a node) the signature is
+    zero.
+
+    Invariant: no nonce is used twice; they grow, from `incarnation << 32` on.
+    """
+
+    __slots__ = ("sender", "_key", "_nonce", "_nonce_end")
+
+    def __init__(self, *, sender: int, key: SigningKey | None, incarnation: int = 0) -> None:
+        self.sender, self._key = sender, key
+        self.renew(incarnation)
+
+    def renew(self, incarnation: int) -> None:
+        """Start the nonces of a later incarnation, which must be durable already."""
+        self._nonce = incarnation * _NONCES_PER_INCARNATION
+        self._nonce_end = self._nonce + _NONCES_PER_INCARNATION - 1
+
+    def left(self) -> int:
+        """Frames that may still be made under this incarnation."""
+        return self._nonce_end - self._nonce
+
+    def frame(self, header: Header, body: Buffer, route: int = 0) -> bytes:
+        """One frame with the next nonce: the same bytes for everybody it is sent to."""
+        assert self._nonce < self._nonce_end
+        self._nonce += 1
+        body = body if isinstance(body, (bytes, memoryview)) else memoryview(body)
+        return b"".join(
+            frame(header, body, sender=self.sender, route=route, nonce=self._nonce, key=self._key)
+        )

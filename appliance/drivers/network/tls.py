@@ -1,0 +1,70 @@
+"""TLS between nodes: 1.3 only, both sides show a certificate, and the key in it must be a known
+node's.
+
+Certificates are signed by themselves, and those of the site's nodes are the only trust anchors:
+there is no authority that could issue another one. Names in them are ignored; what counts is the
+digest of the public key (SPKI).
+"""
+
+import hashlib
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from appliance.base.errors import ConfigurationError
+
+
+def spki_digest(certificate_der: bytes) -> bytes:
+    """SHA-256 of the SubjectPublicKeyInfo of a certificate: what a peer is known by."""
+    key = x509.load_der_x509_certificate(certificate_der).public_key()
+    return hashlib.sha256(
+        key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    ).digest()
+
+
+def server_context(certificate: Path, key: Path, anchors: Iterable[str]) -> ssl.SSLContext:
+    """For connections that nodes open to us."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, anchors)
+    context.num_tickets = 0  # every connection shows its certificate; nothing is resumed
+    return context
+
+
+def client_context(certificate: Path, key: Path, anchors: Iterable[str]) -> ssl.SSLContext:
+    """For connections that we open to nodes."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, certificate, key, anchors)
+
+
+def _context(protocol: int, certificate: Path, key: Path, anchors: Iterable[str]) -> ssl.SSLContext:
+    """`anchors` are the certificates of all nodes of the site, PEM."""
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the key is compared instead, see `identify`
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"{certificate} and {key}: not a certificate and its key, or not readable "
+            f"({error}); restore them from `tigerchat format`"
+        ) from error
+    try:
+        context.load_verify_locations(cadata="\n".join(anchors))
+    except ssl.SSLError as error:
+        raise ConfigurationError(
+            f"the certificates of the site's nodes are not readable PEM ({error}); "
+            f"restore site.toml"
+        ) from error
+    return context
+
+
+def identify(tls: ssl.SSLObject, pins: dict[bytes, int]) -> int | None:
+    """The node whose key the peer has proved to own, None for a stranger. Only after the
+    handshake."""
+    certificate = tls.getpeercert(binary_form=True)
+    if certificate is None:
+        return None
+    return pins.get(spki_digest(certificate))

@@ -1,0 +1,34 @@
+"""A shard's volume: whole sectors, written past the page cache, durable before anybody hears of it.
+
+    shard-0/
+    ├── data             superblock, both journal rings, replies, checkpoints: written with zeros at
+    format ├── segments/000000  one extent each; the next one is written ahead while the last one
+    fills
+    └── volume.json      what format measured: how a flush is made here, and what it costs
+
+The replica sees one linear space: the data file, then the extents one after the other. A `Volume`
+turns an address into a file and an offset, and that is all it knows of the format.
+
+**Group commit.** Two I/O threads, a *lane* each, so that a checkpoint never stands in front of the
+journal:
+
+    front   superblock, journal rings, replies       what an acknowledgement waits for
+    back    checkpoint zones, segments, every read
+
+A lane takes all that is queued, copies it into its aligned staging buffer (made once, kept for
+life), joins neighbours, writes, flushes once, and hands all completions to the event loop in one
+wake-up. While it is busy the next group gathers: there is no timer, an idle volume writes groups of
+one.
+
+**Order.** Writes that overlap never share a group, so a byte range has one writer at a time and the
+later write wins. A read that overlaps a write under way waits for it; a read waits for no more than
+one group of other writes.
+
+**Failure.** A read error is data: the answer is None and the protocol repairs. A failed or short
+write, or a failed flush, means that nobody knows what the medium holds: the lane stops for good,
+nothing more is confirmed, and the owner is told to end the process. `flush_slow_ms` makes every
+flush late, for tests and measurements; it never makes one false.
+
+States of a volume: created (format) → open (read_many only) → serving (lanes run) → closed or
+failed.
+"""

@@ -1,0 +1,174 @@
+"""Files opened past the page cache: aligned buffers, sector-sized transfers, three ways to make a
+write durable."""
+
+import ctypes
+import errno
+import mmap
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from appliance.base.errors import StorageError
+from appliance.base.limits import MIB, SECTOR_SIZE
+
+# How a write becomes durable; format measures which is fastest here.
+FLUSH_O_DSYNC = "o_dsync"  # every write through a descriptor that flushes by itself
+FLUSH_RWF_DSYNC = "rwf_dsync"  # the same, asked for with each call
+FLUSH_FDATASYNC = "fdatasync"  # a call of its own after the write
+FLUSH_METHODS = (FLUSH_O_DSYNC, FLUSH_RWF_DSYNC, FLUSH_FDATASYNC)
+
+ZERO_FILL_STEP = 1 * MIB
+
+_MEMORY_FILE_SYSTEMS = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def aligned_buffer(size: int) -> memoryview:
+    """`size` zeroed bytes at a page boundary, as direct transfers need them. Keep it for the
+    process' life."""
+    assert size % SECTOR_SIZE == 0
+    return memoryview(mmap.mmap(-1, size))
+
+
+def file_system_of_memory(path: Path) -> str | None:
+    """The name of the file system of `path` if it lives in memory, where nothing is ever
+    durable."""
+    statfs = ctypes.create_string_buffer(256)  # struct statfs; f_type is its first word
+    if _LIBC.statfs(os.fsencode(path), statfs) != 0:
+        return None
+    return _MEMORY_FILE_SYSTEMS.get(int.from_bytes(statfs.raw[:8], "little"))
+
+
+def refuse_memory(folder: Path) -> None:
+    """Raise StorageError when `folder` lies in memory."""
+    name = file_system_of_memory(folder)
+    if name is not None:
+        raise StorageError(
+            f"{folder} is on {name}, which lives in memory and forgets all at power-off: "
+            f"choose a folder on a disk"
+        )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names made or removed in `folder` durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def open_direct(path: Path, flags: int) -> int:
+    """A descriptor of `path` that bypasses the page cache; StorageError with a remedy when that
+    cannot be."""
+    try:
+        return os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise StorageError(
+                f"{path}: this file system has no direct I/O (O_DIRECT): "
+                f"choose a folder on ext4, xfs or a raw device"
+            ) from error
+        raise StorageError(
+            f"{path}: cannot be opened: {error.strerror}; {_remedy(error)}"
+        ) from error
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "let the user who runs this node read and write it"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free space on that file system"
+    if error.errno == errno.ENOENT:
+        return "run `tigerchat format`, or correct the folder"
+    return "see the error"
+
+
+def zero_fill(
+    fd: int, path: Path, size: int, buffer: memoryview, pause: Callable[[], object] | None = None
+) -> None:
+    """Allocate and write `size` zeros: space that is only reserved would pay for the file system's
+    journal later.
+
+    `buffer` is aligned and all zero; `pause` is called between two steps.
+    """
+    assert size % SECTOR_SIZE == 0
+    try:
+        os.posix_fallocate(fd, 0, size)
+        step = min(len(buffer), ZERO_FILL_STEP)
+        for offset in range(0, size, step):
+            length = min(step, size - offset)
+            if os.pwrite(fd, buffer[:length], offset) != length:
+                raise OSError(errno.ENOSPC, "short write")
+            if pause is not None:
+                pause()
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StorageError(
+                f"{path}: no room for {size} bytes ({error.strerror}): free space on that "
+                f"file system, or raise the limit on file sizes"
+            ) from error
+        raise StorageError(
+            f"{path}: cannot be written: {error.strerror}; {_remedy(error)}"
+        ) from error
+
+
+class DirectFile:
+    """One file of a volume, open for direct transfers. Buffers, lengths and offsets are whole
+    sectors.
+
+    `write` alone promises nothing; `write_durable` and `flush` return once the medium has the
+    bytes. Every failure is an OSError: whoever writes must stop for good.
+    """
+
+    __slots__ = ("path", "method", "slow_seconds", "_fd", "_fd_durable")
+
+    def __init__(self, path: Path, method: str, slow_seconds: float = 0.0) -> None:
+        assert method in FLUSH_METHODS
+        self.path, self.method, self.slow_seconds = path, method, slow_seconds
+        self._fd = open_direct(path, os.O_RDWR)
+        self._fd_durable = (
+            open_direct(path, os.O_RDWR | os.O_DSYNC) if method == FLUSH_O_DSYNC else -1
+        )
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write(self, data: memoryview, offset: int) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        if written != len(data):
+            raise OSError(errno.EIO, f"short write: {written} of {len(data)} bytes")
+
+    def flush(self) -> None:
+        os.fdatasync(self._fd)
+        if self.slow_seconds:
+            time.sleep(self.slow_seconds)
+
+    def write_durable(self, data: memoryview, offset: int) -> None:
+        if self.method == FLUSH_FDATASYNC:
+            self.write(data, offset)
+            self.flush()
+            return
+        if self.method == FLUSH_O_DSYNC:
+            written = os.pwrite(self._fd_durable, data, offset)
+        else:
+            written = os.pwritev(self._fd, [data], offset, os.RWF_DSYNC)
+        if written != len(data):
+            raise OSError(errno.EIO, f"short write: {written} of {len(data)} bytes")
+        if self.slow_seconds:
+            time.sleep(self.slow_seconds)
+
+    def read(self, data: memoryview, offset: int) -> bool:
+        """Fill `data`; False when the medium or the end of the file does not let it."""
+        try:
+            return os.preadv(self._fd, [data], offset) == len(data)
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        os.close(self._fd)
+        if self._fd_durable >= 0:
+            os.close(self._fd_durable)
+        self._fd = self._fd_durable = -1

@@ -1,0 +1,203 @@
+"""One I/O thread of a volume: takes what is queued, makes it durable as a group, answers once."""
+
+import errno
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Protocol
+
+from appliance.base.errors import StorageError
+from appliance.base.limits import IO_GROUP_SIZE_MAX, SECTOR_SIZE
+from appliance.drivers.nvme.direct import DirectFile, aligned_buffer
+from appliance.drivers.nvme.latency import Latency
+
+Buffer = bytes | bytearray | memoryview
+
+# Why a lane stopped for good.
+STORAGE_WRITE = "STORAGE_WRITE"
+DISK_FULL = "DISK_FULL"
+
+
+class WriteItem(NamedTuple):
+    token: int
+    address: int
+    size: int
+    buffers: Sequence[Buffer]
+    queued_ns: int
+
+
+class ReadItem(NamedTuple):
+    token: int
+    address: int
+    length: int
+
+
+class Place(Protocol):
+    """Finds the file of an address; called in the lane's thread only."""
+
+    def locate(self, address: int, *, writing: bool) -> tuple[DirectFile, int] | None:
+        """File and offset; None when a file to be read is not there. StorageError when it cannot be
+        made."""
+
+
+Done = Callable[[list[int], list[tuple[int, bytes | None]]], None]
+
+
+class Lane:
+    """A thread with a queue. `done(write tokens, reads)` and `failed(code, reason)` are called in
+    the thread.
+
+    Writes leave in the order they came, but that a group is sorted by address; overlapping writes
+    never share one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        *,
+        group_once: bool,
+        done: Done,
+        failed: Callable[[str, str], None],
+    ) -> None:
+        self._place, self._group_once, self._done, self._failed = place, group_once, done, failed
+        self._queue: SimpleQueue[WriteItem | ReadItem | None] = SimpleQueue()
+        self._writes: deque[WriteItem] = deque()
+        self._reads: deque[ReadItem] = deque()
+        self._staging = aligned_buffer(IO_GROUP_SIZE_MAX)
+        self._closing = False
+        self.latency = Latency()  # of each write, from queued to durable
+        self.groups = self.bytes_written = 0
+        self._thread = threading.Thread(target=self._run, name=f"volume-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, item: WriteItem | ReadItem) -> None:
+        self._queue.put(item)
+
+    def close(self) -> None:
+        """Finish what is queued, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        try:
+            while self._take():
+                reads = [(item.token, self._read(item)) for item in self._take_reads()]
+                writes = self._write_group(self._take_group())
+                if reads or writes:
+                    self._done(writes, reads)
+        except StorageError as error:
+            self._failed(DISK_FULL, str(error))
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            self._failed(
+                DISK_FULL if full else STORAGE_WRITE,
+                f"{error.strerror or error} (errno {error.errno})",
+            )
+
+    def _take(self) -> bool:
+        """Move what is queued to the two waiting lists, waiting if there is nothing. False = closed
+        and empty."""
+        wait = not self._writes and not self._reads and not self._closing
+        try:
+            while True:
+                item = self._queue.get(block=wait)
+                wait = False
+                if item is None:
+                    self._closing = True
+                elif isinstance(item, WriteItem):
+                    self._writes.append(item)
+                else:
+                    self._reads.append(item)
+        except Empty:
+            return bool(self._writes or self._reads) or not self._closing
+
+    def _take_reads(self) -> list[ReadItem]:
+        """Reads of at most one staging buffer: they wait for one group of writes, and a group for
+        no more reads."""
+        taken: list[ReadItem] = []
+        size = 0
+        while self._reads and (not taken or size + self._reads[0].length <= IO_GROUP_SIZE_MAX):
+            size += self._reads[0].length
+            taken.append(self._reads.popleft())
+        return taken
+
+    def _read(self, item: ReadItem) -> bytes | None:
+        found = self._place.locate(item.address, writing=False)
+        if found is None:
+            return None
+        file, offset = found
+        view = self._staging[: item.length]
+        return bytes(view) if file.read(view, offset) else None
+
+    def _take_group(self) -> list[WriteItem]:
+        """Waiting writes in order while they fit the staging buffer and none overlaps another; by
+        address."""
+        group: list[WriteItem] = []
+        size = 0
+        while self._writes:
+            item = self._writes[0]
+            if size + item.size > IO_GROUP_SIZE_MAX or _overlaps(item, group):
+                break
+            size += item.size
+            group.append(self._writes.popleft())
+        group.sort(key=lambda item: item.address)
+        return group
+
+    def _write_group(self, group: list[WriteItem]) -> list[int]:
+        """Make a group durable; the tokens that are. Neighbours in one file leave in one call."""
+        if not group:
+            return []
+        runs = self._stage(group)
+        if len(runs) == 1 or not self._group_once:
+            for file, data, offset in runs:
+                file.write_durable(data, offset)
+        else:
+            for file, data, offset in runs:
+                file.write(data, offset)
+            for file in dict.fromkeys(file for file, _, _ in runs):
+                file.flush()
+        now = time.monotonic_ns()
+        for item in group:
+            self.latency.add(now - item.queued_ns)
+            self.bytes_written += item.size
+        self.groups += 1
+        return [item.token for item in group]
+
+    def _stage(self, group: list[WriteItem]) -> list[tuple[DirectFile, memoryview, int]]:
+        """Copy a group into the staging buffer; (file, bytes, offset) of each run of neighbours."""
+        runs: list[tuple[DirectFile, memoryview, int]] = []
+        staging, filled = self._staging, 0
+        # of the last run: in staging; its end in its file
+        run_start, run_end = 0, -1
+        for item in group:
+            found = self._place.locate(item.address, writing=True)
+            assert found is not None
+            file, offset = found
+            start = filled
+            for buffer in item.buffers:
+                size = len(buffer)
+                staging[filled : filled + size] = buffer
+                filled += size
+            assert filled - start == item.size
+            if runs and runs[-1][0] is file and run_end == offset:
+                runs[-1] = (file, staging[run_start:filled], runs[-1][2])
+            else:
+                runs.append((file, staging[start:filled], offset))
+                run_start = start
+            run_end = offset + item.size
+        return runs
+
+
+def _overlaps(item: WriteItem, group: list[WriteItem]) -> bool:
+    start, end = item.address, item.address + item.size
+    return any(other.address < end and start < other.address + other.size for other in group)
+
+
+assert IO_GROUP_SIZE_MAX % SECTOR_SIZE == 0

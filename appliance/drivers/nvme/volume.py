@@ -1,0 +1,353 @@
+"""The volume of one shard: made at format, opened by one process, served by two lanes."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from appliance.base.errors import StorageError
+from appliance.base.limits import IO_GROUP_SIZE_MAX, MIB, SECTOR_SIZE
+from appliance.drivers.nvme.direct import (
+    ZERO_FILL_STEP,
+    DirectFile,
+    aligned_buffer,
+    open_direct,
+    refuse_memory,
+    sync_folder,
+    zero_fill,
+)
+from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT, Extents
+from appliance.drivers.nvme.flush import Flush, measure
+from appliance.drivers.nvme.lane import Buffer, Lane, ReadItem, WriteItem
+from appliance.formats.geometry import PRODUCTION, SMALL, Geometry
+
+GEOMETRIES = {"production": PRODUCTION, "small": SMALL}
+_FORMAT = 1
+_READERS = 4  # threads of read_many, at process start only
+_DATA, _SEGMENTS, _FACTS = "data", "segments", "volume.json"
+
+Write = tuple[int, bytes]  # address, bytes
+
+
+def create(
+    folder: Path, *, geometry: str, segments_max: int, writes: Iterable[Write]
+) -> dict[str, Any]:
+    """Make the volume of a shard in `folder` and return what `volume.json` says of it.
+
+    The data file and the first extents are zeros on the medium, then `writes` are. `volume.json`
+    comes last: without it nothing was formatted, and format may be run again. StorageError refuses
+    a folder that holds a volume.
+    """
+    sizes = GEOMETRIES[geometry]
+    assert segments_max >= EXTENTS_AT_FORMAT
+    facts_path = folder / _FACTS
+    if facts_path.exists():
+        raise StorageError(
+            f"{folder} already holds a volume: choose another folder, or remove it to lose its data"
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    refuse_memory(folder)
+    segments = folder / _SEGMENTS
+    segments.mkdir(mode=0o700, exist_ok=True)
+    zeros = aligned_buffer(ZERO_FILL_STEP)
+    data_path = folder / _DATA
+    fd = open_direct(data_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        _lock(fd, data_path)
+        zero_fill(fd, data_path, sizes.data_size, zeros)
+        flush, figures = measure(data_path, sizes.wal_prepares_offset, MIB, zeros)
+        _write_all(fd, data_path, writes)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    extents = Extents(segments, sizes.extent_size, segments_max, flush.method)
+    extents.scan()
+    for extent in range(EXTENTS_AT_FORMAT):
+        extents.make(extent)
+    extents.close()
+    facts = {
+        "format": _FORMAT,
+        "geometry": geometry,
+        "segments_max": segments_max,
+        "flush": asdict(flush),
+        "measured": figures,
+    }
+    _write_facts(facts_path, facts)
+    return facts
+
+
+def _write_all(fd: int, path: Path, writes: Iterable[Write]) -> None:
+    staging = aligned_buffer(IO_GROUP_SIZE_MAX)
+    for address, data in writes:
+        size = len(data)
+        assert address % SECTOR_SIZE == 0 and size % SECTOR_SIZE == 0
+        staging[:size] = data
+        try:
+            if os.pwrite(fd, staging[:size], address) != size:
+                raise StorageError(f"{path}: short write at {address}: check the disk")
+        except OSError as error:
+            raise StorageError(
+                f"{path}: cannot be written at {address}: {error.strerror}; check the disk"
+            ) from error
+
+
+def _write_facts(path: Path, facts: dict[str, Any]) -> None:
+    fresh = path.with_suffix(".new")
+    with open(fresh, "w", encoding="utf-8") as file:
+        json.dump(facts, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+    sync_folder(path.parent)
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What `volume.json` in `folder` says; StorageError when there is no formatted volume."""
+    path = folder / _FACTS
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        known = (
+            facts["format"] == _FORMAT
+            and facts["geometry"] in GEOMETRIES
+            and facts["segments_max"] >= EXTENTS_AT_FORMAT
+        )
+        Flush(**facts["flush"])
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{folder} holds no volume: run `tigerchat format`, or correct the folder"
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be read: {error.strerror}; let this user read it"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{path} is not readable as volume facts: restore it from another copy"
+        ) from error
+    if not known:
+        raise StorageError(
+            f"{path} was written by another version: use the version that formatted it"
+        )
+    return facts
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StorageError(f"{path} is open in another process: stop that one first") from error
+
+
+class Volume:
+    """An open volume. `read_many` may be used at once; `write` and `read` after `start`, from the
+    loop's thread.
+
+    Invariants: one process holds the lock of the data file; a token in `_writing` is not durable
+    yet; a read in `_held` overlaps one of these; after a failure no write is confirmed any more.
+    """
+
+    def __init__(self, folder: Path, *, flush_slow_ms: int = 0) -> None:
+        refuse_memory(folder)
+        self.facts = read_facts(folder)
+        self.folder = folder
+        self.geometry: Geometry = GEOMETRIES[self.facts["geometry"]]
+        self.segments_max: int = self.facts["segments_max"]
+        flush = Flush(**self.facts["flush"])
+        self._group_once = flush.group_once
+        slow = flush_slow_ms / 1000
+        self._data = DirectFile(folder / _DATA, flush.method, slow)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._data.close)
+            _lock(self._data.fileno(), folder / _DATA)
+            self._check_size(folder / _DATA)
+            self._extents = Extents(
+                folder / _SEGMENTS, self.geometry.extent_size, self.segments_max, flush.method, slow
+            )
+            self._extents.scan()
+            undo.pop_all()
+        self._end = self.geometry.data_size + self.segments_max * self.geometry.extent_size
+        self._writing: dict[int, tuple[int, int]] = {}  # token -> address, end
+        self._held: list[ReadItem] = []
+        self._failed = False
+        self._lanes: tuple[Lane, Lane] | None = None
+
+    def _check_size(self, path: Path) -> None:
+        size = os.fstat(self._data.fileno()).st_size
+        if size != self.geometry.data_size:
+            raise StorageError(
+                f"{path} has {size} bytes, its geometry says {self.geometry.data_size}: it was cut "
+                f"or replaced; format this replica anew and let its peers fill it"
+            )
+
+    # --- addresses
+
+    def locate(self, address: int, *, writing: bool) -> tuple[DirectFile, int] | None:
+        """File and offset of an address; for a write its extent is made if need be, and the one
+        after it begun."""
+        data_size = self.geometry.data_size
+        if address < data_size:
+            return self._data, address
+        extent, offset = divmod(address - data_size, self.geometry.extent_size)
+        if writing:
+            if not self._extents.present(extent):
+                self._extents.make(extent)
+            self._extents.make_ahead((extent + 1) % self.segments_max)
+        elif not self._extents.present(extent):
+            return None
+        return self._extents.file(extent), offset
+
+    def _whole(self, address: int, size: int) -> bool:
+        """Whether a range is sectors of one file of this volume."""
+        data_size = self.geometry.data_size
+        if (
+            address % SECTOR_SIZE
+            or size % SECTOR_SIZE
+            or size <= 0
+            or not 0 <= address <= self._end - size
+        ):
+            return False
+        if address < data_size:
+            return address + size <= data_size
+        return (address - data_size) % self.geometry.extent_size + size <= self.geometry.extent_size
+
+    # --- before serving
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """The bytes of each (address, length), None where the medium refuses. Blocks; for the start
+        of a process."""
+        assert self._lanes is None
+        local = threading.local()
+
+        def read(span: tuple[int, int]) -> bytes | None:
+            address, length = span
+            low = address // SECTOR_SIZE * SECTOR_SIZE
+            size = -(-(address + length) // SECTOR_SIZE) * SECTOR_SIZE - low
+            found = self.locate(low, writing=False)
+            if found is None:
+                return None
+            buffer: memoryview | None = getattr(local, "buffer", None)
+            if buffer is None or len(buffer) < size:
+                buffer = local.buffer = aligned_buffer(max(size, MIB))
+            if not found[0].read(buffer[:size], found[1]):
+                return None
+            return bytes(buffer[address - low : address - low + length])
+
+        in_data = all(address < self.geometry.data_size for address, _ in ranges)
+        # the extents' open files belong to one thread
+        if len(ranges) < 2 * _READERS or not in_data:
+            return [read(span) for span in ranges]
+        with ThreadPoolExecutor(_READERS) as readers:
+            return list(readers.map(read, ranges))
+
+    # --- serving
+
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_writes_done: Callable[[list[int]], None],
+        on_reads_done: Callable[[list[tuple[int, bytes | None]]], None],
+        on_failed: Callable[[str, str], None],
+    ) -> None:
+        """Start the lanes. Completions arrive in the loop, a list for each group; `on_failed(code,
+        reason)` once."""
+        assert self._lanes is None
+        self._on_writes_done, self._on_reads_done, self._on_failed = (
+            on_writes_done,
+            on_reads_done,
+            on_failed,
+        )
+
+        def done(writes: list[int], reads: list[tuple[int, bytes | None]]) -> None:
+            # the loop was closed: nobody listens any more
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._deliver, writes, reads)
+
+        def failed(code: str, reason: str) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._fail, code, reason)
+
+        self._lanes = (
+            Lane("front", self, group_once=self._group_once, done=done, failed=failed),
+            Lane("back", self, group_once=self._group_once, done=done, failed=failed),
+        )
+        for lane in self._lanes:
+            lane.start()
+
+    def write(self, token: int, address: int, buffers: Sequence[Buffer]) -> None:
+        """Queue a write of whole sectors; `buffers` must not change until it is done."""
+        assert self._lanes is not None and token not in self._writing
+        size = sum(len(buffer) for buffer in buffers)
+        assert self._whole(address, size), (address, size)
+        assert size <= IO_GROUP_SIZE_MAX
+        self._writing[token] = (address, address + size)
+        lane = self._lanes[0] if address < self.geometry.checkpoints_offset else self._lanes[1]
+        lane.put(WriteItem(token, address, size, buffers, time.monotonic_ns()))
+
+    def read(self, token: int, address: int, length: int) -> None:
+        """Queue a read of whole sectors. What a later write does to these bytes meanwhile is not
+        defined."""
+        assert self._lanes is not None
+        assert self._whole(address, length) and length <= IO_GROUP_SIZE_MAX, (address, length)
+        item = ReadItem(token, address, length)
+        if self._overlaps_write(item):
+            self._held.append(item)
+        else:
+            self._lanes[1].put(item)
+
+    def _overlaps_write(self, item: ReadItem) -> bool:
+        start, end = item.address, item.address + item.length
+        return any(low < end and start < high for low, high in self._writing.values())
+
+    def _deliver(self, writes: list[int], reads: list[tuple[int, bytes | None]]) -> None:
+        if self._failed:
+            return
+        for token in writes:
+            del self._writing[token]
+        if self._held and writes:
+            held, self._held = self._held, []
+            for item in held:
+                self.read(item.token, item.address, item.length)
+        if writes:
+            self._on_writes_done(writes)
+        if reads:
+            self._on_reads_done(reads)
+
+    def _fail(self, code: str, reason: str) -> None:
+        if not self._failed:
+            self._failed = True
+            self._on_failed(code, f"{self.folder}: {reason}")
+
+    def statistics(self) -> dict[str, Any]:
+        """For the status: how long a durable write takes here, what waits, what format measured."""
+        assert self._lanes is not None
+        front, back = self._lanes
+        return {
+            "flush_method": self.facts["flush"]["method"],
+            "format_p50_us": self.facts["flush"]["p50_us"],
+            "format_p99_us": self.facts["flush"]["p99_us"],
+            "journal": front.latency.figures(),
+            "background": back.latency.figures(),
+            "groups": front.groups + back.groups,
+            "bytes_written": front.bytes_written + back.bytes_written,
+            "writes_waiting": len(self._writing),
+            "extents": self._extents.count(),
+            "extents_max": self.segments_max,
+            "alarm": self._extents.ahead_error,
+        }
+
+    def close(self) -> None:
+        """Finish what is queued, stop the lanes, close the files and give up the lock."""
+        if self._lanes is not None:
+            for lane in self._lanes:
+                lane.close()
+        self._extents.close()
+        self._data.close()
