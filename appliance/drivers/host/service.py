@@ -1,0 +1,70 @@
+"""Tells whoever started this process how it is, in the service manager's protocol (sd_notify).
+
+The supervisor of a node speaks it with its role processes as systemd does with the supervisor, so that a role
+needs not know which of the two started it.
+
+    READY=1      serving            STATUS=...   one line for people
+    WATCHDOG=1   still alive        STOPPING=1   on its way out
+"""
+
+import contextlib
+import os
+import secrets
+import socket
+import struct
+
+SOCKET_VARIABLE = "NOTIFY_SOCKET"
+WATCHDOG_VARIABLE = "WATCHDOG_USEC"
+MESSAGE_SIZE_MAX = 4096
+_CREDENTIALS = struct.Struct("iII")    # pid, uid, gid
+
+
+def notify(*fields: str) -> None:
+    """Send `fields`; nothing happens when nobody listens."""
+    address = os.environ.get(SOCKET_VARIABLE)
+    if not address:
+        return
+    path = "\0" + address[1:] if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.setblocking(False)
+        with contextlib.suppress(OSError):      # a listener that is gone or busy must not stop us
+            sender.sendto("\n".join(fields).encode(), path)
+
+
+def watchdog_seconds() -> float | None:
+    """How often the service manager wants to hear WATCHDOG=1; None when it does not."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    limit = os.environ.get(WATCHDOG_VARIABLE, "")
+    return int(limit) / 1_000_000 / 2 if limit.isdigit() and int(limit) > 0 else None
+
+
+class Listener:
+    """The other end: a socket of a random name; the kernel says which process sent what."""
+
+    def __init__(self) -> None:
+        name = f"tigerchat-{secrets.token_hex(8)}"
+        self.address = f"@{name}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.setblocking(False)
+        self._socket.bind("\0" + name)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> tuple[int, list[str]] | None:
+        """(sender's pid, fields) of the next message; None when there is none."""
+        try:
+            data, ancillary, _, _ = self._socket.recvmsg(
+                MESSAGE_SIZE_MAX, socket.CMSG_SPACE(_CREDENTIALS.size))
+        except BlockingIOError:
+            return None
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                pid, _, _ = _CREDENTIALS.unpack(content[:_CREDENTIALS.size])
+                return pid, data.decode(errors="replace").splitlines()
+        return 0, []
+
+    def close(self) -> None:
+        self._socket.close()
