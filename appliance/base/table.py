@@ -110,7 +110,7 @@ class Table:
             elif changed:
                 self._chunk_ids[index] = sha256(chunk)
         assert len(self._chunk_ids) == chunk_count
-        self._changed, self._changed_before = self._changed_before, self._changed
+        self._changed_before[:] = self._changed
         self._changed[:] = bytes(len(self._changed))
         self._write_all = False
         return self.row_high_water, list(self._chunk_ids), writes

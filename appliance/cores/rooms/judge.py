@@ -1,0 +1,121 @@
+"""Which records are accepted, and what the others are told. The order is in the package's text."""
+
+from appliance.base.limits import WINDOW_LENGTH
+from appliance.cores.rooms.retention import Retention
+from appliance.cores.rooms.room_table import SHARD_ROOM_ROW, RoomTable
+from appliance.cores.rooms.windows import Windows
+from appliance.formats import event
+from appliance.formats.geometry import Geometry
+from appliance.formats.record import (
+    BODY,
+    BODY_LEN,
+    KIND_FEDERATED,
+    KIND_MESSAGE,
+    KIND_RETAIN,
+    KIND_ROOM_CREATE,
+    KIND_ROOM_POLICY,
+    KIND_SHIPPED,
+    KINDS_SHARD,
+)
+from appliance.formats.session import (
+    DUPLICATE,
+    DUPLICATE_EXPIRED,
+    FORBIDDEN,
+    LIMIT,
+    OK,
+    ROOM_UNKNOWN,
+    SEQUENCE_GAP,
+    STORAGE_FULL,
+)
+
+ACCEPTED = OK
+CREATED = -1                      # in place of a row: to be taken when the record gets its place
+
+# (code, seq, log_seq) of a refused record; (ACCEPTED, row of the room, row of the window) else.
+Verdict = tuple[int, int, int]
+
+
+class Judge:
+    """Looks at one record after the other; changes nothing."""
+
+    def __init__(self, geometry: Geometry, rooms: RoomTable, windows: Windows,
+                 retention: Retention) -> None:
+        self._segment_records = geometry.segment_records
+        self._rooms = rooms
+        self._windows = windows
+        self._retention = retention
+        self._room_row_of = rooms.row_of
+        self._window_row_of = windows.row_of
+
+    def judge(self, log_seq: int, timestamp: int, fields: tuple[bytes, int, int, bytes, int, int],
+              record: memoryview) -> Verdict:
+        """The verdict on a record of the prepare of `timestamp`, `log_seq` being the newest."""
+        room_id, author_id, _, client_id, client_seq, kind = fields
+        room_row = self._room_row_of.get(room_id, CREATED)
+        if room_row == CREATED and kind != KIND_ROOM_CREATE:
+            return ROOM_UNKNOWN, 0, 0
+        window_row = self._window_row_of.get(client_id + room_id, CREATED)
+        if window_row != CREATED:
+            owner, newest = self._windows.newest(window_row)
+            if owner != author_id and kind != KIND_FEDERATED:
+                return FORBIDDEN, 0, 0
+            if client_seq <= newest:
+                return self._duplicate(window_row, client_seq, newest)
+        else:
+            newest = 0
+        creates = kind == KIND_ROOM_CREATE
+        if client_seq != newest + 1 and not (creates and room_row != CREATED):
+            return SEQUENCE_GAP, newest + 1, 0
+        if kind == KIND_MESSAGE:
+            if room_row == SHARD_ROOM_ROW or self._rooms.bits(room_row):
+                return FORBIDDEN, 0, 0
+        elif not self._takes(room_row, author_id, kind, record, log_seq):
+            return FORBIDDEN, 0, 0
+        elif creates and room_row != CREATED:
+            return self._known(self._rooms.created_log_seq(room_row))
+        return self._place(log_seq, timestamp, kind, room_row, window_row)
+
+    def _duplicate(self, window_row: int, client_seq: int, newest: int) -> Verdict:
+        """The number was accepted before, or is older than anything that is remembered."""
+        if client_seq < 1 or client_seq <= newest - WINDOW_LENGTH:
+            return DUPLICATE_EXPIRED, 0, 0
+        return self._known(self._windows.log_seq_of(window_row, client_seq))
+
+    def _known(self, log_seq: int) -> Verdict:
+        """Point to a record, unless retention has freed it."""
+        if log_seq <= self._retention.freed_log_seq:
+            return DUPLICATE_EXPIRED, 0, 0
+        return DUPLICATE, 0, log_seq
+
+    def _takes(self, room_row: int, author_id: int, kind: int, record: memoryview,
+               log_seq: int) -> bool:
+        """Whether the room takes this kind of record, from this author, with this body."""
+        if (room_row == SHARD_ROOM_ROW) != (kind in KINDS_SHARD):
+            return False
+        if kind in KINDS_SHARD and author_id:
+            return False
+        body = bytes(record[BODY:BODY + int.from_bytes(record[BODY_LEN:BODY_LEN + 4], "little")])
+        if kind == KIND_ROOM_CREATE:
+            return event.decode_name(body) is not None
+        if kind == KIND_ROOM_POLICY:
+            return event.decode_policy(body) is not None
+        if kind == KIND_RETAIN:
+            oldest = event.decode_retain(body)
+            return oldest is not None and self._retention.may_retain(oldest)
+        if kind == KIND_SHIPPED:
+            shipped = event.decode_shipped(body)
+            return shipped is not None and self._retention.may_ship(*shipped[:2], log_seq)
+        return kind in KINDS_SHARD or not self._rooms.bits(room_row)
+
+    def _place(self, log_seq: int, timestamp: int, kind: int, room_row: int,
+               window_row: int) -> Verdict:
+        """Whether there is place for one more record, and for the rows it needs."""
+        retention = self._retention
+        if log_seq >= retention.full_log_seq and (
+                kind not in KINDS_SHARD or log_seq >= retention.last_log_seq):
+            return STORAGE_FULL, 0, 0
+        if room_row == CREATED and self._rooms.table.full:
+            return LIMIT, 0, 0
+        if window_row == CREATED and not self._windows.can_take(timestamp):
+            return LIMIT, 0, 0
+        return ACCEPTED, room_row, window_row

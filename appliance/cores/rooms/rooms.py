@@ -1,0 +1,224 @@
+"""Rooms: the state machine of a shard, as the replication core sees it."""
+
+from dataclasses import dataclass
+
+from appliance.base.layout import picked
+from appliance.base.table import Table
+from appliance.cores.rooms import admission, restore
+from appliance.cores.rooms.judge import ACCEPTED, CREATED, Judge
+from appliance.cores.rooms.open_segment import OpenSegment, SegmentWrite
+from appliance.cores.rooms.retention import Retention
+from appliance.cores.rooms.room_table import RoomTable
+from appliance.cores.rooms.windows import Windows
+from appliance.formats import event
+from appliance.formats.checkpoint import Manifest
+from appliance.formats.envelope import OPERATION_APPEND
+from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE, ROOM_ROW_SIZE, Geometry
+from appliance.formats.record import (
+    BODY,
+    BODY_LEN,
+    KIND_MESSAGE,
+    KIND_RETAIN,
+    KIND_ROOM_CREATE,
+    KIND_ROOM_POLICY,
+    KIND_SHIPPED,
+    RECORD,
+)
+from appliance.formats.session import OK, RESULT_STRUCT
+
+_JUDGED = picked(RECORD, "room_id", "author_id", "timestamp", "client_id", "client_seq", "flags")
+_ZERO4, _ZERO32 = bytes(4), bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class StateCheckpoint:
+    """The state after the newest op, as its manifest names it; the caller freezes the tables."""
+
+    log_seq: int
+    shipper_cursor: int
+    oldest_segment: int
+    oldest_segment_before: int
+    newest_segment_id: bytes
+    leaf_ids: list[bytes]
+    tables: dict[str, Table]
+
+
+class Rooms:
+    """Applies committed batches. Every method runs to completion; none looks outside.
+
+    `ring` holds `ring_size(geometry)` zero bytes that only this object writes.
+    """
+
+    def __init__(self, *, geometry: Geometry, cluster: bytes, shard: int, segments_max: int,
+                 ring: memoryview) -> None:
+        self._geometry = geometry
+        self._identity = (cluster, shard, segments_max)
+        self._rooms = RoomTable(geometry)
+        self._windows = Windows(geometry)
+        self._retention = Retention(geometry, segments_max)
+        self._segment = OpenSegment(geometry=geometry, cluster=cluster, shard=shard, ring=ring)
+        self._judge = Judge(geometry, self._rooms, self._windows, self._retention)
+
+    @property
+    def log_seq(self) -> int:
+        """The newest committed record."""
+        return self._segment.log_seq
+
+    # --- before a prepare, on the primary
+
+    def input_valid(self, operation: int, body: bytes | memoryview) -> bool:
+        """Whether `body`, what follows the session block, may be prepared as `operation`."""
+        return operation == OPERATION_APPEND and admission.records_valid(
+            body, self._geometry.records_max)
+
+    def prepare(self, operation: int, timestamp: int, body: bytearray | memoryview) -> None:
+        """Stamp valid records in place: the last gets `timestamp`, each before 1 µs less."""
+        assert operation == OPERATION_APPEND
+        admission.stamp(body, timestamp)
+
+    # --- applying
+
+    def can_commit(self, record_count: int) -> bool:
+        """False while the buffer that the batch may need holds a segment that is not durable."""
+        return self._segment.can_append(record_count)
+
+    def commit(self, op: int, operation: int, timestamp: int, body: bytes | memoryview) -> bytes:
+        """Judge and place each record of a prepare; 64 bytes of result for each, in order."""
+        assert operation == OPERATION_APPEND
+        assert len(body) % RECORD_SIZE == 0
+        assert self.can_commit(len(body) // RECORD_SIZE)
+        view = memoryview(body)
+        judge = self._judge.judge
+        results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
+        start = at = 0
+        for fields in _JUDGED.iter_unpack(body):
+            record = view[start:start + RECORD_SIZE]
+            code, first, second = judge(self._segment.log_seq, timestamp, fields, record)
+            if code == ACCEPTED:
+                seq, digest = self._accept(op, fields, record, first, second)
+                RESULT_STRUCT.pack_into(results, at, seq, self._segment.log_seq, fields[2], OK,
+                                        _ZERO4, digest)
+            else:
+                RESULT_STRUCT.pack_into(results, at, first, second, 0, code, _ZERO4, _ZERO32)
+            start += RECORD_SIZE
+            at += RESULT_SIZE
+        self._segment.publish()
+        return bytes(results)
+
+    def _accept(self, op: int, fields: tuple[bytes, int, int, bytes, int, int], record: memoryview,
+                room_row: int, window_row: int) -> tuple[int, bytes]:
+        """Give an accepted record its place; (seq, hash). A row of -1 is to be taken now."""
+        room_id, author_id, timestamp, client_id, client_seq, kind = fields
+        if room_row == CREATED:
+            room_row = self._rooms.create(room_id)
+        if window_row == CREATED:
+            window_row = self._windows.take(client_id + room_id)
+        head_hash, count = self._rooms.head(room_row)
+        seq = count + 1
+        segment = self._segment
+        digest = segment.append(record, head_hash, seq)
+        self._rooms.advance(room_row, digest, seq, op)
+        self._windows.advance(window_row, author_id, client_seq, segment.log_seq, timestamp)
+        if kind != KIND_MESSAGE:
+            self._take_effect(kind, room_row, record)
+        if segment.full:
+            self._seal()
+        return seq, digest
+
+    def _take_effect(self, kind: int, room_row: int, record: memoryview) -> None:
+        """What an accepted record other than a message changes beside its room's chain."""
+        log_seq = self._segment.log_seq
+        body = bytes(record[BODY:BODY + int.from_bytes(record[BODY_LEN:BODY_LEN + 4], "little")])
+        if kind == KIND_ROOM_CREATE:
+            self._rooms.set_policy(room_row, log_seq, log_seq, 0)
+        elif kind == KIND_ROOM_POLICY:
+            bits = event.decode_policy(body)
+            assert bits is not None
+            self._rooms.set_policy(room_row, log_seq, self._rooms.created_log_seq(room_row), bits)
+        elif kind == KIND_RETAIN:
+            oldest = event.decode_retain(body)
+            assert oldest is not None
+            self._retention.retain(oldest)
+        elif kind == KIND_SHIPPED:
+            shipped = event.decode_shipped(body)
+            assert shipped is not None
+            if any(shipped[2]):
+                self._retention.ship(shipped[1])
+
+    def _seal(self) -> None:
+        """Close the full segment; its rooms point to it from now on."""
+        number = self._segment.number
+        for room_id in self._segment.seal(self._rooms.sealed):
+            self._rooms.set_sealed(room_id, number)
+
+    # --- the disk
+
+    def take_writes(self) -> list[SegmentWrite]:
+        """Writes that may start now, in order; ask again after commit, flush and each report."""
+        return self._segment.take_writes()
+
+    def on_segment_written(self, write: SegmentWrite) -> None:
+        """`write` is durable."""
+        self._segment.on_written(write)
+
+    def flush(self) -> None:
+        """Queue what is not yet written of the open segment."""
+        self._segment.flush()
+
+    def durable_log_seq(self) -> int:
+        """Records up to here are durable in segments."""
+        return self._segment.durable_log_seq
+
+    # --- checkpoints
+
+    def checkpoint(self) -> StateCheckpoint:
+        """The state now. To be called once for each trigger op, right after it was applied."""
+        self._retention.on_checkpoint()
+        return StateCheckpoint(
+            log_seq=self._segment.log_seq, shipper_cursor=self._retention.shipper_cursor,
+            oldest_segment=self._retention.oldest, oldest_segment_before=self._retention.before,
+            newest_segment_id=self._segment.newest_id,
+            leaf_ids=self._segment.leaf_ids_so_far(),
+            tables={"rooms": self._rooms.table, "windows": self._windows.table})
+
+    def restore(self, manifest: Manifest, tables: dict[str, list[bytes]],
+                leaves: list[bytes]) -> None:
+        """Become the state that `manifest` names, all of it durable here already.
+
+        The ids of manifest and chunks were verified by the caller. Raises FormatError on bytes that
+        are no such state, ChainError when a room's chain inside the open segment does not hold.
+        """
+        self.reset()
+        cluster, shard, segments_max = self._identity
+        assert (manifest.cluster, manifest.shard) == (cluster, shard)
+        assert manifest.segments_max == segments_max
+        self._rooms.load(tables["rooms"], manifest.tables["rooms"].row_high_water)
+        self._windows.load(tables["windows"], manifest.tables["windows"].row_high_water)
+        self._retention.set(oldest=manifest.oldest_segment, before=manifest.oldest_segment_before,
+                            shipper_cursor=manifest.shipper_cursor)
+        self._segment.resume(log_seq=manifest.log_seq, newest_id=manifest.newest_segment_id)
+        restore.open_segment(self._geometry, manifest, leaves, self._segment, self._rooms)
+
+    def reset(self) -> None:
+        """Back to the empty state."""
+        self._rooms.clear()
+        self._windows.clear()
+        self._retention.set(oldest=0, before=0, shipper_cursor=0)
+        self._segment.clear()
+
+    # --- reading
+
+    def leaf(self, number: int, index: int, count: int) -> bytes | None:
+        """The first `count` records of a leaf, if the ring holds as many; else look on the disk."""
+        return self._segment.leaf(number, index, count)
+
+    def room_rows(self, first_row: int, count: int) -> bytes:
+        """Up to `count` rows of the rooms table from `first_row` on; row 0 is the shard's room."""
+        table = self._rooms.table
+        end = min(first_row + count, table.row_high_water)
+        return bytes(table.memory[min(first_row, end) * ROOM_ROW_SIZE:end * ROOM_ROW_SIZE])
+
+    def room_row(self, room_id: bytes) -> bytes | None:
+        """The row of one room."""
+        row = self._rooms.row_of.get(bytes(room_id))
+        return None if row is None else bytes(self._rooms.table.row(row))
