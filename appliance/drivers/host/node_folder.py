@@ -24,6 +24,8 @@ SIGNING_KEY_FILE = "keys/signing.key"
 TLS_KEY_FILE = "keys/tls.key"
 TLS_CERTIFICATE_FILE = "keys/tls.crt"
 FORMATTED_FILE = "formatted"
+# in a local site's folder: the private key of its issuer of tokens
+TOKEN_KEY_FILE = "token.key"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class NodeFolder:
 def volume_name(shard: int) -> str:
     """Name of a volume's folder inside the node's."""
     return f"shard-{shard}"
+
+
+def node_name(index: int | str) -> str:
+    """Name of a node of a local site and of its folder."""
+    return f"node-{index}"
 
 
 def open_node(folder: Path | str) -> NodeFolder:

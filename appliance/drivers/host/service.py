@@ -1,7 +1,7 @@
 """Tells whoever started this process how it is, in the service manager's protocol (sd_notify).
 
-The supervisor of a node speaks it with its role processes as systemd does with the supervisor, so that a role
-needs not know which of the two started it.
+The supervisor of a node speaks it with its role processes as systemd does with the supervisor, so
+that a role need not know which of the two started it.
 
     READY=1      serving            STATUS=...   one line for people
     WATCHDOG=1   still alive        STOPPING=1   on its way out

@@ -1,0 +1,80 @@
+"""The door: picks a verb, checks that assertions are on, makes a sentence and a code of an error."""
+
+import importlib
+import os
+import sys
+
+import click
+
+from appliance.base.errors import ApplianceError, ConfigurationError
+
+# Verb: what it does. The module of the same name is imported only when the verb is used.
+VERBS = {
+    "format": "Make the keys and volumes of a site or of one node.",
+    "start": "Run a site on this machine, a node, or one role of a node.",
+    "token": "Make a token for a user of a local site.",
+    "room": "List rooms, create one.",
+    "send": "Send a message to a room.",
+    "tail": "Show the newest messages of a room and those that come.",
+    "import": "Import mail, IRC logs or a Slack export.",
+    "status": "Show the replicas of a node or site.",
+    "inspect": "Show what lies in a volume.",
+    "simulate": "Run the cores in a simulated world with a seed.",
+    "benchmark": "Load a site and measure it.",
+    "version": "Print the version.",
+}
+EXIT_REFUSED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+class Verbs(click.Group):
+    """Knows all verbs by name and imports one when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"appliance.commands.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command("tigerchat", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+def tigerchat() -> None:
+    """TigerChat: a replicated chat and event log in one executable."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the verb in `arguments`; the exit code."""
+    if not __debug__:
+        return refuse("assertions are off, and they guard the data: start Python without -O and "
+                      "without PYTHONOPTIMIZE", EXIT_MISTAKE)
+    try:
+        code = tigerchat.main(arguments, prog_name="tigerchat", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except ConfigurationError as error:
+        return refuse(str(error), EXIT_MISTAKE)
+    except ApplianceError as error:
+        return refuse(str(error), EXIT_REFUSED)
+    except click.ClickException as error:
+        return refuse(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)     # whoever read our lines has gone
+        return EXIT_REFUSED
+
+
+def refuse(sentence: str, code: int) -> int:
+    """Print why on stderr."""
+    print(f"tigerchat: {sentence}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

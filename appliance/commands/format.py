@@ -1,0 +1,288 @@
+"""`tigerchat format`: the keys and volumes of a whole local site, or the volumes of one node.
+
+Every step makes what is missing and keeps what is there, and a name appears only when its contents
+are durable; so a second run completes whatever the first one had begun. `formatted`, the last file,
+says that a node was completed: from then on nothing of it is made again, because a replica that
+lost its volume must not return empty under its old identity.
+"""
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from appliance import VERSION
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.limits import REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
+from appliance.cores.vsr.open import format_writes
+from appliance.drivers.host import identity
+from appliance.drivers.host.durable_file import lock_folder, sync_folder, unusable, write_durable
+from appliance.drivers.host.node_folder import (
+    FORMATTED_FILE,
+    JWKS_FILE,
+    KEYS_FOLDER,
+    SIGNING_KEY_FILE,
+    SOCKETS_FOLDER,
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
+    TOKEN_KEY_FILE,
+    NodeFolder,
+    node_name,
+    read_node,
+    read_seed,
+)
+from appliance.drivers.nvme.direct import refuse_memory
+from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
+from appliance.drivers.nvme.volume import GEOMETRIES, create, read_facts
+from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from appliance.formats.site import (
+    SEGMENTS_MAX_HIGH,
+    SEGMENTS_MAX_LOW,
+    SITE_FILE,
+    Node,
+    Shard,
+    Site,
+    encode_site,
+    load_site,
+)
+
+SHARDS_LOCAL_MAX = 40             # peer ports of a node end where its client port begins
+PORTS_DEFAULT, PORTS_STEP = 7400, 100
+CLIENT_PORT, CONSOLE_PORT = 43, 80    # from a node's first port, which is that of its peers
+TOKEN_NAME = "tigerchat"          # issuer and audience of a local site's tokens
+
+
+@click.command("format")
+@click.option("--local", type=click.Path(path_type=Path), metavar="DIR",
+              help="Make a whole site for this machine in DIR.")
+@click.option("--nodes", type=click.IntRange(1, REPLICAS_MAX), default=3, show_default=True)
+@click.option("--shards", type=click.IntRange(1, SHARDS_LOCAL_MAX), default=1, show_default=True)
+@click.option("--ports", type=click.IntRange(1, 65535), default=PORTS_DEFAULT, show_default=True,
+              help=f"First port of node 0; each node has {PORTS_STEP}.")
+@click.option("--segments-max", type=click.IntRange(SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH),
+              default=SEGMENTS_MAX_DEFAULT, show_default=True,
+              help="Extents of 23 MiB that a shard may come to hold.")
+@click.option("--node-folder", type=click.Path(path_type=Path), metavar="F",
+              help="Make the volumes of one node whose site.toml and node.toml lie in F.")
+@click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
+def command(local: Path | None, nodes: int, shards: int, ports: int, segments_max: int,
+            node_folder: Path | None, geometry: str) -> None:
+    """Make the keys and volumes of a site or of one node.
+
+    Nothing that was formatted is ever overwritten. What an interrupted format left is completed.
+    """
+    if (local is None) == (node_folder is None):
+        raise click.UsageError("say either --local DIR or --node-folder F")
+    try:
+        if local is not None:
+            format_local(local, nodes=nodes, shards=shards, ports=ports, segments_max=segments_max,
+                         geometry=geometry)
+        elif node_folder is not None:
+            format_node_folder(node_folder, geometry)
+    except OSError as error:
+        place = Path(os.fsdecode(error.filename)) if error.filename else local or node_folder
+        raise unusable(place or Path(), error) from error
+
+
+# --- a site on this machine -----------------------------------------------------------------------
+
+
+def format_local(folder: Path, *, nodes: int, shards: int, ports: int, segments_max: int,
+                 geometry: str) -> None:
+    """Make or complete the site in `folder`."""
+    _make_folder(folder)
+    lock = lock_folder(folder)
+    try:
+        site = _local_site(folder, nodes, shards, ports, segments_max)
+        places = [folder / node_name(node.index) for node in site.nodes]
+        if all((place / FORMATTED_FILE).exists() for place in places):
+            raise ConfigurationError(
+                f"{folder / SITE_FILE} exists, {folder} is formatted: start it with `tigerchat "
+                f"start --local {folder}`, choose another folder, or remove this one and all its "
+                "messages")
+        for node, place in zip(site.nodes, places, strict=True):
+            _local_node_files(folder, place, node.index, encode_site(site))
+        opened = [read_node(place) for place in places]
+        _check_room(folder, [(node, shard) for node in opened for shard in node.shards], geometry)
+        for opened_node in opened:
+            format_node(opened_node, geometry)
+    finally:
+        os.close(lock)
+    click.echo(f"format: {folder} is ready: `tigerchat start --local {folder}`")
+
+
+def _local_site(folder: Path, nodes: int, shards: int, ports: int, segments_max: int) -> Site:
+    """The site of an earlier run, if it is the one asked for; else a new one, after its keys."""
+    path = folder / SITE_FILE
+    if path.exists():
+        site = load_site(path)
+        if (len(site.nodes), len(site.shards)) != (nodes, shards):
+            raise ConfigurationError(
+                f"{path} has {len(site.nodes)} nodes and {len(site.shards)} shards: name these, "
+                "choose another folder, or remove this one and all its messages")
+        return site
+    _make_once(folder / TOKEN_KEY_FILE, identity.make_token_key, 0o600)
+    described = []
+    for index in range(nodes):
+        place, first = folder / node_name(index), ports + PORTS_STEP * index
+        if first + CONSOLE_PORT > 65535:
+            raise ConfigurationError(f"--ports {ports} leads to port {first + CONSOLE_PORT} for "
+                                     f"node {index}; allowed: at most 65535")
+        _make_keys(place, node_name(index), "127.0.0.1")
+        described.append(_described(place, index, node_name(index), "127.0.0.1", first))
+    members = list(range(nodes))
+    made = [Shard(number=number, members=members, replica_ids=[_fresh_id() for _ in members],
+                  replica_count=nodes, standby_count=0, segments_max=segments_max)
+            for number in range(shards)]
+    site = Site(cluster=_fresh_id(), nodes=described, shards=made, token_issuer=TOKEN_NAME,
+                token_audience=TOKEN_NAME)
+    write_durable(path, encode_site(site))
+    return site
+
+
+def _described(place: Path, index: int, name: str, host: str, first: int) -> Node:
+    return Node(index=index, name=name, host=host, peer_port=first,
+                client_port=first + CLIENT_PORT, console_port=first + CONSOLE_PORT,
+                public_key=identity.public_key_of(read_seed(place / SIGNING_KEY_FILE)),
+                certificate_pem=(place / TLS_CERTIFICATE_FILE).read_text())
+
+
+def _fresh_id() -> bytes:
+    """16 random bytes; never zero, which means "none" on disk."""
+    return secrets.token_bytes(15) + b"\x01"
+
+
+def _local_node_files(folder: Path, place: Path, index: int, site_text: str) -> None:
+    """The files of a node beside its keys."""
+    token_key = (folder / TOKEN_KEY_FILE).read_text()
+    _make_once(place / JWKS_FILE, lambda: identity.jwks_of(token_key), 0o644)
+    _make_once(place / SETTINGS_FILE, lambda: encode_settings(index), 0o644)
+    _make_once(place / SITE_FILE, lambda: site_text, 0o644)
+
+
+# --- one node of a site that is described elsewhere -----------------------------------------------
+
+
+def format_node_folder(folder: Path, geometry: str) -> None:
+    """Make what is missing in a node's folder, or say which line of the site file is."""
+    if not folder.is_dir() or not (folder / SITE_FILE).exists():
+        raise ConfigurationError(f"{folder / SITE_FILE} is missing: put the site file and node.toml "
+                                 "there (docs/operations.md), then run this again")
+    folder = folder.absolute()
+    lock = lock_folder(folder)
+    try:
+        if (folder / FORMATTED_FILE).exists():
+            raise ConfigurationError(f"{folder / FORMATTED_FILE} exists, the node is formatted: "
+                                     f"start it with `tigerchat start --node-folder {folder}`")
+        if not (folder / SIGNING_KEY_FILE).exists():
+            _make_keys(folder, folder.name, "localhost")
+            click.echo(f"format: keys were made in {folder / KEYS_FOLDER}")
+        node = read_node(folder)
+        _check_room(folder, [(node, shard) for shard in node.shards], geometry)
+        format_node(node, geometry)
+    finally:
+        os.close(lock)
+    click.echo(f"format: {folder} is ready: `tigerchat start --node-folder {folder}`")
+
+
+def _make_keys(place: Path, name: str, host: str) -> None:
+    """The keys of a node, those that are not there yet."""
+    place.mkdir(mode=0o700, exist_ok=True)
+    for private in (place / KEYS_FOLDER, place / SOCKETS_FOLDER):
+        private.mkdir(mode=0o700, exist_ok=True)
+    _make_once(place / SIGNING_KEY_FILE, lambda: identity.make_seed().hex() + "\n", 0o600)
+    if not (place / TLS_CERTIFICATE_FILE).exists():
+        key, certificate = identity.make_certificate(name, host)
+        write_durable(place / TLS_KEY_FILE, key, 0o600)
+        write_durable(place / TLS_CERTIFICATE_FILE, certificate)
+
+
+def _make_once(path: Path, make: Callable[[], str], mode: int) -> None:
+    if not path.exists():
+        write_durable(path, make(), mode)
+
+
+# --- volumes --------------------------------------------------------------------------------------
+
+
+def format_node(node: NodeFolder, geometry: str) -> None:
+    """Make the volumes of `node` that are not there yet, then say that it is formatted."""
+    if (node.path / FORMATTED_FILE).exists():
+        click.echo(f"format: {node.node.name}: kept, it was complete")
+        return
+    for shard in node.shards:
+        place = node.volume(shard.number)
+        what = f"format: {node.node.name}, shard {shard.number}"
+        if _volume_complete(place):
+            click.echo(f"{what}: kept, it was complete")
+            continue
+        click.echo(f"{what}: writing {_volume_size(geometry) >> 20} MiB ... ", nl=False)
+        started = time.monotonic()
+        facts = _make_volume(node, shard, geometry)
+        flush = facts["flush"]
+        click.echo(f"done in {time.monotonic() - started:.1f} s; a durable write takes "
+                   f"{flush['p50_us'] / 1000:.2f} ms by {flush['method']}")
+    write_durable(node.path / FORMATTED_FILE, f"by tigerchat {VERSION}\n")
+
+
+def _make_volume(node: NodeFolder, shard: Shard, geometry: str) -> dict:
+    index = shard.replica_index(node.settings.index)
+    assert index is not None
+    place = node.volume(shard.number)
+    if place.exists():
+        shutil.rmtree(place)      # of a format that did not reach its end: nothing was stored there
+    writes = format_writes(
+        GEOMETRIES[geometry], cluster=node.site.cluster, shard=shard.number,
+        replica_id=shard.replica_ids[index], members=shard.replica_ids,
+        replica_count=shard.replica_count, standby_count=shard.standby_count,
+        segments_max=shard.segments_max, view=shard.number % shard.replica_count)
+    facts = create(place, geometry=geometry, segments_max=shard.segments_max, writes=writes)
+    sync_folder(node.path)
+    return facts
+
+
+def _volume_complete(place: Path) -> bool:
+    """Whether format reached its end there; a volume that cannot be judged is never made again."""
+    if not (place / "volume.json").exists():
+        return False
+    read_facts(place)
+    return True
+
+
+def _volume_size(geometry: str) -> int:
+    sizes = GEOMETRIES[geometry]
+    return sizes.data_size + EXTENTS_AT_FORMAT * sizes.extent_size
+
+
+def _check_room(folder: Path, wanted: list[tuple[NodeFolder, Shard]], geometry: str) -> None:
+    """Refuse before the first byte what cannot be completed."""
+    refuse_memory(folder)
+    missing = [node.volume(shard.number) for node, shard in wanted
+               if not _volume_complete(node.volume(shard.number))]
+    needed = len(missing) * _volume_size(geometry)
+    begun = sum(file.stat().st_blocks * 512 for place in missing if place.exists()
+                for file in place.rglob("*"))
+    state = os.statvfs(folder)
+    free = state.f_bavail * state.f_frsize + begun
+    if free < needed:
+        raise StorageError(f"{folder}: {len(missing)} volumes need {needed >> 20} MiB, of which "
+                           f"{free >> 20} MiB are free: make room, or choose another disk")
+
+
+def _make_folder(folder: Path) -> None:
+    """Have the folder there, and nobody else's things in it."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigurationError(f"{folder} is no folder: volumes are files in a folder; make a file "
+                                 "system on a device first and name a folder on it")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = {SITE_FILE, TOKEN_KEY_FILE, TOKEN_KEY_FILE + ".new", SITE_FILE + ".new", ".lock"}
+    foreign = sorted(entry.name for entry in folder.iterdir()
+                     if entry.name not in own | {"lost+found"}
+                     and not entry.name.startswith(node_name("")))
+    if foreign and not (folder / SITE_FILE).exists():
+        raise ConfigurationError(f"{folder} holds {foreign[0]}, which is not of a site: choose an "
+                                 "empty folder")

@@ -1,0 +1,55 @@
+"""Our own processes: how to start one, die with whoever started it, and stay on a core."""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+PARENT_VARIABLE = "TIGERCHAT_PARENT"   # pid of the process that started this one, and outlives it
+_PR_SET_PDEATHSIG = 1
+
+
+def own_command() -> list[str]:
+    """The words that start this very executable."""
+    if getattr(sys, "frozen", False):
+        return [sys.executable]
+    return [sys.executable, "-m", "appliance"]
+
+
+def child_environment() -> dict[str, str]:
+    """For a process started by `own_command`: it finds the same code and knows its parent."""
+    environment = dict(os.environ)
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
+        environment.pop(name, None)
+    environment[PARENT_VARIABLE] = str(os.getpid())
+    if not getattr(sys, "frozen", False):
+        source = str(Path(__file__).resolve().parents[3])
+        paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+        others = [path for path in paths if path and path != source]
+        environment["PYTHONPATH"] = os.pathsep.join([source, *others])
+    return environment
+
+
+def die_with_parent() -> None:
+    """End with SIGKILL when the process that started us ends, however it ends.
+
+    Whoever was not started by a process of ours goes on alone. A parent that is dead already when
+    the kernel is told is found by its pid.
+    """
+    parent = os.environ.get(PARENT_VARIABLE, "")
+    if not parent.isdigit():
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):
+        os._exit(1)
+
+
+def cores() -> list[int]:
+    """The cores this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def pin(core: int) -> None:
+    """Stay on `core`."""
+    os.sched_setaffinity(0, {core})

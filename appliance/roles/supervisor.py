@@ -1,0 +1,214 @@
+"""Keeps the processes of a node alive: starts them, restarts what dies, stops all in order.
+
+    starting ──READY──▶ ready ──exit──▶ waiting (back-off) ──▶ starting
+        │ exit code 2, or 1 again and again before it was ever ready
+        ▼
+    the whole node stops with that code
+
+The same class keeps role processes under a node and nodes under a local site. Promises: no child
+survives it, however it ends (each child asks the kernel to be killed with its parent); its service
+manager hears READY once every child was ready, and WATCHDOG only while every child is ready and has
+been heard lately; children are stopped group by group, so that clients are sent away before what
+serves them goes.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from appliance.drivers.host.process import child_environment
+from appliance.drivers.host.service import Listener, notify, watchdog_seconds
+
+BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0     # before a restart; doubled each time it dies young
+YOUNG_S = 10.0                # a process that lived as long has proved that it can
+HALTED_CODE = 3               # a replica that must not go on; it said why, the retry is slow
+MISTAKE_CODE = 2              # the operator's: nothing is retried before it was ever ready
+REFUSALS_MAX = 4              # exits with code 1 before it was ever ready; then the node gives up
+SILENT_S_MAX = 10.0           # whoever has said WATCHDOG and then is silent for so long is not well
+STOP_S = 4.0                  # for a group to end by itself; then it is killed
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What to run. `stop_group`: the lowest is stopped first."""
+
+    name: str
+    command: Sequence[str]
+    stop_group: int
+    core: int | None = None
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A child and how it is. Invariant: ready implies a process."""
+
+    child: Child
+    process: asyncio.subprocess.Process | None = None
+    ready: bool = False
+    ready_once: bool = False
+    heard: float | None = None    # when it last said WATCHDOG
+    status: str = ""
+    refusals: int = 0
+    backoff_s: float = BACKOFF_S_MIN
+    started: float = 0.0
+
+    def well(self, now: float) -> bool:
+        return self.ready and (self.heard is None or now - self.heard < SILENT_S_MAX)
+
+
+class Supervisor:
+    """Run it once, in the main thread. `report` gets one line for each thing worth telling."""
+
+    def __init__(self, children: Sequence[Child], *, report: Callable[[str], None],
+                 on_ready: Callable[[], None] = lambda: None) -> None:
+        assert children
+        self._kept = [_Kept(child) for child in children]
+        self._report, self._on_ready = report, on_ready
+        self._listener = Listener()
+        self._stop = asyncio.Event()
+        self._code = 0
+        self._told_ready = False
+
+    async def run(self) -> int:
+        """Until a signal or a refusal; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        loop.add_reader(self._listener.fileno(), self._on_notification)
+        tasks = [asyncio.create_task(self._keep(kept)) for kept in self._kept]
+        tasks.append(asyncio.create_task(self._feed()))
+        stopped = asyncio.create_task(self._stop.wait())
+        try:
+            done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopped}:
+                task.result()     # a keeper never ends by itself: raise what it raised
+        finally:
+            notify("STOPPING=1")
+            await self._end_children()
+            for task in (*tasks, stopped):
+                task.cancel()
+            await asyncio.gather(*tasks, stopped, return_exceptions=True)
+            loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+        return self._code
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            for kept in self._kept:           # asked twice: at once
+                _send(kept, signal.SIGKILL)
+        self._stop.set()
+
+    def _give_up(self, code: int) -> None:
+        self._code = self._code or code
+        self._stop.set()
+
+    # --- one child
+
+    async def _keep(self, kept: _Kept) -> None:
+        while not self._stop.is_set():
+            process = await self._start(kept)
+            if self._stop.is_set():
+                _send(kept, signal.SIGKILL)   # it came too late to be asked
+            code = await process.wait()
+            kept.process, kept.ready, kept.heard = None, False, None
+            if not self._stop.is_set():
+                await asyncio.sleep(self._judge(kept, code))
+        await asyncio.Event().wait()          # until the supervisor has stopped all
+
+    async def _start(self, kept: _Kept) -> asyncio.subprocess.Process:
+        environment = child_environment()
+        environment["NOTIFY_SOCKET"] = self._listener.address
+        kept.started = time.monotonic()
+        kept.process = await asyncio.create_subprocess_exec(
+            *kept.child.command, env=environment, stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True)
+        if kept.child.core is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(kept.process.pid, {kept.child.core})
+        return kept.process
+
+    def _judge(self, kept: _Kept, code: int) -> float:
+        """Seconds until the next start after an exit with `code`, if the node does not give up."""
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        if not kept.ready_once and code in (1, MISTAKE_CODE):
+            kept.refusals += 1
+            if code == MISTAKE_CODE or kept.refusals >= REFUSALS_MAX:
+                self._report(f"{kept.child.name} cannot start ({how}); see its line above")
+                self._give_up(code)
+        lived = time.monotonic() - kept.started
+        if lived >= YOUNG_S:
+            kept.backoff_s = BACKOFF_S_MIN
+        delay = BACKOFF_S_MAX if code == HALTED_CODE else kept.backoff_s
+        kept.backoff_s = min(BACKOFF_S_MAX, 2 * kept.backoff_s)
+        if not self._stop.is_set():
+            self._report(f"{kept.child.name} ended ({how}); starting it again in {delay:.2f} s")
+        return delay
+
+    # --- what children and the service manager hear
+
+    def _on_notification(self) -> None:
+        while (message := self._listener.receive()) is not None:
+            pid, fields = message
+            for kept in self._kept:
+                if kept.process is not None and kept.process.pid == pid:
+                    self._heard(kept, fields)
+
+    def _heard(self, kept: _Kept, fields: list[str]) -> None:
+        for entry in fields:
+            if entry == "READY=1" and not kept.ready:
+                kept.ready = kept.ready_once = True
+                self._report(f"{kept.child.name} is ready")
+            elif entry == "WATCHDOG=1":
+                kept.heard = time.monotonic()
+            elif entry.startswith("STATUS="):
+                kept.status = entry[7:]
+        if not self._told_ready and all(other.ready for other in self._kept):
+            self._told_ready = True
+            notify("READY=1", f"STATUS={len(self._kept)} processes serve")
+            self._on_ready()
+
+    async def _feed(self) -> None:
+        """Tell the service manager that all is well while it is."""
+        every = watchdog_seconds() or 1.0
+        while True:
+            now = time.monotonic()
+            if self._told_ready and all(kept.well(now) for kept in self._kept):
+                notify("WATCHDOG=1")
+            await asyncio.sleep(min(every, 1.0))
+
+    # --- the end
+
+    async def _end_children(self) -> None:
+        self._stop.set()
+        for group in sorted({kept.child.stop_group for kept in self._kept}):
+            members = [kept for kept in self._kept if kept.child.stop_group == group]
+            for kept in members:
+                _send(kept, signal.SIGTERM)
+            if not await _ended(members, STOP_S):
+                for kept in members:
+                    if kept.process is not None and kept.process.returncode is None:
+                        self._report(f"{kept.child.name} did not stop in {STOP_S:.0f} s: killed")
+                    _send(kept, signal.SIGKILL)
+                await _ended(members, STOP_S)
+
+
+def _send(kept: _Kept, number: signal.Signals) -> None:
+    if kept.process is not None and kept.process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            kept.process.send_signal(number)
+
+
+async def _ended(members: list[_Kept], seconds: float) -> bool:
+    """Whether all have ended within `seconds`."""
+    processes = [kept.process for kept in members if kept.process is not None]
+    waits = [asyncio.create_task(process.wait()) for process in processes]
+    if not waits:
+        return True
+    _, pending = await asyncio.wait(waits, timeout=seconds)
+    for task in pending:
+        task.cancel()
+    return not pending
