@@ -1,0 +1,165 @@
+"""Making a state durable: freeze, write tables and manifest, then one superblock names it.
+
+    apply(trigger) -> freeze -> segments, replies, table chunks, manifest durable -> superblock -> checkpoint
+
+Applying goes on meanwhile: what was frozen are copies. The old checkpoint's zone is not touched, so a crash at any
+point leaves one whole state.
+"""
+
+from appliance.base.checksum import sha256
+from appliance.cores.vsr import commit, wal
+from appliance.cores.vsr.member import Member, Status
+from appliance.formats import checkpoint as ck
+from appliance.formats import envelope as env
+from appliance.formats import superblock as sb
+from appliance.formats.envelope import Header
+from appliance.formats.geometry import MEMBER_ROW_SIZE
+
+
+class Checkpointing:
+    """One checkpoint on its way to the disk."""
+
+    __slots__ = ("header", "manifest", "log_seq", "writes", "superblock")
+
+    def __init__(self, header: Header, manifest: bytes, log_seq: int) -> None:
+        self.header = header
+        self.manifest = manifest
+        self.log_seq = log_seq
+        self.writes = 0                 # not yet durable
+        self.superblock = False         # the superblock that names it is wanted
+
+
+def advance(member: Member) -> None:
+    """Begin a checkpoint that is due; finish one whose writes are durable."""
+    if member.checkpoint_due and member.checkpointing is None:
+        _begin(member)
+    now = member.checkpointing
+    if now is None:
+        return
+    if not now.superblock and now.writes == 0:
+        if member.state_machine.durable_log_seq() >= now.log_seq:
+            _name(member, now)
+    if now.superblock and member.superblock is not None:
+        if member.superblock.checkpoint.header.op == now.header.op:
+            _finish(member, now)
+
+
+def _begin(member: Member) -> None:
+    """Freeze the state at commit_min and start its writes."""
+    header = member.journal.at(member.commit_min)
+    assert header is not None
+    assert member.superblock is not None
+    member.checkpoint_due = False
+    member.checkpoint_applied = member.commit_min
+    member.state_machine.flush()
+    commit.write_segments(member)
+    state = member.state_machine.checkpoint()
+    tables, writes = _tables(member, state)
+    manifest = ck.encode(ck.Manifest(
+        cluster=member.cluster, shard=member.shard, epoch=member.epoch, op=header.op, timestamp=header.timestamp,
+        prepare_digest=header.digest, log_seq=state.log_seq, shipper_cursor=state.shipper_cursor,
+        oldest_segment=state.oldest_segment, oldest_segment_before=state.oldest_segment_before,
+        newest_segment_id=state.newest_segment_id, segments_max=member.superblock.segments_max,
+        leaf_ids=state.leaf_ids, tables=tables))
+    now = Checkpointing(header, manifest, state.log_seq)
+    member.checkpointing = now
+    geometry = member.geometry
+    zone = zone_address(member, header.op)
+    for index, data in writes:
+        address = zone + ck.zone_offset(geometry, ck.Place(ck.KIND_TABLE, 0, index, header.op))
+        _write(member, now, address, data)
+    _write(member, now, zone, manifest)
+    for entry, reply in member.sessions.dirty_replies():
+        address = geometry.replies_offset + entry.row * geometry.reply_size_max
+        entry.dirty = False
+        now.writes += 1
+        member.write(address, wal.padded([reply.header.raw, reply.body]), _on_written, now)
+    member.mark("checkpoint_begun")
+
+
+def zone_address(member: Member, op: int) -> int:
+    """Where the zone of checkpoint `op` starts."""
+    geometry = member.geometry
+    return geometry.checkpoints_offset + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size
+
+
+def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-untyped-def]
+    """(table states of the manifest, chunks to write by their index in the zone)."""
+    geometry = member.geometry
+    tables, writes = {}, []
+    for name, table in state.tables.items():
+        rows, chunk_ids, changed = table.freeze(False)
+        tables[name] = ck.TableState(rows, chunk_ids)
+        writes += [(ck.table_chunk_index(geometry, name, i), data) for i, data in changed]
+    for name, raw, row_size in (("sessions", member.sessions.encode(), geometry.table_row_size("sessions")),
+                                ("members", members_table(member), MEMBER_ROW_SIZE)):
+        chunks = [raw[i:i + geometry.table_chunk_size].ljust(geometry.table_chunk_size, b"\0")
+                  for i in range(0, len(raw), geometry.table_chunk_size)]
+        tables[name] = ck.TableState(len(raw) // row_size, [sha256(c) for c in chunks])
+        writes += [(ck.table_chunk_index(geometry, name, i), c) for i, c in enumerate(chunks)]
+    return tables, writes
+
+
+def members_table(member: Member) -> bytes:
+    """One row per member: what the group itself agreed on, which is its id; addresses are the site's."""
+    return b"".join(replica_id.ljust(MEMBER_ROW_SIZE, b"\0") for replica_id in member.members)
+
+
+def _write(member: Member, now: Checkpointing, address: int, data: bytes) -> None:
+    now.writes += 1
+    member.write(address, wal.padded([data]), _on_written, now)
+
+
+def _on_written(member: Member, now: Checkpointing) -> None:
+    now.writes -= 1
+
+
+def _name(member: Member, now: Checkpointing) -> None:
+    """Everything is durable: let the next superblock name it."""
+    old = member.checkpoint
+    assert old is not None
+    now.superblock = True
+    member.checkpoint_next = sb.CheckpointState(
+        header=now.header, checkpoint_id=sha256(now.manifest), parent=old.checkpoint_id, grandparent=old.parent,
+        manifest_size=len(now.manifest), log_seq=now.log_seq)
+    if member.sync_log_seq and member.backfill is None and not member.syncing:
+        member.sync_op_min = member.sync_op_max = member.sync_log_seq = 0
+    refresh_view_headers(member)
+    member.persist()
+
+
+def refresh_view_headers(member: Member) -> None:
+    """Advertise the log's present suffix, if all of it is known; a list that reaches higher stays."""
+    if member.status != Status.NORMAL or member.view != member.log_view:
+        return
+    if member.view_headers[0].op > member.op:
+        return
+    headers: list[Header] = []
+    for op in range(member.op, -1, -1):
+        header = member.journal.at(op)
+        if header is None or (headers and headers[-1].parent != header.digest):
+            return
+        headers.append(header)
+        if op <= member.commit_max:
+            break
+    if len(headers) <= member.geometry.pipeline_max + 1:
+        member.view_headers = headers
+        member.view_headers_kind = sb.KIND_SV
+
+
+def _finish(member: Member, now: Checkpointing) -> None:
+    """The checkpoint is durable: older slots are free, withheld acknowledgements may go."""
+    assert member.superblock is not None
+    member.checkpoint = member.superblock.checkpoint
+    member.checkpoint_next = None
+    member.checkpointing = None
+    member.manifests[now.header.op] = now.manifest
+    while len(member.manifests) > 2:
+        del member.manifests[min(member.manifests)]
+    member.acknowledge_tail = True
+    member.mark("checkpoint_durable")
+
+
+def root_state(cluster: bytes, shard: int) -> sb.CheckpointState:
+    """The state at op 0: nothing."""
+    return sb.CheckpointState(env.root(cluster, shard), bytes(32), bytes(32), bytes(32), 0, 0)

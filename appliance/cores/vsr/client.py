@@ -1,0 +1,179 @@
+"""The other end: a registered session that has at most one request in flight and follows the primary.
+
+An edge owns a few of these per shard. A retry repeats the canonical bytes of its request, so the group knows it by
+digest; a request lost with its session (eviction) is the edge's to send again: the rooms deduplicate.
+"""
+
+from appliance.base.prng import Prng
+from appliance.cores.vsr.timeout import Timeout
+from appliance.formats import envelope as env
+from appliance.formats import session as ses
+from appliance.formats.envelope import Header, Message
+from appliance.formats.geometry import SESSION_BLOCK_SIZE, Geometry
+
+REQUEST_TICKS = 10                      # first patience; doubled with jitter up to
+REQUEST_TICKS_MAX = 500
+PING_TICKS = 300
+RETRIES_AT_ONE_REPLICA = 2              # then the next replica is tried
+
+
+class Client:
+    """Effects: ("send", replica, header, body), ("reply", results, header), ("registered",), ("evicted", reason)."""
+
+    def __init__(self, *, client_id: bytes, cluster: bytes, shard: int, replica_count: int, geometry: Geometry,
+                 prng: Prng) -> None:
+        assert len(client_id) == 16 and any(client_id)
+        self.client_id = client_id
+        self.cluster = cluster
+        self.shard = shard
+        self.replica_count = replica_count
+        self.geometry = geometry
+        self.prng = prng
+        self.effects: list[tuple] = []
+        self.view = 0
+        self.epoch = 0
+        self.session = 0
+        self.request_number = 0
+        self.reply_digest = bytes(16)
+        self.in_flight: tuple[Header, bytes] | None = None
+        self.target = 0                         # replica the request goes to
+        self.tries = 0
+        self.connected = 0                      # bits of replicas with a connection
+        self.timeout = Timeout(REQUEST_TICKS)
+        self.ping_timeout = Timeout(PING_TICKS)
+        self.ping_timeout.start()
+        self.ticks = 0
+        self._register()
+
+    @property
+    def ready(self) -> bool:
+        """Registered, and nothing in flight."""
+        return self.session > 0 and self.in_flight is None
+
+    # --- inputs
+
+    def request(self, operation: int, body: bytes | bytearray, record_count: int) -> None:
+        """Send `record_count` records; the answer is a "reply" effect with one result each."""
+        assert self.ready and 0 <= record_count <= self.geometry.records_max
+        self.request_number += 1
+        block = ses.SessionBlock(self.client_id, self.session, record_count, self.reply_digest, bytes(16), bytes(32))
+        self._start(operation, ses.encode(block) + body)
+
+    def on_message(self, message: Message) -> None:
+        """A reply, eviction or pong_client of replica `message.sender`."""
+        header = message.header
+        if header.cluster != self.cluster or header.shard != self.shard:
+            return
+        if header.command == env.REPLY:
+            self._on_reply(message)
+        elif header.command == env.EVICTION and header.area[:16] == self.client_id:
+            self._on_eviction(header)
+        elif header.command == env.PONG_CLIENT and header.area[:16] == self.client_id:
+            self._learn_view(header)
+
+    def on_connected(self, replica: int) -> None:
+        """Say who lives on this connection; send again what was in flight if it goes there."""
+        self.connected |= 1 << replica
+        self._ping(replica)
+        if self.in_flight is not None and replica == self.target:
+            self._send()
+
+    def on_disconnected(self, replica: int) -> None:
+        """Do not wait for a dead replica: ask the others who is primary."""
+        self.connected &= ~(1 << replica)
+        if replica == self.target and self.in_flight is not None:
+            self._next_target()
+            self._send()
+        self._ping_all()
+
+    def on_tick(self) -> None:
+        self.ticks += 1
+        if self.timeout.fired():
+            self.tries += 1
+            if self.tries % RETRIES_AT_ONE_REPLICA == 0:
+                self._next_target()
+            self.timeout.backoff(base=REQUEST_TICKS, most=REQUEST_TICKS_MAX, prng=self.prng)
+            self._send()
+        if self.ping_timeout.fired():
+            self.ping_timeout.reset()
+            self._ping_all()
+
+    # --- inside
+
+    def _register(self) -> None:
+        self.session = 0
+        self.request_number = 0
+        self.reply_digest = bytes(16)
+        block = ses.SessionBlock(self.client_id, 0, 0, bytes(16), bytes(16), bytes(32))
+        self._start(env.OPERATION_REGISTER, ses.encode(block))
+
+    def _start(self, operation: int, body: bytes) -> None:
+        header = env.make(env.REQUEST, cluster=self.cluster, shard=self.shard, epoch=self.epoch, operation=operation,
+                          view=self.view, aux=self.request_number, body=body)
+        self.in_flight = (header, body)
+        self.tries = 0
+        self.target = self.view % self.replica_count
+        self.timeout.start(REQUEST_TICKS)
+        self._send()
+
+    def _send(self) -> None:
+        if self.in_flight is None:
+            return
+        if self.connected and not self.connected >> self.target & 1:
+            self._next_target()
+        header, body = self.in_flight
+        self.effects.append(("send", self.target, header, body))
+
+    def _next_target(self) -> None:
+        for step in range(1, self.replica_count + 1):
+            candidate = (self.target + step) % self.replica_count
+            if self.connected >> candidate & 1 or not self.connected:
+                self.target = candidate
+                return
+
+    def _on_reply(self, message: Message) -> None:
+        block = ses.decode(message.body)
+        if block is None or self.in_flight is None or block.client != self.client_id:
+            return
+        header, _ = self.in_flight
+        if block.request_digest != header.digest:
+            return
+        self.in_flight = None
+        self.timeout.stop()
+        self.reply_digest = message.header.digest
+        if message.header.view > self.view:
+            self.view = message.header.view
+        if header.operation == env.OPERATION_REGISTER:
+            self.session = message.header.op
+            self.effects.append(("registered",))
+        else:
+            self.effects.append(("reply", message.body[SESSION_BLOCK_SIZE:], message.header))
+
+    def _on_eviction(self, header: Header) -> None:
+        session = int.from_bytes(header.area[16:24], "little")
+        if session != self.session:
+            return
+        self.effects.append(("evicted", header.aux))
+        self._register()
+
+    def _learn_view(self, header: Header) -> None:
+        """A newer primary is asked at once: waiting for a timer would be the longest part of an outage."""
+        if header.view < self.view:
+            return
+        newer = header.view > self.view
+        announced = not any(header.area[16:24])
+        self.view = header.view
+        if self.in_flight is not None and (newer or announced):
+            self.target = self.view % self.replica_count
+            self.timeout.start(REQUEST_TICKS)
+            self._send()
+
+    def _ping_all(self) -> None:
+        for replica in range(self.replica_count):
+            if self.connected >> replica & 1:
+                self._ping(replica)
+
+    def _ping(self, replica: int) -> None:
+        header = env.make(env.PING_CLIENT, cluster=self.cluster, shard=self.shard, epoch=self.epoch, op=self.session,
+                          area=self.client_id + max(1, self.ticks * 10_000_000).to_bytes(8, "little"))
+        self.effects.append(("send", replica, header, b""))

@@ -1,0 +1,458 @@
+"""The state of one member of a group, and the primitives through which it speaks to the world.
+
+Here, in one place: persist before you speak. A message that names a view the superblock does not hold yet is
+dropped, not queued; timers send it again.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, Protocol
+
+from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.base.prng import Prng
+from appliance.cores.vsr import effects as fx
+from appliance.cores.vsr.journal import Journal
+from appliance.cores.vsr.quorums import quorums
+from appliance.cores.vsr.sessions import Sessions
+from appliance.cores.vsr.timeout import Timeout
+from appliance.formats import envelope as env
+from appliance.formats import superblock as sb
+from appliance.formats.envelope import Header, Message
+from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE, Geometry
+
+
+class Status(IntEnum):
+    """What a member does."""
+
+    RECOVERING = 0          # opening; says nothing
+    NORMAL = 1
+    VIEW_CHANGE = 2
+    RECOVERING_HEAD = 3     # may have acknowledged more than it can see; votes in nothing
+    HALTED = 4
+
+
+class StateMachine(Protocol):
+    """What a shard's state machine must offer. Synchronous, pure, the same result on every member."""
+
+    log_seq: int
+
+    def input_valid(self, operation: int, body: memoryview) -> bool: ...
+    def prepare(self, operation: int, timestamp: int, body: memoryview) -> None: ...
+    def can_commit(self, record_count: int) -> bool: ...
+    def commit(self, op: int, operation: int, timestamp: int, body: memoryview) -> bytes: ...
+    def take_writes(self) -> list[Any]: ...
+    def on_segment_written(self, write: Any) -> None: ...
+    def flush(self) -> None: ...
+    def durable_log_seq(self) -> int: ...
+    def checkpoint(self) -> Any: ...
+    def restore(self, manifest: Any, tables: dict[str, list[bytes]], leaves: list[bytes]) -> None: ...
+    def reset(self) -> None: ...
+    def leaf(self, number: int, index: int, count: int) -> bytes | None: ...
+
+
+class Entry:
+    """A prepare in the primary's pipeline."""
+
+    __slots__ = ("header", "acks")
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.acks = 0                   # bit r: replica r says that this very prepare is durable there
+
+
+@dataclass(slots=True)
+class Peer:
+    """What a member last said of itself."""
+
+    view: int = 0
+    checkpoint: int = 0
+    checkpoint_id: bytes = bytes(16)
+    commit_min: int = 0
+    heard_tick: int = 0
+    repair_ticks: int = 2               # smoothed time of an answer to request_prepare
+    outstanding: int = 0
+
+
+# Which durable values a message of our own needs before it may leave: (view, log_view).
+SPEAK = {
+    env.START_VIEW_CHANGE: (True, False), env.COMMIT: (True, False), env.REPLY: (True, False),
+    env.HEADERS: (True, False), env.EVICTION: (True, False),
+    env.PREPARE_OK: (True, True), env.DO_VIEW_CHANGE: (True, True), env.START_VIEW: (True, True),
+}
+
+PREPARES_CACHED_MAX = 32                # bodies kept in memory: pipeline, commit, repair of peers
+
+
+class Member:
+    """State of one member. Invariants are asserted by `check`; fields marked (d) are derived from disk."""
+
+    def __init__(self, *, geometry: Geometry, cluster: bytes, shard: int, replica_id: bytes, prng: Prng,
+                 state_machine: StateMachine) -> None:
+        self.geometry = geometry
+        self.cluster = cluster
+        self.shard = shard
+        self.replica_id = replica_id
+        self.prng = prng
+        self.state_machine = state_machine
+        self.effects: list[tuple] = []
+        self.status = Status.RECOVERING
+        self.tick = 0
+        self.monotonic_ns = 0
+        self.realtime_us = 0
+        self.index = -1                         # of this member; < replica_count: active, else standby
+        self.replica_count = 0
+        self.standby_count = 0
+        self.members: list[bytes] = []
+        self.epoch = 0
+        self.quorum_replication = self.quorum_view_change = self.quorum_nack = 0
+        self.view = 0
+        self.log_view = 0
+        self.op = 0                             # head: highest op whose header is in the journal
+        self.commit_min = 0                     # applied here
+        self.commit_max = 0                     # known committed by the group
+        self.commit_anchor: tuple[int, bytes] = (0, b"")    # (op, digest) that a heartbeat named as committed
+        self.journal = Journal(geometry)
+        self.view_headers: list[Header] = []    # descending; what this member advertises for its view
+        self.view_headers_kind = sb.KIND_SV
+        self.chain_low = 0                      # headers chain_low..op are known to form an unbroken chain
+        self.chain_head = b""                   # the head's digest for which that was found
+        self.sessions = Sessions(geometry)
+        self.peers: list[Peer] = []
+        self.nonce = prng.bytes(16)             # of this start: an answer to an older question is no answer
+        self.incarnation = 0
+        # primary
+        self.pipeline: deque[Entry] = deque()   # ops commit_max+1 .. op
+        self.request_queue: deque[Message] = deque()
+        self.timestamp_last = 0                 # no later prepare may carry less
+        self.abdicating = False
+        self.heartbeat_due = False
+        self.heartbeat_ns = 0                   # primary's clock in the newest heartbeat heard
+        self.replies_wanted: set[int] = set()   # rows of sessions whose reply slot should be read
+        self.sync_asked = False                 # stuck: the next start_view may replace our checkpoint
+        # view change
+        self.svc_from = 0                       # bit r: replica r wants to leave this view
+        self.dvcs: list[Any] = []
+        self.dvc_quorum = False                 # the canonical log of this view is installed
+        self.dvc_sent_view = -1
+        self.sv_sent_view = -1
+        # prepares in memory
+        self.prepares: dict[int, Message] = {}  # op -> prepare, bounded by PREPARES_CACHED_MAX
+        # storage
+        self.superblock: sb.Superblock | None = None        # (d) the last durable one
+        self.superblock_writing: sb.Superblock | None = None
+        self.superblock_wanted = False
+        self.superblock_repairs: list[int] = []
+        self.completions: dict[int, tuple[Callable[..., None], tuple]] = {}
+        self.token_last = 0
+        self.wal_writing: dict[int, Message] = {}           # slot -> prepare being written
+        self.wal_waiting: dict[int, Message] = {}           # slot -> the one after it
+        self.wal_queue: deque[Message] = deque()
+        self.clean_ops: list[int] = []          # became clean since the last settle: to be acknowledged
+        self.witness_writing: dict[int, bytes] = {}         # slot -> digest being written to the header ring
+        self.checkpoint: sb.CheckpointState | None = None   # durable
+        self.checkpoint_next: sb.CheckpointState | None = None   # written, its superblock on the way
+        self.checkpointing: Any = None
+        self.checkpoint_applied = 0             # op of the newest checkpoint taken from the state, durable or not
+        self.checkpoint_due = False             # commit_min is a trigger and its checkpoint is not begun yet
+        self.manifests: dict[int, bytes] = {}   # of the last two checkpoints, by op
+        self.acknowledge_tail = False           # send prepare_ok again for commit_max+1 .. op
+        self.commit_reading = -1                # op whose prepare is being read for the commit
+        self.segments_writing = 0
+        self.state_ready = False                # the state machine stands at commit_min
+        self.sync_op_min = self.sync_op_max = self.sync_log_seq = 0
+        self.fetch: Any = None                  # chunks.Fetch of a checkpoint's state
+        self.backfill: Any = None               # chunks.Backfill of sealed segments
+        self.published = 0
+        self.repairs: dict[int, tuple[int, int]] = {}       # op -> (peer, tick of expiry) of a request_prepare
+        self.repair_due = False
+        self.commit_before = -1                 # commit_min when `repair_sync` last fired
+        self.durable_seen = (-1, -1, -1, -1)
+        self.rsv_tick = 0                       # do not ask for a start_view before this tick
+        self.headers_tick = 0                   # nor for headers
+        self.reads_for_others = 0
+        self.reads_for_chunks = 0
+        self.rereading: dict[int, bytes] = {}   # slot -> digest: verifying bytes whose witness is missing
+        self.replies_reading: set[int] = set()
+        self.counters: dict[str, int] = {}
+        self.halted: tuple[str, str] | None = None
+        p = Timeout
+        self.timeouts = {
+            "ping": p(50), "prepare": p(5), "abdicate": p(50), "heartbeat": p(2), "heartbeat_lost": p(10),
+            "svc_message": p(5), "svc_window": p(50), "view_change_status": p(30), "dvc_message": p(5),
+            "request_start_view": p(10), "repair": p(5), "repair_sync": p(100), "chunks": p(5), "scrub": p(10)}
+
+    # --- who is who
+
+    def configure(self, block: sb.Superblock) -> None:
+        """Take members and epoch from a superblock."""
+        self.members = block.members
+        self.replica_count = block.replica_count
+        self.standby_count = block.standby_count
+        self.epoch = block.epoch
+        self.index = block.members.index(self.replica_id)
+        row = quorums(self.replica_count)
+        self.quorum_replication, self.quorum_view_change, self.quorum_nack = row
+        self.peers = [Peer() for _ in block.members]
+        self.dvcs = [None] * self.replica_count
+
+    def primary_of(self, view: int) -> int:
+        return view % self.replica_count
+
+    @property
+    def primary(self) -> int:
+        return self.view % self.replica_count
+
+    @property
+    def is_primary(self) -> bool:
+        return self.index == self.view % self.replica_count
+
+    @property
+    def is_standby(self) -> bool:
+        return self.index >= self.replica_count
+
+    @property
+    def normal_primary(self) -> bool:
+        return self.status == Status.NORMAL and self.is_primary
+
+    @property
+    def syncing(self) -> bool:
+        """Between the installation of a peer's checkpoint and the state machine standing on it."""
+        return not self.state_ready and self.sync_op_max > 0
+
+    @property
+    def installing(self) -> bool:
+        """A peer's checkpoint is ours in memory, but its superblock is not durable yet: write and promise nothing."""
+        assert self.checkpoint is not None and self.superblock is not None
+        return self.checkpoint.header.op != self.superblock.checkpoint.header.op
+
+    @property
+    def checkpoint_op(self) -> int:
+        assert self.checkpoint is not None
+        return self.checkpoint.header.op
+
+    @property
+    def durable_view(self) -> int:
+        return self.superblock.view if self.superblock is not None else 0
+
+    @property
+    def durable_log_view(self) -> int:
+        return self.superblock.log_view if self.superblock is not None else 0
+
+    @property
+    def others(self) -> int:
+        """Bits of all members but this one."""
+        return ((1 << len(self.members)) - 1) & ~(1 << self.index)
+
+    @property
+    def other_replicas(self) -> int:
+        """Bits of all active replicas but this one."""
+        return ((1 << self.replica_count) - 1) & ~(1 << self.index)
+
+    # --- words
+
+    def make(self, command: int, **fields: Any) -> Header:
+        """A header of this shard and epoch."""
+        return env.make(command, cluster=self.cluster, shard=self.shard, epoch=self.epoch, **fields)
+
+    def make_reply(self, prepare: Header, body: bytes) -> Header:
+        """The reply to `prepare`: byte-identical on every member, whichever view or epoch it is sent in."""
+        return env.make(env.REPLY, cluster=self.cluster, shard=self.shard, epoch=prepare.epoch, view=prepare.view,
+                        operation=prepare.operation, aux=prepare.aux, op=prepare.op, commit_num=prepare.op,
+                        area=prepare.area[16:24], body=body)
+
+    def send(self, mask: int, header: Header, body: bytes | memoryview = b"", route: int = 0) -> None:
+        """Send to the members of `mask`, if what the message promises is durable."""
+        assert not mask >> self.index & 1
+        if mask == 0 or not self.may_speak(header):
+            return
+        self.count("sent_" + env.COMMAND_NAMES[header.command])
+        self.effects.append((fx.SEND, mask, header, body, route))
+
+    def send_client(self, client: bytes, header: Header, body: bytes = b"") -> None:
+        """Answer the connection on which `client` was last heard."""
+        if self.may_speak(header):
+            self.count("sent_" + env.COMMAND_NAMES[header.command])
+            self.effects.append((fx.SEND_CLIENT, client, header, body))
+
+    def may_speak(self, header: Header) -> bool:
+        """The one place of persist-before-speak. Nothing at all leaves before the incarnation is durable."""
+        if self.status in (Status.RECOVERING, Status.HALTED) or self.superblock is None:
+            return False
+        if self.superblock.incarnation != self.incarnation:
+            return False
+        needs = SPEAK.get(header.command)
+        if needs is None:
+            if header.command == env.PREPARE and header.view == self.view and self.is_primary:
+                return self.durable_log_view == self.log_view and self.durable_view >= header.view
+            return True
+        need_view, need_log_view = needs
+        if header.command == env.REPLY:
+            need_view = False           # a reply carries the view of its prepare, and that is committed
+        if need_view and self.durable_view < header.view:
+            return False
+        return not need_log_view or self.durable_log_view == self.log_view
+
+    def mark(self, name: str) -> None:
+        """A rare path was taken."""
+        self.effects.append((fx.MARK, name))
+
+    def count(self, name: str) -> None:
+        self.counters[name] = self.counters.get(name, 0) + 1
+
+    def drop(self, reason: str) -> None:
+        """An event was ignored for a named reason."""
+        self.count("dropped_" + reason)
+
+    def halt(self, code: str, reason: str) -> None:
+        """Stop for good: going on could lie."""
+        if self.status != Status.HALTED:
+            self.status = Status.HALTED
+            self.halted = (code, reason)
+            self.effects.append((fx.HALT, code, reason))
+
+    # --- storage
+
+    def write(self, address: int, buffers: list, done: Callable[..., None], *args: Any) -> None:
+        """Write whole sectors; `done(member, *args)` once they are durable."""
+        self.token_last += 1
+        self.completions[self.token_last] = (done, args)
+        self.effects.append((fx.WRITE, self.token_last, address, buffers))
+
+    def read(self, address: int, length: int, done: Callable[..., None], *args: Any) -> None:
+        """Read `length` bytes; `done(member, data or None, *args)`."""
+        assert length % SECTOR_SIZE == 0
+        self.token_last += 1
+        self.completions[self.token_last] = (done, args)
+        self.effects.append((fx.READ, self.token_last, address, length))
+
+    def persist(self) -> None:
+        """Bring the superblock up to the present state; updates that meet merge into one."""
+        self.superblock_wanted = True
+
+    def superblock_present(self) -> sb.Superblock:
+        """The superblock that the present state calls for, but for sequence and parent."""
+        assert self.superblock is not None and self.checkpoint is not None
+        state = self.checkpoint_next or self.checkpoint
+        return replace(
+            self.superblock, view=self.view, log_view=self.log_view, incarnation=self.incarnation, epoch=self.epoch,
+            commit_max=max(self.commit_max, state.header.op), checkpoint=state,
+            sync_op_min=self.sync_op_min, sync_op_max=self.sync_op_max, sync_log_seq=self.sync_log_seq,
+            view_headers_kind=self.view_headers_kind, view_headers=list(self.view_headers))
+
+    def advance_superblock(self) -> None:
+        """Start the next update, if one is wanted and none is under way."""
+        if self.superblock_writing is not None or not self.superblock_wanted:
+            return
+        assert self.superblock is not None
+        self.superblock_wanted = False
+        block = replace(self.superblock_present(), sequence=self.superblock.sequence + 1,
+                        parent=sb.digest(self.superblock))
+        assert block.view >= self.superblock.view and block.log_view <= block.view
+        assert block.checkpoint.header.op >= self.superblock.checkpoint.header.op
+        self.superblock_writing = block
+        self.write(0, [sb.encode(block, 0)], Member.on_superblock_written, block, 0, 0)
+
+    def on_superblock_written(self, block: sb.Superblock, copy: int, attempts: int) -> None:
+        """One copy is durable: write the next, then read all back."""
+        if copy + 1 < SUPERBLOCK_COPIES:
+            address = (copy + 1) * SUPERBLOCK_COPY_STRIDE
+            self.write(address, [sb.encode(block, copy + 1)], Member.on_superblock_written, block, copy + 1, attempts)
+            return
+        found: list[bytes | None] = [None] * SUPERBLOCK_COPIES
+        state = [SUPERBLOCK_COPIES]
+        for i in range(SUPERBLOCK_COPIES):
+            self.read(i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE, Member.on_superblock_read, block, i, attempts,
+                      found, state)
+
+    def on_superblock_read(self, data: bytes | None, block: sb.Superblock, copy: int, attempts: int,
+                           found: list[bytes | None], waiting: list[int]) -> None:
+        """Confirm the update once three copies are seen to hold it."""
+        found[copy] = data
+        waiting[0] -= 1
+        if waiting[0]:
+            return
+        good = sum(found[i] == sb.encode(block, i) for i in range(SUPERBLOCK_COPIES))
+        if good >= 3:
+            self.superblock = block
+            self.superblock_writing = None
+            return
+        if attempts >= 3:
+            self.halt("SUPERBLOCK_UNWRITABLE", f"{good} of {SUPERBLOCK_COPIES} copies can be read back, 3 are needed")
+            return
+        self.mark("superblock_retried")
+        self.write(0, [sb.encode(block, 0)], Member.on_superblock_written, block, 0, attempts + 1)
+
+    # --- the log
+
+    def header_at(self, op: int) -> Header | None:
+        return self.journal.at(op)
+
+    @property
+    def head(self) -> Header:
+        header = self.journal.at(self.op)
+        assert header is not None
+        return header
+
+    @property
+    def repair_min(self) -> int:
+        return self.geometry.repair_min(self.checkpoint_op, self.commit_max, self.op)
+
+    def chained_from(self, op: int) -> bool:
+        """Whether the headers op..head are all known and each names its predecessor."""
+        head = self.head
+        if self.chain_head != head.digest:
+            self.chain_head = head.digest
+            self.chain_low = self.op
+        low = max(self.chain_low, self.op - self.geometry.slot_count + 1)
+        child = self.journal.at(low)
+        assert child is not None
+        while low > op:
+            known = self.journal.at(low - 1)
+            if known is None or known.digest != child.parent:
+                break
+            child = known
+            low -= 1
+        self.chain_low = low
+        return low <= op
+
+    def keep_prepare(self, message: Message) -> None:
+        """Remember a prepare's body; the oldest are forgotten first."""
+        prepares = self.prepares
+        prepares.pop(message.header.op, None)
+        prepares[message.header.op] = message
+        while len(prepares) > PREPARES_CACHED_MAX:
+            del prepares[next(iter(prepares))]
+
+    def extend_head(self, header: Header) -> None:
+        """`header` is the new head; what was known of the chain below stays known if it names the old one."""
+        if self.chain_head == header.parent and header.op == self.op + 1:
+            self.chain_head = header.digest
+        self.op = header.op
+
+    def prepare_in_memory(self, header: Header) -> Message | None:
+        """The cached prepare with exactly this identity."""
+        message = self.prepares.get(header.op)
+        return message if message is not None and message.header.digest == header.digest else None
+
+    def learn_commit(self, commit_max: int) -> None:
+        """The group has committed up to here."""
+        if commit_max > self.commit_max:
+            self.commit_max = commit_max
+
+    def status_line(self) -> dict[str, Any]:
+        """Plain values for the console and for a failure report."""
+        role = "standby" if self.is_standby else "primary" if self.is_primary else "backup"
+        return {
+            "status": self.status.name.lower(), "role": role, "replica": self.index, "view": self.view,
+            "log_view": self.log_view, "op": self.op, "commit_min": self.commit_min, "commit_max": self.commit_max,
+            "checkpoint": self.checkpoint_op if self.checkpoint is not None else 0,
+            "dirty": self.journal.dirty_count, "faulty": self.journal.faulty_count,
+            "log_seq": self.state_machine.log_seq, "state_ready": self.state_ready,
+            "sync": [self.sync_op_min, self.sync_op_max, self.sync_log_seq],
+            "clients": len(self.sessions.entries), "halted": list(self.halted) if self.halted else None,
+            "peers": {i: {"view": p.view, "commit_min": p.commit_min, "checkpoint": p.checkpoint,
+                          "silent_ticks": self.tick - p.heard_tick}
+                      for i, p in enumerate(self.peers) if i != self.index}}
+

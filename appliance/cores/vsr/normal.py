@@ -1,0 +1,378 @@
+"""The normal protocol: requests become prepares, prepares become durable, a quorum of acknowledgements commits.
+
+Nothing here waits: a prepare goes to the backups and to the disk in the same step.
+"""
+
+from appliance.cores.vsr import start_view, wal
+from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr.member import Entry, Member, Status
+from appliance.formats import envelope as env
+from appliance.formats import session as ses
+from appliance.formats.envelope import Header, Message
+from appliance.formats.geometry import RECORD_SIZE, SESSION_BLOCK_SIZE
+
+EVICT_NO_SESSION, EVICT_VERSION_LOW, EVICT_VERSION_HIGH, EVICT_OPERATION, EVICT_BODY, EVICT_SIZE, EVICT_SESSION = range(1, 8)
+EVICTION_REASONS = {1: "no_session", 2: "version_too_low", 3: "version_too_high", 4: "invalid_operation",
+                    5: "invalid_body", 6: "invalid_body_size", 7: "session_too_low"}
+_OPERATIONS = (env.OPERATION_REGISTER, env.OPERATION_NOOP, env.OPERATION_APPEND)
+
+
+# --- requests ---------------------------------------------------------------------------------------------
+
+
+def on_request(member: Member, message: Message) -> None:
+    header = message.header
+    block = ses.decode(message.body)
+    if block is None:
+        return member.drop("request_invalid")
+    if member.status != Status.NORMAL or member.is_standby:
+        return member.drop("request_not_normal")
+    if header.view > member.view:
+        return member.drop("request_newer_view")
+    if not member.is_primary:
+        return _forward(member, message, block)
+    reason = _malformed(member, header, message.body, block)
+    if reason:
+        return evict(member, block.client, block.session, reason)
+    if member.durable_view < member.view or member.durable_log_view < member.view:
+        return member.drop("request_persisting")
+    if not _is_new(member, header, block):
+        return None
+    if any(q.body[:16] == block.client for q in member.request_queue) or _preparing(member, block.client):
+        return member.drop("request_in_flight")
+    if not _room(member):
+        if len(member.request_queue) >= member.geometry.clients_max:
+            return member.drop("request_queue_full")
+        member.request_queue.append(message)
+        return None
+    return prepare(member, message, block)
+
+
+def _room(member: Member) -> bool:
+    """Whether one more prepare may be made now."""
+    return (len(member.pipeline) < member.geometry.pipeline_max
+            and member.op < member.geometry.prepare_max(member.checkpoint_op) and not member.request_queue
+            and member.op - member.commit_min < 4 * member.geometry.pipeline_max)
+
+
+def _malformed(member: Member, header: Header, body: bytes | memoryview, block: ses.SessionBlock) -> int:
+    """The eviction reason of a request that no retry can mend; 0 when it is well formed."""
+    if header.operation not in _OPERATIONS:
+        return EVICT_OPERATION
+    records = len(body) - SESSION_BLOCK_SIZE
+    if header.operation != env.OPERATION_APPEND:
+        return EVICT_SIZE if records or block.record_count else 0
+    if records != block.record_count * RECORD_SIZE or not 1 <= block.record_count <= member.geometry.records_max:
+        return EVICT_SIZE
+    if not member.state_machine.input_valid(header.operation, memoryview(body)[SESSION_BLOCK_SIZE:]):
+        return EVICT_BODY
+    return 0
+
+
+def _is_new(member: Member, header: Header, block: ses.SessionBlock) -> bool:
+    """Judge a request by the table of sessions; what is not new is answered or dropped here."""
+    entry = member.sessions.get(block.client)
+    register = header.operation == env.OPERATION_REGISTER
+    if entry is None:
+        if register or _preparing(member, block.client):
+            return register
+        evict(member, block.client, block.session, EVICT_NO_SESSION)
+        return False
+    if register:
+        if entry.request == 0:
+            resend_reply(member, entry)
+        else:
+            member.drop("register_of_a_used_session")
+        return False
+    if block.session < entry.session:
+        evict(member, block.client, block.session, EVICT_SESSION)
+    elif block.session > entry.session or header.aux < entry.request or header.aux > entry.request + 1:
+        member.drop("request_out_of_order")
+    elif header.aux == entry.request:
+        if entry.body is not None and entry.body[48:64] != header.digest:
+            member.drop("request_collision")
+        else:
+            resend_reply(member, entry)
+    elif entry.reply is None or block.reply_parent != entry.reply.digest:
+        member.drop("request_wrong_parent")
+    else:
+        return True
+    return False
+
+
+def resend_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-def]
+    """The stored reply, from memory or from its slot."""
+    if entry.body is not None:
+        member.send_client(entry.client, entry.reply, entry.body)
+        return
+    member.replies_wanted.add(entry.row)    # `repair` reads the slot, or asks a peer for it
+
+
+def _preparing(member: Member, client: bytes) -> bool:
+    for entry in member.pipeline:
+        message = member.prepare_in_memory(entry.header)
+        if message is not None and message.body[:16] == client:
+            return True
+    return False
+
+
+def evict(member: Member, client: bytes, session: int, reason: int) -> None:
+    """Tell a client that its session has ended; only the primary may."""
+    member.count("evicted_" + EVICTION_REASONS[reason])
+    header = member.make(env.EVICTION, view=member.view, aux=reason, area=client + session.to_bytes(8, "little"))
+    member.send_client(client, header)
+
+
+def _forward(member: Member, message: Message, block: ses.SessionBlock) -> None:
+    """As a backup: what is new goes to the primary, what was answered is answered again."""
+    entry = member.sessions.get(block.client)
+    header = message.header
+    if message.sender != env.SENDER_CLIENT:
+        return member.drop("request_forwarded_twice")
+    if entry is not None and header.aux == entry.request and entry.body is not None:
+        if entry.body[48:64] == header.digest:
+            return member.send_client(entry.client, entry.reply, entry.body)  # type: ignore[arg-type]
+    if header.operation == env.OPERATION_REGISTER or (entry is not None and header.aux > entry.request):
+        member.count("requests_forwarded")
+        return member.send(1 << member.primary, header, message.body)
+    return member.drop("request_not_forwarded")
+
+
+def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
+    """Give a request its op, its time and its place in the chain; send and write it in the same step."""
+    assert member.normal_primary and len(member.pipeline) < member.geometry.pipeline_max
+    request = message.header
+    checkpoint = member.checkpoint
+    assert checkpoint is not None
+    count = max(1, block.record_count)
+    timestamp = max(member.timestamp_last + count, member.realtime_us)
+    member.timestamp_last = timestamp
+    body = bytearray(message.body)
+    body[48:64] = request.digest
+    body[64:96] = checkpoint.checkpoint_id
+    if request.operation == env.OPERATION_APPEND:
+        member.state_machine.prepare(request.operation, timestamp, memoryview(body)[SESSION_BLOCK_SIZE:])
+    head = member.head
+    header = member.make(
+        env.PREPARE, operation=request.operation, view=member.view, aux=request.aux, op=member.op + 1,
+        commit_num=member.commit_max, area=head.digest + timestamp.to_bytes(8, "little"), body=body)
+    made = Message(header, bytes(body), member.index)
+    member.journal.install(header)
+    member.extend_head(header)
+    member.keep_prepare(made)
+    member.pipeline.append(Entry(header))
+    member.send(member.others, header, made.body)
+    wal.append(member, made)
+    if not member.timeouts["prepare"].running:
+        member.timeouts["prepare"].start(5)
+        member.timeouts["abdicate"].start()
+
+
+def advance_queue(member: Member) -> None:
+    """As primary: prepare what waited for room in the pipeline."""
+    while member.request_queue and member.normal_primary:
+        waiting = member.request_queue
+        geometry = member.geometry
+        if (len(member.pipeline) >= geometry.pipeline_max
+                or member.op >= geometry.prepare_max(member.checkpoint_op)
+                or member.op - member.commit_min >= 4 * geometry.pipeline_max):
+            return
+        message = waiting.popleft()
+        block = ses.decode(message.body)
+        assert block is not None
+        if _is_new(member, message.header, block):
+            prepare(member, message, block)
+
+
+# --- prepares ---------------------------------------------------------------------------------------------
+
+
+def on_prepare(member: Member, message: Message) -> None:
+    """As backup: a new prepare of this view. What is older or lower is a repair (see `repair`)."""
+    header = message.header
+    head = member.head
+    assert header.view == member.view == member.log_view and header.op > member.op
+    member.learn_commit(header.commit_num)
+    start_view.heard(member)
+    if member.installing or header.op > member.geometry.prepare_max(member.checkpoint_op):
+        return member.drop("prepare_beyond_ring")
+    block = ses.decode(message.body)
+    if block is None:
+        return member.drop("prepare_invalid")
+    if header.op == member.op + 1 and head.view == header.view and header.parent != head.digest:
+        return member.halt("CHAIN_BROKEN", f"op {header.op} of view {header.view} does not continue op {head.op}")
+    if header.op > member.op + 1:
+        member.mark("prepare_left_a_gap")
+        member.repair_due = True
+    member.journal.install(header)
+    member.extend_head(header)
+    wal.append(member, message)
+    return None
+
+
+def acknowledge(member: Member, op: int) -> None:
+    """Tell the primary of the current view that this prepare is durable here, if that may be said."""
+    header = member.journal.at(op)
+    if header is None or member.status != Status.NORMAL or member.is_standby or op > member.op:
+        return
+    if member.installing:
+        return
+    if not member.journal.clean(header) or op > acknowledge_max(member):
+        return
+    if member.is_primary:
+        _count(member, member.index, op, header.digest)
+        return
+    member.send(1 << member.primary, member.make(
+        env.PREPARE_OK, view=member.view, op=op, commit_num=member.commit_min, area=header.digest))
+
+
+def acknowledge_max(member: Member) -> int:
+    """The highest op this member may acknowledge: nobody vouches for a checkpoint it does not hold."""
+    geometry = member.geometry
+    checkpoint = member.checkpoint_op
+    if member.sync_op_max and not geometry.durable(checkpoint, member.commit_max):
+        if not member.state_ready or member.backfill is not None:
+            return checkpoint + geometry.pipeline_max
+    return geometry.prepare_ok_max(checkpoint)
+
+
+def acknowledge_all(member: Member) -> None:
+    """Acknowledge what became clean; after a new view, checkpoint or sync the whole tail again."""
+    if member.acknowledge_tail:
+        member.acknowledge_tail = False
+        member.clean_ops.clear()
+        for op in range(member.commit_max + 1, member.op + 1):
+            acknowledge(member, op)
+    elif member.clean_ops:
+        ops = sorted(member.clean_ops)
+        member.clean_ops.clear()
+        for op in ops:
+            acknowledge(member, op)
+
+
+def on_prepare_ok(member: Member, message: Message) -> None:
+    header = message.header
+    peer = member.peers[message.sender]
+    peer.commit_min = max(peer.commit_min, header.commit_num)
+    if not member.normal_primary or header.view != member.view:
+        return member.drop("prepare_ok_not_primary")
+    if message.sender >= member.replica_count:
+        return member.drop("prepare_ok_of_standby")
+    return _count(member, message.sender, header.op, header.area[:16])
+
+
+def _count(member: Member, replica: int, op: int, digest: bytes) -> None:
+    """Count an acknowledgement; late ones are of no use."""
+    if not member.pipeline or not member.normal_primary:
+        return
+    first = member.pipeline[0].header.op
+    if not first <= op < first + len(member.pipeline):
+        return
+    entry = member.pipeline[op - first]
+    if entry.header.digest != digest:
+        return member.drop("prepare_ok_of_another_prepare")
+    if not entry.acks >> replica & 1:
+        entry.acks |= 1 << replica
+        if replica != member.index:
+            member.abdicating = False
+            if member.timeouts["abdicate"].running:
+                member.timeouts["abdicate"].start()
+    return None
+
+
+def advance_commit_max(member: Member) -> None:
+    """As primary: what reached its quorum is committed, in op order."""
+    pipeline = member.pipeline
+    quorum = member.quorum_replication
+    moved = False
+    while pipeline and pipeline[0].acks.bit_count() >= quorum:
+        entry = pipeline.popleft()
+        assert entry.header.op == member.commit_max + 1
+        member.commit_max = entry.header.op
+        moved = True
+    if not moved:
+        return
+    prepare_timeout = member.timeouts["prepare"]
+    if pipeline:
+        prepare_timeout.start(5)
+        member.timeouts["abdicate"].start()
+    else:
+        prepare_timeout.stop()
+        member.timeouts["abdicate"].stop()
+        member.heartbeat_due = True
+
+
+# --- heartbeats -------------------------------------------------------------------------------------------
+
+
+def send_heartbeat(member: Member) -> None:
+    """Tell all members how far the log is committed, and that this primary lives."""
+    assert member.normal_primary and member.checkpoint is not None
+    member.heartbeat_due = False
+    if member.abdicating:
+        return
+    known = member.journal.at(member.commit_max)
+    digest = known.digest if known is not None else bytes(16)
+    member.send(member.others, member.make(
+        env.COMMIT, view=member.view, op=member.checkpoint_op, commit_num=member.commit_max,
+        area=digest + member.monotonic_ns.to_bytes(8, "little"), body=member.checkpoint.checkpoint_id),
+        member.checkpoint.checkpoint_id)
+
+
+def on_commit(member: Member, message: Message) -> None:
+    header = message.header
+    if member.status != Status.NORMAL or header.view != member.view or member.is_primary:
+        return member.drop("commit_not_mine")
+    if len(message.body) != 32 or header.commit_num < header.op:
+        return member.drop("commit_invalid")
+    moment = int.from_bytes(header.area[16:24], "little")
+    if moment > member.heartbeat_ns:
+        member.heartbeat_ns = moment
+        start_view.heard(member)
+    digest = header.area[:16]
+    known = member.journal.at(header.commit_num)
+    if known is not None and known.digest != digest and any(digest) and header.commit_num <= member.op:
+        if member.chained_from(header.commit_num) and member.log_view == member.view:
+            return member.halt("CHAIN_BROKEN", f"op {header.commit_num} differs from what the primary committed")
+    if any(digest) and header.commit_num >= member.commit_anchor[0]:
+        member.commit_anchor = (header.commit_num, digest)
+    if header.op == member.checkpoint_op and member.checkpoint is not None and header.op > 0:
+        if message.body != member.checkpoint.checkpoint_id and not member.syncing:
+            return member.halt("DIVERGED", f"checkpoint {header.op} differs from the primary's")
+    member.learn_commit(header.commit_num)
+    return None
+
+
+def on_prepare_timeout(member: Member) -> None:
+    """The oldest prepare waits too long: send it again to those who are silent, or finish our own write."""
+    entry = member.pipeline[0]
+    message = member.prepare_in_memory(entry.header)
+    missing = member.other_replicas & ~entry.acks
+    if message is not None and missing:
+        member.mark("prepare_resent")
+        member.send(missing, entry.header, message.body)
+    elif message is None:
+        wal.read_prepare(member, entry.header, _on_pipeline_read)
+    if message is not None and not entry.acks >> member.index & 1:
+        if member.journal.clean(entry.header):
+            acknowledge(member, entry.header.op)
+        elif not wal.writing(member, entry.header):
+            wal.append(member, message)
+
+
+def _on_pipeline_read(member: Member, message: Message | None, header: Header) -> None:
+    if message is None:
+        wal.on_unreadable(member, header)
+    else:
+        member.keep_prepare(message)
+
+
+def on_ping_client(member: Member, message: Message) -> None:
+    if member.is_standby:
+        return member.drop("ping_client_standby")
+    client = message.header.area[:16]
+    member.send_client(client, vc.pong_client(member, client, message.header.area[16:24]))
+    if member.normal_primary and member.commit_min >= message.header.op and message.header.op > 0:
+        if member.sessions.get(client) is None and member.state_ready:
+            evict(member, client, message.header.op, EVICT_NO_SESSION)
+    return None

@@ -1,0 +1,349 @@
+"""Mending the log: a missing head, broken chains of headers, prepares that are not durable here, lost replies.
+
+What may be written behind the head is decided by `accepts`: only what the chain from the head down names, or what
+this very view prepared. An older view number is no reason to refuse, a newer one none to accept.
+"""
+
+from appliance.cores.vsr import normal, start_view, wal
+from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr.member import Member, Status
+from appliance.formats import envelope as env
+from appliance.formats.envelope import Header, Message
+from appliance.formats.geometry import HEADER_SIZE
+
+HEADERS_PER_ANSWER_MAX = 64
+REPAIRS_PER_PEER_MAX = 4            # request_prepare in flight to one peer
+READS_FOR_OTHERS_MAX = 8            # prepares being read for peers at once
+REPAIR_TICKS_MAX = 50               # then a request_prepare is given up and asked elsewhere
+
+
+def allowed(member: Member) -> bool:
+    """Whether this member knows well enough what its log should be."""
+    if member.installing:
+        return False
+    if member.status == Status.NORMAL:
+        return True
+    return member.status == Status.VIEW_CHANGE and member.is_primary and member.dvc_quorum
+
+
+def advance(member: Member) -> None:
+    """Ask for, or write, what is missing; bounded work."""
+    if not member.repair_due:
+        return
+    member.repair_due = False
+    if not allowed(member):
+        return
+    if member.status == Status.NORMAL and not member.is_primary and member.op < member.commit_max:
+        if member.tick >= member.rsv_tick:
+            member.rsv_tick = member.tick + 5
+            start_view.request_start_view(member, member.view)
+    low = max(1, member.repair_min)
+    if not member.chained_from(low):
+        _request_headers(member, low)
+    _repair_prepares(member, low)
+    _repair_replies(member)
+
+
+def _request_headers(member: Member, low: int) -> None:
+    """Ask a peer for the headers below the highest break of the chain."""
+    if member.tick < member.headers_tick:
+        return
+    high = member.chain_low - 1
+    if high < low:
+        return
+    first = high
+    while first > low and high - first < HEADERS_PER_ANSWER_MAX - 1 and member.journal.at(first) is None:
+        first -= 1
+    member.headers_tick = member.tick + 2
+    peer = _random_replica(member)
+    if peer is None:
+        return
+    member.mark("headers_requested")
+    member.send(1 << peer, member.make(env.REQUEST_HEADERS, view=member.view, op=high,
+                                       area=first.to_bytes(8, "little")))
+
+
+def _random_replica(member: Member) -> int | None:
+    others = [i for i in range(member.replica_count) if i != member.index]
+    return member.prng.choice(others) if others else None
+
+
+def _repair_prepares(member: Member, low: int) -> None:
+    """Make the prepares of low..op durable here: those to be applied next come first."""
+    journal = member.journal
+    in_flight = len(member.wal_writing) + len(member.witness_writing)
+    if journal.dirty_count <= in_flight and not journal.faulty_count:
+        return
+    _forget_useless(member, low)
+    expire(member)
+    floor = max(low, member.chain_low)
+    start = max(floor, member.commit_min + 1)
+    budget = sum(REPAIRS_PER_PEER_MAX - p.outstanding for i, p in enumerate(member.peers)
+                 if i != member.index and i < member.replica_count)
+    for op in (*range(start, member.op + 1), *range(floor, min(start, member.op + 1))):
+        slot = journal.slot(op)
+        if not journal.dirty[slot]:
+            continue
+        header = journal.at(op)
+        if header is None or wal.writing(member, header):
+            continue
+        message = member.prepare_in_memory(header)
+        if message is not None:
+            wal.append(member, message)
+        elif journal.present[slot] == header.digest:
+            if slot not in member.rereading:
+                member.rereading[slot] = header.digest
+                wal.read_prepare(member, header, _on_reread)
+        elif budget > 0 and op not in member.repairs:
+            budget -= 1
+            _request_prepare(member, header)
+    return
+
+
+def _on_reread(member: Member, message: Message | None, header: Header) -> None:
+    """The slot's bytes are the wanted prepare: only the witness was missing."""
+    slot = member.journal.slot(header.op)
+    member.rereading.pop(slot, None)
+    if message is None:
+        wal.on_unreadable(member, header)
+        member.repair_due = True
+        return
+    owner = member.journal.headers[slot]
+    if owner is not None and owner.digest == header.digest and member.journal.dirty[slot]:
+        if slot not in member.wal_writing and slot not in member.witness_writing:
+            wal.write_witness(member, header)
+
+
+def _forget_useless(member: Member, low: int) -> None:
+    """Slots outside low..op are checkpointed or truncated: nobody will ask for them."""
+    journal = member.journal
+    needed = {journal.slot(op) for op in range(low, member.op + 1)} if journal.faulty_count else None
+    if needed is None:
+        return
+    head_slot = journal.slot(member.op)
+    for slot in range(journal.slot_count):
+        if journal.faulty[slot] and slot not in needed and slot != head_slot:
+            journal.forget_faults(slot)
+            if journal.headers[slot] is not None and journal.present[slot] is None:
+                journal.headers[slot] = None
+
+
+def _request_prepare(member: Member, header: Header) -> None:
+    candidates = [i for i in range(member.replica_count)
+                  if i != member.index and member.peers[i].outstanding < REPAIRS_PER_PEER_MAX]
+    if not candidates:
+        return
+    if member.prng.chance(1, 10):
+        peer = member.prng.choice(candidates)
+    else:
+        peer = min(candidates, key=lambda i: (member.peers[i].repair_ticks, member.peers[i].outstanding, i))
+    asked = member.make(env.REQUEST_PREPARE, op=header.op, area=header.digest)
+    if member.status == Status.VIEW_CHANGE:
+        member.send(member.other_replicas, asked)       # few ops, and everybody waits for them
+    else:
+        member.send(1 << peer, asked)
+    patience = min(2 * member.peers[peer].repair_ticks + 2, REPAIR_TICKS_MAX)
+    member.repairs[header.op] = (peer, member.tick + patience)
+    member.peers[peer].outstanding += 1
+
+
+def expire(member: Member) -> None:
+    """Give up on questions that nobody answered in time; silence makes a peer look slow."""
+    for op in [op for op, (_, expiry) in member.repairs.items() if member.tick >= expiry]:
+        peer, _ = member.repairs.pop(op)
+        member.peers[peer].outstanding -= 1
+        member.peers[peer].repair_ticks = min(2 * member.peers[peer].repair_ticks, REPAIR_TICKS_MAX)
+
+
+def accepts(member: Member, header: Header) -> bool:
+    """Whether a header may be written at or behind the head."""
+    if header.view > member.view or header.op > member.op or header.op < member.repair_min:
+        return False
+    known = member.journal.at(header.op)
+    if known is not None and known.digest == header.digest:
+        return True
+    if header.op == member.op:
+        return False
+    owner = member.journal.headers[member.journal.slot(header.op)]
+    if owner is not None and owner.op > header.op:
+        return False
+    if header.op <= member.commit_min and known is not None:
+        return False                    # it was applied: only the identical prepare may mend it
+    if member.head.view == header.view == member.log_view:
+        return True
+    if not member.chained_from(header.op + 1):
+        return False
+    child = member.journal.at(header.op + 1)
+    return child is not None and child.parent == header.digest
+
+
+def on_headers(member: Member, message: Message) -> None:
+    if not allowed(member):
+        return member.drop("headers_not_repairing")
+    headers = vc.parse_headers(message.body, member)
+    if not headers or len(headers) > HEADERS_PER_ANSWER_MAX:
+        return member.drop("headers_invalid")
+    for header in headers:
+        if header.op > 0 and not vc.blank(header) and accepts(member, header):
+            member.journal.install(header)
+    member.repair_due = True
+    member.headers_tick = 0
+    return None
+
+
+def on_request_headers(member: Member, message: Message) -> None:
+    if member.is_standby:
+        return member.drop("request_headers_standby")
+    low, high = int.from_bytes(message.header.area[:8], "little"), message.header.op
+    if low > high:
+        return member.drop("request_headers_invalid")
+    found: list[bytes] = []
+    for op in range(min(high, member.op), max(low, high - member.geometry.slot_count, 0) - 1, -1):
+        header = member.journal.at(op)
+        if header is not None:
+            found.append(header.raw)
+            if len(found) == HEADERS_PER_ANSWER_MAX:
+                break
+    if found:
+        body = b"".join(found)
+        member.send(1 << message.sender, member.make(env.HEADERS, view=member.view, body=body), body)
+    return None
+
+
+def on_repair_prepare(member: Member, message: Message) -> None:
+    """A prepare that is not a new one of this view."""
+    header = message.header
+    asked = member.repairs.pop(header.op, None)
+    if asked is not None:
+        peer = member.peers[asked[0]]
+        peer.outstanding -= 1
+        if message.sender == asked[0]:
+            peer.repair_ticks = max(1, (3 * peer.repair_ticks + 1) // 4)
+        member.repair_due = True
+    if not allowed(member) or header.op > member.op:
+        return member.drop("prepare_not_repairing")
+    if member.journal.clean(header):
+        if member.status == Status.NORMAL:
+            normal.acknowledge(member, header.op)
+        return None
+    if not accepts(member, header):
+        return member.drop("prepare_not_accepted")
+    member.journal.install(header)
+    wal.append(member, message)
+    return None
+
+
+def on_request_prepare(member: Member, message: Message) -> None:
+    """Serve a prepare if exactly this one can be read here; otherwise stay silent, which denies nothing."""
+    if member.is_standby:
+        return member.drop("request_prepare_standby")
+    header = message.header
+    digest, op = header.area[:16], header.op
+    if op < 1:
+        return member.drop("request_prepare_invalid")
+    cached = member.prepares.get(op)
+    if cached is not None and cached.header.digest == digest:
+        return _serve(member, cached, 1 << message.sender)
+    slot = member.journal.slot(op)
+    if member.journal.present[slot] != digest or not any(digest):
+        return member.drop("request_prepare_not_here")
+    if member.reads_for_others >= READS_FOR_OTHERS_MAX:
+        return member.drop("request_prepare_busy")
+    member.reads_for_others += 1
+    known = member.journal.headers[slot]
+    length = member.geometry.message_size_max
+    if known is not None and known.digest == digest:
+        length = -(-(HEADER_SIZE + known.body_size) // 4096) * 4096
+    address = member.geometry.wal_prepares_offset + slot * member.geometry.message_size_max
+    member.read(address, length, _on_served, digest, 1 << message.sender)
+    return None
+
+
+def _on_served(member: Member, data: bytes | None, digest: bytes, mask: int) -> None:
+    member.reads_for_others -= 1
+    header = env.decode_stored(data[:HEADER_SIZE]) if data is not None else None
+    if header is None or header.digest != digest:
+        return
+    size = -(-(HEADER_SIZE + header.body_size) // 4096) * 4096
+    message = wal.parse_prepare(data[:size], header)  # type: ignore[index]
+    if message is not None:
+        _serve(member, message, mask)
+    else:
+        wal.on_unreadable(member, header)
+
+
+def _serve(member: Member, message: Message, mask: int) -> None:
+    member.count("prepares_served")
+    member.send(mask, message.header, message.body)
+
+
+# --- replies ----------------------------------------------------------------------------------------------
+
+
+def _repair_replies(member: Member) -> None:
+    """Read the reply slots that somebody wants; ask peers for those that are broken."""
+    for row in sorted(member.replies_wanted):
+        entry = member.sessions.rows[row]
+        if entry is None or entry.reply is None or entry.body is not None:
+            member.replies_wanted.discard(row)
+        elif entry.faulty:
+            _request_reply(member, entry)
+        elif row not in member.replies_reading:
+            member.replies_reading.add(row)
+            length = -(-(HEADER_SIZE + entry.reply.body_size) // 4096) * 4096
+            address = member.geometry.replies_offset + row * member.geometry.reply_size_max
+            member.read(address, length, _on_reply_read, row, entry.reply)
+
+
+def _on_reply_read(member: Member, data: bytes | None, row: int, reply: Header) -> None:
+    member.replies_reading.discard(row)
+    entry = member.sessions.rows[row]
+    if entry is None or entry.reply is None or entry.reply.digest != reply.digest or entry.body is not None:
+        return
+    message = wal.parse_prepare(data, reply)
+    if message is None:
+        entry.faulty = True
+        member.mark("reply_found_corrupt")
+        member.repair_due = True
+        return
+    entry.body = bytes(message.body)
+    member.replies_wanted.discard(row)
+    if member.normal_primary:
+        member.send_client(entry.client, entry.reply, entry.body)
+
+
+def _request_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-def]
+    peer = _random_replica(member)
+    if peer is not None:
+        member.send(1 << peer, member.make(env.REQUEST_REPLY, view=member.view, op=entry.reply.op,
+                                           area=entry.reply.digest + entry.session.to_bytes(8, "little")))
+
+
+def on_request_reply(member: Member, message: Message) -> None:
+    if member.is_standby:
+        return member.drop("request_reply_standby")
+    digest = message.header.area[:16]
+    for entry in member.sessions.entries.values():
+        if entry.reply is not None and entry.reply.digest == digest:
+            if entry.body is not None:
+                member.send(1 << message.sender, entry.reply, entry.body)
+            else:
+                member.replies_wanted.add(entry.row)
+                member.repair_due = True
+            return None
+    return member.drop("request_reply_not_here")
+
+
+def on_reply(member: Member, message: Message) -> None:
+    """A peer's copy of a reply that is broken here: keep it, and write its slot again."""
+    for entry in member.sessions.entries.values():
+        if entry.faulty and entry.reply is not None and entry.reply.digest == message.header.digest:
+            entry.body = bytes(message.body)
+            entry.faulty = False
+            member.replies_wanted.discard(entry.row)
+            address = member.geometry.replies_offset + entry.row * member.geometry.reply_size_max
+            member.write(address, wal.padded([message.header.raw, entry.body]), lambda _: None)
+            if member.normal_primary:
+                member.send_client(entry.client, entry.reply, entry.body)
+            return None
+    return member.drop("reply_not_wanted")

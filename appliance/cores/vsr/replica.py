@@ -1,0 +1,392 @@
+"""A replica: the dispatcher of one member. Events in by `on_...`, effects out, all in one deterministic order.
+
+    on_message  -> static rules -> prologue (learn of higher views) -> handler
+    on_tick     -> timeouts
+    every event -> settle: what follows from the new state
+"""
+
+from collections.abc import Callable
+
+from appliance.base.limits import SUPERBLOCK_COPIES
+from appliance.cores.vsr import checkpoint, chunks, commit, normal, recovery, repair, start_view, wal
+from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.open import Loaded
+from appliance.formats import envelope as env
+from appliance.formats import superblock as sb
+from appliance.formats.envelope import Message
+from appliance.formats.geometry import SUPERBLOCK_COPY_STRIDE
+
+SETTLE_ROUNDS_MAX = 8                   # passes over all rules after one event; the next event goes on
+
+
+class Replica(Member):
+    """One member of a shard's group. See the package's docstring for the interface."""
+
+    # --- opening
+
+    def open(self, loaded: Loaded, monotonic_ns: int, realtime_us: int) -> None:
+        """Begin with what the data file said. Nothing is sent before the new incarnation is durable."""
+        assert self.status == Status.RECOVERING and self.superblock is None
+        block = loaded.superblock
+        self.monotonic_ns, self.realtime_us = monotonic_ns, realtime_us
+        if block.cluster != self.cluster or block.shard != self.shard or block.replica_id != self.replica_id:
+            self.halt("CLUSTER_MISMATCH", "the volume belongs to another cluster, shard or replica")
+            return
+        self.superblock = block
+        self.configure(block)
+        self.view, self.log_view = block.view, block.log_view
+        self.view_headers = list(block.view_headers)
+        self.view_headers_kind = block.view_headers_kind
+        self.checkpoint = block.checkpoint
+        self.checkpoint_applied = block.checkpoint.header.op
+        self.sync_op_min, self.sync_op_max = block.sync_op_min, block.sync_op_max
+        self.sync_log_seq = block.sync_log_seq
+        self.incarnation = max(block.incarnation + 1, realtime_us // 1_000_000)
+        if not self._recover(loaded):
+            return
+        for copy in loaded.repairs:
+            self.mark("superblock_copy_repaired")
+            self.write(copy * SUPERBLOCK_COPY_STRIDE, [sb.encode(block, copy)], _ignored)
+        self._begin()
+        self.persist()
+        self.settle()
+
+    def _recover(self, loaded: Loaded) -> bool:
+        """Journal and head from the rings; False after a halt."""
+        geometry = self.geometry
+        solo = self.replica_count == 1 and not self.is_standby
+        found = recovery.recover(
+            loaded.slots, geometry=geometry, checkpoint=self.checkpoint_op, view_headers=self.view_headers,
+            log_view=self.log_view, solo=solo)
+        if found.invalid:
+            self.halt("WAL_INVALID", "not one slot of the write-ahead ring can be read")
+            return False
+        if found.halted:
+            self.halt("WAL_CORRUPT", "a slot of a lone replica's write-ahead ring cannot be read")
+            return False
+        self.journal = found.journal
+        assert self.checkpoint is not None and self.superblock is not None
+        self.op = recovery.head(
+            self.journal, view=self.view, log_view=self.log_view, view_headers=self.view_headers,
+            checkpoint_header=self.checkpoint.header, geometry=geometry)
+        self.commit_min = self.checkpoint_op
+        self.commit_max = max(self.superblock.commit_max, self.op - geometry.pipeline_max, self.commit_min)
+        self.timestamp_last = self.head.timestamp if self.op else 0
+        for slot in found.rewrite:
+            self.mark("witness_rewritten")
+            wal.rewrite_witness(self, slot)
+        if self.journal.faulty_count:
+            self.mark("recovered_with_faults")
+        return True
+
+    def _begin(self) -> None:
+        """Choose the first status, and bring the state machine to the checkpoint."""
+        geometry, timeouts = self.geometry, self.timeouts
+        certain = recovery.head_certain(self.journal, self.op, self.checkpoint_op, geometry)
+        timeouts["ping"].start(1)
+        timeouts["repair"].start()
+        self.repair_due = True
+        if self.is_standby:
+            self.status = Status.NORMAL
+        elif self.replica_count == 1:
+            self.view += 1
+            self.log_view = self.view
+            self.view_headers = [self.head]
+            self.commit_max = self.op       # alone, durable is committed
+            self.dvc_quorum = True
+            self.status = Status.VIEW_CHANGE
+        elif self.log_view < self.view:
+            vc.leave_normal(self, Status.VIEW_CHANGE)
+            timeouts["view_change_status"].start(30 + self.prng.below(11))
+            timeouts["dvc_message"].start()
+            if not self.is_primary:
+                timeouts["request_start_view"].start()
+        elif not certain:
+            self.mark("recovering_head")
+            self.status = Status.RECOVERING_HEAD
+            timeouts["request_start_view"].start()
+        elif self.is_primary:
+            vc.enter(self, self.view + 1)
+        else:
+            self.status = Status.NORMAL
+            timeouts["heartbeat_lost"].start(10 + self.prng.below(4))
+            timeouts["repair_sync"].start()
+        chunks.begin(self, local=True)
+
+    # --- events
+
+    def on_tick(self, monotonic_ns: int, realtime_us: int) -> None:
+        """10 ms have passed; the only source of time."""
+        if self.status == Status.HALTED:
+            return
+        self.tick += 1
+        self.monotonic_ns = monotonic_ns
+        self.realtime_us = realtime_us
+        _timeouts(self)
+        self.settle()
+
+    def on_message(self, message: Message) -> None:
+        """A message that passed the envelope's checks; its sender is a member, or 255 for a client."""
+        if self.status in (Status.RECOVERING, Status.HALTED):
+            return self.drop("not_open")
+        header = message.header
+        if header.cluster != self.cluster or header.shard != self.shard:
+            return self.drop("foreign")
+        if message.sender == self.index:
+            return self.drop("own")
+        self.count("received_" + env.COMMAND_NAMES.get(header.command, "unknown"))
+        if message.sender == env.SENDER_CLIENT:
+            handler = _CLIENT.get(header.command)
+        elif message.sender < len(self.members):
+            handler = _MEMBER.get(header.command)
+            self.peers[message.sender].heard_tick = self.tick
+        else:
+            return self.drop("stranger")
+        if handler is None:
+            return self.drop("unknown_command")
+        if message.sender != env.SENDER_CLIENT and header.command not in _ANY_EPOCH and header.epoch != self.epoch:
+            return self.drop("other_epoch")
+        if header.command in _JUMPS and not _jump_view(self, message):
+            return self.settle()
+        handler(self, message)
+        self.settle()
+        return None
+
+    def on_read_done(self, token: int, data: bytes | None) -> None:
+        """A read is done; None = the disk could not give the bytes."""
+        done, args = self.completions.pop(token)
+        if self.status != Status.HALTED:
+            done(self, data, *args)
+            self.settle()
+
+    def on_write_done(self, token: int) -> None:
+        """A write is durable."""
+        done, args = self.completions.pop(token)
+        if self.status != Status.HALTED:
+            done(self, *args)
+            self.settle()
+
+    def status_report(self) -> dict:
+        """Plain values for the console."""
+        return self.status_line() | {"counters": dict(self.counters)}
+
+    # --- what follows
+
+    def settle(self) -> None:
+        """Take every step that the present state allows, in a fixed order, until nothing moves."""
+        for _ in range(SETTLE_ROUNDS_MAX):
+            if self.status == Status.HALTED:
+                return
+            before = (self.commit_min, self.commit_max, self.view, self.status, self.op, len(self.effects))
+            self.advance_superblock()
+            self._learn_durable()
+            checkpoint.advance(self)
+            chunks.advance(self)
+            if self.status == Status.VIEW_CHANGE:
+                vc.advance(self)
+            if self.svc_from:
+                vc.advance_votes(self)
+            if self.clean_ops or self.acknowledge_tail:
+                normal.acknowledge_all(self)
+            if self.normal_primary:
+                normal.advance_commit_max(self)
+            if self.commit_min < self.commit_max:
+                commit.advance(self)
+            if self.request_queue:
+                normal.advance_queue(self)
+            repair.advance(self)
+            if before == (self.commit_min, self.commit_max, self.view, self.status, self.op, len(self.effects)):
+                break
+        self.check()
+
+    def _learn_durable(self) -> None:
+        """The superblock grew: what was withheld may be said."""
+        assert self.superblock is not None
+        now = (self.superblock.view, self.superblock.log_view, self.superblock.checkpoint.header.op,
+               self.superblock.incarnation)
+        if now == self.durable_seen:
+            return
+        self.durable_seen = now
+        self.acknowledge_tail = True
+        self.repair_due = True
+        if self.checkpoint_next is not None and self.checkpointing is None:
+            if now[2] == self.checkpoint_next.header.op:
+                self.checkpoint_next = None     # a peer's checkpoint was installed
+
+    def check(self) -> None:
+        """The invariants that are cheap enough for every event."""
+        if self.status in (Status.RECOVERING, Status.HALTED):
+            return
+        assert self.log_view <= self.view
+        assert self.checkpoint_op <= self.commit_min <= self.commit_max
+        assert self.commit_min <= self.op <= self.geometry.prepare_max(self.checkpoint_op)
+        assert self.journal.at(self.op) is not None
+        if self.normal_primary:
+            assert self.commit_max + len(self.pipeline) == self.op
+        assert not self.dvc_quorum or (self.is_primary and self.log_view == self.view)
+        assert self.durable_view <= self.view and self.durable_log_view <= self.log_view
+        assert len(self.pipeline) <= self.geometry.pipeline_max
+
+
+def _ignored(member: Member) -> None:
+    """A write that nothing waits for."""
+
+
+# --- routing ----------------------------------------------------------------------------------------------
+
+
+def _on_any_prepare(member: Member, message: Message) -> None:
+    header = message.header
+    if header.op < 1 or header.operation == env.OPERATION_RESERVED or header.commit_num >= header.op:
+        return member.drop("prepare_invalid")
+    fresh = header.view == member.view == member.log_view and header.op > member.op
+    if fresh and member.status == Status.NORMAL and not member.is_primary:
+        return normal.on_prepare(member, message)
+    return repair.on_repair_prepare(member, message)
+
+
+def _on_ping(member: Member, message: Message) -> None:
+    header = message.header
+    peer = member.peers[message.sender]
+    peer.view, peer.commit_min = header.view, max(peer.commit_min, header.commit_num)
+    peer.checkpoint, peer.checkpoint_id = header.op, header.area[8:24]
+    own = member.checkpoint
+    if own is not None and not member.syncing and header.op == own.header.op > 0:
+        if header.area[8:24] != own.checkpoint_id[:16]:
+            return member.halt("DIVERGED", f"checkpoint {header.op} differs from replica {message.sender}'s")
+    pong = member.make(env.PONG, view=member.durable_view,
+                       area=header.area[:8] + member.realtime_us.to_bytes(8, "little"))
+    member.send(1 << message.sender, pong)
+    return None
+
+
+def _on_pong(member: Member, message: Message) -> None:
+    member.peers[message.sender].view = max(member.peers[message.sender].view, message.header.view)
+
+
+def _on_ignored(member: Member, message: Message) -> None:
+    member.drop("not_handled")
+
+
+_CLIENT: dict[int, Callable[[Member, Message], None]] = {
+    env.REQUEST: normal.on_request, env.PING_CLIENT: normal.on_ping_client}
+_MEMBER: dict[int, Callable[[Member, Message], None]] = {
+    env.PREPARE: _on_any_prepare, env.PREPARE_OK: normal.on_prepare_ok, env.COMMIT: normal.on_commit,
+    env.START_VIEW_CHANGE: vc.on_start_view_change, env.DO_VIEW_CHANGE: vc.on_do_view_change,
+    env.START_VIEW: start_view.on_start_view, env.REQUEST: normal.on_request, env.REPLY: repair.on_reply,
+    env.PING: _on_ping, env.PONG: _on_pong, env.END_EPOCH: _on_ignored,
+    env.REQUEST_START_VIEW: start_view.on_request_start_view, env.REQUEST_HEADERS: repair.on_request_headers,
+    env.REQUEST_PREPARE: repair.on_request_prepare, env.REQUEST_REPLY: repair.on_request_reply,
+    env.HEADERS: repair.on_headers, env.REQUEST_CHUNK: chunks.on_request_chunk, env.CHUNK: chunks.on_chunk}
+_ANY_EPOCH = frozenset((env.REQUEST, env.REPLY, env.PREPARE, env.END_EPOCH, env.REQUEST_CHUNK, env.CHUNK))
+_JUMPS = frozenset((env.PREPARE, env.COMMIT, env.START_VIEW_CHANGE, env.DO_VIEW_CHANGE, env.PING, env.PONG))
+
+
+def _jump_view(member: Member, message: Message) -> bool:
+    """React to a view above ours; False when the message itself has nothing more to say to us."""
+    header = message.header
+    command, view = header.command, header.view
+    if view < member.view:
+        return True
+    asks = command in (env.PREPARE, env.COMMIT)
+    if view == member.view:
+        if asks and member.status == Status.VIEW_CHANGE and not member.is_primary:
+            _ask(member, view)              # it started without us
+        return True
+    if asks or member.status == Status.RECOVERING_HEAD or (member.is_standby and asks):
+        _ask(member, view)
+        return command in (env.PING, env.PONG)
+    if member.is_standby:
+        return command in (env.PING, env.PONG)
+    vc.enter(member, view)
+    return True
+
+
+def _ask(member: Member, view: int) -> None:
+    if member.tick >= member.rsv_tick:
+        member.rsv_tick = member.tick + 2
+        start_view.request_start_view(member, view)
+
+
+# --- time -------------------------------------------------------------------------------------------------
+
+
+def _timeouts(member: Member) -> None:
+    timeouts, prng = member.timeouts, member.prng
+    if timeouts["ping"].fired():
+        timeouts["ping"].start(50)
+        assert member.checkpoint is not None
+        area = member.monotonic_ns.to_bytes(8, "little") + member.checkpoint.checkpoint_id[:16]
+        member.send(member.others, member.make(env.PING, view=member.durable_view, op=member.checkpoint_op,
+                                               commit_num=member.commit_min, area=area))
+    if timeouts["prepare"].fired():
+        normal.on_prepare_timeout(member)
+        timeouts["prepare"].backoff(base=5, most=50, prng=prng)
+    if timeouts["abdicate"].fired():
+        timeouts["abdicate"].start()
+        member.abdicating = True
+        member.mark("primary_abdicates")
+    if timeouts["heartbeat"].fired() or member.heartbeat_due:
+        timeouts["heartbeat"].reset()
+        normal.send_heartbeat(member)
+    if timeouts["heartbeat_lost"].fired():
+        timeouts["heartbeat_lost"].start(10 + prng.below(4))
+        member.mark("heartbeat_lost")
+        vc.vote(member)
+        if not timeouts["svc_message"].running:
+            timeouts["svc_message"].start()
+    _view_change_timeouts(member)
+    if timeouts["repair"].fired():
+        timeouts["repair"].start(prng.between(3, 7))
+        member.repair_due = True
+    if timeouts["repair_sync"].fired():
+        timeouts["repair_sync"].start()
+        _on_repair_sync(member)
+    if timeouts["chunks"].fired():
+        timeouts["chunks"].start(prng.between(3, 7))
+        chunks.request(member)
+        if member.fetch is None and member.backfill is None:
+            timeouts["chunks"].stop()
+
+
+def _view_change_timeouts(member: Member) -> None:
+    timeouts, prng = member.timeouts, member.prng
+    if timeouts["svc_message"].fired():
+        timeouts["svc_message"].reset()
+        if member.svc_from >> member.index & 1:
+            vc.send_vote(member)
+        elif member.status == Status.NORMAL:
+            timeouts["svc_message"].stop()
+        if member.status == Status.VIEW_CHANGE and member.sv_sent_view == member.view and member.dvc_quorum:
+            vc.send_start_view(member, member.others, bytes(16))
+    if timeouts["svc_window"].fired():
+        timeouts["svc_window"].stop()
+        member.svc_from &= 1 << member.index
+    if timeouts["view_change_status"].fired():
+        attempts = timeouts["view_change_status"].attempts + 1
+        timeouts["view_change_status"].start((30 + prng.below(11)) * min(1 + attempts, 4))
+        timeouts["view_change_status"].attempts = attempts
+        vc.vote(member)
+    if timeouts["dvc_message"].fired():
+        timeouts["dvc_message"].reset()
+        if member.status == Status.VIEW_CHANGE and not member.dvc_quorum and member.durable_view == member.view:
+            vc.send_do_view_change(member)
+    if timeouts["request_start_view"].fired():
+        timeouts["request_start_view"].start(10 + prng.below(4))
+        if member.status in (Status.VIEW_CHANGE, Status.RECOVERING_HEAD):
+            start_view.request_start_view(member, member.view)
+
+
+def _on_repair_sync(member: Member) -> None:
+    """No progress for a whole period although the group is ahead: the log here cannot be mended, so replace it."""
+    stuck = (member.status == Status.NORMAL and not member.is_primary and member.commit_min == member.commit_before
+             and member.commit_max > member.commit_min)
+    member.commit_before = member.commit_min
+    if stuck:
+        member.mark("repair_stuck")
+        member.sync_asked = True
+        start_view.request_start_view(member, member.view)
+
+
+assert SUPERBLOCK_COPIES == 4

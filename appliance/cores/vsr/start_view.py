@@ -1,0 +1,140 @@
+"""Installing the log that a primary announces: the end of a view change for everybody else, and of a long absence.
+
+The announced head may lie beyond what our checkpoint lets us hold; then the highest announced header that fits
+becomes our head, and the ring moves on from there. When our checkpoint is too old for that, its successor is
+fetched whole: see `chunks`.
+"""
+
+from appliance.cores.vsr import chunks
+from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr.member import Member, Status
+from appliance.formats import envelope as env
+from appliance.formats import superblock as sb
+from appliance.formats.envelope import Header, Message
+from appliance.formats.superblock import CHECKPOINT_STATE_SIZE, CheckpointState
+
+
+def parse(member: Member, message: Message) -> tuple[CheckpointState, list[Header]] | None:
+    """(the primary's checkpoint, headers descending); None when a static rule is broken."""
+    header = message.header
+    state = sb.decode_checkpoint_state(message.body[:CHECKPOINT_STATE_SIZE])
+    headers = vc.parse_headers(message.body[CHECKPOINT_STATE_SIZE:], member)
+    if state is None or not headers or len(headers) > sb.VIEW_HEADERS_MAX:
+        return None
+    checkpoint = int.from_bytes(header.area[16:24], "little")
+    if not header.op >= header.commit_num >= checkpoint or state.header.op != checkpoint:
+        return None
+    if header.op - header.commit_num > member.geometry.pipeline_max or headers[0].op != header.op:
+        return None
+    if any(vc.blank(h) or h.view > header.view for h in headers):
+        return None
+    return state, headers
+
+
+def on_start_view(member: Member, message: Message) -> None:
+    header = message.header
+    if header.view < member.view:
+        return member.drop("sv_old_view")
+    if message.sender != member.primary_of(header.view):
+        return member.drop("sv_not_from_primary")
+    parsed = parse(member, message)
+    if parsed is None:
+        return member.drop("sv_invalid")
+    if header.commit_num < member.checkpoint_op:
+        return member.drop("sv_behind_checkpoint")
+    if member.status == Status.RECOVERING_HEAD and not _fresh(member, header):
+        member.mark("sv_not_fresh")
+        return member.drop("sv_not_fresh")
+    if header.view == member.log_view and header.op < member.op:
+        return member.drop("sv_lower_head")
+    state, headers = parsed
+    if header.view == member.log_view == member.view and member.status == Status.NORMAL:
+        member.learn_commit(header.commit_num)
+        heard(member)
+    if chunks.consider(member, state, header, headers):
+        return None
+    _install(member, header, headers)
+    return None
+
+
+def _fresh(member: Member, header: Header) -> bool:
+    """Whether this start_view was certainly made after our restart."""
+    return (header.view > member.view or header.area[:16] == member.nonce
+            or header.op >= member.geometry.prepare_max(member.checkpoint_op))
+
+
+def heard(member: Member) -> None:
+    """A sign of life of the primary."""
+    timeout = member.timeouts["heartbeat_lost"]
+    if timeout.running:
+        timeout.start(10 + member.prng.below(4))
+    member.svc_from &= ~(1 << member.index)
+
+
+def _install(member: Member, header: Header, headers: list[Header]) -> None:
+    limit = member.geometry.prepare_max(member.checkpoint_op)
+    fitting = [h for h in headers if h.op <= limit]
+    if not fitting:
+        member.mark("sv_beyond_reach")
+        return member.drop("sv_beyond_reach")
+    same_log = header.view == member.log_view and member.status == Status.NORMAL
+    adopt(member, header, headers, fitting, same_log)
+    return None
+
+
+def adopt(member: Member, header: Header, headers: list[Header], fitting: list[Header], same_log: bool) -> None:
+    """Make the announced log ours, up to the highest header that fits."""
+    journal = member.journal
+    head = max(fitting[0].op, member.commit_min)
+    if same_log:
+        head = max(head, member.op)
+    member.learn_commit(header.commit_num)
+    grown = header.view > member.view or header.view > member.log_view
+    if not same_log:
+        for op in range(head + 1, member.op + 1):
+            if journal.at(op) is not None:
+                journal.remove(op)
+        vc.clear_above(member, head)
+    for known in reversed(fitting):
+        if known.op > member.commit_min or journal.at(known.op) is None:
+            vc.install_header(member, known)
+    member.op = head
+    assert journal.at(head) is not None
+    list_end = next((i for i, h in enumerate(headers) if h.op != headers[0].op - i), len(headers))
+    member.view_headers = headers[:min(list_end, member.geometry.pipeline_max + 1)]
+    member.view_headers_kind = sb.KIND_SV
+    if not same_log:
+        vc.leave_normal(member, Status.NORMAL)
+        member.view = header.view
+        member.log_view = header.view
+        member.heartbeat_ns = 0
+        member.mark("start_view_installed")
+    member.timeouts["heartbeat_lost"].start(10 + member.prng.below(4))
+    member.timeouts["repair"].start()
+    member.timeouts["repair_sync"].start()
+    member.acknowledge_tail = True
+    member.sync_asked = False
+    member.repair_due = True
+    if grown:
+        member.persist()
+
+
+def on_request_start_view(member: Member, message: Message) -> None:
+    """Answer with the log of this view, if it is ours to announce."""
+    header = message.header
+    if header.view != member.view or not member.is_primary or header.area[:16] == bytes(16):
+        return member.drop("rsv_not_mine")
+    ready = member.status == Status.NORMAL or (member.dvc_quorum and member.sv_sent_view == member.view)
+    if not ready:
+        return member.drop("rsv_not_ready")
+    vc.send_start_view(member, 1 << message.sender, header.area[:16])
+    return None
+
+
+def request_start_view(member: Member, view: int) -> None:
+    """Ask the primary of `view` for its log."""
+    primary = member.primary_of(view)
+    if primary == member.index:
+        return
+    member.send(1 << primary, member.make(env.REQUEST_START_VIEW, view=view, op=member.op,
+                                          commit_num=member.commit_min, area=member.nonce))

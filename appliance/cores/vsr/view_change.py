@@ -1,0 +1,480 @@
+"""Changing the view: votes to leave, the lists that describe each log, the choice of the canonical one.
+
+    heartbeat lost -> start_view_change (a vote, nothing moves) -> q_v votes -> view_change(v + 1)
+      -> list persisted -> do_view_change to all -> primary evaluates -> installs -> persists -> start_view
+      -> backups install -> prepare_ok for the tail -> normal
+
+Of the logs with the highest log_view every valid header is kept; an op is cut only when a nack quorum proves that
+no replication quorum ever held it. What is unreadable neither nacks nor counts as a copy.
+"""
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from appliance.cores.vsr.member import Entry, Member, Status
+from appliance.cores.vsr.wal import writing
+from appliance.formats import envelope as env
+from appliance.formats import superblock as sb
+from appliance.formats.envelope import Header, Message
+from appliance.formats.geometry import HEADER_SIZE
+
+_BITS = struct.Struct("<QQQ")
+
+
+class DoViewChange(NamedTuple):
+    """One replica's word on its log. `headers[i]` is of op `op - i`; bit i of nacks and presents belongs to it."""
+
+    replica: int
+    log_view: int
+    op: int
+    commit_min: int
+    checkpoint: int
+    headers: list[Header]
+    presents: int
+    nacks: int
+
+
+class Verdict(IntEnum):
+    """What the lists say."""
+
+    AWAIT_QUORUM = 0
+    AWAIT_MORE = 1      # a copy is missing that another replica may still have
+    STUCK = 2           # everybody answered and a copy is missing: never guess
+    START = 3
+
+
+class Evaluation(NamedTuple):
+    """`head` and `floor` (never cut) hold when the verdict is START."""
+
+    verdict: Verdict
+    head: int = 0
+    floor: int = 0
+
+
+def blank(header: Header) -> bool:
+    """Whether this is a placeholder: the replica knows no header for the op."""
+    return header.operation == env.OPERATION_RESERVED
+
+
+def evaluate(dvcs: list[DoViewChange], *, replica_count: int, quorum_view_change: int, quorum_nack: int,
+             pipeline_max: int) -> Evaluation:
+    """Which log a new view starts from. Pure; run again on every do_view_change that arrives."""
+    if len(dvcs) < quorum_view_change:
+        return Evaluation(Verdict.AWAIT_QUORUM)
+    log_view = max(d.log_view for d in dvcs)
+    canonical = [d for d in dvcs if d.log_view == log_view]
+    high = max(d.op for d in canonical)
+    floor = max(max(d.commit_min, d.headers[-1].op, d.op - pipeline_max, d.headers[0].commit_num) for d in dvcs)
+    assert high >= floor, "the canonical log holds every committed op"
+    for op in range(floor, high + 1):
+        chosen = canonical_header(canonical, op)
+        copies = nacks = 0
+        for d in dvcs:
+            if d.op < op:
+                nacks += 1              # its head is lower: it never prepared this op
+                continue
+            i = d.op - op
+            if i >= len(d.headers):
+                continue
+            header = d.headers[i]
+            if d.nacks >> i & 1:
+                nacks += 1
+            elif not blank(header) and (chosen is None or header.digest != chosen.digest):
+                assert d.log_view < log_view
+                nacks += 1              # holds another prepare here: it never prepared the chosen one
+            if chosen is not None and d.presents >> i & 1 and header.digest == chosen.digest:
+                copies += 1
+        if nacks >= quorum_nack:
+            assert op > floor, "a committed op cannot be nacked by a quorum"
+            return Evaluation(Verdict.START, op - 1, floor)
+        if chosen is None or copies == 0:
+            return Evaluation(Verdict.AWAIT_MORE if len(dvcs) < replica_count else Verdict.STUCK)
+    return Evaluation(Verdict.START, high, floor)
+
+
+def canonical_header(canonical: list[DoViewChange], op: int) -> Header | None:
+    """The header that the canonical logs hold at `op`; all that know one agree."""
+    found: Header | None = None
+    for d in canonical:
+        i = d.op - op
+        if 0 <= i < len(d.headers) and not blank(d.headers[i]):
+            assert found is None or found.digest == d.headers[i].digest
+            found = d.headers[i]
+    return found
+
+
+# --- leaving a view ---------------------------------------------------------------------------------------
+
+
+def vote(member: Member) -> None:
+    """Say that this replica would leave its view. Nothing changes here until a quorum says so."""
+    if member.is_standby or member.status not in (Status.NORMAL, Status.VIEW_CHANGE) or member.syncing:
+        return
+    member.svc_from |= 1 << member.index
+    send_vote(member)
+
+
+def send_vote(member: Member) -> None:
+    member.send(member.other_replicas, member.make(env.START_VIEW_CHANGE, view=member.view))
+
+
+def on_start_view_change(member: Member, message: Message) -> None:
+    if member.is_standby or member.status == Status.RECOVERING_HEAD or member.syncing:
+        return member.drop("svc_not_voting")
+    if message.header.view < member.view:
+        return member.drop("svc_old_view")
+    assert message.header.view == member.view
+    if not member.svc_from & ~(1 << member.index):
+        member.timeouts["svc_window"].start()
+    member.svc_from |= 1 << message.sender
+    return None
+
+
+def advance_votes(member: Member) -> None:
+    """Leave the view once a quorum wants to."""
+    if member.svc_from.bit_count() >= member.quorum_view_change and not member.is_standby:
+        enter(member, member.view + 1)
+
+
+def enter(member: Member, view: int) -> None:
+    """Join `view` without having its log yet. The list that describes our log is made once per log_view."""
+    assert view > member.view or member.status == Status.RECOVERING
+    assert not member.is_standby and member.status != Status.RECOVERING_HEAD
+    if member.log_view == member.view and member.view_headers_kind != sb.KIND_DVC:
+        member.view_headers = describe(member)
+        member.view_headers_kind = sb.KIND_DVC
+    member.view = view
+    leave_normal(member, Status.VIEW_CHANGE)
+    member.persist()
+    timeouts = member.timeouts
+    timeouts["view_change_status"].start(30 + member.prng.below(11))
+    timeouts["dvc_message"].start()
+    timeouts["svc_message"].start()
+    if not member.is_primary:
+        timeouts["request_start_view"].start(10 + member.prng.below(4))
+
+
+def leave_normal(member: Member, status: Status) -> None:
+    """Forget what belongs to one view only."""
+    member.status = status
+    member.pipeline.clear()
+    member.request_queue.clear()
+    member.repairs.clear()
+    for peer in member.peers:
+        peer.outstanding = 0
+    member.svc_from = 0
+    member.dvcs = [None] * member.replica_count
+    member.dvc_quorum = False
+    member.dvc_sent_view = -1
+    member.abdicating = False
+    for name in ("prepare", "abdicate", "heartbeat", "heartbeat_lost", "svc_message", "svc_window", "dvc_message",
+                 "view_change_status", "request_start_view", "repair_sync"):
+        member.timeouts[name].stop()
+
+
+def describe(member: Member) -> list[Header]:
+    """The list of a do_view_change: from the head down to the first op that is known committed.
+
+    Headers that the start_view of this log named are put in where the journal lacks them: one beyond prepare_max
+    or one whose slot was lost must not look as if it had never been.
+    """
+    named = {h.op: h for h in member.view_headers if not blank(h)}
+    top = member.op
+    if not (member.is_primary and member.dvc_quorum) and member.view_headers:
+        top = max(top, member.view_headers[0].op)
+    headers: list[Header] = []
+    for op in range(top, -1, -1):
+        header = member.journal.at(op) or named.get(op)
+        headers.append(header or env.reserved(op, member.cluster, member.shard))
+        if op <= member.commit_max:
+            break
+    assert len(headers) <= member.geometry.pipeline_max + 1, (top, member.commit_max, member.op)
+    assert not blank(headers[0])
+    return headers
+
+
+def bits(member: Member, headers: list[Header]) -> tuple[int, int]:
+    """(presents, nacks) of this replica for its list, as its journal stands now."""
+    presents = nacks = 0
+    journal = member.journal
+    for i, header in enumerate(headers):
+        slot = journal.slot(header.op)
+        known = journal.at(header.op)
+        valid = not blank(header)
+        same = known is not None and valid and known.digest == header.digest
+        if (known is None and not journal.faulty[slot]) or (known is not None and valid and not same) or (
+                same and journal.dirty[slot] and not journal.faulty[slot]):
+            nacks |= 1 << i
+        if valid and (journal.present[slot] == header.digest or writing(member, header)
+                      or member.prepare_in_memory(header) is not None):
+            presents |= 1 << i
+    return presents, nacks
+
+
+def send_do_view_change(member: Member) -> None:
+    """Tell all replicas, this one included, what our log is. Needs the list to be durable."""
+    assert member.status == Status.VIEW_CHANGE
+    presents, nacks = bits(member, member.view_headers)
+    head = member.view_headers[0]
+    header = member.make(
+        env.DO_VIEW_CHANGE, view=member.view, aux=member.log_view, op=head.op, commit_num=member.commit_min,
+        area=_BITS.pack(presents, nacks, member.checkpoint_op),
+        body=b"".join(h.raw for h in member.view_headers))
+    member.send(member.other_replicas, header, b"".join(h.raw for h in member.view_headers))
+    member.dvc_sent_view = member.view
+    if member.is_primary:
+        member.dvcs[member.index] = DoViewChange(
+            member.index, member.log_view, head.op, member.commit_min, member.checkpoint_op,
+            list(member.view_headers), presents, nacks)
+
+
+def parse_headers(body: bytes | memoryview, member: Member) -> list[Header] | None:
+    """Headers of a list, strictly descending in op; None when one is broken or not of this shard."""
+    if len(body) % HEADER_SIZE:
+        return None
+    out: list[Header] = []
+    for offset in range(0, len(body), HEADER_SIZE):
+        header = env.decode_stored(body[offset:offset + HEADER_SIZE])
+        if header is None or header.command != env.PREPARE:
+            return None
+        if header.cluster != member.cluster or header.shard != member.shard:
+            return None
+        if out and header.op >= out[-1].op:
+            return None
+        out.append(header)
+    return out
+
+
+def parse_do_view_change(member: Member, message: Message) -> DoViewChange | None:
+    """None when a static rule is broken."""
+    header = message.header
+    headers = parse_headers(message.body, member)
+    if not headers or len(headers) > member.geometry.pipeline_max + 1:
+        return None
+    presents, nacks, checkpoint = _BITS.unpack(header.area)
+    if not header.op >= header.commit_num >= checkpoint or header.aux >= header.view:
+        return None
+    if blank(headers[0]) or headers[0].op != header.op or headers[-1].op != header.op - len(headers) + 1:
+        return None
+    if presents >> len(headers) or nacks >> len(headers):
+        return None
+    if any(h.view > header.view for h in headers):
+        return None
+    return DoViewChange(message.sender, header.aux, header.op, header.commit_num, checkpoint, headers, presents,
+                        nacks)
+
+
+def on_do_view_change(member: Member, message: Message) -> None:
+    if member.is_standby or member.status == Status.RECOVERING_HEAD:
+        return member.drop("dvc_not_voting")
+    if message.header.view < member.view:
+        return member.drop("dvc_old_view")
+    if member.status != Status.VIEW_CHANGE or not member.is_primary:
+        return member.drop("dvc_not_primary")
+    if member.dvc_quorum:
+        return member.drop("dvc_quorum_done")
+    parsed = parse_do_view_change(member, message)
+    if parsed is None:
+        return member.drop("dvc_invalid")
+    member.dvcs[message.sender] = parsed
+    return None
+
+
+# --- starting a view --------------------------------------------------------------------------------------
+
+
+def advance(member: Member) -> None:
+    """Take the next step of a view change that has become possible."""
+    if member.status != Status.VIEW_CHANGE:
+        return
+    if member.durable_view == member.view and member.dvc_sent_view != member.view and not member.dvc_quorum:
+        send_do_view_change(member)
+    if member.is_primary and not member.dvc_quorum and member.dvcs[member.index] is not None:
+        _evaluate(member)
+    if member.status == Status.VIEW_CHANGE and member.dvc_quorum:
+        _install_rest(member)
+
+
+def _evaluate(member: Member) -> None:
+    dvcs = [d for d in member.dvcs if d is not None]
+    result = evaluate(dvcs, replica_count=member.replica_count, quorum_view_change=member.quorum_view_change,
+                      quorum_nack=member.quorum_nack, pipeline_max=member.geometry.pipeline_max)
+    if result.verdict == Verdict.STUCK:
+        member.count("view_change_stuck")
+        member.mark("view_change_stuck")
+    if result.verdict == Verdict.AWAIT_MORE:
+        member.mark("view_change_awaits_more")
+    if result.verdict != Verdict.START:
+        return
+    better = _forfeit_to(member, dvcs, result)
+    if better is not None:
+        member.mark("view_change_forfeited")
+        view = member.view + 1
+        while member.primary_of(view) != better:
+            view += 1
+        enter(member, view)
+        return
+    _install(member, dvcs, result)
+
+
+def _forfeit_to(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> int | None:
+    """A replica with a newer checkpoint that should lead instead, if there is one and it had no chance yet."""
+    if not member.state_ready and member.sync_op_max:
+        own = -1                        # no state to lead with
+    else:
+        own = member.checkpoint_op
+    best = max(dvcs, key=lambda d: (d.checkpoint, -d.replica))
+    if best.replica == member.index or best.checkpoint <= own:
+        return None
+    geometry = member.geometry
+    behind = geometry.durable(geometry.checkpoint_next(max(own, 0)), max(member.commit_max, result.floor))
+    if behind or member.view - max(d.log_view for d in dvcs) < member.replica_count:
+        return best.replica
+    return None
+
+
+def _install(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> None:
+    """Make the canonical log ours. From here on the list we would advertise is this new log."""
+    log_view = max(d.log_view for d in dvcs)
+    canonical = [d for d in dvcs if d.log_view == log_view]
+    head = result.head
+    assert head >= member.commit_min
+    limit = member.geometry.prepare_max(member.checkpoint_op)
+    member.timestamp_last = max(member.timestamp_last, max(d.headers[0].timestamp for d in dvcs))
+    member.learn_commit(max(result.floor, max(d.commit_min for d in dvcs)))
+    named: list[Header] = []
+    for op in range(head, result.floor - 1, -1):
+        header = canonical_header(canonical, op)
+        assert header is not None
+        named.append(header)
+    if head > limit:
+        member.mark("new_primary_cannot_hold_head")
+        enter(member, member.view + 1)  # its checkpoint is too old for this log; another one leads
+        return
+    for op in range(head + 1, member.op + 1):
+        if member.journal.at(op) is not None:
+            member.journal.remove(op)
+    clear_above(member, head)
+    for header in reversed(named):
+        if header.op > member.checkpoint_op or member.journal.at(header.op) is None:
+            install_header(member, header)
+    member.op = head
+    member.log_view = member.view
+    member.view_headers = named
+    member.view_headers_kind = sb.KIND_SV
+    member.dvc_quorum = True
+    member.sv_sent_view = -1
+    for d in dvcs:                      # what others committed is ours too, wherever the list comes from
+        for header in d.headers:
+            if not blank(header) and header.op <= d.commit_min and header.op > member.commit_min:
+                if header.op < result.floor and member.journal.at(header.op) is None:
+                    install_header(member, header)
+    member.persist()
+    member.timeouts["dvc_message"].stop()
+    member.timeouts["repair"].start()
+    member.mark("view_change_installed")
+
+
+def install_header(member: Member, header: Header) -> None:
+    """Install unless the slot already belongs to a later op."""
+    known = member.journal.headers[member.journal.slot(header.op)]
+    if known is None or known.op <= header.op:
+        member.journal.install(header)
+
+
+def clear_above(member: Member, head: int) -> None:
+    """No slot above the head is of any meaning to this log: what was lost there was proven uncommitted."""
+    limit = member.geometry.prepare_max(member.checkpoint_op)
+    for op in range(head + 1, limit + 1):
+        slot = member.journal.slot(op)
+        known = member.journal.headers[slot]
+        if known is None:
+            if member.journal.faulty[slot]:
+                member.journal.forget_faults(slot)
+        elif known.op > head:
+            member.journal.remove(known.op)
+
+
+def _install_rest(member: Member) -> None:
+    """As primary with the new log: announce it, repair it, become normal."""
+    assert member.is_primary and member.log_view == member.view
+    if member.durable_log_view != member.view or member.durable_view != member.view:
+        return
+    if not member.chained_from(min(member.repair_min, member.op)):
+        return                          # repair asks for the headers
+    if member.sv_sent_view != member.view:
+        send_start_view(member, member.others, bytes(16))
+        member.sv_sent_view = member.view
+    if not member.state_ready or member.commit_min < member.commit_max:
+        return
+    if any(not member.journal.clean(h) for h in _window(member)):
+        return
+    start_normal_primary(member)
+
+
+def _window(member: Member) -> list[Header]:
+    """Headers of repair_min..head; the chain is known to be unbroken."""
+    headers = [member.journal.at(op) for op in range(max(1, member.repair_min), member.op + 1)]
+    return [h for h in headers if h is not None]
+
+
+def start_normal_primary(member: Member) -> None:
+    """Drive the tail to commit in this view and take requests."""
+    leave_normal(member, Status.NORMAL)
+    member.dvc_quorum = False
+    for op in range(member.commit_max + 1, member.op + 1):
+        header = member.journal.at(op)
+        assert header is not None
+        entry = Entry(header)
+        entry.acks = 1 << member.index
+        member.pipeline.append(entry)
+    member.timestamp_last = max(member.timestamp_last, member.head.timestamp)
+    timeouts = member.timeouts
+    timeouts["heartbeat"].start()
+    timeouts["repair"].start()
+    if member.pipeline:
+        timeouts["prepare"].start()
+        timeouts["abdicate"].start()
+    send_start_view(member, member.others, bytes(16))
+    for client in list(member.sessions.entries):
+        member.send_client(client, pong_client(member, client, bytes(8)))
+    member.mark("primary_started_view")
+
+
+def pong_client(member: Member, client: bytes, echo: bytes) -> Header:
+    """What tells a client which view this member serves."""
+    return member.make(env.PONG_CLIENT, view=member.durable_log_view, area=client + echo)
+
+
+# --- start_view -------------------------------------------------------------------------------------------
+
+
+def send_start_view(member: Member, mask: int, nonce: bytes) -> None:
+    """Name the log of this view: its last headers, and hooks that a lagging member can reach."""
+    assert member.checkpoint is not None
+    headers = start_view_headers(member)
+    body = sb.encode_checkpoint_state(member.checkpoint) + b"".join(h.raw for h in headers)
+    header = member.make(env.START_VIEW, view=member.view, op=member.op, commit_num=member.commit_max,
+                         area=nonce + member.checkpoint_op.to_bytes(8, "little"), body=body)
+    member.send(mask, header, body)
+
+
+def start_view_headers(member: Member) -> list[Header]:
+    """The last P + 1 headers from the head down, then the header of each checkpoint op still in the ring."""
+    out: list[Header] = []
+    low = max(0, member.op - member.geometry.pipeline_max)
+    for op in range(member.op, low - 1, -1):
+        header = member.journal.at(op)
+        if header is None:
+            break                       # below the repairable range
+        out.append(header)
+    interval = member.geometry.checkpoint_ops
+    hook = member.op // interval * interval
+    while hook > 0 and len(out) <= member.geometry.pipeline_max + 2 and hook >= member.repair_min:
+        header = member.journal.at(hook)
+        if header is not None and hook < out[-1].op and member.chained_from(hook):
+            out.append(header)
+        hook -= interval
+    return out
+
