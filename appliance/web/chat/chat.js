@@ -1,0 +1,371 @@
+// The page's model of a chat: rooms with their timelines, what is waiting to be acknowledged, and the connection.
+//
+// A room is followed from the newest op we know of. What came while we were away is fetched from there on: by the
+// subscription when it is little, by going to the newest page of history when it is much. The view reads the fields of
+// this object and is told by `onChange` that something moved.
+
+import { claimDevice, userOf, uuidOrdered, uuidRandom } from "./identity.js";
+import { Link } from "./link.js";
+import { Outbox } from "./outbox.js";
+import { splitText } from "./text.js";
+import { Timeline } from "./timeline.js";
+
+export const KIND_MESSAGE = 0;
+export const KIND_ROOM_CREATE = 4;
+export const KIND_ROOM_POLICY = 5;
+
+const PAGE = 60;                     // records asked for at once
+const CATCH_UP_MAX = 1000;           // records missed that are still fetched one by one
+const ROOMS_MAX = 500;               // rooms listed
+const ROOMS_PAGE = 250;
+const ROOMS_EVERY_MS = 15000;        // the list is asked for again
+const FOLLOWED_MAX = 64;             // rooms followed live
+const RETRY_MS_MIN = 250;            // after a refusal for the moment
+const LOST = { type: "error", name: "connection_lost", detail: "connection lost", temporary: true };
+
+export class Chat {
+  constructor({ token, urls, onChange }) {
+    this.token = token;
+    this.user = userOf(token) ?? "";
+    this.onChange = onChange;
+    this.rooms = new Map();          // room_id -> room, as made by `known`
+    this.openId = null;
+    this.listed = false;             // the rooms were told at least once
+    this.welcome = null;
+    this.notice = "";
+    this.outbox = new Outbox({ storage: sessionStorage, key: `tigerchat.outbox.${this.user}` });
+    this.link = new Link({
+      urls,
+      hello: () => ({ type: "hello", token: this.token, client_id: this.outbox.clientId }),
+      onFrame: (frame) => this.onFrame(frame),
+      onState: (state) => this.onLink(state),
+    });
+    this.waiting = new Map();        // request -> what to do with its answer
+    this.requests = 0;
+    this.connection = 0;             // counts connections, so that late timers know theirs is over
+    this.pauseTimer = 0;
+    this.listTimer = 0;
+  }
+
+  async start() {
+    if (!this.outbox.clientId || !(await claimDevice(this.outbox.clientId))) {
+      if (this.outbox.clientId) this.outbox.items = [];     // they belong to the tab this one was copied from
+      await this.newDevice();
+    }
+    this.link.open();
+  }
+
+  stop() {
+    clearTimeout(this.listTimer);
+    clearTimeout(this.pauseTimer);
+    this.link.close();
+  }
+
+  async newDevice() {
+    const clientId = uuidRandom();
+    await claimDevice(clientId);
+    this.outbox.adopt(clientId);
+  }
+
+  // --- asking ---------------------------------------------------------------------------------------------------------
+
+  // Send `frame`; `then` gets its answer, or the error. What is refused for the moment is asked again.
+  ask(frame, then) {
+    this.requests += 1;
+    const request = String(this.requests);
+    const connection = this.connection;
+    this.waiting.set(request, (answer) => {
+      if (answer.type !== "error" || !answer.temporary || answer === LOST) return then(answer);
+      return setTimeout(() => (connection === this.connection ? this.ask(frame, then) : then(LOST)),
+        Math.max(RETRY_MS_MIN, answer.retry_after ?? 0));
+    });
+    if (!this.link.send({ ...frame, request })) this.answer(request, LOST);
+  }
+
+  answer(request, frame) {
+    const then = this.waiting.get(request);
+    this.waiting.delete(request);
+    if (then) then(frame);
+    return then !== undefined;
+  }
+
+  onLink(state) {
+    if (state.name === "live") this.onLive();
+    else {
+      this.connection += 1;
+      clearTimeout(this.listTimer);
+      this.outbox.onDisconnected();
+      for (const request of [...this.waiting.keys()]) this.answer(request, LOST);
+      for (const room of this.rooms.values()) Object.assign(room, { followed: false, loading: null });
+    }
+    this.onChange();
+  }
+
+  onLive() {
+    this.flush();
+    if (this.rooms.has(this.openId)) this.follow(this.rooms.get(this.openId));
+    this.listRooms();
+  }
+
+  onFrame(frame) {
+    if (frame.request === undefined || !this.answer(frame.request, frame)) {
+      const handlers = { welcome: this.onWelcome, message_ack: this.onAck, message_event: this.onEvent,
+        error: this.onError };
+      handlers[frame.type]?.call(this, frame);
+    }
+    this.onChange();
+  }
+
+  onWelcome(frame) {
+    this.welcome = frame;
+  }
+
+  // --- rooms ----------------------------------------------------------------------------------------------------------
+
+  known(roomId, name) {
+    if (!this.rooms.has(roomId)) {
+      this.rooms.set(roomId, { id: roomId, name, timeline: new Timeline(), loaded: false, loading: null,
+        followed: false, read: this.readMark(roomId), newFrom: 0, typed: "", answering: null, error: "" });
+    }
+    return this.rooms.get(roomId);
+  }
+
+  readKey(roomId) {
+    return `tigerchat.read.${this.user}.${roomId}`;
+  }
+
+  readMark(roomId) {
+    return Number(localStorage.getItem(this.readKey(roomId)) ?? 0);
+  }
+
+  // The reader has seen the newest of the open room.
+  markRead(room) {
+    if (room.read >= room.timeline.newest) return;
+    room.read = room.timeline.newest;
+    localStorage.setItem(this.readKey(room.id), String(room.read));
+    this.onChange();
+  }
+
+  unread(room) {
+    return Math.max(0, room.timeline.newest - room.read);
+  }
+
+  listRooms(after = undefined, count = 0) {
+    clearTimeout(this.listTimer);
+    this.ask({ type: "list_rooms", limit: ROOMS_PAGE, ...(after === undefined ? {} : { after }) }, (frame) => {
+      if (frame.type !== "rooms") return;
+      for (const { room_id: roomId, name, message_count: newest } of frame.rooms) {
+        this.catchUp(this.known(roomId, name), newest);
+      }
+      this.welcomeNewcomer();
+      this.listed = true;
+      const total = count + frame.rooms.length;
+      if (frame.next !== undefined && total < ROOMS_MAX) this.listRooms(frame.next, total);
+      else this.listTimer = setTimeout(() => this.listRooms(), ROOMS_EVERY_MS);
+    });
+  }
+
+  // Who comes for the first time has not missed all that was ever said.
+  welcomeNewcomer() {
+    const key = `tigerchat.met.${this.user}`;
+    if (this.listed || localStorage.getItem(key)) return;
+    localStorage.setItem(key, "1");
+    for (const room of this.rooms.values()) this.markRead(room);
+  }
+
+  // The list says that a room has reached op `newest`.
+  catchUp(room, newest) {
+    const missed = newest - room.timeline.newest;
+    if (!room.loaded && missed > 0) room.timeline.reset(newest);
+    if (room.loaded && missed > CATCH_UP_MAX) this.forget(room);
+    if (room.id === this.openId || this.followedCount() < this.followedMax()) this.follow(room);
+  }
+
+  // Drop what is held of a room; it is fetched anew from its newest end.
+  forget(room) {
+    room.timeline.reset(room.timeline.newest);
+    Object.assign(room, { loaded: false, loading: null, followed: false });
+  }
+
+  followedCount() {
+    return [...this.rooms.values()].filter((room) => room.followed).length;
+  }
+
+  followedMax() {
+    const allowed = this.welcome === null ? 1 : this.welcome.limits.subscriptions_max;
+    return Math.min(FOLLOWED_MAX, allowed - 1);          // one is kept for the open room
+  }
+
+  // Live from here on: from the newest op we hold, or, holding nothing, from the newest there is.
+  follow(room) {
+    if (room.followed) return;
+    room.followed = true;
+    const resuming = room.loaded;
+    const since = resuming ? { since_op: room.timeline.newest } : {};
+    const epoch = room.epoch === undefined ? {} : { epoch: room.epoch };
+    this.ask({ type: "subscribe_room", room_id: room.id, ...since, ...epoch }, (frame) => {
+      if (frame.type !== "subscribed") {
+        room.followed = false;
+        if (frame !== LOST) room.error = frame.detail || frame.name;
+        return;
+      }
+      Object.assign(room, { error: "", epoch: frame.epoch });
+      if (!resuming || frame.status !== "recovered") {
+        Object.assign(room, { loaded: false, loading: null });
+        room.timeline.reset(frame.next_op - 1);
+      }
+      if (room.id === this.openId && !room.loaded) this.loadOlder(room);
+    });
+  }
+
+  open(roomId) {
+    const room = this.rooms.get(roomId);
+    if (!room) return;
+    this.openId = roomId;
+    room.newFrom = this.unread(room) ? room.read + 1 : 0;
+    sessionStorage.setItem(`tigerchat.open.${this.user}`, roomId);
+    if (this.link.state.name === "live") {
+      if (room.followed && !room.loaded) this.loadOlder(room);
+      else this.follow(room);
+    }
+    this.onChange();
+  }
+
+  lastOpen() {
+    return sessionStorage.getItem(`tigerchat.open.${this.user}`);
+  }
+
+  create(name, done) {
+    this.ask({ type: "create_room", name }, (frame) => {
+      if (frame.type === "room") {
+        this.known(frame.room_id, frame.name);
+        this.open(frame.room_id);
+      }
+      done(frame.type === "room" ? "" : frame.detail || frame.name);
+    });
+  }
+
+  // --- history --------------------------------------------------------------------------------------------------------
+
+  loadOlder(room) {
+    const { timeline } = room;
+    if (room.loading || (room.loaded && timeline.oldestReached)) return;
+    this.loadPage(room, { until_op: timeline.first - 1, backward: true });
+  }
+
+  loadNewer(room) {
+    if (room.loading || room.timeline.live) return;
+    this.loadPage(room, { from_op: room.timeline.last + 1 });
+  }
+
+  loadPage(room, range) {
+    const backward = range.backward === true;
+    if (backward && range.until_op < 1) {
+      Object.assign(room, { loaded: true });
+      room.timeline.oldestReached = true;
+      return;
+    }
+    const mine = room.loading = { backward };
+    this.ask({ type: "snapshot_request", room_id: room.id, limit: PAGE, ...range }, (frame) => {
+      if (room.loading !== mine) return;       // the reader went elsewhere
+      room.loading = null;
+      if (frame.type !== "snapshot_chunk") {
+        if (frame !== LOST) room.error = frame.detail || frame.name;
+        return;
+      }
+      room.loaded = true;
+      room.timeline.addPage(frame.messages, frame.has_more, backward);
+      for (const record of frame.messages) this.outbox.onSeen({ ...record, room_id: room.id });
+    });
+  }
+
+  // From history back to the newest end.
+  jumpToNewest(room) {
+    if (room.timeline.live) return;
+    const { followed } = room;
+    this.forget(room);
+    room.followed = followed;
+    this.loadOlder(room);
+  }
+
+  onEvent(record) {
+    const room = this.rooms.get(record.room_id);
+    if (!room) return;
+    this.outbox.onSeen(record);
+    if (!room.loaded && room.loading === null && record.op > room.timeline.newest) {
+      room.timeline.reset(record.op);          // nothing of it is shown: only count
+    } else if (room.timeline.addLive(record) === "gap") {
+      room.followed = false;                   // never expected: ask again from where we are
+      this.follow(room);
+    }
+    if (record.author === this.welcome?.author && room.read === record.op - 1) this.markRead(room);
+  }
+
+  // --- writing --------------------------------------------------------------------------------------------------------
+
+  // Queue `text` for `room`; longer than a record, it becomes several, threaded to the first (or to what it answers).
+  write(room, text, parentId = null) {
+    const parts = splitText(text);
+    if (!this.outbox.hasRoomFor(parts.length)) return false;
+    const firstId = uuidOrdered();
+    parts.forEach((body, i) => this.outbox.add({ roomId: room.id, msgId: i === 0 ? firstId : uuidOrdered(), body,
+      parentId: i === 0 ? parentId : firstId, nowMs: Date.now() }));
+    this.flush();
+    this.onChange();
+    return true;
+  }
+
+  flush() {
+    clearTimeout(this.pauseTimer);
+    if (this.link.state.name !== "live") return;
+    for (const frame of this.outbox.take(Date.now())) this.link.send(frame);
+    const end = this.outbox.nextPauseEndMs(Date.now());
+    if (end !== null) this.pauseTimer = setTimeout(() => this.flush(), Math.max(20, end - Date.now()));
+  }
+
+  onAck(ack) {
+    const outcome = this.outbox.onAck(ack);
+    if (outcome === "collision") this.startOver();
+    if (outcome !== "acknowledged") return;
+    const room = this.rooms.get(ack.room_id);
+    const shown = room && room.followed && room.loaded && room.timeline.live;
+    this.outbox.settle(ack.room_id, shown ? room.timeline.newest : Infinity);
+    this.flush();
+  }
+
+  retry(msgId) {
+    this.outbox.retry(msgId);
+    this.flush();
+    this.onChange();
+  }
+
+  discard(msgId) {
+    this.outbox.discard(msgId);
+    this.onChange();
+  }
+
+  // The next message written in `room` answers `text`.
+  reply(room, text) {
+    room.answering = text;
+    this.onChange();
+  }
+
+  dismiss() {
+    this.notice = "";
+    this.onChange();
+  }
+
+  async startOver() {
+    this.link.close();
+    await this.newDevice();
+    this.link.open();
+  }
+
+  onError(error) {
+    const outcome = this.outbox.onError(error, Date.now());
+    if (outcome === "collision") this.startOver();
+    else if (outcome === "noted") this.flush();
+    else if (error.name === "token_expired" || error.name === "token_invalid") this.link.refuse(error);
+    else if (error.name !== "closing") this.notice = error.detail || error.name;
+  }
+}

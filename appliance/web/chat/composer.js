@@ -1,0 +1,71 @@
+// Where a message is written. Works without a connection: what is sent waits in the outbox.
+
+import { html, Icon, useEffect, useLayoutEffect, useRef, useState } from "./markup.js";
+import { BODY_SIZE_MAX, sizeOf, splitText, TEXT_SIZE_MAX } from "./text.js";
+import { plural } from "./wording.js";
+
+const HEIGHT_PX_MAX = 240;
+
+function hintOf(text, refused) {
+  const size = text.length > BODY_SIZE_MAX / 4 ? sizeOf(text) : 0;
+  if (size > TEXT_SIZE_MAX) return `Too long by ${plural(size - TEXT_SIZE_MAX, "byte", "bytes")}: send it in pieces.`;
+  if (refused) return "Too much is waiting to be sent: wait for the connection.";
+  if (size > BODY_SIZE_MAX) return `A long text: it is stored as ${splitText(text).length} records of one thread.`;
+  return "";
+}
+
+export function Composer({ chat, room }) {
+  const field = useRef(null);
+  const [, redraw] = useState(0);
+  const [refused, refuse] = useState(false);
+  const text = room.typed;
+  const hint = hintOf(text, refused);
+  const sendable = text.trim() !== "" && sizeOf(text) <= TEXT_SIZE_MAX;
+
+  useEffect(() => field.current.focus(), [room.id, room.answering]);
+  useLayoutEffect(() => {
+    field.current.style.height = "0";
+    field.current.style.height = `${Math.min(HEIGHT_PX_MAX, field.current.scrollHeight)}px`;
+  }, [text, room.id]);
+
+  const change = (value) => {
+    room.typed = value;
+    refuse(false);
+    redraw((turn) => turn + 1);
+  };
+  const send = () => {
+    if (!sendable) return;
+    if (!chat.write(room, text.replace(/\s+$/, ""), room.answering?.key ?? null)) {
+      refuse(true);
+      return;
+    }
+    room.answering = null;
+    change("");
+  };
+  const onKeyDown = (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      send();
+    } else if (event.key === "Escape" && room.answering) {
+      room.answering = null;
+      redraw((turn) => turn + 1);
+    }
+  };
+  const forgetAnswer = () => {
+    room.answering = null;
+    redraw((turn) => turn + 1);
+  };
+
+  return html`<form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
+    ${room.answering && html`<div class="answering"><${Icon} name="reply" />
+      <span>Answering <b>${room.answering.author}</b>: ${room.answering.body.slice(0, 100)}</span>
+      <button type="button" aria-label="Do not answer" onClick=${forgetAnswer}><${Icon} name="close" /></button></div>`}
+    <div class="field">
+      <label class="hidden" for="message">Message to ${room.name}</label>
+      <textarea id="message" ref=${field} rows="1" value=${text} placeholder=${`Message to ${room.name}`}
+        aria-describedby="message-hint" onInput=${(event) => change(event.target.value)} onKeyDown=${onKeyDown} />
+      <button class="send" disabled=${!sendable} aria-label="Send" title="Send (Enter)"><${Icon} name="send" /></button>
+    </div>
+    <p class="hint" id="message-hint" role="status">${hint}</p>
+  </form>`;
+}

@@ -1,0 +1,130 @@
+// One live connection to any node of the site.
+//
+//      connecting --welcome--> live
+//          ^  \                  |
+//          |   \--refused        | closed, silent, or told to leave
+//          |    (token: stop)    v
+//          +---- pause ------ waiting: next node, after a pause that grows with each failed round
+//
+// A connection that says nothing is asked (ping) and given up when it stays silent: a killed machine closes nothing.
+
+const SUBPROTOCOL = "tigerchat.v1.json";
+const OPEN_MS_MAX = 4000;            // until the welcome
+const SILENCE_MS = 5000;             // then a ping is sent
+const ANSWER_MS_MAX = 4000;          // after which the connection is given up
+const PAUSE_MS_FIRST = 60;           // before another node is tried
+const PAUSE_MS_ROUND = 250;          // after each node was tried once; doubles
+const PAUSE_MS_MAX = 5000;
+
+export class Link {
+  // hello() -> the first frame; onFrame(frame), onState(state) are called, never from within our methods' callers.
+  constructor({ urls, hello, onFrame, onState }) {
+    Object.assign(this, { urls, hello, onFrame, onState });
+    this.state = { name: "idle", url: null, node: null, retryAtMs: 0, detail: "" };
+    this.socket = null;
+    this.turn = 0;                   // index of the node in use or to try next
+    this.failures = 0;               // since the last welcome
+    this.timer = 0;
+    this.heardMs = this.pingedMs = 0;
+  }
+
+  setState(name, more = {}) {
+    this.state = { name, url: this.urls[this.turn % this.urls.length], node: null, retryAtMs: 0, detail: "", ...more };
+    this.onState(this.state);
+  }
+
+  // Nodes learned later; the one in use stays in use.
+  learn(urls) {
+    const current = this.urls[this.turn % this.urls.length];
+    this.urls = urls;
+    this.turn = Math.max(0, urls.indexOf(current));
+  }
+
+  open() {
+    if (this.socket) return;
+    clearTimeout(this.timer);
+    const socket = this.socket = new WebSocket(this.urls[this.turn % this.urls.length], SUBPROTOCOL);
+    this.setState("connecting", { attempt: this.failures });
+    this.timer = setTimeout(() => this.lost(socket, "no answer"), OPEN_MS_MAX);
+    socket.onopen = () => socket.send(JSON.stringify(this.hello()));
+    socket.onmessage = (event) => this.onMessage(socket, JSON.parse(event.data));
+    socket.onclose = (event) => this.lost(socket, event.reason || "connection closed");
+  }
+
+  // Another round at once: the network came back, or the reader pressed the button.
+  hurry() {
+    if (this.state.name === "waiting") this.open();
+  }
+
+  close() {
+    this.drop();
+    this.setState("idle");
+  }
+
+  send(frame) {
+    if (this.state.name !== "live") return false;
+    this.socket.send(JSON.stringify(frame));
+    return true;
+  }
+
+  onMessage(socket, frame) {
+    if (socket !== this.socket) return;
+    this.heardMs = performance.now();
+    if (frame.type === "welcome" && this.state.name === "connecting") {
+      this.failures = 0;
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.watch(), SILENCE_MS);
+      this.setState("live", { node: frame.node });
+    } else if (frame.type === "error" && this.state.name === "connecting" && !frame.temporary) {
+      this.refuse(frame);
+      return;
+    }
+    this.onFrame(frame);
+  }
+
+  // The token is not accepted: trying elsewhere would not help.
+  refuse(error) {
+    this.drop();
+    this.setState("refused", { detail: error.detail || error.name, code: error.code });
+  }
+
+  watch() {
+    const now = performance.now();
+    if (this.heardMs < this.pingedMs) {
+      this.lost(this.socket, "the node is silent");
+      return;
+    }
+    const silent = now - this.heardMs;
+    if (silent >= SILENCE_MS) {
+      this.pingedMs = now;
+      this.send({ type: "ping" });
+    }
+    this.timer = setTimeout(() => this.watch(), silent >= SILENCE_MS ? ANSWER_MS_MAX : SILENCE_MS - silent);
+  }
+
+  drop() {
+    const socket = this.socket;
+    clearTimeout(this.timer);
+    this.socket = null;
+    if (socket) {
+      socket.onopen = socket.onmessage = socket.onclose = null;
+      socket.close();
+    }
+  }
+
+  lost(socket, detail) {
+    if (socket !== this.socket) return;
+    this.drop();
+    this.turn += 1;
+    this.failures += 1;
+    const pause = this.pauseMs() * (0.75 + Math.random() / 2);
+    this.setState("waiting", { detail, attempt: this.failures, retryAtMs: Date.now() + pause });
+    this.timer = setTimeout(() => this.open(), pause);
+  }
+
+  pauseMs() {
+    const rounds = Math.floor(this.failures / this.urls.length);
+    if (this.failures % this.urls.length !== 0 || rounds === 0) return PAUSE_MS_FIRST;
+    return Math.min(PAUSE_MS_MAX, PAUSE_MS_ROUND * 2 ** (rounds - 1));
+  }
+}

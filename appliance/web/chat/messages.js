@@ -1,0 +1,187 @@
+// The messages of the open room: a log that grows at both ends and keeps the reader's place.
+
+import { Component, html, Icon } from "./markup.js";
+import { entriesOf } from "./entries.js";
+import { linksOf } from "./text.js";
+import { hue, initials, moment, plural, time } from "./wording.js";
+
+const NEAR_PX = 500;                 // from an end of what is loaded: fetch more
+const BOTTOM_PX = 48;                // from the newest: counts as being there
+
+const SAYING = {
+  queued: ["pending", "waiting to be sent"],
+  flying: ["pending", "sent, not acknowledged yet"],
+  acknowledged: ["acknowledged", "acknowledged: stored by a quorum of nodes"],
+  stored: ["acknowledged", "acknowledged: stored by a quorum of nodes"],
+  failed: ["failed", "refused"],
+};
+
+function Body({ text }) {
+  return linksOf(text).map((piece) => (piece.href
+    ? html`<a href=${piece.href} target="_blank" rel="noopener noreferrer">${piece.text}</a>` : piece.text));
+}
+
+class Text extends Component {
+  shouldComponentUpdate(next) {
+    const [a, b] = [this.props.text, next.text];
+    return a.body !== b.body || a.state !== b.state || a.op !== b.op || this.props.own !== next.own
+      || (a.parent?.body ?? a.parent) !== (b.parent?.body ?? b.parent);
+  }
+
+  render({ text, own, onReply, onRetry, onDiscard, onShow }) {
+    const [state, saying] = SAYING[text.state];
+    return html`<div class="text" id=${`m-${text.key}`} data-state=${state} data-op=${text.op} data-id=${text.key}>
+      ${text.parent && html`<${Parent} parent=${text.parent} onShow=${onShow} />`}
+      <div class="body"><${Body} text=${text.body} /></div>
+      <div class="marks">
+        ${own && html`<span class="state" title=${text.records > 1 ? `${saying} (${text.records} records)` : saying}>
+          <${Icon} name=${state} /><span class="hidden">${saying}</span></span>`}
+        ${state === "acknowledged" && html`<button class="reply" title="Answer" aria-label="Answer this message"
+          onClick=${() => onReply(text)}><${Icon} name="reply" /></button>`}
+        <time title=${moment(text.ms)}>${time(text.ms)}</time>
+      </div>
+      ${state === "failed" && html`<div class="refusal" role="alert">Refused: ${text.error}
+        <button onClick=${() => onRetry(text.key)}>Send again</button>
+        <button onClick=${() => onDiscard(text.key)}>Discard</button></div>`}
+    </div>`;
+  }
+}
+
+function Parent({ parent, onShow }) {
+  if (parent === "earlier") return html`<div class="parent">in answer to an earlier message</div>`;
+  return html`<button class="parent" onClick=${() => onShow(parent.key)}>
+    <b>${parent.author}</b> ${parent.body.slice(0, 140)}</button>`;
+}
+
+function Block({ entry, ...actions }) {
+  return html`<article class=${`block hue-${hue(entry.author)}${entry.own ? " own" : ""}`}>
+    <div class="avatar" aria-hidden="true">${initials(entry.author)}</div>
+    <header><span class="author">${entry.author}</span>
+      <time title=${moment(entry.ms)}>${time(entry.ms)}</time></header>
+    ${entry.texts.map((text) => html`<${Text} key=${text.key} text=${text} own=${entry.own} ...${actions} />`)}
+  </article>`;
+}
+
+function Entry({ entry, ...actions }) {
+  if (entry.kind === "day") return html`<h3 class="day"><span>${entry.label}</span></h3>`;
+  if (entry.kind === "new") return html`<div class="new" role="separator"><span>New</span></div>`;
+  if (entry.kind === "event") {
+    return html`<p class="event"><b>${entry.text.author}</b> ${entry.text.event} <time>${time(entry.text.ms)}</time></p>`;
+  }
+  return html`<${Block} entry=${entry} ...${actions} />`;
+}
+
+export class Messages extends Component {
+  constructor() {
+    super();
+    this.stuck = true;               // to the newest end
+    this.roomId = null;
+    this.onScroll = this.onScroll.bind(this);
+    this.show = this.show.bind(this);
+    this.onVisible = () => this.look();
+  }
+
+  componentDidMount() {
+    document.addEventListener("visibilitychange", this.onVisible);
+    this.resize = new ResizeObserver(() => this.settle());
+    this.resize.observe(this.box);
+    this.componentDidUpdate(null, null, null);
+  }
+
+  componentWillUnmount() {
+    document.removeEventListener("visibilitychange", this.onVisible);
+    this.resize.disconnect();
+  }
+
+  // The first text in sight and where it stands, so that the next render can put it there again.
+  getSnapshotBeforeUpdate() {
+    if (this.stuck || this.roomId !== this.props.room.id) return null;
+    const { top } = this.box.getBoundingClientRect();
+    for (const node of this.box.querySelectorAll(".text[data-op]")) {
+      const place = node.getBoundingClientRect();
+      if (place.bottom > top) return { id: node.id, top: place.top };
+    }
+    return null;
+  }
+
+  componentDidUpdate(_props, _state, anchor) {
+    const { room } = this.props;
+    if (this.roomId !== room.id) {
+      this.roomId = room.id;
+      this.stuck = true;
+    }
+    const node = anchor && document.getElementById(anchor.id);
+    if (node) this.box.scrollTop += node.getBoundingClientRect().top - anchor.top;
+    this.settle();
+    this.look();
+  }
+
+  settle() {
+    if (this.stuck) this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  onScroll() {
+    const { box } = this;
+    const { room } = this.props;
+    this.stuck = room.timeline.live && box.scrollHeight - box.scrollTop - box.clientHeight < BOTTOM_PX;
+    this.look();
+    this.setState({});
+  }
+
+  // Fetch what is nearly in sight; note what was read.
+  look() {
+    const { chat, room } = this.props;
+    const { box } = this;
+    const below = box.scrollHeight - box.scrollTop - box.clientHeight;
+    if (chat.link.state.name === "live" && room.loaded) {
+      if (box.scrollTop < NEAR_PX) chat.loadOlder(room);
+      if (below < NEAR_PX) chat.loadNewer(room);
+    }
+    if (this.stuck && document.visibilityState === "visible" && room.loaded) {
+      chat.markRead(room);
+      room.timeline.settle();
+    }
+  }
+
+  show(key) {
+    const node = document.getElementById(`m-${key}`);
+    if (!node) return;
+    node.scrollIntoView({ block: "center" });
+    node.classList.remove("shown");
+    node.getBoundingClientRect();          // so that the animation starts anew
+    node.classList.add("shown");
+  }
+
+  toNewest() {
+    this.stuck = true;
+    this.props.chat.jumpToNewest(this.props.room);
+    this.settle();
+    this.setState({});
+  }
+
+  render({ chat, room, onReply }) {
+    const { timeline } = room;
+    const items = timeline.live ? chat.outbox.of(room.id) : [];
+    const own = { author: chat.welcome?.author ?? chat.user, clientId: chat.outbox.clientId };
+    const entries = entriesOf(timeline.records, items, { own, newFrom: room.newFrom, nowMs: Date.now() });
+    const actions = { onReply, onShow: this.show, onRetry: (id) => chat.retry(id), onDiscard: (id) => chat.discard(id) };
+    const later = timeline.newest - timeline.last;
+    return html`<div class="messages" ref=${(box) => { this.box = box; }} onScroll=${this.onScroll} tabindex="0"
+        role="log" aria-label=${`Messages in ${room.name}`} aria-busy=${room.loading ? "true" : "false"}>
+      <${Beginning} room=${room} empty=${entries.length === 0} onOlder=${() => chat.loadOlder(room)} />
+      ${entries.map((entry) => html`<${Entry} key=${entry.key} entry=${entry} ...${actions} />`)}
+      ${!this.stuck && html`<button class="newest" onClick=${() => this.toNewest()}><${Icon} name="down" />
+        ${later > 0 ? plural(later, "newer message", "newer messages") : "Newest"}</button>`}
+    </div>`;
+  }
+}
+
+function Beginning({ room, empty, onOlder }) {
+  if (room.error) return html`<p class="beginning" role="alert">${room.error}</p>`;
+  if (!room.loaded) return html`<p class="beginning">Loading…</p>`;
+  if (!room.timeline.oldestReached) {
+    return html`<p class="beginning"><button onClick=${onOlder} disabled=${room.loading !== null}>
+      ${room.loading ? "Loading earlier messages…" : "Earlier messages"}</button></p>`;
+  }
+  return html`<p class="beginning">${empty ? "Nothing here yet. Say something." : `This is where ${room.name} begins.`}</p>`;
+}
