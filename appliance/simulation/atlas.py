@@ -1,0 +1,84 @@
+"""Where faults of the disks may fall: a map, drawn before the run.
+
+Replication can mend a broken copy from another one, not create a copy that nobody has. So each area (a slot
+of the ring, a reply, a chunk of a checkpoint, a segment's extent) is assigned to at most one replica less
+than a replication quorum, and only there may reads and writes of that area fail. Of the four superblock
+copies one may fail on each replica. What a crash tears is exempt: the protocol must survive that anywhere.
+"""
+
+from typing import NamedTuple
+
+from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.base.prng import Prng
+from appliance.cores.vsr.quorums import quorums
+from appliance.formats.geometry import MANIFEST_SIZE_MAX, SUPERBLOCK_COPY_STRIDE, Geometry
+
+SUPERBLOCK, WITNESS, PREPARE, REPLY, CHECKPOINT, SEGMENT = range(6)
+ZONES = ("superblock", "witness", "prepare", "reply", "checkpoint", "segment")
+
+
+class Area(NamedTuple):
+    """One thing that is written and broken as a whole."""
+
+    zone: int
+    index: int                    # copy, slot, session, chunk inside its checkpoint zone, extent
+
+
+def area_of(geometry: Geometry, address: int) -> Area:
+    """The area that holds `address`."""
+    if address < geometry.wal_headers_offset:
+        return Area(SUPERBLOCK, address // SUPERBLOCK_COPY_STRIDE)
+    if address < geometry.wal_headers_offset + geometry.slot_count * SECTOR_SIZE:
+        return Area(WITNESS, (address - geometry.wal_headers_offset) // SECTOR_SIZE)
+    if address < geometry.replies_offset:
+        offset = address - geometry.wal_prepares_offset
+        assert offset >= 0
+        return Area(PREPARE, offset // geometry.message_size_max)
+    if address < geometry.checkpoints_offset:
+        return Area(REPLY, (address - geometry.replies_offset) // geometry.reply_size_max)
+    if address < geometry.data_size:
+        offset = (address - geometry.checkpoints_offset) % geometry.checkpoint_zone_size
+        return Area(CHECKPOINT, 0 if offset < MANIFEST_SIZE_MAX else
+                    1 + (offset - MANIFEST_SIZE_MAX) // geometry.table_chunk_size)
+    return Area(SEGMENT, (address - geometry.data_size) // geometry.extent_size)
+
+
+class Atlas:
+    """`allows(replica, area)`: whether this replica's copy of this area may be lost."""
+
+    def __init__(self, *, geometry: Geometry, replica_count: int, segments_max: int,
+                 prng: Prng) -> None:
+        self.geometry = geometry
+        self.copies = [prng.below(SUPERBLOCK_COPIES) for _ in range(replica_count)]
+        self._solo = replica_count == 1
+        faulty_max = quorums(replica_count).replication - 1
+        draw = _Draw(prng, replica_count, faulty_max)
+        chunks_max = geometry.checkpoint_zone_size // geometry.table_chunk_size
+        slots = draw.masks(geometry.slot_count)       # one mask for both rings: two copies of one truth
+        self._masks = {
+            WITNESS: slots, PREPARE: slots, REPLY: draw.masks(geometry.clients_max),
+            CHECKPOINT: draw.masks(chunks_max if replica_count >= 3 else 0),
+            SEGMENT: draw.masks(segments_max if replica_count >= 3 else 0)}
+
+    def allows(self, replica: int, area: Area) -> bool:
+        if self._solo:
+            return False
+        if area.zone == SUPERBLOCK:
+            return self.copies[replica] == area.index
+        masks = self._masks[area.zone]
+        return area.index < len(masks) and bool(masks[area.index] >> replica & 1)
+
+
+class _Draw:
+    """Draws masks of at most `faulty_max` of `replica_count` replicas."""
+
+    def __init__(self, prng: Prng, replica_count: int, faulty_max: int) -> None:
+        self.prng, self.replica_count, self.faulty_max = prng, replica_count, faulty_max
+
+    def masks(self, count: int) -> list[int]:
+        return [self._mask() for _ in range(count)]
+
+    def _mask(self) -> int:
+        members = list(range(self.replica_count))
+        self.prng.shuffle(members)
+        return sum(1 << member for member in members[:self.faulty_max])

@@ -1,0 +1,43 @@
+"""What the clients were told: true, once and for ever, and in the order of real time."""
+
+from appliance.formats import session as ses
+from appliance.simulation.checkers.rooms import Key, RoomsModel
+from appliance.simulation.failure import violated
+
+NAME = "answers"
+
+
+class Answers:
+    """The highest op that was answered to anybody, and every acknowledged record."""
+
+    def __init__(self, rooms: RoomsModel) -> None:
+        self.rooms = rooms
+        self.op_answered = 0
+        self.acknowledged: dict[Key, int] = {}        # -> log_seq
+
+    def on_request(self) -> int:
+        """A request is asked now: its op must be above all that were answered before."""
+        return self.op_answered
+
+    def on_reply(self, edge: int, floor: int, op: int) -> None:
+        """The reply to a request that was asked when `floor` had been answered."""
+        if op <= floor:
+            violated(NAME, f"edge {edge}: a request that was sent after the answer to op {floor} "
+                           f"became op {op}")
+        self.op_answered = max(self.op_answered, op)
+
+    def on_result(self, edge: int, key: Key, result: bytes) -> None:
+        """A device is told what became of a record."""
+        seq, log_seq, timestamp, code, _, record_hash = ses.RESULT_STRUCT.unpack(result)
+        applied = self.rooms.applied.get(key)
+        if code not in (ses.OK, ses.DUPLICATE):
+            return
+        if applied is None:
+            violated(NAME, f"edge {edge}: {key} is acknowledged, but it was never applied")
+        told = (seq, log_seq, timestamp, record_hash)
+        if code == ses.OK and told != tuple(applied):
+            violated(NAME, f"edge {edge}: {key} is acknowledged as {told}, applied was {applied}")
+        if log_seq != applied.log_seq:
+            violated(NAME, f"edge {edge}: {key} is called record {log_seq}, it is {applied.log_seq}")
+        if self.acknowledged.setdefault(key, log_seq) != log_seq:
+            violated(NAME, f"edge {edge}: {key} is acknowledged twice, as two records")

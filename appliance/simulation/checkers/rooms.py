@@ -1,0 +1,142 @@
+"""A second, plain state machine for records, fed by the first commit of each op.
+
+It keeps every record for ever, in dictionaries: no windows, no tables, no rings. What the product's rooms
+answer must agree with it, and all replicas must answer alike.
+"""
+
+import hashlib
+import struct
+from typing import NamedTuple
+
+from appliance.formats import record as rec
+from appliance.formats import session as ses
+from appliance.base.limits import WINDOW_LENGTH
+from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE
+from appliance.simulation.failure import violated
+
+NAME = "rooms"
+_U64 = struct.Struct("<Q")
+_ASKED = ((0, rec.TIMESTAMP), (rec.BODY_LEN, rec.CHECKSUM), (rec.CLIENT_ID, rec.SEQ))
+REFUSED = (ses.ROOM_UNKNOWN, ses.FORBIDDEN, ses.LIMIT, ses.STORAGE_FULL)
+
+
+class Key(NamedTuple):
+    """What makes a record the same record, however often it is asked for."""
+
+    client_id: bytes
+    room_id: bytes
+    client_seq: int
+
+
+class Applied(NamedTuple):
+    """What became of an accepted record."""
+
+    seq: int
+    log_seq: int
+    timestamp: int
+    hash: bytes
+
+
+class Room:
+    """A room's count of records and the hash of its newest one."""
+
+    __slots__ = ("count", "head_hash")
+
+    def __init__(self) -> None:
+        self.count, self.head_hash = 0, bytes(32)
+
+
+class RoomsModel:
+    """Everything that was asked and everything that was accepted."""
+
+    def __init__(self) -> None:
+        self.asked: dict[Key, bytes] = {}             # records as their devices made them
+        self.applied: dict[Key, Applied] = {}
+        self.hashes: list[bytes] = []                 # of record log_seq at log_seq - 1
+        self.rooms: dict[bytes, Room] = {}
+        self._newest: dict[tuple[bytes, bytes], int] = {}
+        self._results: dict[int, bytes] = {}          # op -> results
+
+    @property
+    def log_seq(self) -> int:
+        return len(self.hashes)
+
+    def on_ask(self, record: bytes) -> None:
+        """A device makes a record; asking again means the same bytes."""
+        key = key_of(record)
+        if self.asked.setdefault(key, record) != record:
+            violated(NAME, f"the simulated device asks otherwise than before for {key}")
+
+    def on_commit(self, replica: int, op: int, timestamp: int, body: bytes, results: bytes) -> None:
+        """`replica` applied the records of `op` with these results."""
+        known = self._results.get(op)
+        if known is not None:
+            if known != results:
+                violated(NAME, f"replica {replica} has other results for op {op} than the first")
+            return
+        self._results[op] = results
+        count = len(body) // RECORD_SIZE
+        if len(body) != count * RECORD_SIZE or len(results) != count * RESULT_SIZE:
+            violated(NAME, f"op {op}: {len(body)} bytes of records, {len(results)} of results")
+        for i in range(count):
+            record = body[i * RECORD_SIZE:(i + 1) * RECORD_SIZE]
+            result = results[i * RESULT_SIZE:(i + 1) * RESULT_SIZE]
+            self._judge(op, timestamp - (count - 1 - i), record, result)
+
+    def _judge(self, op: int, timestamp: int, record: bytes, result: bytes) -> None:
+        key = key_of(record)
+        asked = self.asked.get(key)
+        if asked is None or any(asked[a:b] != record[a:b] for a, b in _ASKED):
+            violated(NAME, f"op {op} holds a record that nobody asked for: {key}")
+        if _U64.unpack_from(record, rec.TIMESTAMP)[0] != timestamp or not rec.sealed(record):
+            violated(NAME, f"op {op}: a record has the wrong timestamp or checksum: {key}")
+        seq, log_seq, stamped, code, _, record_hash = ses.RESULT_STRUCT.unpack(result)
+        newest = self._newest.get(key[:2], 0)
+        if code == ses.OK:
+            self._accept(op, key, record, Applied(seq, log_seq, stamped, record_hash), timestamp)
+        elif code in (ses.DUPLICATE, ses.DUPLICATE_EXPIRED):
+            self._duplicate(op, key, code, log_seq, newest)
+        elif code == ses.SEQUENCE_GAP:
+            if key.client_seq <= newest + 1 or seq != newest + 1:
+                violated(NAME, f"op {op}: gap answered to {key}, newest is {newest}, expected {seq}")
+        elif code not in REFUSED:
+            violated(NAME, f"op {op}: unknown code {code}")
+        elif code == ses.ROOM_UNKNOWN and key.room_id in self.rooms:
+            violated(NAME, f"op {op}: a room that exists is unknown")
+
+    def _accept(self, op: int, key: Key, record: bytes, applied: Applied, timestamp: int) -> None:
+        if key in self.applied:
+            violated(NAME, f"op {op} applies {key} a second time")
+        if key.client_seq != self._newest.get(key[:2], 0) + 1:
+            violated(NAME, f"op {op} applies {key} out of order")
+        room = self.rooms.setdefault(key.room_id, Room())
+        committed = bytearray(record)
+        committed[rec.PREV_HASH:rec.PREV_HASH + 32] = room.head_hash
+        _U64.pack_into(committed, rec.SEQ, room.count + 1)
+        _U64.pack_into(committed, rec.LOG_SEQ, self.log_seq + 1)
+        digest = hashlib.sha256(committed).digest()
+        expected = Applied(room.count + 1, self.log_seq + 1, timestamp, digest)
+        if applied != expected:
+            violated(NAME, f"op {op}: {key} became {applied}, expected {expected}")
+        room.count += 1
+        room.head_hash = digest
+        self.hashes.append(digest)
+        self.applied[key] = applied
+        self._newest[key[:2]] = key.client_seq
+
+    def _duplicate(self, op: int, key: Key, code: int, log_seq: int, newest: int) -> None:
+        known = self.applied.get(key)
+        if known is None:
+            violated(NAME, f"op {op} calls {key} a duplicate, but it was never applied")
+        expired = newest - key.client_seq >= WINDOW_LENGTH
+        if expired != (code == ses.DUPLICATE_EXPIRED):
+            violated(NAME, f"op {op}: code {code} for {key}, newest is {newest}")
+        if code == ses.DUPLICATE and log_seq != known.log_seq:
+            violated(NAME, f"op {op}: {key} is a duplicate of record {known.log_seq}, not {log_seq}")
+
+
+def key_of(record: bytes | memoryview) -> Key:
+    """The idempotency key of a record."""
+    return Key(bytes(record[rec.CLIENT_ID:rec.CLIENT_ID + 16]),
+               bytes(record[rec.ROOM_ID:rec.ROOM_ID + 16]),
+               _U64.unpack_from(record, rec.CLIENT_SEQ)[0])

@@ -1,0 +1,245 @@
+"""Replicas as processes on machines: start, crash, pause; and the driver's beat between core and world.
+
+The cores are those of the product. A machine keeps what outlives a process (disk, clock), gives a process
+its memory (ring), hands it events and performs its effects in order. Nothing here decides anything for it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from appliance.base.prng import Prng
+from appliance.cores.rooms.rooms import Rooms
+from appliance.cores.vsr import effects as fx
+from appliance.cores.vsr.open import format_writes, load
+from appliance.cores.vsr.replica import Replica
+from appliance.formats import envelope
+from appliance.formats.envelope import SENDER_CLIENT, Message
+from appliance.formats.geometry import Geometry
+from appliance.formats.segment import ring_size
+from appliance.simulation import trace as kinds
+from appliance.simulation.atlas import Atlas
+from appliance.simulation.clock import Clock
+from appliance.simulation.failure import violated
+from appliance.simulation.judge import Judge
+from appliance.simulation.machine import Machine, Observed
+from appliance.simulation.network import Network
+from appliance.simulation.options import Options
+from appliance.simulation.schedule import TICK_US, Schedule
+from appliance.simulation.storage import Disk
+from appliance.simulation.trace import Trace
+
+INBOX_MAX = 4_000                 # messages kept for a paused process; more are dropped, as a socket would
+EFFECTS_MAX = 2_000               # effects of one event
+
+
+class Cluster:
+    """All machines of one shard. `to_edge(edge, message)` and `on_life(replica, up)` lead to the edges."""
+
+    def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int,
+                 schedule: Schedule, network: Network, prng: Prng, trace: Trace,
+                 judge: Judge) -> None:
+        self.options, self.geometry, self.cluster, self.shard = options, geometry, cluster, shard
+        self.schedule, self.network, self.prng, self.trace = schedule, network, prng, trace
+        self.judge = judge
+        self.on_life: Callable[[int, bool], None] = lambda replica, up: None
+        self.on_write: Callable[[int], None] = lambda replica: None
+        self.atlas = Atlas(geometry=geometry, replica_count=options.replica_count,
+                           segments_max=options.segments_max, prng=prng.fork())
+        self.members = [prng.bytes(16) for _ in range(options.replica_count)]
+        self.marks: dict[str, int] = {}
+        self.machines = [self._machine(i) for i in range(options.replica_count)]
+        self._perform_by_kind = {
+            fx.SEND: self._send, fx.SEND_CLIENT: self._send_client, fx.WRITE: self._write,
+            fx.READ: self._read, fx.PUBLISH: self._publish, fx.HALT: self._halt, fx.MARK: self._mark}
+
+    def _machine(self, index: int) -> Machine:
+        options, prng = self.options, self.prng
+
+        def done(token: int, data: bytes | None, address: int) -> None:
+            self._storage_done(self.machines[index], token, data, address)
+
+        disk = Disk(replica=index, geometry=self.geometry, options=options, atlas=self.atlas,
+                    schedule=self.schedule, prng=prng.fork(), trace=self.trace, done=done)
+        clock = Clock(
+            offset_us=prng.between(0, 2 * options.clock_offset_us_max) - options.clock_offset_us_max,
+            drift_ppm=prng.between(0, 2 * options.clock_drift_ppm_max) - options.clock_drift_ppm_max,
+            boot_ns=prng.below(1 << 30))
+        for address, data in format_writes(
+                self.geometry, cluster=self.cluster, shard=self.shard, replica_id=self.members[index],
+                members=self.members, replica_count=options.replica_count, standby_count=0,
+                segments_max=options.segments_max, view=options.view_first):
+            disk.poke(address, data)
+        machine = Machine(index, disk, clock, prng.fork())
+        self.judge.on_format(machine)
+        return machine
+
+    # --- life of a process
+
+    def start(self, index: int) -> None:
+        """Start the process of a machine: new memory, everything else from its disk."""
+        machine = self.machines[index]
+        assert machine.replica is None
+        machine.ring = memoryview(bytearray(ring_size(self.geometry)))
+        rooms = Rooms(geometry=self.geometry, cluster=self.cluster, shard=self.shard,
+                      segments_max=self.options.segments_max, ring=machine.ring)
+        machine.rooms = Observed(rooms)
+        machine.replica = Replica(
+            geometry=self.geometry, cluster=self.cluster, shard=self.shard,
+            replica_id=self.members[index], prng=machine.prng.fork(), state_machine=machine.rooms)
+        machine.connections, machine.paused, machine.inbox = {}, False, []
+        machine.started_us = self.schedule.now_us
+        self._trace(machine, kinds.START, machine.disk.life)
+        loaded = load(self.geometry, machine.disk.read_many)
+        machine.replica.open(loaded, *self._times(machine))
+        self.judge.on_start(machine)
+        self._settle(machine)
+        machine.beat += 1
+        self.schedule.after(1 + machine.prng.below(TICK_US), self._tick, machine, machine.beat)
+        self.on_life(index, True)
+
+    def crash(self, index: int) -> None:
+        """The process is gone at once, and what it had in flight to the disk is torn."""
+        machine = self.machines[index]
+        assert machine.replica is not None
+        self._trace(machine, kinds.CRASH, len(machine.disk.writes))
+        machine.replica, machine.rooms, machine.inbox, machine.paused = None, None, [], False
+        machine.beat += 1
+        machine.disk.crash()
+        self.on_life(index, False)
+
+    def pause(self, index: int) -> None:
+        """The process stands still; what comes for it waits."""
+        machine = self.machines[index]
+        assert machine.running
+        self._trace(machine, kinds.PAUSE)
+        machine.paused = True
+        machine.beat += 1
+
+    def resume(self, index: int) -> None:
+        """The process goes on, in another time, with all that has waited."""
+        machine = self.machines[index]
+        assert machine.paused
+        self._trace(machine, kinds.RESUME, len(machine.inbox))
+        machine.paused = False
+        waiting, machine.inbox = machine.inbox, []
+        for callback, arguments in waiting:
+            if machine.running:
+                callback(*arguments)
+        self._tick(machine, machine.beat)
+
+    def running(self) -> list[int]:
+        return [machine.index for machine in self.machines if machine.running]
+
+    # --- events
+
+    def deliver(self, index: int, source: int, message: Message) -> None:
+        """A message has arrived at a machine; `source` is a node, so an edge's number follows the replicas'."""
+        machine = self.machines[index]
+        if machine.paused:
+            if len(machine.inbox) < INBOX_MAX:
+                machine.inbox.append((self.deliver, (index, source, message)))
+            return
+        if machine.replica is None:
+            return
+        if message.sender == SENDER_CLIENT:
+            area = message.header.command == envelope.PING_CLIENT
+            client = message.header.area[:16] if area else message.body[:16]
+            machine.connections[bytes(client)] = source - self.options.replica_count
+        self.trace.add(self.schedule.now_us, kinds.DELIVER, index, source, message.header.op,
+                       message.header)
+        machine.replica.on_message(message)
+        self._settle(machine)
+
+    def _tick(self, machine: Machine, beat: int) -> None:
+        if beat != machine.beat:
+            return                # of a process that crashed or was paused meanwhile
+        assert machine.replica is not None
+        machine.replica.on_tick(*self._times(machine))
+        self._settle(machine)
+        self.schedule.after(TICK_US, self._tick, machine, beat)
+
+    def _storage_done(self, machine: Machine, token: int, data: bytes | None,
+                      address: int) -> None:
+        """A read is over, or a write: then `data` is None and `address` says where it went."""
+        if machine.paused:
+            machine.inbox.append((self._storage_done, (machine, token, data, address)))
+            return
+        assert machine.replica is not None
+        if data is None:
+            self._trace(machine, kinds.WRITE_DONE, token)
+            self.judge.on_written(machine, address)
+            machine.replica.on_write_done(token)
+        else:
+            self._trace(machine, kinds.READ_DONE, token, len(data))
+            machine.replica.on_read_done(token, data)
+        self._settle(machine)
+
+    def _times(self, machine: Machine) -> tuple[int, int]:
+        now = self.schedule.now_us
+        self.judge.on_clock(machine.clock, now)
+        return machine.clock.monotonic_ns(now), machine.clock.realtime_us(now)
+
+    # --- effects
+
+    def _settle(self, machine: Machine) -> None:
+        """Perform what the core asked for, in order, and let the checkers look."""
+        replica = machine.replica
+        assert replica is not None
+        self.judge.on_step(machine)
+        effects = replica.effects
+        if effects:
+            replica.effects = []
+            if len(effects) > EFFECTS_MAX:
+                violated("bounds", f"replica {machine.index}: {len(effects)} effects of one event")
+            for effect in effects:
+                self._perform_by_kind[effect[0]](machine, effect)
+            assert not replica.effects
+
+    def _send(self, machine: Machine, effect: tuple) -> None:
+        _, mask, header, body, route = effect
+        body = body if type(body) is bytes else bytes(body)
+        assert mask and not mask >> machine.index & 1
+        self._trace(machine, kinds.SEND, mask, header.op, header)
+        self.judge.on_send(machine, header, body)
+        message = Message(header, body, machine.index, route)
+        for target in range(self.options.replica_count):
+            if mask >> target & 1:
+                self.network.send(machine.index, target, message)
+
+    def _send_client(self, machine: Machine, effect: tuple) -> None:
+        _, client, header, body = effect
+        body = body if type(body) is bytes else bytes(body)
+        self._trace(machine, kinds.SEND_CLIENT, header.op, 0, header)
+        self.judge.on_send_client(machine, header, body)
+        edge = machine.connections.get(bytes(client))
+        if edge is not None:
+            message = Message(header, body, machine.index)
+            self.network.send(machine.index, self.options.replica_count + edge, message)
+
+    def _write(self, machine: Machine, effect: tuple) -> None:
+        _, token, address, buffers = effect
+        self._trace(machine, kinds.WRITE, token, address)
+        machine.disk.write(token, address, buffers)
+        self.on_write(machine.index)
+
+    def _read(self, machine: Machine, effect: tuple) -> None:
+        _, token, address, length = effect
+        self._trace(machine, kinds.READ, token, address)
+        machine.disk.read(token, address, length)
+
+    def _publish(self, machine: Machine, effect: tuple) -> None:
+        self._trace(machine, kinds.PUBLISH, effect[1])
+        self.judge.on_publish(machine, effect[1])
+
+    def _mark(self, machine: Machine, effect: tuple) -> None:
+        self.marks[effect[1]] = self.marks.get(effect[1], 0) + 1
+        self._trace(machine, kinds.MARK, 0, 0, effect[1])
+
+    def _halt(self, machine: Machine, effect: tuple) -> None:
+        _, code, reason = effect
+        self._trace(machine, kinds.HALT, 0, 0, f"{code}: {reason}")
+        violated("halt", f"replica {machine.index} halted: {code}: {reason}")
+
+    def _trace(self, machine: Machine, kind: int, first: int = 0, second: int = 0,
+               what: Any = None) -> None:
+        self.trace.add(self.schedule.now_us, kind, machine.index, first, second, what)

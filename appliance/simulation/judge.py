@@ -1,0 +1,127 @@
+"""All checkers of a world, and who of them hears of what."""
+
+from appliance.formats import envelope
+from appliance.formats.envelope import Header
+from appliance.formats.geometry import Geometry
+from appliance.simulation.checkers import invariants
+from appliance.simulation.checkers.acknowledgements import Acknowledgements, headers_of
+from appliance.simulation.checkers.answers import Answers
+from appliance.simulation.checkers.checkpoints import Checkpoints
+from appliance.simulation.checkers.log import CommittedLog
+from appliance.simulation.checkers.rooms import RoomsModel
+from appliance.simulation.checkers.superblocks import Superblocks
+from appliance.simulation.clock import Clock
+from appliance.simulation.failure import violated
+from appliance.simulation.machine import Machine
+from appliance.simulation.options import Options
+
+CLOCK_TOLERANCE_US = 12_000_000   # a clock's first interval may be 10 s wide on each side
+
+
+class Judge:
+    """Told of everything; raises a Violation when something does not hold."""
+
+    def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int) -> None:
+        count = options.replica_count
+        self.geometry = geometry
+        self.log = CommittedLog(cluster, shard)
+        self.rooms = RoomsModel()
+        self.answers = Answers(self.rooms)
+        self.acknowledgements = Acknowledgements(geometry, count)
+        self.superblocks = Superblocks(count)
+        self.checkpoints = Checkpoints(
+            geometry=geometry, segments_max=options.segments_max, replica_count=count,
+            log=self.log, rooms=self.rooms)
+        self.realtime_us_max = 0      # the latest that any wall clock has shown
+
+    def on_format(self, machine: Machine) -> None:
+        self.superblocks.on_format(machine.index, machine.disk)
+
+    def on_start(self, machine: Machine) -> None:
+        """A process has opened its disk."""
+        assert machine.replica is not None
+        machine.commit_seen = machine.replica.commit_min
+        self.superblocks.on_start(machine.index)
+
+    def on_step(self, machine: Machine) -> None:
+        """A core has taken an event; its effects are not performed yet."""
+        replica, rooms = machine.replica, machine.rooms
+        assert replica is not None and rooms is not None
+        if replica.commit_min != machine.commit_seen:
+            self._commits(machine)
+        invariants.check(machine.index, replica, self.geometry)
+
+    def on_clock(self, clock: Clock, now_us: int) -> None:
+        """A replica is told what its wall clock shows."""
+        self.realtime_us_max = max(self.realtime_us_max, clock.realtime_us(now_us))
+
+    def _commits(self, machine: Machine) -> None:
+        replica, rooms = machine.replica, machine.rooms
+        assert replica is not None and rooms is not None
+        index, seen = machine.index, machine.commit_seen
+        if replica.commit_min < seen:
+            violated("log", f"replica {index} goes back from commit {seen} to {replica.commit_min}")
+        applied = rooms.commits
+        rooms.commits = []
+        for op in range(seen + 1, replica.commit_min + 1):
+            header = replica.journal.at(op)
+            if header is None:
+                continue              # skipped by a state sync: the checkpoint's id vouches for it
+            if self.log.on_commit(index, replica.view, header):
+                self._time(index, header)
+        machine.commit_seen = replica.commit_min
+        for op, timestamp, body, results in applied:
+            self.rooms.on_commit(index, op, timestamp, body, results)
+
+    def _time(self, index: int, header: Header) -> None:
+        if header.timestamp > self.realtime_us_max + CLOCK_TOLERANCE_US:
+            violated("log", f"replica {index} commits {header} at {header.timestamp}, later than any "
+                            f"clock has shown")
+
+    def on_send(self, machine: Machine, header: Header, body: bytes) -> None:
+        """A replica sends to its peers."""
+        index, command, replica = machine.index, header.command, machine.replica
+        assert replica is not None
+        own = (command == envelope.PREPARE and header.view == replica.view
+               and header.view % replica.replica_count == index)
+        self.superblocks.on_say(index, replica.incarnation, header, body, own_prepare=own)
+        if command == envelope.PREPARE_OK:
+            self.acknowledgements.on_prepare_ok(index, header, machine.disk)
+        elif command == envelope.DO_VIEW_CHANGE:
+            self.acknowledgements.on_do_view_change(index, header)
+        elif command == envelope.START_VIEW:
+            headers = headers_of(header, body)
+            self.log.on_start_view(index, header, headers)
+            self.acknowledgements.on_start_view(index, header, headers)
+
+    def on_send_client(self, machine: Machine, header: Header, body: bytes) -> None:
+        """A replica answers a client."""
+        assert machine.replica is not None
+        self.superblocks.on_say(machine.index, machine.replica.incarnation, header, body,
+                                own_prepare=False)
+        if header.command == envelope.REPLY:
+            self.log.on_reply(machine.index, header)
+
+    def on_publish(self, machine: Machine, log_seq: int) -> None:
+        """A replica lets readers see its records up to `log_seq`."""
+        if log_seq > self.rooms.log_seq:
+            violated("rooms", f"replica {machine.index} publishes record {log_seq} of "
+                              f"{self.rooms.log_seq}")
+
+    def on_written(self, machine: Machine, address: int) -> None:
+        """A write is on the medium; the core does not know yet."""
+        if address >= self.geometry.wal_headers_offset:
+            return
+        index = machine.index
+        if self.superblocks.on_written(index, machine.disk, address):
+            block = self.superblocks.durable[index]
+            assert block is not None
+            self.checkpoints.on_durable(index, block, machine.disk)
+
+    def final(self, machine: Machine) -> None:
+        """At the end: every record below the checkpoint, on the medium, once more."""
+        block = self.superblocks.durable[machine.index]
+        assert block is not None
+        if not block.sync_op_max and not block.sync_log_seq:
+            self.checkpoints.forget(machine.index)
+            self.checkpoints.verify_records(machine.index, block.checkpoint.log_seq, machine.disk)

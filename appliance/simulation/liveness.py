@@ -1,0 +1,76 @@
+"""Has the healed core converged, and if not, has it an excuse?
+
+Converged: every replica of the core is normal in one view, has committed and holds clean all that any of
+them holds, stands on the same checkpoint, lacks no chunk, and every session has its answer.
+
+Excused only when the protocol cannot do better: too many replicas cannot name their head; or something
+that must be read has no intact copy in the core. A whole group with its atlas kept has no such excuse.
+"""
+
+from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.quorums import quorums
+from appliance.simulation.client import Edges
+from appliance.simulation.cluster import Cluster
+from appliance.simulation.machine import Machine
+
+
+def shortcoming(cluster: Cluster, edges: Edges, core: list[int]) -> str:
+    """Why the core has not converged yet, in words; empty when it has."""
+    machines = [cluster.machines[index] for index in core]
+    for machine in machines:
+        reason = _lacks(machine)
+        if reason:
+            return f"replica {machine.index} {reason}"
+    replicas = [machine.replica for machine in machines if machine.replica is not None]
+    for name in ("view", "commit_min", "op", "checkpoint_op"):
+        values = [getattr(replica, name) for replica in replicas]
+        if min(values) != max(values):
+            return f"{name} differs: {values}"
+    ids = [replica.checkpoint.checkpoint_id for replica in replicas if replica.checkpoint is not None]
+    if any(found != ids[0] for found in ids):
+        return "checkpoints differ"
+    waiting = [s.edge for s in edges.sessions if s.in_flight]
+    if waiting:
+        return f"requests of edges {waiting} are not answered"
+    return "" if edges.closed else "a session has not asked its last request"
+
+
+def _lacks(machine: Machine) -> str:
+    """What keeps one replica from being whole."""
+    replica = machine.replica
+    if replica is None:
+        return "does not run"
+    if replica.status != Status.NORMAL:
+        return f"is in status {replica.status.name.lower()}"
+    if replica.commit_min != replica.commit_max or replica.commit_min != replica.op:
+        return f"has committed {replica.commit_min} of {replica.commit_max}, head {replica.op}"
+    if not replica.state_ready or replica.backfill is not None or replica.fetch is not None:
+        return "lacks chunks of its state"
+    for op in range(replica.checkpoint_op + 1, replica.op + 1):
+        header = replica.journal.at(op)
+        if header is None or not replica.journal.clean(header):
+            return f"has no clean prepare at op {op}"
+    return ""
+
+
+def excuse(cluster: Cluster, core: list[int]) -> str:
+    """Why this core cannot be expected to converge; empty when it should."""
+    machines = [cluster.machines[index] for index in core]
+    replicas = [machine.replica for machine in machines if machine.replica is not None]
+    quorum = quorums(cluster.options.replica_count).view_change
+    if len(core) == cluster.options.replica_count:
+        return ""                     # everybody is back, and the atlas kept a copy of everything
+    voting = sum(replica.status != Status.RECOVERING_HEAD for replica in replicas)
+    if voting < quorum:
+        return f"{len(core) - voting} of {len(core)} replicas cannot name their head"
+    needed = range(min(r.commit_min for r in replicas) + 1, max(r.op for r in replicas) + 1)
+    for op in needed:
+        headers = [h for r in replicas if (h := r.journal.at(op)) is not None]
+        for header in headers:
+            if not any(r.journal.readable(header) for r in replicas):
+                return f"no replica of the core can read op {op}"
+        if not headers:
+            return f"no replica of the core knows a header of op {op}"
+    if any(not r.state_ready or r.backfill is not None or r.fetch is not None for r in replicas):
+        return "a chunk may have no intact copy in the core"
+    return ""

@@ -1,0 +1,132 @@
+"""Links between nodes: delay, loss, duplicates, capacity, clogs, partitions.
+
+Nodes are numbered: replicas first, then edges. Every pair has two links, one for each direction, and each
+fails by itself. Messages pass by reference: cores treat them as frozen, and what is not immutable when it
+is sent is copied here. Behind the transport there is no order and no promise that a message comes once.
+"""
+
+from collections.abc import Callable
+
+from appliance.base.prng import Prng
+from appliance.formats.envelope import Message
+from appliance.simulation import trace as kinds
+from appliance.simulation.delay import exponential
+from appliance.simulation.options import Options
+from appliance.simulation.schedule import TICK_US, Schedule
+from appliance.simulation.trace import Trace
+
+MILLION = 1_000_000
+_SHIFT, _MASK = 20, (1 << 20) - 1
+DROP_COMMAND_TICKS = 500          # how long one command stays lost on one link
+
+
+class Network:
+    """Carries messages to `deliver(target, source, message)`, or does not."""
+
+    def __init__(self, *, options: Options, node_count: int, schedule: Schedule, prng: Prng,
+                 trace: Trace, deliver: Callable[[int, int, Message], None]) -> None:
+        self.options, self.node_count = options, node_count
+        self.schedule, self.prng, self.trace = schedule, prng, trace
+        self._deliver = deliver
+        links = node_count * node_count
+        self.blocked = bytearray(links)       # by the partition of the moment
+        self.lossy = bytearray(b"\1" * links)     # whether loss, duplicates and clogs happen here
+        self._in_flight = [0] * links
+        self._clogged_until = [0] * links
+        self._drop_link = prng.below(links)
+        self._drop_from = prng.between(0, options.safety_ticks) * TICK_US
+        self.sent = self.delivered = self.dropped = 0
+        self._loss = _threshold(options.loss)
+        self._duplicate = _threshold(options.duplicate)
+        self._clog = _threshold(options.clog)
+
+    def send(self, source: int, target: int, message: Message) -> None:
+        """One message on one link."""
+        assert source != target
+        assert type(message.body) is bytes
+        self.sent += 1
+        link = source * self.node_count + target
+        if self.blocked[link]:
+            self._drop(link, message)
+            return
+        copies = 1
+        if self.lossy[link]:
+            dice = self.prng.next_u64()
+            if dice & _MASK < self._loss or self._command_lost(link, message.header.command):
+                self._drop(link, message)
+                return
+            if (dice >> _SHIFT) & _MASK < self._duplicate:
+                copies = 2
+            if (dice >> 2 * _SHIFT) & _MASK < self._clog:
+                until = self.schedule.now_us + exponential(self.prng, self.options.clog_us_mean)
+                self._clogged_until[link] = max(until, self._clogged_until[link])
+        for copy in range(copies):
+            self._carry(link, target, source, message, again=copy)
+
+    def _carry(self, link: int, target: int, source: int, message: Message, again: int) -> None:
+        if self._in_flight[link] >= self.options.capacity:
+            self._drop(link, message)
+            return
+        options = self.options
+        delay = options.delay_us_min + exponential(self.prng, options.delay_us_mean)
+        if again:                 # a replay comes much later: into another view, another life
+            delay += exponential(self.prng, 20 * options.delay_us_mean + 100_000)
+        start = max(self.schedule.now_us, self._clogged_until[link])
+        self._in_flight[link] += 1
+        self.schedule.at(start + delay, self._arrive, link, target, source, message)
+
+    def _arrive(self, link: int, target: int, source: int, message: Message) -> None:
+        self._in_flight[link] -= 1
+        if self.blocked[link]:
+            self._drop(link, message)
+            return
+        self.delivered += 1
+        self._deliver(target, source, message)
+
+    def _drop(self, link: int, message: Message) -> None:
+        self.dropped += 1
+        source, target = divmod(link, self.node_count)
+        self.trace.add(self.schedule.now_us, kinds.DROP, kinds.WORLD, source, target, message.header)
+
+    def _command_lost(self, link: int, command: int) -> bool:
+        if command != self.options.drop_command or link != self._drop_link:
+            return False
+        elapsed = self.schedule.now_us - self._drop_from
+        return 0 <= elapsed < DROP_COMMAND_TICKS * TICK_US
+
+    # --- partitions
+
+    def block(self, groups: list[int], one_way: int) -> None:
+        """Let nodes of different groups not hear each other; `groups[node]` is the node's group.
+
+        With `one_way` = g only what leaves group g is lost; -1 = both directions.
+        """
+        assert len(groups) == self.node_count
+        for source in range(self.node_count):
+            for target in range(self.node_count):
+                apart = groups[source] != groups[target]
+                lost = apart and (one_way < 0 or groups[source] == one_way)
+                self.blocked[source * self.node_count + target] = lost
+
+    def heal(self) -> None:
+        """End the partition."""
+        self.blocked = bytearray(self.node_count * self.node_count)
+
+    def calm(self, nodes: list[int]) -> None:
+        """From now on the links between `nodes` are perfect; all others stay as they are, for ever."""
+        for source in nodes:
+            for target in nodes:
+                link = source * self.node_count + target
+                self.blocked[link] = self.lossy[link] = self._clogged_until[link] = 0
+
+    def isolate(self, node: int) -> None:
+        """Cut every link from and to `node`."""
+        for other in range(self.node_count):
+            self.blocked[node * self.node_count + other] = 1
+            self.blocked[other * self.node_count + node] = 1
+
+
+def _threshold(per_million: int) -> int:
+    """What a 20-bit die must stay below."""
+    assert 0 <= per_million <= MILLION
+    return (per_million << _SHIFT) // MILLION

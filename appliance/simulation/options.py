@@ -1,0 +1,187 @@
+"""What one seed draws before its world begins: sizes, load, and the rate of each class of fault.
+
+Two modes. *lite*: three replicas, a good network, crashes and torn writes only; thousands of seeds are cheap.
+*swarm*: each seed draws its own ranges, and some classes of fault are switched off entirely, since a world
+in which everything always fails explores less than many worlds that each have a character.
+
+Times are in microseconds of virtual time or in ticks of 10 ms; rates are per million.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+from appliance.base.limits import REPLICAS_MAX
+from appliance.base.prng import Prng
+from appliance.formats import envelope
+
+LITE, SWARM = "lite", "swarm"
+MODES = (LITE, SWARM)
+PARTITIONS = ("none", "isolate_one", "uniform_size", "uniform_assignment")
+COMMANDS_DROPPED = (0, envelope.PREPARE, envelope.PREPARE_OK, envelope.COMMIT,
+                    envelope.START_VIEW_CHANGE, envelope.DO_VIEW_CHANGE, envelope.START_VIEW,
+                    envelope.HEADERS, envelope.REQUEST_PREPARE, envelope.REPLY, envelope.PING)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything a world is made from. `describe` prints it in full."""
+
+    seed: int
+    mode: str
+    safety_ticks: int = 20_000
+    liveness_ticks: int = 3_000       # how long the healed core may take to converge
+    replica_count: int = 3
+    view_first: int = 0               # view in the superblock that format writes
+    segments_max: int = 64
+
+    # Load.
+    edge_count: int = 2
+    sessions_per_edge: int = 1
+    room_count: int = 2
+    devices_per_room: int = 2
+    records_per_device: int = 400     # a device is done when these are acknowledged
+    batch_max: int = 4                # records in one request, at most
+    think_us: int = 100_000           # mean pause of a session between two requests
+    device_retry: int = 0             # per million of answers: ask again for something long acknowledged
+    session_kill: int = 0             # per million of requests: forget the session, ask again by another
+    session_patience_ticks: int = 600  # silence after which an edge takes another session
+
+    # Network.
+    delay_us_min: int = 100
+    delay_us_mean: int = 400
+    loss: int = 0
+    duplicate: int = 0
+    capacity: int = 1_000             # messages in flight on one link; more are dropped
+    clog: int = 0
+    clog_us_mean: int = 0
+    partition: str = "none"
+    partition_one_way: bool = False
+    partition_ticks_mean: int = 0     # how long one lasts
+    partition_pause_ticks_mean: int = 0   # how long until the next
+    drop_command: int = 0             # one command, lost on one link for a while
+
+    # Processes.
+    crash_ticks_mean: int = 0         # between two crashes of one replica; 0 = none
+    crash_in_write: int = 0           # per million of writes: crash while it is in flight
+    restart_ticks_mean: int = 100
+    stable_ticks: int = 0             # no crash this soon after a start
+    power_cuts: int = 0
+    pause_ticks_mean: int = 0         # between two pauses of one replica; 0 = none
+    paused_ticks_mean: int = 0
+
+    # Disks.
+    read_us_min: int = 50
+    read_us_mean: int = 100
+    write_us_min: int = 100
+    write_us_mean: int = 200
+    slow_replica: int = -1            # this one's disk is ten times slower
+    torn_percent: int = 90            # of writes in flight at a crash
+    read_corruption: int = 0
+    write_corruption: int = 0
+    write_loss: int = 0
+    write_misdirection: int = 0
+
+    # Clocks.
+    clock_offset_us_max: int = 0
+    clock_drift_ppm_max: int = 0
+    clock_step_ticks_mean: int = 0    # 0 = no steps
+
+    def describe(self) -> str:
+        """One `name = value` a line, in the order above."""
+        return "\n".join(f"{f.name} = {getattr(self, f.name)}" for f in fields(self))
+
+
+def draw(seed: int, mode: str) -> Options:
+    """The options of `seed`; the same on every machine."""
+    assert mode in MODES
+    prng = Prng(seed * len(MODES) + MODES.index(mode))
+    return _draw_lite(prng, seed) if mode == LITE else _draw_swarm(prng, seed)
+
+
+def _draw_lite(prng: Prng, seed: int) -> Options:
+    return Options(
+        seed=seed, mode=LITE, safety_ticks=2_500, liveness_ticks=2_000,
+        replica_count=3, view_first=prng.below(3),
+        edge_count=2, batch_max=2, devices_per_room=prng.between(1, 2), records_per_device=200,
+        think_us=prng.between(60_000, 200_000),
+        delay_us_mean=prng.between(100, 2_000),
+        crash_ticks_mean=prng.between(300, 2_000), crash_in_write=prng.choice((0, 2_000, 10_000)),
+        restart_ticks_mean=prng.between(10, 300),
+        power_cuts=1 if prng.chance(1, 5) else 0,
+        torn_percent=prng.between(80, 100))
+
+
+def _draw_swarm(prng: Prng, seed: int) -> Options:
+    count = prng.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, REPLICAS_MAX))
+    options = Options(seed=seed, mode=SWARM, replica_count=count, view_first=prng.below(count))
+    for draw_class in (_load, _network, _partitions, _processes, _disks, _clocks):
+        options = draw_class(prng, options)
+    return options
+
+
+def _load(prng: Prng, options: Options) -> Options:
+    rooms = prng.between(1, 2)
+    return replace(
+        options,
+        edge_count=prng.between(1, 3), sessions_per_edge=prng.choice((1, 1, 1, 2, 3)),
+        room_count=rooms, devices_per_room=prng.between(1, 6 // rooms - 1),
+        batch_max=prng.between(1, 7), think_us=prng.between(50_000, 400_000),
+        device_retry=prng.choice((0, 20_000, 100_000)), session_kill=prng.choice((0, 0, 5_000, 50_000)),
+        session_patience_ticks=prng.between(200, 1_000))
+
+
+def _network(prng: Prng, options: Options) -> Options:
+    """Half of the networks are those of a machine room, the others of a bad day far away."""
+    if prng.chance(1, 2):
+        delay_min, delay_mean = prng.between(20, 500), prng.between(100, 3_000)
+    else:
+        delay_min, delay_mean = prng.between(0, 30_000), prng.between(5_000, 60_000)
+    return replace(
+        options, delay_us_min=delay_min, delay_us_mean=delay_mean,
+        loss=prng.choice((0, 1_000, 20_000, 100_000, 300_000)),
+        duplicate=prng.choice((0, 0, 10_000, 100_000, 500_000)),
+        capacity=prng.choice((1_000, 1_000, prng.between(8, 64))),
+        clog=prng.choice((0, 0, 1_000, 20_000)), clog_us_mean=prng.between(100_000, 5_000_000),
+        drop_command=prng.choice(COMMANDS_DROPPED[1:]) if prng.chance(1, 10) else 0)
+
+
+def _partitions(prng: Prng, options: Options) -> Options:
+    if options.replica_count == 1 or prng.chance(1, 3):
+        return options
+    return replace(
+        options, partition=prng.choice(PARTITIONS[1:]), partition_one_way=prng.chance(1, 3),
+        partition_ticks_mean=prng.between(50, 1_000), partition_pause_ticks_mean=prng.between(100, 2_000))
+
+
+def _processes(prng: Prng, options: Options) -> Options:
+    if prng.chance(1, 5):
+        return options
+    return replace(
+        options, crash_ticks_mean=prng.between(500, 10_000), restart_ticks_mean=prng.between(10, 1_000),
+        crash_in_write=prng.choice((0, 1_000, 5_000)), stable_ticks=prng.choice((0, 0, 100, 1_000)),
+        power_cuts=prng.between(1, 3) if prng.chance(1, 5) else 0,
+        pause_ticks_mean=prng.choice((0, 0, prng.between(1_000, 12_000))),
+        paused_ticks_mean=prng.between(5, 500))
+
+
+def _disks(prng: Prng, options: Options) -> Options:
+    options = replace(
+        options, read_us_min=prng.between(20, 1_000), read_us_mean=prng.between(50, 5_000),
+        write_us_min=prng.between(50, 2_000), write_us_mean=prng.between(100, 10_000),
+        torn_percent=prng.between(80, 100),
+        slow_replica=prng.below(options.replica_count) if prng.chance(1, 10) else -1)
+    if options.replica_count == 1 or prng.chance(1, 2):
+        return options
+    return replace(
+        options, read_corruption=prng.choice((0, 1_000, 10_000, 100_000)),
+        write_corruption=prng.choice((0, 1_000, 10_000, 50_000)),
+        write_loss=prng.choice((0, 1_000, 10_000, 50_000)),
+        write_misdirection=prng.choice((0, 0, 1_000, 10_000)))
+
+
+def _clocks(prng: Prng, options: Options) -> Options:
+    if prng.chance(1, 2):
+        return options
+    return replace(
+        options, clock_offset_us_max=prng.choice((1_000, 100_000, 2_000_000)),
+        clock_drift_ppm_max=prng.choice((0, 50, 500)),
+        clock_step_ticks_mean=prng.choice((0, 0, 3_000)))

@@ -1,0 +1,226 @@
+"""A replica's disk: one linear space of sectors, with latency, and with what disks do.
+
+        address 0 ............ data_size | extent 0 | extent 1 | ... | extent segments_max - 1
+                data file, zero-filled     preallocated with zeros, made here when first touched
+
+A write changes the medium when it is done, not before; until then a crash may leave any part of its sectors
+behind. A sector is written whole or not at all. Lost, corrupt and misdirected sectors come only where the
+atlas allows them, and stay: a disk that lied once lies again. Reads of other sectors tell the truth.
+"""
+
+from collections.abc import Callable
+
+from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.base.prng import Prng
+from appliance.formats.geometry import SUPERBLOCK_COPY_STRIDE, Geometry
+from appliance.simulation import atlas as zones
+from appliance.simulation import trace as kinds
+from appliance.simulation.atlas import Area, Atlas, area_of
+from appliance.simulation.delay import exponential
+from appliance.simulation.failure import violated
+from appliance.simulation.options import Options
+from appliance.simulation.schedule import Schedule
+from appliance.simulation.trace import Trace
+
+MILLION = 1_000_000
+SLOW_FACTOR = 10
+IN_FLIGHT_MAX = 512               # reads and writes a replica may have in flight
+
+
+class Write:
+    """A write in flight: what it will leave at `address`, and when it was started."""
+
+    __slots__ = ("address", "data", "buffers")
+
+    def __init__(self, address: int, data: bytes, buffers: list[bytes | memoryview]) -> None:
+        self.address, self.data, self.buffers = address, data, buffers
+
+
+class Disk:
+    """One replica's medium and what is on its way to it. Survives crashes of the process.
+
+    A crash begins a new `life`; what an older one started is never reported.
+    `done(token, data, address)` is called when a read is over, or a write: then `data` is None.
+    """
+
+    def __init__(self, *, replica: int, geometry: Geometry, options: Options, atlas: Atlas,
+                 schedule: Schedule, prng: Prng, trace: Trace,
+                 done: Callable[[int, bytes | None, int], None]) -> None:
+        self.replica, self.geometry, self.options, self.atlas = replica, geometry, options, atlas
+        self.schedule, self.prng, self.trace, self._done = schedule, prng, trace, done
+        self.faults = True
+        self.life = 0
+        self._data = bytearray(geometry.data_size)
+        self._extents: dict[int, bytearray] = {}
+        self.writes: dict[int, Write] = {}        # token -> in flight, of the life that runs
+        self.reads: dict[int, tuple[int, int]] = {}
+        self.corrupted = 0
+
+    # --- the medium
+
+    def peek(self, address: int, length: int) -> bytes:
+        """What lies there, truly: for checkers."""
+        buffer, offset = self._place(address, length)
+        return bytes(buffer[offset:offset + length])
+
+    def poke(self, address: int, data: bytes) -> None:
+        """Put `data` there, at once: for `format`, and for tests that break a disk on purpose."""
+        buffer, offset = self._place(address, len(data))
+        buffer[offset:offset + len(data)] = data
+
+    def _place(self, address: int, length: int) -> tuple[bytearray, int]:
+        assert address >= 0
+        if address < self.geometry.data_size:
+            assert address + length <= self.geometry.data_size
+            return self._data, address
+        size = self.geometry.extent_size
+        number, offset = divmod(address - self.geometry.data_size, size)
+        assert number < self.options.segments_max
+        assert offset + length <= size
+        extent = self._extents.get(number)
+        if extent is None:
+            extent = self._extents[number] = bytearray(size)
+        return extent, offset
+
+    # --- reads
+
+    def read_many(self, reads: list[tuple[int, int]]) -> list[bytes | None]:
+        """All of it, now: how a process reads at its start."""
+        return [self._read(address, length) for address, length in reads]
+
+    def read(self, token: int, address: int, length: int) -> None:
+        """Start a read."""
+        assert token not in self.reads
+        if len(self.reads) >= IN_FLIGHT_MAX:
+            violated("bounds", f"replica {self.replica} has {len(self.reads)} reads in flight")
+        self.reads[token] = (address, length)
+        delay = self._latency(self.options.read_us_min, self.options.read_us_mean)
+        self.schedule.after(delay, self._read_done, self.life, token)
+
+    def _read_done(self, life: int, token: int) -> None:
+        if life == self.life:
+            address, length = self.reads.pop(token)
+            self._done(token, self._read(address, length), address)
+
+    def _read(self, address: int, length: int) -> bytes:
+        if self.faults and self.options.read_corruption:
+            self._maybe_corrupt(address, length, self.options.read_corruption)
+        return self.peek(address, length)
+
+    # --- writes
+
+    def write(self, token: int, address: int, buffers: list[bytes | memoryview]) -> None:
+        """Start a write of whole sectors that no other write in flight touches."""
+        data = b"".join(buffers)
+        assert token not in self.writes
+        assert address % SECTOR_SIZE == 0 and len(data) % SECTOR_SIZE == 0 and data
+        if len(self.writes) >= IN_FLIGHT_MAX:
+            violated("bounds", f"replica {self.replica} has {len(self.writes)} writes in flight")
+        end = address + len(data)
+        for other in self.writes.values():
+            if address < other.address + len(other.data) and other.address < end:
+                violated("journal", f"replica {self.replica}: two writes in flight at {address}")
+        self.writes[token] = Write(address, data, buffers)
+        delay = self._latency(self.options.write_us_min, self.options.write_us_mean)
+        self.schedule.after(delay, self._write_done, self.life, token)
+
+    def _write_done(self, life: int, token: int) -> None:
+        if life != self.life:
+            return                # a crash took it
+        write = self.writes.pop(token)
+        if write.address < self.geometry.data_size and b"".join(write.buffers) != write.data:
+            violated("journal", f"replica {self.replica}: the buffer of the write at "
+                                f"{write.address} was changed while it was in flight")
+        self._apply(write)
+        self._done(token, None, write.address)
+
+    def _apply(self, write: Write) -> None:
+        options = self.options
+        area = area_of(self.geometry, write.address)
+        if self.faults and self.atlas.allows(self.replica, area):
+            if self._dice(options.write_loss):
+                self._faulted(area, write.address, "lost")
+                return
+            if self._dice(options.write_misdirection) and self._misdirect(area, write):
+                return
+        self.poke(write.address, write.data)
+        if self.faults and options.write_corruption:
+            self._maybe_corrupt(write.address, len(write.data), options.write_corruption)
+
+    # --- faults
+
+    def crash(self) -> None:
+        """The machine stops: reads are gone, of each write in flight some sectors may have made it."""
+        self.life += 1
+        self.reads.clear()
+        for write in self.writes.values():
+            self._tear(write)
+        self.writes.clear()
+
+    def _tear(self, write: Write) -> None:
+        sectors = len(write.data) // SECTOR_SIZE
+        if not self.prng.chance(self.options.torn_percent, 100):
+            kept = [self.prng.chance(1, 2)] * sectors             # all of it, or nothing
+        elif self.prng.chance(1, 2):
+            written = self.prng.between(0, sectors - 1)           # the tail is lost
+            kept = [i < written for i in range(sectors)]
+        else:
+            kept = [self.prng.chance(1, 2) for _ in range(sectors)]
+        for i in range(sectors):
+            if kept[i]:
+                start = i * SECTOR_SIZE
+                self.poke(write.address + start, write.data[start:start + SECTOR_SIZE])
+
+    def _maybe_corrupt(self, address: int, length: int, per_million: int) -> None:
+        area = area_of(self.geometry, address)
+        if not self.atlas.allows(self.replica, area) or not self._dice(per_million):
+            return
+        self._faulted(area, address, "corrupt")
+        shape = self.prng.below(3)
+        if shape == 0:            # one byte
+            place = address + self.prng.below(length)
+            self.poke(place, bytes([self.peek(place, 1)[0] ^ self.prng.between(1, 255)]))
+        elif shape == 1:          # one sector
+            first = address // SECTOR_SIZE
+            last = (address + length - 1) // SECTOR_SIZE
+            self.poke(self.prng.between(first, last) * SECTOR_SIZE, self.prng.bytes(8) * 512)
+        else:                     # all that was touched
+            start = address // SECTOR_SIZE * SECTOR_SIZE
+            end = -(-(address + length) // SECTOR_SIZE) * SECTOR_SIZE
+            self.poke(start, bytes(end - start))
+
+    def _misdirect(self, area: Area, write: Write) -> bool:
+        """Put `write` at another place of its zone, if there is one that may be lost as well."""
+        stride = _strides(self.geometry)[area.zone]
+        if stride == 0:
+            return False
+        count = {zones.SUPERBLOCK: SUPERBLOCK_COPIES, zones.REPLY: self.geometry.clients_max}.get(
+            area.zone, self.geometry.slot_count)
+        target = self.prng.below(count)
+        if target == area.index or not self.atlas.allows(self.replica, Area(area.zone, target)):
+            return False
+        address = write.address + (target - area.index) * stride
+        for other in self.writes.values():
+            if address < other.address + len(other.data) and other.address < address + len(write.data):
+                return False
+        self._faulted(area, write.address, "misdirected")
+        self.poke(address, write.data)
+        return True
+
+    def _faulted(self, area: Area, address: int, what: str) -> None:
+        self.corrupted += 1
+        self.trace.add(self.schedule.now_us, kinds.CORRUPT, self.replica, address, area.index, what)
+
+    def _dice(self, per_million: int) -> bool:
+        return per_million > 0 and self.prng.chance(per_million, MILLION)
+
+    def _latency(self, minimum: int, mean: int) -> int:
+        delay = minimum + exponential(self.prng, mean)
+        return delay * SLOW_FACTOR if self.replica == self.options.slow_replica else delay
+
+
+def _strides(geometry: Geometry) -> dict[int, int]:
+    """Distance between neighbours of a zone, 0 where a misdirected write has no plausible place."""
+    return {zones.SUPERBLOCK: SUPERBLOCK_COPY_STRIDE, zones.WITNESS: SECTOR_SIZE,
+            zones.PREPARE: geometry.message_size_max, zones.REPLY: geometry.reply_size_max,
+            zones.CHECKPOINT: 0, zones.SEGMENT: 0}

@@ -1,0 +1,80 @@
+"""What happened, as a hash over everything and as text for the last events.
+
+Each line of the trace is (time, kind, who, what): numbers, bytes or a header. The chain takes in the time,
+the kind, who it concerns and the identity of what it carries; text is made only when somebody reads it.
+"""
+
+import struct
+from collections import deque
+from hashlib import blake2b
+
+from appliance.formats.envelope import Header
+
+LINES_KEPT = 200
+BLOCK_EVENTS = 1024               # a running digest is kept for each block: a difference is found by halves
+
+_LINE = struct.Struct("<QHHqq16s")
+
+# Kinds: events delivered, then effects performed, then what the world does.
+KINDS = ("tick", "deliver", "read_done", "write_done", "reply",
+         "send", "send_client", "write", "read", "publish", "mark", "halt",
+         "start", "crash", "pause", "resume", "partition", "heal", "clock_step", "drop", "corrupt",
+         "request", "phase", "commit")
+(TICK, DELIVER, READ_DONE, WRITE_DONE, REPLY, SEND, SEND_CLIENT, WRITE, READ, PUBLISH, MARK, HALT, START, CRASH,
+ PAUSE, RESUME, PARTITION, HEAL, CLOCK_STEP, DROP, CORRUPT, REQUEST, PHASE, COMMIT) = range(len(KINDS))
+
+Line = tuple[int, int, int, int, int, Header | bytes | str | None]
+
+
+class Trace:
+    """The chain so far and the last lines. `wanted` is the range of events whose text is kept in `kept`."""
+
+    __slots__ = ("count", "blocks", "kept", "_chain", "_last", "_wanted")
+
+    def __init__(self, wanted: range = range(0)) -> None:
+        self.count = 0
+        self.blocks: list[str] = []       # running digest after each BLOCK_EVENTS events
+        self.kept: list[str] = []
+        self._chain = blake2b(digest_size=16)
+        self._last: deque[Line] = deque(maxlen=LINES_KEPT)
+        self._wanted = wanted
+
+    def add(self, time_us: int, kind: int, who: int, first: int = 0, second: int = 0,
+            what: Header | bytes | str | None = None) -> None:
+        """One line: `who` is a replica's index or 100 + an edge's; `first` and `second` are of the kind."""
+        if what is None:
+            identity = b""
+        elif type(what) is Header:
+            identity = what.digest
+        elif type(what) is str:
+            identity = what.encode()[-16:]
+        else:
+            identity = what[:16]          # type: ignore[index]
+        self._chain.update(_LINE.pack(time_us, kind, who, first, second, identity))
+        line = (time_us, kind, who, first, second, what)
+        self._last.append(line)
+        if self.count in self._wanted:
+            self.kept.append(text(line))
+        self.count += 1
+        if self.count % BLOCK_EVENTS == 0:
+            self.blocks.append(self.digest())
+
+    def digest(self) -> str:
+        """Hex digest of the chain so far."""
+        return self._chain.hexdigest()
+
+    def last(self) -> list[str]:
+        """The last lines as text, oldest first."""
+        return [text(line) for line in self._last]
+
+
+def text(line: Line) -> str:
+    """One line of the trace for people: tick and microsecond, kind, who, what."""
+    time_us, kind, who, first, second, what = line
+    name = f"edge {who - 100}" if who >= 100 else "world" if who == 99 else f"replica {who}"
+    detail = what.hex() if isinstance(what, bytes) else "" if what is None else str(what)
+    return f"{time_us // 10_000:>6}.{time_us % 10_000:04} {name:<10} {KINDS[kind]:<12} {first} {second} {detail}"
+
+
+WORLD = 99                        # `who` of lines about nobody in particular
+EDGE = 100                        # `who` of edge e is EDGE + e
