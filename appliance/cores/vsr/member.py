@@ -55,10 +55,11 @@ class StateMachine(Protocol):
 class Entry:
     """A prepare in the primary's pipeline."""
 
-    __slots__ = ("header", "acks")
+    __slots__ = ("header", "client", "acks")
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, client: bytes) -> None:
         self.header = header
+        self.client = client            # whose request it is: that one must not be prepared a second time
         self.acks = 0                   # bit r: replica r says that this very prepare is durable there
 
 

@@ -109,11 +109,7 @@ def resend_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-def]
 
 
 def _preparing(member: Member, client: bytes) -> bool:
-    for entry in member.pipeline:
-        message = member.prepare_in_memory(entry.header)
-        if message is not None and message.body[:16] == client:
-            return True
-    return False
+    return any(entry.client == client for entry in member.pipeline)
 
 
 def evict(member: Member, client: bytes, session: int, reason: int) -> None:
@@ -160,7 +156,7 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     member.journal.install(header)
     member.extend_head(header)
     member.keep_prepare(made)
-    member.pipeline.append(Entry(header))
+    member.pipeline.append(Entry(header, block.client))
     member.send(member.others, header, made.body)
     wal.append(member, made)
     if not member.timeouts["prepare"].running:
@@ -180,7 +176,7 @@ def advance_queue(member: Member) -> None:
         message = waiting.popleft()
         block = ses.decode(message.body)
         assert block is not None
-        if _is_new(member, message.header, block):
+        if _is_new(member, message.header, block) and not _preparing(member, block.client):
             prepare(member, message, block)
 
 
@@ -352,19 +348,12 @@ def on_prepare_timeout(member: Member) -> None:
         member.mark("prepare_resent")
         member.send(missing, entry.header, message.body)
     elif message is None:
-        wal.read_prepare(member, entry.header, _on_pipeline_read)
+        wal.read_prepare(member, entry.header, vc.on_tail_read)
     if message is not None and not entry.acks >> member.index & 1:
         if member.journal.clean(entry.header):
             acknowledge(member, entry.header.op)
         elif not wal.writing(member, entry.header):
             wal.append(member, message)
-
-
-def _on_pipeline_read(member: Member, message: Message | None, header: Header) -> None:
-    if message is None:
-        wal.on_unreadable(member, header)
-    else:
-        member.keep_prepare(message)
 
 
 def on_ping_client(member: Member, message: Message) -> None:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from appliance.cores.vsr.member import Entry, Member, Status
-from appliance.cores.vsr.wal import writing
+from appliance.cores.vsr.wal import on_unreadable, read_prepare, writing
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
@@ -410,7 +410,33 @@ def _install_rest(member: Member) -> None:
         return
     if any(not member.journal.clean(h) for h in _window(member)):
         return
-    start_normal_primary(member)
+    if _tail_in_memory(member):
+        start_normal_primary(member)
+
+
+def _tail_in_memory(member: Member) -> bool:
+    """Whether the uncommitted tail's bodies are here: a request in it must be known when it comes again."""
+    whole = True
+    for op in range(member.commit_max + 1, member.op + 1):
+        header = member.journal.at(op)
+        assert header is not None
+        if member.prepare_in_memory(header) is None:
+            whole = False
+            slot = member.journal.slot(op)
+            if slot not in member.rereading:
+                member.rereading[slot] = header.digest
+                read_prepare(member, header, on_tail_read)
+    return whole
+
+
+def on_tail_read(member: Member, message: Message | None, header: Header) -> None:
+    """A prepare of the tail was read back; if it cannot be, a peer is asked for it."""
+    member.rereading.pop(member.journal.slot(header.op), None)
+    if message is None:
+        on_unreadable(member, header)
+        member.repair_due = True
+    else:
+        member.keep_prepare(message)
 
 
 def _window(member: Member) -> list[Header]:
@@ -426,7 +452,9 @@ def start_normal_primary(member: Member) -> None:
     for op in range(member.commit_max + 1, member.op + 1):
         header = member.journal.at(op)
         assert header is not None
-        entry = Entry(header)
+        message = member.prepare_in_memory(header)
+        assert message is not None
+        entry = Entry(header, bytes(message.body[:16]))
         entry.acks = 1 << member.index
         member.pipeline.append(entry)
     member.timestamp_last = max(member.timestamp_last, member.head.timestamp)
