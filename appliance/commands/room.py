@@ -1,0 +1,78 @@
+"""`tigerchat room`: create a room, list those there are."""
+
+import asyncio
+import json
+from pathlib import Path
+from uuid import UUID
+
+import click
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.limits import ROOM_NAME_SIZE_MAX
+from appliance.drivers.chat.access import Access, access_of
+from appliance.drivers.chat.client import Client
+from appliance.drivers.terminal.lines import safe
+from appliance.drivers.terminal.options import site_options
+from appliance.formats.client import Room, RoomItem
+from appliance.formats.room_name import room_name_valid
+
+
+@click.group("room")
+def command() -> None:
+    """List rooms, create one."""
+
+
+@command.command("create")
+@click.argument("name")
+@site_options
+def create(
+    name: str,
+    local: Path,
+    urls: tuple[str, ...],
+    token_file: Path | None,
+    ca_file: str | None,
+    user: str,
+) -> None:
+    """Create the room NAME; one that exists is left as it is."""
+    if not room_name_valid(name):
+        raise ConfigurationError(
+            f"the name is {name[:40]!r}; allowed: 1 to {ROOM_NAME_SIZE_MAX} "
+            "bytes of printable text, no space at either end"
+        )
+    access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
+    room = asyncio.run(_create(access, name))
+    click.echo(f"{room.room_id}  {safe(room.name)}  {'created' if room.created else 'exists'}")
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@site_options
+def list_(
+    as_json: bool,
+    local: Path,
+    urls: tuple[str, ...],
+    token_file: Path | None,
+    ca_file: str | None,
+    user: str,
+) -> None:
+    """List the rooms that may be read: id, messages, name."""
+    access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
+    for room in asyncio.run(_list(access)):
+        if as_json:
+            click.echo(json.dumps(_plain(room)))
+        else:
+            click.echo(f"{room.room_id}  {room.message_count:>9}  {safe(room.name)}")
+
+
+def _plain(room: RoomItem) -> dict[str, str | int | UUID]:
+    return {"room_id": str(room.room_id), "name": room.name, "message_count": room.message_count}
+
+
+async def _create(access: Access, name: str) -> Room:
+    async with Client(access.endpoints, access.token) as client:
+        return await client.create_room(name)
+
+
+async def _list(access: Access) -> list[RoomItem]:
+    async with Client(access.endpoints, access.token) as client:
+        return await client.rooms()

@@ -1,0 +1,69 @@
+"""`tigerchat send`: store a message in a room and say under which number."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import BinaryIO
+from uuid import UUID
+
+import click
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.limits import MIB
+from appliance.drivers.chat.access import Access, access_of
+from appliance.drivers.chat.client import Client
+from appliance.drivers.terminal.options import site_options
+from appliance.formats.archive.entry import pieces
+from appliance.formats.client import MessageAck
+from appliance.formats.room_name import room_id_of, room_name_valid
+
+TEXT_SIZE_MAX = 16 * MIB
+PATIENCE_S = 30.0
+
+
+@click.command("send")
+@click.argument("room")
+@click.argument("text", nargs=-1)
+@click.option("--reply-to", metavar="MSG_ID", type=UUID, help="The message that this one answers.")
+@site_options
+def command(
+    room: str,
+    text: tuple[str, ...],
+    reply_to: UUID | None,
+    local: Path,
+    urls: tuple[str, ...],
+    token_file: Path | None,
+    ca_file: str | None,
+    user: str,
+) -> None:
+    """Send TEXT, or standard input, to ROOM; print op and msg_id once it is stored.
+
+    A text of more than 2048 bytes becomes several messages, the further ones answers to the first.
+    """
+    if not room_name_valid(room):
+        raise ConfigurationError(f"{room[:40]!r} is no name of a room")
+    words = " ".join(text) if text else _from_input(sys.stdin.buffer)
+    if not words:
+        raise ConfigurationError("there is nothing to send: give a text, or one on standard input")
+    access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
+    for ack in asyncio.run(_send(access, room, words, reply_to)):
+        click.echo(f"{ack.op} {ack.msg_id}")
+
+
+def _from_input(source: BinaryIO) -> str:
+    raw = source.read(TEXT_SIZE_MAX + 1)
+    if len(raw) > TEXT_SIZE_MAX:
+        raise ConfigurationError(f"standard input has more than {TEXT_SIZE_MAX} bytes")
+    try:
+        return raw.decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"standard input is not UTF-8: {error}") from None
+
+
+async def _send(access: Access, room: str, words: str, reply_to: UUID | None) -> list[MessageAck]:
+    room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
+    first, *others = (body.decode() for body in pieces(words))
+    async with Client(access.endpoints, access.token, patience_s=PATIENCE_S) as client:
+        acks = [await client.send(room_id, first, parent_id=reply_to)]
+        waiting = [await client.post(room_id, body, parent_id=acks[0].msg_id) for body in others]
+        return acks + [await ack for ack in waiting]
