@@ -61,8 +61,7 @@ EVENT_FRAME_SIZE_MAX = 256 * KIB      # bytes of one frame of events, joined
 CHUNK_FRAME_SIZE_MAX = 512 * KIB      # bytes of one page of history
 CATCH_UP_RECORDS = 256                # records read at once for a lagging subscription: 1 to 2 ms
 CATCH_UP_PAGES = 8                    # of these in one wake-up, for all together
-LAG_RECORDS_MAX = 1_000_000           # a subscription further behind is closed with a cursor
-LAG_MS_MAX = 300_000                  # so is a connection that took nothing for so long
+LAG_MS_MAX = 300_000                  # a connection that took nothing for so long is closed with a cursor
 CLOCK_SKEW_US = 5_000_000             # by which an issuer's clock may be ahead of a node's
 TOKEN_RIGHTS_MAX = 64                 # patterns in a token
 BUCKETS_MAX = 100_000                 # of each kind of rate limit; the longest unused are forgotten
@@ -76,6 +75,7 @@ ARCHIVE_ENTRY_SIZE_MAX = 32 * MIB         # bytes of one message with its attach
 ARCHIVE_TEXT_SIZE_MAX = 1 * MIB           # bytes of UTF-8 of one message's text: 512 records
 ARCHIVE_MEMBERS_MAX = 200_000             # files in a zip: a channel's day is one
 ARCHIVE_PARTS_MAX = 1000                  # parts of one mail
+ARCHIVE_ENTRIES_MAX = 5_000_000           # messages: their ids are held while an archive is imported
 
 assert MEMBERS_MAX >= REPLICAS_MAX
 assert BODY_SIZE_MAX < SECTOR_SIZE

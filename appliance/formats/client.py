@@ -30,6 +30,7 @@ BINARY_VERSION = 1
 ITEMS_MAX = 65_535                # count is a u16
 
 _HEAD = struct.Struct("<BBH")
+HEAD_SIZE = _HEAD.size
 _U64_MAX = (1 << 63) - 1          # numbers stay below 2^63, so that every language can hold them
 _Meta = msgspec.Meta
 

@@ -1,0 +1,152 @@
+"""Room look-ups: from an id in a frame to a room with a name and a place in the log.
+
+    unknown --asked--> row --name read from the creating record--> named --placed in the log--> loaded
+
+The replica of this node answers with rows of its table. A row may be missing because that replica has not yet heard
+of a new room, or may be ahead of the ring that was read here; then it is asked again on the next tick, until those
+who wait for it have waited long enough.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from appliance.base.limits import LOCAL_ROOMS_MAX
+from appliance.cores.edge.catalogue import Catalogue, Room
+from appliance.cores.edge.log import ShardLog
+from appliance.cores.edge.session import Session
+from appliance.formats.checkpoint import POLICY, ROOM_ROW
+from appliance.formats.client_errors import Unavailable
+from appliance.formats.record import BODY, BODY_LEN
+from appliance.formats.room_name import room_id_of
+
+LOOK_UP = "look_up"          # effect: (LOOK_UP, shard, [room ids]), answered by `on_rooms`
+
+
+class Lookup:
+    """What is known of rooms, what was asked, and who waits."""
+
+    def __init__(self, *, shard_of: Callable[[bytes], int], logs: dict[int, ShardLog],
+                 catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.shard_of, self._logs = shard_of, logs
+        self._asked: dict[bytes, None] = {}              # no answer yet
+        self._to_ask: dict[bytes, None] = {}             # with the next effect
+        self._waiting: dict[bytes, list[Session]] = {}
+        self._lost: dict[bytes, None] = {}               # followed, but the shard's log was lost
+
+    # --- asking
+
+    def wait(self, session: Session, room_id: bytes) -> None:
+        """`session` goes on when the room is known better."""
+        waiting = self._waiting.setdefault(room_id, [])
+        if session not in waiting:
+            waiting.append(session)
+        self._ask(room_id)
+
+    def _ask(self, room_id: bytes) -> None:
+        if room_id not in self._asked:
+            self._to_ask[room_id] = None
+
+    def take_effects(self) -> list[tuple]:
+        """Look-ups to send, one for each shard that is attached."""
+        if not self._to_ask:
+            return []
+        by_shard: dict[int, list[bytes]] = {}
+        for room_id in list(self._to_ask):
+            shard = self.shard_of(room_id)
+            asked = by_shard.setdefault(shard, [])
+            if shard in self._logs and len(asked) < LOCAL_ROOMS_MAX:
+                asked.append(room_id)
+                self._asked[room_id] = None
+                del self._to_ask[room_id]
+        return [(LOOK_UP, shard, ids) for shard, ids in by_shard.items() if ids]
+
+    def on_tick(self, now_ns: int) -> list[Session]:
+        """Ask again for what is waited for; the sessions that waited long enough."""
+        for room_id in self._lost:
+            self._ask(room_id)
+        late = []
+        for room_id in list(self._waiting):
+            self._ask(room_id)
+            for session in self._waiting[room_id]:
+                if session.awaits is None or now_ns >= session.awaits[1]:
+                    late.append(session)
+        return late
+
+    def leave(self, session: Session) -> None:
+        """`session` waits no longer."""
+        if session.awaits is not None:
+            waiting = self._waiting.get(session.awaits[0], [])
+            if session in waiting:
+                waiting.remove(session)
+            if not waiting:
+                self._waiting.pop(session.awaits[0], None)
+
+    # --- answers
+
+    def on_rooms(self, shard: int, log_seq: int, room_ids: list[bytes], rows: bytes) -> list[Session]:
+        """Rows of rooms, as of `log_seq`; a zero row is a room that does not exist. Who can go on."""
+        table = np.frombuffer(rows, ROOM_ROW)
+        assert len(table) == len(room_ids)
+        ready = []
+        for room_id, row in zip(room_ids, table, strict=True):
+            self._asked.pop(room_id, None)
+            if row["room_id"].tobytes() == room_id and self._learn(shard, log_seq, room_id, row):
+                self._lost.pop(room_id, None)
+                ready += self._waiting.pop(room_id, [])
+        return ready
+
+    def _learn(self, shard: int, log_seq: int, room_id: bytes, row: np.void) -> bool:
+        log = self._logs.get(shard)
+        if log is None:
+            return False
+        try:
+            name = self.name_of(log, room_id, row)
+        except Unavailable:
+            return False
+        room = self.named(room_id, shard, name)
+        if room.loaded:
+            return True
+        head = log.track(room_id, sealed_segment=int(row["sealed_segment"]),
+                         message_count=int(row["message_count"]), log_seq=log_seq)
+        if head is None:
+            return False
+        room.head, room.loaded = head, True
+        return True
+
+    def name_of(self, log: ShardLog, room_id: bytes, row: np.void) -> str:
+        """The room's name, out of the record that created it; raises Unavailable."""
+        room = self.catalogue.rooms.get(room_id)
+        if room is not None:
+            return room.name
+        created = int(row["policy"].view(POLICY)["created_log_seq"])
+        record = log.record(created) if 1 <= created <= log.log_seq else None
+        if record is None:
+            raise Unavailable("the room's name cannot be read at the moment")
+        size = int.from_bytes(record[BODY_LEN:BODY_LEN + 4], "little")
+        name = record[BODY:BODY + size].decode(errors="replace")
+        if room_id_of(name) != room_id:
+            raise Unavailable("the room's name cannot be read at the moment")
+        return name
+
+    def named(self, room_id: bytes, shard: int, name: str) -> Room:
+        """Remember a room by its name."""
+        room, dropped = self.catalogue.named(room_id, shard, name)
+        if dropped is not None:
+            log = self._logs.get(self.shard_of(dropped))
+            if log is not None:
+                log.forget(dropped)
+        return room
+
+    def lose(self, shard: int) -> list[Room]:
+        """The shard's log is gone: its rooms must be placed anew. Those that are followed are asked for."""
+        lost = [room for room in self.catalogue.of_shard(shard) if room.loaded]
+        for room in lost:
+            room.loaded = False
+            if room.followers:
+                self._lost[room.room_id] = None
+        for room_id in list(self._asked):
+            if self.shard_of(room_id) == shard:
+                del self._asked[room_id]                 # that answer may never come
+        return lost

@@ -1,0 +1,173 @@
+"""From messages to requests: a device's messages are packed as records into the batch its lane is filling.
+
+    lane    ready? -- request --> in flight -- reply --> ready       one request at a time
+    queue   [full] [full] [filling]                                  bounded; then senders are told `busy`
+
+A batch keeps its bytes until it is answered. If the session of the log is lost meanwhile, the same bytes are
+sent again under the next one: what was committed comes back as `duplicate`, answered like the first time.
+"""
+
+from collections import deque
+from typing import Any
+
+from appliance.base.checksum import crc32c
+from appliance.base.limits import BODY_SIZE_MAX, LANE_BATCHES_MAX
+from appliance.formats.client import SendItem
+from appliance.formats.client_errors import BodyTooLarge, FieldInvalid, KindRefused
+from appliance.formats.geometry import RECORD_SIZE, Geometry
+from appliance.formats.record import CHECKSUM, KIND_MESSAGE, MSG_ID, RECORD_STRUCT
+
+_pack = RECORD_STRUCT.pack_into
+_CHECKSUM_END = CHECKSUM + 4
+_U64_MAX = (1 << 63) - 1
+ZERO16 = bytes(16)
+
+
+class MessageIds:
+    """UUIDv7s: the milliseconds, then a counter that starts at a random place on every tick."""
+
+    __slots__ = ("_prng", "_base", "_low")
+
+    def __init__(self, prng: Any) -> None:
+        self._prng = prng
+        self.on_tick(0)
+
+    def on_tick(self, realtime_us: int) -> None:
+        """A new millisecond, a new start."""
+        self._base = (realtime_us // 1000 & 0xFFFF_FFFF_FFFF) << 80 | 7 << 76 | 2 << 62
+        self._low = self._prng.next_u64() >> 3           # 61 bits: never carries out of the 62 below
+
+    def next(self) -> bytes:
+        """16 bytes as they stand in records."""
+        self._low += 1
+        return (self._base | self._low).to_bytes(16, "little")
+
+
+class Batch:
+    """Records of one request, and to whom each result belongs."""
+
+    __slots__ = ("buffer", "view", "count", "runs", "sent")
+
+    def __init__(self, records_max: int) -> None:
+        self.buffer = bytearray(records_max * RECORD_SIZE)
+        self.view = memoryview(self.buffer)
+        self.clear()
+
+    def clear(self) -> None:
+        """Ready to be filled again; each record is written whole, so old bytes need no wiping."""
+        self.count = 0
+        self.runs: list[list[Any]] = []                  # [owner, first record, records]
+        self.sent = False
+
+    def claim(self, owner: Any, count: int) -> None:
+        """The last `count` records are `owner`'s."""
+        if self.runs and self.runs[-1][0] is owner:
+            self.runs[-1][2] += count
+        else:
+            self.runs.append([owner, self.count - count, count])
+
+
+class Lane:
+    """One session of the replicated log: what it has in flight and what collects behind it."""
+
+    def __init__(self, geometry: Geometry, shard: int, index: int) -> None:
+        self.shard, self.index = shard, index
+        self.ready = False                               # the session may take a request now
+        self.in_flight: Batch | None = None
+        self.records_max = geometry.records_max
+        self._queue: deque[Batch] = deque([Batch(self.records_max)])
+        self._free: list[Batch] = []
+
+    @property
+    def depth(self) -> int:
+        """Records that wait or are in flight."""
+        return sum(batch.count for batch in self._queue) + (self.in_flight.count if self.in_flight else 0)
+
+    def vacancy(self) -> int:
+        """Records that may be added before `busy` is the answer."""
+        return (LANE_BATCHES_MAX - len(self._queue) + 1) * self.records_max - self._queue[-1].count
+
+    def filling(self) -> Batch:
+        """The batch with room for a record; only when there is a vacancy."""
+        batch = self._queue[-1]
+        if batch.count == self.records_max:
+            assert len(self._queue) < LANE_BATCHES_MAX
+            batch = self._free.pop() if self._free else Batch(self.records_max)
+            self._queue.append(batch)
+        return batch
+
+    def take(self) -> Batch | None:
+        """The batch to request now, if the session is ready: one to repeat, or the oldest collected."""
+        if not self.ready:
+            return None
+        batch = self.in_flight
+        if batch is None and self._queue[0].count:
+            batch = self.in_flight = self._queue.popleft()
+            if not self._queue:
+                self._queue.append(self._free.pop() if self._free else Batch(self.records_max))
+        if batch is None or batch.sent:
+            return None
+        batch.sent, self.ready = True, False
+        return batch
+
+    def on_reply(self) -> Batch:
+        """The batch in flight is answered; give it back by `recycle`."""
+        batch = self.in_flight
+        assert batch is not None
+        self.in_flight = None
+        return batch
+
+    def recycle(self, batch: Batch) -> None:
+        """The batch's bytes are not needed any more."""
+        batch.clear()
+        if len(self._free) < 2:
+            self._free.append(batch)
+
+    def on_evicted(self) -> None:
+        """The session of the log is lost: the batch in flight goes out again under the next one."""
+        self.ready = False
+        if self.in_flight is not None:
+            self.in_flight.sent = False
+
+
+def check_item(item: SendItem) -> None:
+    """Raises what is wrong with a message, whoever sent it."""
+    _, client_seq, _, _, kind, body = item
+    if len(body) > BODY_SIZE_MAX:
+        raise BodyTooLarge(f"a body of {len(body)} bytes, at most {BODY_SIZE_MAX} are allowed")
+    if not 1 <= client_seq <= _U64_MAX:
+        raise FieldInvalid("client_seq starts at 1 and is below 2^63")
+    if kind != KIND_MESSAGE:
+        raise KindRefused(f"clients send kind {KIND_MESSAGE}, not {kind}")
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeError:
+            raise FieldInvalid("the body is not UTF-8") from None
+
+
+def pack(batch: Batch, *, room_id: bytes, msg_id: bytes, author_id: int, parent_id: bytes, body: bytes,
+         client_id: bytes, client_seq: int, kind: int) -> None:
+    """Append one sealed record, as `formats.record.encode` makes it, without a copy."""
+    offset = batch.count * RECORD_SIZE
+    view = batch.view
+    _pack(view, offset, room_id, msg_id, author_id, b"", parent_id, 0, len(body), body, 0, b"",
+          client_id, client_seq, b"", kind, b"", 0, 0)
+    checksum = crc32c(view[offset + MSG_ID:offset + CHECKSUM])
+    view[offset + CHECKSUM:offset + _CHECKSUM_END] = checksum.to_bytes(4, "little")
+    batch.count += 1
+
+
+def pack_items(batch: Batch, items: list[SendItem], *, author_id: int, client_id: bytes,
+               ids: MessageIds) -> None:
+    """Append checked messages of one device."""
+    view, offset = batch.view, batch.count * RECORD_SIZE
+    for room_id, client_seq, parent_id, msg_id, kind, body in items:
+        if msg_id == ZERO16:
+            msg_id = ids.next()
+        _pack(view, offset, room_id, msg_id, author_id, b"", parent_id, 0, len(body), body, 0, b"",
+              client_id, client_seq, b"", kind, b"", 0, 0)
+        checksum = crc32c(view[offset + MSG_ID:offset + CHECKSUM])
+        view[offset + CHECKSUM:offset + _CHECKSUM_END] = checksum.to_bytes(4, "little")
+        offset += RECORD_SIZE
+    batch.count += len(items)

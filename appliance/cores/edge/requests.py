@@ -1,0 +1,354 @@
+"""What each frame of a client does. One handler a frame, found in a table; errors are answered in one place.
+
+A handler returns False when it must wait for a room look-up: the session's later frames wait behind it, so that
+the order of a device's messages is kept.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from appliance.base import limits
+from appliance.base.errors import InputError
+from appliance.cores.edge import history
+from appliance.cores.edge.admission import Admission
+from appliance.cores.edge.lookup import Lookup
+from appliance.cores.edge.log import ShardLog
+from appliance.cores.edge.publish import Lane, MessageIds, check_item, pack, pack_items
+from appliance.cores.edge.session import Session
+from appliance.cores.edge.subscription import Fanout
+from appliance.cores.edge.catalogue import Room
+from appliance.cores.edge.token import MODERATE, READ, SEND, Tokens
+from appliance.base.checksum import crc32c
+from appliance.formats import client
+from appliance.formats.client_errors import (
+    Busy, FieldInvalid, Forbidden, HelloRepeated, HelloRequired, RateLimited, RoomNameInvalid, RoomUnknown,
+    SubscriptionsTooMany, SubscriptionUnknown, TokenInvalid, Unavailable)
+from appliance.formats.record import KIND_ROOM_CREATE
+from appliance.formats.room_name import room_creator_id, room_id_of, room_name_valid
+
+LIST = "list"                # effect: (LIST, shard, first row, rows), answered by `Edge.on_list`
+_MS_NS = 1_000_000
+_ROW_BITS = 32               # a cursor over rooms is shard << 32 | row
+
+LIMITS = client.Limits(
+    frame_size_max=limits.CLIENT_FRAME_SIZE_MAX, body_size_max=limits.BODY_SIZE_MAX,
+    room_name_size_max=limits.ROOM_NAME_SIZE_MAX, snapshot_limit_max=limits.SNAPSHOT_LIMIT_MAX,
+    subscriptions_max=limits.SESSION_SUBSCRIPTIONS_MAX, sends_in_flight_max=limits.SESSION_SENDS_MAX)
+
+
+class Creation(NamedTuple):
+    """Who asked for a room whose creating record is on its way."""
+
+    session: Session
+    frame: client.CreateRoom
+    room_id: bytes
+
+
+class Requests:
+    """Handles the frames of all sessions; `now_ns` and `now_us` are set by the edge on each tick."""
+
+    def __init__(self, *, node: int, epoch: int, tokens: Tokens, admission: Admission, lookup: Lookup,
+                 logs: dict[int, ShardLog], fanout: Fanout, lanes: dict[int, list[Lane]],
+                 ids: MessageIds) -> None:
+        self.now_ns = self.now_us = 0
+        self.behind: dict[int, str] = {}       # shard -> why its replica here cannot serve reads
+        self.lists: dict[int, list[tuple[Session, client.ListRooms, int]]] = {}   # shard -> asked, in order
+        self.effects: list[tuple] = []
+        self._node, self._epoch = node, epoch
+        self._tokens, self._admission, self._lookup = tokens, admission, lookup
+        self._logs, self._fanout, self._lanes, self._ids = logs, fanout, lanes, ids
+        self._handlers: dict[type, Callable[[Session, Any], bool]] = {
+            list: self._sends, client.Hello: self._hello, client.RefreshToken: self._refresh,
+            client.Ping: self._ping, client.CreateRoom: self._create, client.ListRooms: self._list,
+            client.SubscribeRoom: self._subscribe, client.UnsubscribeRoom: self._unsubscribe,
+            client.SnapshotRequest: self._snapshot}
+
+    def handle(self, session: Session, frame: Any) -> bool:
+        """Do what `frame` asks; False if it must be handled again later. Raises InputError."""
+        if session.state == "new" and type(frame) is not client.Hello:
+            raise HelloRequired("the first frame must be hello")
+        return self._handlers[type(frame)](session, frame)
+
+    # --- who is it
+
+    def _hello(self, session: Session, frame: client.Hello) -> bool:
+        if session.state != "new":
+            raise HelloRepeated("this connection has said hello already")
+        wait_ms = self._admission.admit_address(self.now_ns, session.address, 1)
+        if wait_ms:
+            raise RateLimited("too many hellos from this address", wait_ms)
+        client_id = client.id_bytes(frame.client_id)
+        if not any(client_id):
+            raise FieldInvalid("client_id is zero")
+        session.claims = self._tokens.verify(frame.token, self.now_us)
+        session.client_id = client_id
+        self._welcome(session, frame.request)
+        return True
+
+    def _refresh(self, session: Session, frame: client.RefreshToken) -> bool:
+        assert session.claims is not None
+        self._charge(session, 1)
+        claims = self._tokens.verify(frame.token, self.now_us)
+        if claims.author != session.claims.author:
+            raise TokenInvalid("the new token is another author's")
+        session.claims = claims
+        session.rights.clear()
+        self._welcome(session, frame.request)
+        return True
+
+    def _welcome(self, session: Session, request: str | None) -> None:
+        assert session.claims is not None
+        session.on_event("welcome")
+        session.send(client.Welcome(
+            author_id=str(session.claims.author_id), author=client.author_name(session.claims.author_id),
+            client_id=client.id_of(session.client_id), expires_at=session.claims.expires_us,
+            node=self._node, epoch=self._epoch, limits=LIMITS, request=request))
+
+    def _ping(self, session: Session, frame: client.Ping) -> bool:
+        self._charge(session, 1)
+        session.send(client.Pong(request=frame.request))
+        return True
+
+    # --- what all share
+
+    def _charge(self, session: Session, count: int) -> None:
+        """Count a frame that is no message against device, user and address."""
+        assert session.claims is not None
+        granted, name, wait_ms = self._admission.admit(
+            self.now_ns, count, device=session.client_id, user=session.claims.author_id,
+            address=session.address)
+        if granted < min(count, 1):
+            raise RateLimited(f"too much for this {name}", wait_ms)
+
+    def _room(self, session: Session, room_id: bytes, loaded: bool) -> Room | None:
+        """The room, or None while it is looked up. Raises RoomUnknown, Unavailable after a while."""
+        room = self._lookup.catalogue.rooms.get(room_id)
+        if room is not None and (room.loaded or not loaded):
+            self._lookup.leave(session)
+            session.awaits = None
+            return room
+        if session.awaits is None or session.awaits[0] != room_id:
+            session.awaits = (room_id, self.now_ns + limits.ROOM_WAIT_MS_MAX * _MS_NS)
+        elif self.now_ns >= session.awaits[1]:
+            self._lookup.leave(session)
+            session.awaits = None
+            if room is None and self._lookup.shard_of(room_id) in self._logs:
+                raise RoomUnknown("no such room")
+            raise Unavailable("the replica of this node cannot read the room at the moment")
+        self._lookup.wait(session, room_id)
+        return None
+
+    def _readable(self, session: Session, room_id: bytes) -> Room | None:
+        """As `_room`, for reading; checks the right to."""
+        shard = self._lookup.shard_of(room_id)
+        if shard in self.behind:
+            raise Unavailable(f"the replica of this node is {self.behind[shard]}")
+        room = self._room(session, room_id, True)
+        if room is not None and not self._rights(session, room) & READ:
+            raise Forbidden("the token does not allow to read this room")
+        return room
+
+    def _rights(self, session: Session, room: Room) -> int:
+        known = session.rights.get(room.room_id)
+        if known is not None:
+            return known[0]
+        assert session.claims is not None
+        bits = session.claims.rights_in(room.name)
+        if len(session.rights) >= limits.SESSION_ROOMS_MAX:
+            session.rights.clear()
+        session.rights[room.room_id] = (bits, room.shard)
+        return bits
+
+    def _lane(self, shard: int, device: bytes) -> Lane:
+        lanes = self._lanes[shard]
+        return lanes[crc32c(device) % len(lanes)]
+
+    # --- sending
+
+    def _sends(self, session: Session, items: list[client.SendItem]) -> bool:
+        """Runs of messages to the same room; what was handled is taken off `items` if it must wait."""
+        first = 0
+        while first < len(items):
+            room_id, end = items[first][0], first + 1
+            while end < len(items) and items[end][0] == room_id:
+                end += 1
+            run = items if end - first == len(items) else items[first:end]
+            if room_id not in session.rights:
+                try:
+                    room = self._room(session, room_id, False)
+                except InputError as error:
+                    _refuse_items(session, run, error)
+                    first = end
+                    continue
+                if room is None:
+                    del items[:first]
+                    return False
+                self._rights(session, room)
+            self._send_run(session, room_id, run)
+            first = end
+        return True
+
+    def _send_run(self, session: Session, room_id: bytes, run: list[client.SendItem]) -> None:
+        bits, shard = session.rights[room_id]
+        if not bits & SEND:
+            _refuse_items(session, run, Forbidden("the token does not allow to send to this room"))
+            return
+        assert session.claims is not None
+        author_id, device = session.claims.author_id, session.client_id
+        granted, limit, wait_ms = self._admission.admit(
+            self.now_ns, len(run), device=device, user=author_id, address=session.address, room=room_id)
+        lane = session.lanes.get(shard)
+        if lane is None:
+            lane = session.lanes[shard] = self._lane(shard, device)
+        fitting = min(granted, limits.SESSION_SENDS_MAX - session.in_flight, lane.vacancy())
+        sound = []
+        for item in run[:fitting]:
+            try:
+                check_item(item)
+            except InputError as error:
+                _refuse_items(session, [item], error)
+            else:
+                sound.append(item)
+        self._pack(session, lane, sound, author_id, device)
+        if fitting < granted:
+            _refuse_items(session, run[fitting:granted], Busy("too many messages are in flight"))
+        if granted < len(run):
+            _refuse_items(session, run[granted:], RateLimited(f"too many messages for this {limit}", wait_ms))
+
+    def _pack(self, session: Session, lane: Lane, items: list[client.SendItem], author_id: int,
+              device: bytes) -> None:
+        session.in_flight += len(items)
+        while items:
+            batch = lane.filling()
+            space = lane.records_max - batch.count
+            part, items = items[:space], items[space:]
+            pack_items(batch, part, author_id=author_id, client_id=device, ids=self._ids)
+            batch.claim(session, len(part))
+
+    def _create(self, session: Session, frame: client.CreateRoom) -> bool:
+        assert session.claims is not None
+        if not room_name_valid(frame.name):
+            raise RoomNameInvalid("1 to 128 bytes of printable UTF-8, no space at either end")
+        if not session.claims.rights_in(frame.name) & MODERATE:
+            raise Forbidden("the token does not allow to create a room of this name")
+        self._charge(session, 1)
+        room_id = room_id_of(frame.name)
+        if room_id in self._lookup.catalogue.rooms:
+            session.send(client.Room(room_id=client.id_of(room_id), created=False, name=frame.name,
+                                     request=frame.request))
+            return True
+        author_id = session.claims.author_id
+        creator = room_creator_id(room_id, author_id)
+        lane = self._lane(self._lookup.shard_of(room_id), creator)
+        if lane.vacancy() < 1 or session.in_flight >= limits.SESSION_SENDS_MAX:
+            raise Busy("too many messages are in flight")
+        batch = lane.filling()
+        pack(batch, room_id=room_id, msg_id=self._ids.next(), author_id=author_id, parent_id=bytes(16),
+             body=frame.name.encode(), client_id=creator, client_seq=1, kind=KIND_ROOM_CREATE)
+        batch.claim(Creation(session, frame, room_id), 1)
+        session.in_flight += 1
+        return True
+
+    # --- reading
+
+    def _subscribe(self, session: Session, frame: client.SubscribeRoom) -> bool:
+        room = self._readable(session, client.id_bytes(frame.room_id))
+        if room is None:
+            return False
+        self._charge(session, 1)
+        followed = session.subscriptions
+        if len(followed) >= limits.SESSION_SUBSCRIPTIONS_MAX and room.room_id not in followed:
+            raise SubscriptionsTooMany(f"at most {limits.SESSION_SUBSCRIPTIONS_MAX} rooms")
+        status, next_op = self._start(room, frame)
+        session.send(client.Subscribed(room_id=frame.room_id, status=status, next_op=next_op,
+                                       epoch=self._epoch, request=frame.request))
+        self._fanout.add(session, room, next_op)
+        return True
+
+    def _start(self, room: Room, frame: client.SubscribeRoom) -> tuple[str, int]:
+        """Where delivery starts, and what that means for the client."""
+        status, since_op = "recovered", frame.since_op
+        if frame.epoch is not None and frame.epoch != self._epoch:
+            status, since_op = "reset", 0
+        next_op = room.head + 1 if since_op is None else since_op + 1
+        if frame.last is not None:
+            next_op = max(1, room.head - frame.last + 1)
+        log = self._logs[room.shard]
+        if next_op <= room.head and not log.read(room.room_id, next_op, 1):
+            next_op = log.first_op(room.room_id)
+            status = "gap" if status == "recovered" else status
+        return status, next_op
+
+    def _unsubscribe(self, session: Session, frame: client.UnsubscribeRoom) -> bool:
+        if not self._fanout.drop(session, client.id_bytes(frame.room_id)):
+            raise SubscriptionUnknown("this connection does not follow that room")
+        session.send(client.Unsubscribed(room_id=frame.room_id, request=frame.request))
+        return True
+
+    def _snapshot(self, session: Session, frame: client.SnapshotRequest) -> bool:
+        room = self._readable(session, client.id_bytes(frame.room_id))
+        if room is None:
+            return False
+        self._charge(session, 1 + frame.limit // 100)
+        found = history.page(self._logs[room.shard], room.room_id, room.head, frame)
+        session.send_payload(history.encode_page(session.binary, frame, *found))
+        return True
+
+    # --- listing
+
+    def _list(self, session: Session, frame: client.ListRooms) -> bool:
+        self._charge(session, 1 + frame.limit // 100)
+        shard, first_row = (frame.after or 0) >> _ROW_BITS, (frame.after or 0) & (1 << _ROW_BITS) - 1
+        if shard >= len(self._lanes):
+            raise FieldInvalid("after is no cursor of this site")
+        if shard not in self._logs or shard in self.behind:
+            raise Unavailable("the replica of this node cannot list rooms at the moment")
+        if first_row >= 1 << 31:
+            raise FieldInvalid("after is no cursor of this site")
+        self.lists.setdefault(shard, []).append((session, frame, first_row))
+        self.effects.append((LIST, shard, first_row, frame.limit))
+        return True
+
+    def on_list(self, shard: int, rows: Any) -> None:
+        """Rows for the oldest list that was asked of `shard`."""
+        session, frame, first_row = self.lists[shard].pop(0)
+        if session.state != "ready":
+            return
+        log = self._logs.get(shard)
+        try:
+            if log is None:
+                raise Unavailable("the replica of this node cannot list rooms at the moment")
+            items = self._items(session, log, shard, rows)
+        except InputError as error:
+            session.refuse(error, request=frame.request)
+            return
+        following = shard << _ROW_BITS | first_row + len(rows)
+        if len(rows) < frame.limit:
+            following = shard + 1 << _ROW_BITS
+        session.send(client.Rooms(
+            rooms=items, next=following if following >> _ROW_BITS < len(self._lanes) else None,
+            request=frame.request))
+
+    def _items(self, session: Session, log: ShardLog, shard: int, rows: Any) -> list[client.RoomItem]:
+        assert session.claims is not None
+        items = []
+        for row in rows:
+            room_id = row["room_id"].tobytes()
+            if not any(room_id):
+                continue
+            name = self._lookup.name_of(log, room_id, row)
+            if session.claims.rights_in(name) & READ:
+                items.append(client.RoomItem(room_id=client.id_of(room_id), name=name,
+                                             message_count=int(row["message_count"])))
+        return items
+
+    def fail_lists(self, shard: int) -> None:
+        """The replica that was asked is gone."""
+        for session, frame, _ in self.lists.pop(shard, []):
+            if session.state == "ready":
+                session.refuse(Unavailable("the replica of this node went away"), request=frame.request)
+
+
+def _refuse_items(session: Session, items: list[client.SendItem], error: InputError) -> None:
+    for room_id, client_seq, *_ in items:
+        session.refuse(error, room_id=client.id_of(room_id), client_seq=min(client_seq, (1 << 63) - 1))

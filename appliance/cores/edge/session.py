@@ -1,0 +1,107 @@
+"""One connection of a chat client: its state, its encoding, and the bytes that wait to be written to it."""
+
+from collections import deque
+from typing import Any
+
+from appliance.base.errors import InputError
+from appliance.base.limits import CLIENT_FRAME_SIZE_MAX
+from appliance.cores.edge.token import Claims
+from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
+from appliance.formats import client
+from appliance.formats.client_errors import EncodingMismatch, FrameTooLarge
+
+SESSION = {                  # state -> {event: next state}; anything absent is a bug of ours
+    "new": {"welcome": "ready", "close": "closed"},
+    "ready": {"welcome": "ready", "close": "closed"},
+    "closed": {},
+}
+
+ZERO16 = bytes(16)
+_SEND_CODE = client.SendMessage.code
+
+
+class Session:
+    """State of one connection. `out` is taken by the driver after each beat."""
+
+    __slots__ = ("number", "address", "binary", "state", "out", "out_size", "blocked", "blocked_ns", "opened_ns",
+                 "claims", "client_id", "rights", "in_flight", "waiting", "awaits", "subscriptions", "lanes",
+                 "_frame", "_dirty", "_opcode", "is_dirty")
+
+    def __init__(self, *, number: int, address: str, binary: bool, now_ns: int, frame: Any,
+                 dirty: "list[Session]") -> None:
+        self.number, self.address, self.binary = number, address, binary
+        self.state = "new"
+        self.out: list[bytes] = []           # whole frames, as they go over the wire
+        self.out_size = 0                    # bytes in `out`
+        self.blocked = False                 # the transport has taken all it may hold
+        self.blocked_ns = 0                  # since when
+        self.opened_ns = now_ns
+        self.claims: Claims | None = None    # set from "ready" on
+        self.client_id = ZERO16
+        self.rights: dict[bytes, tuple[int, int]] = {}   # room_id -> bits, shard; of rooms used so far
+        self.in_flight = 0                   # sends that are not answered
+        self.waiting: deque[Any] = deque()   # frames behind one that waits for a room
+        self.awaits: tuple[bytes, int] | None = None   # that room, and until when (ns)
+        self.subscriptions: dict[bytes, Any] = {}
+        self.lanes: dict[int, Any] = {}      # shard -> the lane of this device
+        self._frame, self._dirty = frame, dirty
+        self._opcode = OPCODE_BINARY if binary else OPCODE_TEXT
+        self.is_dirty = False
+
+    def on_event(self, event: str) -> None:
+        """Change the state as the table says."""
+        self.state = SESSION[self.state][event]
+
+    # --- output
+
+    def put(self, frame: bytes) -> None:
+        """Queue a frame that already has its WebSocket head; many sessions may share the bytes."""
+        self.out.append(frame)
+        self.out_size += len(frame)
+        if not self.is_dirty:
+            self.is_dirty = True
+            self._dirty.append(self)
+
+    def send_payload(self, payload: bytes) -> None:
+        """Queue an encoded frame."""
+        self.put(self._frame(payload, self._opcode))
+
+    def send(self, frame: client.Frame) -> None:
+        """Queue a frame in this session's encoding."""
+        self.send_payload(client.encode_binary(frame) if self.binary else client.encode_json(frame))
+
+    def refuse(self, error: InputError, **named: Any) -> None:
+        """Answer with an error; `named` are the fields that say to what."""
+        self.send(client.Error(
+            error=error.code, name=error.name, detail=str(error)[:512], temporary=error.temporary,
+            retry_after=error.retry_after_ms or None, expected=getattr(error, "expected", None),
+            cursor=getattr(error, "cursor", None), **named))
+
+    # --- input
+
+    def parse(self, data: bytes | str, is_text: bool) -> list[Any]:
+        """What one WebSocket message says: frames, or one list of items to send.
+
+        Raises EncodingMismatch, FrameTooLarge and what the parsers of `formats.client` raise.
+        """
+        if is_text == self.binary:
+            raise EncodingMismatch("text frames are JSON, binary frames are not; see the subprotocol")
+        if len(data) > CLIENT_FRAME_SIZE_MAX:
+            raise FrameTooLarge(f"a frame has at most {CLIENT_FRAME_SIZE_MAX} bytes")
+        if not self.binary:
+            frame = client.parse_json(data)
+            return [[_send_item(frame)] if type(frame) is client.SendMessage else frame]
+        assert isinstance(data, bytes)
+        if client.binary_code(data) == _SEND_CODE:
+            return [client.parse_sends(data)]
+        return list(client.parse_binary(data))
+
+    def named_in(self, data: bytes | str, is_text: bool) -> dict[str, Any]:
+        """What an error answer can repeat of a message that was refused."""
+        return {} if self.binary or not is_text else client.named_in(data)
+
+
+def _send_item(frame: client.SendMessage) -> client.SendItem:
+    return (client.id_bytes(frame.room_id), frame.client_seq,
+            client.id_bytes(frame.parent_id) if frame.parent_id else ZERO16,
+            client.id_bytes(frame.msg_id) if frame.msg_id else ZERO16, frame.kind, frame.body.encode())

@@ -1,0 +1,207 @@
+"""Fan-out: live subscriptions share one encoding of each message; lagging ones are served stored pages.
+
+    lagging --caught_up--> live --full--> lagging        either --leave--> closed
+
+All live subscriptions of a room have been given exactly the records up to the room's head, so what is committed
+next is appended to each as it is. A lagging one reads from `next_op` on, page by page, while its session takes it,
+and is live when `next_op` is head + 1. Commits and pages never interleave, so the switch loses and doubles nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from appliance.base.limits import (
+    CATCH_UP_PAGES, CATCH_UP_RECORDS, EVENT_FRAME_SIZE_MAX, SESSION_OUT_MAX)
+from appliance.cores.edge.catalogue import Room
+from appliance.cores.edge.log import ShardLog
+from appliance.cores.edge.session import Session
+from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
+from appliance.formats import client
+from appliance.formats.client_errors import Unavailable
+
+SUBSCRIPTION = {             # state -> {event: next state}; anything absent is a bug of ours
+    "lagging": {"caught_up": "live", "leave": "closed"},
+    "live": {"full": "lagging", "leave": "closed"},
+    "closed": {},
+}
+
+Framing = Callable[[bytes, int], bytes]
+
+
+class Subscription:
+    """A session that follows a room. `next_op` counts only while it is lagging: live, it is the head's next."""
+
+    __slots__ = ("session", "room", "next_op", "state", "is_queued")
+
+    def __init__(self, session: Session, room: Room, next_op: int) -> None:
+        self.session, self.room, self.next_op = session, room, next_op
+        self.state = "lagging"
+        self.is_queued = False               # stands in the queue of those to be served
+
+    def on_event(self, event: str) -> None:
+        """Change the state as the table says."""
+        self.state = SUBSCRIPTION[self.state][event]
+
+
+def event_frames(records: list[Any], binary: bool, framing: Framing) -> list[bytes]:
+    """Committed records of one room as frames, each with its WebSocket head."""
+    if not binary:
+        return [framing(client.encode_json(client.event_of(record)), OPCODE_TEXT) for record in records]
+    frames, items, size = [], [], 0
+    for record in records:
+        item = client.event_binary(record)
+        if size + len(item) > EVENT_FRAME_SIZE_MAX:
+            frames.append(_joined(items, framing))
+            items, size = [], 0
+        items.append(item)
+        size += len(item)
+    frames.append(_joined(items, framing))
+    return frames
+
+
+def _joined(items: list[bytes], framing: Framing) -> bytes:
+    return framing(client.binary_head(client.MessageEvent, len(items)) + b"".join(items), OPCODE_BINARY)
+
+
+class Fanout:
+    """All subscriptions of an edge."""
+
+    def __init__(self, framing: Framing, logs: dict[int, ShardLog], epoch: int) -> None:
+        self._framing, self._logs, self._epoch = framing, logs, epoch
+        self._queue: deque[Subscription] = deque()      # lagging, and their session takes bytes
+        self._later: list[Subscription] = []            # lagging, to be tried again on a tick
+        self.live_events = 0                            # counters, for metrics
+        self.stored_events = 0
+
+    # --- coming and going
+
+    def add(self, session: Session, room: Room, next_op: int) -> Subscription:
+        """Follow `room` from `next_op` on; replaces what the session had there."""
+        self.drop(session, room.room_id)
+        subscription = Subscription(session, room, next_op)
+        session.subscriptions[room.room_id] = subscription
+        room.followers += 1
+        self._enqueue(subscription)
+        return subscription
+
+    def drop(self, session: Session, room_id: bytes) -> bool:
+        """Stop following; False if it was not followed."""
+        subscription = session.subscriptions.pop(room_id, None)
+        if subscription is None:
+            return False
+        subscription.room.followers -= 1
+        if subscription.state == "live":
+            subscription.room.live.remove(subscription)
+        subscription.on_event("leave")
+        return True
+
+    # --- live
+
+    def on_committed(self, room: Room, records: list[Any]) -> None:
+        """`records` are committed, the next ones of `room`."""
+        if room.live:
+            self._deliver(room, records)
+        room.head += len(records)
+
+    def _deliver(self, room: Room, records: list[Any]) -> None:
+        shared: list[bytes] = [b"", b""]                 # one encoding each for JSON and binary
+        live, staying = room.live, None
+        for i, subscription in enumerate(live):
+            session = subscription.session
+            if session.blocked or session.out_size > SESSION_OUT_MAX:
+                if staying is None:
+                    staying = live[:i]
+                self._lag(subscription)
+                continue
+            frame = shared[session.binary]
+            if not frame:
+                frame = b"".join(event_frames(records, session.binary, self._framing))
+                shared[session.binary] = frame
+            session.put(frame)
+            if staying is not None:
+                staying.append(subscription)
+        self.live_events += len(live) * len(records)
+        if staying is not None:
+            room.live = staying
+
+    def _lag(self, subscription: Subscription) -> None:
+        subscription.on_event("full")
+        subscription.next_op = subscription.room.head + 1
+        self._enqueue(subscription)
+
+    def interrupt(self, room: Room) -> None:
+        """The room's log is gone for now: everyone goes on later, from where he was."""
+        for subscription in room.live:
+            self._lag(subscription)
+        room.live = []
+
+    # --- catching up
+
+    def on_writable(self, session: Session) -> None:
+        """The session takes bytes again."""
+        for subscription in session.subscriptions.values():
+            if subscription.state == "lagging":
+                self._enqueue(subscription)
+
+    def on_tick(self) -> None:
+        """Try again those who waited for the log."""
+        later, self._later = self._later, []
+        for subscription in later:
+            self._enqueue(subscription)
+
+    def _enqueue(self, subscription: Subscription) -> None:
+        if not subscription.is_queued:
+            subscription.is_queued = True
+            self._queue.append(subscription)
+
+    def serve(self) -> bool:
+        """A few pages for the lagging ones, in turn; True when there is more to do at once."""
+        for _ in range(CATCH_UP_PAGES):
+            if not self._queue:
+                return False
+            subscription = self._queue.popleft()
+            subscription.is_queued = False
+            if subscription.state == "lagging" and not subscription.session.blocked:
+                self._serve_one(subscription)
+        return bool(self._queue)
+
+    def _serve_one(self, subscription: Subscription) -> None:
+        session, room = subscription.session, subscription.room
+        if session.out_size > SESSION_OUT_MAX:
+            self._enqueue(subscription)                  # its turn comes when this was written
+            return
+        if not room.loaded or subscription.next_op > room.head + 1:
+            self._later.append(subscription)             # this node is behind the client
+            return
+        if subscription.next_op <= room.head:
+            try:
+                records = self._page(subscription)
+            except Unavailable:
+                self._later.append(subscription)
+                return
+            for frame in event_frames(records, session.binary, self._framing):
+                session.put(frame)
+            subscription.next_op += len(records)
+            self.stored_events += len(records)
+        if subscription.next_op == room.head + 1:
+            subscription.on_event("caught_up")
+            room.live.append(subscription)
+        else:
+            self._enqueue(subscription)
+
+    def _page(self, subscription: Subscription) -> list[bytes]:
+        """The next stored records; when those were freed meanwhile, the client hears of the gap first."""
+        room, log = subscription.room, self._logs[subscription.room.shard]
+        for _ in range(2):
+            count = min(CATCH_UP_RECORDS, room.head - subscription.next_op + 1)
+            records = log.read(room.room_id, subscription.next_op, count)
+            first_op = subscription.next_op if records else log.first_op(room.room_id)
+            if records or first_op <= subscription.next_op:
+                break
+            subscription.next_op = first_op
+            subscription.session.send(client.Subscribed(
+                room_id=room.uuid, status="gap", next_op=first_op, epoch=self._epoch))
+        if not records:
+            raise Unavailable("stored records cannot be read at the moment")
+        return records
