@@ -7,6 +7,6 @@ tuned machine, and the status shows the difference.
     clock          monotonic and real time; a seed from the operating system
     knobs          what tunes this process;  figures: what it uses
     process        starting another one of ours, and dying with it
-    service        readiness, watchdog and status for systemd; log lines to the journal or to stderr
+    service        readiness, watchdog and status;  log: lines to the journal or to stderr
     node_folder    the files of one node;  identity: its keys;  durable_file: whole or absent
 """

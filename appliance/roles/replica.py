@@ -1,0 +1,468 @@
+"""One replica of one shard: the vsr core and its rooms, over a volume and the links between nodes.
+
+    links, local socket ──messages──▶ ┌──────┐ ──effects──▶ volume, links, local socket
+    volume ──completions────────────▶ │ core │
+    clock ──tick, every 10 ms───────▶ └──────┘
+
+The loop has one beat: what arrived is fed to the core, its effects are performed in order, the list
+is replaced by an empty one. Nothing is decided here: the core knows the protocol, the drivers know
+the machine, this file knows which is connected to which.
+
+A replica dials every other member and sends there; it receives on connections that others opened.
+Clients (edges) are answered on the connection on which they were last heard.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from appliance.base.errors import ApplianceError
+from appliance.base.limits import CLIENT_ROUTES_MAX, LOCAL_ROOMS_MAX, TICK_MS
+from appliance.base.prng import Prng
+from appliance.cores.rooms.rooms import Rooms
+from appliance.cores.vsr import effects as fx
+from appliance.cores.vsr.open import VolumeUnusable, load
+from appliance.cores.vsr.replica import Replica
+from appliance.drivers.host import clock, knobs, service
+from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.log import start_log
+from appliance.drivers.host.node_folder import (
+    SOCKETS_FOLDER,
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
+    NodeFolder,
+    open_node,
+)
+from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
+from appliance.drivers.network.framing import Signer
+from appliance.drivers.network.link import Connection, Link, Listener, Secured
+from appliance.drivers.network.local import LocalServer, make_ring
+from appliance.drivers.network.tls import client_context, server_context
+from appliance.drivers.nvme.volume import Volume
+from appliance.formats.envelope import (
+    COMMAND_NAMES,
+    COMMANDS_CLIENT,
+    LOCAL_READ_ROOMS,
+    LOCAL_ROOMS,
+    LOCAL_STATUS,
+    REQUEST,
+    SENDER_CLIENT,
+    Message,
+    make,
+)
+from appliance.formats.geometry import ROOM_ROW_SIZE
+from appliance.formats.segment import ring_size
+
+EXIT_HALTED = 3
+_TICK_NS = TICK_MS * 1_000_000
+_WATCHDOG_TICKS = 1_000 // TICK_MS
+_NONCES_LEFT_MIN = 1 << 20  # a process that used up its nonces starts again, with fresh ones
+
+# What an operator does about a halt; other codes get the last line.
+REMEDIES = {
+    "STORAGE_WRITE": "check the disk and its cables, then start again; the log is read anew",
+    "DISK_FULL": "free space on the volume's file system, then start again",
+    "DIVERGED": "compare the replicas with `tigerchat inspect` before anything else is started",
+    "CLUSTER_MISMATCH": "this volume belongs to another site or shard: correct the folder",
+    "ASSERTION": "keep the lines above and report them; the log is read anew at the next start",
+}
+REMEDY_OTHER = (
+    "look at the volume with `tigerchat inspect`; if it cannot be saved, replace this replica"
+)
+
+
+class ReplicaRole:
+    """Wires one replica. Made before the loop runs; `serve` runs it until it is told to stop."""
+
+    def __init__(self, node: NodeFolder, number: int, log: logging.Logger) -> None:
+        self._node, self._shard, self._log = node, node.site.shards[number], log
+        index = self._shard.replica_index(node.settings.index)
+        assert index is not None
+        self._index = index
+        self._volume = Volume(node.volume(number), flush_slow_ms=node.settings.flush_slow_ms)
+        self._geometry = self._volume.geometry
+        ring_bytes = ring_size(self._geometry)
+        ring_fd, ring = make_ring(ring_bytes)
+        cluster = node.site.cluster
+        self._rooms = Rooms(
+            geometry=self._geometry,
+            cluster=cluster,
+            shard=number,
+            segments_max=self._shard.segments_max,
+            ring=ring,
+        )
+        self._core = Replica(
+            geometry=self._geometry,
+            cluster=cluster,
+            shard=number,
+            replica_id=self._shard.replica_ids[index],
+            prng=Prng(clock.seed()),
+            state_machine=self._rooms,
+        )
+        self._counters: Counter[str] = Counter()  # of connections
+        self._drops: Counter[str] = Counter()  # of messages, by the check that failed
+        self._received = [0] * 256  # messages, by command
+        self._sent = [0] * 256
+        self._marks: Counter[str] = Counter()
+        self._windows = [NonceWindow() for _ in self._shard.members]
+        self._clients: dict[bytes, Connection] = {}  # newest last
+        self._signer: Signer | None = None  # once the core knows its incarnation
+        self._published = self._announced = 0
+        self._figures = Figures()
+        self._knobs: dict[str, str] = {}
+        self._stopped = asyncio.Event()
+        self._exit_code = 0
+        self._ticks = self._ticks_late = 0
+        self._local = LocalServer(
+            self,
+            cluster=cluster,
+            shard=number,
+            sender=index,
+            message_size_max=self._geometry.message_size_max,
+            ring_fd=ring_fd,
+            facts=self._facts,
+            counters=self._counters,
+            drops=self._drops,
+        )
+        self._listener, self._links = self._make_network(ring_bytes)
+
+    def _make_network(self, ring_bytes: int) -> tuple[Listener, list[Link | None]]:
+        self._ring_bytes = ring_bytes
+        site, size_max = self._node.site, self._geometry.message_size_max
+        certificate, key = self._node.path / TLS_CERTIFICATE_FILE, self._node.path / TLS_KEY_FILE
+        anchors = [node.certificate_pem for node in site.nodes]
+        pins = {node.spki: node.index for node in site.nodes}
+        server = server_context(certificate, key, anchors)
+        listener = Listener(
+            self,
+            secured=Secured(server, server_side=True, pins=pins),
+            message_size_max=size_max,
+            counters=self._counters,
+        )
+        client = client_context(certificate, key, anchors)
+        links: list[Link | None] = []
+        for member, node_index in enumerate(self._shard.members):
+            if member == self._index:
+                links.append(None)
+                continue
+            node = site.nodes[node_index]
+            links.append(
+                Link(
+                    self,
+                    host=node.host,
+                    port=node.peer_port + self._shard.number,
+                    secured=Secured(client, server_side=False, pins={node.spki: node.index}),
+                    message_size_max=size_max,
+                    prng=Prng(clock.seed()),
+                    counters=self._counters,
+                )
+            )
+        return listener, links
+
+    # --- life
+
+    async def serve(self) -> int:
+        """Until SIGTERM or a halt; the exit code."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_exception)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopped.set)
+        try:
+            loaded = load(self._geometry, self._volume.read_many)
+        except VolumeUnusable as error:
+            self._halt(error.halt, str(error))
+            self._volume.close()
+            return self._exit_code
+        self._volume.start(
+            loop,
+            on_writes_done=self._on_writes_done,
+            on_reads_done=self._on_reads_done,
+            on_failed=self._halt,
+        )
+        self._core.open(loaded, clock.monotonic_ns(), clock.realtime_us())
+        del loaded
+        self._perform()
+        node = self._node.node
+        await self._listener.start(node.host, node.peer_port + self._shard.number)
+        await self._local.start(Path(SOCKETS_FOLDER) / f"shard-{self._shard.number}")
+        for link in self._links:
+            if link is not None:
+                link.start()
+        self._knobs = {
+            "timers": knobs.fine_timers(),
+            "threads": knobs.quick_threads(),
+            "memory": knobs.settle_memory(),
+        }
+        self._tick_at = loop.time()
+        self._tick()
+        service.notify("READY=1", f"STATUS=shard {self._shard.number}, replica {self._index}")
+        await self._stopped.wait()
+        service.notify("STOPPING=1")
+        if self._exit_code == 0:
+            await self._close()
+        return self._exit_code
+
+    async def _close(self) -> None:
+        """Finish what was begun; what peers were not told they ask for again."""
+        await self._local.close()
+        await self._listener.close()
+        await asyncio.gather(*(link.close() for link in self._links if link is not None))
+        self._volume.close()
+
+    def _halt(self, code: str, reason: str) -> None:
+        """Say in one line what happened, where and what to do, and stop. The first one counts."""
+        if self._exit_code:
+            return
+        self._exit_code = EXIT_HALTED
+        place = self._node.volume(self._shard.number)
+        remedy = REMEDIES.get(code, REMEDY_OTHER)
+        line = f"tigerchat: HALT {code} at {place}, replica {self._index}: {reason}; {remedy}"
+        print(line, file=sys.stderr, flush=True)
+        self._stopped.set()
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Nobody caught it: an operating system's error is weather, anything else is a bug."""
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError):
+            self._log.warning("%s: %s", context.get("message"), error)
+            return
+        traceback.print_exception(error)
+        self._halt("ASSERTION", f"{type(error).__name__} {error}".strip())
+
+    # --- the beat
+
+    def _tick(self) -> None:
+        """Every 10 ms; after a stall one tick is caught up, the others are forgotten."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._tick_at += TICK_MS / 1000
+        self._core.on_tick(clock.monotonic_ns(), clock.realtime_us())
+        if self._tick_at <= now:
+            self._ticks_late += 1
+            self._core.on_tick(clock.monotonic_ns(), clock.realtime_us())
+            self._tick_at = now + TICK_MS / 1000
+        self._perform()
+        self._ticks += 1
+        if self._ticks % _WATCHDOG_TICKS == 0:
+            self._each_second()
+        loop.call_at(self._tick_at, self._tick)
+
+    def _each_second(self) -> None:
+        service.notify("WATCHDOG=1")
+        if self._signer is not None and self._signer.left() < _NONCES_LEFT_MIN:
+            self._log.warning("nonces used up: starting again with fresh ones")
+            self._stopped.set()
+
+    def _on_writes_done(self, tokens: list[int]) -> None:
+        for token in tokens:
+            self._core.on_write_done(token)
+        self._perform()
+
+    def _on_reads_done(self, reads: list[tuple[int, bytes | None]]) -> None:
+        for token, data in reads:
+            self._core.on_read_done(token, data)
+        self._perform()
+
+    def _perform(self) -> None:
+        """Do what the core wants, in its order."""
+        core = self._core
+        effects = core.effects
+        if not effects or self._exit_code:
+            return
+        core.effects = []
+        for effect in effects:
+            kind = effect[0]
+            if kind == fx.WRITE:
+                self._volume.write(effect[1], effect[2], effect[3])
+            elif kind == fx.SEND:
+                self._send(effect[1], effect[2], effect[3], effect[4])
+            elif kind == fx.SEND_CLIENT:
+                self._send_client(effect[1], effect[2], effect[3])
+            elif kind == fx.PUBLISH:
+                self._published = effect[1]
+            elif kind == fx.READ:
+                self._volume.read(effect[1], effect[2], effect[3])
+            elif kind == fx.MARK:
+                self._marks[effect[1]] += 1
+            else:
+                assert kind == fx.HALT
+                self._halt(effect[1], effect[2])
+                return
+        if self._published != self._announced:
+            self._announced = self._published
+            self._local.committed(self._published)
+
+    def _frame(self, header: Any, body: Any, route: int = 0) -> bytes:
+        signer = self._signer
+        if signer is None:
+            signer = self._signer = Signer(
+                sender=self._index, key=self._node.signing_key, incarnation=self._core.incarnation
+            )
+        return signer.frame(header, body, route)
+
+    def _send(self, members: int, header: Any, body: Any, route: int) -> None:
+        """Framed and signed once, whoever gets it; nobody there, nothing signed."""
+        frame = None
+        for member, link in enumerate(self._links):
+            if members >> member & 1 and link is not None and link.connected:
+                if frame is None:
+                    frame = self._frame(header, body, route)
+                if link.send(frame):
+                    self._sent[header.command] += 1
+
+    def _send_client(self, client: bytes, header: Any, body: Any) -> None:
+        connection = self._clients.get(client)
+        if connection is None:
+            self._counters["client_unknown"] += 1
+            return
+        if connection.node is None:
+            frame = self._local.signer.frame(header, body)
+        else:
+            frame = self._frame(header, body)
+        if connection.send(frame):
+            self._sent[header.command] += 1
+        else:
+            del self._clients[client]
+
+    # --- connections, of other nodes and of this one
+
+    def on_open(self, connection: Connection) -> Checks:
+        """Who may speak on a connection with `connection.node`: its members, and clients."""
+        assert connection.node is not None
+        senders = {
+            member: Sender(COMMANDS_MEMBER, self._windows[member])
+            for member, node in enumerate(self._shard.members)
+            if node == connection.node
+        }
+        senders[SENDER_CLIENT] = Sender(COMMANDS_CLIENT, NonceWindow())
+        return Checks(
+            cluster=self._node.site.cluster,
+            shard=self._shard.number,
+            message_size_max=self._geometry.message_size_max,
+            senders=senders,
+            public_key=self._node.site.nodes[connection.node].public_key,
+            drops=self._drops,
+        )
+
+    def on_message(self, connection: Connection, message: Message) -> None:
+        header = message.header
+        self._received[header.command] += 1
+        if message.sender == SENDER_CLIENT:
+            if header.command in COMMANDS_CLIENT:
+                client = message.body if header.command == REQUEST else header.area
+                self._remember(bytes(client[:16]), connection)
+            else:
+                self._answer(connection, message)
+                return
+        self._core.on_message(message)
+
+    def on_batch(self, connection: Connection) -> None:
+        self._perform()
+
+    def on_closed(self, connection: Connection) -> None:
+        """Clients of a lost connection are forgotten when they are answered in vain."""
+
+    def _remember(self, client: bytes, connection: Connection) -> None:
+        clients = self._clients
+        if clients.get(client) is connection:
+            return
+        clients.pop(client, None)
+        clients[client] = connection
+        if len(clients) > CLIENT_ROUTES_MAX:
+            del clients[next(iter(clients))]
+
+    # --- what processes of this node ask
+
+    def _answer(self, connection: Connection, message: Message) -> None:
+        header = message.header
+        if header.command == LOCAL_STATUS:
+            body = json.dumps(self.status()).encode()
+            self._reply(connection, LOCAL_STATUS, 0, header.aux, body)
+            return
+        assert header.command == LOCAL_READ_ROOMS
+        if message.body:
+            row = self._rooms.room_row
+            ids = [message.body[at : at + 16] for at in range(0, len(message.body), 16)]
+            missing = bytes(ROOM_ROW_SIZE)
+            body = b"".join(row(bytes(room)) or missing for room in ids[:LOCAL_ROOMS_MAX])
+        else:
+            body = self._rooms.room_rows(header.op, min(header.aux, LOCAL_ROOMS_MAX))
+        self._reply(connection, LOCAL_ROOMS, self._rooms.log_seq, header.aux, body)
+
+    def _reply(self, connection: Connection, command: int, op: int, aux: int, body: bytes) -> None:
+        cluster, number = self._node.site.cluster, self._shard.number
+        header = make(command, cluster=cluster, shard=number, op=op, aux=aux, body=body)
+        connection.send(self._local.signer.frame(header, body))
+
+    def _facts(self) -> dict[str, Any]:
+        """What an edge must know to read ring and segments."""
+        return {
+            "ring_size": self._ring_bytes,
+            "log_seq": self._published,
+            "shard": self._shard.number,
+            "epoch": self._core.epoch,
+            "replica": self._index,
+            "geometry": self._volume.facts["geometry"],
+            "segments_max": self._shard.segments_max,
+            "segments_folder": str(self._node.volume(self._shard.number) / "segments"),
+        }
+
+    def status(self) -> dict[str, Any]:
+        """Everything an operator may want to know, as plain values."""
+        return {
+            **self._core.status_report(),
+            "shard": self._shard.number,
+            "node": self._node.settings.index,
+            "time": time.time(),
+            "published": self._published,
+            "volume": self._volume.statistics(),
+            "process": self._figures.read(),
+            "links": {
+                str(member): link.connected
+                for member, link in enumerate(self._links)
+                if link is not None
+            },
+            "connections": self._listener.count(),
+            "edges": self._local.attached_count(),
+            "received": _by_name(self._received),
+            "sent": _by_name(self._sent),
+            "dropped": dict(self._drops),
+            "connection_events": dict(self._counters),
+            "marks": dict(self._marks),
+            "ticks_late": self._ticks_late,
+            "knobs": self._knobs,
+        }
+
+
+def _by_name(counts: list[int]) -> dict[str, int]:
+    return {
+        COMMAND_NAMES.get(command, f"local_{command:#x}"): count
+        for command, count in enumerate(counts)
+        if count
+    }
+
+
+def run(folder: Path, number: int) -> int:
+    """Serve shard `number` of the node in `folder` until SIGTERM; the exit code."""
+    node = open_node(folder)
+    log = start_log(f"replica-{number}", node.settings.log_level)
+    os.chdir(node.path)  # sockets are found by short, relative paths
+    role = ReplicaRole(node, number, log)
+    try:
+        return uvloop.run(role.serve())
+    except ApplianceError:
+        raise
+    except Exception as error:
+        traceback.print_exception(error)
+        role._halt("ASSERTION", f"{type(error).__name__} {error}".strip())
+        return EXIT_HALTED
