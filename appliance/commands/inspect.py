@@ -1,0 +1,443 @@
+"""`tigerchat inspect`: what lies in a volume, read from the medium, also while its replica runs.
+
+For people a table, for programs one JSON object a line. The rules that judge what is found are the
+replica's own: this module reads and shows, and writes nothing.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from appliance.base.checksum import sha256
+from appliance.base.errors import ApplianceError, ConfigurationError, FormatError
+from appliance.base.limits import SUPERBLOCK_COPIES
+from appliance.cores.vsr import open as opening
+from appliance.cores.vsr.recovery import Decision, Found, Slot, decide, torn
+from appliance.cores.vsr.wal import parse_prepare
+from appliance.drivers.nvme.reader import VolumeReader
+from appliance.formats import checkpoint, record, session, snapshot, superblock
+from appliance.formats.author import author_name
+from appliance.formats.client import id_of
+from appliance.formats.envelope import OPERATION_APPEND, Header
+from appliance.formats.geometry import (
+    RECORD_SIZE,
+    SESSION_BLOCK_SIZE,
+    SUPERBLOCK_COPY_SIZE,
+    SUPERBLOCK_COPY_STRIDE,
+    TABLES,
+    Geometry,
+)
+from appliance.formats.segment import SegmentView, leaf_id
+from appliance.formats.site import SITE_FILE, load_site
+from appliance.formats.superblock import Superblock
+
+Row = dict[str, Any]
+Rows = Iterator[Row]
+
+
+@click.group("inspect")
+def command() -> None:
+    """Show what lies in a volume. Reads only; the replica may run."""
+
+
+def _options(function: Callable[..., None]) -> Callable[..., None]:
+    volume = click.option("--volume", type=click.Path(path_type=Path), required=True,
+                          metavar="PATH", help="A volume, like node-0/shard-0.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+    return volume(as_json(function))
+
+
+def _show(rows: Rows, as_json: bool) -> None:
+    """Print rows; those of one kind share a table."""
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+        return
+    table: list[Row] = []
+    for row in rows:
+        if table and (table[0].keys() != row.keys() or len(table) >= 1000):
+            _show_table(table)
+            table = []
+        table.append(row)
+    _show_table(table)
+
+
+def _show_table(table: list[Row]) -> None:
+    if not table:
+        return
+    names = [name for name in table[0] if name != "kind"]
+    texts = [[_text(row[name]) for name in names] for row in table]
+    if len(table) == 1:
+        width = max(map(len, names))
+        lines = [f"{name:{width}}  {text}" for name, text in zip(names, texts[0], strict=True)]
+    else:
+        widths = [max(map(len, column)) for column in zip(names, *texts, strict=True)]
+        lines = ["  ".join(f"{text:{width}}" for text, width in zip(line, widths, strict=True))
+                 .rstrip() for line in (names, *texts)]
+    click.echo(f"{table[0]['kind']}\n" + "\n".join(f"  {line}" for line in lines))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, list | dict):
+        return json.dumps(value)
+    text = str(value)
+    return text if len(text) <= 64 else text[:61] + "..."
+
+
+# --- superblock -----------------------------------------------------------------------------------
+
+
+@command.command("superblock")
+@_options
+def show_superblock(volume: Path, as_json: bool) -> None:
+    """The four copies, and which state counts."""
+    _show(superblock_rows(VolumeReader(volume)), as_json)
+
+
+def superblock_rows(reader: VolumeReader) -> Rows:
+    """A row for each copy, then the one that counts with all its fields."""
+    copies = _superblock_copies(reader)
+    for place, raw in enumerate(copies):
+        found = superblock.decode(raw) if raw is not None else None
+        block = found[0] if found else None
+        yield {"kind": "superblock_copy", "place": place, "valid": found is not None,
+               "copy": found[1] if found else None,
+               "sequence": block.sequence if block else None,
+               "view": block.view if block else None,
+               "log_view": block.log_view if block else None,
+               "checkpoint": block.checkpoint.header.op if block else None,
+               "digest": found[2].hex() if found else None}
+    try:
+        chosen, repairs = opening.choose(copies)
+    except opening.VolumeUnusable as error:
+        yield {"kind": "superblock", "halt": error.halt, "reason": str(error)}
+        return
+    yield _superblock_row(chosen, repairs)
+    for header in chosen.view_headers:
+        yield {"kind": "view_header", **_header_row(header)}
+
+
+def _superblock_copies(reader: VolumeReader) -> list[bytes | None]:
+    return reader.read_many([(copy * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE)
+                             for copy in range(SUPERBLOCK_COPIES)])
+
+
+def _superblock_row(block: Superblock, repairs: list[int]) -> Row:
+    names = ("shard", "sequence", "view", "log_view", "epoch", "incarnation", "commit_max",
+             "sync_op_min", "sync_op_max", "sync_log_seq", "replica_count", "standby_count",
+             "segments_max")
+    state = block.checkpoint
+    replica = block.members.index(block.replica_id) if block.replica_id in block.members else None
+    return {
+        "kind": "superblock", **{name: getattr(block, name) for name in names},
+        "cluster": block.cluster.hex(), "replica": replica, "replica_id": block.replica_id.hex(),
+        "members": [member.hex() for member in block.members],
+        "members_old": [member.hex() for member in block.members_old],
+        "checkpoint": state.header.op, "checkpoint_id": state.checkpoint_id.hex(),
+        "checkpoint_log_seq": state.log_seq, "manifest_size": state.manifest_size,
+        "view_headers": "DVC" if block.view_headers_kind == superblock.KIND_DVC else "SV",
+        "copies_to_repair": repairs}
+
+
+def _chosen(reader: VolumeReader) -> Superblock:
+    return opening.choose(_superblock_copies(reader))[0]
+
+
+def _header_row(header: Header | None) -> Row:
+    names = ("op", "view", "aux", "commit_num", "operation", "epoch", "body_size")
+    row: Row = {name: getattr(header, name) if header else None for name in names}
+    row["request"] = row.pop("aux")
+    return {**row, "timestamp": header.timestamp if header else None,
+            "digest": header.digest.hex() if header else None,
+            "parent": header.parent.hex() if header else None}
+
+
+# --- write-ahead log ------------------------------------------------------------------------------
+
+
+@command.command("wal")
+@_options
+@click.option("--records", is_flag=True, help="Also each record of each readable prepare.")
+@click.option("--all", "every", is_flag=True, help="Also slots that were never used.")
+def show_wal(volume: Path, as_json: bool, records: bool, every: bool) -> None:
+    """The slots of both rings, how a start would judge them, and their records."""
+    _show(wal_rows(VolumeReader(volume), records=records, every=every), as_json)
+
+
+def wal_rows(reader: VolumeReader, *, records: bool, every: bool = False) -> Rows:
+    """A row for the whole, then one for each slot in the order of ops, each before its records."""
+    geometry = reader.geometry
+    loaded = opening.load(geometry, reader.read_many)
+    block, slots = loaded.superblock, loaded.slots
+    decisions, rows = _decisions(geometry, block, slots)
+    ops = [h.op for slot in slots for h in (slot.witness_header, slot.prepare_header) if h]
+    yield {"kind": "wal", "shard": block.shard, "slots": len(slots),
+           "checkpoint": block.checkpoint.header.op, "commit_max": block.commit_max,
+           "op_max": max(ops, default=0),
+           "decisions": dict(sorted(Counter(d.name for d in decisions).items()))}
+
+    def op_of(index: int) -> int:
+        header = slots[index].prepare_header or slots[index].witness_header
+        return header.op if header else -1
+
+    for index in sorted(range(len(slots)), key=op_of):
+        if decisions[index] == Decision.EMPTY and not every:
+            continue
+        slot = slots[index]
+        header = slot.prepare_header
+        body = _prepare_body(reader, index, header) if header and header.op else None
+        witness = slot.witness_header
+        yield {"kind": "slot", "slot": index, "witness": Found(slot.witness).name.lower(),
+               "witness_op": witness.op if witness else None,
+               "witness_digest": witness.digest.hex() if witness else None,
+               "prepare": Found(slot.prepare).name.lower(), **_header_row(header),
+               "body_ok": body is not None if header and header.op else None,
+               "row": rows[index], "decision": decisions[index].name}
+        if records and body is not None and header is not None:
+            yield from _prepare_records(header, body)
+
+
+def _decisions(geometry: Geometry, block: Superblock,
+               slots: list[Slot]) -> tuple[list[Decision], list[int]]:
+    """What a start would decide on each slot, and by which row of its table."""
+    limit = geometry.prepare_max(block.checkpoint.header.op)
+    op_max = max((h.op for slot in slots for h in (slot.witness_header, slot.prepare_header) if h),
+                 default=0)
+    solo = block.replica_count == 1
+    judged = [decide(slot, op_max=op_max, limit=limit, solo=solo) for slot in slots]
+    decisions = [decision for _, decision in judged]
+    for index in torn(slots, decisions, op_max=op_max, limit=limit,
+                      checkpoint=block.checkpoint.header.op, geometry=geometry):
+        decisions[index] = Decision.TORN
+    return decisions, [row for row, _ in judged]
+
+
+def _prepare_body(reader: VolumeReader, index: int, header: Header) -> memoryview | None:
+    """The body of the prepare in a slot, if it is the one its header names."""
+    geometry = reader.geometry
+    address = geometry.wal_prepares_offset + index * geometry.message_size_max
+    size = len(header.raw) + header.body_size
+    data = reader.read(address, -(-size // 4096) * 4096)
+    message = parse_prepare(data, header)
+    return memoryview(message.body) if message is not None else None
+
+
+def _prepare_records(header: Header, body: memoryview) -> Rows:
+    block = session.decode(body)
+    if block is None or header.operation != OPERATION_APPEND:
+        return
+    for index in range(block.record_count):
+        start = SESSION_BLOCK_SIZE + index * RECORD_SIZE
+        raw = bytes(body[start:start + RECORD_SIZE])
+        yield {"kind": "prepared_record", "op": header.op, "index": index, **record_row(raw)}
+
+
+def record_row(raw: bytes) -> Row:
+    """All that a record says; ids as clients see them."""
+    row = record.RECORD_STRUCT.unpack(raw)
+    (room_id, msg_id, author_id, _, parent_id, timestamp, body_len, body, _, prev_hash, client_id,
+     client_seq, blob_hash, flags, _, seq, log_seq) = row
+    return {"room_id": str(id_of(room_id)), "seq": seq, "log_seq": log_seq,
+            "client_id": str(id_of(client_id)), "client_seq": client_seq,
+            "msg_id": str(id_of(msg_id)), "parent_id": str(id_of(parent_id)),
+            "author_id": str(author_id), "author": author_name(author_id), "timestamp": timestamp,
+            "record_kind": flags & record.FLAGS_KIND_MASK, "flags": flags,
+            "body": body[:body_len].hex(), "blob_hash": blob_hash.hex(),
+            "crc_ok": record.sealed(raw), "prev_hash": prev_hash.hex(),
+            "hash": record.record_hash(raw).hex()}
+
+
+# --- segments -------------------------------------------------------------------------------------
+
+
+@command.command("segment")
+@_options
+@click.option("--records", is_flag=True, help="Also each committed record.")
+@click.option("--number", type=click.IntRange(0), help="Only this segment.")
+def show_segment(volume: Path, as_json: bool, records: bool, number: int | None) -> None:
+    """The segments on the medium, sealed and open, and their records."""
+    _show(segment_rows(VolumeReader(volume), records=records, number=number), as_json)
+
+
+def segment_rows(reader: VolumeReader, *, records: bool, number: int | None = None) -> Rows:
+    """A row for each segment in order, each before its records."""
+    heads: dict[str, tuple[str, int]] = {}
+    for found, extent in _segments(reader):
+        if number is not None and found != number:
+            continue
+        data = reader.read_extent(extent)
+        if data is None:
+            yield {"kind": "segment", "segment": found, "extent": extent, "readable": False}
+            continue
+        yield from _segment(reader.geometry, found, extent, data, heads if records else None)
+
+
+def _segments(reader: VolumeReader) -> list[tuple[int, int]]:
+    """(segment number, extent) of each extent that holds records, by number.
+
+    An extent names its segment by the log_seq of its first record.
+    """
+    found = []
+    for extent in reader.extents():
+        raw = reader.read_extent_start(extent)
+        log_seq = _log_seq(raw, 0) if raw is not None else 0
+        if log_seq:
+            found.append(((log_seq - 1) // reader.geometry.segment_records, extent))
+    return sorted(found)
+
+
+def _log_seq(data: bytes, slot: int) -> int:
+    at = slot * RECORD_SIZE + record.LOG_SEQ
+    return int.from_bytes(data[at:at + 8], "little")
+
+
+def _segment(geometry: Geometry, number: int, extent: int, data: bytes,
+             heads: dict[str, tuple[str, int]] | None) -> Rows:
+    first = number * geometry.segment_records + 1
+    count = 0
+    while count < geometry.segment_records and _log_seq(data, count) == first + count:
+        count += 1
+    view, reason = _sealed(geometry, number, data)
+    yield {"kind": "segment", "segment": number, "extent": extent, "readable": True,
+           "records": count, "first_log_seq": first, "last_log_seq": first + count - 1,
+           "sealed": view is not None, "id": view.id.hex() if view is not None else None,
+           "previous_id": view.footer.previous_id.hex() if view is not None else None,
+           "rooms": view.footer.room_count if view is not None else None,
+           "verified": reason == "" if view is not None else None, "reason": reason}
+    if heads is None:
+        return
+    for slot in range(count):
+        raw = data[slot * RECORD_SIZE:(slot + 1) * RECORD_SIZE]
+        row = record_row(raw)
+        yield {"kind": "record", "segment": number, "slot": slot, **row,
+               "prev_hash_ok": _follows(heads.get(row["room_id"]), row)}
+        heads[row["room_id"]] = (row["hash"], row["seq"])
+
+
+def _sealed(geometry: Geometry, number: int, data: bytes) -> tuple[SegmentView | None, str]:
+    """The view of a sealed segment and what is wrong with it, if anything."""
+    try:
+        view = SegmentView(data, geometry)
+    except FormatError:
+        return None, ""
+    if view.number != number:
+        return None, ""           # the footer of an older segment, of which this is the extent's heir
+    try:
+        view.verify(None)
+    except FormatError as error:
+        return view, str(error)
+    return view, ""
+
+
+def _follows(head: tuple[str, int] | None, row: Row) -> bool | None:
+    """Whether a record continues its room's chain; None when what it follows is not here."""
+    if head is None:
+        return row["prev_hash"] == "00" * 32 if row["seq"] == 1 else None
+    return head == (row["prev_hash"], row["seq"] - 1)
+
+
+# --- checkpoint -----------------------------------------------------------------------------------
+
+
+@command.command("checkpoint")
+@_options
+def show_checkpoint(volume: Path, as_json: bool) -> None:
+    """The durable state that the superblock names: manifest, tables, open segment."""
+    _show(checkpoint_rows(VolumeReader(volume)), as_json)
+
+
+def checkpoint_rows(reader: VolumeReader) -> Rows:
+    """A row for the manifest, then one for each table and for the open segment's leaves."""
+    geometry, state = reader.geometry, _chosen(reader).checkpoint
+    op = state.header.op
+    if op == 0:
+        yield {"kind": "checkpoint", "checkpoint": 0, "reason": "none yet: the state at format"}
+        return
+    zone = (geometry.checkpoints_offset
+            + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size)
+    raw = reader.read(zone, state.manifest_size)
+    if raw is None or sha256(raw) != state.checkpoint_id:
+        yield {"kind": "checkpoint", "checkpoint": op, "verified": False,
+               "reason": "the manifest does not hash to the checkpoint's id"}
+        return
+    manifest = checkpoint.decode(raw, geometry)
+    yield {"kind": "checkpoint", "checkpoint": op, "verified": True,
+           "checkpoint_id": state.checkpoint_id.hex(), "log_seq": manifest.log_seq,
+           "timestamp": manifest.timestamp, "oldest_segment": manifest.oldest_segment,
+           "newest_segment_id": manifest.newest_segment_id.hex(),
+           "shipper_cursor": manifest.shipper_cursor}
+    for name in TABLES:
+        table = manifest.tables[name]
+        start, size = zone + geometry.table_offset(name), geometry.table_chunk_size
+        bad = [index for index, wanted in enumerate(table.chunk_ids)
+               if _digest(reader.read(start + index * size, size)) != wanted]
+        yield {"kind": "table", "table": name, "rows": table.row_high_water,
+               "chunks": len(table.chunk_ids), "bad_chunks": bad}
+    yield _leaves_row(reader, manifest)
+
+
+def _digest(data: bytes | None) -> bytes | None:
+    return None if data is None else sha256(data)
+
+
+def _leaves_row(reader: VolumeReader, manifest: checkpoint.Manifest) -> Row:
+    geometry = reader.geometry
+    number, count = divmod(manifest.log_seq, geometry.segment_records)
+    data = reader.read_extent(number % reader.segments_max) if count else b""
+    bad = []
+    for index, wanted in enumerate(manifest.leaf_ids):
+        start = index * geometry.records_max
+        end = min(start + geometry.records_max, count)
+        records = data[start * RECORD_SIZE:end * RECORD_SIZE] if data is not None else b""
+        if data is None or leaf_id(records) != wanted:
+            bad.append(index)
+    return {"kind": "open_segment", "segment": number, "records": count,
+            "leaves": len(manifest.leaf_ids), "bad_leaves": bad}
+
+
+# --- snapshot -----------------------------------------------------------------------------------
+
+
+@command.command("snapshot")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_options
+@click.option("--records", is_flag=True, help="Also each record.")
+def show_snapshot(file: Path, volume: Path, as_json: bool, records: bool) -> None:
+    """A signed snapshot FILE, verified with the keys of the site that the volume belongs to."""
+    _show(snapshot_rows(file, volume, records=records), as_json)
+
+
+def snapshot_rows(file: Path, volume: Path, *, records: bool) -> Rows:
+    """A row for the file, then its records."""
+    reader = VolumeReader(volume)
+    site = load_site(reader.folder.parent / SITE_FILE)
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
+    reasons = []
+    for node in site.nodes:
+        try:
+            found = snapshot.parse(raw, node.public_key)
+        except FormatError as error:
+            reasons.append(str(error))
+            continue
+        break
+    else:
+        raise ApplianceError(f"{file}: {reasons[0]}; no node of {reader.folder.parent / SITE_FILE} "
+                             "made this file")
+    segment = found.room_id == snapshot.SEGMENT
+    yield {"kind": "snapshot", "of": "segment" if segment else str(id_of(found.room_id)),
+           "signed_by": node.name, "records": found.record_count, "first_op": found.first_op,
+           "last_op": found.last_op, "last_hash": found.last_hash.hex()}
+    for index in range(found.record_count if records else 0):
+        start = snapshot.HEAD_SIZE + index * RECORD_SIZE
+        yield {"kind": "record", **record_row(raw[start:start + RECORD_SIZE])}
