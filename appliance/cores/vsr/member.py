@@ -144,7 +144,7 @@ class Member:
         self.superblock: sb.Superblock | None = None        # (d) the last durable one
         self.superblock_writing: sb.Superblock | None = None
         self.superblock_wanted = False
-        self.superblock_repairs: list[int] = []
+        self.superblock_repairs: list[int] = []     # copies to be written again before any update, in order
         self.completions: dict[int, tuple[Callable[..., None], tuple]] = {}
         self.token_last = 0
         self.wal_writing: dict[int, Message] = {}           # slot -> prepare being written
@@ -344,7 +344,7 @@ class Member:
 
     def advance_superblock(self) -> None:
         """Start the next update, if one is wanted and none is under way."""
-        if self.superblock_writing is not None or not self.superblock_wanted:
+        if self.superblock_writing is not None or not self.superblock_wanted or self.superblock_repairs:
             return
         assert self.superblock is not None
         self.superblock_wanted = False

@@ -45,9 +45,8 @@ class Replica(Member):
         self.incarnation = max(block.incarnation + 1, realtime_us // 1_000_000)
         if not self._recover(loaded):
             return
-        for copy in loaded.repairs:
-            self.mark("superblock_copy_repaired")
-            self.write(copy * SUPERBLOCK_COPY_STRIDE, [sb.encode(block, copy)], _ignored)
+        self.superblock_repairs = list(loaded.repairs)
+        _repair_superblock(self)
         self._begin()
         self.persist()
         self.settle()
@@ -229,8 +228,17 @@ class Replica(Member):
         assert len(self.pipeline) <= self.geometry.pipeline_max
 
 
-def _ignored(member: Member) -> None:
-    """A write that nothing waits for."""
+def _repair_superblock(member: Member) -> None:
+    """Write the next broken copy again, one after the other; updates wait until all are whole."""
+    if member.superblock_repairs and member.superblock is not None:
+        member.mark("superblock_copy_repaired")
+        copy = member.superblock_repairs[0]
+        member.write(copy * SUPERBLOCK_COPY_STRIDE, [sb.encode(member.superblock, copy)], _on_copy_repaired)
+
+
+def _on_copy_repaired(member: Member) -> None:
+    del member.superblock_repairs[0]
+    _repair_superblock(member)
 
 
 # --- routing ----------------------------------------------------------------------------------------------
