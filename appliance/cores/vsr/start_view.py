@@ -53,7 +53,7 @@ def on_start_view(member: Member, message: Message) -> None:
         heard(member)
     if chunks.consider(member, state, header, headers):
         return None
-    _install(member, header, headers)
+    _install(member, header, headers, state)
     return None
 
 
@@ -71,9 +71,10 @@ def heard(member: Member) -> None:
     member.svc_from &= ~(1 << member.index)
 
 
-def _install(member: Member, header: Header, headers: list[Header]) -> None:
+def _install(member: Member, header: Header, headers: list[Header], state: CheckpointState) -> None:
     limit = member.geometry.prepare_max(member.checkpoint_op)
-    fitting = [h for h in headers if h.op <= limit]
+    hooks = [state.header] if state.header.op < headers[-1].op else []      # committed, so it fits any log
+    fitting = [h for h in headers + hooks if h.op <= limit]
     if not fitting:
         member.mark("sv_beyond_reach")
         return member.drop("sv_beyond_reach")
