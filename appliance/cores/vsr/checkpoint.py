@@ -88,9 +88,10 @@ def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-unty
     geometry = member.geometry
     tables, writes = {}, []
     for name, table in state.tables.items():
-        rows, chunk_ids, changed = table.freeze(False)
+        rows, chunk_ids, changed = table.freeze(member.freeze_everything > 0)
         tables[name] = ck.TableState(rows, chunk_ids)
         writes += [(ck.table_chunk_index(geometry, name, i), data) for i, data in changed]
+    member.freeze_everything = max(0, member.freeze_everything - 1)
     for name, raw, row_size in (("sessions", member.sessions.encode(), geometry.table_row_size("sessions")),
                                 ("members", members_table(member), MEMBER_ROW_SIZE)):
         chunks = [raw[i:i + geometry.table_chunk_size].ljust(geometry.table_chunk_size, b"\0")

@@ -35,7 +35,7 @@ READS_FOR_OTHERS_MAX = 16
 class Chunk:
     """One wanted piece."""
 
-    __slots__ = ("id", "place", "data", "reading", "asked_tick", "peer", "remote")
+    __slots__ = ("id", "place", "data", "reading", "asked_tick", "peer", "remote", "tries")
 
     def __init__(self, chunk_id: bytes, place: Place) -> None:
         self.id = chunk_id
@@ -45,6 +45,7 @@ class Chunk:
         self.asked_tick = -CHUNK_PATIENCE_TICKS
         self.peer = -1
         self.remote = False             # came from a peer, so the local copy has to be written
+        self.tries = 0                  # times that a peer was asked
 
 
 class Fetch:
@@ -405,19 +406,48 @@ def _on_segment_written(member: Member, work: Backfill) -> None:
     work.writes -= 1
 
 
+# --- single chunks of a checkpoint zone -------------------------------------------------------------------
+
+MEND_TRIES_MAX = 20                 # then no peer has it any more: the next checkpoints write everything anew
+
+
+def mend(member: Member, chunk: Chunk) -> None:
+    """Fetch a table chunk that was found broken, and write it where it belongs."""
+    member.mending.setdefault(chunk.place, chunk)
+    member.freeze_everything = 2        # both zones are made whole by the next two checkpoints in any case
+    member.timeouts["chunks"].start()
+    request(member)
+
+
+def _on_mended(member: Member, chunk: Chunk, data: bytes) -> None:
+    if member.mending.pop(chunk.place, None) is None or chunk.place.number not in member.manifests:
+        return
+    now = member.checkpointing
+    geometry = member.geometry
+    if now is not None and geometry.checkpoint_zone(now.header.op) == geometry.checkpoint_zone(chunk.place.number):
+        return                          # its zone belongs to a newer checkpoint by now
+    address, _ = local_address(member, chunk.place)
+    member.write(address, wal.padded([data]), _on_mend_written)
+
+
+def _on_mend_written(member: Member) -> None:
+    member.mark("chunk_mended")
+
+
 # --- asking and serving -----------------------------------------------------------------------------------
 
 
 def request(member: Member) -> None:
     """Ask peers for chunks that are not here, a few of each at a time, first those of the checkpoint."""
-    owner = member.fetch or member.backfill
-    if owner is None or member.replica_count == 1:
+    if member.replica_count == 1:
         return
+    owner = member.fetch or member.backfill
+    wanted = [*(owner.chunks.values() if owner is not None else ()), *member.mending.values()]
     asked: dict[int, int] = {}
-    for chunk in owner.chunks.values():
+    for chunk in wanted:
         if chunk.data is None and member.tick - chunk.asked_tick < CHUNK_PATIENCE_TICKS:
             asked[chunk.peer] = asked.get(chunk.peer, 0) + 1
-    missing = [c for c in owner.chunks.values()
+    missing = [c for c in wanted
                if c.data is None and not c.reading and member.tick - c.asked_tick >= CHUNK_PATIENCE_TICKS]
     peers = [i for i in range(member.replica_count) if i != member.index]
     member.prng.shuffle(peers)
@@ -428,6 +458,9 @@ def request(member: Member) -> None:
             continue
         for chunk in batch:
             chunk.asked_tick, chunk.peer = member.tick, peer
+            chunk.tries += 1
+            if chunk.tries > MEND_TRIES_MAX:
+                member.mending.pop(chunk.place, None)
         body = b"".join(c.id + ck.encode_place(c.place) for c in batch)
         member.send(1 << peer, member.make(env.REQUEST_CHUNK, view=member.view, body=body), body)
 
@@ -495,8 +528,10 @@ def on_chunk(member: Member, message: Message) -> None:
     if place is None:
         return member.drop("chunk_invalid")
     data = bytes(body[CHUNK_ENTRY_SIZE:])
-    for owner, then in ((member.fetch, _on_fetched), (member.backfill, _on_backfilled)):
-        chunk = owner.chunks.get(place) if owner is not None else None
+    for wanted, then in ((member.fetch.chunks if member.fetch else {}, _on_fetched),
+                         (member.backfill.chunks if member.backfill else {}, _on_backfilled),
+                         (member.mending, _on_mended)):
+        chunk = wanted.get(place)
         if chunk is None or chunk.data is not None or chunk.id != body[:32]:
             continue
         if not matches(chunk, data):

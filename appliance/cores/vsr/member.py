@@ -83,6 +83,7 @@ SPEAK = {
     env.PREPARE_OK: (True, True), env.DO_VIEW_CHANGE: (True, True), env.START_VIEW: (True, True),
 }
 
+SCRUB_TICKS = 10                        # between two items that the scrubber reads
 PREPARES_CACHED_MAX = 32                # bodies kept in memory: pipeline, commit, repair of peers
 
 
@@ -90,7 +91,7 @@ class Member:
     """State of one member. Invariants are asserted by `check`; fields marked (d) are derived from disk."""
 
     def __init__(self, *, geometry: Geometry, cluster: bytes, shard: int, replica_id: bytes, prng: Prng,
-                 state_machine: StateMachine) -> None:
+                 state_machine: StateMachine, scrub_ticks: int = SCRUB_TICKS) -> None:
         self.geometry = geometry
         self.cluster = cluster
         self.shard = shard
@@ -165,6 +166,10 @@ class Member:
         self.sync_op_min = self.sync_op_max = self.sync_log_seq = 0
         self.fetch: Any = None                  # chunks.Fetch of a checkpoint's state
         self.backfill: Any = None               # chunks.Backfill of sealed segments
+        self.mending: dict[Any, Any] = {}       # place -> chunks.Chunk found broken in a checkpoint zone
+        self.freeze_everything = 0              # checkpoints that shall write all chunks, changed or not
+        self.faults_tried = 0                   # repair passes spent on faults below repair_min
+        self.tour: Any = None                   # scrub.Tour
         self.published = 0
         self.repairs: dict[int, tuple[int, int]] = {}       # op -> (peer, tick of expiry) of a request_prepare
         self.repair_due = False
@@ -182,7 +187,7 @@ class Member:
         self.timeouts = {
             "ping": p(50), "prepare": p(5), "abdicate": p(50), "heartbeat": p(2), "heartbeat_lost": p(10),
             "svc_message": p(5), "svc_window": p(50), "view_change_status": p(30), "dvc_message": p(5),
-            "request_start_view": p(10), "repair": p(5), "repair_sync": p(100), "chunks": p(5), "scrub": p(10)}
+            "request_start_view": p(10), "repair": p(5), "repair_sync": p(100), "chunks": p(5), "scrub": p(scrub_ticks)}
 
     # --- who is who
 

@@ -14,6 +14,7 @@ from appliance.formats.geometry import HEADER_SIZE
 HEADERS_PER_ANSWER_MAX = 64
 REPAIRS_PER_PEER_MAX = 4            # request_prepare in flight to one peer
 READS_FOR_OTHERS_MAX = 8            # prepares being read for peers at once
+FAULT_PASSES_MAX = 400              # passes spent on slots below repair_min before they are given up
 REPAIR_TICKS_MAX = 50               # then a request_prepare is given up and asked elsewhere
 
 
@@ -37,11 +38,30 @@ def advance(member: Member) -> None:
         if member.tick >= member.rsv_tick:
             member.rsv_tick = member.tick + 5
             start_view.request_start_view(member, member.view)
-    low = max(1, member.repair_min)
+    low = _lowest(member)
     if not member.chained_from(low):
         _request_headers(member, low)
     _repair_prepares(member, low)
     _repair_replies(member)
+
+
+def _lowest(member: Member) -> int:
+    """The lowest op to mend: repair_min, or below it a slot that lost what peers may still have."""
+    low = max(1, member.repair_min)
+    journal = member.journal
+    if not journal.faulty_count or member.status != Status.NORMAL:
+        return low
+    if member.faults_tried >= FAULT_PASSES_MAX:
+        return low
+    slot, size = journal.faulty.find(1), journal.slot_count
+    while slot >= 0:
+        op = member.op - (member.op - slot) % size
+        if 0 < op < low:
+            low = op
+        slot = journal.faulty.find(1, slot + 1)
+    if low < max(1, member.repair_min):
+        member.faults_tried += 1
+    return low
 
 
 def _request_headers(member: Member, low: int) -> None:
@@ -73,7 +93,7 @@ def _repair_prepares(member: Member, low: int) -> None:
     journal = member.journal
     in_flight = len(member.wal_writing) + len(member.witness_writing)
     if journal.dirty_count <= in_flight and not journal.faulty_count:
-        return
+        return                          # all that is dirty is on its way to the disk
     _forget_useless(member, low)
     expire(member)
     floor = max(low, member.chain_low)
@@ -117,15 +137,18 @@ def _on_reread(member: Member, message: Message | None, header: Header) -> None:
 def _forget_useless(member: Member, low: int) -> None:
     """Slots outside low..op are checkpointed or truncated: nobody will ask for them."""
     journal = member.journal
-    needed = {journal.slot(op) for op in range(low, member.op + 1)} if journal.faulty_count else None
-    if needed is None:
-        return
-    head_slot = journal.slot(member.op)
-    for slot in range(journal.slot_count):
-        if journal.faulty[slot] and slot not in needed and slot != head_slot:
-            journal.forget_faults(slot)
-            if journal.headers[slot] is not None and journal.present[slot] is None:
-                journal.headers[slot] = None
+    size = journal.slot_count
+    first = journal.slot(low)
+    needed = member.op - low + 1        # slots from `first` on, around the ring
+    slot = journal.dirty.find(1)
+    while slot >= 0:
+        if (slot - first) % size >= needed and slot != journal.slot(member.op):
+            if slot not in member.wal_writing and slot not in member.witness_writing:
+                journal.forget_faults(slot)
+                if journal.headers[slot] is not None:
+                    if journal.present[slot] != journal.headers[slot].digest:
+                        journal.headers[slot] = None
+        slot = journal.dirty.find(1, slot + 1)
 
 
 def _request_prepare(member: Member, header: Header) -> None:
@@ -157,8 +180,12 @@ def expire(member: Member) -> None:
 
 def accepts(member: Member, header: Header) -> bool:
     """Whether a header may be written at or behind the head."""
-    if header.view > member.view or header.op > member.op or header.op < member.repair_min:
+    if header.view > member.view or header.op > member.op:
         return False
+    if header.op < member.repair_min:
+        slot = member.journal.slot(header.op)
+        if not member.journal.faulty[slot] or header.op <= member.op - member.geometry.slot_count:
+            return False
     known = member.journal.at(header.op)
     if known is not None and known.digest == header.digest:
         return True

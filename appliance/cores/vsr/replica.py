@@ -8,7 +8,17 @@
 from collections.abc import Callable
 
 from appliance.base.limits import SUPERBLOCK_COPIES
-from appliance.cores.vsr import checkpoint, chunks, commit, normal, recovery, repair, start_view, wal
+from appliance.cores.vsr import (
+    checkpoint,
+    chunks,
+    commit,
+    normal,
+    recovery,
+    repair,
+    scrub,
+    start_view,
+    wal,
+)
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Status
 from appliance.cores.vsr.open import Loaded
@@ -85,6 +95,8 @@ class Replica(Member):
         certain = recovery.head_certain(self.journal, self.op, self.checkpoint_op, geometry)
         timeouts["ping"].start(1)
         timeouts["repair"].start()
+        timeouts["scrub"].start()
+        self.tour = scrub.Tour()
         self.repair_due = True
         if self.is_standby:
             self.status = Status.NORMAL
@@ -354,8 +366,11 @@ def _timeouts(member: Member) -> None:
     if timeouts["chunks"].fired():
         timeouts["chunks"].start(prng.between(3, 7))
         chunks.request(member)
-        if member.fetch is None and member.backfill is None:
+        if member.fetch is None and member.backfill is None and not member.mending:
             timeouts["chunks"].stop()
+    if timeouts["scrub"].fired():
+        timeouts["scrub"].reset()
+        scrub.on_timeout(member)
 
 
 def _view_change_timeouts(member: Member) -> None:

@@ -1,0 +1,285 @@
+"""Reading at leisure what nobody asked for, so that damage is found while a peer still has the bytes.
+
+One item a turn, round and round:
+
+    superblock -> slots of both rings -> reply slots -> chunks of the last two checkpoints -> sealed segments
+
+What is found broken is only noted here; `repair` and `chunks` mend it like any other loss.
+"""
+
+from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.cores.vsr import chunks, wal
+from appliance.cores.vsr.checkpoint import zone_address
+from appliance.cores.vsr.member import Member, Status
+from appliance.formats import checkpoint as ck
+from appliance.formats import segment as seg
+from appliance.formats import superblock as sb
+from appliance.formats.checkpoint import Place
+from appliance.formats.envelope import Header
+from appliance.formats.geometry import (
+    HEADER_SIZE,
+    RECORD_SIZE,
+    SUPERBLOCK_COPY_SIZE,
+    SUPERBLOCK_COPY_STRIDE,
+    TABLES,
+)
+
+
+class Tour:
+    """Where the round stands: a kind of item, and the next one of it."""
+
+    __slots__ = ("kind", "next", "segment", "id", "footer", "rounds", "busy")
+
+    def __init__(self) -> None:
+        self.kind = 0
+        self.next = 0
+        self.segment = -1               # sealed segment being read, downwards
+        self.id = b""
+        self.footer = b""
+        self.rounds = 0
+        self.busy = False               # an item is being read
+
+
+def on_timeout(member: Member) -> None:
+    """Read the next item, unless the member has better things to do."""
+    tour = member.tour
+    if tour.busy or member.status != Status.NORMAL or not member.state_ready or member.installing:
+        return
+    _KINDS[tour.kind](member, tour)
+
+
+def _turn(tour: Tour) -> None:
+    """On to the next kind of item."""
+    tour.next = 0
+    tour.segment = -1
+    tour.kind += 1
+    if tour.kind == len(_KINDS):
+        tour.kind = 0
+        tour.rounds += 1
+
+
+def _superblock(member: Member, tour: Tour) -> None:
+    copy = tour.next
+    if copy == SUPERBLOCK_COPIES or member.superblock_writing is not None:
+        return _turn(tour)
+    tour.next += 1
+    tour.busy = True
+    member.read(copy * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE, _on_superblock, copy, member.superblock)
+    return None
+
+
+def _on_superblock(member: Member, data: bytes | None, copy: int, block: sb.Superblock) -> None:
+    member.tour.busy = False
+    if member.superblock is not block or member.superblock_writing is not None:
+        return                          # written meanwhile
+    if data != sb.encode(block, copy):
+        member.mark("scrub_found_superblock")
+        member.persist()
+
+
+# --- the write-ahead rings --------------------------------------------------------------------------------
+
+
+def _slot(member: Member, tour: Tour) -> None:
+    journal = member.journal
+    while tour.next < journal.slot_count:
+        slot = tour.next
+        tour.next += 1
+        header = journal.headers[slot]
+        if header is None or header.op == 0 or journal.dirty[slot] or slot in member.wal_writing:
+            continue
+        tour.busy = True
+        member.read(member.geometry.wal_headers_offset + slot * SECTOR_SIZE, SECTOR_SIZE, _on_witness, header)
+        return
+    _turn(tour)
+
+
+def _on_witness(member: Member, data: bytes | None, header: Header) -> None:
+    slot = member.journal.slot(header.op)
+    if member.journal.clean(header) and slot not in member.witness_writing:
+        if data is None or bytes(data) != header.raw.ljust(SECTOR_SIZE, b"\0"):
+            member.mark("scrub_found_witness")
+            member.journal.set_dirty(slot, 1)
+            wal.write_witness(member, header)
+    wal.read_prepare(member, header, _on_prepare)
+
+
+def _on_prepare(member: Member, message: object, header: Header) -> None:
+    member.tour.busy = False
+    if message is None:
+        member.mark("scrub_found_prepare")
+        member.faults_tried = 0
+        wal.on_unreadable(member, header)
+        member.repair_due = True
+
+
+# --- replies ----------------------------------------------------------------------------------------------
+
+
+def _reply(member: Member, tour: Tour) -> None:
+    rows = member.sessions.rows
+    while tour.next < len(rows):
+        row = tour.next
+        tour.next += 1
+        entry = rows[row]
+        if entry is None or entry.reply is None or entry.dirty or entry.faulty:
+            continue
+        tour.busy = True
+        length = -(-(HEADER_SIZE + entry.reply.body_size) // SECTOR_SIZE) * SECTOR_SIZE
+        address = member.geometry.replies_offset + row * member.geometry.reply_size_max
+        member.read(address, length, _on_reply, row, entry.reply)
+        return
+    _turn(tour)
+
+
+def _on_reply(member: Member, data: bytes | None, row: int, reply: Header) -> None:
+    member.tour.busy = False
+    entry = member.sessions.rows[row]
+    if entry is None or entry.reply is not reply or entry.dirty:
+        return
+    if wal.parse_prepare(data, reply) is not None:
+        return
+    member.mark("scrub_found_reply")
+    if entry.body is not None:
+        address = member.geometry.replies_offset + row * member.geometry.reply_size_max
+        member.write(address, wal.padded([reply.raw, entry.body]), _written)
+        return
+    entry.faulty = True
+    member.replies_wanted.add(row)
+    member.repair_due = True
+
+
+def _written(member: Member) -> None:
+    """Nobody waits for this one."""
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------
+
+
+def _chunk(member: Member, tour: Tour) -> None:
+    """Manifest and table chunks of the checkpoints whose manifests we hold, the newest first."""
+    items: list[tuple[bytes, Place, int]] = []
+    for op in sorted(member.manifests, reverse=True):
+        if member.checkpointing is not None and member.checkpointing.header.op % (
+                2 * member.geometry.checkpoint_ops) == op % (2 * member.geometry.checkpoint_ops):
+            continue                    # its zone is being written
+        raw = member.manifests[op]
+        items.append((ck.checkpoint_id(raw), Place(ck.KIND_MANIFEST, 0, 0, op), len(raw)))
+        manifest = ck.decode(raw, member.geometry)
+        for name in TABLES:
+            for i, chunk_id in enumerate(manifest.tables[name].chunk_ids):
+                place = Place(ck.KIND_TABLE, 0, ck.table_chunk_index(member.geometry, name, i), op)
+                items.append((chunk_id, place, member.geometry.table_chunk_size))
+    if tour.next >= len(items):
+        return _turn(tour)
+    chunk_id, place, size = items[tour.next]
+    tour.next += 1
+    tour.busy = True
+    address = zone_address(member, place.number) + ck.zone_offset(member.geometry, place)
+    length = -(-size // SECTOR_SIZE) * SECTOR_SIZE
+    member.read(address, length, _on_chunk, chunks.Chunk(chunk_id, place), size)
+    return None
+
+
+def _on_chunk(member: Member, data: bytes | None, chunk: chunks.Chunk, size: int) -> None:
+    member.tour.busy = False
+    good = data is not None and chunks.matches(chunk, bytes(data[:size])) and not any(data[size:])
+    if good or chunk.place.number not in member.manifests:
+        return
+    zone = member.geometry.checkpoint_zone(chunk.place.number)
+    now = member.checkpointing
+    if now is not None and member.geometry.checkpoint_zone(now.header.op) == zone:
+        return                          # overwritten meanwhile
+    member.mark("scrub_found_chunk")
+    if chunk.place.kind == ck.KIND_MANIFEST:
+        raw = member.manifests[chunk.place.number]
+        member.write(zone_address(member, chunk.place.number), wal.padded([raw]), _written)
+    else:
+        chunks.mend(member, chunk)
+
+
+# --- sealed segments --------------------------------------------------------------------------------------
+
+
+def _segment(member: Member, tour: Tour) -> None:
+    """Footer and leaves of each sealed segment, the newest first."""
+    if member.backfill is not None:
+        return _turn(tour)
+    if tour.segment < 0 and not _first_segment(member, tour):
+        return _turn(tour)
+    geometry = member.geometry
+    if not tour.footer:
+        place = Place(ck.KIND_FOOTER, 0, 0, tour.segment)
+        address, _ = chunks.local_address(member, place)
+        tour.busy = True
+        length = -(-geometry.footer_size_max // SECTOR_SIZE) * SECTOR_SIZE
+        member.read(address, length, _on_footer, tour.segment)
+        return None
+    footer = seg.decode_footer(tour.footer, geometry)
+    ids = seg.footer_leaf_ids(tour.footer, footer)
+    if tour.next < len(ids):
+        records = seg.leaf_record_count(geometry, tour.next)
+        chunk = chunks.Chunk(ids[tour.next], Place(ck.KIND_LEAF, records, tour.next, tour.segment))
+        address, skip = chunks.local_address(member, chunk.place)
+        length = -(-(skip + records * RECORD_SIZE) // SECTOR_SIZE) * SECTOR_SIZE
+        tour.next += 1
+        tour.busy = True
+        member.read(address, length, _on_leaf, chunk, skip, tour.segment)
+        return None
+    tour.segment -= 1
+    tour.next, tour.id, tour.footer = 0, footer.previous_id, b""
+    if tour.segment < _oldest(member):
+        return _turn(tour)
+    return None
+
+
+def _oldest(member: Member) -> int:
+    """The oldest segment that is kept by the newest checkpoint."""
+    raw = member.manifests.get(member.checkpoint_op)
+    return ck.decode(raw, member.geometry).oldest_segment if raw is not None else 0
+
+
+def _first_segment(member: Member, tour: Tour) -> bool:
+    raw = member.manifests.get(member.checkpoint_op)
+    if raw is None:
+        return False
+    manifest = ck.decode(raw, member.geometry)
+    tour.segment = manifest.log_seq // member.geometry.segment_records - 1
+    tour.id, tour.footer, tour.next = manifest.newest_segment_id, b"", 0
+    return tour.segment >= manifest.oldest_segment
+
+
+def _on_footer(member: Member, data: bytes | None, number: int) -> None:
+    tour = member.tour
+    tour.busy = False
+    if tour.segment != number:
+        return
+    footer = chunks.footer_of(data, member)
+    if footer is not None and seg.segment_id(footer) == tour.id and data is not None:
+        end = -(-len(footer) // SECTOR_SIZE) * SECTOR_SIZE
+        if not any(data[len(footer):end]):
+            tour.footer = footer
+            return
+    _mend_segment(member, tour, number)
+
+
+def _on_leaf(member: Member, data: bytes | None, chunk: chunks.Chunk, skip: int, number: int) -> None:
+    tour = member.tour
+    tour.busy = False
+    if tour.segment != number:
+        return
+    size = chunk.place.count * RECORD_SIZE
+    if data is None or not chunks.matches(chunk, bytes(data[skip:skip + size])):
+        _mend_segment(member, tour, number)
+
+
+def _mend_segment(member: Member, tour: Tour, number: int) -> None:
+    """Refill this segment from peers; what is whole in it stays. The tour goes on at its next turn."""
+    member.mark("scrub_found_segment")
+    if member.backfill is None:
+        member.backfill = chunks.Backfill(number, tour.id, number)
+        member.timeouts["chunks"].start()
+    _turn(tour)
+
+
+_KINDS = (_superblock, _slot, _reply, _chunk, _segment)
