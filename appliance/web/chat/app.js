@@ -42,7 +42,10 @@ function SignIn({ refusal, onToken }) {
     <h1>TigerChat</h1>
     <label for="token">Your token</label>
     <textarea id="token" ref=${field} rows="4" value=${token} autocomplete="off" spellcheck=${false}
-      onInput=${(event) => { setToken(event.target.value); setError(""); }}
+      onInput=${(event) => {
+        setToken(event.target.value);
+        setError("");
+      }}
       onKeyDown=${(event) => event.key === "Enter" && submit(event)} />
     ${error && html`<p class="refusal" role="alert">${error}</p>`}
     <button class="primary" disabled=${token.trim() === ""}>Sign in</button>
@@ -52,7 +55,8 @@ function SignIn({ refusal, onToken }) {
 
 function sorted(chat, filter) {
   const wanted = filter.trim().toLocaleLowerCase();
-  return [...chat.rooms.values()].filter((room) => room.name.toLocaleLowerCase().includes(wanted))
+  return [...chat.rooms.values()]
+    .filter((room) => room.name.toLocaleLowerCase().includes(wanted))
     .sort((a, b) => a.name.localeCompare(b.name));
 }
 
@@ -82,7 +86,11 @@ function Rooms({ chat, onSignOut }) {
         event.preventDefault();
         setDrawer(true);
         document.getElementById("find-room").focus();
-      } else if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown") && rooms.length) {
+      } else if (
+        event.altKey &&
+        (event.key === "ArrowUp" || event.key === "ArrowDown") &&
+        rooms.length
+      ) {
         event.preventDefault();
         openRoom(neighbour(rooms, chat.openId, event.key === "ArrowUp" ? -1 : 1).id);
       } else if (event.key === "Escape") setDrawer(false);
@@ -96,23 +104,36 @@ function Rooms({ chat, onSignOut }) {
   }, [unread, room?.name]);
 
   return html`<div class="chat" data-drawer=${drawer ? "open" : "closed"}>
-    <${Sidebar} chat=${chat} rooms=${rooms} filter=${filter} onFilter=${setFilter} onOpen=${openRoom}
+    <${Sidebar} chat=${chat} rooms=${rooms} filter=${filter}
+      onFilter=${setFilter} onOpen=${openRoom}
       onSignOut=${onSignOut} />
     <button class="veil" aria-label="Close the list of rooms" tabindex=${drawer ? 0 : -1}
       onClick=${() => setDrawer(false)} />
     <main class="open-room">
       <header class="title">
-        <button class="menu" aria-label="Rooms" onClick=${() => setDrawer(true)}><${Icon} name="menu" />
+        <button class="menu" aria-label="Rooms" onClick=${() => setDrawer(true)}>
+          <${Icon} name="menu" />
           ${unread > 0 && html`<span class="dot" />`}</button>
         <h2>${room ? room.name : "TigerChat"}</h2>
-        ${room && html`<span class="size">${plural(room.timeline.newest, "message", "messages")}</span>`}
-        <span class="short-link" data-link=${chat.link.state.name}><span class="lamp" />${linkWords(chat)}</span>
+        ${room && html`<span class="size">
+          ${plural(room.timeline.newest, "message", "messages")}</span>`}
+        <span class="short-link" data-link=${chat.link.state.name}>
+          <span class="lamp" />${linkWords(chat)}</span>
       </header>
-      ${chat.notice && html`<p class="notice" role="alert"><span>${chat.notice}</span>
-        <button aria-label="Dismiss" onClick=${() => chat.dismiss()}><${Icon} name="close" /></button></p>`}
-      ${room ? html`<${Messages} chat=${chat} room=${room} onReply=${(text) => chat.reply(room, text)} />
+      ${
+        chat.notice &&
+        html`<p class="notice" role="alert"><span>${chat.notice}</span>
+        <button aria-label="Dismiss" onClick=${() => chat.dismiss()}>
+          <${Icon} name="close" /></button></p>`
+      }
+      ${
+        room
+          ? html`<${Messages} chat=${chat} room=${room}
+            onReply=${(text) => chat.reply(room, text)} />
         <${Composer} chat=${chat} room=${room} />`
-    : html`<p class="nothing-open">${chat.listed ? "Create a room to begin." : `${linkWords(chat)}…`}</p>`}
+          : html`<p class="nothing-open">
+            ${chat.listed ? "Create a room to begin." : `${linkWords(chat)}…`}</p>`
+      }
     </main>
   </div>`;
 }
@@ -135,7 +156,10 @@ class Page {
     this.chat = new Chat({ token, urls: ordered([]), onChange: () => this.draw() });
     this.draw();
     const { chat } = this;
-    fetchNodes().then((urls) => { chat.link.learn(urls); this.draw(); });
+    fetchNodes().then((urls) => {
+      chat.link.learn(urls);
+      this.draw();
+    });
     await chat.start();
   }
 
@@ -151,7 +175,7 @@ class Page {
     if (!this.drawn) return;
     this.drawn = false;
     requestAnimationFrame(() => this.drawNow());
-    setTimeout(() => this.drawNow(), 250);         // a hidden page gets no frames, yet its title counts
+    setTimeout(() => this.drawNow(), 250); // a hidden page gets no frames, yet its title counts
   }
 
   drawNow() {
@@ -161,8 +185,12 @@ class Page {
       this.leave(this.chat.link.state.detail);
       return;
     }
-    render(this.chat ? html`<${Rooms} chat=${this.chat} onSignOut=${() => this.leave()} />`
-      : html`<${SignIn} refusal=${this.refusal} onToken=${(token) => this.enter(token)} />`, this.root);
+    render(
+      this.chat
+        ? html`<${Rooms} chat=${this.chat} onSignOut=${() => this.leave()} />`
+        : html`<${SignIn} refusal=${this.refusal} onToken=${(token) => this.enter(token)} />`,
+      this.root,
+    );
   }
 }
 

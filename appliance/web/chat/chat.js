@@ -1,8 +1,9 @@
-// The page's model of a chat: rooms with their timelines, what is waiting to be acknowledged, and the connection.
+// The page's model of a chat: rooms with their timelines, what is waiting to be acknowledged, and
+// the connection.
 //
-// A room is followed from the newest op we know of. What came while we were away is fetched from there on: by the
-// subscription when it is little, by going to the newest page of history when it is much. The view reads the fields of
-// this object and is told by `onChange` that something moved.
+// A room is followed from the newest op we know of. What came while we were away is fetched from
+// there on: by the subscription when it is little, by going to the newest page of history when it
+// is much. The view reads the fields of this object and is told by `onChange` that something moved.
 
 import { claimDevice, userOf, uuidOrdered, uuidRandom } from "./identity.js";
 import { Link } from "./link.js";
@@ -14,13 +15,13 @@ export const KIND_MESSAGE = 0;
 export const KIND_ROOM_CREATE = 4;
 export const KIND_ROOM_POLICY = 5;
 
-const PAGE = 60;                     // records asked for at once
-const CATCH_UP_MAX = 1000;           // records missed that are still fetched one by one
-const ROOMS_MAX = 500;               // rooms listed
+const PAGE = 60; // records asked for at once
+const CATCH_UP_MAX = 1000; // records missed that are still fetched one by one
+const ROOMS_MAX = 500; // rooms listed
 const ROOMS_PAGE = 250;
-const ROOMS_EVERY_MS = 15000;        // the list is asked for again
-const FOLLOWED_MAX = 64;             // rooms followed live
-const RETRY_MS_MIN = 250;            // after a refusal for the moment
+const ROOMS_EVERY_MS = 15000; // the list is asked for again
+const FOLLOWED_MAX = 64; // rooms followed live
+const RETRY_MS_MIN = 250; // after a refusal for the moment
 const LOST = { type: "error", name: "connection_lost", detail: "connection lost", temporary: true };
 
 export class Chat {
@@ -28,9 +29,9 @@ export class Chat {
     this.token = token;
     this.user = userOf(token) ?? "";
     this.onChange = onChange;
-    this.rooms = new Map();          // room_id -> room, as made by `known`
+    this.rooms = new Map(); // room_id -> room, as made by `known`
     this.openId = null;
-    this.listed = false;             // the rooms were told at least once
+    this.listed = false; // the rooms were told at least once
     this.welcome = null;
     this.notice = "";
     this.outbox = new Outbox({ storage: sessionStorage, key: `tigerchat.outbox.${this.user}` });
@@ -40,16 +41,16 @@ export class Chat {
       onFrame: (frame) => this.onFrame(frame),
       onState: (state) => this.onLink(state),
     });
-    this.waiting = new Map();        // request -> what to do with its answer
+    this.waiting = new Map(); // request -> what to do with its answer
     this.requests = 0;
-    this.connection = 0;             // counts connections, so that late timers know theirs is over
+    this.connection = 0; // counts connections, so that late timers know theirs is over
     this.pauseTimer = 0;
     this.listTimer = 0;
   }
 
   async start() {
     if (!this.outbox.clientId || !(await claimDevice(this.outbox.clientId))) {
-      if (this.outbox.clientId) this.outbox.items = [];     // they belong to the tab this one was copied from
+      if (this.outbox.clientId) this.outbox.items = []; // those of the tab we were copied from
       await this.newDevice();
     }
     this.link.open();
@@ -67,17 +68,20 @@ export class Chat {
     this.outbox.adopt(clientId);
   }
 
-  // --- asking ---------------------------------------------------------------------------------------------------------
+  // --- asking ------------------------------------------------------------------------------------
 
-  // Send `frame`; `then` gets its answer, or the error. What is refused for the moment is asked again.
+  // Send `frame`; `then` gets its answer, or the error. What is refused for the moment is asked
+  // again.
   ask(frame, then) {
     this.requests += 1;
     const request = String(this.requests);
     const connection = this.connection;
     this.waiting.set(request, (answer) => {
       if (answer.type !== "error" || !answer.temporary || answer === LOST) return then(answer);
-      return setTimeout(() => (connection === this.connection ? this.ask(frame, then) : then(LOST)),
-        Math.max(RETRY_MS_MIN, answer.retry_after ?? 0));
+      return setTimeout(
+        () => (connection === this.connection ? this.ask(frame, then) : then(LOST)),
+        Math.max(RETRY_MS_MIN, answer.retry_after ?? 0),
+      );
     });
     if (!this.link.send({ ...frame, request })) this.answer(request, LOST);
   }
@@ -96,7 +100,8 @@ export class Chat {
       clearTimeout(this.listTimer);
       this.outbox.onDisconnected();
       for (const request of [...this.waiting.keys()]) this.answer(request, LOST);
-      for (const room of this.rooms.values()) Object.assign(room, { followed: false, loading: null });
+      for (const room of this.rooms.values())
+        Object.assign(room, { followed: false, loading: null });
     }
     this.onChange();
   }
@@ -109,8 +114,12 @@ export class Chat {
 
   onFrame(frame) {
     if (frame.request === undefined || !this.answer(frame.request, frame)) {
-      const handlers = { welcome: this.onWelcome, message_ack: this.onAck, message_event: this.onEvent,
-        error: this.onError };
+      const handlers = {
+        welcome: this.onWelcome,
+        message_ack: this.onAck,
+        message_event: this.onEvent,
+        error: this.onError,
+      };
       handlers[frame.type]?.call(this, frame);
     }
     this.onChange();
@@ -120,12 +129,23 @@ export class Chat {
     this.welcome = frame;
   }
 
-  // --- rooms ----------------------------------------------------------------------------------------------------------
+  // --- rooms -------------------------------------------------------------------------------------
 
   known(roomId, name) {
     if (!this.rooms.has(roomId)) {
-      this.rooms.set(roomId, { id: roomId, name, timeline: new Timeline(), loaded: false, loading: null,
-        followed: false, read: this.readMark(roomId), newFrom: 0, typed: "", answering: null, error: "" });
+      this.rooms.set(roomId, {
+        id: roomId,
+        name,
+        timeline: new Timeline(),
+        loaded: false,
+        loading: null,
+        followed: false,
+        read: this.readMark(roomId),
+        newFrom: 0,
+        typed: "",
+        answering: null,
+        error: "",
+      });
     }
     return this.rooms.get(roomId);
   }
@@ -152,17 +172,20 @@ export class Chat {
 
   listRooms(after = undefined, count = 0) {
     clearTimeout(this.listTimer);
-    this.ask({ type: "list_rooms", limit: ROOMS_PAGE, ...(after === undefined ? {} : { after }) }, (frame) => {
-      if (frame.type !== "rooms") return;
-      for (const { room_id: roomId, name, message_count: newest } of frame.rooms) {
-        this.catchUp(this.known(roomId, name), newest);
-      }
-      this.welcomeNewcomer();
-      this.listed = true;
-      const total = count + frame.rooms.length;
-      if (frame.next !== undefined && total < ROOMS_MAX) this.listRooms(frame.next, total);
-      else this.listTimer = setTimeout(() => this.listRooms(), ROOMS_EVERY_MS);
-    });
+    this.ask(
+      { type: "list_rooms", limit: ROOMS_PAGE, ...(after === undefined ? {} : { after }) },
+      (frame) => {
+        if (frame.type !== "rooms") return;
+        for (const { room_id: roomId, name, message_count: newest } of frame.rooms) {
+          this.catchUp(this.known(roomId, name), newest);
+        }
+        this.welcomeNewcomer();
+        this.listed = true;
+        const total = count + frame.rooms.length;
+        if (frame.next !== undefined && total < ROOMS_MAX) this.listRooms(frame.next, total);
+        else this.listTimer = setTimeout(() => this.listRooms(), ROOMS_EVERY_MS);
+      },
+    );
   }
 
   // Who comes for the first time has not missed all that was ever said.
@@ -193,7 +216,7 @@ export class Chat {
 
   followedMax() {
     const allowed = this.welcome === null ? 1 : this.welcome.limits.subscriptions_max;
-    return Math.min(FOLLOWED_MAX, allowed - 1);          // one is kept for the open room
+    return Math.min(FOLLOWED_MAX, allowed - 1); // one is kept for the open room
   }
 
   // Live from here on: from the newest op we hold, or, holding nothing, from the newest there is.
@@ -245,7 +268,7 @@ export class Chat {
     });
   }
 
-  // --- history --------------------------------------------------------------------------------------------------------
+  // --- history -----------------------------------------------------------------------------------
 
   loadOlder(room) {
     const { timeline } = room;
@@ -265,9 +288,9 @@ export class Chat {
       room.timeline.oldestReached = true;
       return;
     }
-    const mine = room.loading = { backward };
+    const mine = (room.loading = { backward });
     this.ask({ type: "snapshot_request", room_id: room.id, limit: PAGE, ...range }, (frame) => {
-      if (room.loading !== mine) return;       // the reader went elsewhere
+      if (room.loading !== mine) return; // the reader went elsewhere
       room.loading = null;
       if (frame.type !== "snapshot_chunk") {
         if (frame !== LOST) room.error = frame.detail || frame.name;
@@ -293,23 +316,31 @@ export class Chat {
     if (!room) return;
     this.outbox.onSeen(record);
     if (!room.loaded && room.loading === null && record.op > room.timeline.newest) {
-      room.timeline.reset(record.op);          // nothing of it is shown: only count
+      room.timeline.reset(record.op); // nothing of it is shown: only count
     } else if (room.timeline.addLive(record) === "gap") {
-      room.followed = false;                   // never expected: ask again from where we are
+      room.followed = false; // never expected: ask again from where we are
       this.follow(room);
     }
     if (record.author === this.welcome?.author && room.read === record.op - 1) this.markRead(room);
   }
 
-  // --- writing --------------------------------------------------------------------------------------------------------
+  // --- writing -----------------------------------------------------------------------------------
 
-  // Queue `text` for `room`; longer than a record, it becomes several, threaded to the first (or to what it answers).
+  // Queue `text` for `room`; longer than a record, it becomes several, threaded to the first (or to
+  // what it answers).
   write(room, text, parentId = null) {
     const parts = splitText(text);
     if (!this.outbox.hasRoomFor(parts.length)) return false;
     const firstId = uuidOrdered();
-    parts.forEach((body, i) => this.outbox.add({ roomId: room.id, msgId: i === 0 ? firstId : uuidOrdered(), body,
-      parentId: i === 0 ? parentId : firstId, nowMs: Date.now() }));
+    parts.forEach((body, i) =>
+      this.outbox.add({
+        roomId: room.id,
+        msgId: i === 0 ? firstId : uuidOrdered(),
+        body,
+        parentId: i === 0 ? parentId : firstId,
+        nowMs: Date.now(),
+      }),
+    );
     this.flush();
     this.onChange();
     return true;
@@ -320,7 +351,8 @@ export class Chat {
     if (this.link.state.name !== "live") return;
     for (const frame of this.outbox.take(Date.now())) this.link.send(frame);
     const end = this.outbox.nextPauseEndMs(Date.now());
-    if (end !== null) this.pauseTimer = setTimeout(() => this.flush(), Math.max(20, end - Date.now()));
+    if (end !== null)
+      this.pauseTimer = setTimeout(() => this.flush(), Math.max(20, end - Date.now()));
   }
 
   onAck(ack) {
@@ -365,7 +397,8 @@ export class Chat {
     const outcome = this.outbox.onError(error, Date.now());
     if (outcome === "collision") this.startOver();
     else if (outcome === "noted") this.flush();
-    else if (error.name === "token_expired" || error.name === "token_invalid") this.link.refuse(error);
+    else if (error.name === "token_expired" || error.name === "token_invalid")
+      this.link.refuse(error);
     else if (error.name !== "closing") this.notice = error.detail || error.name;
   }
 }

@@ -8,9 +8,11 @@ const HEIGHT_PX_MAX = 240;
 
 function hintOf(text, refused) {
   const size = text.length > BODY_SIZE_MAX / 4 ? sizeOf(text) : 0;
-  if (size > TEXT_SIZE_MAX) return `Too long by ${plural(size - TEXT_SIZE_MAX, "byte", "bytes")}: send it in pieces.`;
+  if (size > TEXT_SIZE_MAX)
+    return `Too long by ${plural(size - TEXT_SIZE_MAX, "byte", "bytes")}: send it in pieces.`;
   if (refused) return "Too much is waiting to be sent: wait for the connection.";
-  if (size > BODY_SIZE_MAX) return `A long text: it is stored as ${splitText(text).length} records of one thread.`;
+  if (size > BODY_SIZE_MAX)
+    return `A long text: it is stored as ${splitText(text).length} records of one thread.`;
   return "";
 }
 
@@ -56,15 +58,25 @@ export function Composer({ chat, room }) {
     redraw((turn) => turn + 1);
   };
 
-  return html`<form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
-    ${room.answering && html`<div class="answering"><${Icon} name="reply" />
+  return html`<form class="composer" onSubmit=${(event) => {
+    event.preventDefault();
+    send();
+  }}>
+    ${
+      room.answering &&
+      html`<div class="answering"><${Icon} name="reply" />
       <span>Answering <b>${room.answering.author}</b>: ${room.answering.body.slice(0, 100)}</span>
-      <button type="button" aria-label="Do not answer" onClick=${forgetAnswer}><${Icon} name="close" /></button></div>`}
+      <button type="button" aria-label="Do not answer" onClick=${forgetAnswer}>
+        <${Icon} name="close" /></button></div>`
+    }
     <div class="field">
       <label class="hidden" for="message">Message to ${room.name}</label>
-      <textarea id="message" ref=${field} rows="1" value=${text} placeholder=${`Message to ${room.name}`}
-        aria-describedby="message-hint" onInput=${(event) => change(event.target.value)} onKeyDown=${onKeyDown} />
-      <button class="send" disabled=${!sendable} aria-label="Send" title="Send (Enter)"><${Icon} name="send" /></button>
+      <textarea id="message" ref=${field} rows="1" value=${text}
+        placeholder=${`Message to ${room.name}`}
+        aria-describedby="message-hint" onInput=${(event) => change(event.target.value)}
+        onKeyDown=${onKeyDown} />
+      <button class="send" disabled=${!sendable} aria-label="Send" title="Send (Enter)">
+        <${Icon} name="send" /></button>
     </div>
     <p class="hint" id="message-hint" role="status">${hint}</p>
   </form>`;

@@ -1,8 +1,9 @@
 // Who we are: the user's token, and this tab's device number (client_id) for that user.
 //
-// A device numbers its records 1, 2, 3 ... in each room; two tabs must therefore never share a client_id. It lives in
-// sessionStorage, which a browser copies when a tab is duplicated: a lock held for the life of the page tells the
-// original from the copy, and the copy takes a new client_id.
+// A device numbers its records 1, 2, 3 ... in each room; two tabs must therefore never share a
+// client_id. It lives in sessionStorage, which a browser copies when a tab is duplicated: a lock
+// held for the life of the page tells the original from the copy, and the copy takes a new
+// client_id.
 
 const TOKEN_KEY = "tigerchat.token";
 
@@ -12,7 +13,13 @@ function hex(bytes) {
 
 function uuidText(bytes) {
   const digits = hex(bytes);
-  return [digits.slice(0, 8), digits.slice(8, 12), digits.slice(12, 16), digits.slice(16, 20), digits.slice(20)].join("-");
+  return [
+    digits.slice(0, 8),
+    digits.slice(8, 12),
+    digits.slice(12, 16),
+    digits.slice(16, 20),
+    digits.slice(20),
+  ].join("-");
 }
 
 // Random UUID, version 4: a device.
@@ -32,11 +39,14 @@ export function uuidOrdered(nowMs = Date.now()) {
   return uuidText(bytes);
 }
 
-// The token's user name, or null when this is no token. For labels and storage keys only: nodes verify, we do not.
+// The token's user name, or null when this is no token. For labels and storage keys only: nodes
+// verify, we do not.
 export function userOf(token) {
   try {
     const body = token.split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
-    const claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(body), (letter) => letter.charCodeAt(0))));
+    const claims = JSON.parse(
+      new TextDecoder().decode(Uint8Array.from(atob(body), (letter) => letter.charCodeAt(0))),
+    );
     return typeof claims.sub === "string" ? claims.sub : null;
   } catch {
     return null;
@@ -64,7 +74,8 @@ export function tokenForget() {
   sessionStorage.removeItem(TOKEN_KEY);
 }
 
-// True if this page now owns `clientId` for as long as it lives; false if another page already does.
+// True if this page now owns `clientId` for as long as it lives; false if another page already
+// does.
 export function claimDevice(clientId) {
   if (!navigator.locks) return Promise.resolve(true);
   return new Promise((resolve) => {

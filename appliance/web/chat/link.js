@@ -6,30 +6,39 @@
 //          |    (token: stop)    v
 //          +---- pause ------ waiting: next node, after a pause that grows with each failed round
 //
-// A connection that says nothing is asked (ping) and given up when it stays silent: a killed machine closes nothing.
+// A connection that says nothing is asked (ping) and given up when it stays silent: a killed
+// machine closes nothing.
 
 const SUBPROTOCOL = "tigerchat.v1.json";
-const OPEN_MS_MAX = 4000;            // until the welcome
-const SILENCE_MS = 5000;             // then a ping is sent
-const ANSWER_MS_MAX = 4000;          // after which the connection is given up
-const PAUSE_MS_FIRST = 60;           // before another node is tried
-const PAUSE_MS_ROUND = 250;          // after each node was tried once; doubles
+const OPEN_MS_MAX = 4000; // until the welcome
+const SILENCE_MS = 5000; // then a ping is sent
+const ANSWER_MS_MAX = 4000; // after which the connection is given up
+const PAUSE_MS_FIRST = 60; // before another node is tried
+const PAUSE_MS_ROUND = 250; // after each node was tried once; doubles
 const PAUSE_MS_MAX = 5000;
 
 export class Link {
-  // hello() -> the first frame; onFrame(frame), onState(state) are called, never from within our methods' callers.
+  // hello() -> the first frame; onFrame(frame), onState(state) are called, never from within our
+  // methods' callers.
   constructor({ urls, hello, onFrame, onState }) {
     Object.assign(this, { urls, hello, onFrame, onState });
     this.state = { name: "idle", url: null, node: null, retryAtMs: 0, detail: "" };
     this.socket = null;
-    this.turn = 0;                   // index of the node in use or to try next
-    this.failures = 0;               // since the last welcome
+    this.turn = 0; // index of the node in use or to try next
+    this.failures = 0; // since the last welcome
     this.timer = 0;
     this.heardMs = this.pingedMs = 0;
   }
 
   setState(name, more = {}) {
-    this.state = { name, url: this.urls[this.turn % this.urls.length], node: null, retryAtMs: 0, detail: "", ...more };
+    this.state = {
+      name,
+      url: this.urls[this.turn % this.urls.length],
+      node: null,
+      retryAtMs: 0,
+      detail: "",
+      ...more,
+    };
     this.onState(this.state);
   }
 
@@ -43,7 +52,10 @@ export class Link {
   open() {
     if (this.socket) return;
     clearTimeout(this.timer);
-    const socket = this.socket = new WebSocket(this.urls[this.turn % this.urls.length], SUBPROTOCOL);
+    const socket = (this.socket = new WebSocket(
+      this.urls[this.turn % this.urls.length],
+      SUBPROTOCOL,
+    ));
     this.setState("connecting", { attempt: this.failures });
     this.timer = setTimeout(() => this.lost(socket, "no answer"), OPEN_MS_MAX);
     socket.onopen = () => socket.send(JSON.stringify(this.hello()));
@@ -99,7 +111,10 @@ export class Link {
       this.pingedMs = now;
       this.send({ type: "ping" });
     }
-    this.timer = setTimeout(() => this.watch(), silent >= SILENCE_MS ? ANSWER_MS_MAX : SILENCE_MS - silent);
+    this.timer = setTimeout(
+      () => this.watch(),
+      silent >= SILENCE_MS ? ANSWER_MS_MAX : SILENCE_MS - silent,
+    );
   }
 
   drop() {

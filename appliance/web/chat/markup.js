@@ -1,4 +1,5 @@
-// Preact and htm, bound once: components are functions, markup is a template string, text stays text.
+// Preact and htm, bound once: components are functions, markup is a template string, text stays
+// text.
 
 import htm from "../vendor/htm.js";
 import { h } from "../vendor/preact.js";
@@ -22,6 +23,7 @@ const PATHS = {
 // An icon of 18 by 18; decoration only, so whoever uses it gives the words.
 export function Icon({ name }) {
   const ring = name === "pending" || name === "failed";
-  return html`<svg class="icon icon-${name}" viewBox="0 0 18 18" aria-hidden="true" focusable="false">
+  return html`<svg class="icon icon-${name}" viewBox="0 0 18 18" aria-hidden="true"
+    focusable="false">
     ${ring && html`<circle cx="9" cy="9" r="6.5" />`}<path d=${PATHS[name]} /></svg>`;
 }

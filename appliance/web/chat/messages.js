@@ -5,8 +5,8 @@ import { entriesOf } from "./entries.js";
 import { linksOf } from "./text.js";
 import { hue, initials, moment, plural, time } from "./wording.js";
 
-const NEAR_PX = 500;                 // from an end of what is loaded: fetch more
-const BOTTOM_PX = 48;                // from the newest: counts as being there
+const NEAR_PX = 500; // from an end of what is loaded: fetch more
+const BOTTOM_PX = 48; // from the newest: counts as being there
 
 const SAYING = {
   queued: ["pending", "waiting to be sent"],
@@ -17,32 +17,51 @@ const SAYING = {
 };
 
 function Body({ text }) {
-  return linksOf(text).map((piece) => (piece.href
-    ? html`<a href=${piece.href} target="_blank" rel="noopener noreferrer">${piece.text}</a>` : piece.text));
+  return linksOf(text).map((piece) =>
+    piece.href
+      ? html`<a href=${piece.href} target="_blank" rel="noopener noreferrer">${piece.text}</a>`
+      : piece.text,
+  );
 }
 
 class Text extends Component {
   shouldComponentUpdate(next) {
     const [a, b] = [this.props.text, next.text];
-    return a.body !== b.body || a.state !== b.state || a.op !== b.op || this.props.own !== next.own
-      || (a.parent?.body ?? a.parent) !== (b.parent?.body ?? b.parent);
+    return (
+      a.body !== b.body ||
+      a.state !== b.state ||
+      a.op !== b.op ||
+      this.props.own !== next.own ||
+      (a.parent?.body ?? a.parent) !== (b.parent?.body ?? b.parent)
+    );
   }
 
   render({ text, own, onReply, onRetry, onDiscard, onShow }) {
     const [state, saying] = SAYING[text.state];
-    return html`<div class="text" id=${`m-${text.key}`} data-state=${state} data-op=${text.op} data-id=${text.key}>
+    return html`<div class="text" id=${`m-${text.key}`} data-state=${state}
+      data-op=${text.op} data-id=${text.key}>
       ${text.parent && html`<${Parent} parent=${text.parent} onShow=${onShow} />`}
       <div class="body"><${Body} text=${text.body} /></div>
       <div class="marks">
-        ${own && html`<span class="state" title=${text.records > 1 ? `${saying} (${text.records} records)` : saying}>
-          <${Icon} name=${state} /><span class="hidden">${saying}</span></span>`}
-        ${state === "acknowledged" && html`<button class="reply" title="Answer" aria-label="Answer this message"
-          onClick=${() => onReply(text)}><${Icon} name="reply" /></button>`}
+        ${
+          own &&
+          html`<span class="state"
+            title=${text.records > 1 ? `${saying} (${text.records} records)` : saying}>
+          <${Icon} name=${state} /><span class="hidden">${saying}</span></span>`
+        }
+        ${
+          state === "acknowledged" &&
+          html`<button class="reply" title="Answer" aria-label="Answer this message"
+          onClick=${() => onReply(text)}><${Icon} name="reply" /></button>`
+        }
         <time title=${moment(text.ms)}>${time(text.ms)}</time>
       </div>
-      ${state === "failed" && html`<div class="refusal" role="alert">Refused: ${text.error}
+      ${
+        state === "failed" &&
+        html`<div class="refusal" role="alert">Refused: ${text.error}
         <button onClick=${() => onRetry(text.key)}>Send again</button>
-        <button onClick=${() => onDiscard(text.key)}>Discard</button></div>`}
+        <button onClick=${() => onDiscard(text.key)}>Discard</button></div>`
+      }
     </div>`;
   }
 }
@@ -58,7 +77,10 @@ function Block({ entry, ...actions }) {
     <div class="avatar" aria-hidden="true">${initials(entry.author)}</div>
     <header><span class="author">${entry.author}</span>
       <time title=${moment(entry.ms)}>${time(entry.ms)}</time></header>
-    ${entry.texts.map((text) => html`<${Text} key=${text.key} text=${text} own=${entry.own} ...${actions} />`)}
+    ${entry.texts.map(
+      (text) =>
+        html`<${Text} key=${text.key} text=${text} own=${entry.own} ...${actions} />`,
+    )}
   </article>`;
 }
 
@@ -66,7 +88,8 @@ function Entry({ entry, ...actions }) {
   if (entry.kind === "day") return html`<h3 class="day"><span>${entry.label}</span></h3>`;
   if (entry.kind === "new") return html`<div class="new" role="separator"><span>New</span></div>`;
   if (entry.kind === "event") {
-    return html`<p class="event"><b>${entry.text.author}</b> ${entry.text.event} <time>${time(entry.text.ms)}</time></p>`;
+    return html`<p class="event"><b>${entry.text.author}</b> ${entry.text.event}${" "}
+      <time>${time(entry.text.ms)}</time></p>`;
   }
   return html`<${Block} entry=${entry} ...${actions} />`;
 }
@@ -74,7 +97,7 @@ function Entry({ entry, ...actions }) {
 export class Messages extends Component {
   constructor() {
     super();
-    this.stuck = true;               // to the newest end
+    this.stuck = true; // to the newest end
     this.roomId = null;
     this.onScroll = this.onScroll.bind(this);
     this.show = this.show.bind(this);
@@ -123,7 +146,8 @@ export class Messages extends Component {
   onScroll() {
     const { box } = this;
     const { room } = this.props;
-    this.stuck = room.timeline.live && box.scrollHeight - box.scrollTop - box.clientHeight < BOTTOM_PX;
+    this.stuck =
+      room.timeline.live && box.scrollHeight - box.scrollTop - box.clientHeight < BOTTOM_PX;
     this.look();
     this.setState({});
   }
@@ -148,7 +172,7 @@ export class Messages extends Component {
     if (!node) return;
     node.scrollIntoView({ block: "center" });
     node.classList.remove("shown");
-    node.getBoundingClientRect();          // so that the animation starts anew
+    node.getBoundingClientRect(); // so that the animation starts anew
     node.classList.add("shown");
   }
 
@@ -163,15 +187,31 @@ export class Messages extends Component {
     const { timeline } = room;
     const items = timeline.live ? chat.outbox.of(room.id) : [];
     const own = { author: chat.welcome?.author ?? chat.user, clientId: chat.outbox.clientId };
-    const entries = entriesOf(timeline.records, items, { own, newFrom: room.newFrom, nowMs: Date.now() });
-    const actions = { onReply, onShow: this.show, onRetry: (id) => chat.retry(id), onDiscard: (id) => chat.discard(id) };
+    const entries = entriesOf(timeline.records, items, {
+      own,
+      newFrom: room.newFrom,
+      nowMs: Date.now(),
+    });
+    const actions = {
+      onReply,
+      onShow: this.show,
+      onRetry: (id) => chat.retry(id),
+      onDiscard: (id) => chat.discard(id),
+    };
     const later = timeline.newest - timeline.last;
-    return html`<div class="messages" ref=${(box) => { this.box = box; }} onScroll=${this.onScroll} tabindex="0"
-        role="log" aria-label=${`Messages in ${room.name}`} aria-busy=${room.loading ? "true" : "false"}>
-      <${Beginning} room=${room} empty=${entries.length === 0} onOlder=${() => chat.loadOlder(room)} />
+    return html`<div class="messages" ref=${(box) => {
+      this.box = box;
+    }} onScroll=${this.onScroll} tabindex="0"
+        role="log" aria-label=${`Messages in ${room.name}`}
+        aria-busy=${room.loading ? "true" : "false"}>
+      <${Beginning} room=${room} empty=${entries.length === 0}
+        onOlder=${() => chat.loadOlder(room)} />
       ${entries.map((entry) => html`<${Entry} key=${entry.key} entry=${entry} ...${actions} />`)}
-      ${!this.stuck && html`<button class="newest" onClick=${() => this.toNewest()}><${Icon} name="down" />
-        ${later > 0 ? plural(later, "newer message", "newer messages") : "Newest"}</button>`}
+      ${
+        !this.stuck &&
+        html`<button class="newest" onClick=${() => this.toNewest()}><${Icon} name="down" />
+        ${later > 0 ? plural(later, "newer message", "newer messages") : "Newest"}</button>`
+      }
     </div>`;
   }
 }
@@ -183,5 +223,6 @@ function Beginning({ room, empty, onOlder }) {
     return html`<p class="beginning"><button onClick=${onOlder} disabled=${room.loading !== null}>
       ${room.loading ? "Loading earlier messages…" : "Earlier messages"}</button></p>`;
   }
-  return html`<p class="beginning">${empty ? "Nothing here yet. Say something." : `This is where ${room.name} begins.`}</p>`;
+  const words = empty ? "Nothing here yet. Say something." : `This is where ${room.name} begins.`;
+  return html`<p class="beginning">${words}</p>`;
 }

@@ -1,8 +1,9 @@
 // What we wrote and nobody acknowledged yet.
 //
-// A device numbers its records in each room 1, 2, 3 ... (client_seq). A record keeps its number and its msg_id through
-// reconnects, reloads and other nodes, so sending it again is harmless: the log answers with the first acknowledgement.
-// Numbers are sent in order, at most WINDOW unanswered in a room (the log remembers the last 64 results of a device).
+// A device numbers its records in each room 1, 2, 3 ... (client_seq). A record keeps its number and
+// its msg_id through reconnects, reloads and other nodes, so sending it again is harmless: the log
+// answers with the first acknowledgement. Numbers are sent in order, at most WINDOW unanswered in a
+// room (the log remembers the last 64 results of a device).
 //
 //      queued -> flying -> acknowledged -> (its record stands in the timeline: gone)
 //        ^         |
@@ -10,14 +11,14 @@
 //        +-- retry |
 //      failed <----+-- refused for good: it leaves the numbering, those behind it move up
 //
-// A room goes back to its first unanswered record after any error, and only once all its flying records were answered:
-// a record whose outcome is unknown is never given another number.
+// A room goes back to its first unanswered record after any error, and only once all its flying
+// records were answered: a record whose outcome is unknown is never given another number.
 //
 // Pure: `storage` (getItem, setItem), `nowMs` and ids are given.
 
-export const WINDOW = 32;            // unanswered records of one room
-export const ITEMS_MAX = 512;        // records waiting in one tab
-const RETRY_MS_MIN = 250;            // after a temporary error that names no delay
+export const WINDOW = 32; // unanswered records of one room
+export const ITEMS_MAX = 512; // records waiting in one tab
+const RETRY_MS_MIN = 250; // after a temporary error that names no delay
 
 const isUnanswered = (item) => item.state === "queued" || item.state === "flying";
 
@@ -25,8 +26,9 @@ export class Outbox {
   constructor({ storage, key }) {
     this.storage = storage;
     this.key = key;
-    this.items = [];                 // in order of writing: { room_id, msg_id, body, parent_id, client_seq, state, ... }
-    this.rooms = new Map();          // room_id -> { next, pausedUntilMs, goingBack, expected }
+    // In order of writing: { room_id, msg_id, body, parent_id, client_seq, state, ... }
+    this.items = [];
+    this.rooms = new Map(); // room_id -> { next, pausedUntilMs, goingBack, expected }
     this.clientId = null;
     this.load();
   }
@@ -36,12 +38,15 @@ export class Outbox {
     try {
       stored = JSON.parse(this.storage.getItem(this.key));
     } catch {
-      stored = null;                 // not ours: start empty
+      stored = null; // not ours: start empty
     }
     if (!stored || typeof stored.client_id !== "string" || !Array.isArray(stored.items)) return;
     this.clientId = stored.client_id;
     for (const [roomId, next] of stored.next) this.room(roomId).next = next;
-    this.items = stored.items.map((item) => ({ ...item, state: item.state === "failed" ? "failed" : "queued" }));
+    this.items = stored.items.map((item) => ({
+      ...item,
+      state: item.state === "failed" ? "failed" : "queued",
+    }));
   }
 
   save() {
@@ -93,8 +98,15 @@ export class Outbox {
 
   add({ roomId, msgId, body, parentId, nowMs }) {
     const room = this.room(roomId);
-    this.items.push({ room_id: roomId, msg_id: msgId, body, parent_id: parentId, client_seq: room.next,
-      state: "queued", written_ms: nowMs });
+    this.items.push({
+      room_id: roomId,
+      msg_id: msgId,
+      body,
+      parent_id: parentId,
+      client_seq: room.next,
+      state: "queued",
+      written_ms: nowMs,
+    });
     room.next += 1;
     this.save();
   }
@@ -108,8 +120,13 @@ export class Outbox {
       for (const item of items) {
         if (item.state === "flying") continue;
         item.state = "flying";
-        const frame = { type: "send_message", room_id: roomId, client_seq: item.client_seq, body: item.body,
-          msg_id: item.msg_id };
+        const frame = {
+          type: "send_message",
+          room_id: roomId,
+          client_seq: item.client_seq,
+          body: item.body,
+          msg_id: item.msg_id,
+        };
         frames.push(item.parent_id ? { ...frame, parent_id: item.parent_id } : frame);
       }
     }
@@ -118,7 +135,9 @@ export class Outbox {
 
   // When `take` has more to give without anything happening, or null.
   nextPauseEndMs(nowMs) {
-    const ends = [...this.rooms.values()].map((room) => room.pausedUntilMs).filter((end) => end > nowMs);
+    const ends = [...this.rooms.values()]
+      .map((room) => room.pausedUntilMs)
+      .filter((end) => end > nowMs);
     return ends.length ? Math.min(...ends) : null;
   }
 
@@ -131,12 +150,13 @@ export class Outbox {
 
   // The flying record that an answer names. Numbers of flying records never change, so they tell.
   flying({ room_id: roomId, client_seq: clientSeq }) {
-    return this.items.find((item) => item.state === "flying" && item.room_id === roomId
-      && item.client_seq === clientSeq);
+    return this.items.find(
+      (item) => item.state === "flying" && item.room_id === roomId && item.client_seq === clientSeq,
+    );
   }
 
-  // "acknowledged", "unknown" (answered before), or "collision": the log knows this number as another record of this
-  // device, so the caller must become another device.
+  // "acknowledged", "unknown" (answered before), or "collision": the log knows this number as
+  // another record of this device, so the caller must become another device.
   onAck(ack) {
     const item = this.flying(ack);
     if (!item) return "unknown";
@@ -147,14 +167,19 @@ export class Outbox {
     return "acknowledged";
   }
 
-  // Acknowledged records of a room up to `op` stand in its timeline, or nobody looks: let go of them.
+  // Acknowledged records of a room up to `op` stand in its timeline, or nobody looks: let go of
+  // them.
   settle(roomId, op) {
-    this.items = this.items.filter((item) => item.room_id !== roomId || item.state !== "acknowledged" || item.op > op);
+    this.items = this.items.filter(
+      (item) => item.room_id !== roomId || item.state !== "acknowledged" || item.op > op,
+    );
   }
 
   // The record was seen in the room: committed, whatever became of the acknowledgement.
   onSeen(record) {
-    const item = this.items.find((each) => each.msg_id === record.msg_id && each.room_id === record.room_id);
+    const item = this.items.find(
+      (each) => each.msg_id === record.msg_id && each.room_id === record.room_id,
+    );
     if (!item) return false;
     this.remove(item);
     return true;
@@ -166,8 +191,8 @@ export class Outbox {
     this.save();
   }
 
-  // An error that names a record of ours: "noted", "unknown", or "collision" as above (the number is older than all
-  // the log remembers, while ours are within its memory).
+  // An error that names a record of ours: "noted", "unknown", or "collision" as above (the number
+  // is older than all the log remembers, while ours are within its memory).
   onError(error, nowMs) {
     const item = this.flying(error);
     if (!item) return "unknown";
@@ -190,14 +215,17 @@ export class Outbox {
     return "noted";
   }
 
-  // Once nothing of the room is flying: take the numbers the log expects, and let `take` start from the first.
+  // Once nothing of the room is flying: take the numbers the log expects, and let `take` start from
+  // the first.
   goOn(roomId) {
     const room = this.room(roomId);
     const items = this.numbered(roomId);
     if (!room.goingBack || items.some((item) => item.state === "flying")) return;
     if (items.length && room.expected !== null) {
       const start = Math.min(items[0].client_seq, room.expected);
-      items.forEach((item, i) => { item.client_seq = start + i; });
+      items.forEach((item, i) => {
+        item.client_seq = start + i;
+      });
       room.next = start + items.length;
     }
     Object.assign(room, { goingBack: false, expected: null });

@@ -1,8 +1,8 @@
 // Texts as the log stores them: records of at most 2048 bytes of UTF-8.
 
-export const BODY_SIZE_MAX = 2048;   // bytes of one record's body
-export const TEXT_SIZE_MAX = 65536;  // bytes of one text in the composer: 32 records
-const PART_SIZE_FULL = 1984;         // a part that was split off is at least this long
+export const BODY_SIZE_MAX = 2048; // bytes of one record's body
+export const TEXT_SIZE_MAX = 65536; // bytes of one text in the composer: 32 records
+const PART_SIZE_FULL = 1984; // a part that was split off is at least this long
 
 const encoder = new TextEncoder();
 
@@ -10,17 +10,20 @@ export function sizeOf(text) {
   return encoder.encode(text).length;
 }
 
-// Characters as a reader sees them (an emoji with its modifiers is one); code points in old browsers.
+// Characters as a reader sees them (an emoji with its modifiers is one); code points in old
+// browsers.
 function* charactersOf(text) {
   if (typeof Intl.Segmenter === "function") {
-    for (const part of new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(text)) yield part.segment;
+    for (const part of new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(text))
+      yield part.segment;
   } else {
     yield* text;
   }
 }
 
-// `text` in pieces of at most `sizeMax` bytes, cut between characters; joined they are `text` again.
-// A single character longer than that (hundreds of joined code points) is cut between code points.
+// `text` in pieces of at most `sizeMax` bytes, cut between characters; joined they are `text`
+// again. A single character longer than that (hundreds of joined code points) is cut between code
+// points.
 export function splitText(text, sizeMax = BODY_SIZE_MAX) {
   if (sizeOf(text) <= sizeMax) return [text];
   const parts = [];
@@ -44,11 +47,16 @@ export function splitText(text, sizeMax = BODY_SIZE_MAX) {
   return parts;
 }
 
-// Whether `record` continues the text whose newest part is `before` and whose first part is `first`: the device
-// numbered them in one go, the earlier part is full, and the later one names the first as its parent.
+// Whether `record` continues the text whose newest part is `before` and whose first part is
+// `first`: the device numbered them in one go, the earlier part is full, and the later one names
+// the first as its parent.
 export function continuesText(record, before, first) {
-  return record.parent_id === first.msg_id && record.client_id === before.client_id
-    && record.client_seq === before.client_seq + 1 && sizeOf(before.body) >= PART_SIZE_FULL;
+  return (
+    record.parent_id === first.msg_id &&
+    record.client_id === before.client_id &&
+    record.client_seq === before.client_seq + 1 &&
+    sizeOf(before.body) >= PART_SIZE_FULL
+  );
 }
 
 // `text` in pieces of plain text and links: [{ text, href? }]. Only http and https become links.

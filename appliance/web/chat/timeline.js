@@ -1,13 +1,15 @@
 // The part of a room's log that the page holds: records with consecutive ops.
 //
 //      1 ............ first ======== last ............ newest
-//        not loaded         records        not loaded (reading history), or nothing (last == newest: live)
+//        not loaded         records        not loaded (reading history)
 //
-// It never has a hole. It is bounded: what is farther than RECORDS_MAX from where the reader is gets dropped, and is
-// fetched again when scrolled to.
+// Live means last == newest: nothing is left out at that end.
+//
+// It never has a hole. It is bounded: what is farther than RECORDS_MAX from where the reader is
+// gets dropped, and is fetched again when scrolled to.
 
 export const RECORDS_MAX = 1500;
-export const RECORDS_KEPT = 400;     // while the reader is at the newest end
+export const RECORDS_KEPT = 400; // while the reader is at the newest end
 
 export class Timeline {
   constructor(newest = 0) {
@@ -16,7 +18,7 @@ export class Timeline {
 
   reset(newest) {
     this.records = [];
-    this.newest = newest;      // highest op known to exist
+    this.newest = newest; // highest op known to exist
     this.oldestReached = newest === 0;
   }
 
@@ -32,7 +34,8 @@ export class Timeline {
     return this.last === this.newest;
   }
 
-  // A record of the subscription. Returns "added", "elsewhere" (counted; the reader is in history), "known" or "gap".
+  // A record of the subscription. Returns "added", "elsewhere" (counted; the reader is in history),
+  // "known" or "gap".
   addLive(record) {
     if (record.op <= this.newest) return "known";
     if (record.op !== this.newest + 1) return "gap";
@@ -43,7 +46,8 @@ export class Timeline {
     return "added";
   }
 
-  // A page of history, either end, whatever its order; what is known already or does not touch is left out.
+  // A page of history, either end, whatever its order; what is known already or does not touch is
+  // left out.
   addPage(page, hasMore, backward) {
     const sorted = [...page].sort((a, b) => a.op - b.op);
     if (backward) {

@@ -1,11 +1,20 @@
 // How times, counts, names and colours are said.
 
 const MINUTE_MS = 60_000;
-const GROUP_MS = 5 * MINUTE_MS;      // a pause longer than this starts a new block
+const GROUP_MS = 5 * MINUTE_MS; // a pause longer than this starts a new block
 
 const timeOf = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-const dayOf = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
-const dayOfYear = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
+const dayOf = new Intl.DateTimeFormat(undefined, {
+  weekday: "long",
+  day: "numeric",
+  month: "long",
+});
+const dayOfYear = new Intl.DateTimeFormat(undefined, {
+  weekday: "long",
+  day: "numeric",
+  month: "long",
+  year: "numeric",
+});
 const momentOf = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "medium" });
 const countOf = new Intl.NumberFormat();
 
@@ -20,7 +29,9 @@ export function sameDay(aMs, bMs) {
 export function day(ms, nowMs) {
   if (sameDay(ms, nowMs)) return "Today";
   if (sameDay(ms, nowMs - 24 * 60 * MINUTE_MS)) return "Yesterday";
-  return (new Date(ms).getFullYear() === new Date(nowMs).getFullYear() ? dayOf : dayOfYear).format(ms);
+  return (new Date(ms).getFullYear() === new Date(nowMs).getFullYear() ? dayOf : dayOfYear).format(
+    ms,
+  );
 }
 
 export function sameBlock(aMs, bMs) {
@@ -33,7 +44,8 @@ export function plural(number, one, many) {
 
 export function initials(name) {
   const words = name.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
-  const letters = words.length > 1 ? words[0][0] + words[1][0] : [...(words[0] ?? "?")].slice(0, 2).join("");
+  const letters =
+    words.length > 1 ? words[0][0] + words[1][0] : [...(words[0] ?? "?")].slice(0, 2).join("");
   return letters.toUpperCase();
 }
 

@@ -1,0 +1,157 @@
+"""What is wrong, by name. Each rule looks at one `Look` and yields the alarms it finds.
+
+    no_quorum       bad    too few replicas of a shard serve: nothing is acknowledged
+    replica_down    bad    a replica on this machine does not answer
+    replica_halted  bad    a replica stopped itself because going on could lose data
+    edge_down       bad    an edge on this machine does not answer
+    not_normal      warn   a replica changes views or recovers
+    peer_down       warn   a replica hears nothing from another one
+    sync            warn   a replica adopts the state of a peer
+    lag             warn   a replica is behind the shard
+    faulty          warn   broken sectors are being repaired
+    disk_slow       warn   durable writes take long
+    disk            bad    the volume reports a fault of its own
+    space           warn   few extents are left
+    clock           warn   the clock of this machine jumped
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from appliance.cores.console.figures import NORMAL, Replica
+from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
+
+LAG_OPS_MAX = 500                 # behind the shard; a healthy backup is a few ops behind
+WRITE_P99_US_MAX = 100_000        # durable journal writes slower than this are felt by everybody
+SPACE_PERCENT_MIN = 10            # of a volume's extents
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """`since_ms`, of the clock that goes forward: when it began to hold without a break."""
+
+    name: str
+    severity: str                 # "bad": people notice; "warn": they may soon
+    subject: str
+    text: str
+    since_ms: int = 0
+
+
+def node_name(look: Look, node: int) -> str:
+    return look.site.nodes[node].name
+
+
+def _subject(look: Look, member: Member) -> str:
+    return f"shard {member.shard} on {node_name(look, member.node)}"
+
+
+def _no_quorum(look: Look) -> Iterator[Alarm]:
+    for shard in look.shards:
+        if shard.normal_count < shard.quorum:
+            yield Alarm("no_quorum", "bad", f"shard {shard.number}",
+                        f"{shard.normal_count} of {shard.quorum} needed replicas serve")
+
+
+def _unanswered(look: Look) -> Iterator[Alarm]:
+    for shard in look.shards:
+        for member in shard.members:
+            if member.asked and member.own is None:
+                yield Alarm("replica_down", "bad", _subject(look, member), "does not answer")
+    for edge in look.edges:
+        if edge.own is None:
+            yield Alarm("edge_down", "bad", f"edge {edge.number} on {node_name(look, edge.node)}",
+                        "does not answer")
+
+
+def _silent(look: Look) -> Iterator[Alarm]:
+    """Members on other machines; those on this one are asked themselves."""
+    for shard in look.shards:
+        if not any(member.own for member in shard.members):
+            continue
+        for member in shard.members:
+            if not member.asked and not member.normal:
+                heard = member.seen.silent_ms // 1000 if member.seen is not None else None
+                words = "was never heard of" if heard is None else f"silent for {heard} s"
+                yield Alarm("peer_down", "warn", _subject(look, member), words)
+
+
+def _clock(look: Look) -> Iterator[Alarm]:
+    if look.clock:
+        yield Alarm("clock", "warn", "this machine", look.clock)
+
+
+# --- rules about one replica that answered: its figures -> words, or nothing
+
+
+def _halted(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    return own.halted
+
+
+def _not_normal(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    return own.status.replace("_", " ") if own.status != NORMAL and not own.halted else ""
+
+
+def _deaf(shard: ShardLine, _member: Member, own: Replica) -> str:
+    """It does not hear a member of whom we know that it serves: a broken link."""
+    deaf = [peer.replica for peer in own.peers
+            if peer.silent_ms > SILENT_MS_MAX and shard.members[peer.replica].normal]
+    return "hears nothing from replica " + ", ".join(map(str, deaf)) if deaf else ""
+
+
+def _sync(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    return "adopts the state of a peer" if own.syncing else ""
+
+
+def _lag(shard: ShardLine, member: Member, own: Replica) -> str:
+    lag = shard.lag(member)
+    assert lag is not None
+    return f"{lag} ops behind" if lag > LAG_OPS_MAX and not own.syncing else ""
+
+
+def _faulty(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    return f"{own.faulty} broken journal slots being repaired" if own.faulty else ""
+
+
+def _disk_slow(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    slow = own.write_p99_us > WRITE_P99_US_MAX
+    return f"durable write p99 {own.write_p99_us // 1000} ms" if slow else ""
+
+
+def _disk(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    return own.disk_alarm
+
+
+def _space(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    free = own.extents_max - own.extents
+    few = free * 100 < own.extents_max * SPACE_PERCENT_MIN
+    return f"{free} of {own.extents_max} extents free" if few else ""
+
+
+REPLICA_RULES: tuple[tuple[str, str, Callable[[ShardLine, Member, Replica], str]], ...] = (
+    ("replica_halted", "bad", _halted), ("not_normal", "warn", _not_normal),
+    ("peer_down", "warn", _deaf), ("sync", "warn", _sync), ("lag", "warn", _lag),
+    ("faulty", "warn", _faulty), ("disk", "bad", _disk), ("disk_slow", "warn", _disk_slow),
+    ("space", "warn", _space))
+
+
+def _replicas(look: Look) -> Iterator[Alarm]:
+    for shard in look.shards:
+        for member in shard.members:
+            if member.own is None:
+                continue
+            for name, severity, rule in REPLICA_RULES:
+                words = rule(shard, member, member.own)
+                if words:
+                    yield Alarm(name, severity, _subject(look, member), words)
+
+
+RULES = (_no_quorum, _unanswered, _silent, _replicas, _clock)
+
+
+def alarms(look: Look, before: tuple[Alarm, ...]) -> tuple[Alarm, ...]:
+    """All alarms of `look`, the worst first; those of `before` that still hold keep their time."""
+    since = {(alarm.name, alarm.subject): alarm.since_ms for alarm in before}
+    found = [alarm for rule in RULES for alarm in rule(look)]
+    found.sort(key=lambda alarm: (alarm.severity, alarm.name, alarm.subject))
+    return tuple(Alarm(alarm.name, alarm.severity, alarm.subject, alarm.text,
+                       since.get((alarm.name, alarm.subject), look.now_ms)) for alarm in found)

@@ -1,0 +1,96 @@
+"""The console's state: the look of now, its alarms, and the curves of the last minutes."""
+
+from collections import deque
+from typing import Any
+
+from appliance.cores.console.alarms import Alarm, alarms
+from appliance.cores.console.model import Answers, Clock, Look, Rates, look
+from appliance.cores.console.screen import Table, plain, tables
+from appliance.formats.site import Site
+
+HISTORY_MAX = 300                 # points of a curve: five minutes at one look a second
+
+
+class Console:
+    """Feed it a poll; read `plain()` for the page, `tables()` for the terminal.
+
+    Invariants: history grows at its end and holds at most HISTORY_MAX points, in order of time;
+    an alarm's time is never younger than the look at which it was first found.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._rates, self._clock = Rates(), Clock()
+        self._look: Look | None = None
+        self._alarms: tuple[Alarm, ...] = ()
+        self._history: deque[dict[str, Any]] = deque(maxlen=HISTORY_MAX)
+
+    def on_poll(self, answers: Answers, *, now_ms: int, wall_ms: int) -> None:
+        """`answers` holds every process that was asked: what it said, or None for silence.
+
+        `now_ms` is of a clock that only goes forward, `wall_ms` milliseconds since the epoch.
+        """
+        assert self._look is None or now_ms >= self._look.now_ms
+        self._look = look(self._site, answers, self._rates, self._clock, now_ms, wall_ms)
+        self._alarms = alarms(self._look, self._alarms)
+        self._history.append(_point(self._look))
+
+    def tables(self) -> tuple[Table, ...]:
+        assert self._look is not None
+        return tables(self._look, self._alarms)
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        return self._alarms
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values: raw figures, the alarms, and the tables that everybody sees."""
+        assert self._look is not None
+        return {
+            "at": self._look.wall_ms,
+            "cluster": self._site.cluster.hex(),
+            "alarms": [{"name": alarm.name, "severity": alarm.severity, "subject": alarm.subject,
+                        "text": alarm.text, "for_ms": self._look.now_ms - alarm.since_ms} for alarm in self._alarms],
+            "shards": [_plain_shard(self._look, number) for number in range(len(self._look.shards))],
+            "tables": [plain(table) for table in self.tables()],
+            "point": self._history[-1],
+        }
+
+    def history(self) -> list[dict[str, Any]]:
+        """The curves' points, oldest first."""
+        return list(self._history)
+
+
+def _plain_shard(seen: Look, number: int) -> dict[str, Any]:
+    shard = seen.shards[number]
+    return {
+        "shard": shard.number, "view": shard.view, "commit_max": shard.commit_max,
+        "primary": None if shard.primary is None else shard.primary.node,
+        "records": shard.records, "records_per_s": round(shard.records_per_s, 1),
+        "serving": shard.normal_count, "quorum": shard.quorum,
+        "replicas": [{
+            "replica": member.index, "node": member.node, "normal": member.normal,
+            "asked": member.asked, "answers": member.own is not None,
+            "status": member.own.status if member.own else None,
+            "role": member.own.role if member.own else None,
+            "view": member.own.view if member.own else None,
+            "op": member.own.op if member.own else None,
+            "commit": member.commit, "lag": shard.lag(member),
+            "write_p50_us": member.own.write_p50_us if member.own else None,
+            "write_p99_us": member.own.write_p99_us if member.own else None,
+            "connections": member.own.connections if member.own else None,
+        } for member in shard.members]}
+
+
+def _point(seen: Look) -> dict[str, Any]:
+    """One point of the curves: committed records a second, and the worst of this machine's
+    latencies: durable write of any replica, acknowledgement of any edge."""
+    replicas = [member.own for shard in seen.shards for member in shard.members if member.own]
+    edges = [edge.own for edge in seen.edges if edge.own]
+    return {
+        "at": seen.wall_ms,
+        "records_per_s": round(sum(shard.records_per_s for shard in seen.shards), 1),
+        "write_p50_us": max((replica.write_p50_us for replica in replicas), default=None),
+        "write_p99_us": max((replica.write_p99_us for replica in replicas), default=None),
+        "ack_p50_us": max((edge.ack_p50_us for edge in edges), default=None),
+        "ack_p99_us": max((edge.ack_p99_us for edge in edges), default=None),
+    }

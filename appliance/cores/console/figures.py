@@ -1,0 +1,101 @@
+"""What a replica and an edge say of themselves: the parts of their answers that the console uses."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.base.errors import FormatError
+from appliance.base.limits import TICK_MS
+
+NORMAL = "normal"                 # the status of a replica that serves
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A member of a shard as another member sees it."""
+
+    replica: int
+    view: int
+    commit_min: int
+    checkpoint: int
+    silent_ms: int                # since anything was heard of it
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica's answer. Latencies are of its newest durable journal writes."""
+
+    status: str
+    role: str
+    view: int
+    op: int
+    commit_min: int
+    commit_max: int
+    checkpoint: int
+    log_seq: int                  # records committed in the shard
+    dirty: int
+    faulty: int
+    syncing: bool
+    halted: str                   # why it will stop; empty while it goes on
+    peers: tuple[Peer, ...]
+    write_p50_us: int
+    write_p99_us: int
+    writes: int                   # durable writes since start
+    disk_alarm: str
+    extents: int
+    extents_max: int
+    connections: int              # of peers and of edges, here and on other machines
+    cpu_percent: float
+    rss: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One edge's answer. Latencies are those of its newest acknowledgements."""
+
+    connections: int
+    subscriptions: int
+    acked: int                    # messages acknowledged since start
+    refused: int                  # requests answered with an error since start
+    ack_p50_us: int
+    ack_p99_us: int
+    lagging: int                  # subscriptions served from segments
+    cpu_percent: float
+    rss: int
+
+
+def parse_replica(raw: dict[str, Any]) -> Replica:
+    """The figures in a replica's answer; FormatError names what is missing."""
+    try:
+        journal, process = raw["volume"]["journal"], raw["process"]
+        return Replica(
+            status=raw["status"], role=raw["role"], view=raw["view"], op=raw["op"],
+            commit_min=raw["commit_min"], commit_max=raw["commit_max"],
+            checkpoint=raw["checkpoint"], log_seq=raw["log_seq"], dirty=raw["dirty"],
+            faulty=raw["faulty"], syncing=raw["sync"][1] > 0 or not raw["state_ready"],
+            halted=": ".join(str(part) for part in raw["halted"] or ()),
+            peers=tuple(_peer(index, peer) for index, peer in sorted(raw["peers"].items())),
+            write_p50_us=journal["p50_us"], write_p99_us=journal["p99_us"],
+            writes=journal["count"], disk_alarm=raw["volume"]["alarm"] or "",
+            extents=raw["volume"]["extents"], extents_max=raw["volume"]["extents_max"],
+            connections=raw["connections"] + raw["edges"],
+            cpu_percent=process["cpu_percent"], rss=process["rss"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"status of a replica: {error!r}") from error
+
+
+def _peer(index: str, raw: dict[str, Any]) -> Peer:
+    return Peer(replica=int(index), view=raw["view"], commit_min=raw["commit_min"],
+                checkpoint=raw["checkpoint"], silent_ms=raw["silent_ticks"] * TICK_MS)
+
+
+def parse_edge(raw: dict[str, Any]) -> Edge:
+    """The figures in an edge's answer; FormatError names what is missing."""
+    try:
+        process = raw["process"]
+        return Edge(
+            connections=raw["connections"], subscriptions=raw["subscriptions"],
+            acked=raw["acked"], refused=raw["refused"], ack_p50_us=raw["ack"]["p50_us"],
+            ack_p99_us=raw["ack"]["p99_us"], lagging=raw["lagging"],
+            cpu_percent=process["cpu_percent"], rss=process["rss"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"status of an edge: {error!r}") from error

@@ -1,0 +1,181 @@
+"""One look at a site: every process that answered, every member that others speak of, and what the
+last look lets us say about rates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from appliance.cores.console.figures import NORMAL, Edge, Peer, Replica, parse_edge, parse_replica
+from appliance.formats.site import Shard, Site
+
+SILENT_MS_MAX = 1500              # a member not heard of for longer is called silent
+CLOCK_JUMP_MS_MIN = 500           # a clock that is set by more than this, at once, has jumped
+CLOCK_JUMP_KEPT_MS = 600_000      # and that is told for so long
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """A process that is asked for its status: `kind` is "replica" or "edge"."""
+
+    kind: str
+    node: int
+    number: int                   # of the shard, or of the edge on its node
+
+
+Answers = Mapping[Source, dict[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a shard: its own answer, or, if it is not asked here, what peers know of it."""
+
+    shard: int
+    index: int                    # in the shard
+    node: int
+    standby: bool
+    asked: bool                   # its node is on this machine
+    own: Replica | None
+    seen: Peer | None             # by the peer that heard of it last
+
+    @property
+    def normal(self) -> bool:
+        """Serves, as far as can be told from here."""
+        if self.asked:
+            return self.own is not None and self.own.status == NORMAL
+        return self.seen is not None and self.seen.silent_ms <= SILENT_MS_MAX
+
+    @property
+    def commit(self) -> int | None:
+        if self.own is not None:
+            return self.own.commit_min
+        return self.seen.commit_min if self.seen is not None and not self.asked else None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLine:
+    """An edge that is asked here; `own` is None when it did not answer."""
+
+    node: int
+    number: int
+    own: Edge | None
+    acked_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLine:
+    """A shard as its members show it."""
+
+    number: int
+    members: tuple[Member, ...]
+    view: int
+    primary: Member | None        # normal, in the newest view
+    commit_max: int               # newest op known to be committed anywhere
+    records: int                  # committed in the shard
+    records_per_s: float
+    normal_count: int             # active replicas that serve
+    quorum: int                   # how many of them are needed
+
+    def lag(self, member: Member) -> int | None:
+        """Ops committed in the shard that `member` has not executed."""
+        return None if member.commit is None else max(0, self.commit_max - member.commit)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Everything of one moment."""
+
+    now_ms: int                   # of a clock that only goes forward
+    wall_ms: int                  # since the epoch; may jump
+    site: Site
+    shards: tuple[ShardLine, ...]
+    edges: tuple[EdgeLine, ...]
+    clock: str                    # what the machine's clock did lately; empty for nothing unusual
+
+
+@dataclass(slots=True)
+class Rates:
+    """What the look before had counted; counters only grow, except when a process restarts."""
+
+    at_ms: int = 0
+    counts: dict[tuple[str, int, int], int] = field(default_factory=dict)
+
+    def rate(self, key: tuple[str, int, int], count: int | None, now_ms: int) -> float:
+        """Per second since the look before; 0 without one, or after a restart."""
+        before = self.counts.get(key)
+        if count is None or before is None or count < before or now_ms <= self.at_ms:
+            return 0.0
+        return (count - before) * 1000 / (now_ms - self.at_ms)
+
+    def keep(self, counts: dict[tuple[str, int, int], int], now_ms: int) -> None:
+        """What is not counted this time is forgotten: a gap makes no rate."""
+        self.at_ms, self.counts = now_ms, counts
+
+
+@dataclass(slots=True)
+class Clock:
+    """Watches the machine's clock beside one that only goes forward."""
+
+    ahead_ms: int | None = None   # wall minus forward, at the look before
+    jumped_ms: int = 0            # by how much, the last time; negative is backwards
+    jumped_at_ms: int = 0
+
+    def on_look(self, now_ms: int, wall_ms: int) -> str:
+        """What to say of it at this moment."""
+        ahead_ms = wall_ms - now_ms
+        if self.ahead_ms is not None and abs(ahead_ms - self.ahead_ms) >= CLOCK_JUMP_MS_MIN:
+            self.jumped_ms, self.jumped_at_ms = ahead_ms - self.ahead_ms, now_ms
+        self.ahead_ms = ahead_ms
+        if not self.jumped_ms or now_ms - self.jumped_at_ms > CLOCK_JUMP_KEPT_MS:
+            return ""
+        way = "back" if self.jumped_ms < 0 else "forward"
+        return f"the clock jumped {way} by {abs(self.jumped_ms) / 1000:.1f} s"
+
+
+def look(site: Site, answers: Answers, rates: Rates, clock: Clock, now_ms: int,
+         wall_ms: int) -> Look:
+    """Put together what the answers say; `rates` and `clock` are brought up to date."""
+    shards = tuple(_shard(shard, answers, rates, now_ms) for shard in site.shards)
+    edges = tuple(_edge(source, answers[source], rates, now_ms)
+                  for source in sorted(answers) if source.kind == "edge")
+    counts = {("shard", shard.number, 0): shard.records for shard in shards if shard.records}
+    counts |= {("edge", edge.node, edge.number): edge.own.acked for edge in edges if edge.own}
+    rates.keep(counts, now_ms)
+    return Look(now_ms=now_ms, wall_ms=wall_ms, site=site, shards=shards, edges=edges,
+                clock=clock.on_look(now_ms, wall_ms))
+
+
+def _edge(source: Source, raw: dict[str, Any] | None, rates: Rates, now_ms: int) -> EdgeLine:
+    own = None if raw is None else parse_edge(raw)
+    acked = None if own is None else own.acked
+    rate = rates.rate(("edge", source.node, source.number), acked, now_ms)
+    return EdgeLine(node=source.node, number=source.number, own=own, acked_per_s=rate)
+
+
+def _shard(shard: Shard, answers: Answers, rates: Rates, now_ms: int) -> ShardLine:
+    own: dict[int, Replica] = {}
+    for index, node in enumerate(shard.members):
+        raw = answers.get(Source("replica", node, shard.number))
+        if raw is not None:
+            own[index] = parse_replica(raw)
+    members = tuple(_member(shard, index, own, answers) for index in range(len(shard.members)))
+    view = max((replica.view for replica in own.values()), default=0)
+    leader = members[view % shard.replica_count]
+    known = [replica.commit_max for replica in own.values()]
+    known += [member.commit for member in members if member.commit is not None]
+    records = max((replica.log_seq for replica in own.values()), default=0)
+    rate = rates.rate(("shard", shard.number, 0), records if own else None, now_ms)
+    return ShardLine(
+        number=shard.number, members=members, view=view, primary=leader if leader.normal else None,
+        commit_max=max(known, default=0), records=records, records_per_s=rate,
+        normal_count=sum(member.normal and not member.standby for member in members),
+        quorum=shard.replica_count // 2 + 1)
+
+
+def _member(shard: Shard, index: int, own: dict[int, Replica], answers: Answers) -> Member:
+    node = shard.members[index]
+    views = [peer for other, replica in own.items() if other != index
+             for peer in replica.peers if peer.replica == index]
+    return Member(
+        shard=shard.number, index=index, node=node, standby=index >= shard.replica_count,
+        asked=Source("replica", node, shard.number) in answers, own=own.get(index),
+        seen=min(views, key=lambda peer: peer.silent_ms, default=None))

@@ -1,0 +1,198 @@
+"""The console: answers of processes in, tables, alarms and curves out. Screens are stored as text."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.base.errors import FormatError
+from appliance.cores.console.alarms import LAG_OPS_MAX, WRITE_P99_US_MAX
+from appliance.cores.console.console import HISTORY_MAX, Console
+from appliance.cores.console.model import CLOCK_JUMP_KEPT_MS, Source
+from appliance.cores.console.screen import duration, latency, lines
+from tests.cores.console.worlds import edge, healthy, replica, site
+
+STORED = Path(__file__).parent
+WALL_MS = 1_700_000_000_000
+
+
+def looked(*polls: dict[Source, dict | None], shards: int = 1) -> Console:
+    """A console after these polls, one a second."""
+    console = Console(site(shards=shards))
+    for second, answers in enumerate(polls):
+        console.on_poll(answers, now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
+    return console
+
+
+def shown(console: Console) -> str:
+    """All tables as the terminal shows them."""
+    return "\n\n".join("\n".join(lines(table)) for table in console.tables()) + "\n"
+
+
+def names(console: Console) -> list[tuple[str, str]]:
+    return [(alarm.name, alarm.subject) for alarm in console.alarms()]
+
+
+def one(**changes: Any) -> list[tuple[str, str, str]]:
+    """The alarms when the replica on node 1 answers with these changes."""
+    answers = healthy() | {Source("replica", 1, 0): replica(1, **changes)}
+    return [(alarm.name, alarm.severity, alarm.text) for alarm in looked(answers).alarms()]
+
+
+def test_screen_of_a_healthy_site_is_the_stored_one():
+    console = looked(healthy(), healthy(records=8178, acked=3500))
+    assert shown(console) == (STORED / "healthy.txt").read_text()
+
+
+def test_screen_after_a_kill_is_the_stored_one():
+    down = healthy(records=8178, acked=3500)
+    down[Source("replica", 0, 0)] = down[Source("edge", 0, 0)] = None
+    down[Source("replica", 1, 0)] = replica(1, role="primary", view=4, silent={0: 130})
+    down[Source("replica", 2, 0)] = replica(2, view=4, commit=800, silent={0: 130})
+    console = looked(healthy(), down, down, down)
+    assert shown(console) == (STORED / "killed.txt").read_text()
+
+
+def test_screen_of_one_node_shows_the_others_as_peers_see_them():
+    own = {Source("replica", 1, 0): replica(1, view=4, silent={2: 400}),
+           Source("edge", 1, 0): edge()}
+    console = looked(own, own)
+    assert shown(console) == (STORED / "one_node.txt").read_text()
+
+
+def test_each_alarm_has_its_cause():
+    assert one() == []
+    assert one(status="view_change") == [("not_normal", "warn", "view change")]
+    assert one(state_ready=False) == [("sync", "warn", "adopts the state of a peer")]
+    assert one(faulty=3) == [("faulty", "warn", "3 broken journal slots being repaired")]
+    assert one(halted=["DISK_FULL", "no space"])[0] == (
+        "replica_halted", "bad", "DISK_FULL: no space")
+    assert one(silent={2: 200}) == [("peer_down", "warn", "hears nothing from replica 2")]
+
+
+def test_limits_of_alarms_are_met_before_they_sound():
+    behind = {"op": 1234, "commit_max": 1234}
+    assert one(**behind, commit_min=1234 - LAG_OPS_MAX) == []
+    assert one(**behind, commit_min=1233 - LAG_OPS_MAX) == [
+        ("lag", "warn", f"{LAG_OPS_MAX + 1} ops behind")]
+    volume = replica()["volume"]
+    journal = volume["journal"] | {"p99_us": WRITE_P99_US_MAX}
+    assert one(volume=volume | {"journal": journal}) == []
+    journal = journal | {"p99_us": WRITE_P99_US_MAX + 1}
+    assert one(volume=volume | {"journal": journal}) == [
+        ("disk_slow", "warn", "durable write p99 100 ms")]
+    assert one(volume=volume | {"extents": 3686}) == []
+    assert one(volume=volume | {"extents": 3687}) == [
+        ("space", "warn", "409 of 4096 extents free")]
+    assert one(volume=volume | {"alarm": "no space left"}) == [("disk", "bad", "no space left")]
+
+
+def test_a_replica_that_syncs_is_not_called_late_as_well():
+    assert one(sync=[1, 900, 0], commit_min=0) == [("sync", "warn", "adopts the state of a peer")]
+
+
+def test_quorum_is_lost_with_the_second_of_three():
+    answers = healthy()
+    answers[Source("replica", 0, 0)] = None
+    assert names(looked(answers)) == [("replica_down", "shard 0 on node-0")]
+    answers[Source("replica", 2, 0)] = None
+    console = looked(answers)
+    assert names(console)[0] == ("no_quorum", "shard 0")
+    assert console.plain()["shards"][0]["serving"] == 1
+
+
+def test_members_elsewhere_count_for_the_quorum_while_they_are_heard():
+    own = {Source("replica", 1, 0): replica(1, silent={0: 151})}
+    assert names(looked(own)) == [("peer_down", "shard 0 on node-0")]
+    own = {Source("replica", 1, 0): replica(1, silent={0: 151, 2: 151})}
+    assert names(looked(own))[0] == ("no_quorum", "shard 0")
+
+
+def test_an_alarm_keeps_its_time_while_it_holds_and_starts_anew_after():
+    bad = healthy() | {Source("edge", 2, 0): None}
+    console = looked(bad, bad, bad, healthy(), bad)
+    assert console.plain()["alarms"][0]["for_ms"] == 0
+    console = looked(healthy(), bad, bad, bad)
+    assert console.plain()["alarms"][0]["for_ms"] == 2000
+
+
+def test_rates_need_two_looks_and_survive_a_restart():
+    assert looked(healthy()).plain()["point"]["records_per_s"] == 0
+    grown = looked(healthy(records=1000), healthy(records=1500))
+    assert grown.plain()["point"]["records_per_s"] == 500
+    restarted = looked(healthy(acked=1500), healthy(acked=3))
+    edges = restarted.tables()[3]
+    assert [row[5].text for row in edges.rows] == ["0", "0", "0"]
+
+
+def test_a_shard_without_answers_makes_no_rate_when_it_comes_back():
+    silent = dict.fromkeys(healthy())
+    console = looked(healthy(records=10), silent, healthy(records=900))
+    assert console.plain()["point"]["records_per_s"] == 0
+
+
+def test_the_curves_hold_five_minutes():
+    console = Console(site())
+    for second in range(HISTORY_MAX + 5):
+        console.on_poll(healthy(), now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
+    history = console.history()
+    assert len(history) == HISTORY_MAX
+    assert history[0]["at"] == WALL_MS + 5000
+    assert history[-1] == console.plain()["point"]
+
+
+@pytest.mark.parametrize(("jump_ms", "words"), [
+    (-3000, "the clock jumped back by 3.0 s"), (500, "the clock jumped forward by 0.5 s"),
+    (499, None)])
+def test_a_clock_that_jumps_is_told_for_ten_minutes(jump_ms: int, words: str | None):
+    console = looked(healthy())
+    console.on_poll(healthy(), now_ms=1000, wall_ms=WALL_MS + 1000 + jump_ms)
+    late = 1000 + CLOCK_JUMP_KEPT_MS
+    for now_ms in (1000, late):
+        console.on_poll(healthy(), now_ms=now_ms, wall_ms=WALL_MS + now_ms + jump_ms)
+        assert [alarm.text for alarm in console.alarms()] == ([words] if words else [])
+    console.on_poll(healthy(), now_ms=late + 1, wall_ms=WALL_MS + late + 1 + jump_ms)
+    assert console.alarms() == ()
+
+
+def test_page_and_terminal_show_the_same_cells():
+    console = looked(healthy(), healthy(records=9000))
+    for table, plain in zip(console.tables(), console.plain()["tables"], strict=True):
+        assert [[text for text, _ in row] for row in plain["rows"]] == [
+            [cell.text for cell in row] for row in table.rows]
+        for line, row in zip(lines(table)[1:], plain["rows"], strict=True):
+            assert [text for text, _ in row if text not in line] == []
+
+
+def test_colours_do_not_move_columns():
+    console = looked(healthy(), healthy())
+    for table in console.tables():
+        painted = lines(table, lambda text, tone: f"<{tone}>{text}</{tone}>" if tone else text)
+        bare = [line.replace("</", "<") for line in painted]
+        for tone in ("plain", "good", "warn", "bad", "faint"):
+            bare = [line.replace(f"<{tone}>", "") for line in bare]
+        assert [line.rstrip() for line in bare] == lines(table)
+
+
+def test_two_shards_stand_beside_each_other():
+    answers = {Source("replica", (i + s) % 3, s): replica(i, role="backup" if i else "primary")
+               for s in range(2) for i in range(3)}
+    console = looked(answers, shards=2)
+    rows = console.tables()[1].rows
+    assert [row[1].text for row in rows] == ["node-0", "node-1"]
+    assert console.alarms() == ()
+
+
+@pytest.mark.parametrize("broken", [{}, {"status": "normal"}, replica() | {"volume": None}])
+def test_an_answer_of_another_shape_is_a_typed_error(broken: dict):
+    with pytest.raises(FormatError):
+        looked({Source("replica", 0, 0): broken})
+    with pytest.raises(FormatError):
+        looked({Source("edge", 0, 0): broken})
+
+
+def test_figures_are_said_shortly():
+    assert [latency(us) for us in (0, 95, 950, 12_345, 250_400)] == [
+        "–", "0.10 ms", "0.95 ms", "12.3 ms", "250 ms"]
+    assert [duration(s * 1000) for s in (0, 59, 60, 250, 3600, 11_100, 200_000)] == [
+        "0 s", "59 s", "1 min", "4 min 10 s", "1 h", "3 h 5 min", "2 d 7 h"]
