@@ -168,6 +168,7 @@ def leave_normal(member: Member, status: Status) -> None:
     member.dvc_quorum = False
     member.dvc_sent_view = -1
     member.abdicating = False
+    member.heartbeat_due = False
     for name in ("prepare", "abdicate", "heartbeat", "heartbeat_lost", "svc_message", "svc_window", "dvc_message",
                  "view_change_status", "request_start_view", "repair_sync"):
         member.timeouts[name].stop()
