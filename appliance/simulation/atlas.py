@@ -4,6 +4,11 @@ Replication can mend a broken copy from another one, not create a copy that nobo
 of the ring, a reply, a chunk of a checkpoint, a segment's extent) is assigned to at most one replica less
 than a replication quorum, and only there may reads and writes of that area fail. Of the four superblock
 copies one may fail on each replica. What a crash tears is exempt: the protocol must survive that anywhere.
+
+Slots of the ring are special: a replica that cannot read a slot beyond its head cannot vote until another one
+tells it the log. So in most worlds the same replicas may lose any slot, and the others can always form a
+quorum. In *spread* worlds each slot has its own such replicas: nothing may be lost there either, but a group
+in which everybody has lost some slot may stand still for ever.
 """
 
 from typing import NamedTuple
@@ -46,7 +51,7 @@ def area_of(geometry: Geometry, address: int) -> Area:
 class Atlas:
     """`allows(replica, area)`: whether this replica's copy of this area may be lost."""
 
-    def __init__(self, *, geometry: Geometry, replica_count: int, segments_max: int,
+    def __init__(self, *, geometry: Geometry, replica_count: int, segments_max: int, spread: bool,
                  prng: Prng) -> None:
         self.geometry = geometry
         self.copies = [prng.below(SUPERBLOCK_COPIES) for _ in range(replica_count)]
@@ -54,7 +59,10 @@ class Atlas:
         faulty_max = quorums(replica_count).replication - 1
         draw = _Draw(prng, replica_count, faulty_max)
         chunks_max = geometry.checkpoint_zone_size // geometry.table_chunk_size
-        slots = draw.masks(geometry.slot_count)       # one mask for both rings: two copies of one truth
+        # One mask for both rings: they hold two copies of one truth.
+        slots = draw.masks(geometry.slot_count)
+        if not spread:
+            slots = slots[:1] * geometry.slot_count
         self._masks = {
             WITNESS: slots, PREPARE: slots, REPLY: draw.masks(geometry.clients_max),
             CHECKPOINT: draw.masks(chunks_max if replica_count >= 3 else 0),

@@ -44,7 +44,8 @@ class Cluster:
         self.on_life: Callable[[int, bool], None] = lambda replica, up: None
         self.on_write: Callable[[int], None] = lambda replica: None
         self.atlas = Atlas(geometry=geometry, replica_count=options.replica_count,
-                           segments_max=options.segments_max, prng=prng.fork())
+                           segments_max=options.segments_max,
+                           spread=options.slot_faults_spread, prng=prng.fork())
         self.members = [prng.bytes(16) for _ in range(options.replica_count)]
         self.marks: dict[str, int] = {}
         self.machines = [self._machine(i) for i in range(options.replica_count)]

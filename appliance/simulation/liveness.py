@@ -4,7 +4,8 @@ Converged: every replica of the core is normal in one view, has committed and ho
 them holds, stands on the same checkpoint, lacks no chunk, and every session has its answer.
 
 Excused only when the protocol cannot do better: too many replicas cannot name their head; or something
-that must be read has no intact copy in the core. A whole group with its atlas kept has no such excuse.
+that must be read has no intact copy in the core. A whole group has no such excuse, except for its heads in a
+world whose slots fail on everybody.
 """
 
 from appliance.cores.vsr.member import Status
@@ -58,11 +59,14 @@ def excuse(cluster: Cluster, core: list[int]) -> str:
     machines = [cluster.machines[index] for index in core]
     replicas = [machine.replica for machine in machines if machine.replica is not None]
     quorum = quorums(cluster.options.replica_count).view_change
-    if len(core) == cluster.options.replica_count:
+    whole = len(core) == cluster.options.replica_count
+    if whole and not cluster.options.slot_faults_spread:
         return ""                     # everybody is back, and the atlas kept a copy of everything
     voting = sum(replica.status != Status.RECOVERING_HEAD for replica in replicas)
     if voting < quorum:
         return f"{len(core) - voting} of {len(core)} replicas cannot name their head"
+    if whole:
+        return ""
     needed = range(min(r.commit_min for r in replicas) + 1, max(r.op for r in replicas) + 1)
     for op in needed:
         headers = [h for r in replicas if (h := r.journal.at(op)) is not None]

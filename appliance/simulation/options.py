@@ -79,6 +79,7 @@ class Options:
     write_corruption: int = 0
     write_loss: int = 0
     write_misdirection: int = 0
+    slot_faults_spread: bool = False  # each slot of the ring has its own replicas that may lose it
 
     # Clocks.
     clock_offset_us_max: int = 0
@@ -171,8 +172,10 @@ def _disks(prng: Prng, options: Options) -> Options:
         slow_replica=prng.below(options.replica_count) if prng.chance(1, 10) else -1)
     if options.replica_count == 1 or prng.chance(1, 2):
         return options
+    spread = prng.chance(1, 4)
     return replace(
-        options, read_corruption=prng.choice((0, 1_000, 10_000, 100_000)),
+        options, slot_faults_spread=spread,
+        read_corruption=prng.choice((0, 100, 1_000) if spread else (0, 1_000, 10_000, 100_000)),
         write_corruption=prng.choice((0, 1_000, 10_000, 50_000)),
         write_loss=prng.choice((0, 1_000, 10_000, 50_000)),
         write_misdirection=prng.choice((0, 0, 1_000, 10_000)))
