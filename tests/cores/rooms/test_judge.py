@@ -1,0 +1,246 @@
+"""Every answer at its limit and one past it."""
+
+import struct
+
+import pytest
+
+from appliance.formats import event, record
+from appliance.formats.envelope import OPERATION_APPEND
+from appliance.formats.geometry import PRODUCTION, SMALL, Geometry
+from appliance.formats.record import (
+    KIND_AUDIT,
+    KIND_RETAIN,
+    KIND_ROOM_CREATE,
+    KIND_ROOM_POLICY,
+    KIND_SHIPPED,
+)
+from appliance.formats.session import (
+    DUPLICATE,
+    DUPLICATE_EXPIRED,
+    FORBIDDEN,
+    LIMIT,
+    OK,
+    ROOM_UNKNOWN,
+    SEQUENCE_GAP,
+    STORAGE_FULL,
+)
+from tests.cores.rooms.shard import Result, Shard, create, make, room_id, shard_record
+
+TEN_MINUTES_US = 600_000_000
+both = pytest.mark.parametrize("geometry", [SMALL, PRODUCTION], ids=["small", "production"])
+
+
+def opened(geometry: Geometry, segments_max: int = 8) -> Shard:
+    """A shard with room 0."""
+    shard = Shard(geometry, segments_max)
+    assert shard.one(create(0)).code == OK
+    return shard
+
+
+def answer(code: int, *, seq: int = 0, log_seq: int = 0) -> Result:
+    """What a refused record is told; nothing else is filled."""
+    return Result(code, seq, log_seq, 0, bytes(32))
+
+
+@both
+def test_an_accepted_record_is_told_its_places_its_time_and_its_hash(geometry):
+    shard = opened(geometry)
+    result = shard.one(make(0, 1, 1))
+    stored = shard.rooms.leaf(0, 0, 2)[2240:]
+    assert result == Result(OK, 2, 2, shard.timestamp, record.record_hash(stored))
+    assert struct.unpack_from("<QQ", stored, record.SEQ) == (2, 2)
+
+
+@both
+def test_of_65_records_the_newest_64_are_duplicates_and_the_first_is_expired(geometry):
+    shard = opened(geometry)
+    shard.fill(0, 1, 65)
+    assert shard.one(make(0, 1, 65)) == answer(DUPLICATE, log_seq=66)
+    assert shard.one(make(0, 1, 2)) == answer(DUPLICATE, log_seq=3)
+    assert shard.one(make(0, 1, 1)) == answer(DUPLICATE_EXPIRED)
+
+
+@both
+def test_the_next_number_is_accepted_and_the_one_after_it_is_a_gap(geometry):
+    shard = opened(geometry)
+    assert shard.one(make(0, 1, 2)) == answer(SEQUENCE_GAP, seq=1)
+    assert shard.one(make(0, 1, 1)).code == OK
+    assert shard.one(make(0, 1, 3)) == answer(SEQUENCE_GAP, seq=2)
+    assert shard.one(make(0, 1, 2**64 - 1)) == answer(SEQUENCE_GAP, seq=2)
+    assert shard.one(make(0, 1, 2)).code == OK
+
+
+@both
+def test_a_number_of_zero_is_never_accepted(geometry):
+    shard = opened(geometry)
+    zero = bytearray(make(0, 1, 0))
+    shard.rooms.prepare(OPERATION_APPEND, shard.timestamp, zero)
+    assert shard.apply(2, shard.timestamp, bytes(zero)) == [answer(SEQUENCE_GAP, seq=1)]
+    shard.one(make(0, 1, 1))
+    assert shard.apply(4, shard.timestamp, bytes(zero)) == [answer(DUPLICATE_EXPIRED)]
+
+
+@both
+def test_an_unknown_room_takes_nothing_but_its_creation(geometry):
+    shard = Shard(geometry)
+    assert shard.one(make(0, 1, 1)) == answer(ROOM_UNKNOWN)
+    assert shard.one(create(0)).code == OK
+    assert shard.one(make(0, 1, 1)).code == OK
+
+
+@both
+def test_a_device_belongs_to_the_author_who_used_it_first_in_that_room_only(geometry):
+    shard = opened(geometry)
+    shard.commit(create(1, client=901))
+    assert shard.one(make(0, 1, 1, author=1)).code == OK
+    assert shard.one(make(0, 1, 2, author=2)) == answer(FORBIDDEN)
+    assert shard.one(make(0, 1, 1, author=2)) == answer(FORBIDDEN)
+    assert shard.one(make(1, 1, 1, author=2)).code == OK
+    assert shard.one(make(0, 1, 2, author=1)).code == OK
+
+
+@both
+def test_creating_a_known_room_points_to_the_record_that_created_it(geometry):
+    shard = opened(geometry)
+    assert shard.one(create(0)) == answer(DUPLICATE, log_seq=1)
+    assert shard.one(create(0, client=7, author=9)) == answer(DUPLICATE, log_seq=1)
+    closed = make(0, 1, 1, kind=KIND_ROOM_POLICY, body=event.encode_policy(1))
+    assert shard.one(closed).code == OK
+    assert shard.one(create(0, client=7, author=9)) == answer(DUPLICATE, log_seq=1)
+    assert shard.rooms.log_seq == 2
+    row = shard.rooms.room_row(room_id(0))
+    assert row is not None
+    assert struct.unpack_from("<QQQ", row, 72) == (2, 1, 1)     # set by 2, created by 1, closed
+
+
+@pytest.mark.parametrize(("name", "code"), [
+    (b"x", OK), (b"x" * 128, OK), ("é".encode() * 64, OK),
+    (b"", FORBIDDEN), (b"x" * 129, FORBIDDEN), (b"\xff\xfe", FORBIDDEN)])
+def test_a_room_has_a_name_of_1_to_128_bytes_of_text(name, code):
+    assert Shard(SMALL).one(make(0, 1, 1, kind=KIND_ROOM_CREATE, body=name)).code == code
+
+
+@both
+def test_a_closed_room_takes_policies_only_until_it_is_opened(geometry):
+    shard = opened(geometry)
+    shard.one(make(0, 1, 1))
+    policy = [event.encode_policy(bits) for bits in (1, 0)]
+    assert shard.one(make(0, 2, 1, kind=KIND_ROOM_POLICY, body=policy[0])).code == OK
+    assert shard.one(make(0, 1, 2)) == answer(FORBIDDEN)
+    assert shard.one(make(0, 1, 1)) == answer(DUPLICATE, log_seq=2)
+    assert shard.one(make(0, 2, 2, kind=KIND_ROOM_POLICY, body=policy[1])).code == OK
+    assert shard.one(make(0, 1, 2)).code == OK
+
+
+@pytest.mark.parametrize("body", [b"", bytes(7), bytes(9), struct.pack("<Q", 2)])
+def test_a_policy_that_is_not_understood_is_forbidden(body):
+    shard = opened(SMALL)
+    assert shard.one(make(0, 1, 1, kind=KIND_ROOM_POLICY, body=body)) == answer(FORBIDDEN)
+
+
+def test_the_shards_room_takes_records_of_the_shard_and_other_rooms_take_none():
+    shard = opened(SMALL)
+    assert shard.one(shard_record(KIND_AUDIT, 1, b"")).code == OK
+    assert shard.one(make(record.SHARD_ROOM_ID, 1, 1, author=0)) == answer(FORBIDDEN)
+    assert shard.one(make(record.SHARD_ROOM_ID, 1, 1, author=1, kind=KIND_AUDIT)) == answer(
+        FORBIDDEN)
+    assert shard.one(make(record.SHARD_ROOM_ID, 1, 1, author=0, kind=KIND_ROOM_CREATE)) == answer(
+        FORBIDDEN)
+    assert shard.one(make(0, 1, 1, author=0, kind=KIND_AUDIT)) == answer(FORBIDDEN)
+
+
+def test_the_last_room_is_created_and_one_more_is_not():
+    shard = Shard(SMALL)
+    for room in range(SMALL.rooms_max - 1):     # one row is the shard's own
+        shard.timestamp += TEN_MINUTES_US + 1_000_000
+        assert shard.one(create(room, client=room)).code == OK
+    shard.timestamp += TEN_MINUTES_US + 1_000_000
+    assert shard.one(create(99, client=99)) == answer(LIMIT)
+    assert shard.one(create(0, client=99)) == answer(DUPLICATE, log_seq=1)
+
+
+@pytest.mark.parametrize(("age_us", "code"), [(TEN_MINUTES_US, LIMIT), (TEN_MINUTES_US + 1, OK)])
+def test_a_window_gives_way_when_it_is_older_than_ten_minutes(age_us, code):
+    shard = opened(SMALL)
+    for client in range(SMALL.windows_max - 1):
+        assert shard.one(make(0, client, 1)).code == OK
+    first_us = shard.timestamp - (SMALL.windows_max - 1) * 1000     # of the room's creation
+    result = shard.one(make(0, 77, 1), advance_us=first_us + age_us - shard.timestamp)
+    assert result.code == code
+    creator = shard.one(create(0))      # its window has gone, or not
+    assert creator == answer(DUPLICATE, log_seq=1)
+    assert shard.one(make(0, 0, 1)) == answer(DUPLICATE, log_seq=2)
+
+
+def test_an_evicted_device_starts_again_at_one():
+    shard = opened(SMALL)
+    for client in range(SMALL.windows_max - 1):
+        shard.one(make(0, client, 1))
+    shard.timestamp += TEN_MINUTES_US
+    shard.one(make(0, 0, 2))            # device 1's window is the oldest but for the creator's
+    shard.commit(make(0, 50, 1), make(0, 51, 1))
+    assert shard.one(make(0, 0, 2)) == answer(DUPLICATE, log_seq=9)
+    assert shard.one(make(0, 2, 1)) == answer(DUPLICATE, log_seq=4)
+    assert shard.one(make(0, 1, 2)) == answer(SEQUENCE_GAP, seq=1)
+
+
+@both
+def test_ordinary_records_stop_when_two_extents_are_left(geometry):
+    shard = opened(geometry, segments_max=4)
+    shard.fill(0, 1, geometry.segment_records - 1)
+    assert shard.rooms.log_seq == geometry.segment_records     # segment 1 would be the next
+    assert shard.one(make(0, 2, 1)) == answer(STORAGE_FULL)
+    assert shard.one(create(1)) == answer(STORAGE_FULL)
+    assert shard.one(make(0, 1, 1)).code == DUPLICATE_EXPIRED
+    assert shard.one(shard_record(KIND_AUDIT, 1, b"full")).code == OK
+
+
+def test_records_of_the_shard_stop_when_no_extent_is_left():
+    shard = opened(SMALL, segments_max=4)
+    for n in range(1, 4 * SMALL.segment_records):
+        assert shard.one(shard_record(KIND_AUDIT, n, b"x")).code == OK
+    assert shard.rooms.log_seq == 4 * SMALL.segment_records
+    audit = shard_record(KIND_AUDIT, 4 * SMALL.segment_records, b"x")
+    assert shard.one(audit) == answer(STORAGE_FULL)
+
+
+def test_what_was_shipped_may_be_dropped_and_its_extents_return_two_checkpoints_later():
+    shard = opened(SMALL, segments_max=4)
+    shard.fill(0, 1, 99)
+    retain = event.encode_retain(1)
+    assert shard.one(shard_record(KIND_RETAIN, 1, retain)) == answer(FORBIDDEN)
+    done, announced = b"h" * 32, bytes(32)
+    for first, last, digest, code in ((1, 101, done, FORBIDDEN), (2, 100, done, FORBIDDEN),
+                                      (1, 100, announced, OK), (1, 100, done, OK),
+                                      (1, 100, done, FORBIDDEN)):
+        number = 1 + shard.rooms.log_seq - 100
+        body = event.encode_shipped(first, last, digest)
+        assert shard.one(shard_record(KIND_SHIPPED, number, body)).code == code
+    assert shard.one(shard_record(KIND_RETAIN, 3, event.encode_retain(2))) == answer(FORBIDDEN)
+    assert shard.one(shard_record(KIND_RETAIN, 3, retain)).code == OK
+    assert shard.one(shard_record(KIND_RETAIN, 4, event.encode_retain(0))) == answer(FORBIDDEN)
+    assert shard.one(make(0, 1, 99)) == answer(DUPLICATE_EXPIRED)     # the retry of a freed record
+    assert shard.one(make(0, 1, 100)) == answer(STORAGE_FULL)
+    shard.checkpoint()
+    assert shard.one(make(0, 1, 100)) == answer(STORAGE_FULL)
+    shard.checkpoint()
+    assert shard.one(make(0, 1, 100)).code == OK
+
+
+def test_after_a_refused_record_the_later_ones_of_that_device_and_room_are_gaps():
+    shard = opened(SMALL)
+    shard.commit(create(1, client=901))
+    results = shard.commit(make(0, 1, 1), make(0, 1, 3), make(0, 1, 4), make(0, 2, 1),
+                           make(1, 1, 1), make(0, 1, 2))
+    assert [result.code for result in results] == [OK, SEQUENCE_GAP, SEQUENCE_GAP, OK, OK, OK]
+    assert [result.seq for result in results] == [2, 2, 2, 3, 2, 4]
+
+
+def test_a_refused_record_leaves_no_trace_and_its_retry_is_judged_again():
+    shard = opened(SMALL)
+    before = (bytes(shard.ring), shard.rooms.room_rows(0, 9), shard.checkpoint().tables)
+    for bad in (make(5, 1, 1), make(0, 1, 2), make(0, 900, 1, author=5), create(0, client=3)):
+        assert shard.one(bad).code != OK
+    assert before == (bytes(shard.ring), shard.rooms.room_rows(0, 9), shard.checkpoint().tables)
+    assert shard.one(create(5, client=1)).code == OK
+    assert shard.one(make(5, 1, 2)).code == OK
