@@ -1,0 +1,458 @@
+"""The volume on a real disk: format, order, groups, and what happens when the disk says no."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from appliance.base.errors import StorageError
+from appliance.base.limits import IO_SAMPLES, MIB, SECTOR_SIZE
+from appliance.drivers.nvme.direct import FLUSH_METHODS
+from appliance.drivers.nvme.latency import Latency
+from appliance.drivers.nvme.volume import Volume, create, read_facts
+from appliance.formats.geometry import SMALL
+from tests.drivers.nvme import serving as serving_module
+from tests.drivers.nvme.serving import Serving, numbered_sector
+
+REPO = Path(__file__).resolve().parents[3]
+SEGMENTS_MAX = 8
+EXTENT = SMALL.data_size  # address of the first extent
+
+
+@pytest.fixture
+def folder(disk_folder: Path) -> Path:
+    """A formatted small volume."""
+    place = disk_folder / "shard-0"
+    create(place, geometry="small", segments_max=SEGMENTS_MAX, writes=[])
+    return place
+
+
+def serve(
+    folder: Path, story: Callable[[Serving], Coroutine[None, None, None]], flush_slow_ms: int = 0
+) -> None:
+    """Run `story` with the volume open; 20 seconds are always enough."""
+
+    async def run() -> None:
+        async with asyncio.timeout(20), Serving(folder, flush_slow_ms) as serving:
+            await story(serving)
+
+    uvloop.run(run())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does soon; five seconds are far too many."""
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not happen")
+
+
+def process(*arguments: object) -> list[str]:
+    return [sys.executable, serving_module.__file__, *map(str, arguments)]
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPO)}
+
+
+# --- format ---------------------------------------------------------------------------------------
+
+
+def test_format_leaves_zeros_but_for_what_it_was_told_to_write(disk_folder: Path) -> None:
+    place = disk_folder / "shard-0"
+    block = numbered_sector(7)
+    create(place, geometry="small", segments_max=SEGMENTS_MAX, writes=[(2 * SECTOR_SIZE, block)])
+    data = (place / "data").read_bytes()
+    assert len(data) == SMALL.data_size
+    assert data[2 * SECTOR_SIZE : 3 * SECTOR_SIZE] == block
+    assert not any(data[: 2 * SECTOR_SIZE]) and not any(data[3 * SECTOR_SIZE :])
+    extents = sorted((place / "segments").iterdir())
+    assert [path.name for path in extents] == ["000000", "000001"]
+    assert all(path.read_bytes() == bytes(SMALL.extent_size) for path in extents)
+    assert (place / "data").stat().st_blocks * 512 >= SMALL.data_size  # written, not a hole
+
+
+def test_format_measures_every_way_to_flush_and_keeps_the_figures(folder: Path) -> None:
+    facts = read_facts(folder)
+    assert set(facts["measured"]) == set(FLUSH_METHODS)
+    best = min(facts["measured"], key=lambda method: facts["measured"][method]["mean_us"])
+    assert facts["flush"]["method"] == best
+    assert 0 < facts["flush"]["p50_us"] <= facts["flush"]["p99_us"]
+
+
+def test_format_refuses_a_folder_that_holds_a_volume(folder: Path) -> None:
+    with pytest.raises(StorageError, match="already holds a volume"):
+        create(folder, geometry="small", segments_max=SEGMENTS_MAX, writes=[])
+
+
+def test_format_that_was_interrupted_can_be_run_again(folder: Path) -> None:
+    (folder / "volume.json").unlink()
+    (folder / "segments" / "000001").rename(folder / "segments" / "000001.new")
+    with pytest.raises(StorageError, match="holds no volume: run `tigerchat format`"):
+        Volume(folder)
+    create(folder, geometry="small", segments_max=SEGMENTS_MAX, writes=[])
+    Volume(folder).close()
+    assert not list(folder.glob("segments/*.new"))
+
+
+def test_memory_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    memory = Path("/dev/shm") / f"tigerchat-{os.getpid()}"
+    memory.mkdir()
+    try:
+        with pytest.raises(StorageError, match="tmpfs, which lives in memory"):
+            create(memory / "x", geometry="small", segments_max=SEGMENTS_MAX, writes=[])
+    finally:
+        for path in sorted(memory.rglob("*"), reverse=True):
+            path.rmdir()
+        memory.rmdir()
+
+
+# --- open -----------------------------------------------------------------------------------------
+
+
+def test_two_processes_never_open_one_volume(folder: Path) -> None:
+    first = Volume(folder)
+    with pytest.raises(StorageError, match="open in another process"):
+        Volume(folder)
+    first.close()
+    Volume(folder).close()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "not readable as volume facts"),
+        ('{"format": 1}', "not readable as volume facts"),
+        ("[]", "not readable as volume facts"),
+    ],
+)
+def test_broken_facts_are_named(folder: Path, text: str, sentence: str) -> None:
+    (folder / "volume.json").write_text(text)
+    with pytest.raises(StorageError, match=sentence):
+        Volume(folder)
+
+
+def test_facts_of_a_later_version_are_refused(folder: Path) -> None:
+    facts = json.loads((folder / "volume.json").read_text())
+    (folder / "volume.json").write_text(json.dumps({**facts, "format": 2}))
+    with pytest.raises(StorageError, match="another version"):
+        Volume(folder)
+
+
+def test_a_data_file_of_another_size_is_refused(folder: Path) -> None:
+    os.truncate(folder / "data", SMALL.data_size - SECTOR_SIZE)
+    with pytest.raises(StorageError, match="cut or replaced"):
+        Volume(folder)
+    os.truncate(folder / "data", SMALL.data_size)
+    Volume(folder).close()  # the refusal gave the lock back
+
+
+def test_read_many_gives_exactly_the_bytes_asked_for(disk_folder: Path) -> None:
+    place = disk_folder / "shard-0"
+    sectors = [(i * SECTOR_SIZE, numbered_sector(i)) for i in range(40)]
+    create(place, geometry="small", segments_max=SEGMENTS_MAX, writes=sectors)
+    volume = Volume(place)
+    asked = [(i * SECTOR_SIZE + i, 64) for i in range(40)]
+    expected = [numbered_sector(i)[i : i + 64] for i in range(40)]
+    assert volume.read_many(asked) == expected
+    assert volume.read_many(asked[:3]) == expected[:3]
+    across = volume.read_many([(SECTOR_SIZE - 8, 16)])
+    assert across == [numbered_sector(0)[:8] + numbered_sector(1)[:8]]
+    missing = EXTENT + 5 * SMALL.extent_size
+    assert volume.read_many([(EXTENT, 8), (missing, 8)]) == [bytes(8), None]
+    volume.close()
+
+
+# --- order and groups -----------------------------------------------------------------------------
+
+
+def test_a_confirmed_write_lies_in_the_file(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        address = SMALL.wal_prepares_offset
+        await serving.write(address, b"head" * 32, numbered_sector(1)[128:], numbered_sector(2))
+        written = (folder / "data").read_bytes()[address:][: 2 * SECTOR_SIZE]
+        assert written[:128] == b"head" * 32 and written[SECTOR_SIZE:] == numbered_sector(2)
+
+    serve(folder, story)
+
+
+def test_writes_queued_at_once_share_a_flush(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        addresses = [SMALL.wal_headers_offset + slot * SECTOR_SIZE for slot in range(40)]
+        await asyncio.gather(*(serving.write(a, numbered_sector(a)) for a in addresses[::-1]))
+        statistics = serving.volume.statistics()
+        assert statistics["groups"] <= 3  # the first may have left alone
+        assert statistics["journal"]["count"] == 40
+        for address in addresses:
+            assert await serving.read(address, SECTOR_SIZE) == numbered_sector(address)
+
+    serve(folder, story, flush_slow_ms=30)
+
+
+def test_overlapping_writes_land_in_the_order_they_were_given(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        base = SMALL.wal_prepares_offset
+        for first in range(0, 60, 3):
+            three = [
+                serving.write(base, numbered_sector(first), numbered_sector(first)),
+                serving.write(base + SECTOR_SIZE, numbered_sector(first + 1)),
+                serving.write(base, numbered_sector(first + 2)),
+            ]
+            await asyncio.gather(*three)
+            found = await serving.read(base, 2 * SECTOR_SIZE)
+            assert found == numbered_sector(first + 2) + numbered_sector(first + 1)
+
+    serve(folder, story)
+
+
+def test_a_read_waits_for_the_write_it_overlaps(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        address = SMALL.wal_prepares_offset + SECTOR_SIZE
+        for number in range(1, 20):
+            write = serving.write(address, numbered_sector(number))
+            found = await serving.read(address - SECTOR_SIZE, 3 * SECTOR_SIZE)
+            assert write.done()
+            assert found == bytes(SECTOR_SIZE) + numbered_sector(number) + bytes(SECTOR_SIZE)
+
+    serve(folder, story, flush_slow_ms=5)
+
+
+def test_a_read_stands_behind_one_group_of_writes_at_most(disk_folder: Path) -> None:
+    place = disk_folder / "shard-0"
+    create(place, geometry="production", segments_max=SEGMENTS_MAX, writes=[])
+
+    async def story(serving: Serving) -> None:
+        geometry = serving.volume.geometry
+        start = geometry.checkpoints_offset
+        writes = [serving.write(start + i * MIB, bytes(MIB)) for i in range(24)]
+        read = serving.read(geometry.wal_headers_offset, SECTOR_SIZE)
+        assert await read == bytes(SECTOR_SIZE)
+        assert sum(write.done() for write in writes) <= 12
+        await asyncio.gather(*writes)
+
+    serve(place, story)
+
+
+def test_the_journal_does_not_wait_for_a_checkpoint(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        zone = [SMALL.checkpoints_offset + i * SECTOR_SIZE for i in range(0, 20, 2)]
+        slow = [serving.write(address, numbered_sector(1)) for address in zone]
+        slow.append(serving.write(zone[0], numbered_sector(2)))  # overlaps: a group of its own
+        await serving.write(SMALL.wal_headers_offset, numbered_sector(3))
+        assert not slow[-1].done()
+        await asyncio.gather(*slow)
+
+    serve(folder, story, flush_slow_ms=30)
+
+
+def test_a_slowed_flush_shows_in_the_statistics(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        for slot in range(5):
+            await serving.write(SMALL.wal_headers_offset + slot * SECTOR_SIZE, bytes(SECTOR_SIZE))
+        figures = serving.volume.statistics()["journal"]
+        assert figures["count"] == 5 and figures["p50_us"] >= 10_000
+
+    serve(folder, story, flush_slow_ms=10)
+
+
+def test_statistics_tell_of_the_newest_thousand_only() -> None:
+    latency = Latency()
+    assert latency.figures() == {"count": 0, "p50_us": 0, "p99_us": 0, "max_us": 0}
+    for _ in range(IO_SAMPLES):
+        latency.add(9_000_000)
+    for microseconds in range(1, IO_SAMPLES + 1):
+        latency.add(microseconds * 1000)
+    assert latency.figures() == {
+        "count": 2 * IO_SAMPLES,
+        "p50_us": 501,
+        "p99_us": 991,
+        "max_us": 1000,
+    }
+
+
+# --- extents --------------------------------------------------------------------------------------
+
+
+def test_the_next_extent_is_there_before_it_is_needed(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        for extent in range(SEGMENTS_MAX):
+            await serving.write(EXTENT + extent * SMALL.extent_size, numbered_sector(extent))
+            following = folder / "segments" / f"{(extent + 1) % SEGMENTS_MAX:06d}"
+            await until(following.exists)
+            assert following.stat().st_size == SMALL.extent_size
+        for extent in range(SEGMENTS_MAX):
+            found = await serving.read(EXTENT + extent * SMALL.extent_size, SECTOR_SIZE)
+            assert found == numbered_sector(extent)
+        assert serving.volume.statistics()["extents"] == SEGMENTS_MAX
+
+    serve(folder, story)
+
+
+def test_an_extent_that_was_skipped_is_made_when_it_is_written(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        address = EXTENT + 6 * SMALL.extent_size + SECTOR_SIZE
+        assert await serving.read(address, SECTOR_SIZE) is None
+        await serving.write(address, numbered_sector(6))
+        found = await serving.read(address - SECTOR_SIZE, 2 * SECTOR_SIZE)
+        assert found == bytes(SECTOR_SIZE) + numbered_sector(6)
+
+    serve(folder, story)
+
+
+def test_half_made_extents_of_a_dead_process_are_removed(folder: Path) -> None:
+    half = folder / "segments" / "000002.new"
+    half.write_bytes(b"half")
+    short = folder / "segments" / "000003"
+    short.write_bytes(b"short")
+    volume = Volume(folder)
+    assert not half.exists()
+    assert volume.read_many([(EXTENT + 3 * SMALL.extent_size, 8)]) == [None]
+    volume.close()
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def test_an_unreadable_range_is_none_and_the_rest_is_served(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        os.truncate(folder / "data", SMALL.checkpoints_offset)
+        assert await serving.read(SMALL.checkpoints_offset, SECTOR_SIZE) is None
+        assert await serving.read(0, SECTOR_SIZE) == bytes(SECTOR_SIZE)
+        assert not serving.failure.done()
+
+    serve(folder, story)
+
+
+def limited(folder: Path, limit: int, writes: list[tuple[int, int]]) -> list[str]:
+    """What a process says that may not write beyond `limit` bytes of any file."""
+    asked = " ".join(f"{address}+{size}" for address, size in writes)
+    done = subprocess.run(
+        process("limit", folder, limit), input=asked, env=ENVIRONMENT, text=True,
+        capture_output=True, timeout=30, check=True,
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("method", FLUSH_METHODS)
+def test_a_failed_write_ends_the_volume_whatever_the_flush(folder: Path, method: str) -> None:
+    facts = json.loads((folder / "volume.json").read_text())
+    facts["flush"]["method"] = method
+    (folder / "volume.json").write_text(json.dumps(facts))
+    limit = SMALL.wal_prepares_offset
+    said = limited(folder, limit, [(0, SECTOR_SIZE), (limit, SECTOR_SIZE), (0, SECTOR_SIZE)])
+    assert said[0] == "durable"
+    assert len(said) == 2 and said[1].startswith("STORAGE_WRITE") and "File too large" in said[1]
+
+
+def test_a_short_write_ends_the_volume(folder: Path) -> None:
+    limit = SMALL.wal_prepares_offset + SECTOR_SIZE
+    said = limited(folder, limit, [(SMALL.wal_prepares_offset, 2 * SECTOR_SIZE)])
+    assert len(said) == 1 and said[0].startswith("STORAGE_WRITE") and "short write" in said[0]
+
+
+def test_no_room_for_an_extent_is_a_full_disk(folder: Path) -> None:
+    said = limited(folder, 64 * 1024, [(EXTENT + 4 * SMALL.extent_size, SECTOR_SIZE)])
+    assert len(said) == 1 and said[0].startswith("DISK_FULL") and "free space" in said[0]
+    assert not (folder / "segments" / "000004.new").exists()
+
+
+def test_writing_ahead_without_room_is_an_alarm_and_no_failure(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        ahead = folder / "segments" / "000002.new"
+        ahead.mkdir()  # nobody can make a file of that name
+        await serving.write(EXTENT + SMALL.extent_size, numbered_sector(1))
+        await until(lambda: serving.volume.statistics()["alarm"] != "")
+        assert "000002" in serving.volume.statistics()["alarm"]
+        ahead.rmdir()
+        await serving.write(EXTENT + SMALL.extent_size, numbered_sector(2))
+        await until(lambda: serving.volume.statistics()["alarm"] == "")
+
+    serve(folder, story)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+def test_a_full_file_system_is_named_at_format_and_later(disk_folder: Path) -> None:
+    image, place = disk_folder / "image", disk_folder / "small"
+    place.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(12 * MIB)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, place], check=True)
+    try:
+        with pytest.raises(StorageError, match="no room for .* free space"):
+            create(place / "big", geometry="production", segments_max=SEGMENTS_MAX, writes=[])
+        (place / "big" / "data").unlink()
+        create(place / "fits", geometry="small", segments_max=4096, writes=[])
+        serve(place / "fits", fill_until_full)
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+async def fill_until_full(serving: Serving) -> None:
+    """Write extent after extent; the first one without room must fail as a full disk."""
+    for extent in range(4096):
+        future = serving.write(EXTENT + extent * SMALL.extent_size, bytes(SECTOR_SIZE))
+        await asyncio.wait([future, serving.failure], return_when=asyncio.FIRST_COMPLETED)
+        if serving.failure.done():
+            break
+    code, reason = serving.failure.result()
+    assert extent > 2 and code == "DISK_FULL" and "free space" in reason
+
+
+def test_what_a_killed_process_had_confirmed_is_on_disk(folder: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(4):
+        writer = subprocess.Popen(
+            process("write", folder), env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        confirmed: dict[int, int] = {}
+        killer = threading.Timer(chance.uniform(0.2, 0.6), writer.send_signal, [signal.SIGKILL])
+        started = False
+        for line in writer.stdout:
+            if not started:
+                killer.start()
+                started = True
+            if line.endswith("\n"):
+                address, number = map(int, line.split())
+                confirmed[address] = max(number, confirmed.get(address, 0))
+        writer.wait()
+        killer.join()
+        assert len(confirmed) > 20
+        volume = Volume(folder)  # the lock went with the process
+        for address, number in confirmed.items():
+            (found,) = volume.read_many([(address, SECTOR_SIZE)])
+            assert found is not None
+            newest = int.from_bytes(found[:8], "little")
+            assert found == numbered_sector(newest)  # never torn
+            assert newest >= number  # a later one may have landed and not been heard of
+        volume.close()
+
+
+def test_close_finishes_what_was_queued(folder: Path) -> None:
+    async def run() -> None:
+        serving = Serving(folder, flush_slow_ms=20)
+        async with serving:
+            for slot in range(20):
+                address = SMALL.wal_headers_offset + slot * SECTOR_SIZE
+                serving.write(address, numbered_sector(slot))
+        volume = Volume(folder)
+        for slot in range(20):
+            address = SMALL.wal_headers_offset + slot * SECTOR_SIZE
+            assert volume.read_many([(address, SECTOR_SIZE)]) == [numbered_sector(slot)]
+        volume.close()
+
+    start = time.monotonic()
+    uvloop.run(run())
+    assert time.monotonic() - start < 5
