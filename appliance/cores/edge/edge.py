@@ -132,7 +132,6 @@ class Edge:
         """Handle the session's frames in order, until one must wait."""
         waiting = session.waiting
         while waiting and session.state != "closed":
-            was_new = session.state == "new"
             frame = waiting[0]
             try:
                 if not self.requests.handle(session, frame):
@@ -144,7 +143,6 @@ class Edge:
                     self._on_claims(session)
             if waiting:
                 waiting.popleft()
-            assert was_new or session.state != "new"
 
     def _on_claims(self, session: Session) -> None:
         assert session.claims is not None

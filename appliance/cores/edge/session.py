@@ -4,7 +4,7 @@ from collections import deque
 from typing import Any
 
 from appliance.base.errors import InputError
-from appliance.base.limits import CLIENT_FRAME_SIZE_MAX
+from appliance.base.limits import CLIENT_FRAME_SIZE_MAX, SESSION_FRAMES_MAX
 from appliance.cores.edge.token import Claims
 from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
 from appliance.formats import client
@@ -25,7 +25,7 @@ class Session:
 
     __slots__ = ("number", "address", "binary", "state", "out", "out_size", "blocked", "blocked_ns", "opened_ns",
                  "claims", "client_id", "rights", "in_flight", "waiting", "awaits", "subscriptions", "lanes",
-                 "_frame", "_dirty", "_opcode", "is_dirty")
+                 "transport", "is_dirty", "_frame", "_dirty", "_opcode")
 
     def __init__(self, *, number: int, address: str, binary: bool, now_ns: int, frame: Any,
                  dirty: "list[Session]") -> None:
@@ -44,6 +44,7 @@ class Session:
         self.awaits: tuple[bytes, int] | None = None   # that room, and until when (ns)
         self.subscriptions: dict[bytes, Any] = {}
         self.lanes: dict[int, Any] = {}      # shard -> the lane of this device
+        self.transport: Any = None           # for the driver, who writes to it
         self._frame, self._dirty = frame, dirty
         self._opcode = OPCODE_BINARY if binary else OPCODE_TEXT
         self.is_dirty = False
@@ -51,6 +52,11 @@ class Session:
     def on_event(self, event: str) -> None:
         """Change the state as the table says."""
         self.state = SESSION[self.state][event]
+
+    @property
+    def is_crowded(self) -> bool:
+        """So many frames wait for a room that no more should be read."""
+        return len(self.waiting) > SESSION_FRAMES_MAX
 
     # --- output
 
