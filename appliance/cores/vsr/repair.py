@@ -14,7 +14,7 @@ from appliance.formats.geometry import HEADER_SIZE
 HEADERS_PER_ANSWER_MAX = 64
 REPAIRS_PER_PEER_MAX = 4            # request_prepare in flight to one peer
 READS_FOR_OTHERS_MAX = 8            # prepares being read for peers at once
-FAULT_PASSES_MAX = 400              # passes spent on slots below repair_min before they are given up
+FAULT_PASSES_MAX = 100              # passes spent on slots below repair_min before they are given up
 REPAIR_TICKS_MAX = 50               # then a request_prepare is given up and asked elsewhere
 
 
@@ -212,9 +212,10 @@ def on_headers(member: Member, message: Message) -> None:
         return member.drop("headers_invalid")
     for header in headers:
         if header.op > 0 and not vc.blank(header) and accepts(member, header):
+            if member.journal.at(header.op) is None:
+                member.headers_tick = 0         # progress: ask for the next ones at once
             member.journal.install(header)
     member.repair_due = True
-    member.headers_tick = 0
     return None
 
 

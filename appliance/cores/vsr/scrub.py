@@ -25,10 +25,13 @@ from appliance.formats.geometry import (
 )
 
 
+SEGMENT_PATIENCE_TURNS = 1000           # then the rest of the round goes on without this segment
+
+
 class Tour:
     """Where the round stands: a kind of item, and the next one of it."""
 
-    __slots__ = ("kind", "next", "segment", "id", "footer", "rounds", "busy")
+    __slots__ = ("kind", "next", "segment", "id", "footer", "rounds", "busy", "waited")
 
     def __init__(self) -> None:
         self.kind = 0
@@ -38,6 +41,7 @@ class Tour:
         self.footer = b""
         self.rounds = 0
         self.busy = False               # an item is being read
+        self.waited = 0                 # turns spent waiting for a segment to be refilled
 
 
 def on_timeout(member: Member) -> None:
@@ -203,8 +207,14 @@ def _on_chunk(member: Member, data: bytes | None, chunk: chunks.Chunk, size: int
 
 def _segment(member: Member, tour: Tour) -> None:
     """Footer and leaves of each sealed segment, the newest first."""
-    if member.backfill is not None:
+    if member.backfill is not None:     # sealed segments are being refilled: see again when that is done
+        tour.waited += 1
+        if tour.waited < SEGMENT_PATIENCE_TURNS:
+            return None
+        if member.backfill.low == member.backfill.number == tour.segment:
+            member.backfill = None      # no peer has it
         return _turn(tour)
+    tour.waited = 0
     if tour.segment < 0 and not _first_segment(member, tour):
         return _turn(tour)
     geometry = member.geometry
@@ -279,7 +289,7 @@ def _mend_segment(member: Member, tour: Tour, number: int) -> None:
     if member.backfill is None:
         member.backfill = chunks.Backfill(number, tour.id, number)
         member.timeouts["chunks"].start()
-    _turn(tour)
+    tour.next, tour.footer = 0, b""
 
 
 _KINDS = (_superblock, _slot, _reply, _chunk, _segment)
