@@ -5,15 +5,15 @@
     console      what the operator looks at
     supervisor   keeps the processes of a node alive
 
-A role's module has one coroutine, which `commands/start` runs:
+A role's module has what `commands/start` runs, by itself or beside others:
 
-    replica.run(node: NodeFolder, shard: int, *, ready: Callable[[], None]) -> None
-    edge.run(node: NodeFolder, number: int, *, ready: Callable[[], None]) -> None
-    console.run(node: NodeFolder, *, ready: Callable[[], None]) -> None
+    replica.run(folder, shard) -> exit code      ReplicaRole(node, shard, log).serve()
+    edge.run(folder, number) -> exit code        EdgeRole(node, number, log).serve()
+    console.run(folder) -> exit code             ConsoleRole(node, log).serve()
 
-It works until its task is cancelled, then closes what it opened. It calls `ready` once, when it has
-read its state and listens; whether its peers are there is no part of that. It installs no signal
-handler and starts no loop, so that all roles of a node can also share one process and one loop; the
-working folder is the node's. A mistake of the operator is a ConfigurationError, a volume that cannot
-be used a StorageError; a replica that must not go on prints why and ends the process with code 3.
+`run` opens the node's folder, makes it the working folder, starts log and loop. `serve` works until
+`on_stop_signal` calls, then closes what it opened and gives the exit code; so all roles of a node
+may share one process and loop. It says READY=1 once it has read its state and listens; whether its
+peers are there is no part of that. A mistake of the operator is a ConfigurationError, a volume that
+cannot be used a StorageError; a replica that must not go on prints why and ends with code 3.
 """

@@ -13,7 +13,6 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import ssl
 import sys
 import traceback
@@ -42,6 +41,7 @@ from appliance.drivers.host.node_folder import (
     NodeFolder,
     open_node,
 )
+from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network import link as links
 from appliance.drivers.network import websocket
 from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
@@ -243,8 +243,7 @@ class EdgeRole:
         """Until SIGTERM; the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_exception)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopped.set)
+        on_stop_signal(self._stopped.set)
         self.edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
         node, settings = self._node.node, self._node.settings
         await self._server.start(node.host, node.client_port, tls=self._tls(),

@@ -16,7 +16,6 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import sys
 import time
 import traceback
@@ -43,6 +42,7 @@ from appliance.drivers.host.node_folder import (
     NodeFolder,
     open_node,
 )
+from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Listener, Secured
@@ -175,8 +175,7 @@ class ReplicaRole:
         """Until SIGTERM or a halt; the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_exception)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopped.set)
+        on_stop_signal(self._stopped.set)
         try:
             loaded = load(self._geometry, self._volume.read_many)
         except VolumeUnusable as error:

@@ -39,7 +39,7 @@ class Child:
     name: str
     command: Sequence[str]
     stop_group: int
-    core: int | None = None
+    cores: frozenset[int] | None = None
 
 
 @dataclass(slots=True)
@@ -61,13 +61,15 @@ class _Kept:
 
 
 class Supervisor:
-    """Run it once, in the main thread. `report` gets one line for each thing worth telling."""
+    """Run it once, in the main thread. `report` gets a line for each trouble, `progress` for each
+    child that is ready; `on_ready` is called once, when all were."""
 
     def __init__(self, children: Sequence[Child], *, report: Callable[[str], None],
+                 progress: Callable[[str], None] = lambda line: None,
                  on_ready: Callable[[], None] = lambda: None) -> None:
         assert children
         self._kept = [_Kept(child) for child in children]
-        self._report, self._on_ready = report, on_ready
+        self._report, self._progress, self._on_ready = report, progress, on_ready
         self._listener = Listener()
         self._stop = asyncio.Event()
         self._code = 0
@@ -126,9 +128,9 @@ class Supervisor:
         kept.process = await asyncio.create_subprocess_exec(
             *kept.child.command, env=environment, stdin=asyncio.subprocess.DEVNULL,
             start_new_session=True)
-        if kept.child.core is not None:
+        if kept.child.cores is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(kept.process.pid, {kept.child.core})
+                os.sched_setaffinity(kept.process.pid, kept.child.cores)
         return kept.process
 
     def _judge(self, kept: _Kept, code: int) -> float:
@@ -161,7 +163,7 @@ class Supervisor:
         for entry in fields:
             if entry == "READY=1" and not kept.ready:
                 kept.ready = kept.ready_once = True
-                self._report(f"{kept.child.name} is ready")
+                self._progress(f"{kept.child.name} is ready")
             elif entry == "WATCHDOG=1":
                 kept.heard = time.monotonic()
             elif entry.startswith("STATUS="):

@@ -1,12 +1,14 @@
 """Our own processes: how to start one, die with whoever started it, and stay on a core."""
 
+import asyncio
 import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-PARENT_VARIABLE = "TIGERCHAT_PARENT"   # pid of the process that started this one, and outlives it
+PARENT_VARIABLE = "TIGERCHAT_PARENT"  # pid of the process that started this one, and outlives it
 _PR_SET_PDEATHSIG = 1
 
 
@@ -50,6 +52,20 @@ def cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def pin(core: int) -> None:
-    """Stay on `core`."""
-    os.sched_setaffinity(0, {core})
+_stop_calls: list[Callable[[], None]] = []
+
+
+def on_stop_signal(call: Callable[[], None]) -> None:
+    """Have `call` called in the running loop when SIGTERM or SIGINT asks this process to stop.
+
+    Roles that share a process are all told, in the order in which they asked.
+    """
+    loop = asyncio.get_running_loop()
+    _stop_calls.append(call)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_all)
+
+
+def _stop_all() -> None:
+    for call in _stop_calls:
+        call()
