@@ -26,6 +26,7 @@ from appliance.formats.client_errors import (
 DIAL_TIMEOUT_S = 3.0
 SILENCE_S = 2.0  # without a frame although one is due: ping
 SILENCE_MAX_S = 6.0  # no answer to that either: another node
+STUCK_S = 5.0  # frames come, but no answer to what was asked: another node
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.02, 0.5
 FRAME_ITEMS_MAX = 400  # messages in one binary frame: below 1 MiB whatever their bodies
 RETRY_DEFAULT_MS = 50
@@ -82,7 +83,8 @@ class Client:
         self._subscriptions: dict[UUID, Subscription] = {}
         self._labels = itertools.count(1)
         self._flush_due = False
-        self._heard = 0.0
+        self._heard = 0.0  # loop time of the newest frame
+        self._progress = 0.0  # loop time of the newest answer, or of when the first became due
         self._timers: dict[object, asyncio.TimerHandle] = {}
         self._task: asyncio.Task[None] | None = None
         self._first_welcome: asyncio.Future[None] | None = None
@@ -193,6 +195,7 @@ class Client:
         stopped = self._stopped(lane)
         if stopped is not None:
             raise stopped
+        self._note_due()
         done: asyncio.Future[frames.MessageAck] = asyncio.get_running_loop().create_future()
         lane.outbox.add(_Post(body, parent_id, msg_id, done))
         self._flush_soon()
@@ -217,6 +220,10 @@ class Client:
     def _stopped(self, lane: _Lane) -> BaseException | None:
         return lane.broken or self._failure
 
+    def _note_due(self) -> None:
+        if not self._answers_due():
+            self._progress = asyncio.get_running_loop().time()
+
     def _label(self) -> str:
         return str(next(self._labels))
 
@@ -226,6 +233,7 @@ class Client:
             raise self._failure
         assert len(self._requests) < REQUESTS_MAX
         label: str = frame.request  # type: ignore[attr-defined]
+        self._note_due()
         done: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._requests[label] = (frame, done)
         try:
@@ -293,7 +301,7 @@ class Client:
         assert self._first_welcome is not None
         if not self._first_welcome.done():
             self._first_welcome.set_result(None)
-        self._heard = asyncio.get_running_loop().time()
+        self._heard = self._progress = asyncio.get_running_loop().time()
         for frame, _ in self._requests.values():
             if not isinstance(frame, frames.SubscribeRoom):
                 self._send(frame)
@@ -302,16 +310,20 @@ class Client:
         self._flush_soon()
 
     async def _watch(self, connection: Connection) -> None:
-        """Until the connection is lost, or silent for too long."""
+        """Until the connection is lost, or silent, or without an answer for too long."""
         loop = asyncio.get_running_loop()
         while not connection.lost.done():
             await asyncio.wait([connection.lost], timeout=SILENCE_S / 2)
             silence = 0.0 if connection.paused else loop.time() - self._heard
-            if silence > SILENCE_MAX_S:
+            stuck = self._answers_due() and loop.time() - self._progress > STUCK_S
+            if silence > SILENCE_MAX_S or stuck:
                 connection.abort()
                 await connection.lost
             elif silence > SILENCE_S:
                 self._send(frames.Ping(request="ping"))
+
+    def _answers_due(self) -> bool:
+        return bool(self._requests) or any(len(lane.outbox) for lane in self._lanes.values())
 
     def _on_lost(self) -> None:
         self._connection = None
@@ -417,6 +429,7 @@ class Client:
         _, done = self._requests.get(label, (None, None))
         if done is None or done.done():
             return
+        self._progress = asyncio.get_running_loop().time()
         if isinstance(result, BaseException):
             done.set_exception(result)
         else:
@@ -452,6 +465,7 @@ class Client:
         self._after_answer(lane)
 
     def _after_answer(self, lane: _Lane) -> None:
+        self._progress = asyncio.get_running_loop().time()
         lane.space.set()
         self._flush_soon()
 
@@ -491,8 +505,9 @@ class Client:
             lane.outbox.on_passing_error()
             delay_ms = error.retry_after or (RETRY_DEFAULT_MS if error.temporary else 0)
             loop = asyncio.get_running_loop()
-            lane.not_before = max(lane.not_before, loop.time() + delay_ms / 1000)
-            self._after(lane, delay_ms, self._flush_soon)
+            now = loop.time()
+            lane.not_before = max(lane.not_before, now + delay_ms / 1000)
+            self._after(lane, 1000 * (lane.not_before - now), self._flush_soon)
         else:
             self._break(lane, Refused(error))
 
@@ -510,7 +525,7 @@ class Client:
                 post.done.exception()  # whoever waits gets it; nobody has to
         lane.space.set()
 
-    def _after(self, key: object, delay_ms: int, call: Callable, *arguments: object) -> None:
+    def _after(self, key: object, delay_ms: float, call: Callable, *arguments: object) -> None:
         """Call once, after a delay, unless the connection is lost before."""
         old = self._timers.pop(key, None)
         if old is not None:

@@ -11,6 +11,7 @@ from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
+from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
@@ -79,7 +80,9 @@ class Connection(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Queue one frame; after the end it is dropped, as `lost` tells."""
-        if self.lost.done() or self._protocol.close_rcvd or self._protocol.close_sent:
+        if self._protocol.state is not State.OPEN or self._transport is None:
+            return
+        if self._transport.is_closing():
             return
         if self._binary:
             self._protocol.send_binary(data)
@@ -110,7 +113,7 @@ class Connection(asyncio.Protocol):
 
     async def close(self, timeout_s: float = 1.0) -> None:
         """End in good order, or without it after `timeout_s`."""
-        if not self.lost.done() and not self._protocol.close_sent:
+        if self._protocol.state is State.OPEN:
             self._protocol.send_close(1000)
             self._write()
         done, _ = await asyncio.wait([self.lost], timeout=timeout_s)

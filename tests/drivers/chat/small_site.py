@@ -1,0 +1,242 @@
+"""A site of one process for tests of clients: it speaks the client protocol and loses connections.
+
+It keeps rooms in memory, deduplicates as a site does, and answers on several ports, each a node. A
+seeded generator decides when a connection is cut (before or after a message is stored) and when a
+message is answered with `busy`.
+"""
+
+import asyncio
+import random
+from collections import defaultdict
+from uuid import UUID
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from appliance.drivers.chat.endpoint import Endpoint
+from appliance.formats import client as frames
+from appliance.formats.client import id_of
+from appliance.formats.room_name import room_id_of
+
+LIMITS = frames.Limits(
+    frame_size_max=1 << 20,
+    body_size_max=2048,
+    room_name_size_max=128,
+    snapshot_limit_max=1000,
+    subscriptions_max=64,
+    sends_in_flight_max=4096,
+)
+
+
+class SmallSite:
+    """Use `async with`; `endpoints` are its nodes."""
+
+    def __init__(self, *, nodes=3, seed=0, cut_chance=0.0, busy_chance=0.0):
+        self.rooms = defaultdict(list)  # room_id -> messages, op = position + 1
+        self.windows = defaultdict(int)  # (client_id, room_id) -> newest client_seq
+        self.cuts = self.busies = 0
+        self.refuse_bodies = set()
+        self._random = random.Random(seed)
+        self._nodes, self._cut, self._busy = nodes, cut_chance, busy_chance
+        self._followers = {}  # (connection, room_id) -> None
+        self.endpoints = []
+
+    async def __aenter__(self):
+        self._servers = [
+            await serve(
+                self._talk,
+                "127.0.0.1",
+                0,
+                compression=None,
+                subprotocols=[frames.SUBPROTOCOL_BINARY, frames.SUBPROTOCOL_JSON],
+            )
+            for _ in range(self._nodes)
+        ]
+        ports = [server.sockets[0].getsockname()[1] for server in self._servers]
+        self.endpoints = [Endpoint("127.0.0.1", port, None) for port in ports]
+        return self
+
+    async def __aexit__(self, *_):
+        for server in self._servers:
+            server.close()
+            await server.wait_closed()
+
+    async def _talk(self, connection: ServerConnection):
+        binary = connection.subprotocol == frames.SUBPROTOCOL_BINARY
+        client_id = None
+        try:
+            async for data in connection:
+                received = frames.parse_binary(data) if binary else [frames.parse_json(data)]
+                for frame in received:
+                    if isinstance(frame, frames.Hello):
+                        client_id = frame.client_id
+                    if self._random.random() < self._cut:
+                        self._drop(connection)
+                        return
+                    await self._answer(connection, binary, client_id, frame)
+                    if self._random.random() < self._cut:
+                        self._drop(connection)
+                        return
+        except ConnectionClosed:
+            pass
+        finally:
+            for key in [key for key in self._followers if key[0] is connection]:
+                del self._followers[key]
+
+    def _drop(self, connection):
+        self.cuts += 1
+        connection.transport.abort()
+
+    async def _say(self, connection, *answers):
+        binary = connection.subprotocol == frames.SUBPROTOCOL_BINARY
+        for answer in answers:
+            data = frames.encode_binary(answer) if binary else frames.encode_json(answer).decode()
+            await connection.send(data)
+
+    async def _answer(self, connection, binary, client_id, frame):
+        request = getattr(frame, "request", None)
+        if isinstance(frame, frames.Hello):
+            await self._hello(connection, frame)
+        elif isinstance(frame, frames.CreateRoom):
+            room_id = id_of(room_id_of(frame.name))
+            created = room_id not in self.rooms
+            self.rooms[room_id]
+            await self._say(
+                connection,
+                frames.Room(room_id=room_id, created=created, name=frame.name, request=request),
+            )
+        elif isinstance(frame, frames.SendMessage):
+            await self._store(connection, client_id, frame)
+        elif isinstance(frame, frames.SubscribeRoom):
+            await self._subscribe(connection, frame)
+        elif isinstance(frame, frames.Ping):
+            await self._say(connection, frames.Pong(request=request))
+
+    async def _hello(self, connection, frame):
+        if frame.token == "expired":
+            await self._say(
+                connection,
+                frames.Error(
+                    error=2012,
+                    temporary=False,
+                    name="token_expired",
+                    detail="it has",
+                    request=frame.request,
+                ),
+            )
+            return
+        await self._say(
+            connection,
+            frames.Welcome(
+                author_id="1",
+                author="a",
+                client_id=frame.client_id,
+                expires_at=1,
+                node=0,
+                epoch=1,
+                limits=LIMITS,
+                request=frame.request,
+            ),
+        )
+
+    async def _store(self, connection, client_id, frame):
+        key, room = (client_id, frame.room_id), self.rooms[frame.room_id]
+        error = {"room_id": frame.room_id, "client_seq": frame.client_seq, "detail": ""}
+        if frame.body in self.refuse_bodies:
+            await self._say(
+                connection, frames.Error(error=2020, name="forbidden", temporary=False, **error)
+            )
+            return
+        if frame.client_seq <= self.windows[key]:
+            event = next(
+                e for e in room if (e.client_id, e.client_seq) == (client_id, frame.client_seq)
+            )
+            assert event.body == frame.body
+            await self._say(connection, self._ack(event))
+        elif frame.client_seq > self.windows[key] + 1:
+            await self._say(
+                connection,
+                frames.Error(
+                    error=2026,
+                    name="sequence_gap",
+                    temporary=False,
+                    expected=self.windows[key] + 1,
+                    **error,
+                ),
+            )
+        elif self._random.random() < self._busy:
+            self.busies += 1
+            await self._say(
+                connection,
+                frames.Error(error=2041, name="busy", temporary=True, retry_after=2, **error),
+            )
+        else:
+            self.windows[key] = frame.client_seq
+            event = frames.MessageEvent(
+                room_id=frame.room_id,
+                op=len(room) + 1,
+                msg_id=frame.msg_id or UUID(int=len(room) + 1),
+                author_id="1",
+                author="a",
+                parent_id=frame.parent_id,
+                timestamp=1000 + len(room),
+                client_id=client_id,
+                client_seq=frame.client_seq,
+                kind=0,
+                body=frame.body,
+            )
+            room.append(event)
+            await self._say(connection, self._ack(event))
+            await self._publish(event)
+
+    def _ack(self, event):
+        return frames.MessageAck(
+            room_id=event.room_id,
+            client_seq=event.client_seq,
+            op=event.op,
+            msg_id=event.msg_id,
+            timestamp=event.timestamp,
+            hash="00" * 32,
+        )
+
+    async def _publish(self, event):
+        for connection, room_id in list(self._followers):
+            if room_id != event.room_id:
+                continue
+            if self._random.random() < self._cut:
+                self._drop(connection)
+                continue
+            try:
+                await self._say(connection, event)
+            except ConnectionClosed:
+                continue
+
+    async def _subscribe(self, connection, frame):
+        room = self.rooms[frame.room_id]
+        start = len(room)
+        if frame.since_op is not None:
+            start = frame.since_op
+        elif frame.last is not None:
+            start = max(0, len(room) - frame.last)
+        await self._say(
+            connection,
+            frames.Subscribed(
+                room_id=frame.room_id,
+                status="recovered",
+                next_op=start + 1,
+                epoch=1,
+                request=frame.request,
+            ),
+        )
+        done = start
+        while done < len(room):  # the room may grow while it is sent
+            await self._say(connection, room[done])
+            done += 1
+        self._followers[connection, frame.room_id] = None
+
+
+async def eventually(condition, timeout_s=20.0):
+    """Wait until `condition()`; the test fails when that takes too long."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)

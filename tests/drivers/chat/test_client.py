@@ -1,0 +1,140 @@
+"""A client whose nodes cut its connections still sends each message once and hears each once."""
+
+import asyncio
+
+import pytest
+
+from appliance.base.errors import ConfigurationError
+from appliance.drivers.chat.client import Client
+from appliance.drivers.chat.endpoint import Endpoint, endpoint_of_url
+from appliance.drivers.chat.errors import Refused, SiteUnreachable
+from appliance.formats.client import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+from tests.drivers.chat.small_site import SmallSite, eventually
+
+BOTH = pytest.mark.parametrize("subprotocol", [SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON])
+
+
+def client_of(site, **options):
+    return Client(site.endpoints, lambda: "token", **options)
+
+
+async def heard(subscription, count):
+    events = []
+    async for event in subscription:
+        events.append(event)
+        if len(events) == count:
+            return events
+    return events
+
+
+@BOTH
+def test_client_sends_each_message_once_and_in_order_whatever_is_cut(subprotocol, seed):
+    async def story():
+        async with SmallSite(seed=seed, cut_chance=0.01, busy_chance=0.02) as site:
+            async with client_of(site, subprotocol=subprotocol) as client:
+                rooms = [(await client.create_room(name)).room_id for name in ("a", "b")]
+                acks = [await client.post(rooms[i % 2], f"m{i}") for i in range(400)]
+                told = [await ack for ack in acks]
+            assert site.cuts > 3 and site.busies > 3
+            for which, room in enumerate(rooms):
+                bodies = [event.body for event in site.rooms[room]]
+                assert bodies == [f"m{i}" for i in range(which, 400, 2)]
+                assert [ack.op for ack in told[which::2]] == list(range(1, 201))
+
+    asyncio.run(story())
+
+
+@BOTH
+def test_subscription_hears_each_message_once_and_in_order_whatever_is_cut(subprotocol, seed):
+    async def story():
+        async with (
+            SmallSite(seed=seed, cut_chance=0.01) as site,
+            client_of(site, subprotocol=subprotocol) as speaker,
+            client_of(site, subprotocol=subprotocol, first_endpoint=1) as listener,
+        ):
+            room = (await speaker.create_room("a")).room_id
+            await speaker.send(room, "before")
+            subscription = await listener.subscribe(room, since_op=0)
+            for i in range(300):
+                await speaker.post(room, f"m{i}")
+            events = await heard(subscription, 301)
+            assert [event.op for event in events] == list(range(1, 302))
+            assert events[1].body == "m0" and listener.connects > 1
+
+    asyncio.run(story())
+
+
+def test_subscription_that_is_not_read_stays_bounded_and_loses_nothing():
+    async def story():
+        async with (
+            SmallSite(nodes=1) as site,
+            client_of(site) as speaker,
+            client_of(site) as listener,
+        ):
+            room = (await speaker.create_room("a")).room_id
+            subscription = await listener.subscribe(room, since_op=0)
+            acks = [await speaker.post(room, "x" * 500) for _ in range(9000)]
+            await acks[-1]
+            assert subscription.waiting < 6000  # EVENTS_MAX and what one read brought
+            events = await heard(subscription, 9000)
+            assert [event.op for event in events] == list(range(1, 9001))
+
+    asyncio.run(story())
+
+
+def test_refused_message_ends_the_numbering_of_its_room_and_of_no_other():
+    async def story():
+        async with SmallSite(nodes=1) as site, client_of(site) as client:
+            site.refuse_bodies.add("bad")
+            one, two = [(await client.create_room(name)).room_id for name in ("a", "b")]
+            await client.send(one, "good")
+            refused = [await client.post(one, body) for body in ("bad", "later")]
+            for ack in refused:
+                with pytest.raises(Refused, match="forbidden"):
+                    await ack
+            with pytest.raises(Refused):
+                await client.post(one, "more")
+            await client.send(two, "fine")
+            assert [event.body for event in site.rooms[one]] == ["good"]
+
+    asyncio.run(story())
+
+
+def test_refused_token_fails_at_once_with_the_sites_words():
+    async def story():
+        async with SmallSite(nodes=2) as site:
+            with pytest.raises(Refused, match="token_expired"):
+                async with Client(site.endpoints, lambda: "expired"):
+                    raise AssertionError("the token must not be accepted")
+
+    asyncio.run(story())
+
+
+def test_unreachable_site_is_given_up_after_the_patience(free_port):
+    async def story():
+        endpoints = [Endpoint("127.0.0.1", free_port, None)]
+        with pytest.raises(SiteUnreachable, match="no node answers"):
+            async with Client(endpoints, lambda: "token", patience_s=0.3):
+                raise AssertionError("nobody listens there")
+
+    asyncio.run(story())
+
+
+def test_numbers_go_on_where_an_earlier_client_of_the_device_ended():
+    async def story():
+        async with SmallSite(nodes=1) as site:
+            async with client_of(site) as first:
+                room = (await first.create_room("a")).room_id
+                await first.send(room, "one")
+            async with client_of(site, client_id=first.client_id) as second:
+                second.start_at(room, 2)
+                assert (await second.send(room, "two")).op == 2
+            await eventually(lambda: len(site.rooms[room]) == 2)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("url", ["http://x", "wss://", "wss://x:99999", "wss://x/other", "x"])
+def test_url_that_is_none_of_a_node_is_a_mistake(url):
+    with pytest.raises(ConfigurationError, match="--url"):
+        endpoint_of_url(url)
