@@ -10,9 +10,9 @@ from appliance.base.limits import NONCE_WINDOW
 from appliance.base.signature import CONTEXT_ENVELOPE, verify
 from appliance.formats.envelope import (
     COMMAND_NAMES,
-    COMMANDS_CLIENT,
     EVICTION,
     MAGIC,
+    PING_CLIENT,
     PONG_CLIENT,
     REPLY,
     VERSION,
@@ -39,9 +39,9 @@ DROPS = (
 )
 
 # what a member may send to an edge
+# What a member may send to an edge, and to a member: there also a request that it forwards.
 COMMANDS_TO_CLIENT = frozenset((REPLY, PONG_CLIENT, EVICTION))
-# what a member may send to a member
-COMMANDS_MEMBER = frozenset(COMMAND_NAMES) - COMMANDS_CLIENT
+COMMANDS_MEMBER = frozenset(COMMAND_NAMES) - {PING_CLIENT}
 
 # magic, version, command | checksum | nonce | cluster | sender, route | shard | body_size
 _FIELDS = struct.Struct("<IHBxI4xQ24x16sBBHI")
