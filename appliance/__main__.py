@@ -1,6 +1,7 @@
-"""The door: picks a verb, checks that assertions are on, makes a sentence and a code of an error."""
+"""The door: picks a verb, checks that assertions are on, gives each error a sentence and a code."""
 
 import importlib
+import keyword
 import os
 import sys
 
@@ -8,7 +9,7 @@ import click
 
 from appliance.base.errors import ApplianceError, ConfigurationError
 
-# Verb: what it does. The module of the same name is imported only when the verb is used.
+# Verb: what it does. Its module is imported only when the verb is used.
 VERBS = {
     "format": "Make the keys and volumes of a site or of one node.",
     "start": "Run a site on this machine, a node, or one role of a node.",
@@ -35,7 +36,8 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"appliance.commands.{cmd_name}")
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = importlib.import_module(f"appliance.commands.{name}")
         command: click.Command = module.command
         return command
 
@@ -61,6 +63,12 @@ def main(arguments: list[str] | None = None) -> int:
         return refuse(str(error), EXIT_MISTAKE)
     except ApplianceError as error:
         return refuse(str(error), EXIT_REFUSED)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        return EXIT_MISTAKE
+    except click.UsageError as error:
+        place = error.ctx.command_path if error.ctx is not None else "tigerchat"
+        return refuse(f"{error.format_message().rstrip('.')}; see `{place} --help`", EXIT_MISTAKE)
     except click.ClickException as error:
         return refuse(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):

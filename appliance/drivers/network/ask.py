@@ -1,0 +1,54 @@
+"""Asks a replica of this machine how it is: one question, one answer, no loop needed."""
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from appliance.base.signature import SIGNATURE_SIZE
+from appliance.drivers.network.framing import Signer
+from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
+from appliance.formats.geometry import HEADER_SIZE
+
+ANSWER_SIZE_MAX = 1 << 20
+
+
+def ask_status(folder: Path, *, cluster: bytes, shard: int, kind: str = "shard",
+               timeout_s: float = 1.0) -> dict[str, Any] | None:
+    """The status of the replica of `shard` whose socket lies in `folder`; None: no answer.
+
+    With `kind` "edge", that of the edge of this number.
+    """
+    try:
+        holder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as sock:
+            sock.settimeout(timeout_s)
+            sock.connect(f"/proc/self/fd/{holder}/{kind}-{shard}")     # however long its name is
+            question = make(LOCAL_STATUS, cluster=cluster, shard=shard)
+            sock.sendall(Signer(sender=SENDER_CLIENT, key=None).frame(question, b""))
+            header = decode(_exactly(sock, HEADER_SIZE))
+            if header is None or header.command != LOCAL_STATUS:
+                return None
+            if header.body_size > ANSWER_SIZE_MAX:
+                return None
+            answer: dict[str, Any] = json.loads(_exactly(sock, header.body_size))
+            _exactly(sock, SIGNATURE_SIZE)
+            return answer
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(holder)
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        if not piece:
+            raise ConnectionError("closed before the answer was whole")
+        data += piece
+    return bytes(data)
