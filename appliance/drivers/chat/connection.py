@@ -45,8 +45,7 @@ class Connection(asyncio.Protocol):
     # --- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport    # type: ignore[assignment]  # uvloop's are no subclass
         self._protocol.send_request(self._protocol.connect())
         self._write()
 
