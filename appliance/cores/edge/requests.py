@@ -23,7 +23,7 @@ from appliance.formats import client
 from appliance.formats.client_errors import (
     Busy, FieldInvalid, Forbidden, HelloRepeated, HelloRequired, RateLimited, RoomNameInvalid, RoomUnknown,
     SubscriptionsTooMany, SubscriptionUnknown, TokenInvalid, Unavailable)
-from appliance.formats.record import KIND_ROOM_CREATE
+from appliance.formats.record import KIND_ROOM_CREATE, SHARD_ROOM_ID
 from appliance.formats.room_name import room_creator_id, room_id_of, room_name_valid
 
 LIST = "list"                # effect: (LIST, shard, first row, rows), answered by `Edge.on_list`
@@ -122,6 +122,8 @@ class Requests:
 
     def _room(self, session: Session, room_id: bytes, loaded: bool) -> Room | None:
         """The room, or None while it is looked up. Raises RoomUnknown, Unavailable after a while."""
+        if room_id == SHARD_ROOM_ID:
+            raise RoomUnknown("the shard's own room is not for clients")
         room = self._lookup.catalogue.rooms.get(room_id)
         if room is not None and (room.loaded or not loaded):
             self._lookup.leave(session)
@@ -334,7 +336,7 @@ class Requests:
         items = []
         for row in rows:
             room_id = row["room_id"].tobytes()
-            if not any(room_id):
+            if not any(room_id) or room_id == SHARD_ROOM_ID:
                 continue
             name = self._lookup.name_of(log, room_id, row)
             if session.claims.rights_in(name) & READ:

@@ -1,0 +1,223 @@
+"""From messages to records in batches, and back from results to acks."""
+
+import uuid
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.base import limits
+from appliance.base.prng import Prng
+from appliance.cores.edge.publish import Batch, MessageIds, pack_items
+from appliance.formats import client, record
+from appliance.formats import session as replies
+from appliance.formats.geometry import RECORD_SIZE, SMALL
+from tests.cores.edge.world import World, acks, errors
+
+
+def test_packed_records_are_those_that_the_format_makes():
+    batch, ids = Batch(7), MessageIds(Prng(1))
+    items = [(b"r" * 16, 5, b"p" * 16, b"m" * 16, 0, b"hello"), (b"r" * 16, 6, bytes(16), b"n" * 16, 0, b"")]
+    batch.view[:] = b"\xff" * len(batch.view)              # bytes of an older batch must not shine through
+    pack_items(batch, items, author_id=9, client_id=b"c" * 16, ids=ids)
+    expected = b"".join(
+        record.encode(room_id=room, msg_id=msg, author_id=9, body=body, client_id=b"c" * 16, client_seq=seq,
+                      parent_id=parent) for room, seq, parent, msg, _, body in items)
+    assert bytes(batch.view[:2 * RECORD_SIZE]) == expected
+
+
+def test_message_ids_are_uuid7_of_now_and_never_repeat():
+    ids = MessageIds(Prng(5))
+    seen = set()
+    for tick in range(20):
+        ids.on_tick(1_800_000_000_000_000 + tick * 10_000)
+        for _ in range(50):
+            value = client.id_of(ids.next())
+            assert value.version == 7
+            assert value.variant == uuid.RFC_4122
+            assert value.int >> 80 == 1_800_000_000_000 + tick * 10
+            seen.add(value)
+    assert len(seen) == 1000
+
+
+def test_an_idle_lane_sends_a_batch_of_one_at_once():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.say(session, room, 1, 1)
+    assert [count for _, _, count in world.requests] == [1]
+
+
+def test_what_arrives_while_a_request_is_in_flight_goes_out_as_one_batch():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    for seq in range(1, 6):
+        world.say(session, room, seq, 1)
+    assert [count for _, _, count in world.requests] == [1]
+    world.process(1)
+    assert [count for _, _, count in world.requests] == [4]
+    world.settle()
+    assert acks(world.take(session)) == [(seq, seq + 1) for seq in range(1, 6)]
+
+
+def test_a_batch_never_holds_more_than_the_most_records():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.say(session, room, 1, 30)
+    counts = []
+    while world.requests:
+        counts += [count for _, _, count in world.requests]
+        world.process(1)
+    assert sum(counts) == 30
+    assert max(counts) == SMALL.records_max
+    world.settle()
+    assert [seq for seq, _ in acks(world.take(session))] == list(range(1, 31))
+
+
+def test_a_device_keeps_its_lane_and_devices_spread_over_lanes():
+    world = World()
+    rooms_by_lane = set()
+    for number in range(40):
+        session = world.open(number=number)
+        room = world.room(session) if number == 0 else client.id_of(next(iter(world.shard.rooms)))
+        world.say(session, room, 1, 1)
+        lane = world.requests[-1][0]
+        world.settle()
+        world.say(session, room, 2, 1)
+        assert world.requests[-1][0] == lane
+        world.settle()
+        rooms_by_lane.add(lane)
+    assert rooms_by_lane == {0, 1, 2, 3}
+
+
+def test_beyond_the_bound_the_answer_is_busy_with_a_time_to_wait():
+    world = World(lanes=1)
+    session = world.open()
+    room = world.room(session)
+    most = (1 + limits.LANE_BATCHES_MAX) * SMALL.records_max
+    world.say(session, room, 1, most + 3)
+    refused = [frame for frame in world.take(session) if type(frame) is client.Error]
+    assert [(frame.name, frame.client_seq, frame.retry_after) for frame in refused] == [
+        ("busy", most + i, 50) for i in (1, 2, 3)]
+    world.settle()
+    assert len(acks(world.take(session))) == most
+    world.say(session, room, most + 1, 3)                  # and the same numbers again are right
+    world.settle()
+    assert len(acks(world.take(session))) == 3
+
+
+def test_a_lost_session_of_the_log_loses_no_message_and_doubles_none():
+    world = World(lanes=1)
+    session = world.open()
+    room = world.room(session)
+    world.say(session, room, 1, 3)
+    (_, records, _), = world.requests
+    world.requests.clear()
+    world.shard.apply(records)                             # committed, but the reply never comes
+    world.edge.on_evicted(0, 0)
+    world.step()
+    assert not world.requests                              # not before the lane is ready
+    world.say(session, room, 4, 1)
+    world.edge.on_ready(0, 0)
+    world.step()
+    assert [count for _, _, count in world.requests] == [3]
+    world.settle()
+    assert sorted(acks(world.take(session))) == [(1, 2), (2, 3), (3, 4), (4, 5)]
+    assert len(world.ops(room)) == 5
+
+
+def test_a_duplicate_gets_the_first_ack_again_with_its_message_id():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.say(session, room, 1, 1)
+    world.settle()
+    first, = world.take(session)
+    world.send(session, client.SendMessage(room_id=room, client_seq=1, body="again",
+                                           msg_id=uuid.UUID(int=77)))
+    world.settle()
+    again, = world.take(session)
+    assert again == first
+
+
+def test_the_ack_of_a_duplicate_waits_for_the_replica_of_this_node():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.say(session, room, 1, 1)
+    world.process()
+    assert acks(world.take(session)) == [(1, 2)]
+    world.say(session, room, 1, 1)
+    world.process()
+    assert acks(world.take(session)) == []
+    world.publish()
+    assert acks(world.take(session)) == [(1, 2)]
+    assert session.in_flight == 0
+
+
+def test_after_a_refused_message_the_later_ones_are_gaps_and_others_are_untouched():
+    world = World(lanes=1)
+    session, other = world.open(number=1), world.open(number=2)
+    room = world.room(session)
+    world.say(session, room, 1, 1)
+    world.send(session, client.SendMessage(room_id=room, client_seq=3, body="gap"),
+               client.SendMessage(room_id=room, client_seq=4, body="gap"))
+    world.say(other, room, 1, 2)
+    world.settle()
+    frames = world.take(session)
+    assert acks(frames) == [(1, 2)]
+    assert [(frame.name, frame.client_seq, frame.expected) for frame in frames
+            if type(frame) is client.Error] == [("sequence_gap", 3, 2), ("sequence_gap", 4, 2)]
+    assert acks(world.take(other)) == [(1, 3), (2, 4)]
+
+
+def test_every_refusal_of_the_shard_has_its_error():
+    for code, name in ((replies.DUPLICATE_EXPIRED, "duplicate_expired"), (replies.ROOM_UNKNOWN, "room_unknown"),
+                       (replies.FORBIDDEN, "forbidden"), (replies.LIMIT, "limit_reached"),
+                       (replies.STORAGE_FULL, "storage_full")):
+        world = World()
+        session = world.open(binary=False)
+        room = world.room(session)
+        world.shard.refuse_with = code
+        world.say(session, room, 1, 1)
+        world.settle()
+        assert errors(world.take(session)) == [name]
+        assert session.in_flight == 0
+
+
+def test_answers_for_a_client_that_left_are_dropped():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.say(session, room, 1, 3)
+    world.edge.on_close(session)
+    world.settle()
+    assert world.take(session) == []
+    assert len(world.ops(room)) == 4
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 12), st.integers(0, 3)), max_size=25),
+       st.integers(1, 4))
+def test_order_of_every_device_is_kept_whatever_the_batches(sends, lanes):
+    world = World(lanes=lanes)
+    sessions = [world.open(number=number, binary=number % 2 == 0) for number in range(5)]
+    room = world.room(sessions[0])
+    next_seq, answers = [1] * 5, [[] for _ in range(5)]
+    for number, count, processed in sends:
+        world.say(sessions[number], room, next_seq[number], count)
+        next_seq[number] += count
+        world.process(processed)
+        for i, session in enumerate(sessions):
+            answers[i] += world.take(session)
+        if any(errors(frames) for frames in answers):      # busy: that device would go back
+            break
+    world.settle()
+    for i, session in enumerate(sessions):
+        answers[i] += world.take(session)
+        got = acks(answers[i])
+        assert [seq for seq, _ in got] == list(range(1, len(got) + 1))
+        assert [op for _, op in got] == sorted(op for _, op in got)
+        assert len(got) + len(errors(answers[i])) == next_seq[i] - 1
+    assert sum(len(acks(frames)) for frames in answers) + 1 == len(world.ops(room))
