@@ -1,0 +1,294 @@
+"""Sockets within a node: the shared ring, who is let in, and coming back."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.prng import Prng
+from appliance.drivers.network.link import Connection
+from appliance.drivers.network.local import LocalLink, LocalServer, make_ring, peer_allowed
+from appliance.formats.envelope import (
+    LOCAL_COMMITTED,
+    LOCAL_READ_ROOMS,
+    LOCAL_ROOMS,
+    PREPARE,
+    REQUEST,
+    SENDER_CLIENT,
+    Message,
+    make,
+)
+
+CLUSTER, SHARD, REPLICA, SIZE_MAX = b"c" * 16, 0, 2, 1 << 20
+RING_SIZE = 1 << 16
+
+
+class Heard:
+    """Owns either end; remembers what it hears."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.connections: list[Connection] = []
+        self.facts: list[dict[str, Any]] = []
+        self.rings: list[memoryview | None] = []
+        self.detached = 0
+        self.counters: Counter[str] = Counter()
+        self.drops: Counter[str] = Counter()
+        self._changed = asyncio.Event()
+
+    def on_message(self, where: Any, message: Message) -> None:
+        self.messages.append(message)
+        self.connections.append(where)
+
+    def on_batch(self, where: Any) -> None:
+        self._changed.set()
+
+    def on_closed(self, connection: Connection) -> None:
+        self._changed.set()
+
+    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
+        self.facts.append(facts)
+        self.rings.append(ring)
+        self._changed.set()
+
+    def on_detached(self, link: LocalLink) -> None:
+        self.detached += 1
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+class Pair:
+    """Both ends of one socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ring_fd, self.ring = make_ring(RING_SIZE)
+        self.replica, self.edge = Heard(), Heard()
+        self.server = self.new_server()
+
+    def new_server(self) -> LocalServer:
+        return LocalServer(
+            self.replica,
+            cluster=CLUSTER,
+            shard=SHARD,
+            sender=REPLICA,
+            message_size_max=SIZE_MAX,
+            ring_fd=self.ring_fd,
+            facts=lambda: {"ring_size": RING_SIZE, "log_seq": 7},
+            counters=self.replica.counters,
+            drops=self.replica.drops,
+        )
+
+    def link(self, owner: Heard, *, attach: bool) -> LocalLink:
+        link = LocalLink(
+            owner,
+            self.path,
+            cluster=CLUSTER,
+            shard=SHARD,
+            replica=REPLICA,
+            attach=attach,
+            message_size_max=SIZE_MAX,
+            prng=Prng(1),
+            counters=owner.counters,
+            drops=owner.drops,
+        )
+        link.start()
+        return link
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """A short path: a socket's name has 107 bytes at most."""
+    here = os.getcwd()
+    os.chdir(tmp_path)
+    yield Path("shard-0")
+    os.chdir(here)
+
+
+def run(path: Path, story: Callable[[Pair], Coroutine[None, None, None]]) -> None:
+    async def bounded() -> None:
+        pair = Pair(path)
+        async with asyncio.timeout(20):
+            await pair.server.start(path)
+            await story(pair)
+            await pair.server.close()
+        os.close(pair.ring_fd)
+
+    uvloop.run(bounded())
+
+
+def test_the_ring_is_the_same_memory_at_both_ends(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        link = pair.link(pair.edge, attach=True)
+        await pair.edge.until(lambda: bool(pair.edge.facts))
+        assert pair.edge.facts == [{"ring_size": RING_SIZE, "log_seq": 7}]
+        ring = pair.edge.rings[0]
+        assert ring is not None and ring.readonly and len(ring) == RING_SIZE
+        pair.ring[100:105] = b"hello"
+        assert bytes(ring[100:105]) == b"hello"
+        assert pair.server.attached_count() == 1
+        await link.close()
+
+    run(path, story)
+
+
+def test_commits_are_told_to_those_who_attached_only(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        console = Heard()
+        links = [pair.link(pair.edge, attach=True), pair.link(console, attach=False)]
+        await pair.edge.until(lambda: bool(pair.edge.facts))
+        await console.until(lambda: bool(console.facts))
+        for log_seq in (8, 9):
+            pair.server.committed(log_seq)
+        await pair.edge.until(lambda: len(pair.edge.messages) == 2)
+        heard = [(m.header.command, m.header.op, m.sender) for m in pair.edge.messages]
+        assert heard == [(LOCAL_COMMITTED, 8, REPLICA), (LOCAL_COMMITTED, 9, REPLICA)]
+        assert not console.messages
+        for link in links:
+            await link.close()
+
+    run(path, story)
+
+
+def test_requests_arrive_as_a_client_and_answers_come_back(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        link = pair.link(pair.edge, attach=True)
+        await pair.edge.until(lambda: link.connected)
+        body = b"r" * 700_000
+        request = make(REQUEST, cluster=CLUSTER, shard=SHARD, body=body)
+        assert link.send(link.signer.frame(request, body))
+        assert link.ask(LOCAL_READ_ROOMS, op=3, aux=4)
+        await pair.replica.until(lambda: len(pair.replica.messages) == 2)
+        first, second = pair.replica.messages
+        assert first.sender == SENDER_CLIENT and first.body == body
+        assert (second.header.op, second.header.aux) == (3, 4)
+        answer = make(LOCAL_ROOMS, cluster=CLUSTER, shard=SHARD, op=9, body=b"rows")
+        pair.replica.connections[0].send(pair.server.signer.frame(answer, b"rows"))
+        await pair.edge.until(lambda: len(pair.edge.messages) == 1)
+        assert pair.edge.messages[0].body == b"rows"
+        await link.close()
+
+    run(path, story)
+
+
+def test_a_member_cannot_speak_through_the_local_socket(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        link = pair.link(pair.edge, attach=True)
+        await pair.edge.until(lambda: link.connected)
+        prepare = make(PREPARE, cluster=CLUSTER, shard=SHARD)
+        link.send(link.signer.frame(prepare, b""))
+        link.ask(LOCAL_READ_ROOMS)
+        await pair.replica.until(lambda: len(pair.replica.messages) == 1)
+        assert pair.replica.drops == {"sender": 1}
+        await link.close()
+
+    run(path, story)
+
+
+def test_garbage_closes_the_connection_and_nothing_else(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        link = pair.link(pair.edge, attach=True)
+        await pair.edge.until(lambda: link.connected)
+        _, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(b"\x17" * 4096)
+        await pair.replica.until(lambda: pair.replica.drops["length"] == 1)
+        assert pair.replica.counters["closed_broken_stream"] == 1
+        writer.close()
+        assert link.connected
+        await link.close()
+
+    run(path, story)
+
+
+def test_attaching_late_is_refused(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        link = pair.link(pair.edge, attach=True)
+        await pair.edge.until(lambda: link.connected)
+        attach = make(0x40, cluster=CLUSTER, shard=SHARD)
+        link.send(link.signer.frame(attach, b""))
+        await pair.edge.until(lambda: pair.edge.detached == 1)
+        assert pair.replica.counters["closed_attach_not_first"] == 1
+        await pair.edge.until(lambda: len(pair.edge.facts) == 2)  # and dials again
+        await link.close()
+
+    run(path, story)
+
+
+def leave_behind(path: Path) -> None:
+    """What a replica that was killed leaves at its socket's name."""
+    path.touch()
+
+
+def test_an_edge_attaches_anew_to_a_replica_that_was_restarted(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        link = pair.link(pair.edge, attach=True)
+        await pair.edge.until(lambda: link.connected)
+        await pair.server.close()
+        await pair.edge.until(lambda: pair.edge.detached == 1)
+        assert not link.connected and not link.ask(LOCAL_READ_ROOMS)
+        leave_behind(path)
+        pair.server = pair.new_server()
+        await pair.server.start(path)
+        await pair.edge.until(lambda: len(pair.edge.facts) == 2)
+        assert link.connected
+        await link.close()
+
+    run(path, story)
+
+
+def test_a_socket_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    async def story() -> None:
+        pair = Pair(tmp_path)
+        with pytest.raises(ConfigurationError, match="cannot be made .* let this user write"):
+            await pair.server.start(tmp_path / ("x" * 120))
+        os.close(pair.ring_fd)
+
+    uvloop.run(story())
+
+
+# --- peer credentials -----------------------------------------------------------------------------
+
+STRANGER = """
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+listener = socket.socket(socket.AF_UNIX); listener.bind("\\0" + sys.argv[1] + "-theirs")
+listener.listen()
+ours = socket.socket(socket.AF_UNIX); ours.connect("\\0" + sys.argv[1])
+listener.accept()
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process of another user")
+def test_processes_of_other_users_are_strangers_at_both_ends() -> None:
+    name = f"tigerchat-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0" + name)
+        listener.listen()
+        child = subprocess.Popen([sys.executable, "-c", STRANGER, name])
+        accepted, _ = listener.accept()
+        with accepted, socket.socket(socket.AF_UNIX) as dialled:
+            assert not peer_allowed(accepted)
+            dialled.connect("\0" + name + "-theirs")
+            assert not peer_allowed(dialled)
+        assert child.wait(10) == 0
+
+
+def test_processes_of_the_same_user_are_no_strangers() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert peer_allowed(ours)
