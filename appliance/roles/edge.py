@@ -48,7 +48,9 @@ from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWi
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.local import LocalLink
 from appliance.drivers.network.pages import Pages
+from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import client_context
+from appliance.drivers.nvme.latency import Latency
 from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.client import SUBPROTOCOL_BINARY
@@ -184,7 +186,11 @@ class EdgeRole:
         self._replicas: dict[int, list[_Remote | _Local]] = {}
         self._make_clients()
         self._make_links()
-        self._pages = Pages(WEB, health=self.health, metrics=self.metrics)
+        self._asked_ns: dict[tuple[int, int], int] = {}          # shard, lane: its request in flight
+        self._latency = Latency()                                # of requests to the logs
+        self._pages = Pages(WEB, nodes=self._nodes(), health=self.health, metrics=self.metrics)
+        self._status_server = StatusServer(Path(SOCKETS_FOLDER) / f"edge-{number}",
+                                           cluster=site.cluster, number=number, status=self.status)
         self._server = websocket.WebSocketServer(
             self, make_http=self._pages.protocol, connections_max=settings.connections_max,
             connections_per_address_max=settings.connections_per_address_max, counters=self._counters)
@@ -229,6 +235,13 @@ class EdgeRole:
                     counters=self._counters)
                 replicas.append(remote)
 
+    def _nodes(self) -> list[dict[str, Any]]:
+        """Where clients connect: every node of the site, as far as this one knows alike settings."""
+        scheme = "wss" if self._node.settings.client_tls else "ws"
+        return [{"index": node.index, "name": node.name,
+                 "url": f"{scheme}://{f'[{node.host}]' if ':' in node.host else node.host}"
+                        f":{node.client_port}/v1"} for node in self._node.site.nodes]
+
     def checks(self, shard: int, replica: int, node: int) -> Checks:
         """For what a replica of another node sends."""
         sender = Sender(COMMANDS_TO_CLIENT, NonceWindow())
@@ -248,6 +261,7 @@ class EdgeRole:
         node, settings = self._node.node, self._node.settings
         await self._server.start(node.host, node.client_port, tls=self._tls(),
                                  shared=settings.edge_processes > 1)
+        await self._status_server.start()
         for replicas in self._replicas.values():
             for replica in replicas:
                 assert replica.link is not None
@@ -278,6 +292,7 @@ class EdgeRole:
         self.edge.shut_down()
         self._beat()
         await self._server.close()
+        await self._status_server.close()
         await self._pages.close()
         await asyncio.gather(*(replica.link.close() for replicas in self._replicas.values()
                                for replica in replicas if replica.link is not None))
@@ -372,6 +387,7 @@ class EdgeRole:
     def _request(self, shard: int, lane: int, records: Any, count: int) -> None:
         client = self._lanes[shard][lane]
         client.request(OPERATION_APPEND, records, count)
+        self._asked_ns[shard, lane] = clock.monotonic_ns()
         self._perform(shard, client)
 
     def _perform(self, shard: int, client: Client) -> None:
@@ -385,6 +401,9 @@ class EdgeRole:
             if kind == "send":
                 self._replicas[shard][effect[1]].send(effect[2], effect[3])
             elif kind == "reply":
+                asked_ns = self._asked_ns.pop((shard, lane), None)
+                if asked_ns is not None:
+                    self._latency.add(clock.monotonic_ns() - asked_ns)
                 self.edge.on_reply(shard, lane, effect[1])
             elif kind == "evicted":
                 self.edge.on_evicted(shard, lane)
@@ -470,6 +489,23 @@ class EdgeRole:
             if not any(client.session for client in lanes):
                 return f"shard {number} has no primary that answers"
         return ""
+
+    def status(self) -> dict[str, Any]:
+        """Everything an operator may want to know, as plain values."""
+        edge = self.edge
+        followed = [subscription for session in edge.sessions.values()
+                    for subscription in session.subscriptions.values()]
+        return {
+            "node": self._node.settings.index, "edge": self._number, "health": self.health(),
+            "connections": self._server.count(), "sessions": len(edge.sessions),
+            "subscriptions": len(followed),
+            "lagging": sum(subscription.state == "lagging" for subscription in followed),
+            "acked": edge.counters.get("records_answered", 0),
+            "refused": sum(count for name, count in edge.counters.items()
+                           if name.startswith("error_")),
+            "ack": self._latency.figures(), "process": self._figures.read(),
+            "counters": dict(edge.counters), "dropped": dict(self._drops),
+            "connection_events": dict(self._counters)}
 
     def metrics(self) -> str:
         """All figures in Prometheus' text format."""

@@ -1,18 +1,18 @@
 """What is wrong, by name. Each rule looks at one `Look` and yields the alarms it finds.
 
-    no_quorum       bad    too few replicas of a shard serve: nothing is acknowledged
-    replica_down    bad    a replica on this machine does not answer
-    replica_halted  bad    a replica stopped itself because going on could lose data
-    edge_down       bad    an edge on this machine does not answer
-    not_normal      warn   a replica changes views or recovers
-    peer_down       warn   a replica hears nothing from another one
-    sync            warn   a replica adopts the state of a peer
-    lag             warn   a replica is behind the shard
-    faulty          warn   broken sectors are being repaired
-    disk_slow       warn   durable writes take long
-    disk            bad    the volume reports a fault of its own
-    space           warn   few extents are left
-    clock           warn   the clock of this machine jumped
+no_quorum       bad    too few replicas of a shard serve: nothing is acknowledged
+replica_down    bad    a replica on this machine does not answer
+replica_halted  bad    a replica stopped itself because going on could lose data
+edge_down       bad    an edge on this machine does not answer
+not_normal      warn   a replica changes views or recovers
+peer_down       warn   a replica hears nothing from another one
+sync            warn   a replica adopts the state of a peer
+lag             warn   a replica is behind the shard
+faulty          warn   broken sectors are being repaired
+disk_slow       warn   durable writes take long
+disk            bad    the volume reports a fault of its own
+space           warn   few extents are left
+clock           warn   the clock of this machine jumped
 """
 
 from collections.abc import Callable, Iterator
@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from appliance.cores.console.figures import NORMAL, Replica
 from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
 
-LAG_OPS_MAX = 500                 # behind the shard; a healthy backup is a few ops behind
-WRITE_P99_US_MAX = 100_000        # durable journal writes slower than this are felt by everybody
-SPACE_PERCENT_MIN = 10            # of a volume's extents
+LAG_OPS_MAX = 500  # behind the shard; a healthy backup is a few ops behind
+WRITE_P99_US_MAX = 100_000  # durable journal writes slower than this are felt by everybody
+SPACE_PERCENT_MIN = 10  # of a volume's extents
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Alarm:
     """`since_ms`, of the clock that goes forward: when it began to hold without a break."""
 
     name: str
-    severity: str                 # "bad": people notice; "warn": they may soon
+    severity: str  # "bad": people notice; "warn": they may soon
     subject: str
     text: str
     since_ms: int = 0
@@ -48,8 +48,12 @@ def _subject(look: Look, member: Member) -> str:
 def _no_quorum(look: Look) -> Iterator[Alarm]:
     for shard in look.shards:
         if shard.normal_count < shard.quorum:
-            yield Alarm("no_quorum", "bad", f"shard {shard.number}",
-                        f"{shard.normal_count} of {shard.quorum} needed replicas serve")
+            yield Alarm(
+                "no_quorum",
+                "bad",
+                f"shard {shard.number}",
+                f"{shard.normal_count} of {shard.quorum} needed replicas serve",
+            )
 
 
 def _unanswered(look: Look) -> Iterator[Alarm]:
@@ -59,8 +63,12 @@ def _unanswered(look: Look) -> Iterator[Alarm]:
                 yield Alarm("replica_down", "bad", _subject(look, member), "does not answer")
     for edge in look.edges:
         if edge.own is None:
-            yield Alarm("edge_down", "bad", f"edge {edge.number} on {node_name(look, edge.node)}",
-                        "does not answer")
+            yield Alarm(
+                "edge_down",
+                "bad",
+                f"edge {edge.number} on {node_name(look, edge.node)}",
+                "does not answer",
+            )
 
 
 def _silent(look: Look) -> Iterator[Alarm]:
@@ -93,8 +101,11 @@ def _not_normal(_shard: ShardLine, _member: Member, own: Replica) -> str:
 
 def _deaf(shard: ShardLine, _member: Member, own: Replica) -> str:
     """It does not hear a member of whom we know that it serves: a broken link."""
-    deaf = [peer.replica for peer in own.peers
-            if peer.silent_ms > SILENT_MS_MAX and shard.members[peer.replica].normal]
+    deaf = [
+        peer.replica
+        for peer in own.peers
+        if peer.silent_ms > SILENT_MS_MAX and shard.members[peer.replica].normal
+    ]
     return "hears nothing from replica " + ", ".join(map(str, deaf)) if deaf else ""
 
 
@@ -128,10 +139,16 @@ def _space(_shard: ShardLine, _member: Member, own: Replica) -> str:
 
 
 REPLICA_RULES: tuple[tuple[str, str, Callable[[ShardLine, Member, Replica], str]], ...] = (
-    ("replica_halted", "bad", _halted), ("not_normal", "warn", _not_normal),
-    ("peer_down", "warn", _deaf), ("sync", "warn", _sync), ("lag", "warn", _lag),
-    ("faulty", "warn", _faulty), ("disk", "bad", _disk), ("disk_slow", "warn", _disk_slow),
-    ("space", "warn", _space))
+    ("replica_halted", "bad", _halted),
+    ("not_normal", "warn", _not_normal),
+    ("peer_down", "warn", _deaf),
+    ("sync", "warn", _sync),
+    ("lag", "warn", _lag),
+    ("faulty", "warn", _faulty),
+    ("disk", "bad", _disk),
+    ("disk_slow", "warn", _disk_slow),
+    ("space", "warn", _space),
+)
 
 
 def _replicas(look: Look) -> Iterator[Alarm]:
@@ -153,5 +170,13 @@ def alarms(look: Look, before: tuple[Alarm, ...]) -> tuple[Alarm, ...]:
     since = {(alarm.name, alarm.subject): alarm.since_ms for alarm in before}
     found = [alarm for rule in RULES for alarm in rule(look)]
     found.sort(key=lambda alarm: (alarm.severity, alarm.name, alarm.subject))
-    return tuple(Alarm(alarm.name, alarm.severity, alarm.subject, alarm.text,
-                       since.get((alarm.name, alarm.subject), look.now_ms)) for alarm in found)
+    return tuple(
+        Alarm(
+            alarm.name,
+            alarm.severity,
+            alarm.subject,
+            alarm.text,
+            since.get((alarm.name, alarm.subject), look.now_ms),
+        )
+        for alarm in found
+    )

@@ -8,7 +8,7 @@ from appliance.cores.console.model import Answers, Clock, Look, Rates, look
 from appliance.cores.console.screen import Table, plain, tables
 from appliance.formats.site import Site
 
-HISTORY_MAX = 300                 # points of a curve: five minutes at one look a second
+HISTORY_MAX = 300  # points of a curve: five minutes at one look a second
 
 
 class Console:
@@ -48,9 +48,19 @@ class Console:
         return {
             "at": self._look.wall_ms,
             "cluster": self._site.cluster.hex(),
-            "alarms": [{"name": alarm.name, "severity": alarm.severity, "subject": alarm.subject,
-                        "text": alarm.text, "for_ms": self._look.now_ms - alarm.since_ms} for alarm in self._alarms],
-            "shards": [_plain_shard(self._look, number) for number in range(len(self._look.shards))],
+            "alarms": [
+                {
+                    "name": alarm.name,
+                    "severity": alarm.severity,
+                    "subject": alarm.subject,
+                    "text": alarm.text,
+                    "for_ms": self._look.now_ms - alarm.since_ms,
+                }
+                for alarm in self._alarms
+            ],
+            "shards": [
+                _plain_shard(self._look, number) for number in range(len(self._look.shards))
+            ],
             "tables": [plain(table) for table in self.tables()],
             "point": self._history[-1],
         }
@@ -63,22 +73,34 @@ class Console:
 def _plain_shard(seen: Look, number: int) -> dict[str, Any]:
     shard = seen.shards[number]
     return {
-        "shard": shard.number, "view": shard.view, "commit_max": shard.commit_max,
+        "shard": shard.number,
+        "view": shard.view,
+        "commit_max": shard.commit_max,
         "primary": None if shard.primary is None else shard.primary.node,
-        "records": shard.records, "records_per_s": round(shard.records_per_s, 1),
-        "serving": shard.normal_count, "quorum": shard.quorum,
-        "replicas": [{
-            "replica": member.index, "node": member.node, "normal": member.normal,
-            "asked": member.asked, "answers": member.own is not None,
-            "status": member.own.status if member.own else None,
-            "role": member.own.role if member.own else None,
-            "view": member.own.view if member.own else None,
-            "op": member.own.op if member.own else None,
-            "commit": member.commit, "lag": shard.lag(member),
-            "write_p50_us": member.own.write_p50_us if member.own else None,
-            "write_p99_us": member.own.write_p99_us if member.own else None,
-            "connections": member.own.connections if member.own else None,
-        } for member in shard.members]}
+        "records": shard.records,
+        "records_per_s": round(shard.records_per_s, 1),
+        "serving": shard.normal_count,
+        "quorum": shard.quorum,
+        "replicas": [
+            {
+                "replica": member.index,
+                "node": member.node,
+                "normal": member.normal,
+                "asked": member.asked,
+                "answers": member.own is not None,
+                "status": member.own.status if member.own else None,
+                "role": member.own.role if member.own else None,
+                "view": member.own.view if member.own else None,
+                "op": member.own.op if member.own else None,
+                "commit": member.commit,
+                "lag": shard.lag(member),
+                "write_p50_us": member.own.write_p50_us if member.own else None,
+                "write_p99_us": member.own.write_p99_us if member.own else None,
+                "connections": member.own.connections if member.own else None,
+            }
+            for member in shard.members
+        ],
+    }
 
 
 def _point(seen: Look) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a replica and an edge say of themselves: the parts of their answers that the console uses."""
+"""What a replica and an edge say of themselves: the parts of their answers that are used here."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from appliance.base.errors import FormatError
 from appliance.base.limits import TICK_MS
 
-NORMAL = "normal"                 # the status of a replica that serves
+NORMAL = "normal"  # the status of a replica that serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Peer:
     view: int
     commit_min: int
     checkpoint: int
-    silent_ms: int                # since anything was heard of it
+    silent_ms: int  # since anything was heard of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,19 @@ class Replica:
     commit_min: int
     commit_max: int
     checkpoint: int
-    log_seq: int                  # records committed in the shard
+    log_seq: int  # records committed in the shard
     dirty: int
     faulty: int
     syncing: bool
-    halted: str                   # why it will stop; empty while it goes on
+    halted: str  # why it will stop; empty while it goes on
     peers: tuple[Peer, ...]
     write_p50_us: int
     write_p99_us: int
-    writes: int                   # durable writes since start
+    writes: int  # durable writes since start
     disk_alarm: str
     extents: int
     extents_max: int
-    connections: int              # of peers and of edges, here and on other machines
+    connections: int  # of peers and of edges, here and on other machines
     cpu_percent: float
     rss: int
 
@@ -54,11 +54,11 @@ class Edge:
 
     connections: int
     subscriptions: int
-    acked: int                    # messages acknowledged since start
-    refused: int                  # requests answered with an error since start
+    acked: int  # messages acknowledged since start
+    refused: int  # requests answered with an error since start
     ack_p50_us: int
     ack_p99_us: int
-    lagging: int                  # subscriptions served from segments
+    lagging: int  # subscriptions served from segments
     cpu_percent: float
     rss: int
 
@@ -68,24 +68,41 @@ def parse_replica(raw: dict[str, Any]) -> Replica:
     try:
         journal, process = raw["volume"]["journal"], raw["process"]
         return Replica(
-            status=raw["status"], role=raw["role"], view=raw["view"], op=raw["op"],
-            commit_min=raw["commit_min"], commit_max=raw["commit_max"],
-            checkpoint=raw["checkpoint"], log_seq=raw["log_seq"], dirty=raw["dirty"],
-            faulty=raw["faulty"], syncing=raw["sync"][1] > 0 or not raw["state_ready"],
+            status=raw["status"],
+            role=raw["role"],
+            view=raw["view"],
+            op=raw["op"],
+            commit_min=raw["commit_min"],
+            commit_max=raw["commit_max"],
+            checkpoint=raw["checkpoint"],
+            log_seq=raw["log_seq"],
+            dirty=raw["dirty"],
+            faulty=raw["faulty"],
+            syncing=raw["sync"][1] > 0 or not raw["state_ready"],
             halted=": ".join(str(part) for part in raw["halted"] or ()),
             peers=tuple(_peer(index, peer) for index, peer in sorted(raw["peers"].items())),
-            write_p50_us=journal["p50_us"], write_p99_us=journal["p99_us"],
-            writes=journal["count"], disk_alarm=raw["volume"]["alarm"] or "",
-            extents=raw["volume"]["extents"], extents_max=raw["volume"]["extents_max"],
+            write_p50_us=journal["p50_us"],
+            write_p99_us=journal["p99_us"],
+            writes=journal["count"],
+            disk_alarm=raw["volume"]["alarm"] or "",
+            extents=raw["volume"]["extents"],
+            extents_max=raw["volume"]["extents_max"],
             connections=raw["connections"] + raw["edges"],
-            cpu_percent=process["cpu_percent"], rss=process["rss"])
+            cpu_percent=process["cpu_percent"],
+            rss=process["rss"],
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"status of a replica: {error!r}") from error
 
 
 def _peer(index: str, raw: dict[str, Any]) -> Peer:
-    return Peer(replica=int(index), view=raw["view"], commit_min=raw["commit_min"],
-                checkpoint=raw["checkpoint"], silent_ms=raw["silent_ticks"] * TICK_MS)
+    return Peer(
+        replica=int(index),
+        view=raw["view"],
+        commit_min=raw["commit_min"],
+        checkpoint=raw["checkpoint"],
+        silent_ms=raw["silent_ticks"] * TICK_MS,
+    )
 
 
 def parse_edge(raw: dict[str, Any]) -> Edge:
@@ -93,9 +110,15 @@ def parse_edge(raw: dict[str, Any]) -> Edge:
     try:
         process = raw["process"]
         return Edge(
-            connections=raw["connections"], subscriptions=raw["subscriptions"],
-            acked=raw["acked"], refused=raw["refused"], ack_p50_us=raw["ack"]["p50_us"],
-            ack_p99_us=raw["ack"]["p99_us"], lagging=raw["lagging"],
-            cpu_percent=process["cpu_percent"], rss=process["rss"])
+            connections=raw["connections"],
+            subscriptions=raw["subscriptions"],
+            acked=raw["acked"],
+            refused=raw["refused"],
+            ack_p50_us=raw["ack"]["p50_us"],
+            ack_p99_us=raw["ack"]["p99_us"],
+            lagging=raw["lagging"],
+            cpu_percent=process["cpu_percent"],
+            rss=process["rss"],
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"status of an edge: {error!r}") from error

@@ -8,9 +8,9 @@ from typing import Any
 from appliance.cores.console.figures import NORMAL, Edge, Peer, Replica, parse_edge, parse_replica
 from appliance.formats.site import Shard, Site
 
-SILENT_MS_MAX = 1500              # a member not heard of for longer is called silent
-CLOCK_JUMP_MS_MIN = 500           # a clock that is set by more than this, at once, has jumped
-CLOCK_JUMP_KEPT_MS = 600_000      # and that is told for so long
+SILENT_MS_MAX = 1500  # a member not heard of for longer is called silent
+CLOCK_JUMP_MS_MIN = 500  # a clock that is set by more than this, at once, has jumped
+CLOCK_JUMP_KEPT_MS = 600_000  # and that is told for so long
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,7 +19,7 @@ class Source:
 
     kind: str
     node: int
-    number: int                   # of the shard, or of the edge on its node
+    number: int  # of the shard, or of the edge on its node
 
 
 Answers = Mapping[Source, dict[str, Any] | None]
@@ -30,12 +30,12 @@ class Member:
     """A member of a shard: its own answer, or, if it is not asked here, what peers know of it."""
 
     shard: int
-    index: int                    # in the shard
+    index: int  # in the shard
     node: int
     standby: bool
-    asked: bool                   # its node is on this machine
+    asked: bool  # its node is on this machine
     own: Replica | None
-    seen: Peer | None             # by the peer that heard of it last
+    seen: Peer | None  # by the peer that heard of it last
 
     @property
     def normal(self) -> bool:
@@ -68,12 +68,12 @@ class ShardLine:
     number: int
     members: tuple[Member, ...]
     view: int
-    primary: Member | None        # normal, in the newest view
-    commit_max: int               # newest op known to be committed anywhere
-    records: int                  # committed in the shard
+    primary: Member | None  # normal, in the newest view
+    commit_max: int  # newest op known to be committed anywhere
+    records: int  # committed in the shard
     records_per_s: float
-    normal_count: int             # active replicas that serve
-    quorum: int                   # how many of them are needed
+    normal_count: int  # active replicas that serve
+    quorum: int  # how many of them are needed
 
     def lag(self, member: Member) -> int | None:
         """Ops committed in the shard that `member` has not executed."""
@@ -84,12 +84,12 @@ class ShardLine:
 class Look:
     """Everything of one moment."""
 
-    now_ms: int                   # of a clock that only goes forward
-    wall_ms: int                  # since the epoch; may jump
+    now_ms: int  # of a clock that only goes forward
+    wall_ms: int  # since the epoch; may jump
     site: Site
     shards: tuple[ShardLine, ...]
     edges: tuple[EdgeLine, ...]
-    clock: str                    # what the machine's clock did lately; empty for nothing unusual
+    clock: str  # what the machine's clock did lately; empty for nothing unusual
 
 
 @dataclass(slots=True)
@@ -115,8 +115,8 @@ class Rates:
 class Clock:
     """Watches the machine's clock beside one that only goes forward."""
 
-    ahead_ms: int | None = None   # wall minus forward, at the look before
-    jumped_ms: int = 0            # by how much, the last time; negative is backwards
+    ahead_ms: int | None = None  # wall minus forward, at the look before
+    jumped_ms: int = 0  # by how much, the last time; negative is backwards
     jumped_at_ms: int = 0
 
     def on_look(self, now_ms: int, wall_ms: int) -> str:
@@ -131,17 +131,27 @@ class Clock:
         return f"the clock jumped {way} by {abs(self.jumped_ms) / 1000:.1f} s"
 
 
-def look(site: Site, answers: Answers, rates: Rates, clock: Clock, now_ms: int,
-         wall_ms: int) -> Look:
+def look(
+    site: Site, answers: Answers, rates: Rates, clock: Clock, now_ms: int, wall_ms: int
+) -> Look:
     """Put together what the answers say; `rates` and `clock` are brought up to date."""
     shards = tuple(_shard(shard, answers, rates, now_ms) for shard in site.shards)
-    edges = tuple(_edge(source, answers[source], rates, now_ms)
-                  for source in sorted(answers) if source.kind == "edge")
+    edges = tuple(
+        _edge(source, answers[source], rates, now_ms)
+        for source in sorted(answers)
+        if source.kind == "edge"
+    )
     counts = {("shard", shard.number, 0): shard.records for shard in shards if shard.records}
     counts |= {("edge", edge.node, edge.number): edge.own.acked for edge in edges if edge.own}
     rates.keep(counts, now_ms)
-    return Look(now_ms=now_ms, wall_ms=wall_ms, site=site, shards=shards, edges=edges,
-                clock=clock.on_look(now_ms, wall_ms))
+    return Look(
+        now_ms=now_ms,
+        wall_ms=wall_ms,
+        site=site,
+        shards=shards,
+        edges=edges,
+        clock=clock.on_look(now_ms, wall_ms),
+    )
 
 
 def _edge(source: Source, raw: dict[str, Any] | None, rates: Rates, now_ms: int) -> EdgeLine:
@@ -165,17 +175,33 @@ def _shard(shard: Shard, answers: Answers, rates: Rates, now_ms: int) -> ShardLi
     records = max((replica.log_seq for replica in own.values()), default=0)
     rate = rates.rate(("shard", shard.number, 0), records if own else None, now_ms)
     return ShardLine(
-        number=shard.number, members=members, view=view, primary=leader if leader.normal else None,
-        commit_max=max(known, default=0), records=records, records_per_s=rate,
+        number=shard.number,
+        members=members,
+        view=view,
+        primary=leader if leader.normal else None,
+        commit_max=max(known, default=0),
+        records=records,
+        records_per_s=rate,
         normal_count=sum(member.normal and not member.standby for member in members),
-        quorum=shard.replica_count // 2 + 1)
+        quorum=shard.replica_count // 2 + 1,
+    )
 
 
 def _member(shard: Shard, index: int, own: dict[int, Replica], answers: Answers) -> Member:
     node = shard.members[index]
-    views = [peer for other, replica in own.items() if other != index
-             for peer in replica.peers if peer.replica == index]
+    views = [
+        peer
+        for other, replica in own.items()
+        if other != index
+        for peer in replica.peers
+        if peer.replica == index
+    ]
     return Member(
-        shard=shard.number, index=index, node=node, standby=index >= shard.replica_count,
-        asked=Source("replica", node, shard.number) in answers, own=own.get(index),
-        seen=min(views, key=lambda peer: peer.silent_ms, default=None))
+        shard=shard.number,
+        index=index,
+        node=node,
+        standby=index >= shard.replica_count,
+        asked=Source("replica", node, shard.number) in answers,
+        own=own.get(index),
+        seen=min(views, key=lambda peer: peer.silent_ms, default=None),
+    )

@@ -8,7 +8,7 @@ from appliance.cores.console.alarms import Alarm, node_name
 from appliance.cores.console.figures import NORMAL
 from appliance.cores.console.model import EdgeLine, Look, Member, ShardLine
 
-NOTHING = "–"                     # for what is not known from here
+NOTHING = "–"  # for what is not known from here
 PLAIN, GOOD, WARN, BAD, FAINT = "plain", "good", "warn", "bad", "faint"
 
 
@@ -52,8 +52,11 @@ def size(number: int) -> str:
 def duration(milliseconds: int) -> str:
     """Two units at most: "9 s", "4 min 10 s", "3 h 5 min"."""
     seconds = max(0, milliseconds) // 1000
-    for unit, name, low, low_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"),
-                                      (60, "min", 1, "s")):
+    for unit, name, low, low_name in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
         if seconds >= unit:
             rest = seconds % unit // low
             return f"{seconds // unit} {name}" + (f" {rest} {low_name}" if rest else "")
@@ -65,8 +68,9 @@ def duration(milliseconds: int) -> str:
 
 def shard_table(look: Look) -> Table:
     columns = ("shard", "primary", "view", "serving", "committed op", "records", "records/s")
-    return Table("Shards", columns, (2, 3, 4, 5, 6),
-                 tuple(_shard_row(look, shard) for shard in look.shards))
+    return Table(
+        "Shards", columns, (2, 3, 4, 5, 6), tuple(_shard_row(look, shard) for shard in look.shards)
+    )
 
 
 def _shard_row(look: Look, shard: ShardLine) -> tuple[Cell, ...]:
@@ -75,18 +79,38 @@ def _shard_row(look: Look, shard: ShardLine) -> tuple[Cell, ...]:
     active = sum(not member.standby for member in shard.members)
     tone = BAD if shard.normal_count < shard.quorum else GOOD
     tone = WARN if tone == GOOD and shard.normal_count < active else tone
-    return (Cell(str(shard.number)), name, Cell(count(shard.view)),
-            Cell(f"{shard.normal_count} of {active}", tone), Cell(count(shard.commit_max)),
-            Cell(count(shard.records)), Cell(count(shard.records_per_s)))
+    return (
+        Cell(str(shard.number)),
+        name,
+        Cell(count(shard.view)),
+        Cell(f"{shard.normal_count} of {active}", tone),
+        Cell(count(shard.commit_max)),
+        Cell(count(shard.records)),
+        Cell(count(shard.records_per_s)),
+    )
 
 
-REPLICA_COLUMNS = ("shard", "replica", "node", "role", "status", "view", "op", "commit", "lag",
-                   "write p50", "write p99", "connections", "memory")
+REPLICA_COLUMNS = (
+    "shard",
+    "replica",
+    "node",
+    "role",
+    "status",
+    "view",
+    "op",
+    "commit",
+    "lag",
+    "write p50",
+    "write p99",
+    "connections",
+    "memory",
+)
 
 
 def replica_table(look: Look) -> Table:
-    rows = tuple(_replica_row(look, shard, member)
-                 for shard in look.shards for member in shard.members)
+    rows = tuple(
+        _replica_row(look, shard, member) for shard in look.shards for member in shard.members
+    )
     return Table("Replicas", REPLICA_COLUMNS, (5, 6, 7, 8, 9, 10, 11, 12), rows)
 
 
@@ -97,15 +121,34 @@ def _replica_row(look: Look, shard: ShardLine, member: Member) -> tuple[Cell, ..
     own, lag = member.own, shard.lag(member)
     role = "standby" if member.standby else own.role if own.status == NORMAL else NOTHING
     tone = GOOD if own.status == NORMAL else WARN
-    status = Cell(f"halted: {own.halted}", BAD) if own.halted else Cell(
-        "syncing" if own.syncing else own.status.replace("_", " "), WARN if own.syncing else tone)
-    return (*head, Cell(role), status, Cell(count(own.view)), Cell(count(own.op)),
-            Cell(count(own.commit_min)), Cell(count(lag or 0)), Cell(latency(own.write_p50_us)),
-            Cell(latency(own.write_p99_us)), Cell(count(own.connections)), Cell(size(own.rss)))
+    status = (
+        Cell(f"halted: {own.halted}", BAD)
+        if own.halted
+        else Cell(
+            "syncing" if own.syncing else own.status.replace("_", " "),
+            WARN if own.syncing else tone,
+        )
+    )
+    return (
+        *head,
+        Cell(role),
+        status,
+        Cell(count(own.view)),
+        Cell(count(own.op)),
+        Cell(count(own.commit_min)),
+        Cell(count(lag or 0)),
+        Cell(latency(own.write_p50_us)),
+        Cell(latency(own.write_p99_us)),
+        Cell(count(own.connections)),
+        Cell(size(own.rss)),
+    )
 
 
-_ROW_DOWN = (Cell(NOTHING, FAINT), Cell("does not answer", BAD),
-             *(Cell(NOTHING, FAINT) for _ in REPLICA_COLUMNS[5:]))
+_ROW_DOWN = (
+    Cell(NOTHING, FAINT),
+    Cell("does not answer", BAD),
+    *(Cell(NOTHING, FAINT) for _ in REPLICA_COLUMNS[5:]),
+)
 
 
 def _row_elsewhere(shard: ShardLine, member: Member) -> tuple[Cell, ...]:
@@ -115,18 +158,38 @@ def _row_elsewhere(shard: ShardLine, member: Member) -> tuple[Cell, ...]:
         return (unknown, Cell("silent", WARN), *(unknown for _ in REPLICA_COLUMNS[5:]))
     primary = shard.primary is member
     role = "standby" if member.standby else "primary" if primary else "backup"
-    return (Cell(role), Cell("heard by peers", FAINT), Cell(count(member.seen.view)), unknown,
-            Cell(count(member.seen.commit_min)), Cell(count(shard.lag(member) or 0)),
-            *(unknown for _ in REPLICA_COLUMNS[9:]))
+    return (
+        Cell(role),
+        Cell("heard by peers", FAINT),
+        Cell(count(member.seen.view)),
+        unknown,
+        Cell(count(member.seen.commit_min)),
+        Cell(count(shard.lag(member) or 0)),
+        *(unknown for _ in REPLICA_COLUMNS[9:]),
+    )
 
 
-EDGE_COLUMNS = ("edge", "node", "connections", "subscriptions", "lagging", "acked/s", "ack p50",
-                "ack p99", "refused", "memory")
+EDGE_COLUMNS = (
+    "edge",
+    "node",
+    "connections",
+    "subscriptions",
+    "lagging",
+    "acked/s",
+    "ack p50",
+    "ack p99",
+    "refused",
+    "memory",
+)
 
 
 def edge_table(look: Look) -> Table:
-    return Table("Edges", EDGE_COLUMNS, tuple(range(2, len(EDGE_COLUMNS))),
-                 tuple(_edge_row(look, edge) for edge in look.edges))
+    return Table(
+        "Edges",
+        EDGE_COLUMNS,
+        tuple(range(2, len(EDGE_COLUMNS))),
+        tuple(_edge_row(look, edge) for edge in look.edges),
+    )
 
 
 def _edge_row(look: Look, edge: EdgeLine) -> tuple[Cell, ...]:
@@ -134,15 +197,29 @@ def _edge_row(look: Look, edge: EdgeLine) -> tuple[Cell, ...]:
     own = edge.own
     if own is None:
         return (*head, Cell("down", BAD), *(Cell(NOTHING, FAINT) for _ in EDGE_COLUMNS[3:]))
-    return (*head, Cell(count(own.connections)), Cell(count(own.subscriptions)),
-            Cell(count(own.lagging)), Cell(count(edge.acked_per_s)),
-            Cell(latency(own.ack_p50_us)), Cell(latency(own.ack_p99_us)),
-            Cell(count(own.refused)), Cell(size(own.rss)))
+    return (
+        *head,
+        Cell(count(own.connections)),
+        Cell(count(own.subscriptions)),
+        Cell(count(own.lagging)),
+        Cell(count(edge.acked_per_s)),
+        Cell(latency(own.ack_p50_us)),
+        Cell(latency(own.ack_p99_us)),
+        Cell(count(own.refused)),
+        Cell(size(own.rss)),
+    )
 
 
 def alarm_table(look: Look, alarms: Sequence[Alarm]) -> Table:
-    rows = tuple((Cell(alarm.name, alarm.severity), Cell(alarm.subject), Cell(alarm.text),
-                  Cell(duration(look.now_ms - alarm.since_ms))) for alarm in alarms)
+    rows = tuple(
+        (
+            Cell(alarm.name, alarm.severity),
+            Cell(alarm.subject),
+            Cell(alarm.text),
+            Cell(duration(look.now_ms - alarm.since_ms)),
+        )
+        for alarm in alarms
+    )
     return Table("Alarms", ("alarm", "subject", "what", "for"), (3,), rows)
 
 
@@ -156,8 +233,12 @@ def tables(look: Look, alarms: Sequence[Alarm]) -> tuple[Table, ...]:
 
 def plain(table: Table) -> dict[str, Any]:
     """Plain values for JSON: a cell is [text, tone]."""
-    return {"title": table.title, "columns": list(table.columns), "numbers": list(table.numbers),
-            "rows": [[[cell.text, cell.tone] for cell in row] for row in table.rows]}
+    return {
+        "title": table.title,
+        "columns": list(table.columns),
+        "numbers": list(table.numbers),
+        "rows": [[[cell.text, cell.tone] for cell in row] for row in table.rows],
+    }
 
 
 def lines(table: Table, paint: Callable[[str, str], str] = lambda text, _tone: text) -> list[str]:
@@ -168,11 +249,15 @@ def lines(table: Table, paint: Callable[[str, str], str] = lambda text, _tone: t
     widths = [max(len(row[i]) for row in grid) for i in range(len(table.columns))]
 
     def line(texts: Sequence[str], tones: Sequence[str]) -> str:
-        cells = [text.rjust(width) if i in table.numbers else text.ljust(width)
-                 for i, (text, width) in enumerate(zip(texts, widths, strict=True))]
+        cells = [
+            text.rjust(width) if i in table.numbers else text.ljust(width)
+            for i, (text, width) in enumerate(zip(texts, widths, strict=True))
+        ]
         painted = [paint(cell, tone) for cell, tone in zip(cells, tones, strict=True)]
         return "  ".join(painted).rstrip()
 
     head = line(table.columns, [FAINT] * len(table.columns))
-    return [head, *(line([cell.text for cell in row], [cell.tone for cell in row])
-                    for row in table.rows)]
+    return [
+        head,
+        *(line([cell.text for cell in row], [cell.tone for cell in row]) for row in table.rows),
+    ]

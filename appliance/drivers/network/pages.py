@@ -9,7 +9,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -20,14 +20,14 @@ from appliance.base.limits import HTTP_HEAD_SIZE_MAX, HTTP_REQUESTS_MAX
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS = (
     (b"content-security-policy",
-     b"default-src 'self'; connect-src 'self' ws: wss:; style-src 'self' 'unsafe-inline'; "
-     b"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"),
+     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+     b"connect-src 'self' ws: wss:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
 
 
-class _SafeHeaders:
+class SafeHeaders:
     """Tells browsers to run nothing that is not ours."""
 
     def __init__(self, app: Any) -> None:
@@ -45,14 +45,16 @@ class _SafeHeaders:
 class Pages:
     """An HTTP protocol for each connection that is handed over, all serving one small application."""
 
-    def __init__(self, web: Path, *, health: Callable[[], str], metrics: Callable[[], str]) -> None:
-        """`health` gives "" or why this node does not serve; `metrics` the text of all figures."""
-        self._web, self._health, self._metrics = web, health, metrics
+    def __init__(self, web: Path, *, nodes: list[dict[str, Any]], health: Callable[[], str],
+                 metrics: Callable[[], str]) -> None:
+        """`nodes` tells a client where else it may connect; `health` gives "" or why this node does
+        not serve; `metrics` the text of all figures."""
+        self._web, self._nodes, self._health, self._metrics = web, nodes, health, metrics
         app = Starlette(
             routes=[Route("/", self._page), Route("/healthz", self._probe),
-                    Route("/metrics", self._figures),
+                    Route("/metrics", self._figures), Route("/nodes.json", self._others),
                     Mount("/web", StaticFiles(directory=web))],
-            middleware=[Middleware(_SafeHeaders)])
+            middleware=[Middleware(SafeHeaders)])
         self._config = uvicorn.Config(
             app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, proxy_headers=False, limit_concurrency=HTTP_REQUESTS_MAX,
@@ -74,6 +76,9 @@ class Pages:
 
     async def _figures(self, request: Request) -> Response:
         return PlainTextResponse(self._metrics(), media_type=METRICS_TYPE)
+
+    async def _others(self, request: Request) -> Response:
+        return JSONResponse({"nodes": self._nodes}, headers={"cache-control": "no-store"})
 
     async def close(self) -> None:
         """End what is left of requests and connections."""

@@ -1,4 +1,4 @@
-"""The console: answers of processes in, tables, alarms and curves out. Screens are stored as text."""
+"""Answers of processes in, tables, alarms and curves out. Screens are stored as text."""
 
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,10 @@ def test_screen_after_a_kill_is_the_stored_one():
 
 
 def test_screen_of_one_node_shows_the_others_as_peers_see_them():
-    own = {Source("replica", 1, 0): replica(1, view=4, silent={2: 400}),
-           Source("edge", 1, 0): edge()}
+    own = {
+        Source("replica", 1, 0): replica(1, view=4, silent={2: 400}),
+        Source("edge", 1, 0): edge(),
+    }
     console = looked(own, own)
     assert shown(console) == (STORED / "one_node.txt").read_text()
 
@@ -66,7 +68,10 @@ def test_each_alarm_has_its_cause():
     assert one(state_ready=False) == [("sync", "warn", "adopts the state of a peer")]
     assert one(faulty=3) == [("faulty", "warn", "3 broken journal slots being repaired")]
     assert one(halted=["DISK_FULL", "no space"])[0] == (
-        "replica_halted", "bad", "DISK_FULL: no space")
+        "replica_halted",
+        "bad",
+        "DISK_FULL: no space",
+    )
     assert one(silent={2: 200}) == [("peer_down", "warn", "hears nothing from replica 2")]
 
 
@@ -74,16 +79,17 @@ def test_limits_of_alarms_are_met_before_they_sound():
     behind = {"op": 1234, "commit_max": 1234}
     assert one(**behind, commit_min=1234 - LAG_OPS_MAX) == []
     assert one(**behind, commit_min=1233 - LAG_OPS_MAX) == [
-        ("lag", "warn", f"{LAG_OPS_MAX + 1} ops behind")]
+        ("lag", "warn", f"{LAG_OPS_MAX + 1} ops behind")
+    ]
     volume = replica()["volume"]
     journal = volume["journal"] | {"p99_us": WRITE_P99_US_MAX}
     assert one(volume=volume | {"journal": journal}) == []
     journal = journal | {"p99_us": WRITE_P99_US_MAX + 1}
     assert one(volume=volume | {"journal": journal}) == [
-        ("disk_slow", "warn", "durable write p99 100 ms")]
+        ("disk_slow", "warn", "durable write p99 100 ms")
+    ]
     assert one(volume=volume | {"extents": 3686}) == []
-    assert one(volume=volume | {"extents": 3687}) == [
-        ("space", "warn", "409 of 4096 extents free")]
+    assert one(volume=volume | {"extents": 3687}) == [("space", "warn", "409 of 4096 extents free")]
     assert one(volume=volume | {"alarm": "no space left"}) == [("disk", "bad", "no space left")]
 
 
@@ -141,9 +147,14 @@ def test_the_curves_hold_five_minutes():
     assert history[-1] == console.plain()["point"]
 
 
-@pytest.mark.parametrize(("jump_ms", "words"), [
-    (-3000, "the clock jumped back by 3.0 s"), (500, "the clock jumped forward by 0.5 s"),
-    (499, None)])
+@pytest.mark.parametrize(
+    ("jump_ms", "words"),
+    [
+        (-3000, "the clock jumped back by 3.0 s"),
+        (500, "the clock jumped forward by 0.5 s"),
+        (499, None),
+    ],
+)
 def test_a_clock_that_jumps_is_told_for_ten_minutes(jump_ms: int, words: str | None):
     console = looked(healthy())
     console.on_poll(healthy(), now_ms=1000, wall_ms=WALL_MS + 1000 + jump_ms)
@@ -159,7 +170,8 @@ def test_page_and_terminal_show_the_same_cells():
     console = looked(healthy(), healthy(records=9000))
     for table, plain in zip(console.tables(), console.plain()["tables"], strict=True):
         assert [[text for text, _ in row] for row in plain["rows"]] == [
-            [cell.text for cell in row] for row in table.rows]
+            [cell.text for cell in row] for row in table.rows
+        ]
         for line, row in zip(lines(table)[1:], plain["rows"], strict=True):
             assert [text for text, _ in row if text not in line] == []
 
@@ -175,8 +187,11 @@ def test_colours_do_not_move_columns():
 
 
 def test_two_shards_stand_beside_each_other():
-    answers = {Source("replica", (i + s) % 3, s): replica(i, role="backup" if i else "primary")
-               for s in range(2) for i in range(3)}
+    answers = {
+        Source("replica", (i + s) % 3, s): replica(i, role="backup" if i else "primary")
+        for s in range(2)
+        for i in range(3)
+    }
     console = looked(answers, shards=2)
     rows = console.tables()[1].rows
     assert [row[1].text for row in rows] == ["node-0", "node-1"]
@@ -193,6 +208,18 @@ def test_an_answer_of_another_shape_is_a_typed_error(broken: dict):
 
 def test_figures_are_said_shortly():
     assert [latency(us) for us in (0, 95, 950, 12_345, 250_400)] == [
-        "–", "0.10 ms", "0.95 ms", "12.3 ms", "250 ms"]
+        "–",
+        "0.10 ms",
+        "0.95 ms",
+        "12.3 ms",
+        "250 ms",
+    ]
     assert [duration(s * 1000) for s in (0, 59, 60, 250, 3600, 11_100, 200_000)] == [
-        "0 s", "59 s", "1 min", "4 min 10 s", "1 h", "3 h 5 min", "2 d 7 h"]
+        "0 s",
+        "59 s",
+        "1 min",
+        "4 min 10 s",
+        "1 h",
+        "3 h 5 min",
+        "2 d 7 h",
+    ]

@@ -8,37 +8,100 @@ from appliance.formats.site import Node, Shard, Site
 
 def site(nodes: int = 3, shards: int = 1) -> Site:
     return Site(
-        cluster=bytes(range(16)), token_issuer="issuer", token_audience="audience",
-        nodes=[Node(index=i, name=f"node-{i}", host="127.0.0.1", peer_port=7400 + i,
-                    client_port=7440 + i, console_port=7480 + i, public_key=bytes([i]) * 32,
-                    certificate_pem="") for i in range(nodes)],
-        shards=[Shard(number=s, members=[(i + s) % nodes for i in range(nodes)],
-                      replica_ids=[bytes([s, i]) * 8 for i in range(nodes)], replica_count=nodes,
-                      standby_count=0, segments_max=4096) for s in range(shards)])
+        cluster=bytes(range(16)),
+        token_issuer="issuer",
+        token_audience="audience",
+        nodes=[
+            Node(
+                index=i,
+                name=f"node-{i}",
+                host="127.0.0.1",
+                peer_port=7400 + i,
+                client_port=7440 + i,
+                console_port=7480 + i,
+                public_key=bytes([i]) * 32,
+                certificate_pem="",
+            )
+            for i in range(nodes)
+        ],
+        shards=[
+            Shard(
+                number=s,
+                members=[(i + s) % nodes for i in range(nodes)],
+                replica_ids=[bytes([s, i]) * 8 for i in range(nodes)],
+                replica_count=nodes,
+                standby_count=0,
+                segments_max=4096,
+            )
+            for s in range(shards)
+        ],
+    )
 
 
-def replica(index: int = 0, *, role: str = "backup", op: int = 1234, commit: int = 1234,
-            records: int = 5678, silent: dict[int, int] | None = None, **changes: Any) -> dict:
+def replica(
+    index: int = 0,
+    *,
+    role: str = "backup",
+    op: int = 1234,
+    commit: int = 1234,
+    records: int = 5678,
+    silent: dict[int, int] | None = None,
+    **changes: Any,
+) -> dict:
     """What the replica at `index` of three answers; `silent`: peer -> ticks since it was heard."""
     silent = {} if silent is None else silent
     answer = {
-        "status": "normal", "role": role, "replica": index, "view": 3, "log_view": 3, "op": op,
-        "commit_min": commit, "commit_max": commit, "checkpoint": 960, "dirty": 0, "faulty": 0,
-        "log_seq": records, "state_ready": True, "sync": [0, 0, 0], "clients": 12, "halted": None,
-        "peers": {str(i): {"view": 3, "commit_min": commit, "checkpoint": 960,
-                           "silent_ticks": silent.get(i, 2)} for i in range(3) if i != index},
-        "volume": {"journal": {"count": 900, "p50_us": 110, "p99_us": 420, "max_us": 2000},
-                   "extents": 3, "extents_max": 4096, "alarm": None},
-        "process": {"cpu_percent": 7.5, "rss": 96 << 20}, "connections": 4, "edges": 1,
-        "time": 1_700_000_000.0}
+        "status": "normal",
+        "role": role,
+        "replica": index,
+        "view": 3,
+        "log_view": 3,
+        "op": op,
+        "commit_min": commit,
+        "commit_max": commit,
+        "checkpoint": 960,
+        "dirty": 0,
+        "faulty": 0,
+        "log_seq": records,
+        "state_ready": True,
+        "sync": [0, 0, 0],
+        "clients": 12,
+        "halted": None,
+        "peers": {
+            str(i): {
+                "view": 3,
+                "commit_min": commit,
+                "checkpoint": 960,
+                "silent_ticks": silent.get(i, 2),
+            }
+            for i in range(3)
+            if i != index
+        },
+        "volume": {
+            "journal": {"count": 900, "p50_us": 110, "p99_us": 420, "max_us": 2000},
+            "extents": 3,
+            "extents_max": 4096,
+            "alarm": None,
+        },
+        "process": {"cpu_percent": 7.5, "rss": 96 << 20},
+        "connections": 4,
+        "edges": 1,
+        "time": 1_700_000_000.0,
+    }
     return answer | changes
 
 
 def edge(*, acked: int = 1000, **changes: Any) -> dict:
     """What an edge answers."""
-    answer = {"connections": 21, "subscriptions": 60, "acked": acked, "refused": 2, "lagging": 0,
-              "ack": {"p50_us": 950, "p99_us": 3100},
-              "process": {"cpu_percent": 3.0, "rss": 61 << 20}}
+    answer = {
+        "connections": 21,
+        "subscriptions": 60,
+        "acked": acked,
+        "refused": 2,
+        "lagging": 0,
+        "ack": {"p50_us": 950, "p99_us": 3100},
+        "process": {"cpu_percent": 3.0, "rss": 61 << 20},
+    }
     return answer | changes
 
 
@@ -46,7 +109,8 @@ def healthy(records: int = 5678, acked: int = 1000) -> dict[Source, dict | None]
     """Three nodes on one machine, all well, the primary on node 0."""
     answers: dict[Source, dict | None] = {}
     for i in range(3):
-        answers[Source("replica", i, 0)] = replica(i, role="backup" if i else "primary",
-                                                   records=records)
+        answers[Source("replica", i, 0)] = replica(
+            i, role="backup" if i else "primary", records=records
+        )
         answers[Source("edge", i, 0)] = edge(acked=acked + i)
     return answers

@@ -1,0 +1,43 @@
+"""Which nodes of a site live on this machine, as far as one folder tells.
+
+A local site keeps its nodes side by side; elsewhere a node is alone, and is the only one found.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.base.errors import ConfigurationError
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.formats.settings import SETTINGS_FILE, load_settings
+from appliance.formats.site import SITE_FILE, Site, load_site
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A node whose processes can be asked from here."""
+
+    index: int
+    sockets: Path
+    edge_processes: int
+
+
+def neighbours(folder: Path, site: Site) -> list[Neighbour]:
+    """The nodes of `site` among the folders beside `folder`, itself included, by index."""
+    found: dict[int, Neighbour] = {}
+    for place in (folder, *sorted(folder.parent.iterdir())):
+        neighbour = _neighbour(place, site)
+        if neighbour is not None:
+            found.setdefault(neighbour.index, neighbour)
+    return [found[index] for index in sorted(found)]
+
+
+def _neighbour(place: Path, site: Site) -> Neighbour | None:
+    if not (place / SETTINGS_FILE).is_file() or not (place / SITE_FILE).is_file():
+        return None
+    try:
+        settings = load_settings(place / SETTINGS_FILE)
+        if load_site(place / SITE_FILE).cluster != site.cluster:
+            return None
+    except ConfigurationError:
+        return None  # somebody else's folder, or a broken one: not ours to judge
+    return Neighbour(settings.index, place / SOCKETS_FOLDER, settings.edge_processes)

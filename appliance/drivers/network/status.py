@@ -1,0 +1,81 @@
+"""Answers one question on a Unix socket: how are you? For processes that serve no other local frames.
+
+Whoever runs as the same user or as root may ask, as often as it likes on one connection. A question
+is a frame without a body; anything else ends the connection.
+"""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.limits import CONNECTIONS_MAX, HANDSHAKE_MS_MAX
+from appliance.base.signature import SIGNATURE_SIZE
+from appliance.drivers.network.framing import Signer
+from appliance.drivers.network.local import peer_allowed
+from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
+from appliance.formats.geometry import HEADER_SIZE
+
+
+class StatusServer:
+    """`status` is called for each question and gives plain values."""
+
+    def __init__(self, path: Path, *, cluster: bytes, number: int,
+                 status: Callable[[], dict[str, Any]]) -> None:
+        self._path, self._cluster, self._number, self._status = path, cluster, number, status
+        self._signer = Signer(sender=SENDER_CLIENT, key=None)
+        self._server: asyncio.Server | None = None
+        self._open: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> None:
+        """Listen; what a dead process left at the path is removed."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            self._path.unlink(missing_ok=True)
+            sock.bind(str(self._path))
+            self._path.chmod(0o600)
+        except OSError as error:
+            sock.close()
+            raise ConfigurationError(
+                f"socket {self._path} cannot be made ({error.strerror or error}): let this user "
+                "write its folder, and keep its name short") from error
+        self._server = await asyncio.start_unix_server(self._serve, sock=sock)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected = writer.get_extra_info("socket")
+        with socket.socket(fileno=os.dup(connected.fileno())) as real:
+            welcome = peer_allowed(real) and len(self._open) < CONNECTIONS_MAX
+        self._open.append(writer)
+        try:
+            while welcome and await self._question(reader):
+                body = json.dumps(self._status()).encode()
+                header = make(LOCAL_STATUS, cluster=self._cluster, shard=self._number, body=body)
+                writer.write(self._signer.frame(header, body))
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            pass                      # whoever asked has gone, or takes no answer
+        finally:
+            self._open.remove(writer)
+            writer.close()
+
+    async def _question(self, reader: asyncio.StreamReader) -> bool:
+        """Whether what comes next is a question; it may take its time, but not between bytes."""
+        head = await reader.readexactly(1)
+        async with asyncio.timeout(HANDSHAKE_MS_MAX / 1000):
+            head += await reader.readexactly(HEADER_SIZE + SIGNATURE_SIZE - 1)
+        header = decode(head[:HEADER_SIZE])
+        return (header is not None and header.command == LOCAL_STATUS and header.body_size == 0
+                and header.cluster == self._cluster and header.shard == self._number)
+
+    async def close(self) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        for writer in list(self._open):
+            writer.close()
+        await self._server.wait_closed()
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,325 @@
+"""The console of a node: asks its processes once a second how they are, and shows it to operators.
+
+    processes of this machine ──status, each second──▶ ┌──────┐ ──▶ /console/status   JSON
+    clock ─────────────────────────────────────────── ▶│ core │ ──▶ /console/events   each second
+                                                       └──────┘ ──▶ /console/history  five minutes
+
+It listens on the management address only, over TLS. A secret that is printed at start opens one
+session; the cookie is sent by no other site and read by no script.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import ssl
+import time
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from appliance.base.errors import ApplianceError, ConfigurationError, FormatError
+from appliance.cores.console.console import Console
+from appliance.cores.console.model import Source
+from appliance.drivers.host import service
+from appliance.drivers.host.log import start_log
+from appliance.drivers.host.neighbours import Neighbour, neighbours
+from appliance.drivers.host.node_folder import (
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
+    NodeFolder,
+    open_node,
+)
+from appliance.drivers.host.operator_door import SESSION_S, Door
+from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.pages import SafeHeaders
+from appliance.formats.site import Site
+
+WEB = Path(__file__).parent.parent / "web"
+COOKIE = "__Host-tigerchat-console"    # a browser keeps this prefix to this host, path / and TLS
+POLL_S = 1.0
+STREAMS_MAX = 32                       # pages that are told each second
+REQUESTS_MAX = 128                     # at once, from everybody
+SIGN_IN_SIZE_MAX = 256                 # bytes of a sign-in's body
+
+
+class Watch:
+    """Asks the processes of this machine, and tells the core what they said."""
+
+    def __init__(self, site: Site, nodes: list[Neighbour]) -> None:
+        self.console = Console(site)
+        self._cluster = site.cluster
+        self._folders = {node.index: node.sockets for node in nodes}
+        self._sources = [Source("replica", node.index, shard.number)
+                         for node in nodes for shard in site.shards_of(node.index)]
+        self._sources += [Source("edge", node.index, number)
+                          for node in nodes for number in range(node.edge_processes)]
+        self.answers: dict[Source, dict[str, Any] | None] = {}
+
+    def ask(self, source: Source) -> dict[str, Any] | None:
+        kind = "shard" if source.kind == "replica" else "edge"
+        return ask_status(self._folders[source.node], cluster=self._cluster, shard=source.number,
+                          kind=kind)
+
+    def poll(self) -> None:
+        """One look, from a program that does nothing else."""
+        self._look([self.ask(source) for source in self._sources])
+
+    async def poll_beside(self) -> None:
+        """One look, from within a loop: a process that hangs delays no other."""
+        asked = (asyncio.to_thread(self.ask, source) for source in self._sources)
+        self._look(await asyncio.gather(*asked))
+
+    def _look(self, said: list[dict[str, Any] | None]) -> None:
+        self.answers = dict(zip(self._sources, said, strict=True))
+        self.console.on_poll(self.answers, now_ms=time.monotonic_ns() // 1_000_000,
+                             wall_ms=time.time_ns() // 1_000_000)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the role."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class ConsoleRole:
+    """Wires one console. Made before the loop runs; `serve` runs it until it is told to stop."""
+
+    def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
+        self._node, self._log = node, log
+        self.watch = Watch(node.site, neighbours(node.path, node.site))
+        self._door = Door(now=time.monotonic, tell=self._tell)
+        self._entering = asyncio.Lock()
+        self._news = asyncio.Condition()
+        self._looks = 0
+        self._stopped = asyncio.Event()
+        self._streams = 0
+        self._status = b"{}"
+
+    @property
+    def url(self) -> str:
+        host = self._node.settings.console_host
+        host = f"[{host}]" if ":" in host else host
+        return f"https://{host}:{self._node.node.console_port}/console"
+
+    def _tell(self, secret: str) -> None:
+        print(f"console of {self._node.node.name}: {self.url}   one-time secret: {secret}",
+              flush=True)
+
+    # --- life
+
+    async def serve(self) -> int:
+        """Until told to stop; the exit code."""
+        loop = asyncio.get_running_loop()
+        on_stop_signal(self._stopped.set)
+        sock = self._listen()
+        server = _Server(self._configuration())
+        serving = loop.create_task(server.serve(sockets=[sock]), name="console-http")
+        polling = loop.create_task(self._poll(), name="console-poll")
+        stopped = loop.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait((serving, polling, stopped), return_when=asyncio.FIRST_COMPLETED)
+            service.notify("STOPPING=1")
+        finally:
+            self._stopped.set()
+            async with self._news:
+                self._news.notify_all()
+            server.should_exit = True
+            polling.cancel()
+            results = await asyncio.gather(serving, polling, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return 0
+
+    def _listen(self) -> socket.socket:
+        host, port = self._node.settings.console_host, self._node.node.console_port
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            sock = socket.socket(family, kind)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self._node.path}: the console cannot listen on {host}, port {port} "
+                f"({error.strerror or error}); allowed: an address of this machine as console_host "
+                "and a free port as console_port") from error
+        sock.listen()
+        sock.setblocking(False)
+        return sock
+
+    def _configuration(self) -> uvicorn.Config:
+        certificate = self._node.path / TLS_CERTIFICATE_FILE
+        config = uvicorn.Config(
+            self._app(), http="h11", ws="none", lifespan="off", log_config=None,
+            log_level="warning", access_log=False,
+            server_header=False, proxy_headers=False, limit_concurrency=REQUESTS_MAX,
+            timeout_keep_alive=5, timeout_graceful_shutdown=1, ssl_certfile=str(certificate),
+            ssl_keyfile=str(self._node.path / TLS_KEY_FILE))
+        config.load()
+        assert config.ssl is not None
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
+        return config
+
+    def _app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/", self._to_page),
+                Route("/console", self._page),
+                Route("/console/sign-in", self._sign_in, methods=["POST"]),
+                Route("/console/sign-out", self._sign_out, methods=["POST"]),
+                Route("/console/status", self._show),
+                Route("/console/history", self._history),
+                Route("/console/events", self._events),
+                Mount("/web", StaticFiles(directory=WEB)),
+            ],
+            middleware=[Middleware(SafeHeaders)])
+
+    # --- looking
+
+    async def _poll(self) -> None:
+        """Each second; what a stall swallowed is not caught up."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            try:
+                await self.watch.poll_beside()
+            except FormatError as error:
+                self._log.error("%s; is it of another version?", error)
+            else:
+                self._status = json.dumps(self.watch.console.plain()).encode()
+                self._looks += 1
+                async with self._news:
+                    self._news.notify_all()
+            if self._looks == 1:
+                service.notify("READY=1", f"STATUS=console at {self.url}")
+            service.notify("WATCHDOG=1")
+            due = max(due + POLL_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    # --- requests
+
+    def _allowed(self, request: Request) -> bool:
+        return self._door.knows(request.cookies.get(COOKIE))
+
+    async def _to_page(self, request: Request) -> Response:
+        return RedirectResponse("/console")
+
+    async def _page(self, request: Request) -> Response:
+        return FileResponse(WEB / "console.html", media_type="text/html")
+
+    async def _sign_in(self, request: Request) -> Response:
+        """The secret in a JSON object: a form of another site cannot send one."""
+        secret = await _secret_in(request)
+        if secret is None:
+            return _refusal(400, "expected a JSON object with the secret")
+        async with self._entering:
+            shut = self._door.shut_for()
+            if shut > 0:
+                return _refusal(429, f"too many wrong secrets; try again in {shut:.0f} s")
+            token = await asyncio.to_thread(self._door.enter, secret)
+        if token is None:
+            return _refusal(403, "this is not the secret printed last")
+        response = Response(status_code=204)
+        response.set_cookie(COOKIE, token, max_age=SESSION_S, path="/", secure=True, httponly=True,
+                            samesite="strict")
+        return response
+
+    async def _sign_out(self, request: Request) -> Response:
+        self._door.leave(request.cookies.get(COOKIE))
+        response = Response(status_code=204)
+        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+        return response
+
+    async def _show(self, request: Request) -> Response:
+        if not self._allowed(request):
+            return _refusal(401, "sign in first")
+        return Response(self._status, media_type="application/json", headers=_FRESH)
+
+    async def _history(self, request: Request) -> Response:
+        if not self._allowed(request):
+            return _refusal(401, "sign in first")
+        return JSONResponse({"points": self.watch.console.history()}, headers=_FRESH)
+
+    async def _events(self, request: Request) -> Response:
+        if not self._allowed(request):
+            return _refusal(401, "sign in first")
+        if self._streams >= STREAMS_MAX:
+            return _refusal(503, f"{STREAMS_MAX} pages are open already")
+        return StreamingResponse(self._stream(request), media_type="text/event-stream",
+                                 headers=_FRESH)
+
+    async def _stream(self, request: Request) -> AsyncIterator[bytes]:
+        """Each look as an event, until the page or the session ends."""
+        self._streams += 1
+        try:
+            while not self._stopped.is_set() and self._allowed(request):
+                seen = self._looks
+                yield b"data: " + self._status + b"\n\n"
+                async with self._news:
+                    await self._news.wait_for(
+                        lambda seen=seen: self._looks != seen or self._stopped.is_set())
+        finally:
+            self._streams -= 1
+
+
+_FRESH = {"cache-control": "no-store"}
+
+
+def _refusal(code: int, why: str) -> Response:
+    return JSONResponse({"error": why}, status_code=code, headers=_FRESH)
+
+
+async def _secret_in(request: Request) -> str | None:
+    """The secret in a sign-in's body; None unless the body is such an object and short."""
+    if request.headers.get("content-type") != "application/json":
+        return None
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > SIGN_IN_SIZE_MAX:
+            return None
+    try:
+        secret = json.loads(body)["secret"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return secret if isinstance(secret, str) else None
+
+
+def run(folder: Path) -> int:
+    """Show the node in `folder` until told to stop; the exit code."""
+    node = open_node(folder)
+    log = start_log("console", node.settings.log_level)
+    os.chdir(node.path)
+    try:
+        return uvloop.run(_serve(node, log))
+    except ApplianceError:
+        raise
+    except Exception as error:
+        traceback.print_exception(error)
+        return 1
+
+
+async def _serve(node: NodeFolder, log: logging.Logger) -> int:
+    return await ConsoleRole(node, log).serve()
