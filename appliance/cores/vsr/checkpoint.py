@@ -7,7 +7,7 @@ point leaves one whole state.
 """
 
 from appliance.base.checksum import sha256
-from appliance.cores.vsr import commit, wal
+from appliance.cores.vsr import commit, replies, wal
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
@@ -70,10 +70,9 @@ def _begin(member: Member) -> None:
         _write(member, now, address, data)
     _write(member, now, zone, manifest)
     for entry, reply in member.sessions.dirty_replies():
-        address = geometry.replies_offset + entry.row * geometry.reply_size_max
         entry.dirty = False
         now.writes += 1
-        member.write(address, wal.padded([reply.header.raw, reply.body]), _on_written, now)
+        replies.write(member, entry.row, reply.header, bytes(reply.body), _on_written, now)
     member.mark("checkpoint_begun")
 
 

@@ -160,6 +160,7 @@ class Member:
         self.checkpoint_due = False             # commit_min is a trigger and its checkpoint is not begun yet
         self.manifests: dict[int, bytes] = {}   # of the last two checkpoints, by op
         self.acknowledge_tail = False           # send prepare_ok again for commit_max+1 .. op
+        self.reply_writes: dict[int, list[tuple]] = {}      # row -> replies being written to its slot, in order
         self.commit_reading = -1                # op whose prepare is being read for the commit
         self.segments_writing = 0
         self.state_ready = False                # the state machine stands at commit_min

@@ -4,7 +4,7 @@ What may be written behind the head is decided by `accepts`: only what the chain
 this very view prepared. An older view number is no reason to refuse, a newer one none to accept.
 """
 
-from appliance.cores.vsr import normal, start_view, wal
+from appliance.cores.vsr import normal, replies, start_view, wal
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
@@ -319,7 +319,7 @@ def _repair_replies(member: Member) -> None:
         elif row not in member.replies_reading:
             member.replies_reading.add(row)
             length = -(-(HEADER_SIZE + entry.reply.body_size) // 4096) * 4096
-            address = member.geometry.replies_offset + row * member.geometry.reply_size_max
+            address = replies.address(member, row)
             member.read(address, length, _on_reply_read, row, entry.reply)
 
 
@@ -369,8 +369,7 @@ def on_reply(member: Member, message: Message) -> None:
             entry.body = bytes(message.body)
             entry.faulty = False
             member.replies_wanted.discard(entry.row)
-            address = member.geometry.replies_offset + entry.row * member.geometry.reply_size_max
-            member.write(address, wal.padded([message.header.raw, entry.body]), lambda _: None)
+            replies.write(member, entry.row, entry.reply, entry.body, lambda _: None)
             if member.normal_primary:
                 member.send_client(entry.client, entry.reply, entry.body)
             return None

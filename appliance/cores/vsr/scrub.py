@@ -8,7 +8,7 @@ What is found broken is only noted here; `repair` and `chunks` mend it like any 
 """
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
-from appliance.cores.vsr import chunks, wal
+from appliance.cores.vsr import chunks, replies, wal
 from appliance.cores.vsr.checkpoint import zone_address
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
@@ -126,12 +126,11 @@ def _reply(member: Member, tour: Tour) -> None:
         row = tour.next
         tour.next += 1
         entry = rows[row]
-        if entry is None or entry.reply is None or entry.dirty or entry.faulty:
+        if entry is None or entry.reply is None or entry.dirty or entry.faulty or replies.writing(member, row):
             continue
         tour.busy = True
         length = -(-(HEADER_SIZE + entry.reply.body_size) // SECTOR_SIZE) * SECTOR_SIZE
-        address = member.geometry.replies_offset + row * member.geometry.reply_size_max
-        member.read(address, length, _on_reply, row, entry.reply)
+        member.read(replies.address(member, row), length, _on_reply, row, entry.reply)
         return
     _turn(tour)
 
@@ -139,14 +138,13 @@ def _reply(member: Member, tour: Tour) -> None:
 def _on_reply(member: Member, data: bytes | None, row: int, reply: Header) -> None:
     member.tour.busy = False
     entry = member.sessions.rows[row]
-    if entry is None or entry.reply is not reply or entry.dirty:
+    if entry is None or entry.reply is not reply or entry.dirty or replies.writing(member, row):
         return
     if wal.parse_prepare(data, reply) is not None:
         return
     member.mark("scrub_found_reply")
     if entry.body is not None:
-        address = member.geometry.replies_offset + row * member.geometry.reply_size_max
-        member.write(address, wal.padded([reply.raw, entry.body]), _written)
+        replies.write(member, row, reply, entry.body, _written)
         return
     entry.faulty = True
     member.replies_wanted.add(row)
