@@ -56,13 +56,14 @@ class Atlas:
         self.geometry = geometry
         self.copies = [prng.below(SUPERBLOCK_COPIES) for _ in range(replica_count)]
         self._solo = replica_count == 1
-        faulty_max = quorums(replica_count).replication - 1
-        draw = _Draw(prng, replica_count, faulty_max)
+        replication, view_change, _ = quorums(replica_count)
+        draw = _Draw(prng, replica_count, replication - 1)
         chunks_max = geometry.checkpoint_zone_size // geometry.table_chunk_size
         # One mask for both rings: they hold two copies of one truth.
         slots = draw.masks(geometry.slot_count)
-        if not spread:
-            slots = slots[:1] * geometry.slot_count
+        if not spread:                # and the others can elect a primary: not so in a group of two
+            mask = slots[0] if replica_count - slots[0].bit_count() >= view_change else 0
+            slots = [mask] * geometry.slot_count
         self._masks = {
             WITNESS: slots, PREPARE: slots, REPLY: draw.masks(geometry.clients_max),
             CHECKPOINT: draw.masks(chunks_max if replica_count >= 3 else 0),
