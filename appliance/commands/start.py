@@ -396,12 +396,13 @@ class LocalStart:
         shards = len(self.nodes[0].site.shards)
         lines = ["", f"serving: {len(self.nodes)} nodes, {shards} shards, after {took:.1f} s", ""]
         for node in self.nodes:
-            lines.append(f"  {node.node.name}   chat {chat_url(node)}   console {console_url(node)}"
-                         f"   secret {console_secret(node)}")
+            lines.append(f"  {node.node.name}   chat {chat_url(node)}"
+                         f"   console {console_url(node)}")
         token = local_token(self.folder, TOKEN_USER, TOKEN_RIGHTS, TOKEN_TTL_S)
         where = "" if self.folder == Path(LOCAL_DEFAULT).absolute() else f" --local {self.folder}"
         tigerchat = "tigerchat" if len(own_command()) == 1 else ".venv/bin/python -m appliance"
-        lines += ["", f"  token of {TOKEN_USER}, for the chat page, valid for a day:", f"  {token}",
+        lines += ["  (each console has printed above the secret that opens it once)",
+                  "", f"  token of {TOKEN_USER}, for the chat page, valid for a day:", f"  {token}",
                   "", "  try, in another terminal:",
                   f"    {tigerchat} room create general{where}",
                   f'    {tigerchat} send general "hello"{where}',
@@ -438,10 +439,6 @@ def chat_url(node: NodeFolder) -> str:
 def console_url(node: NodeFolder) -> str:
     """Where a browser finds the console."""
     return f"https://{node.settings.console_host}:{node.node.console_port}/console"
-
-
-def console_secret(node: NodeFolder) -> str:
-    return "?"
 
 
 # --- all roles in one process ---------------------------------------------------------------------
