@@ -1,0 +1,164 @@
+"""A running member changes its superblock: four writes in order, read back, at least three confirmed."""
+
+import pytest
+
+from appliance.base.limits import SUPERBLOCK_COPIES
+from appliance.formats import superblock as sb
+from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
+from tests.cores.vsr.disk import Disk, Write
+from tests.cores.vsr.group import Group, Node
+
+
+def opening(group: Group) -> Node:
+    """Replica 2 has just opened: the update that makes its incarnation durable has begun."""
+    group.start(2)
+    return group.nodes[2]
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group(start=[])
+
+
+def superblock_writes(node: Node) -> list[Write]:
+    return [w for w in node.disk.writes if w.zone == "superblock"]
+
+
+def test_copies_are_written_one_after_the_other(group):
+    node = opening(group)
+    for copy in range(SUPERBLOCK_COPIES):
+        (write,) = superblock_writes(node)
+        assert write.address == copy * SUPERBLOCK_COPY_STRIDE
+        assert sb.decode(write.data)[1] == copy
+        group.finish(node, write)
+    assert len(node.disk.reads) == SUPERBLOCK_COPIES, "then all are read back"
+    assert node.core.durable_seen[3] != node.core.incarnation
+    group.settle()
+    assert node.disk.superblock().incarnation == node.core.incarnation
+
+
+def test_recovery_incarnation_monotonic(group):
+    seen = [group.nodes[2].disk.superblock().incarnation]
+    for _ in range(4):
+        seen.append(opening(group).core.incarnation)
+        group.settle()
+        assert group.nodes[2].disk.superblock().incarnation == seen[-1]
+        group.crash(2)
+    assert seen == sorted(set(seen)), "though the clock stood still"
+
+
+def test_a_crash_after_each_write_or_sector_leaves_an_older_or_the_newer_one(group):
+    for steps in range(SUPERBLOCK_COPIES * 2 + 1):
+        node = opening(group)
+        before = node.disk.superblock()
+        for _ in range(steps // 2):
+            group.finish(node, superblock_writes(node)[0])
+        group.crash(2, keep=lambda write, odd=steps % 2: [0] if odd else [])
+        after = node.disk.superblock()
+        assert after.sequence in (before.sequence, before.sequence + 1)
+        whole = (steps + 1) // 2       # the second sector, the view headers, does not change here
+        assert (after.sequence > before.sequence) == (whole >= 2)
+        node = opening(group)
+        group.settle()
+        assert node.disk.superblock().incarnation == node.core.incarnation
+        group.crash(2)
+        assert whole_copies(node.disk) == [0, 1, 2, 3]
+
+
+def whole_copies(disk: Disk) -> list[int]:
+    wanted = disk.superblock()
+    at = [i * SUPERBLOCK_COPY_STRIDE for i in range(SUPERBLOCK_COPIES)]
+    return [i for i in range(SUPERBLOCK_COPIES)
+            if disk.read(at[i], SUPERBLOCK_COPY_SIZE) == sb.encode(wanted, i)]
+
+
+# --- read-back ------------------------------------------------------------------------------------
+
+
+def run_update(group: Group, node: Node, lost: list[list[int]]) -> int:
+    """Perform the update; in attempt n the disk loses the copies `lost[n]`. Returns attempts made."""
+    attempts = 0
+    while node.halted is None and superblock_writes(node):
+        assert superblock_writes(node)[0].address == 0
+        for copy in range(SUPERBLOCK_COPIES):
+            group.finish(node, superblock_writes(node)[0])
+            if copy in (lost[attempts] if attempts < len(lost) else []):
+                node.disk.poke(copy * SUPERBLOCK_COPY_STRIDE, bytes(SUPERBLOCK_COPY_SIZE))
+        attempts += 1
+        while node.disk.reads:
+            token, address, length = node.disk.reads.pop(0)
+            node.core.on_read_done(token, node.disk.read(address, length))
+            effects, node.core.effects = node.core.effects, []
+            for effect in effects:
+                group.perform(node, effect)
+    return attempts
+
+
+@pytest.mark.parametrize("lost", range(SUPERBLOCK_COPIES))
+def test_three_of_four_confirm(group, lost):
+    node = opening(group)
+    assert run_update(group, node, [[lost]]) == 1
+    assert node.core.superblock.incarnation == node.core.incarnation
+
+
+def test_two_of_four_do_not_confirm_and_are_written_again(group):
+    node = opening(group)
+    assert run_update(group, node, [[0, 1], [2, 3]]) == 3
+    assert "superblock_retried" in node.marks
+    assert node.core.superblock.incarnation == node.core.incarnation
+    assert whole_copies(node.disk) == [0, 1, 2, 3]
+
+
+def test_nothing_is_said_while_an_update_is_not_confirmed(group):
+    node = opening(group)
+    for _ in range(SUPERBLOCK_COPIES):
+        group.finish(node, superblock_writes(node)[0])
+    node.core.on_tick(*group.times())
+    assert not [e for e in node.core.effects if e[0] == 0], "its nonces might be used again"
+
+
+def test_an_unwritable_superblock_halts(group):
+    node = opening(group)
+    run_update(group, node, [[0, 1]] * 10)
+    assert node.halted is not None and node.halted[0] == "SUPERBLOCK_UNWRITABLE"
+    assert node.core.durable_seen[3] != node.core.incarnation, "it was never believed"
+
+
+# --- repair before use ----------------------------------------------------------------------------
+
+
+def test_broken_copies_are_repaired_before_any_update(group):
+    node = group.nodes[2]
+    opening(group)
+    group.settle()
+    group.crash(2)
+    good = node.disk.superblock()
+    node.disk.poke(0, bytes(SUPERBLOCK_COPY_SIZE))
+    node.disk.poke(2 * SUPERBLOCK_COPY_STRIDE, bytes(SUPERBLOCK_COPY_SIZE))
+    opening(group)
+    order = []
+    while superblock_writes(node) and len(order) < 3:
+        (write,) = superblock_writes(node)
+        order.append((write.address // SUPERBLOCK_COPY_STRIDE, sb.decode(write.data)[0].sequence))
+        group.finish(node, write)
+    assert order == [(0, good.sequence), (2, good.sequence), (0, good.sequence + 1)]
+
+
+# --- one at a time --------------------------------------------------------------------------------
+
+
+def test_updates_that_meet_merge_into_one():
+    group = Group()
+    group.settle()
+    node = group.nodes[2]
+    node.hold = lambda write: write.zone == "superblock"
+    sequence = node.disk.superblock().sequence
+    for _ in range(5):
+        node.core.persist()
+        node.core.settle()
+        group.after(node)
+    assert len(superblock_writes(node)) == 1
+    node.hold = lambda write: False
+    group.settle()
+    assert node.disk.superblock().sequence == sequence + 2, "the one under way and one for all others"
+    assert sb.digest(node.disk.superblock()) == sb.digest(node.core.superblock)
