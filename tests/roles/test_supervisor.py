@@ -1,0 +1,279 @@
+"""The supervisor, with small real processes: what dies comes back, and nothing stays behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+
+# A child: notes that it started, does as told, says READY, ends on SIGTERM. "deaf" does not end,
+# "mute" never says READY, "once" says it in its first life only.
+CHILD = """
+import os, signal, sys, time
+from pathlib import Path
+from appliance.drivers.host.process import die_with_parent
+from appliance.drivers.host.service import notify
+die_with_parent()
+folder, name, *orders = sys.argv[1:]
+with open(f"{folder}/{name}", "a") as file:
+    file.write(f"{os.getpid()}\\n")
+if "deaf" in orders:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+else:
+    def stop(*_):
+        with open(f"{folder}/stopped", "a") as file:
+            file.write(f"{name}\\n")
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, stop)
+for order in orders:
+    if order.startswith("exit="):
+        sys.exit(int(order[5:]))
+lives = len(Path(folder, name).read_text().split())
+if not ("mute" in orders or "once" in orders and lives > 1):
+    notify("READY=1", "WATCHDOG=1")
+while True:
+    time.sleep(0.05)
+    notify("WATCHDOG=1")
+"""
+
+# The process under test: a supervisor of children given as `name:stop_group:orders`.
+PARENT = """
+import asyncio, sys
+from appliance.roles.supervisor import Child, Supervisor
+folder, child, *described = sys.argv[1:]
+def made(text):
+    name, group, orders = text.split(":")
+    return Child(name, [sys.executable, "-c", child, folder, name, *orders.split()], int(group))
+supervisor = Supervisor([made(text) for text in described],
+                        report=lambda line: print(line, flush=True),
+                        on_ready=lambda: print("all ready", flush=True))
+sys.exit(asyncio.run(supervisor.run()))
+"""
+
+
+class Run:
+    """A supervisor's process and what it has printed."""
+
+    def __init__(self, folder: Path, *described: str, notify_to: str = "") -> None:
+        self.folder = folder
+        environment = {**os.environ, "PYTHONPATH": str(TOP), "NOTIFY_SOCKET": notify_to}
+        environment.pop("TIGERCHAT_PARENT", None)
+        if notify_to:
+            environment["WATCHDOG_USEC"] = "400000"
+        self.output = folder / "output"
+        with open(self.output, "wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PARENT, str(folder), CHILD, *described],
+                stdout=file, stderr=subprocess.STDOUT, env=environment)
+
+    def printed(self) -> str:
+        return self.output.read_text()
+
+    def pids(self, name: str) -> list[int]:
+        """Of all processes that ran as child `name`, oldest first."""
+        path = self.folder / name
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def until(self, condition, what: str, within_s: float = 10.0):
+        deadline = time.monotonic() + within_s
+        while not (result := condition()):
+            assert time.monotonic() < deadline, f"{what}; printed:\n{self.printed()}"
+            time.sleep(0.01)
+        return result
+
+    def until_ready(self) -> None:
+        self.until(lambda: "all ready" in self.printed(), "the children never became ready")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(15)
+
+    def alive(self) -> list[int]:
+        """Children that still run."""
+        names = [path for path in self.folder.iterdir() if path.name not in ("output", "stopped")]
+        return [pid for path in names for pid in self.pids(path.name) if running(pid)]
+
+
+def running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def run(tmp_path):
+    runs: list[Run] = []
+
+    def start(*described: str, **options) -> Run:
+        runs.append(Run(tmp_path, *described, **options))
+        return runs[-1]
+
+    yield start
+    for started in runs:
+        if started.process.poll() is None:
+            started.process.kill()
+            started.process.wait(5)
+
+
+def test_children_are_stopped_group_by_group_and_the_code_is_0(run):
+    supervisor = run("replica:2:", "edge:0:", "console:1:")
+    supervisor.until_ready()
+    assert supervisor.stop() == 0
+    assert (supervisor.folder / "stopped").read_text().split() == ["edge", "console", "replica"]
+    assert supervisor.alive() == []
+
+
+def test_ctrl_c_stops_as_sigterm_does(run):
+    supervisor = run("edge:0:")
+    supervisor.until_ready()
+    assert supervisor.stop(signal.SIGINT) == 0
+    assert supervisor.alive() == []
+
+
+def test_a_killed_child_is_started_again_and_again(run):
+    supervisor = run("replica:0:", "edge:0:")
+    supervisor.until_ready()
+    for restart in range(3):
+        victim = supervisor.pids("replica")[-1]
+        os.kill(victim, signal.SIGKILL)
+        supervisor.until(lambda n=restart: len(supervisor.pids("replica")) == n + 2, "no restart")
+    assert len(supervisor.pids("edge")) == 1
+    assert "replica ended (killed by SIGKILL); starting it again in 0.05 s" in supervisor.printed()
+    assert supervisor.stop() == 0
+
+
+def test_the_pause_before_a_restart_grows_while_a_child_dies_young(run):
+    supervisor = run("replica:0:exit=7")
+    supervisor.until(lambda: len(supervisor.pids("replica")) == 4, "no restarts")
+    pauses = [line.rsplit(" ", 2)[1] for line in supervisor.printed().splitlines()]
+    assert pauses[:3] == ["0.05", "0.10", "0.20"]
+    assert supervisor.stop() == 0
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSEGV])
+def test_no_child_survives_a_supervisor_that_was_killed(run, signal_number):
+    supervisor = run("replica:0:deaf", "edge:0:deaf mute")
+    supervisor.until(lambda: supervisor.pids("replica") and supervisor.pids("edge"), "no start")
+    assert len(supervisor.alive()) == 2
+    supervisor.process.send_signal(signal_number)
+    supervisor.process.wait(5)
+    supervisor.until(lambda: supervisor.alive() == [], "an orphan", within_s=3)
+
+
+def test_a_child_that_ignores_the_signal_is_killed_in_the_end(run):
+    supervisor = run("replica:0:deaf")
+    supervisor.until_ready()
+    started = time.monotonic()
+    assert supervisor.stop() == 0
+    assert 3.5 < time.monotonic() - started < 9
+    assert "replica did not stop in 4 s: killed" in supervisor.printed()
+    assert supervisor.alive() == []
+
+
+def test_asked_twice_to_stop_it_kills_at_once(run):
+    supervisor = run("replica:0:deaf")
+    supervisor.until_ready()
+    started = time.monotonic()
+    supervisor.process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    assert supervisor.stop(signal.SIGINT) == 0
+    assert time.monotonic() - started < 3
+    assert supervisor.alive() == []
+
+
+def test_a_mistake_of_the_operator_stops_the_node_with_code_2(run):
+    supervisor = run("edge:0:exit=2", "replica:1:")
+    assert supervisor.process.wait(10) == 2
+    assert len(supervisor.pids("edge")) == 1
+    assert "edge cannot start (exit code 2)" in supervisor.printed()
+    assert supervisor.alive() == []
+
+
+def test_a_child_that_is_refused_four_times_stops_the_node_with_code_1(run):
+    supervisor = run("replica:0:exit=1", "edge:0:")
+    assert supervisor.process.wait(10) == 1
+    assert len(supervisor.pids("replica")) == 4
+    assert supervisor.alive() == []
+
+
+def test_a_halted_replica_is_tried_again_slowly_and_the_others_go_on(run):
+    supervisor = run("replica:0:exit=3", "edge:0:")
+    supervisor.until(lambda: "starting it again in 5.00 s" in supervisor.printed(), "no slow retry")
+    assert len(supervisor.pids("replica")) == 1
+    assert len(supervisor.alive()) == 1
+    assert supervisor.stop() == 0
+
+
+def messages_at(listener) -> list[str]:
+    """What the service manager has heard since the last look."""
+    fields: list[str] = []
+    while (message := listener.receive()) is not None:
+        fields += message[1]
+    return fields
+
+
+@pytest.fixture
+def service_manager():
+    from appliance.drivers.host.service import Listener
+    listener = Listener()
+    yield listener
+    listener.close()
+
+
+def test_readiness_waits_for_the_last_child(run, service_manager):
+    supervisor = run("replica:0:", "edge:0:mute", notify_to=service_manager.address)
+    supervisor.until(lambda: supervisor.pids("edge") and supervisor.pids("replica"), "no start")
+    time.sleep(0.5)
+    assert messages_at(service_manager) == []
+    assert supervisor.stop() == 0
+    assert messages_at(service_manager) == ["STOPPING=1"]
+
+
+def test_the_watchdog_is_fed_only_while_every_child_is_well(run, service_manager):
+    supervisor = run("replica:0:", "edge:0:once", notify_to=service_manager.address)
+    heard: list[str] = []
+
+    def fed() -> bool:
+        heard.extend(messages_at(service_manager))
+        return "WATCHDOG=1" in heard
+
+    def kill(name: str) -> None:
+        os.kill(supervisor.pids(name)[-1], signal.SIGKILL)
+        supervisor.until(lambda: len(supervisor.pids(name)) == 2, "no restart")
+        messages_at(service_manager)
+        heard.clear()
+
+    supervisor.until(fed, "never fed")
+    assert heard[0] == "READY=1"
+    kill("replica")
+    supervisor.until(fed, "not fed again after the restart")
+    kill("edge")
+    time.sleep(0.8)               # twice the time after which a service manager would act
+    assert not fed()
+    assert supervisor.stop() == 0
+
+
+def test_strangers_cannot_speak_for_a_child(run):
+    supervisor = run("replica:0:mute")
+    supervisor.until(lambda: supervisor.pids("replica"), "no start")
+    environment = psutil.Process(supervisor.pids("replica")[0]).environ()
+    from appliance.drivers.host import service
+    before = os.environ.get(service.SOCKET_VARIABLE)
+    os.environ[service.SOCKET_VARIABLE] = environment[service.SOCKET_VARIABLE]
+    try:
+        service.notify("READY=1")
+    finally:
+        if before is None:
+            del os.environ[service.SOCKET_VARIABLE]
+        else:
+            os.environ[service.SOCKET_VARIABLE] = before
+    time.sleep(0.3)
+    assert "all ready" not in supervisor.printed()
+    assert supervisor.stop() == 0
