@@ -157,3 +157,4 @@ def write_segments(member: Member) -> None:
 def _on_segment_written(member: Member, write: object) -> None:
     member.segments_writing -= 1
     member.state_machine.on_segment_written(write)
+    write_segments(member)              # what waited for a tail that it overlaps
