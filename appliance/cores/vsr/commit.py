@@ -31,14 +31,6 @@ def advance(member: Member) -> None:
         member.published = member.state_machine.log_seq
 
 
-def more(member: Member) -> bool:
-    """Whether another pass of `advance` could apply something without waiting for anybody."""
-    return (member.status == Status.NORMAL and member.state_ready and member.commit_min < member.commit_max
-            and member.commit_reading < 0 and committable(member, member.commit_min + 1) is not None
-            and member.prepare_in_memory(member.journal.at(member.commit_min + 1)) is not None  # type: ignore[arg-type]
-            and not _blocked(member))
-
-
 def committable(member: Member, op: int) -> Header | None:
     """The header at `op`, if the log certainly holds this very prepare there."""
     header = member.journal.at(op)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.base.prng import Prng
 from appliance.cores.vsr import effects as fx
+from appliance.cores.vsr.clock import Clock
 from appliance.cores.vsr.journal import Journal
 from appliance.cores.vsr.quorums import quorums
 from appliance.cores.vsr.sessions import Sessions
@@ -103,6 +104,7 @@ class Member:
         self.tick = 0
         self.monotonic_ns = 0
         self.realtime_us = 0
+        self.clock = Clock(index=0, replica_count=1, quorum=1)   # until members are known
         self.index = -1                         # of this member; < replica_count: active, else standby
         self.replica_count = 0
         self.standby_count = 0
@@ -203,6 +205,8 @@ class Member:
         self.quorum_replication, self.quorum_view_change, self.quorum_nack = row
         self.peers = [Peer() for _ in block.members]
         self.dvcs = [None] * self.replica_count
+        self.clock = Clock(index=self.index, replica_count=self.replica_count,
+                           quorum=self.quorum_replication)
 
     def primary_of(self, view: int) -> int:
         return view % self.replica_count

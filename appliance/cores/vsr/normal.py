@@ -40,6 +40,10 @@ def on_request(member: Member, message: Message) -> None:
         return None
     if any(q.body[:16] == block.client for q in member.request_queue) or _preparing(member, block.client):
         return member.drop("request_in_flight")
+    if member.clock.now_us(member.monotonic_ns, member.realtime_us) is None:
+        if not member.timeouts["abdicate"].running:
+            member.timeouts["abdicate"].start()
+        return member.drop("request_clock_unsynchronised")
     if not _room(member):
         if len(member.request_queue) >= member.geometry.clients_max:
             return member.drop("request_queue_full")
@@ -141,7 +145,8 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     checkpoint = member.checkpoint
     assert checkpoint is not None
     count = max(1, block.record_count)
-    timestamp = max(member.timestamp_last + count, member.realtime_us)
+    now = member.clock.now_us(member.monotonic_ns, member.realtime_us)
+    timestamp = max(member.timestamp_last + count, now or 0)
     member.timestamp_last = timestamp
     body = bytearray(message.body)
     body[48:64] = request.digest

@@ -134,6 +134,7 @@ class Replica(Member):
         self.tick += 1
         self.monotonic_ns = monotonic_ns
         self.realtime_us = realtime_us
+        self.clock.on_tick(monotonic_ns, realtime_us)
         _timeouts(self)
         self.settle()
 
@@ -282,6 +283,10 @@ def _on_ping(member: Member, message: Message) -> None:
 
 
 def _on_pong(member: Member, message: Message) -> None:
+    area = message.header.area
+    member.clock.on_pong(
+        message.sender, sent_ns=int.from_bytes(area[:8], "little"),
+        peer_us=int.from_bytes(area[8:16], "little"), now_ns=member.monotonic_ns)
     member.peers[message.sender].view = max(member.peers[message.sender].view, message.header.view)
 
 
@@ -335,7 +340,7 @@ def _ask(member: Member, view: int) -> None:
 def _timeouts(member: Member) -> None:
     timeouts, prng = member.timeouts, member.prng
     if timeouts["ping"].fired():
-        timeouts["ping"].start(50)
+        timeouts["ping"].start(50 if member.clock.epoch is not None else 5)
         assert member.checkpoint is not None
         area = member.monotonic_ns.to_bytes(8, "little") + member.checkpoint.checkpoint_id[:16]
         member.send(member.others, member.make(env.PING, view=member.durable_view, op=member.checkpoint_op,

@@ -1,0 +1,143 @@
+"""A clock that a quorum agrees on, from samples of the peers' wall clocks.
+
+    ping(m0) -> peer -> pong(m0, its wall clock t1) -> at m2:   rtt = m2 - m0
+                                                               offset = t1 + rtt / 2 - t2
+    t2 = our wall clock at the window's start + monotonic time since
+
+Each window keeps, per peer, the sample with the smallest round trip. When it closes, every source votes for an
+interval of offsets, and Marzullo's algorithm finds where most of them meet. The result is an *epoch*: for a minute
+our own wall clock is clamped into it, so one wrong clock, ours included, moves no timestamp. All in integers.
+
+Source: Marzullo, Maintaining the Time in a Distributed System (1984); `docs/protocol.md`, clock.
+"""
+
+from typing import NamedTuple
+
+SAMPLES_FIRST_WINDOW = 3            # of each of a quorum of sources: the first window may close
+WINDOW_NS_MIN = 2_000_000_000
+WINDOW_NS_MAX = 20_000_000_000      # then a window without a quorum of sources is begun anew
+EPOCH_NS_MAX = 60_000_000_000       # an epoch is worth nothing after this
+TOLERANCE_US_MAX = 10_000_000       # halved as long as a quorum still agrees
+
+
+class Sample(NamedTuple):
+    """One exchange with a peer."""
+
+    rtt_us: int
+    offset_us: int
+
+
+class Interval(NamedTuple):
+    """Offsets on which `sources` of all agree."""
+
+    lower_us: int
+    upper_us: int
+    sources: int
+
+
+def marzullo(intervals: list[tuple[int, int]]) -> Interval:
+    """The smallest interval that lies in as many of `intervals` as possible."""
+    edges = sorted(edge for source, (low, high) in enumerate(intervals)
+                   for edge in ((low, 0, source), (high, 1, source)))
+    best = Interval(0, 0, 0)
+    inside = 0
+    for i, (offset, closes, _) in enumerate(edges):
+        if closes:
+            inside -= 1
+            continue
+        inside += 1
+        until = edges[i + 1][0]         # an opening edge is never the last
+        if inside > best.sources or (
+                inside == best.sources and until - offset < best.upper_us - best.lower_us):
+            best = Interval(offset, until, inside)
+    return best
+
+
+class Clock:
+    """One member's view of the group's time. `quorum` sources, itself included, have to agree."""
+
+    __slots__ = ("index", "quorum", "replica_count", "start_ns", "start_us", "samples", "counts", "epoch",
+                 "epoch_start_ns", "epoch_start_us", "windows")
+
+    def __init__(self, *, index: int, replica_count: int, quorum: int) -> None:
+        assert 1 <= quorum <= replica_count
+        self.index = index
+        self.quorum = quorum
+        self.replica_count = replica_count
+        self.start_ns = -1
+        self.start_us = 0
+        self.samples: list[Sample | None] = [None] * replica_count
+        self.counts = [0] * replica_count
+        self.epoch: Interval | None = None
+        self.epoch_start_ns = 0
+        self.epoch_start_us = 0
+        self.windows = 0
+
+    def on_tick(self, monotonic_ns: int, realtime_us: int) -> None:
+        """Close the window when it may be closed."""
+        if self.start_ns < 0:
+            self._begin(monotonic_ns, realtime_us)
+        if self.epoch is not None and monotonic_ns - self.epoch_start_ns > EPOCH_NS_MAX:
+            self.epoch = None
+        elapsed = monotonic_ns - self.start_ns
+        wanted = SAMPLES_FIRST_WINDOW if self.epoch is None else 1
+        sources = 1 + sum(count >= wanted for i, count in enumerate(self.counts) if i != self.index)
+        if sources >= self.quorum and (self.epoch is None or elapsed >= WINDOW_NS_MIN):
+            self._close(monotonic_ns, realtime_us)
+        elif elapsed >= WINDOW_NS_MAX:
+            self._begin(monotonic_ns, realtime_us)
+
+    def on_pong(self, replica: int, *, sent_ns: int, peer_us: int, now_ns: int) -> None:
+        """A peer answered the ping we sent at `sent_ns`; answers to older windows are of no use."""
+        if replica == self.index or replica >= self.replica_count:
+            return
+        if self.start_ns < 0 or not self.start_ns <= sent_ns <= now_ns:
+            return
+        rtt_us = (now_ns - sent_ns) // 1000
+        own_us = self.start_us + (now_ns - self.start_ns) // 1000
+        sample = Sample(rtt_us, peer_us + rtt_us // 2 - own_us)
+        self.counts[replica] += 1
+        best = self.samples[replica]
+        if best is None or rtt_us < best.rtt_us:
+            self.samples[replica] = sample
+
+    def now_us(self, monotonic_ns: int, realtime_us: int) -> int | None:
+        """Our wall clock, clamped into what the quorum agreed on; None while there is no agreement."""
+        if self.replica_count == 1:
+            return realtime_us
+        epoch = self.epoch
+        if epoch is None or monotonic_ns - self.epoch_start_ns > EPOCH_NS_MAX:
+            return None
+        passed_us = self.epoch_start_us + (monotonic_ns - self.epoch_start_ns) // 1000
+        return max(passed_us + epoch.lower_us, min(realtime_us, passed_us + epoch.upper_us))
+
+    def _begin(self, monotonic_ns: int, realtime_us: int) -> None:
+        self.start_ns, self.start_us = monotonic_ns, realtime_us
+        self.samples = [None] * self.replica_count
+        self.counts = [0] * self.replica_count
+
+    def _close(self, monotonic_ns: int, realtime_us: int) -> None:
+        """Halve the tolerance while a quorum agrees; the last agreement becomes the epoch."""
+        agreed: Interval | None = None
+        tolerance = TOLERANCE_US_MAX
+        while True:
+            found = marzullo(self._intervals(tolerance))
+            if found.sources < self.quorum:
+                break
+            agreed = found
+            if tolerance == 0:
+                break
+            tolerance //= 2
+        if agreed is not None:
+            self.epoch = agreed
+            self.epoch_start_ns, self.epoch_start_us = self.start_ns, self.start_us
+            self.windows += 1
+        self._begin(monotonic_ns, realtime_us)
+
+    def _intervals(self, tolerance: int) -> list[tuple[int, int]]:
+        out = [(-tolerance, tolerance)]
+        for sample in self.samples:
+            if sample is not None:
+                reach = sample.rtt_us // 2 + tolerance
+                out.append((sample.offset_us - reach, sample.offset_us + reach))
+        return out
