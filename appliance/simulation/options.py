@@ -131,17 +131,17 @@ def _load(prng: Prng, options: Options) -> Options:
 
 
 def _network(prng: Prng, options: Options) -> Options:
-    """Half of the networks are those of a machine room, the others of a bad day far away."""
-    if prng.chance(1, 2):
+    """Most networks are those of a machine room, the others of a bad day far away."""
+    if prng.chance(2, 3):
         delay_min, delay_mean = prng.between(20, 500), prng.between(100, 3_000)
     else:
-        delay_min, delay_mean = prng.between(0, 30_000), prng.between(5_000, 60_000)
+        delay_min, delay_mean = prng.between(0, 30_000), prng.between(2_000, 40_000)
     return replace(
         options, delay_us_min=delay_min, delay_us_mean=delay_mean,
-        loss=prng.choice((0, 1_000, 20_000, 100_000, 300_000)),
+        loss=prng.choice((0, 0, 1_000, 20_000, 100_000, 300_000)),
         duplicate=prng.choice((0, 0, 10_000, 100_000, 500_000)),
         capacity=prng.choice((1_000, 1_000, prng.between(8, 64))),
-        clog=prng.choice((0, 0, 1_000, 20_000)), clog_us_mean=prng.between(100_000, 5_000_000),
+        clog=prng.choice((0, 0, 0, 500, 5_000)), clog_us_mean=prng.between(100_000, 3_000_000),
         drop_command=prng.choice(COMMANDS_DROPPED[1:]) if prng.chance(1, 10) else 0)
 
 
