@@ -110,6 +110,7 @@ def resend_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-def]
         member.send_client(entry.client, entry.reply, entry.body)
         return
     member.replies_wanted.add(entry.row)    # `repair` reads the slot, or asks a peer for it
+    member.repair_due = True
 
 
 def _preparing(member: Member, client: bytes) -> bool:
