@@ -33,6 +33,7 @@ CLUSTER = b"a group of tests"
 SHARD = 5
 START_US = 1_750_000_000_000_000
 TICK_US = 10_000
+UNKNOWN = -1_000_000                      # in the trace: a client that the test plays itself
 ROOM = b"the group's room"
 NEEDS_VIEW = (env.START_VIEW_CHANGE, env.COMMIT, env.HEADERS, env.EVICTION, env.PREPARE_OK,
               env.DO_VIEW_CHANGE, env.START_VIEW)
@@ -382,9 +383,11 @@ class Group:
             assert header.op in self.committed, "an op is answered before it is committed"
         if header.command == env.EVICTION:
             assert node.disk.superblock().view >= header.view
-        for session in self.sessions:
-            if session.client_id == bytes(client):
-                self.put_on_wire(node.index, -session.number, Message(header, body, node.index))
+        number = {session.client_id: session.number for session in self.sessions}.get(bytes(client))
+        if number is None:
+            self.trace.append((node.index, UNKNOWN, header))
+        else:
+            self.put_on_wire(node.index, -number, Message(header, body, node.index))
 
     # --- what no story may break
 
