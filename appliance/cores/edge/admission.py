@@ -70,14 +70,17 @@ class Admission:
             (self.device, device), (self.user, user), (self.address, address)]
         if room is not None:
             keyed.append((self.room, room))
-        granted, name, wait_ms = count, "", 0
-        for buckets, key in keyed:
+        granted, tightest = count, 0
+        for i, (buckets, key) in enumerate(keyed):
             passing = buckets.room_for(key, now_ns, count)
             if passing < granted:
-                granted, name, wait_ms = passing, buckets.name, buckets.retry_after_ms(key, now_ns)
+                granted, tightest = passing, i
         for buckets, key in keyed:
             buckets.take(key, now_ns, granted)
-        return granted, name, wait_ms
+        if granted == count:
+            return count, "", 0
+        buckets, key = keyed[tightest]
+        return granted, buckets.name, buckets.retry_after_ms(key, now_ns)
 
     def admit_address(self, now_ns: int, address: str, count: int) -> int:
         """0 if a client of which only the address is known may go on, else milliseconds to wait."""

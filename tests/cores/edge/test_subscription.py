@@ -84,7 +84,7 @@ def test_freed_segments_are_told_as_a_gap():
     follower = world.open()
     world.shard.ring[:] = bytes(len(world.shard.ring))
     for log_seq in range(201, 251):
-        world.shard._write(world.shard.log[log_seq - 1], log_seq)
+        world.shard.write(world.shard.log[log_seq - 1], log_seq)
     world.attach()
     world.send(follower, client.SubscribeRoom(room_id=room, since_op=20))
     world.tick(3)

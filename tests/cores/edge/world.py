@@ -5,13 +5,13 @@ writes them into a ring and seals segments. Requests wait in `requests` until `p
 commits reach the edge when `publish` is called: so a test can put anything between any two steps.
 """
 
-import itertools
 from uuid import UUID
 
 import jwt
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from appliance.base.errors import FormatError
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, REQUEST, Edge
@@ -56,7 +56,12 @@ class Files:
 
     def view(self, number: int) -> segment.SegmentView | None:
         data = self.extents.get(number)
-        return segment.SegmentView(data, SMALL) if data is not None and number >= self.oldest else None
+        if data is None or number < self.oldest:
+            return None
+        try:
+            return segment.SegmentView(data, SMALL)
+        except FormatError:
+            return None
 
 
 class Shard:
@@ -106,10 +111,10 @@ class Shard:
             client_seq, blob, flags, b"", room["count"], log_seq)
         room["head"] = record_hash(record)
         self.log.append(record)
-        self._write(record, log_seq)
+        self.write(record, log_seq)
         return _result(seq=room["count"], log_seq=log_seq, timestamp=timestamp, digest=room["head"])
 
-    def _write(self, record: bytes, log_seq: int) -> None:
+    def write(self, record: bytes, log_seq: int) -> None:
         number, slot = segment.number_of(SMALL, log_seq), segment.slot_of(SMALL, log_seq)
         base = number % 2 * segment.ring_buffer_size(SMALL)
         words = self.ring[base:base + 16].cast("Q")
@@ -163,7 +168,6 @@ class World:
         self.closed: dict[int, tuple[int, str]] = {}
         self.now_ns, self.now_us = 0, START_US
         self.lookups_answered = True
-        self._steps = itertools.count()
         self.edge.on_tick(0, START_US)
         for lane in range(lanes):
             self.edge.on_ready(0, lane)

@@ -1,0 +1,174 @@
+"""History: pages of a room, both ways, out of ring, index and sealed segments."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.cores.edge.log import ShardLog
+from appliance.formats import client
+from appliance.formats.client_errors import Unavailable
+from appliance.formats.geometry import RECORD_SIZE, SMALL
+from tests.cores.edge.world import World, errors
+
+ROOMS = ("general", "random", "rare")
+
+
+def written(records: list[int], world: World | None = None) -> tuple:
+    """Rooms whose records come in that order, each number a room; the creating ones first."""
+    world = world or World(lanes=1)
+    session = world.open(number=50)
+    rooms = [world.room(session, name) for name in ROOMS]
+    seqs = [1, 1, 1]
+    for at, number in enumerate(records):
+        world.say(session, rooms[number], seqs[number], 1, at % 40)
+        seqs[number] += 1
+        world.process()
+    world.settle()
+    world.take(session)
+    return world, session, rooms
+
+
+def page(world: World, session, room, **fields) -> client.SnapshotChunk:
+    world.send(session, client.SnapshotRequest(room_id=room, **fields))
+    world.tick(3)
+    chunk, = world.take(session)
+    assert type(chunk) is client.SnapshotChunk, chunk
+    return chunk
+
+
+def walked(world: World, session, room, limit: int, backward: bool, **fields) -> list[int]:
+    """Ops of all pages of a walk, in the order of the room."""
+    ops: list[int] = []
+    for _ in range(1000):
+        chunk = page(world, session, room, limit=limit, backward=backward, **fields)
+        found = [message.op for message in chunk.messages]
+        ops = found + ops if backward else ops + found
+        if not chunk.has_more:
+            return ops
+        assert found
+        fields["until_op" if backward else "from_op"] = chunk.cursor
+    raise AssertionError("the walk does not end")
+
+
+def test_a_page_holds_what_was_said():
+    world, session, rooms = written([0, 0, 0])
+    chunk = page(world, session, rooms[0], limit=2, from_op=2, request="q")
+    stored = [client.message_of(record) for record in world.ops(rooms[0])]
+    assert chunk.messages == stored[1:3]
+    assert (chunk.has_more, chunk.cursor, chunk.request, chunk.room_id) == (True, 4, "q", rooms[0])
+
+
+def test_json_and_binary_tell_the_same():
+    world, session, rooms = written([0] * 20)
+    other = world.open(number=51, binary=False)
+    assert page(world, session, rooms[0], limit=9) == page(world, other, rooms[0], limit=9)
+
+
+def test_a_range_that_holds_nothing_is_an_empty_page():
+    world, session, rooms = written([0])
+    for fields in ({"from_op": 3}, {"until_op": 0}, {"from_op": 2, "until_op": 1},
+                   {"from_op": 1 << 60}, {"until_op": 0, "backward": True}):
+        chunk = page(world, session, rooms[0], **fields)
+        assert (chunk.messages, chunk.has_more) == ([], False)
+
+
+def test_a_page_is_bounded_in_bytes():
+    world = World(lanes=1)
+    session = world.open()
+    room = world.room(session)
+    for at in range(1, 601, 28):
+        world.say(session, room, at, min(28, 601 - at), 2048)
+        world.settle()
+    world.take(session)
+    chunk = page(world, session, room, limit=1000)
+    assert 200 < len(chunk.messages) < 300
+    assert chunk.has_more
+    assert walked(world, session, room, 1000, True) == list(range(1, 602))
+
+
+def test_history_survives_a_restart_of_the_replica_and_of_the_edge():
+    world, session, rooms = written([0, 1] * 170 + [2])
+    world.edge.on_detached(0)
+    world.shard.ring[:] = bytes(len(world.shard.ring))     # a fresh ring holds the open segment only
+    for log_seq in range(301, len(world.shard.log) + 1):
+        world.shard.write(world.shard.log[log_seq - 1], log_seq)
+    world.attach()
+    world.tick(2)
+    for room in rooms:
+        count = len(world.ops(room))
+        assert walked(world, session, room, 50, False) == list(range(1, count + 1))
+    world.say(session, rooms[2], 2, 1)
+    world.settle()
+    world.take(session)
+    assert walked(world, session, rooms[2], 50, True) == [1, 2, 3]
+
+
+def test_what_a_broken_segment_holds_is_never_served():
+    world, session, rooms = written([0] * 320)
+    sound = world.shard.files.extents[0]
+    broken = bytearray(sound)
+    broken[5 * RECORD_SIZE + 80] ^= 1                      # a bit of a body
+    world.shard.files.extents[0] = bytes(broken)
+    world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
+    assert errors(world.take(session)) == ["unavailable"]
+    world.shard.files.extents[0] = sound                   # repaired
+    assert len(page(world, session, rooms[0], from_op=1, limit=20).messages) == 20
+
+
+def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
+    from appliance.base.prng import Prng
+    prng = Prng(seed)
+    world, session, rooms = written([0, 1] * 160)
+    sound = world.shard.files.extents[0]
+    expected = [client.message_of(record) for record in world.ops(rooms[0])][:30]
+    used = SMALL.segment_data_size + 256 + 32 * 15 + 32 * 3 + 16 * 100
+    for _ in range(300):
+        broken = bytearray(sound)
+        at = prng.between(SMALL.segment_data_size, used)
+        broken[at] ^= 1 << prng.below(8)
+        world.shard.files.extents[0] = bytes(broken)
+        world.attach()                                     # forget which leaves were verified
+        world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=30))
+        world.tick(3)
+        frame, = world.take(session)
+        assert type(frame) is client.Error or frame.messages == expected
+
+
+def test_a_segment_that_cannot_be_read_is_unavailable_and_a_freed_one_is_not_missed():
+    world, session, rooms = written([0] * 320)
+    del world.shard.files.extents[0]
+    world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=5))
+    assert errors(world.take(session)) == ["unavailable"]
+    world.shard.files.oldest = 1
+    chunk = page(world, session, rooms[0], from_op=1, limit=5)
+    first = 101 - 2                                        # two other rooms were created before
+    assert [message.op for message in chunk.messages] == list(range(first, first + 5))
+
+
+def test_records_are_found_by_log_seq_wherever_they_lie():
+    world, _, _ = written([0, 1, 2] * 120)
+    log = world.edge.logs[0]
+    for log_seq in range(1, len(world.shard.log) + 1):
+        assert log.record(log_seq) == world.shard.log[log_seq - 1]
+    world.shard.files.oldest = 1
+    assert log.record(7) is None
+    world.shard.files.oldest = 0
+    world.shard.files.extents.clear()
+    with pytest.raises(Unavailable):
+        log.record(7)
+
+
+def test_an_empty_log_opens():
+    world = World()
+    log = ShardLog(SMALL, world.shard.ring, world.shard.files)
+    assert log.open(0)
+    assert log.log_seq == 0
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=330), st.integers(1, 60), st.booleans(),
+       st.integers(0, 2))
+def test_a_walk_meets_every_record_once_in_order(records, limit, backward, number):
+    world, session, rooms = written(records)
+    count = len(world.ops(rooms[number]))
+    assert walked(world, session, rooms[number], limit, backward) == list(range(1, count + 1))

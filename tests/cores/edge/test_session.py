@@ -1,0 +1,445 @@
+"""A connection from hello to its end: states, errors, bad input, refreshing, rooms that must be looked up."""
+
+import json
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.base import limits
+from appliance.base.prng import Prng
+from appliance.cores.edge.session import SESSION
+from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT, server_frame
+from appliance.formats import client
+from appliance.formats.client_errors import CLIENT_ERRORS
+from appliance.formats.record import SHARD_ROOM_ID
+from appliance.formats.room_name import room_id_of
+from tests.cores.edge.world import START_US, World, acks, device, errors, events, token
+
+NOW_S = START_US // 1_000_000
+
+
+def fresh(world: World, binary: bool = False):
+    return world.edge.on_open("10.0.0.1", binary)
+
+
+def text(world: World, session, value: str | bytes) -> list[str]:
+    world.edge.on_frame(session, value if isinstance(value, bytes) else value.encode(), True)
+    return errors(world.take(session))
+
+
+def test_states_are_only_those_of_the_table():
+    assert set(SESSION) == {"new", "ready", "closed"}
+    assert all(following in SESSION for row in SESSION.values() for following in row.values())
+    assert SESSION["closed"] == {}
+
+
+def test_hello_comes_first_or_the_connection_ends():
+    world = World()
+    session = fresh(world)
+    assert text(world, session, '{"type":"ping"}') == ["hello_required"]
+    assert world.closed[session.number] == (4001, "hello_required")
+    assert text(world, session, '{"type":"ping"}') == []
+
+
+def test_welcome_tells_who_where_and_how_much():
+    world = World()
+    session = fresh(world)
+    world.send(session, client.Hello(token=token("bob"), client_id=device(1), request="h"))
+    frame, = world.take(session)
+    assert (frame.author, frame.client_id, frame.node, frame.request) == ("bob", device(1), 1, "h")
+    assert frame.expires_at == START_US + 3600 * 1_000_000
+    assert frame.limits.body_size_max == 2048
+
+
+def test_a_second_hello_is_refused_and_the_connection_lives():
+    world = World()
+    session = world.open()
+    world.send(session, client.Hello(token=token(), client_id=device(2)))
+    world.send(session, client.Ping(request="p"))
+    frames = world.take(session)
+    assert errors(frames) == ["hello_repeated"]
+    assert frames[1].request == "p"
+
+
+def test_no_hello_in_time_ends_the_connection():
+    world = World()
+    early, late = fresh(world), world.open(number=5)
+    world.tick(limits.HELLO_MS_MAX // 10)
+    assert errors(world.take(early)) == ["hello_late"]
+    assert world.closed[early.number][0] == 4001
+    assert late.state == "ready"
+
+
+@pytest.mark.parametrize(("bad", "name"), [
+    (token(exp=NOW_S - 1), "token_expired"), (token(nbf=NOW_S + 99), "token_not_yet_valid"),
+    (token(headers={"kid": "new"}), "token_key_unknown"), ("nonsense", "token_invalid")])
+def test_a_bad_token_at_hello_ends_the_connection(bad, name):
+    world = World()
+    session = fresh(world)
+    world.send(session, client.Hello(token=bad, client_id=device(1), request="h"))
+    frame, = world.take(session)
+    assert (frame.name, frame.request) == (name, "h")
+    assert world.closed[session.number] == (4003, name)
+
+
+def test_an_expired_token_ends_the_session_unless_refreshed_in_band():
+    world = World()
+    kept, lost = world.open(number=1), world.open(number=2)
+    world.now_us += 3_000 * 1_000_000
+    world.tick()
+    world.send(kept, client.RefreshToken(token=token(exp=NOW_S + 7200), request="r"))
+    assert [frame.request for frame in world.take(kept)] == ["r"]
+    world.now_us += 700 * 1_000_000
+    world.tick()
+    assert errors(world.take(lost)) == ["token_expired"]
+    assert world.closed[lost.number] == (4003, "token_expired")
+    assert kept.state == "ready"
+    world.now_us += 3_600 * 1_000_000
+    world.tick()
+    assert world.closed[kept.number] == (4003, "token_expired")
+
+
+def test_a_refresh_that_fails_leaves_the_session_as_it_was():
+    world = World()
+    session = world.open()
+    for bad, name in ((token("bob"), "token_invalid"), (token(exp=NOW_S - 5), "token_expired"),
+                      ("x", "token_invalid")):
+        world.send(session, client.RefreshToken(token=bad))
+        assert errors(world.take(session)) == [name]
+    assert session.state == "ready"
+    assert session.claims.author == "anna"
+
+
+def test_a_refresh_changes_the_rights():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.send(session, client.RefreshToken(token=token(rights={"*": ["read"]})))
+    world.take(session)
+    world.say(session, room, 1, 1)
+    assert errors(world.take(session)) == ["forbidden"]
+
+
+def test_rights_are_those_of_the_patterns_that_match_the_name():
+    world = World()
+    creator = world.open(number=9)
+    rooms = [world.room(creator, name) for name in ("team-a", "public", "secret")]
+    session = world.open(rights={"team-*": ["read", "send"], "public": ["read"]})
+    outcomes = []
+    for room in rooms:
+        world.say(session, room, 1, 1)
+        world.send(session, client.SubscribeRoom(room_id=room))
+        world.send(session, client.SnapshotRequest(room_id=room))
+        world.settle()
+        outcomes.append(errors(world.take(session)))
+    assert outcomes == [[], ["forbidden"], ["forbidden"] * 3]
+    world.send(session, client.CreateRoom(name="team-b"))
+    assert errors(world.take(session)) == ["forbidden"]
+    world.send(session, client.ListRooms())
+    assert [item.name for item in world.take(session)[0].rooms] == ["team-a", "public"]
+
+
+@pytest.mark.parametrize(("frame", "name"), [
+    ("{", "frame_malformed"), ("", "frame_malformed"), ('{"x":' * 100_000, "frame_malformed"),
+    (b'{"type":"ping","request":"\xff"}', "frame_malformed"), ("{}", "frame_unknown"), ('{"type":"fly"}', "frame_unknown"),
+    ('{"type":"message_ack"}', "frame_unknown"), ("[]", "field_invalid"), ("7", "field_invalid"),
+    ('{"type":"ping","request":5}', "field_invalid"), ('{"type":"subscribe_room"}', "field_invalid"),
+    (json.dumps({"type": "ping", "request": "x" * 65}), "field_invalid"),
+    (json.dumps({"type": "snapshot_request", "room_id": str(device(1)), "limit": 0}), "field_invalid"),
+    (json.dumps({"type": "snapshot_request", "room_id": str(device(1)), "limit": 1001}), "field_invalid"),
+    (json.dumps({"type": "list_rooms", "after": 5 << 32}), "field_invalid"),
+    (json.dumps({"type": "create_room", "name": " x"}), "room_name_invalid"),
+    (json.dumps({"type": "create_room", "name": "ä" * 65}), "room_name_invalid"),
+    (json.dumps({"type": "create_room", "name": "a\x00b"}), "room_name_invalid"),
+])
+def test_bad_json_gets_its_error_and_the_connection_lives(frame, name):
+    world = World()
+    session = world.open(binary=False)
+    assert text(world, session, frame) == [name]
+    assert text(world, session, '{"type":"ping"}') == []
+    assert session.number not in world.closed
+
+
+def test_a_refused_frame_is_named_by_what_could_be_read_of_it():
+    world = World()
+    session = world.open(binary=False)
+    world.edge.on_frame(session, json.dumps({
+        "type": "send_message", "room_id": str(device(3)), "client_seq": 9, "body": 5,
+        "request": "q"}).encode(), True)
+    frame, = world.take(session)
+    assert (frame.name, frame.room_id, frame.client_seq, frame.request) == (
+        "field_invalid", device(3), 9, "q")
+
+
+@pytest.mark.parametrize(("data", "name"), [
+    (b"", "frame_malformed"), (b"\x2f", "frame_malformed"), (b"\x2f\x02\x01\x00\x00\x00", "frame_malformed"),
+    (b"\x2f\x01\x02\x00\x00\x00", "frame_malformed"), (b"\x99\x01\x01\x00", "frame_unknown"),
+    (b"\x21\x01\x01\x00", "frame_unknown"), (b"\x20\x01\xff\xff", "frame_malformed"),
+    (b"\x20\x01\x01\x00" + bytes(57) + b"\xff\xff\xff\xff", "frame_malformed"),
+    (b"\x2f\x01\x01\x00\x05\x00ab", "frame_malformed"), (b"\x2f\x01\x01\x00\x01\x00\xff", "frame_malformed"),
+])
+def test_bad_binary_gets_its_error_and_the_connection_lives(data, name):
+    world = World()
+    session = world.open()
+    world.edge.on_frame(session, data, False)
+    assert errors(world.take(session)) == [name]
+    assert session.number not in world.closed
+
+
+def test_the_wrong_kind_of_frame_ends_the_connection():
+    world = World()
+    for binary in (True, False):
+        session = world.open(binary=binary)
+        world.edge.on_frame(session, b"{}", binary)
+        assert errors(world.take(session)) == ["encoding_mismatch"]
+        assert world.closed[session.number][0] == 1003
+
+
+def test_too_large_a_frame_ends_the_connection():
+    world = World()
+    session, other = world.open(), world.open(number=2)
+    world.edge.on_frame(session, bytes(limits.CLIENT_FRAME_SIZE_MAX + 1), False)
+    world.edge.on_oversize(other)
+    for each in (session, other):
+        assert errors(world.take(each)) == ["frame_too_large"]
+        assert world.closed[each.number][0] == 1009
+
+
+@pytest.mark.parametrize(("changed", "name"), [
+    ({"body": "x" * 2049}, "body_too_large"), ({"body": "ä" * 1025}, "body_too_large"),
+    ({"kind": 4}, "kind_refused"), ({"client_seq": 0}, "field_invalid")])
+def test_a_message_that_may_not_be_is_refused_by_name_and_number(changed, name):
+    for binary in (True, False):
+        world = World()
+        session = world.open(binary=binary)
+        room = world.room(session)
+        fields = {"room_id": room, "client_seq": 1, "body": "ok"} | changed
+        world.send(session, client.SendMessage(**fields))
+        frame, = world.take(session)
+        assert (frame.name, frame.room_id, frame.client_seq) == (name, room, fields["client_seq"])
+        assert session.in_flight == 0
+
+
+def test_a_body_of_exactly_the_most_bytes_passes():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.send(session, client.SendMessage(room_id=room, client_seq=1, body="ä" * 1024))
+    world.settle()
+    assert acks(world.take(session)) == [(1, 2)]
+
+
+def test_binary_bodies_must_be_utf8():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    good = client.encode_binary(client.SendMessage(room_id=room, client_seq=1, body="ab"))
+    world.edge.on_frame(session, good[:-2] + b"\xff\xfe", False)
+    assert errors(world.take(session)) == ["field_invalid"]
+
+
+def test_creating_a_room_twice_names_the_same_room():
+    world = World()
+    first, second = world.open(number=1), world.open(number=2, name="bob", binary=False)
+    world.send(first, client.CreateRoom(name="general", request="a"))
+    world.send(second, client.CreateRoom(name="general", request="b"))
+    world.settle()
+    world.send(second, client.CreateRoom(name="general", request="c"))
+    frames = world.take(first) + world.take(second)
+    assert [(frame.created, frame.request) for frame in frames] == [(True, "a"), (False, "b"), (False, "c")]
+    assert {frame.room_id for frame in frames} == {client.id_of(room_id_of("general"))}
+    assert len(world.shard.log) == 1
+
+
+def test_rooms_are_listed_in_pages_with_names_and_counts():
+    world = World()
+    session = world.open()
+    for i in range(5):
+        room = world.room(session, f"room-{i}")
+        world.say(session, room, 1, i)
+        world.settle()
+    world.take(session)
+    listed, after = [], None
+    for _ in range(3):
+        world.send(session, client.ListRooms(limit=2, after=after))
+        frame, = world.take(session)
+        listed += [(item.name, item.message_count) for item in frame.rooms]
+        after = frame.next
+    assert listed == [(f"room-{i}", i + 1) for i in range(5)]
+    assert after is None
+
+
+def test_a_room_that_does_not_exist_is_unknown_after_a_short_wait():
+    world = World()
+    session = world.open(binary=False)
+    missing = uuid.UUID(int=12345)
+    world.send(session, client.SendMessage(room_id=missing, client_seq=1, body="x"))
+    world.send(session, client.SubscribeRoom(room_id=missing, request="s"))
+    world.send(session, client.Ping(request="p"))
+    assert world.take(session) == []
+    world.tick(2 * limits.ROOM_WAIT_MS_MAX // 10 + 3)
+    frames = world.take(session)
+    assert errors(frames) == ["room_unknown", "room_unknown"]
+    assert [frame.request for frame in frames] == [None, "s", "p"]
+
+
+def test_the_shards_own_room_is_nobodys():
+    world = World()
+    session = world.open()
+    world.send(session, client.SubscribeRoom(room_id=client.id_of(SHARD_ROOM_ID)))
+    assert errors(world.take(session)) == ["room_unknown"]
+
+
+def test_messages_wait_in_order_while_their_room_is_looked_up():
+    world = World()
+    creator = world.open(number=9)
+    known = world.room(creator, "known")
+    other = World()
+    other.shard = world.shard
+    other.lookups_answered = False
+    other.attach()
+    session = other.open()
+    for seq in range(1, 4):
+        other.say(session, known, seq, 1)
+    assert not other.requests
+    other.lookups_answered = True
+    row = other.shard.row(client.id_bytes(known))
+    other.edge.on_rooms(0, len(other.shard.log), [client.id_bytes(known)], row)
+    other.settle()
+    assert acks(other.take(session)) == [(1, 2), (2, 3), (3, 4)]
+
+
+def test_a_room_created_elsewhere_a_moment_ago_is_waited_for():
+    world = World()
+    creator = world.open(number=9)
+    world.send(creator, client.CreateRoom(name="new"))
+    room = client.id_of(room_id_of("new"))
+    session = world.open(number=1)
+    world.say(session, room, 1, 1)
+    world.tick(5)
+    assert acks(world.take(session)) == []
+    world.process()
+    world.publish()
+    world.tick(2)
+    world.settle()
+    assert acks(world.take(session)) == [(1, 2)]
+
+
+def test_without_a_replica_here_reading_is_unavailable_and_sending_goes_on():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.edge.on_detached(0)
+    world.say(session, room, 1, 1)
+    world.process()
+    assert acks(world.take(session)) == [(1, 2)]
+    world.send(session, client.SubscribeRoom(room_id=room))
+    world.send(session, client.ListRooms())
+    world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 2)
+    assert errors(world.take(session)) == ["unavailable", "unavailable"]
+    world.attach()
+    world.tick(3)
+    world.send(session, client.SubscribeRoom(room_id=room, since_op=0))
+    world.tick(3)
+    assert events(world.take(session)) == [1, 2]
+
+
+def test_a_replica_that_is_behind_is_named():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.edge.on_replica_status(0, "recovering")
+    world.send(session, client.SnapshotRequest(room_id=room))
+    frame, = world.take(session)
+    assert (frame.name, frame.temporary) == ("unavailable", True)
+    assert "recovering" in frame.detail
+    world.edge.on_replica_status(0, "")
+    world.send(session, client.SnapshotRequest(room_id=room))
+    assert type(world.take(session)[0]) is client.SnapshotChunk
+
+
+def test_when_the_node_stops_everybody_is_told():
+    world = World()
+    sessions = [world.open(number=1), fresh(world)]
+    world.edge.shut_down()
+    for session in sessions:
+        assert errors(world.take(session)) == ["closing"]
+        assert world.closed[session.number][0] == 1001
+
+
+def test_no_more_sends_than_the_bound_are_in_flight():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    session.in_flight = limits.SESSION_SENDS_MAX - 1
+    world.say(session, room, 1, 2)
+    assert errors(world.take(session)) == ["busy"]
+
+
+def test_every_error_can_happen_and_is_explained():
+    """The other tests of this folder make each happen; here their names are compared."""
+    import pathlib
+    here = pathlib.Path(__file__).parent
+    tests = "".join(path.read_text() for path in sorted(here.glob("test_*.py")))
+    docs = (here.parents[2] / "docs" / "errors.md").read_text()
+    for error in CLIENT_ERRORS:
+        name = error.__new__(error).name
+        assert f'"{name}"' in tests, name
+        assert f"| {error.code} | `{name}` |" in docs, name
+
+
+@pytest.mark.parametrize("opcode", [OPCODE_TEXT, OPCODE_BINARY])
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 100_000])
+def test_frames_are_those_that_a_websocket_library_reads(opcode, size):
+    from websockets.frames import Frame
+    from websockets.streams import StreamReader
+    reader = StreamReader()
+    reader.feed_data(server_frame(b"x" * size, opcode))
+    parsing = Frame.parse(reader.read_exact, mask=False)
+    with pytest.raises(StopIteration) as end:
+        next(parsing)
+    assert (end.value.value.opcode, end.value.value.fin) == (opcode, True)
+    assert bytes(end.value.value.data) == b"x" * size
+
+
+def test_a_hundred_thousand_random_messages_end_no_session_and_start_no_request(seed):
+    prng = Prng(seed)
+    world = World()
+    sessions = [world.open(number=1), world.open(number=2, binary=False), fresh(world), fresh(world, True)]
+    room = world.room(sessions[0])
+    stems = [client.encode_binary(client.SubscribeRoom(room_id=room)), client.encode_json(client.Ping()),
+             client.encode_binary(client.SendMessage(room_id=room, client_seq=1, body="x")),
+             client.encode_json(client.SnapshotRequest(room_id=room)), bytes(range(0x20, 0x33))]
+    for i in range(100_000):
+        data = bytearray(prng.bytes(prng.below(24)) if i % 2 else prng.choice(stems))
+        if data and i % 2 == 0:
+            for _ in range(prng.between(1, 3)):
+                data[prng.below(len(data))] = prng.below(256)
+        session = sessions[i % 4]
+        world.edge.on_frame(session, bytes(data), not session.binary)
+        if session.state == "closed":
+            world.edge.on_close(session)
+            sessions[i % 4] = fresh(world, session.binary) if i % 4 > 1 else world.open(
+                number=i % 4 + 1, binary=session.binary)
+        if i % 100 == 0:
+            world.tick()
+            world.received.clear()
+            world.process()
+    world.settle()
+    assert len(world.edge.sessions) == 4
+    assert world.edge.counters["malformed"] > 50_000
+    survivor = world.open(number=7)
+    world.say(survivor, room, 1, 2)
+    world.settle()
+    assert len(acks(world.take(survivor))) == 2
+
+
+@given(st.binary(max_size=60), st.booleans())
+def test_any_bytes_get_an_answer_or_do_what_they_say(data, binary):
+    world = World()
+    session = world.open(binary=binary)
+    world.edge.on_frame(session, data, not binary)
+    world.tick(60)
+    assert len(world.take(session)) >= 1
