@@ -151,7 +151,7 @@ def _replace_log(member: Member, state: CheckpointState, fitting: list[Header]) 
         if known is None:
             journal.forget_faults(slot)
         elif known.op > head or known.op < state.header.op - member.geometry.checkpoint_ops:
-            journal.headers[slot] = None
+            journal.forget_header(slot)
             journal.forget_faults(slot)
     for known in reversed([*fitting, state.header]):
         vc.install_header(member, known)

@@ -16,7 +16,8 @@ from appliance.formats.geometry import Geometry
 class Journal:
     """Invariants: faulty implies dirty; a clean slot with a header is readable under that header's digest."""
 
-    __slots__ = ("slot_count", "headers", "dirty", "faulty", "present", "dirty_count", "faulty_count")
+    __slots__ = ("slot_count", "headers", "dirty", "faulty", "present", "dirty_count", "faulty_count",
+                 "removals")
 
     def __init__(self, geometry: Geometry) -> None:
         self.slot_count = geometry.slot_count
@@ -26,6 +27,7 @@ class Journal:
         self.present: list[bytes | None] = [None] * self.slot_count
         self.dirty_count = 0
         self.faulty_count = 0
+        self.removals = 0               # headers taken out so far: what was known of chains is void
 
     def slot(self, op: int) -> int:
         return op % self.slot_count
@@ -86,9 +88,14 @@ class Journal:
     def remove(self, op: int) -> None:
         """Truncate `op`, which was never committed. Nothing is written: the slot's bytes stay readable."""
         slot = op % self.slot_count
-        self.headers[slot] = None
+        self.forget_header(slot)
         self.set_faulty(slot, 0)
         self.set_dirty(slot, 0)
+
+    def forget_header(self, slot: int) -> None:
+        """The slot belongs to no op any more."""
+        self.headers[slot] = None
+        self.removals += 1
 
     def forget_faults(self, slot: int) -> None:
         """The slot is of no use to anybody any more: stop mending it."""

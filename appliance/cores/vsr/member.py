@@ -122,6 +122,7 @@ class Member:
         self.view_headers_kind = sb.KIND_SV
         self.chain_low = 0                      # headers chain_low..op are known to form an unbroken chain
         self.chain_head = b""                   # the head's digest for which that was found
+        self.chain_removals = 0                 # and the journal's removals by then
         self.sessions = Sessions(geometry)
         self.peers: list[Peer] = []
         self.nonce = prng.bytes(16)             # of this start: an answer to an older question is no answer
@@ -413,8 +414,9 @@ class Member:
     def chained_from(self, op: int) -> bool:
         """Whether the headers op..head are all known and each names its predecessor."""
         head = self.head
-        if self.chain_head != head.digest:
+        if self.chain_head != head.digest or self.chain_removals != self.journal.removals:
             self.chain_head = head.digest
+            self.chain_removals = self.journal.removals
             self.chain_low = self.op
         low = max(self.chain_low, self.op - self.geometry.slot_count + 1)
         child = self.journal.at(low)

@@ -147,7 +147,7 @@ def _forget_useless(member: Member, low: int) -> None:
                 journal.forget_faults(slot)
                 if journal.headers[slot] is not None:
                     if journal.present[slot] != journal.headers[slot].digest:
-                        journal.headers[slot] = None
+                        journal.forget_header(slot)
         slot = journal.dirty.find(1, slot + 1)
 
 
