@@ -109,7 +109,8 @@ class ReplicaRole:
             prng=Prng(clock.seed()),
             state_machine=self._rooms,
         )
-        self._counters: Counter[str] = Counter()  # of connections
+        self._counters: Counter[str] = Counter()  # of connections with other nodes
+        self._counters_local: Counter[str] = Counter()  # and within this one
         self._drops: Counter[str] = Counter()  # of messages, by the check that failed
         self._received = [0] * 256  # messages, by command
         self._sent = [0] * 256
@@ -131,7 +132,7 @@ class ReplicaRole:
             message_size_max=self._geometry.message_size_max,
             ring_fd=ring_fd,
             facts=self._facts,
-            counters=self._counters,
+            counters=self._counters_local,
             drops=self._drops,
         )
         self._listener, self._links = self._make_network(ring_bytes)
@@ -437,6 +438,7 @@ class ReplicaRole:
             "sent": _by_name(self._sent),
             "dropped": dict(self._drops),
             "connection_events": dict(self._counters),
+            "local_events": dict(self._counters_local),
             "marks": dict(self._marks),
             "ticks_late": self._ticks_late,
             "knobs": self._knobs,

@@ -1,0 +1,246 @@
+"""Real replica processes of a small site, and a client that speaks to them as an edge does."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from appliance.base.prng import Prng
+from appliance.commands.format import format_local
+from appliance.cores.vsr.client import Client
+from appliance.drivers.host.node_folder import open_node
+from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
+from appliance.drivers.network.framing import Signer
+from appliance.drivers.network.link import Connection, Link, Secured
+from appliance.drivers.network.local import LocalLink
+from appliance.drivers.network.tls import client_context
+from appliance.formats import record, session
+from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
+from appliance.formats.geometry import RECORD_SIZE, SMALL
+
+REPO = Path(__file__).resolve().parents[2]
+PORTS_STEP = 100
+
+
+class Group:
+    """A formatted site of one shard and its replica processes."""
+
+    def __init__(self, folder: Path, *, nodes: int, ports: int, geometry: str = "small") -> None:
+        self.folder = folder / "site"
+        self.count = nodes
+        format_local(
+            self.folder, nodes=nodes, shards=1, ports=ports, segments_max=16, geometry=geometry
+        )
+        self.processes: list[subprocess.Popen[str] | None] = [None] * nodes
+        self.cluster = open_node(self.node(0)).site.cluster
+
+    def __enter__(self) -> "Group":
+        return self
+
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes:
+            if process is not None:
+                process.kill()
+                process.wait()
+                assert process.stderr is not None
+                process.stderr.close()
+
+    def node(self, index: int) -> Path:
+        return self.folder / f"node-{index}"
+
+    def start(
+        self, index: int, before: Callable[[], None] | None = None
+    ) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", "appliance", "start", "replica",
+             "--node-folder", str(self.node(index)), "--shard", "0"],
+            env={**os.environ, "PYTHONPATH": str(REPO)}, cwd=REPO,
+            stderr=subprocess.PIPE, text=True, preexec_fn=before,
+        )  # fmt: skip
+        self.processes[index] = process
+        return process
+
+    def start_all(self) -> None:
+        for index in range(self.count):
+            self.start(index)
+        for index in range(self.count):
+            self.until(index, lambda status: status["status"] == "normal")
+
+    def kill(self, index: int) -> None:
+        process = self.processes[index]
+        assert process is not None and process.stderr is not None
+        process.kill()
+        process.wait()
+        process.stderr.close()
+        self.processes[index] = None
+
+    def status(self, index: int) -> dict[str, Any] | None:
+        return ask_status(self.node(index) / "sockets", cluster=self.cluster, shard=0)
+
+    def until(self, index: int, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first status of a replica for which `condition` holds; 20 seconds at most."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            status = self.status(index)
+            if status is not None and condition(status):
+                return status
+            time.sleep(0.05)
+        raise AssertionError(f"replica {index}: {self.status(index)}")
+
+
+class EdgeLike:
+    """One session of an edge on node `home`: its own replica by socket, the others by TLS."""
+
+    def __init__(self, group: Group, home: int, seed: int) -> None:
+        node = open_node(group.node(home))
+        site, shard = node.site, node.site.shards[0]
+        prng = Prng(seed)
+        self.client_id, self.room_id = prng.bytes(16), prng.bytes(16)
+        self.ring: memoryview | None = None
+        self.facts: dict[str, Any] = {}
+        self.committed = 0
+        self.answers: list[Message] = []
+        self.drops: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter()
+        self._home, self._site, self._shard = home, site, shard
+        self._client = Client(
+            client_id=self.client_id, cluster=site.cluster, shard=0,
+            replica_count=group.count, geometry=SMALL, prng=prng,
+        )  # fmt: skip
+        self._signer = Signer(sender=SENDER_CLIENT, key=node.signing_key, incarnation=1)
+        self._waiting: asyncio.Future[list[tuple]] | None = None
+        self._sequence = 0
+        self.local = LocalLink(
+            self, node.path / "sockets/shard-0", cluster=site.cluster, shard=0, replica=home,
+            attach=True, message_size_max=SMALL.message_size_max, prng=prng,
+            counters=self.counters, drops=self.drops,
+        )  # fmt: skip
+        context = client_context(
+            node.path / "keys/tls.crt",
+            node.path / "keys/tls.key",
+            [other.certificate_pem for other in site.nodes],
+        )
+        self.links: dict[int, Link] = {}
+        for replica, index in enumerate(shard.members):
+            other = site.nodes[index]
+            if replica != home:
+                secured = Secured(context, server_side=False, pins={other.spki: index})
+                self.links[replica] = Link(
+                    self, host=other.host, port=other.peer_port, secured=secured,
+                    message_size_max=SMALL.message_size_max, prng=prng, counters=self.counters,
+                )  # fmt: skip
+
+    async def __aenter__(self) -> "EdgeLike":
+        self.local.start()
+        for link in self.links.values():
+            link.start()
+        self._ticking = asyncio.create_task(self._tick())
+        return self
+
+    async def __aexit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ticking.cancel()
+        await self.local.close()
+        for link in self.links.values():
+            await link.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(0.01)
+            self._client.on_tick()
+            self._perform()
+
+    # --- the links call
+
+    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
+        self.facts, self.ring = facts, ring
+        asyncio.get_running_loop().call_soon(self._connected, self._home)
+
+    def on_detached(self, link: LocalLink) -> None:
+        self._client.on_disconnected(self._home)
+
+    def on_open(self, connection: Connection) -> Checks:
+        assert connection.node is not None
+        replica = self._shard.members.index(connection.node)
+        asyncio.get_running_loop().call_soon(self._connected, replica)
+        return Checks(
+            cluster=self._site.cluster, shard=0, message_size_max=SMALL.message_size_max,
+            senders={replica: Sender(COMMANDS_TO_CLIENT, NonceWindow())},
+            public_key=self._site.nodes[connection.node].public_key, drops=self.drops,
+        )  # fmt: skip
+
+    def on_closed(self, connection: Connection) -> None:
+        if connection.node is not None:
+            self._client.on_disconnected(self._shard.members.index(connection.node))
+
+    def _connected(self, replica: int) -> None:
+        self._client.on_connected(replica)
+        self._perform()
+
+    def on_message(self, where: object, message: Message) -> None:
+        if message.header.command in COMMANDS_TO_CLIENT:
+            self._client.on_message(message)
+        elif message.header.command == 0x42:
+            self.committed = message.header.op
+        else:
+            self.answers.append(message)
+
+    def on_batch(self, where: object) -> None:
+        self._perform()
+
+    def _perform(self) -> None:
+        effects, self._client.effects = self._client.effects, []
+        for effect in effects:
+            if effect[0] == "send":
+                _, replica, header, body = effect
+                if replica == self._home:
+                    self.local.send(self.local.signer.frame(header, body))
+                else:
+                    self.links[replica].send(self._signer.frame(header, body))
+            elif effect[0] == "reply" and self._waiting is not None:
+                self._waiting.set_result(list(session.RESULT_STRUCT.iter_unpack(effect[1])))
+                self._waiting = None
+
+    # --- for tests
+
+    async def append(self, count: int, kind: int = record.KIND_MESSAGE) -> list[tuple]:
+        """Send `count` records of the room as one request; the results, once acknowledged."""
+        async with asyncio.timeout(20):
+            while not self._client.ready:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            records = bytearray()
+            for _ in range(count):
+                self._sequence += 1
+                number = self._sequence
+                records += record.encode(
+                    room_id=self.room_id, msg_id=number.to_bytes(16, "little"), author_id=1,
+                    body=b"message %d" % number, client_id=self.client_id, client_seq=number,
+                    kind=kind,
+                )  # fmt: skip
+            assert len(records) == count * RECORD_SIZE
+            self._waiting = asyncio.get_running_loop().create_future()
+            waiting = self._waiting
+            self._client.request(OPERATION_APPEND, bytes(records), count)
+            self._perform()
+            return await waiting
+
+    async def create_room(self) -> None:
+        (result,) = await self.append(1, record.KIND_ROOM_CREATE)
+        assert result[3] == session.OK, result
+
+    async def answer(self) -> Message:
+        """The next answer to a question put to the local replica."""
+        async with asyncio.timeout(10):
+            while not self.answers:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            return self.answers.pop(0)

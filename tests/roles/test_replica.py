@@ -1,0 +1,261 @@
+"""Replica processes as they run on nodes: a group that serves, and each way in which one stops."""
+
+import asyncio
+import contextlib
+import random
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import uvloop
+
+from appliance.formats import session
+from appliance.formats.envelope import LOCAL_READ_ROOMS, LOCAL_ROOMS
+from appliance.formats.geometry import RECORD_SIZE, ROOM_ROW_SIZE, SMALL
+from appliance.formats.record import BODY, RECORD_STRUCT, SHARD_ROOM_ID
+from appliance.formats.segment import RingView
+from tests.roles.replica_group import PORTS_STEP, EdgeLike, Group
+
+GARBAGE_COUNT = 100_000
+GARBAGE_WARM = 10_000  # connections after which memory is looked at first
+
+
+@pytest.fixture
+def ports(free_ports: Callable[[int], list[int]]) -> int:
+    """A first port so that those of all nodes are free."""
+    while True:
+        (first,) = free_ports(1)
+        if all(_is_free(first + PORTS_STEP * node) for node in range(3)):
+            return first
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture
+def group(disk_folder: Path, ports: int) -> Iterator[Group]:
+    with Group(disk_folder, nodes=3, ports=ports) as made:
+        yield made
+
+
+@pytest.fixture
+def lone(disk_folder: Path, ports: int) -> Iterator[Group]:
+    with Group(disk_folder, nodes=1, ports=ports) as made:
+        yield made
+
+
+def test_a_group_acknowledges_and_every_replica_holds_the_same(group: Group) -> None:
+    group.start_all()
+
+    async def story() -> None:
+        async with EdgeLike(group, home=0, seed=1) as edge:
+            await edge.create_room()
+            for _ in range(20):
+                results = await edge.append(SMALL.records_max)
+                assert {result[3] for result in results} == {session.OK}
+            newest = 1 + 20 * SMALL.records_max
+            assert results[-1][1] == newest
+            while edge.committed < newest:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            read_ring(edge, newest)
+            edge.local.ask(LOCAL_READ_ROOMS, body=bytes(16) + edge.room_id, aux=7)
+            answer = await edge.answer()
+            assert answer.header.command == LOCAL_ROOMS and answer.header.aux == 7
+            assert answer.body[:ROOM_ROW_SIZE] == bytes(ROOM_ROW_SIZE)
+            assert answer.body[ROOM_ROW_SIZE:][:16] == edge.room_id
+            edge.local.ask(LOCAL_READ_ROOMS, op=0, aux=10)
+            rows = (await edge.answer()).body
+            rooms = [rows[at : at + 16] for at in range(0, len(rows), ROOM_ROW_SIZE)]
+            assert rooms == [SHARD_ROOM_ID, edge.room_id]
+            assert not edge.drops
+
+    uvloop.run(story())
+    newest = 1 + 20 * SMALL.records_max
+    statuses = [group.until(i, lambda s: s["log_seq"] == newest) for i in range(3)]
+    assert sorted(status["role"] for status in statuses) == ["backup", "backup", "primary"]
+    for status in statuses:
+        assert not status["dropped"] and status["halted"] is None
+        assert status["volume"]["journal"]["count"] > 20
+        assert status["process"]["rss"] < 200_000_000
+        assert all(status["links"].values())
+    received = sum(status["received"].get("prepare", 0) for status in statuses)
+    assert received >= 2 * 21
+
+
+def read_ring(edge: EdgeLike, newest: int) -> None:
+    """The newest record lies in the shared ring, where its log_seq says."""
+    assert edge.ring is not None
+    view = RingView(edge.ring, SMALL)
+    number, slot = divmod(newest - 1, SMALL.segment_records)
+    copied = view.records(number, slot, 1)
+    assert copied is not None and len(copied) == RECORD_SIZE
+    assert RECORD_STRUCT.unpack(copied)[-1] == newest
+    assert copied[BODY:].startswith(b"message %d" % newest)
+
+
+def test_a_killed_primary_is_replaced_and_comes_back(group: Group) -> None:
+    group.start_all()
+
+    async def story() -> None:
+        async with EdgeLike(group, home=0, seed=2) as edge:
+            await edge.create_room()
+            await edge.append(3)
+            view = group.until(0, lambda s: s["role"] == "primary" or s["view"] > 0)["view"]
+            primary = view % 3
+            if primary == 0:
+                pytest.fail("a fresh shard 0 begins with its primary elsewhere")
+            group.kill(primary)
+            start = time.monotonic()
+            results = await edge.append(2)
+            assert {result[3] for result in results} == {session.OK}
+            assert time.monotonic() - start < 3
+            group.start(primary)
+            for _ in range(30):
+                await edge.append(1)
+            status = await asyncio.to_thread(
+                group.until, primary, lambda s: s["log_seq"] >= 36 and s["status"] == "normal"
+            )
+            assert status["commit_min"] == status["commit_max"]
+
+    uvloop.run(story())
+
+
+def test_a_whole_group_that_was_killed_continues(group: Group) -> None:
+    group.start_all()
+
+    async def first() -> None:
+        async with EdgeLike(group, home=1, seed=3) as edge:
+            await edge.create_room()
+            for _ in range(5):
+                await edge.append(4)
+
+    async def second() -> None:
+        async with EdgeLike(group, home=2, seed=4) as edge:
+            await edge.create_room()
+            (result,) = await edge.append(1)
+            assert result[1] == 23  # log_seq: nothing before was lost or doubled
+
+    uvloop.run(first())
+    for index in range(3):
+        group.kill(index)
+    group.start_all()
+    uvloop.run(second())
+
+
+# --- stopping -------------------------------------------------------------------------------------
+
+
+def ended(group: Group, index: int, within: float = 15) -> tuple[int, list[str]]:
+    """Exit code and lines of stderr of a process that ends by itself."""
+    process = group.processes[index]
+    assert process is not None
+    _, errors = process.communicate(timeout=within)
+    return process.returncode, errors.splitlines()
+
+
+def test_sigterm_closes_cleanly(lone: Group) -> None:
+    lone.start_all()
+    process = lone.processes[0]
+    assert process is not None
+    process.send_signal(signal.SIGTERM)
+    assert ended(lone, 0) == (0, [])
+    assert not (lone.node(0) / "sockets" / "shard-0").exists()
+    lone.start_all()  # the volume is free again
+
+
+def test_a_second_process_on_one_volume_is_refused(lone: Group) -> None:
+    lone.start_all()
+    first = lone.processes[0]
+    lone.start(0)
+    code, lines = ended(lone, 0)
+    second, lone.processes[0] = lone.processes[0], first
+    assert second is not None and code == 1
+    assert len(lines) == 1 and "open in another process: stop that one first" in lines[0]
+    assert lone.status(0) is not None
+
+
+def test_a_taken_port_is_a_mistake_of_the_operator(lone: Group, ports: int) -> None:
+    with socket.create_server(("127.0.0.1", ports)):
+        lone.start(0)
+        code, lines = ended(lone, 0)
+    assert code == 2
+    assert len(lines) == 1 and f"peer_port {ports}" in lines[0] and "site.toml" in lines[0]
+
+
+def test_a_volume_without_superblock_halts_with_one_line(lone: Group) -> None:
+    data = lone.node(0) / "shard-0" / "data"
+    with open(data, "r+b") as file:
+        file.write(b"\xff" * 256 * 1024)
+    lone.start(0)
+    code, lines = ended(lone, 0)
+    assert code == 3
+    assert len(lines) == 1 and lines[0].startswith("tigerchat: HALT SUPERBLOCK_MISSING")
+    assert str(lone.node(0)) in lines[0] and "replica 0" in lines[0]
+
+
+def test_a_failed_write_halts_with_one_line(lone: Group) -> None:
+    def limit_files() -> None:
+        at = SMALL.wal_prepares_offset
+        resource.setrlimit(resource.RLIMIT_FSIZE, (at, at))
+
+    lone.start(0, before=limit_files)
+
+    async def story() -> None:
+        async with EdgeLike(lone, home=0, seed=5) as edge:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(3):
+                    await edge.create_room()
+
+    uvloop.run(story())
+    code, lines = ended(lone, 0)
+    assert code == 3
+    assert len(lines) == 1 and lines[0].startswith("tigerchat: HALT STORAGE_WRITE")
+    assert "File too large" in lines[0] and "check the disk" in lines[0]
+
+
+# --- strangers ------------------------------------------------------------------------------------
+
+
+def test_random_bytes_at_the_peer_port_cost_nothing(lone: Group, ports: int, seed: int) -> None:
+    lone.start_all()
+    process = lone.processes[0]
+    assert process is not None
+    memory = psutil.Process(process.pid).memory_info
+    chance = random.Random(seed)
+    for _ in range(GARBAGE_WARM):
+        throw(ports, chance)
+    before = memory().rss
+    for _ in range(GARBAGE_COUNT - GARBAGE_WARM):
+        throw(ports, chance)
+    assert memory().rss < before * 1.1
+    status = lone.until(0, lambda s: s["connections"] == 0)
+    events = status["connection_events"]
+    assert events["accepted"] == GARBAGE_COUNT
+    assert sum(n for name, n in events.items() if name.startswith("closed_")) == GARBAGE_COUNT
+    assert set(events) <= {"accepted", "closed_handshake", "closed_handshake_end", "closed_lost"}
+    assert not status["dropped"]  # no byte of a stranger came as far as the checks
+    assert status["status"] == "normal" and status["process"]["files"] < 60
+
+    async def still_serves() -> None:
+        async with EdgeLike(lone, home=0, seed=6) as edge:
+            await edge.create_room()
+
+    uvloop.run(still_serves())
+
+
+def throw(port: int, chance: random.Random) -> None:
+    """One connection with some random bytes; the other end must close it."""
+    with socket.socket() as stranger:
+        stranger.connect(("127.0.0.1", port))
+        stranger.sendall(chance.randbytes(chance.randrange(1, 200)))
+        with contextlib.suppress(OSError):  # closed with a reset, which is as good
+            stranger.shutdown(socket.SHUT_WR)
+            while stranger.recv(4096):
+                pass
