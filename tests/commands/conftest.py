@@ -1,0 +1,46 @@
+"""The program as its users run it: a process, what it printed, its exit code."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "appliance"]
+Tigerchat = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment() -> dict[str, str]:
+    """As a user has it who is not a process of ours."""
+    ours = ("TIGERCHAT_PARENT", "NOTIFY_SOCKET", "WATCHDOG_USEC")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    return {**kept, "PYTHONPATH": str(TOP)}
+
+
+@pytest.fixture(scope="session")
+def tigerchat() -> Tigerchat:
+    """`tigerchat("format", "--local", folder)`: run a verb to its end."""
+
+    def run(*words: object, timeout: float = 60, **options) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *map(str, words)], env=environment(), capture_output=True, text=True,
+            timeout=timeout, check=False, **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def sentence() -> Callable[[subprocess.CompletedProcess[str], int], str]:
+    """`sentence(result, 2)`: the one line with which a verb refused, and its exit code."""
+
+    def of(result: subprocess.CompletedProcess[str], code: int) -> str:
+        assert result.returncode == code, result.stderr + result.stdout
+        lines = result.stderr.strip().splitlines()
+        assert len(lines) == 1, result.stderr
+        assert lines[0].startswith("tigerchat: ")
+        return lines[0].removeprefix("tigerchat: ")
+
+    return of

@@ -1,0 +1,292 @@
+"""`tigerchat format`: makes a site once, completes what was interrupted, overwrites nothing."""
+
+import ctypes
+import hashlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from appliance.cores.vsr import open as opening
+from appliance.drivers.host.node_folder import NodeFolder, open_node
+from appliance.drivers.nvme.reader import VolumeReader
+from appliance.formats.site import encode_site, load_site
+from tests.commands.conftest import COMMAND, environment
+
+SMALL = ("--geometry", "small")
+KILOBYTE, MEGABYTE = 1 << 10, 1 << 20
+
+
+def format_small(tigerchat, folder: Path, *words: object):
+    return tigerchat("format", "--local", folder, *SMALL, *words)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Digest of each file, by name."""
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"}
+
+
+def assert_whole(folder: Path, *, nodes: int, shards: int) -> None:
+    """Each node opens, and each volume is the replica that the site file names."""
+    for index in range(nodes):
+        node = open_node(folder / f"node-{index}")
+        assert len(node.shards) == shards
+        for shard in node.shards:
+            block = opening.choose(superblock_copies(node, shard.number))[0]
+            assert block.cluster == node.site.cluster
+            assert block.replica_id == shard.replica_ids[index]
+            assert block.members == shard.replica_ids
+            assert block.view == shard.number % nodes
+
+
+def superblock_copies(node: NodeFolder, shard: int) -> list[bytes | None]:
+    reader = VolumeReader(node.volume(shard))
+    try:
+        return reader.read_many([(copy * 64 * KILOBYTE, 8 * KILOBYTE) for copy in range(4)])
+    finally:
+        reader.close()
+
+
+# --- a new site -----------------------------------------------------------------------------------
+
+
+def test_a_local_site_is_made_with_all_its_keys_and_volumes(tigerchat, tmp_path):
+    result = format_small(tigerchat, tmp_path / "run", "--nodes", 3, "--shards", 2)
+    assert result.returncode == 0, result.stderr
+    assert "node-2, shard 1: writing" in result.stdout
+    assert f"`tigerchat start --local {tmp_path / 'run'}`" in result.stdout
+    assert_whole(tmp_path / "run", nodes=3, shards=2)
+
+
+def test_secrets_can_be_read_by_their_owner_only(tigerchat, tmp_path):
+    assert format_small(tigerchat, tmp_path, "--nodes", 1).returncode == 0
+    secrets = ["token.key", "node-0/keys/signing.key", "node-0/keys/tls.key"]
+    assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in secrets] == ["0o600"] * 3
+    folders = ["node-0/keys", "node-0/sockets", "node-0/shard-0"]
+    assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in folders] == ["0o700"] * 3
+
+
+def test_a_secret_that_others_can_read_is_refused(tigerchat, sentence, tmp_path):
+    assert format_small(tigerchat, tmp_path, "--nodes", 1).returncode == 0
+    key = tmp_path / "node-0/keys/signing.key"
+    key.chmod(0o644)
+    text = sentence(tigerchat("start", "replica", "--node-folder", tmp_path / "node-0",
+                              "--shard", 0), 2)
+    assert text == f"{key} can be read by others: `chmod 600 {key}`"
+
+
+def test_ports_start_where_they_are_told_to(tigerchat, tmp_path):
+    assert format_small(tigerchat, tmp_path, "--nodes", 2, "--ports", 21000).returncode == 0
+    nodes = load_site(tmp_path / "site.toml").nodes
+    assert [node.peer_port for node in nodes] == [21000, 21100]
+    assert [(node.client_port, node.console_port) for node in nodes] == [(21043, 21080),
+                                                                         (21143, 21180)]
+
+
+# --- what was formatted stays ---------------------------------------------------------------------
+
+
+def test_a_second_format_is_refused_and_changes_no_byte(tigerchat, sentence, tmp_path):
+    assert format_small(tigerchat, tmp_path).returncode == 0
+    before = contents(tmp_path)
+    text = sentence(format_small(tigerchat, tmp_path), 2)
+    assert text.startswith(f"{tmp_path / 'site.toml'} exists, {tmp_path} is formatted: start it")
+    assert f"`tigerchat start --local {tmp_path}`" in text
+    text = sentence(tigerchat("format", "--node-folder", tmp_path / "node-1", *SMALL), 2)
+    assert text.startswith(f"{tmp_path / 'node-1/formatted'} exists, the node is formatted")
+    assert contents(tmp_path) == before
+
+
+def test_a_lost_volume_is_never_made_again(tigerchat, sentence, tmp_path):
+    assert format_small(tigerchat, tmp_path).returncode == 0
+    shutil.rmtree(tmp_path / "node-1/shard-0")
+    sentence(format_small(tigerchat, tmp_path), 2)
+    sentence(tigerchat("format", "--node-folder", tmp_path / "node-1", *SMALL), 2)
+    text = sentence(tigerchat("start", "--quiet", "--node-folder", tmp_path / "node-1"), 1)
+    assert "shard-0 is missing: a replica that lost its volume must not come back empty" in text
+    assert not (tmp_path / "node-1/shard-0").exists()
+
+
+# Kill it as soon as this name appears: keys, site file, a volume half written, the last node.
+MOMENTS = ["token.key", "node-0/keys/signing.key", "node-1/keys/tls.key", "site.toml.new",
+           "site.toml", "node-0/node.toml", "node-0/shard-0/data", "node-0/shard-0/volume.json",
+           "node-0/formatted.new", "node-1/shard-0/segments/000001.new", "node-2/jwks.json",
+           "node-2/shard-0/data"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_format_is_completed_by_the_next_one(tigerchat, tmp_path, moment):
+    words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
+    process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    awaited = tmp_path / moment
+    while not awaited.exists() and process.poll() is None and time.monotonic() < deadline:
+        pass                      # no pause: the moment is short
+    process.kill()
+    process.wait()
+    keys = {path: path.read_bytes() for path in tmp_path.rglob("keys/*.key")}
+    complete = (tmp_path / "node-2/formatted").exists()
+    result = format_small(tigerchat, tmp_path)
+    assert result.returncode == (2 if complete else 0), result.stderr
+    assert_whole(tmp_path, nodes=3, shards=1)
+    signing = {path: raw for path, raw in keys.items() if path.name == "signing.key"}
+    assert {path: path.read_bytes() for path in signing} == signing
+
+
+def test_ctrl_c_leaves_what_the_next_format_completes(tigerchat, tmp_path):
+    words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
+    process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE)
+    while not (tmp_path / "site.toml").exists():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert b"Traceback" not in errors
+    assert process.returncode in (0, 130)
+    format_small(tigerchat, tmp_path)
+    assert_whole(tmp_path, nodes=3, shards=1)
+
+
+def test_a_begun_site_is_not_completed_with_other_numbers(tigerchat, sentence, tmp_path):
+    assert format_small(tigerchat, tmp_path, "--nodes", 2).returncode == 0
+    (tmp_path / "node-1/formatted").unlink()
+    before = contents(tmp_path)
+    text = sentence(format_small(tigerchat, tmp_path, "--nodes", 3), 2)
+    assert text.startswith(f"{tmp_path / 'site.toml'} has 2 nodes and 1 shards: name these")
+    assert contents(tmp_path) == before
+
+
+def test_two_formats_at_once_do_not_meet(tigerchat, sentence, tmp_path):
+    words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
+    process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL)
+    while not (tmp_path / "token.key").exists():
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGSTOP)
+    text = sentence(format_small(tigerchat, tmp_path), 2)
+    assert text.startswith(f"{tmp_path} is in use by process {process.pid}: stop that one first")
+    os.kill(process.pid, signal.SIGCONT)
+    assert process.wait(30) == 0
+    assert_whole(tmp_path, nodes=3, shards=1)
+
+
+# --- one node of a site file ----------------------------------------------------------------------
+
+
+def test_a_node_makes_its_keys_asks_for_them_in_the_site_file_and_is_formatted(
+        tigerchat, sentence, tmp_path):
+    assert format_small(tigerchat, tmp_path / "site", "--nodes", 2).returncode == 0
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name in ("site.toml", "node.toml", "jwks.json"):
+        shutil.copy(tmp_path / "site/node-1" / name, folder)
+    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL), 2)
+    assert "nodes[1].public_key is not that of" in text
+    public_key = text.rsplit("allowed: ", 1)[1]
+    site = load_site(folder / "site.toml")
+    old = site.nodes[1]
+    site_text = encode_site(site).replace(old.public_key.hex(), public_key)
+    (folder / "site.toml").write_text(site_text)
+    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL), 2)
+    assert "nodes[1].certificate is not that of" in text
+    head, _, tail = site_text.rpartition(old.certificate_pem.strip())
+    certificate = (folder / "keys/tls.crt").read_text().strip()
+    (folder / "site.toml").write_text(head + certificate + tail)
+    result = tigerchat("format", "--node-folder", folder, *SMALL)
+    assert result.returncode == 0, result.stderr
+    assert open_node(folder).settings.index == 1
+
+
+def test_a_folder_without_a_site_file_is_refused(tigerchat, sentence, tmp_path):
+    text = sentence(tigerchat("format", "--node-folder", tmp_path / "absent"), 2)
+    assert text.startswith(f"{tmp_path / 'absent/site.toml'} is missing: put the site file and")
+
+
+# --- places that will not do ----------------------------------------------------------------------
+
+
+def test_memory_is_refused(tigerchat, sentence):
+    folder = Path("/dev/shm") / f"tigerchat-test-{os.getpid()}"
+    try:
+        text = sentence(format_small(tigerchat, folder), 1)
+        assert "is on tmpfs, which lives in memory and forgets all at power-off" in text
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def drop_privileges() -> None:
+    """Root may write everywhere; without these two capabilities (1, 2) it is a user like others."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for capability in (1, 2):
+        libc.prctl(24, capability, 0, 0, 0)      # PR_CAPBSET_DROP; takes effect at exec
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tigerchat, sentence, tmp_path):
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o555)
+    text = sentence(tigerchat("format", "--local", folder, preexec_fn=drop_privileges), 1)
+    assert text == (f"{folder / '.lock'}: Permission denied; let this user read and write it, or "
+                    "run as the user who owns it")
+    text = sentence(tigerchat("format", "--local", folder / "run", preexec_fn=drop_privileges), 1)
+    assert text.startswith(f"{folder / 'run'}: Permission denied; ")
+
+
+def test_a_device_or_file_is_no_folder(tigerchat, sentence, tmp_path):
+    (tmp_path / "disk").write_bytes(b"")
+    for place in (tmp_path / "disk", Path("/dev/null")):
+        text = sentence(format_small(tigerchat, place), 2)
+        assert text.startswith(f"{place} is no folder: volumes are files in a folder; make a file")
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tigerchat, sentence, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    text = sentence(format_small(tigerchat, tmp_path), 2)
+    assert text == f"{tmp_path} holds thesis.txt, which is not of a site: choose an empty folder"
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_disk_that_is_too_small_is_refused_before_the_first_volume(tigerchat, sentence, tmp_path):
+    state = os.statvfs(tmp_path)
+    free = state.f_bavail * state.f_frsize
+    shards = 40
+    assert free < 6 * shards * 1205 * MEGABYTE, "this disk holds 290 GB, name a smaller one"
+    text = sentence(tigerchat("format", "--local", tmp_path, "--nodes", 6, "--shards", shards), 1)
+    assert text.startswith(f"{tmp_path}: 240 volumes need 289200 MiB, of which ")
+    assert text.endswith(" MiB are free: make room, or choose another disk")
+    assert not list(tmp_path.rglob("data"))
+
+
+def limit_file_size() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MEGABYTE, MEGABYTE))
+
+
+def test_a_disk_that_fills_up_meanwhile_is_named_and_format_goes_on_later(
+        tigerchat, sentence, tmp_path):
+    result = tigerchat("format", "--local", tmp_path, *SMALL, preexec_fn=limit_file_size)
+    text = sentence(result, 1)
+    assert text.startswith(f"{tmp_path / 'node-0/shard-0/data'}: no room for ")
+    assert "free space on that file system" in text
+    assert format_small(tigerchat, tmp_path).returncode == 0
+    assert_whole(tmp_path, nodes=3, shards=1)
+
+
+# --- wrong words ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ((), "say either --local DIR or --node-folder F"),
+    (("--local", "a", "--node-folder", "b"), "say either --local DIR or --node-folder F"),
+    (("--local", "a", "--nodes", "0"), "'--nodes': 0 is not in the range 1<=x<=6"),
+    (("--local", "a", "--nodes", "7"), "'--nodes': 7 is not in the range 1<=x<=6"),
+    (("--local", "a", "--shards", "0"), "'--shards': 0 is not in the range 1<=x<=40"),
+    (("--local", "a", "--ports", "0"), "'--ports': 0 is not in the range"),
+    (("--local", "a", "--segments-max", "1"), "'--segments-max': 1 is not in the range"),
+    (("--local", "a", "--ports", "65500"), "--ports 65500 leads to port 65580 for node 0"),
+])
+def test_wrong_words_are_named_with_what_is_allowed(tigerchat, sentence, tmp_path, words, said):
+    assert said in sentence(tigerchat("format", *words, cwd=tmp_path), 2)

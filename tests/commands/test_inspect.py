@@ -1,0 +1,316 @@
+"""`tigerchat inspect` against a volume whose every byte the test has put there, or broken."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from appliance.base.signature import SigningKey
+from appliance.commands.inspect import command
+from appliance.drivers.host.node_folder import NodeFolder, open_node, read_seed
+from appliance.formats import envelope, record, session, snapshot
+from appliance.formats.geometry import RECORD_SIZE, SMALL
+from appliance.formats.segment import encode_footer, leaf_id
+
+ROOMS = [bytes([room + 1]) * 16 for room in range(3)]
+CLIENT = bytes(range(16))
+SEALED, OPEN = SMALL.segment_records, 37
+
+
+class Prepared:
+    """A small node with a WAL of two prepares and a sealed and an open segment of known records."""
+
+    def __init__(self, node: NodeFolder) -> None:
+        self.node = node
+        self.volume = node.volume(0)
+        self.data = self.volume / "data"
+        self.records = committed_records(SEALED + OPEN)
+        self.prepares: list[tuple[envelope.Header, bytes]] = []
+
+    def put(self, address: int, raw: bytes) -> None:
+        with open(self.data, "r+b") as file:
+            file.seek(address)
+            file.write(raw)
+
+    def flip(self, address: int) -> None:
+        flip(self.data, address)
+
+    def prepare(self, op: int, count: int) -> None:
+        """Append a prepare to the ring, prepare and witness."""
+        parent = self.prepares[-1][0].digest if self.prepares else self.root.digest
+        records = b"".join(fresh_record(op * 100 + index) for index in range(count))
+        block = session.SessionBlock(CLIENT, 1, count, bytes(16), bytes(16), bytes(32))
+        body = session.encode(block) + records
+        header = envelope.make(
+            envelope.PREPARE, cluster=self.node.site.cluster, shard=0, operation=16, op=op,
+            area=parent + (1_000_000 + op).to_bytes(8, "little"), body=body)
+        self.put(self.prepare_address(op), header.raw + body)
+        self.put(self.witness_address(op), header.raw)
+        self.prepares.append((header, body))
+
+    @property
+    def root(self) -> envelope.Header:
+        return envelope.root(self.node.site.cluster, 0)
+
+    @staticmethod
+    def prepare_address(op: int) -> int:
+        return SMALL.wal_prepares_offset + op % SMALL.slot_count * SMALL.message_size_max
+
+    @staticmethod
+    def witness_address(op: int) -> int:
+        return SMALL.wal_headers_offset + op % SMALL.slot_count * 4096
+
+    def put_segments(self) -> None:
+        sealed = b"".join(self.records[:SEALED])
+        step = SMALL.records_max * RECORD_SIZE
+        leaves = [leaf_id(sealed[at:at + step]) for at in range(0, len(sealed), step)]
+        footer = encode_footer(sealed, cluster=self.node.site.cluster, shard=0, number=0,
+                               previous_id=bytes(32), leaf_ids=leaves,
+                               previous_of=lambda room_id: 0)
+        with open(self.segment(0), "r+b") as file:
+            file.write(sealed)
+            file.seek(SMALL.segment_data_size)
+            file.write(footer)
+        with open(self.segment(1), "r+b") as file:
+            file.write(b"".join(self.records[SEALED:]))
+
+    def segment(self, number: int) -> Path:
+        return self.volume / "segments" / f"{number:06d}"
+
+
+def flip(path: Path, address: int) -> None:
+    """Turn one bit of a file."""
+    with open(path, "r+b") as file:
+        file.seek(address)
+        value = file.read(1)[0]
+        file.seek(address)
+        file.write(bytes([value ^ 1]))
+
+
+def fresh_record(number: int) -> bytes:
+    return record.encode(room_id=ROOMS[number % 3], msg_id=number.to_bytes(16, "little"),
+                         author_id=7, body=b"message %d" % number, client_id=CLIENT,
+                         client_seq=number + 1, timestamp=1_000_000 + number)
+
+
+def committed_records(count: int) -> list[bytes]:
+    """Records as commit leaves them: chained by room, numbered in room and log."""
+    heads = {room: (bytes(32), 0) for room in ROOMS}
+    made = []
+    for number in range(count):
+        raw = bytearray(fresh_record(number))
+        prev_hash, seq = heads[ROOMS[number % 3]]
+        raw[record.PREV_HASH:record.PREV_HASH + 32] = prev_hash
+        raw[record.SEQ:record.SEQ + 8] = (seq + 1).to_bytes(8, "little")
+        raw[record.LOG_SEQ:record.LOG_SEQ + 8] = (number + 1).to_bytes(8, "little")
+        heads[ROOMS[number % 3]] = (record.record_hash(bytes(raw)), seq + 1)
+        made.append(bytes(raw))
+    return made
+
+
+@pytest.fixture(scope="module")
+def formatted(tigerchat, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("formatted")
+    made = tigerchat("format", "--local", folder, "--nodes", 3, "--geometry", "small")
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.fixture
+def prepared(formatted, tmp_path) -> Prepared:
+    shutil.copytree(formatted, tmp_path, dirs_exist_ok=True)
+    result = Prepared(open_node(tmp_path / "node-1"))
+    result.prepare(1, 3)
+    result.prepare(2, 1)
+    result.put_segments()
+    return result
+
+
+@pytest.fixture
+def inspect(prepared):
+    """`inspect("wal", "--all")`: the rows of a look, as `--json` prints them."""
+
+    def rows(what: str, *words: object) -> list[dict]:
+        arguments = [what, "--volume", prepared.volume, "--json", *words]
+        result = CliRunner().invoke(command, list(map(str, arguments)), catch_exceptions=False)
+        assert result.exit_code == 0
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    return rows
+
+
+def of_kind(rows: list[dict], kind: str) -> list[dict]:
+    return [row for row in rows if row["kind"] == kind]
+
+
+# --- superblock -----------------------------------------------------------------------------------
+
+
+def test_superblock_shows_four_copies_and_whose_the_volume_is(inspect, prepared):
+    rows = inspect("superblock")
+    assert [(row["place"], row["copy"], row["valid"]) for row in of_kind(rows, "superblock_copy")] \
+        == [(0, 0, True), (1, 1, True), (2, 2, True), (3, 3, True)]
+    chosen = of_kind(rows, "superblock")[0]
+    assert chosen["cluster"] == prepared.node.site.cluster.hex()
+    assert (chosen["replica"], chosen["replica_count"], chosen["sequence"]) == (1, 3, 1)
+    assert chosen["copies_to_repair"] == []
+
+
+def test_superblock_names_a_broken_copy_and_still_finds_the_right_state(inspect, prepared):
+    prepared.flip(2 * 65536 + 130)
+    rows = inspect("superblock")
+    assert [row["valid"] for row in of_kind(rows, "superblock_copy")] == [True, True, False, True]
+    assert of_kind(rows, "superblock")[0]["copies_to_repair"] == [2]
+
+
+def test_superblock_without_a_quorum_says_how_a_start_would_end(inspect, prepared):
+    for copy in range(3):
+        prepared.flip(copy * 65536 + 130)
+    assert of_kind(inspect("superblock"), "superblock")[0]["halt"] == "SUPERBLOCK_QUORUM_LOST"
+
+
+# --- write-ahead log ------------------------------------------------------------------------------
+
+
+def test_wal_shows_each_slot_and_all_records_of_its_prepare(inspect, prepared):
+    rows = inspect("wal", "--records")
+    assert rows[0]["op_max"] == 2
+    assert rows[0]["decisions"] == {"CLEAN": 3, "EMPTY": SMALL.slot_count - 3}
+    slots = of_kind(rows, "slot")
+    assert [(row["op"], row["decision"], row["body_ok"]) for row in slots] == [
+        (0, "CLEAN", None), (1, "CLEAN", True), (2, "CLEAN", True)]
+    assert [row["digest"] for row in slots[1:]] == [h.digest.hex() for h, _ in prepared.prepares]
+    assert slots[2]["parent"] == slots[1]["digest"]
+    records = of_kind(rows, "prepared_record")
+    assert [(row["op"], row["index"], row["client_seq"]) for row in records] == [
+        (1, 0, 101), (1, 1, 102), (1, 2, 103), (2, 0, 201)]
+    assert bytes.fromhex(records[3]["body"]) == b"message 200"
+    assert all(row["crc_ok"] for row in records)
+
+
+def test_wal_shows_empty_slots_only_when_asked(inspect):
+    assert len(of_kind(inspect("wal", "--all"), "slot")) == SMALL.slot_count
+
+
+@pytest.mark.parametrize(("place", "expected"), [
+    ("body", {"prepare": "bad", "decision": "FAULTY"}),
+    ("prepare", {"prepare": "bad", "decision": "FAULTY"}),
+    ("witness", {"witness": "bad", "decision": "FAULTY"})])
+def test_wal_judges_a_broken_slot_as_a_start_would(inspect, prepared, place, expected):
+    prepared.prepare(3, 1)        # so that slot 1 is not at the end, where it could be torn
+    address = {"body": prepared.prepare_address(1) + 1000, "prepare": prepared.prepare_address(1),
+               "witness": prepared.witness_address(1)}[place]
+    prepared.flip(address)
+    slot = next(row for row in of_kind(inspect("wal"), "slot") if row["slot"] == 1)
+    assert {name: slot[name] for name in expected} == expected
+
+
+# --- segments -------------------------------------------------------------------------------------
+
+
+def test_segment_shows_every_committed_record_of_sealed_and_open_segments(inspect, prepared):
+    rows = inspect("segment", "--records")
+    segments = of_kind(rows, "segment")
+    assert [(row["segment"], row["sealed"], row["records"], row["verified"]) for row in segments] \
+        == [(0, True, SEALED, True), (1, False, OPEN, None)]
+    records = of_kind(rows, "record")
+    assert [row["log_seq"] for row in records] == list(range(1, SEALED + OPEN + 1))
+    assert [row["hash"] for row in records] == [
+        record.record_hash(raw).hex() for raw in prepared.records]
+    assert all(row["prev_hash_ok"] is True and row["crc_ok"] for row in records)
+    assert bytes.fromhex(records[-1]["body"]) == b"message 136"
+    assert records[5]["room_id"] == "03030303-0303-0303-0303-030303030303"
+    assert (records[5]["seq"], records[5]["client_seq"]) == (2, 6)
+
+
+def test_segment_can_be_asked_for_one_alone(inspect):
+    rows = inspect("segment", "--records", "--number", 1)
+    assert [row["segment"] for row in of_kind(rows, "segment")] == [1]
+    first = of_kind(rows, "record")[0]
+    assert (first["log_seq"], first["prev_hash_ok"]) == (SEALED + 1, None)
+
+
+def test_segment_finds_a_flipped_bit_in_a_record_and_in_a_footer(inspect, prepared):
+    flip(prepared.segment(0), 50 * RECORD_SIZE + record.BODY)
+    rows = inspect("segment", "--records")
+    assert of_kind(rows, "segment")[0]["verified"] is False
+    broken = of_kind(rows, "record")[50]
+    assert broken["crc_ok"] is False
+    assert of_kind(rows, "record")[53]["prev_hash_ok"] is False
+    flip(prepared.segment(0), 50 * RECORD_SIZE + record.BODY)
+    flip(prepared.segment(0), SMALL.segment_data_size + 256)
+    row = of_kind(inspect("segment"), "segment")[0]
+    assert (row["verified"], row["reason"]) == (
+        False, "segment 0: leaf 0 does not hash to its id")
+
+
+def test_segment_stops_at_what_an_extent_held_before(inspect, prepared):
+    stale = prepared.records[OPEN]
+    with open(prepared.segment(1), "r+b") as file:
+        file.seek(OPEN * RECORD_SIZE)
+        file.write(stale)
+    assert of_kind(inspect("segment"), "segment")[1]["records"] == OPEN
+
+
+# --- checkpoint, snapshot -------------------------------------------------------------------------
+
+
+def test_checkpoint_of_a_fresh_volume_is_the_state_at_format(inspect):
+    assert inspect("checkpoint") == [
+        {"kind": "checkpoint", "checkpoint": 0, "reason": "none yet: the state at format"}]
+
+
+def snapshot_file(prepared: Prepared, path: Path, key: SigningKey) -> Path:
+    parts = snapshot.render(prepared.records[:SEALED], room_id=snapshot.SEGMENT, op=SEALED,
+                            record_count=SEALED, key=key)
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+def test_snapshot_is_verified_with_the_keys_of_the_site(inspect, prepared, tmp_path):
+    seed = read_seed(tmp_path / "node-2/keys/signing.key")
+    rows = inspect("snapshot", snapshot_file(prepared, tmp_path / "s", SigningKey(seed)),
+                   "--records")
+    head = rows[0]
+    assert (head["of"], head["signed_by"], head["records"]) == ("segment", "node-2", SEALED)
+    assert (head["first_op"], head["last_op"]) == (1, SEALED)
+    assert len(of_kind(rows, "record")) == SEALED
+
+
+def test_snapshot_of_a_stranger_is_refused(tigerchat, sentence, prepared, tmp_path):
+    path = snapshot_file(prepared, tmp_path / "s", SigningKey(b"\x05" * 32))
+    text = sentence(tigerchat("inspect", "snapshot", path, "--volume", prepared.volume), 1)
+    assert "no node of" in text
+
+
+# --- for people, and mistakes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("what", "shown"), [
+    ("superblock", "copies_to_repair    []"), ("segment", "last_log_seq")])
+def test_people_get_a_table(tigerchat, prepared, what, shown):
+    result = tigerchat("inspect", what, "--volume", prepared.volume)
+    assert result.returncode == 0
+    assert shown in result.stdout
+
+
+def test_programs_get_one_json_object_a_line(tigerchat, inspect, prepared):
+    result = tigerchat("inspect", "wal", "--records", "--json", "--volume", prepared.volume)
+    assert [json.loads(line) for line in result.stdout.splitlines()] == inspect("wal", "--records")
+
+
+def test_reading_changes_no_byte(inspect, prepared):
+    before = {path: path.read_bytes() for path in prepared.volume.rglob("*") if path.is_file()}
+    for what in ("superblock", "wal", "segment", "checkpoint"):
+        inspect(what)
+    assert {p: p.read_bytes() for p in prepared.volume.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(("place", "said"), [
+    ("absent", "is not the folder of a volume"), (".", "holds no volume: run `tigerchat format`")])
+def test_a_place_without_a_volume_is_named(tigerchat, sentence, tmp_path, place, said):
+    code = 2 if place == "absent" else 1
+    text = sentence(tigerchat("inspect", "wal", "--volume", tmp_path / place), code)
+    assert said in text
