@@ -16,6 +16,7 @@ from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr.clock import Clock
 from appliance.cores.vsr.journal import Journal
 from appliance.cores.vsr.quorums import quorums
+from appliance.cores.vsr.route import Route, Routing
 from appliance.cores.vsr.sessions import Sessions
 from appliance.cores.vsr.timeout import Timeout
 from appliance.formats import envelope as env
@@ -92,7 +93,8 @@ class Member:
     """State of one member. Invariants are asserted by `check`; fields marked (d) are derived from disk."""
 
     def __init__(self, *, geometry: Geometry, cluster: bytes, shard: int, replica_id: bytes, prng: Prng,
-                 state_machine: StateMachine, scrub_ticks: int = SCRUB_TICKS) -> None:
+                 state_machine: StateMachine, scrub_ticks: int = SCRUB_TICKS,
+                 routing: Routing = Routing.AUTO) -> None:
         self.geometry = geometry
         self.cluster = cluster
         self.shard = shard
@@ -105,6 +107,8 @@ class Member:
         self.monotonic_ns = 0
         self.realtime_us = 0
         self.clock = Clock(index=0, replica_count=1, quorum=1)   # until members are known
+        self.routing = routing
+        self.route = Route(index=0, member_count=1, replica_count=1, routing=routing)
         self.index = -1                         # of this member; < replica_count: active, else standby
         self.replica_count = 0
         self.standby_count = 0
@@ -208,6 +212,8 @@ class Member:
         self.dvcs = [None] * self.replica_count
         self.clock = Clock(index=self.index, replica_count=self.replica_count,
                            quorum=self.quorum_replication)
+        self.route = Route(index=self.index, member_count=len(self.members),
+                           replica_count=self.replica_count, routing=self.routing)
 
     def primary_of(self, view: int) -> int:
         return view % self.replica_count

@@ -163,7 +163,8 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     member.extend_head(header)
     member.keep_prepare(made)
     member.pipeline.append(Entry(header, block.client))
-    member.send(member.others, header, made.body)
+    for mask, route in member.route.plan(member.tick):
+        member.send(mask, header, made.body, route)
     wal.append(member, made)
     if not member.timeouts["prepare"].running:
         member.timeouts["prepare"].start(5)
@@ -210,6 +211,18 @@ def on_prepare(member: Member, message: Message) -> None:
     member.extend_head(header)
     wal.append(member, message)
     return None
+
+
+def forward(member: Member, message: Message) -> None:
+    """Hand a prepare seen for the first time to the next hop, before writing it."""
+    header = message.header
+    if header.op <= member.commit_min or member.journal.clean(header):
+        return
+    hops = message.route & ~(1 << member.index) & ((1 << len(member.members)) - 1)
+    following = member.route.first(hops, member.primary_of(message.header.view))
+    if following >= 0:
+        member.mark("prepare_forwarded")
+        member.send(1 << following, message.header, message.body, hops & ~(1 << following))
 
 
 def acknowledge(member: Member, op: int) -> None:
@@ -294,6 +307,7 @@ def advance_commit_max(member: Member) -> None:
         moved = True
     if not moved:
         return
+    member.route.on_quorum()
     prepare_timeout = member.timeouts["prepare"]
     if pipeline:
         prepare_timeout.start(5)
@@ -350,6 +364,7 @@ def on_prepare_timeout(member: Member) -> None:
     entry = member.pipeline[0]
     message = member.prepare_in_memory(entry.header)
     missing = member.other_replicas & ~entry.acks
+    member.route.on_timeout(missing, member.tick)
     if message is not None and missing:
         member.mark("prepare_resent")
         member.send(missing, entry.header, message.body)

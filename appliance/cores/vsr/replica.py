@@ -261,6 +261,8 @@ def _on_any_prepare(member: Member, message: Message) -> None:
     header = message.header
     if header.op < 1 or header.operation == env.OPERATION_RESERVED or header.commit_num >= header.op:
         return member.drop("prepare_invalid")
+    if message.route and header.view == member.view and not member.is_primary:
+        normal.forward(member, message)
     fresh = header.view == member.view == member.log_view and header.op > member.op
     if fresh and member.status == Status.NORMAL and not member.is_primary:
         return normal.on_prepare(member, message)

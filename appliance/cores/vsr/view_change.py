@@ -450,6 +450,7 @@ def start_normal_primary(member: Member) -> None:
     """Drive the tail to commit in this view and take requests."""
     leave_normal(member, Status.NORMAL)
     member.dvc_quorum = False
+    member.route.reset(member.tick)
     for op in range(member.commit_max + 1, member.op + 1):
         header = member.journal.at(op)
         assert header is not None
