@@ -301,7 +301,7 @@ def test_client_evicted_reregisters_no_duplicates(group):
         evicted.core.request(env.OPERATION_APPEND, lost, 3)
         group.take_client(evicted)
         group.until(lambda: evicted.core.ready)
-    assert [r[:2] for r in evicted.results()] == [(2, 2), (3, 3), (4, 4)]
+    assert [(r[1], r[3]) for r in evicted.results()] == [(n, ses.DUPLICATE) for n in (2, 3, 4)]
     assert group.core(group.primary).state_machine.log_seq == 4
 
 
