@@ -28,6 +28,7 @@ NONCE_WINDOW = 1024       # newest nonces of a sender that are still told apart;
 # --- I/O of a volume --------------------------------------------------------------------------------------
 
 IO_GROUP_SIZE_MAX = 4 * MIB   # bytes an I/O thread writes before it flushes and answers: a few ms of a slow disk
+IO_STEP_BACK = 256 * KIB      # bytes of one call beside the journal, which waits no longer than that
 IO_SAMPLES = 1000             # newest durable writes whose latency the status reports
 EXTENTS_OPEN_MAX = 8          # segment files held open: the open one, the next, and what repair reads
 
@@ -62,6 +63,7 @@ SEGMENTS_MAPPED_MAX = 256             # sealed segments mapped by one edge: 23 M
 HTTP_REQUESTS_MAX = 256               # connections of plain HTTP at once; then 503
 EDGE_SEGMENTS_MAX = 1024              # sealed segments whose verified leaves are remembered
 ROOM_WAIT_MS_MAX = 500                # a room that was just created elsewhere is waited for
+REPLICA_BEHIND_OPS = 64               # a replica further behind is not asked whether a room exists
 EVENT_FRAME_SIZE_MAX = 256 * KIB      # bytes of one frame of events, joined
 CHUNK_FRAME_SIZE_MAX = 512 * KIB      # bytes of one page of history
 CATCH_UP_RECORDS = 256                # records read at once for a lagging subscription: 1 to 2 ms

@@ -134,7 +134,8 @@ class Requests:
         elif self.now_ns >= session.awaits[1]:
             self._lookup.leave(session)
             session.awaits = None
-            if room is None and self._lookup.shard_of(room_id) in self._logs:
+            shard = self._lookup.shard_of(room_id)
+            if room is None and shard in self._logs and shard not in self.behind:
                 raise RoomUnknown("no such room")
             raise Unavailable("the replica of this node cannot read the room at the moment")
         self._lookup.wait(session, room_id)
