@@ -50,7 +50,7 @@ class Lane:
     the thread.
 
     Writes leave in the order they came, but that a group is sorted by address; overlapping writes
-    never share one.
+    never share one. No call writes more than `step` bytes: the device takes turns between lanes.
     """
 
     def __init__(
@@ -59,10 +59,12 @@ class Lane:
         place: Place,
         *,
         group_once: bool,
+        step: int,
         done: Done,
         failed: Callable[[str, str], None],
     ) -> None:
-        self._place, self._group_once, self._done, self._failed = place, group_once, done, failed
+        self._place, self._group_once, self._step = place, group_once, step
+        self._done, self._failed = done, failed
         self._queue: SimpleQueue[WriteItem | ReadItem | None] = SimpleQueue()
         self._writes: deque[WriteItem] = deque()
         self._reads: deque[ReadItem] = deque()
@@ -155,12 +157,15 @@ class Lane:
         if not group:
             return []
         runs = self._stage(group)
-        if len(runs) == 1 or not self._group_once:
+        step = self._step
+        single = len(runs) == 1 and len(runs[0][1]) <= step
+        if single or not self._group_once:
             for file, data, offset in runs:
                 file.write_durable(data, offset)
         else:
             for file, data, offset in runs:
-                file.write(data, offset)
+                for at in range(0, len(data), step):
+                    file.write(data[at : at + step], offset + at)
             for file in dict.fromkeys(file for file, _, _ in runs):
                 file.flush()
         now = time.monotonic_ns()

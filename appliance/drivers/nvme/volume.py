@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import StorageError
-from appliance.base.limits import IO_GROUP_SIZE_MAX, MIB, SECTOR_SIZE
+from appliance.base.limits import IO_GROUP_SIZE_MAX, IO_STEP_BACK, MIB, SECTOR_SIZE
 from appliance.drivers.nvme.direct import (
     ZERO_FILL_STEP,
     DirectFile,
@@ -276,8 +276,15 @@ class Volume:
                 loop.call_soon_threadsafe(self._fail, code, reason)
 
         self._lanes = (
-            Lane("front", self, group_once=self._group_once, done=done, failed=failed),
-            Lane("back", self, group_once=self._group_once, done=done, failed=failed),
+            Lane(
+                "front",
+                self,
+                group_once=self._group_once,
+                step=IO_GROUP_SIZE_MAX,
+                done=done,
+                failed=failed,
+            ),
+            Lane("back", self, group_once=True, step=IO_STEP_BACK, done=done, failed=failed),
         )
         for lane in self._lanes:
             lane.start()
