@@ -108,7 +108,8 @@ class Group:
         self.trace: list[tuple[int, int, Header]] = []         # (source, target, header)
         self.sessions: list[Session] = []
         self.committed: dict[int, bytes] = {}                  # op -> digest, whoever applied it
-        self.prepared_for: dict[bytes, int] = {}               # digest of a request -> its op
+        self.prepared_for: dict[bytes, int] = {}               # digest of a request -> newest op
+        self.committed_for: dict[bytes, int] = {}              # and the one op that is committed
         self.members = [b"replica %8d" % i for i in range(replica_count + standby_count)]
         self.nodes: list[Node] = []
         for index, replica_id in enumerate(self.members):
@@ -401,6 +402,10 @@ class Group:
             assert self.committed.setdefault(op, header.digest) == header.digest, f"op {op} forked"
             if op - 1 in self.committed and op > 1:
                 assert header.parent == self.committed[op - 1]
+            known = core.prepares.get(op)
+            if known is not None and known.header.digest == header.digest:
+                request = bytes(known.body[48:64])
+                assert self.committed_for.setdefault(request, op) == op, "a request applied twice"
         node.commit_seen = core.commit_min
 
     def watch_speech(self, node: Node, header: Header, body: bytes) -> None:
@@ -421,10 +426,8 @@ class Group:
             assert durable.log_view == header.view
         if command in (env.PING, env.PONG):
             assert header.view <= durable.view
-        if command == env.PREPARE and body:
-            request = body[48:64]
-            known = self.prepared_for.setdefault(request, header.op)
-            assert known == header.op or self.committed.get(known) is None, "prepared twice"
+        if command == env.PREPARE and body and header.view == core.view:
+            self.prepared_for[body[48:64]] = header.op
 
     def check(self) -> None:
         """At the end of a story: every device got each record once, in order."""

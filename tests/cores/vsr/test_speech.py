@@ -8,6 +8,7 @@ from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import wal
 from appliance.cores.vsr.member import SPEAK, Status
 from appliance.formats import envelope as env
+from appliance.formats.superblock import encode_checkpoint_state
 from tests.cores.vsr.chain import ROOT, chain, message
 from tests.cores.vsr.disk import Write
 from tests.cores.vsr.group import CLUSTER, SHARD, Group, Node
@@ -178,7 +179,6 @@ def test_a_start_view_is_acknowledged_only_after_its_log_view_is_durable():
 
 
 def start_view(node: Node, view: int, headers: list[env.Header]) -> env.Message:
-    from appliance.formats.superblock import encode_checkpoint_state
     body = encode_checkpoint_state(node.core.checkpoint) + b"".join(h.raw for h in headers)
     return message(env.START_VIEW, sender=view % 3, body=body, view=view, op=headers[0].op,
                    commit_num=0, area=bytes(24))
