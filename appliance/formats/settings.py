@@ -42,6 +42,10 @@ KEYS = {
     "pinning": one_of(("auto", "off"), "auto"),
     # Milliseconds by which each flush of a volume is delayed, to try a slow disk; 0 in service.
     "flush_slow_ms": whole(0, 1000, 0),
+    # Milliseconds between two places that the scrubber reads; smaller finds damage sooner.
+    "scrub_interval_ms": whole(10, 600_000, 100),
+    # The way of a prepare to the other replicas; "auto" is a star up to 3 of them, else a chain.
+    "routing": one_of(("auto", "star", "chain"), "auto"),
     # The least important lines that reach the log.
     "log_level": one_of(("debug", "info", "warning", "error"), "info"),
 }
@@ -63,6 +67,8 @@ class Settings:
     console_host: str
     pinning: str
     flush_slow_ms: int
+    scrub_interval_ms: int
+    routing: str
     log_level: str
 
 

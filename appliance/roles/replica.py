@@ -32,6 +32,7 @@ from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr.open import VolumeUnusable, load
 from appliance.cores.vsr.replica import Replica
+from appliance.cores.vsr.route import Routing
 from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.log import start_log
@@ -108,6 +109,8 @@ class ReplicaRole:
             replica_id=self._shard.replica_ids[index],
             prng=Prng(clock.seed()),
             state_machine=self._rooms,
+            scrub_ticks=node.settings.scrub_interval_ms // TICK_MS,
+            routing=Routing(node.settings.routing),
         )
         self._counters: Counter[str] = Counter()  # of connections with other nodes
         self._counters_local: Counter[str] = Counter()  # and within this one
