@@ -282,8 +282,11 @@ def _write_leaves(member: Member, fetch: Fetch) -> None:
     if not any(c.remote for c in leaves):
         return
     address, _ = local_address(member, Place(ck.KIND_LEAF, 1, 0, leaves[0].place.number))
-    fetch.writes += 1
-    member.write(address, wal.padded([c.data for c in leaves]), _on_chunk_written, fetch)
+    raw = b"".join(wal.padded([c.data for c in leaves]))
+    step = member.geometry.message_size_max      # what a volume takes at once
+    for start in range(0, len(raw), step):
+        fetch.writes += 1
+        member.write(address + start, [raw[start:start + step]], _on_chunk_written, fetch)
 
 
 def _finish(member: Member, fetch: Fetch) -> None:

@@ -88,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         counters: Counter[str],
     ) -> None:
         self.state, self.reason = CONNECTING, ""
+        self._made = False  # whether there is a transport
         self.node: int | None = None  # the peer's node index, once TLS has shown it
         self.counters = counters
         self._owner, self._secured = owner, secured
@@ -106,6 +107,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._made = True
+        if self.state == CLOSED:  # while it was dialled
+            self.transport.abort()
+            return
         if self._secured is None:
             self._open()
             return
@@ -253,7 +258,8 @@ class Connection(asyncio.BufferedProtocol):
                 pass  # its goodbye need not be answered
             self._flush()
         self.state = CLOSED
-        self.transport.close()
+        if self._made:
+            self.transport.close()
 
     def abort(self, reason: str, *, flushed: bool = False) -> None:
         """Close now; with `flushed`, after what was sent has left."""
@@ -261,6 +267,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.reason = self.reason or reason
         self.state = CLOSED
+        if not self._made:
+            return
         if flushed:
             self.transport.close()
         else:
