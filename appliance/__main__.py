@@ -27,6 +27,11 @@ VERBS = {
 EXIT_REFUSED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 
 
+def module_of(verb: str) -> str:
+    """Name of the verb's module: the verb, unless Python keeps that word for itself."""
+    return f"{verb}_" if keyword.iskeyword(verb) else verb
+
+
 class Verbs(click.Group):
     """Knows all verbs by name and imports one when it is used."""
 
@@ -36,8 +41,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        module = importlib.import_module(f"appliance.commands.{name}")
+        module = importlib.import_module(f"appliance.commands.{module_of(cmd_name)}")
         command: click.Command = module.command
         return command
 

@@ -190,7 +190,7 @@ class NodeStart:
         """What will run."""
         self.children = _children(self.node)
         if self.pinned and self.node.settings.pinning == "auto":
-            self.children = _pinned(self.children, cores())
+            self.children = pinned(self.children, cores())
         return ", ".join(child.name for child in self.children)
 
 
@@ -265,7 +265,7 @@ def _children(node: NodeFolder) -> list[Child]:
     return [*replicas, *edges, Child("console", [*start, "console", *place], stop_group=1)]
 
 
-def _pinned(children: list[Child], available: list[int]) -> list[Child]:
+def pinned(children: list[Child], available: list[int]) -> list[Child]:
     """A core for each replica and edge, the rest for the console; all float if they do not do."""
     busy = [child for child in children if child.stop_group != 1]
     if len(available) <= len(busy):

@@ -1,0 +1,429 @@
+"""`tigerchat start`: a site serves, says how to use it, comes back, leaves nothing behind."""
+
+import dataclasses
+import importlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from appliance import roles
+from appliance.__main__ import VERBS, module_of
+from appliance.commands import start
+from appliance.formats.site import encode_site, load_site
+from appliance.roles.supervisor import Child
+from tests.commands.conftest import COMMAND, TOP, environment
+
+SERVES_WITHIN_S = 60
+SMALL = ("--geometry", "small")
+
+
+class Running:
+    """A site that was started and what it has printed."""
+
+    def __init__(self, folder: Path, *words: object) -> None:
+        self.folder = folder
+        self.output = folder.parent / f"{folder.name}.out"
+        command = [*COMMAND, "start", "--local", str(folder), *map(str, words)]
+        with open(self.output, "wb") as file:
+            self.process = subprocess.Popen(
+                command, env=environment(), stdout=file, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def printed(self) -> str:
+        return self.output.read_text()
+
+    def until(self, condition: Callable[[], object], what: str, within_s: float = SERVES_WITHIN_S):
+        deadline = time.monotonic() + within_s
+        while not (result := condition()):
+            assert self.process.poll() is None, self.printed()
+            assert time.monotonic() < deadline, f"not {what}:\n{self.printed()}"
+            time.sleep(0.05)
+        return result
+
+    def until_serving(self) -> None:
+        self.until(lambda: re.search(r"^serving: ", self.printed(), re.M), "serving")
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """What Ctrl-C does: the signal reaches the whole process group."""
+        os.killpg(self.process.pid, number)
+        return self.process.wait(20)
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Those of this site whose command line has all of `words`."""
+        return processes_of(self.folder, *words)
+
+
+def processes_of(folder: Path, *words: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = process.cmdline()
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+        except psutil.Error:
+            continue
+        ours = any(word == str(folder) or word.startswith(f"{folder}/") for word in line)
+        if ours and all(word in line for word in words):
+            found.append(process)
+    return found
+
+
+def give_ports(folder: Path, ports: list[int]) -> None:
+    """Write other ports into the site file of each node."""
+    site, left = load_site(folder / "site.toml"), iter(ports)
+    nodes = [dataclasses.replace(node, peer_port=next(left), client_port=next(left),
+                                 console_port=next(left)) for node in site.nodes]
+    text = encode_site(dataclasses.replace(site, nodes=nodes))
+    for path in (folder / "site.toml", *folder.glob("node-*/site.toml")):
+        path.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def single(tigerchat, tmp_path_factory, free_ports) -> Iterator[Path]:
+    """A site of one node, formatted and not running."""
+    folder = tmp_path_factory.mktemp("single") / "run"
+    assert tigerchat("format", "--local", folder, "--nodes", 1).returncode == 0
+    give_ports(folder, free_ports(3))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Running]]:
+    """`run(folder)`: started, and in the end stopped."""
+    sites: list[Running] = []
+
+    def start_site(folder: Path, *words: object) -> Running:
+        sites.append(Running(folder, *words))
+        return sites[-1]
+
+    yield start_site
+    for site in sites:
+        if site.process.poll() is None:
+            site.process.kill()
+            site.process.wait()
+
+
+@pytest.fixture(scope="module")
+def small(tigerchat, tmp_path_factory, free_ports) -> Path:
+    """Two nodes of small volumes: enough for whatever ends before a role starts."""
+    folder = tmp_path_factory.mktemp("small") / "run"
+    assert tigerchat("format", "--local", folder, "--nodes", 2, *SMALL).returncode == 0
+    give_ports(folder, free_ports(6))
+    return folder
+
+
+@pytest.fixture
+def small_copy(small, tmp_path) -> Path:
+    """One to break."""
+    return Path(shutil.copytree(small, tmp_path / "run"))
+
+
+# --- it serves ------------------------------------------------------------------------------------
+
+
+def block_of_ports(free_ports, count: int) -> int:
+    """The first of `count` neighbouring ports."""
+    while True:
+        ports = free_ports(count)
+        if ports[-1] - ports[0] == count - 1:
+            return ports[0]
+
+
+def test_a_new_folder_becomes_three_nodes_that_serve_stop_and_continue(
+        tigerchat, run, tmp_path, free_ports):
+    folder, base = tmp_path / "run", block_of_ports(free_ports, 300)
+    site = run(folder, "--nodes", 3, "--shards", 1, "--ports", base)
+    site.until_serving()
+    for node in range(3):
+        assert f"chat https://127.0.0.1:{base + 43 + 100 * node}/ " in site.printed()
+        assert f"console https://127.0.0.1:{base + 80 + 100 * node}/console" in site.printed()
+        assert re.search(rf"console of node-{node}.*secret: \S+", site.printed())
+    assert re.search(r"token of alice.*:\n  eyJ\S+\.\S+\.\S+\n", site.printed())
+    local = ("--local", folder)
+    assert f'send general "hello" --local {folder}' in site.printed()
+    assert tigerchat("room", "create", "general", *local).returncode == 0
+    assert tigerchat("send", "general", "hello", *local).returncode == 0
+    assert len(site.processes("replica")) == len(site.processes("edge")) == 3
+    assert site.stop() == 0
+    assert site.processes() == []
+
+    site = run(folder, "--nodes", 3, "--shards", 1)
+    site.until_serving()
+    assert "format:" not in site.printed()
+    told = tigerchat("tail", "general", "--last", 5, "--no-follow", *local)
+    assert told.stdout.count("hello") == 1
+    assert site.stop(signal.SIGTERM) == 0
+    assert site.processes() == []
+    shutil.rmtree(folder)
+
+
+def test_every_process_that_is_killed_comes_back_and_the_site_serves(tigerchat, run, single):
+    site = run(single)
+    site.until_serving()
+    node = single / "node-0"
+    for role in ("replica", "edge", "console"):
+        victim = site.processes("start", role)[0]
+        victim.kill()
+        site.until(lambda r=role, v=victim: [p for p in site.processes("start", r)
+                                             if p.pid != v.pid], f"{role} again")
+    before = {process.pid for process in site.processes()} - {site.process.pid}
+    site.processes("start", "--quiet", str(node))[0].kill()
+    site.until(lambda: len(fresh := {process.pid for process in site.processes()}) == 5
+               and before.isdisjoint(fresh), "all five again")
+    made = tigerchat("room", "create", "again", "--local", single)
+    assert made.returncode == 0, made.stderr
+    assert site.stop() == 0
+    assert site.processes() == []
+
+
+def test_nothing_survives_a_launcher_that_was_killed(run, single):
+    site = run(single)
+    site.until_serving()
+    assert len(site.processes()) == 5
+    site.process.kill()
+    site.process.wait()
+    deadline = time.monotonic() + 5
+    while (left := site.processes()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left == []
+
+
+def test_a_second_start_of_a_running_site_is_refused(tigerchat, sentence, run, single):
+    site = run(single)
+    site.until_serving()
+    text = sentence(tigerchat("start", "--local", single), 2)
+    assert text.startswith(f"{single} is in use by process {site.process.pid}: stop that one")
+    text = sentence(tigerchat("start", "--node-folder", single / "node-0", "--quiet"), 2)
+    assert text.startswith(f"{single / 'node-0'} is in use by process ")
+    text = sentence(tigerchat("format", "--local", single, "--nodes", 1), 2)
+    assert text.startswith(f"{single} is in use by process {site.process.pid}")
+    assert site.stop() == 0
+
+
+def test_one_process_runs_all_roles_of_a_node(tigerchat, run, single):
+    site = run(single, "--one-process")
+    site.until_serving()
+    assert len(site.processes()) == 2
+    assert len(site.processes("--one-process", "--quiet")) == 1
+    made = tigerchat("room", "create", "one-process", "--local", single)
+    assert made.returncode == 0, made.stderr
+    assert site.stop() == 0
+    assert site.processes() == []
+
+
+def test_inspect_reads_a_volume_while_its_replica_runs(tigerchat, run, single):
+    site = run(single)
+    site.until_serving()
+    assert tigerchat("room", "create", "seen", "--local", single).returncode == 0
+    shown = {}
+    for words in (("superblock",), ("wal", "--records"), ("segment", "--records"), ("checkpoint",)):
+        looked = tigerchat("inspect", *words, "--volume", single / "node-0/shard-0", "--json")
+        assert looked.returncode == 0, looked.stderr
+        shown[words[0]] = looked.stdout
+    assert b"seen".hex() in shown["wal"]
+    assert '"copies_to_repair": []' in shown["superblock"]
+    assert site.stop() == 0
+
+
+# --- it says why not ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["peer_port", "client_port", "console_port"])
+def test_a_port_that_is_taken_is_named_with_its_setting(tigerchat, sentence, small, key):
+    node = load_site(small / "site.toml").nodes[1]
+    port = getattr(node, key)
+    with socket.create_server(("127.0.0.1", port)):
+        for words in (("--local", small), ("--node-folder", small / "node-1", "--quiet")):
+            text = sentence(tigerchat("start", *words), 2)
+            assert text.startswith(f"port {port} on 127.0.0.1 cannot be used (Address already in "
+                                   f"use): stop what uses it or change {key} of node-1 in "
+                                   f"{small / 'node-1/site.toml'}")
+    assert processes_of(small) == []
+
+
+def test_ports_of_a_formatted_site_are_moved_by_the_switch(
+        tigerchat, sentence, small_copy, free_ports):
+    site = load_site(small_copy / "site.toml")
+    taken = free_ports(1)[0]
+    with socket.create_server(("127.0.0.1", taken)):
+        sentence(tigerchat("start", "--local", small_copy, "--ports", taken), 2)
+    step = taken - site.nodes[0].peer_port
+    for path in small_copy.glob("**/site.toml"):
+        moved = load_site(path)
+        assert [node.client_port for node in moved.nodes] == [
+            node.client_port + step for node in site.nodes]
+    assert load_site(small_copy / "site.toml").shards == site.shards
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("--nodes", 3), "--nodes is 3; allowed: 2, as "),
+    (("--shards", 2), "--shards is 2; allowed: 1, as "),
+    (("--ports", 65535), "--ports is 65535; allowed: such that all lie in 1 to 65535")])
+def test_other_numbers_than_were_formatted_are_refused(tigerchat, sentence, small, words, said):
+    assert sentence(tigerchat("start", "--local", small, *words), 2).startswith(said)
+
+
+@pytest.mark.parametrize(("file", "old", "new", "said"), [
+    ("node.toml", "index = 1", "index = 2", "index is 2; allowed: 0 to 1"),
+    ("node.toml", "index = 1", "index = 0", "nodes[0].public_key is not that of"),
+    ("node.toml", "index = 1", 'index = 1\nclient_tls = "no"', "client_tls is 'no'; allowed: true"),
+    ("node.toml", "index = 1", "index = 1\nspeed = 9", "speed is unknown; allowed: index, "),
+    ("site.toml", "peer_port", "pear_port", "nodes[0].pear_port is unknown; allowed: index"),
+    ("site.toml", "version = 1", "version = 9", "version is 9; allowed: a whole number from 1"),
+    ("keys/signing.key", "", "00", "is no key: restore it; allowed: 64 hexadecimal digits"),
+    ("keys/tls.crt", "BEGIN", "BEGUN", "is no PEM certificate: restore it")])
+def test_a_wrong_line_in_a_nodes_files_ends_the_start_with_code_2(
+        tigerchat, sentence, small_copy, file, old, new, said):
+    path = small_copy / "node-1" / file
+    path.write_text(path.read_text().replace(old, new, 1) if old else new)
+    text = sentence(tigerchat("start", "--node-folder", small_copy / "node-1", "--quiet"), 2)
+    assert said in text
+    assert str(path if "public_key" not in said else path.with_name("site.toml")) in text
+
+
+def test_a_wrong_line_ends_the_start_of_a_site_before_any_node_runs(
+        tigerchat, sentence, small_copy):
+    path = small_copy / "node-1/node.toml"
+    path.write_text("index = 1\npinning = 3\n")
+    text = sentence(tigerchat("start", "--local", small_copy), 2)
+    assert text == f'{path}: pinning is 3; allowed: "auto", "off"'
+
+
+@pytest.mark.parametrize("missing", ["jwks.json", "site.toml", "node.toml"])
+def test_a_missing_file_is_named(tigerchat, sentence, small_copy, missing):
+    (small_copy / "node-1" / missing).unlink()
+    text = sentence(tigerchat("start", "--quiet", "--node-folder", small_copy / "node-1"), 2)
+    assert text.startswith(f"{small_copy / 'node-1' / missing}")
+
+
+def test_a_node_that_is_not_formatted_is_told_how(tigerchat, sentence, small_copy):
+    (small_copy / "node-0/formatted").unlink()
+    text = sentence(tigerchat("start", "--quiet", "--node-folder", small_copy / "node-0"), 2)
+    assert "is not formatted: run `tigerchat format --node-folder" in text
+    text = sentence(tigerchat("start", "--node-folder", small_copy / "node-9", "--quiet"), 2)
+    assert "is not a folder of a node" in text
+
+
+def test_the_volume_of_another_node_or_site_is_recognised(
+        tigerchat, sentence, small_copy, small, tmp_path):
+    volume = "node-1/shard-0"
+    shutil.rmtree(small_copy / volume)
+    shutil.copytree(small / "node-0/shard-0", small_copy / volume)
+    words = ("start", "--quiet", "--node-folder", small_copy / "node-1")
+    text = sentence(tigerchat(*words), 1)
+    assert text.startswith(f"{small_copy / volume} belongs to another node of this site")
+    assert tigerchat("format", "--local", tmp_path / "other", *SMALL).returncode == 0
+    shutil.rmtree(small_copy / volume)
+    shutil.copytree(tmp_path / "other" / volume, small_copy / volume)
+    text = sentence(tigerchat(*words), 1)
+    assert text.startswith(f"{small_copy / volume} belongs to another site or shard")
+
+
+def test_a_superblock_that_cannot_be_trusted_ends_the_start_with_its_name(
+        tigerchat, sentence, small_copy):
+    with open(small_copy / "node-0/shard-0/data", "r+b") as file:
+        file.write(bytes(256 * 1024))
+    text = sentence(tigerchat("start", "--quiet", "--node-folder", small_copy / "node-0"), 1)
+    assert f"{small_copy / 'node-0/shard-0'}: SUPERBLOCK_MISSING: not one superblock copy" in text
+
+
+def test_a_shard_that_the_node_does_not_hold_is_refused(tigerchat, sentence, small):
+    text = sentence(tigerchat("start", "replica", "--node-folder", small / "node-0",
+                              "--shard", 4), 2)
+    assert text.startswith("--shard is 4; allowed: 0, the shards of ")
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ((), "say --local DIR, --node-folder F, or a role"),
+    (("--local", "a", "--node-folder", "b"), "say --local DIR, --node-folder F, or a role"),
+    (("--local", "a", "--nodes", "9"), "'--nodes': 9 is not in the range 1<=x<=6"),
+    (("waiter",), "No such command 'waiter'"),
+    (("replica",), "Missing option '--node-folder'"),
+    (("replica", "--node-folder", "a"), "Missing option '--shard'")])
+def test_wrong_words_are_named(tigerchat, sentence, tmp_path, words, said):
+    assert said in sentence(tigerchat("start", *words, cwd=tmp_path), 2)
+
+
+# --- phases, roles, templates ---------------------------------------------------------------------
+
+
+def test_a_start_names_its_phases_in_order(tigerchat, small, free_ports):
+    with socket.create_server(("127.0.0.1", load_site(small / "site.toml").nodes[0].client_port)):
+        told = tigerchat("start", "--node-folder", small / "node-0").stderr.splitlines()
+    phases = [line.split(": ")[2] for line in told if line.startswith("start: node-0: ")]
+    assert phases == ["machine", "files", "superblock"]
+    assert [name for name, _ in start.PHASES] == [*phases, "ports", "roles"]
+    assert "superblock: shard 0 at view 0, checkpoint 0" in told[2]
+
+
+def test_a_core_is_given_to_each_role_only_when_there_are_enough():
+    children = [Child("replica-0", [], 2), Child("edge-0", [], 0),
+                Child("console", [], 1)]
+    assert all(child.cores is None for child in start.pinned(children, [0, 1]))
+    placed = {child.name: child.cores for child in start.pinned(children, [0, 1, 2, 3])}
+    assert placed == {"replica-0": {0}, "edge-0": {1}, "console": {2, 3}}
+
+
+def test_templates_roles_and_names_that_start_accepts_are_the_same():
+    templates = {path.name.removeprefix("tigerchat-").split(".")[0].rstrip("@"): path.read_text()
+                 for path in (TOP / "systemd").glob("tigerchat-*.service")}
+    modules = {path.stem for path in Path(roles.__file__).parent.glob("[a-z]*.py")}
+    assert templates.keys() == modules
+    assert set(start.command.commands) == modules - {"supervisor"}
+    for name, text in templates.items():
+        words = re.search(r"^ExecStart=\S+/tigerchat start (.*)$", text, re.M).group(1).split()
+        if name == "supervisor":
+            assert words[0] == "--node-folder"
+            continue
+        assert words[0] == name
+        options = {option for parameter in start.command.commands[name].params
+                   for option in parameter.opts}
+        assert {word for word in words[1:] if word.startswith("--")} <= options
+
+
+def test_templates_hold_process_policy_and_no_shell():
+    for path in (TOP / "systemd").glob("*.service"):
+        text = path.read_text()
+        for wanted in ("Type=notify", "WatchdogSec=", "Restart=always", "TimeoutStopSec=",
+                       "RestartPreventExitStatus=2", "NoNewPrivileges=yes", "User=tigerchat"):
+            assert f"\n{wanted}" in text, f"{path.name}: {wanted}"
+        assert "/bin/sh" not in text
+
+
+# --- the door -------------------------------------------------------------------------------------
+
+
+def test_every_verb_has_its_module_and_every_module_its_verb():
+    folder = Path(start.__file__).parent
+    assert {path.stem for path in folder.glob("[a-z]*.py")} == {module_of(verb) for verb in VERBS}
+    for verb in VERBS:
+        module = importlib.import_module(f"appliance.commands.{module_of(verb)}")
+        assert module.command.name == verb
+
+
+def test_without_assertions_nothing_runs(sentence):
+    words = [COMMAND[0], "-O", *COMMAND[1:], "version"]
+    result = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    assert sentence(result, 2).startswith("assertions are off, and they guard the data")
+    result = subprocess.run([*COMMAND, "version"], capture_output=True, text=True, check=False,
+                            env={**environment(), "PYTHONOPTIMIZE": "1"})
+    sentence(result, 2)
+
+
+def test_version_and_help_come_without_the_weight_of_the_others(tigerchat):
+    result = tigerchat("version")
+    assert re.fullmatch(r"tigerchat \d+\.\d+\.\d+ \(from source, Python 3\.11\.\d+\)\n",
+                        result.stdout)
+    told = tigerchat("--help")
+    assert told.returncode == 0
+    assert all(f"  {verb} " in told.stdout for verb in VERBS)
