@@ -226,7 +226,8 @@ def on_request_headers(member: Member, message: Message) -> None:
     if low > high:
         return member.drop("request_headers_invalid")
     found: list[bytes] = []
-    for op in range(min(high, member.op), max(low, high - member.geometry.slot_count, 0) - 1, -1):
+    high = min(high, member.op)
+    for op in range(high, max(low, high - member.geometry.slot_count, 0) - 1, -1):
         header = member.journal.at(op)
         if header is not None:
             found.append(header.raw)
