@@ -94,22 +94,36 @@ def test_each_message_is_found_by_its_id():
     assert view.slot_of_message(b"\xff" * 16) is None
 
 
-@given(st.lists(st.integers(0, 5), min_size=100, max_size=100))
-@settings(max_examples=30)
-def test_of_messages_with_one_id_the_first_is_found(ids):
+IDS = st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=9, unique=True)
+
+
+@given(IDS, IDS, st.randoms(use_true_random=False))
+@settings(max_examples=50)
+def test_any_ids_are_found_the_first_of_equal_ones(room_ids, msg_ids, chance):
     records = bytearray(segment_records())
-    for slot, number in enumerate(ids):
-        records[slot * RECORD_SIZE + 16:slot * RECORD_SIZE + 32] = bytes([number]) * 16
+    rooms = [chance.choice(room_ids) for _ in range(100)]
+    messages = [chance.choice(msg_ids) for _ in range(100)]
+    for slot in range(100):
+        at = slot * RECORD_SIZE
+        records[at:at + 32] = rooms[slot] + messages[slot]
+        records[at + 2224:at + 2232] = (rooms[:slot].count(rooms[slot]) + 1).to_bytes(8, "little")
     footer = segment.encode_footer(bytes(records), cluster=bytes(16), shard=0, number=2,
                                    previous_id=bytes(32), leaf_ids=[bytes(32)] * 15,
-                                   previous_of=lambda room_id: 0)
+                                   previous_of=lambda room_id: room_id[0])
     raw = bytearray(SMALL.extent_size)
     raw[:len(records)] = records
     raw[SMALL.segment_data_size:SMALL.segment_data_size + len(footer)] = footer
     view = SegmentView(raw, SMALL)
-    for number in range(6):
-        expected = ids.index(number) if number in ids else None
-        assert view.slot_of_message(bytes([number]) * 16) == expected
+    for msg_id in msg_ids:
+        expected = messages.index(msg_id) if msg_id in messages else None
+        assert view.slot_of_message(msg_id) == expected
+    for room_id in room_ids:
+        slots = [slot for slot in range(100) if rooms[slot] == room_id]
+        entry = view.room(room_id)
+        assert (entry is None) == (not slots)
+        if entry is not None:
+            assert entry.previous == room_id[0]
+            assert view.rows(entry.first_row, entry.row_count) == list(enumerate(slots, start=1))
 
 
 def refused(raw: bytes | bytearray, identity: bytes | None) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from appliance.base.checksum import sha256
 from appliance.cores.rooms.open_segment import SegmentWrite
 from appliance.cores.rooms.rooms import Rooms
 from appliance.formats import checkpoint, record
@@ -72,6 +73,7 @@ class Shard:
         self.rooms = Rooms(geometry=geometry, cluster=CLUSTER, shard=SHARD,
                            segments_max=segments_max, ring=self.ring)
         self.extents: dict[int, bytearray] = {}
+        self.zones: list[dict[str, dict[int, bytes]]] = [{}, {}]    # of checkpoints, newest first
         self.op = 0
         self.timestamp = START_US
         self.hold = False
@@ -133,11 +135,15 @@ class Shard:
         self.write()
         state = self.rooms.checkpoint()
         assert self.rooms.durable_log_seq() == state.log_seq
+        self.zones.reverse()
         tables, chunks = {}, {}
         for name, table in state.tables.items():
-            rows, chunk_ids, writes = table.freeze(True)
+            rows, chunk_ids, writes = table.freeze(False)
+            place = self.zones[0].setdefault(name, {})
+            place.update(writes)
             tables[name] = TableState(rows, chunk_ids)
-            chunks[name] = [data for _, data in writes]
+            chunks[name] = [place[i] for i in range(len(chunk_ids))]
+            assert [sha256(chunk) for chunk in chunks[name]] == chunk_ids
         tables["sessions"] = tables["members"] = TableState(0, [])
         manifest = Manifest(
             cluster=CLUSTER, shard=SHARD, epoch=0, op=self.op, timestamp=self.timestamp,
@@ -161,6 +167,7 @@ class Shard:
         """Another process on the same disk, restored from `durable`."""
         other = Shard(self.geometry, self.segments_max)
         other.extents = {n: bytearray(extent) for n, extent in self.extents.items()}
+        other.zones[0] = {name: dict(enumerate(chunks)) for name, chunks in durable.tables.items()}
         manifest = checkpoint.decode(durable.manifest, self.geometry)
         other.rooms.restore(manifest, durable.tables, durable.leaves)
         other.op, other.timestamp = manifest.op, manifest.timestamp

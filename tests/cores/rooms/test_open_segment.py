@@ -204,3 +204,27 @@ def test_reports_of_writes_from_before_a_reset_change_nothing():
     assert shard.rooms.durable_log_seq() == 0
     assert shard.rooms.take_writes() == []
     assert RingView(shard.ring, SMALL).record_count(0) == 0
+
+
+def test_a_write_that_would_overlap_a_tail_waits_until_the_tail_is_durable():
+    shard = Shard(SMALL)
+    shard.commit(create(0), make(0, 1, 1))
+    shard.hold = True
+    shard.rooms.flush()
+    shard.write()
+    whole, tail = shard.held
+    assert (whole.offset, len(whole.data), whole.last_log_seq) == (0, 4096, 1)
+    assert (tail.offset, len(tail.data), tail.last_log_seq) == (4096, 4096, 2)
+    shard.fill(0, 1, SMALL.segment_records - 2, first=2)
+    assert shard.held == [whole, tail]          # a whole segment waits
+    shard.perform(tail)
+    assert shard.rooms.durable_log_seq() == 0   # the one before it is still on its way
+    shard.perform(whole)
+    assert shard.rooms.durable_log_seq() == 2
+    shard.held.clear()
+    shard.write()
+    assert shard.held[0].offset == 4096         # over the tail
+    assert shard.held[-1].offset == SMALL.segment_data_size
+    shard.hold = False
+    shard.write()
+    assert shard.rooms.durable_log_seq() == SMALL.segment_records

@@ -45,6 +45,21 @@ def test_a_restart_goes_on_with_the_next_record_and_the_same_bytes(geometry, ext
     assert first.extents == second.extents
 
 
+def test_a_seal_changes_rows_of_rooms_that_were_quiet_since_the_checkpoint_before():
+    shard = Shard(PRODUCTION)
+    rooms = 600                         # more than a chunk of the table
+    for start in range(0, rooms, 100):
+        shard.commit(*(create(room, client=room) for room in range(start, start + 100)))
+    first, second = shard.checkpoint(), shard.checkpoint()
+    assert first.tables == second.tables
+    shard.fill(rooms - 1, 5000, PRODUCTION.segment_records - rooms)
+    third = shard.checkpoint()          # its chunks fit their ids
+    assert third.tables["rooms"][0] != second.tables["rooms"][0]
+    row = shard.restarted(third).rooms.room_row(room_id(0))
+    assert row is not None
+    assert row[64:72] == (1).to_bytes(8, "little")      # segment 0 + 1
+
+
 def test_the_ring_of_a_restarted_shard_has_the_open_segment_and_not_the_one_before():
     first = grown(SMALL, 150)
     second = first.restarted(first.checkpoint())
@@ -97,6 +112,15 @@ def test_a_chain_that_does_not_hold_is_named(field, value, reason):
     records = bytearray(b"".join(durable.leaves))
     records[5 * RECORD_SIZE + field:5 * RECORD_SIZE + field + len(value)] = value
     with pytest.raises(ChainError, match=reason):
+        shard.restarted(forged(shard, durable, records))
+
+
+def test_a_room_that_begins_with_another_hash_than_zero_is_named_at_its_first_record():
+    shard = grown(SMALL, 20)
+    durable = shard.checkpoint()
+    records = bytearray(b"".join(durable.leaves))
+    records[RECORD_SIZE + record.PREV_HASH] ^= 1
+    with pytest.raises(ChainError, match="record 2 does not follow"):
         shard.restarted(forged(shard, durable, records))
 
 
