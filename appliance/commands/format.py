@@ -170,8 +170,8 @@ def _local_node_files(folder: Path, place: Path, index: int, site_text: str) -> 
 def format_node_folder(folder: Path, geometry: str) -> None:
     """Make what is missing in a node's folder, or say which line of the site file is."""
     if not folder.is_dir() or not (folder / SITE_FILE).exists():
-        raise ConfigurationError(f"{folder / SITE_FILE} is missing: put the site file and node.toml "
-                                 "there (docs/operations.md), then run this again")
+        raise ConfigurationError(f"{folder / SITE_FILE} is missing: put the site file and "
+                                 "node.toml there (docs/operations.md), then run this again")
     folder = folder.absolute()
     lock = lock_folder(folder)
     try:
@@ -276,8 +276,8 @@ def _check_room(folder: Path, wanted: list[tuple[NodeFolder, Shard]], geometry: 
 def _make_folder(folder: Path) -> None:
     """Have the folder there, and nobody else's things in it."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigurationError(f"{folder} is no folder: volumes are files in a folder; make a file "
-                                 "system on a device first and name a folder on it")
+        raise ConfigurationError(f"{folder} is no folder: volumes are files in a folder; make a "
+                                 "file system on a device first and name a folder on it")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = {SITE_FILE, TOKEN_KEY_FILE, TOKEN_KEY_FILE + ".new", SITE_FILE + ".new", ".lock"}
     foreign = sorted(entry.name for entry in folder.iterdir()

@@ -329,7 +329,7 @@ def _sealed(geometry: Geometry, number: int, data: bytes) -> tuple[SegmentView |
     except FormatError:
         return None, ""
     if view.number != number:
-        return None, ""           # the footer of an older segment, of which this is the extent's heir
+        return None, ""           # the footer of an older segment in the same extent
     try:
         view.verify(None)
     except FormatError as error:

@@ -160,6 +160,8 @@ WRONG = {
     "console_host": ['""', "7", '"a\\nb"'],
     "pinning": ['"on"', "true", "[]"],
     "flush_slow_ms": ["-1", "1001", '"10ms"'],
+    "scrub_interval_ms": ["9", "600001", '"1s"'],
+    "routing": ['"ring"', "1"],
     "log_level": ['"loud"', "3"],
 }
 
