@@ -25,22 +25,22 @@ WINDOW_EVICT_AGE_US = 600 * 1_000_000   # a window younger than 10 minutes is ne
 
 NONCE_WINDOW = 1024       # newest nonces of a sender that are still told apart; older ones are refused
 
-# --- I/O of a volume --------------------------------------------------------------------------------------
+# --- I/O of a volume ------------------------------------------------------------------------------
 
-IO_GROUP_SIZE_MAX = 4 * MIB   # bytes an I/O thread writes before it flushes and answers: a few ms of a slow disk
-IO_STEP_BACK = 256 * KIB      # bytes of one call beside the journal, which waits no longer than that
+IO_GROUP_SIZE_MAX = 4 * MIB   # bytes an I/O thread writes before it flushes and answers: some ms
+IO_STEP_BACK = 256 * KIB      # bytes of one call beside the journal, which waits no longer
 IO_SAMPLES = 1000             # newest durable writes whose latency the status reports
-EXTENTS_OPEN_MAX = 8          # segment files held open: the open one, the next, and what repair reads
+EXTENTS_OPEN_MAX = 8          # segment files held open: the open one, the next, some for repair
 
-# --- links ------------------------------------------------------------------------------------------------
+# --- links ----------------------------------------------------------------------------------------
 
-LINK_BUFFER_MAX = 16 * MIB    # bytes waiting on one connection: two full pipelines; frames beyond are dropped, counted
+LINK_BUFFER_MAX = 16 * MIB    # bytes waiting on one connection; frames beyond are dropped, counted
 CONNECTIONS_MAX = 256         # of one replica, authenticated; the next one is closed, counted
-HANDSHAKES_MAX = 64           # connections that have not shown a certificate yet; the next one is closed, counted
+HANDSHAKES_MAX = 64           # connections without a certificate yet; the next is closed, counted
 HANDSHAKE_MS_MAX = 5_000      # to show it
-DIAL_BACKOFF_MS_MIN, DIAL_BACKOFF_MS_MAX = 20, 500    # between two tries, doubled each time, with jitter
+DIAL_BACKOFF_MS_MIN, DIAL_BACKOFF_MS_MAX = 20, 500    # between tries, doubled, with jitter
 LOCAL_ROOMS_MAX = 4096        # rows of 128 bytes in one answer to an edge of the same node
-CLIENT_ROUTES_MAX = 4096      # clients of a shard whose connection is remembered; the oldest is forgotten
+CLIENT_ROUTES_MAX = 4096      # clients whose connection is remembered; the oldest is forgotten
 
 # --- edge -------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,10 @@ journal:
     back    checkpoint zones, segments, every read
 
 A lane takes all that is queued, copies it into its aligned staging buffer (made once, kept for
-life), joins neighbours, writes, flushes once, and hands all completions to the event loop in one
-wake-up. While it is busy the next group gathers: there is no timer, an idle volume writes groups of
-one.
+life), joins neighbours, writes (the front lane all runs at the same time, by the kernel's
+asynchronous I/O; the back lane in small steps), flushes once, and hands all completions to the
+event loop in one wake-up. While it is busy the next group gathers: there is no timer, an idle
+volume writes groups of one.
 
 **Order.** Writes that overlap never share a group, so a byte range has one writer at a time and the
 later write wins. A read that overlaps a write under way waits for it; a read waits for no more than

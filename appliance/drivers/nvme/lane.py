@@ -12,6 +12,7 @@ from appliance.base.errors import StorageError
 from appliance.base.limits import IO_GROUP_SIZE_MAX, SECTOR_SIZE
 from appliance.drivers.nvme.direct import DirectFile, aligned_buffer
 from appliance.drivers.nvme.latency import Latency
+from appliance.drivers.nvme.parallel import open_parallel
 
 Buffer = bytes | bytearray | memoryview
 
@@ -34,6 +35,15 @@ class ReadItem(NamedTuple):
     length: int
 
 
+class Run(NamedTuple):
+    """Bytes of the staging buffer that go to one place of one file."""
+
+    file: DirectFile
+    start: int
+    size: int
+    offset: int
+
+
 class Place(Protocol):
     """Finds the file of an address; called in the lane's thread only."""
 
@@ -50,7 +60,8 @@ class Lane:
     the thread.
 
     Writes leave in the order they came, but that a group is sorted by address; overlapping writes
-    never share one. No call writes more than `step` bytes: the device takes turns between lanes.
+    never share one. With `parallel` the runs of a group are under way together, if the kernel can;
+    without, no call writes more than `step` bytes, and the device takes turns between lanes.
     """
 
     def __init__(
@@ -60,6 +71,7 @@ class Lane:
         *,
         group_once: bool,
         step: int,
+        parallel: bool,
         done: Done,
         failed: Callable[[str, str], None],
     ) -> None:
@@ -69,6 +81,7 @@ class Lane:
         self._writes: deque[WriteItem] = deque()
         self._reads: deque[ReadItem] = deque()
         self._staging = aligned_buffer(IO_GROUP_SIZE_MAX)
+        self._parallel = open_parallel(self._staging) if parallel else None
         self._closing = False
         self.latency = Latency()  # of each write, from queued to durable
         self.groups = self.bytes_written = 0
@@ -84,6 +97,8 @@ class Lane:
         """Finish what is queued, then end the thread."""
         self._queue.put(None)
         self._thread.join()
+        if self._parallel is not None:
+            self._parallel.close()
 
     # --- in the thread
 
@@ -157,17 +172,16 @@ class Lane:
         if not group:
             return []
         runs = self._stage(group)
-        step = self._step
-        single = len(runs) == 1 and len(runs[0][1]) <= step
-        if single or not self._group_once:
-            for file, data, offset in runs:
-                file.write_durable(data, offset)
+        if len(runs) == 1 and runs[0].size <= self._step:
+            self._write_each(runs)
+        elif self._parallel is not None:
+            self._parallel.write([(r.file.fileno(), r.start, r.size, r.offset) for r in runs])
+            self._flush(runs)
+        elif self._group_once:
+            self._write_in_steps(runs)
+            self._flush(runs)
         else:
-            for file, data, offset in runs:
-                for at in range(0, len(data), step):
-                    file.write(data[at : at + step], offset + at)
-            for file in dict.fromkeys(file for file, _, _ in runs):
-                file.flush()
+            self._write_each(runs)
         now = time.monotonic_ns()
         for item in group:
             self.latency.add(now - item.queued_ns)
@@ -175,12 +189,25 @@ class Lane:
         self.groups += 1
         return [item.token for item in group]
 
-    def _stage(self, group: list[WriteItem]) -> list[tuple[DirectFile, memoryview, int]]:
-        """Copy a group into the staging buffer; (file, bytes, offset) of each run of neighbours."""
-        runs: list[tuple[DirectFile, memoryview, int]] = []
+    def _write_each(self, runs: list[Run]) -> None:
+        for run in runs:
+            run.file.write_durable(self._staging[run.start : run.start + run.size], run.offset)
+
+    def _write_in_steps(self, runs: list[Run]) -> None:
+        for run in runs:
+            for at in range(0, run.size, self._step):
+                start = run.start + at
+                size = min(self._step, run.size - at)
+                run.file.write(self._staging[start : start + size], run.offset + at)
+
+    def _flush(self, runs: list[Run]) -> None:
+        for file in dict.fromkeys(run.file for run in runs):
+            file.flush()
+
+    def _stage(self, group: list[WriteItem]) -> list[Run]:
+        """Copy a group into the staging buffer; its runs of neighbours."""
+        runs: list[Run] = []
         staging, filled = self._staging, 0
-        # of the last run: in staging; its end in its file
-        run_start, run_end = 0, -1
         for item in group:
             found = self._place.locate(item.address, writing=True)
             assert found is not None
@@ -191,12 +218,11 @@ class Lane:
                 staging[filled : filled + size] = buffer
                 filled += size
             assert filled - start == item.size
-            if runs and runs[-1][0] is file and run_end == offset:
-                runs[-1] = (file, staging[run_start:filled], runs[-1][2])
+            last = runs[-1] if runs else None
+            if last is not None and last.file is file and last.offset + last.size == offset:
+                runs[-1] = last._replace(size=last.size + item.size)
             else:
-                runs.append((file, staging[start:filled], offset))
-                run_start = start
-            run_end = offset + item.size
+                runs.append(Run(file, start, item.size, offset))
         return runs
 
 

@@ -1,7 +1,9 @@
-"""Sealed segments of a shard, mapped from their files when somebody asks; for edges of the same node.
+"""Sealed segments of a shard, mapped from their files when somebody asks; for edges of the same
+node.
 
-Only sealed segments are mapped: the file of an open one is being written past the page cache. Whoever reads checks
-what he reads; a file that has no footer yet, or whose extent holds another segment by now, is not given out.
+Only sealed segments are mapped: the file of an open one is being written past the page cache.
+Whoever reads checks what he reads; a file that has no footer yet, or whose extent holds another
+segment by now, is not given out.
 """
 
 import mmap
@@ -15,10 +17,11 @@ from appliance.formats.segment import SegmentView
 
 
 class MappedSegments:
-    """`view` by number; the longest unused mappings are let go. Invariant: at most a bound are mapped."""
+    """`view` by number; the longest unused mappings are let go. Invariant: at most a bound are
+    mapped."""
 
     def __init__(self, folder: Path, geometry: Geometry, segments_max: int) -> None:
-        self.oldest = 0                       # older ones are known to be freed
+        self.oldest = 0  # older ones are known to be freed
         self._folder, self._geometry, self._segments_max = folder, geometry, segments_max
         self._views: dict[int, SegmentView] = {}
 
@@ -27,11 +30,13 @@ class MappedSegments:
         view = self._views.pop(number, None)
         if view is None:
             view = self._map(number)
-        elif bytes(view.data[view.geometry.segment_data_size + 32:][:8]) != number.to_bytes(8, "little"):
-            view = None                       # the extent was taken for a newer segment
+        elif bytes(view.data[view.geometry.segment_data_size + 32 :][:8]) != number.to_bytes(
+            8, "little"
+        ):
+            view = None  # the extent was taken for a newer segment
         if view is None:
             return None
-        self._views[number] = view            # now the newest in order
+        self._views[number] = view  # now the newest in order
         if len(self._views) > SEGMENTS_MAPPED_MAX:
             del self._views[next(iter(self._views))]
         return view

@@ -281,10 +281,19 @@ class Volume:
                 self,
                 group_once=self._group_once,
                 step=IO_GROUP_SIZE_MAX,
+                parallel=True,
                 done=done,
                 failed=failed,
             ),
-            Lane("back", self, group_once=True, step=IO_STEP_BACK, done=done, failed=failed),
+            Lane(
+                "back",
+                self,
+                group_once=True,
+                step=IO_STEP_BACK,
+                parallel=False,
+                done=done,
+                failed=failed,
+            ),
         )
         for lane in self._lanes:
             lane.start()

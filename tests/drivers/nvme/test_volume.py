@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -352,6 +353,24 @@ def test_a_failed_write_ends_the_volume_whatever_the_flush(folder: Path, method:
     said = limited(folder, limit, [(0, SECTOR_SIZE), (limit, SECTOR_SIZE), (0, SECTOR_SIZE)])
     assert said[0] == "durable"
     assert len(said) == 2 and said[1].startswith("STORAGE_WRITE") and "File too large" in said[1]
+
+
+def test_a_failed_write_of_a_group_ends_the_volume(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        good, bad = SMALL.wal_headers_offset, SMALL.wal_prepares_offset
+        writes = [serving.write(good, numbered_sector(1))]  # keeps the lane busy
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bad, hard))
+        try:
+            writes += [serving.write(good + SECTOR_SIZE * i, bytes(SECTOR_SIZE)) for i in (2, 4)]
+            writes.append(serving.write(bad, bytes(SECTOR_SIZE)))
+            code, reason = await serving.failure
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert code == "STORAGE_WRITE" and "File too large" in reason
+        assert not any(write.done() for write in writes[1:])  # none of that group is confirmed
+
+    serve(folder, story, flush_slow_ms=30)
 
 
 def test_a_short_write_ends_the_volume(folder: Path) -> None:
