@@ -23,7 +23,7 @@ from typing import Any
 import uvloop
 
 from appliance.base.errors import ApplianceError, ConfigurationError
-from appliance.base.limits import TICK_MS, VSR_SESSIONS_PER_EDGE
+from appliance.base.limits import REPLICA_BEHIND_OPS, TICK_MS, VSR_SESSIONS_PER_EDGE
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, REQUEST, Edge
@@ -52,7 +52,7 @@ from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import client_context
 from appliance.drivers.nvme.latency import Latency
 from appliance.drivers.nvme.mapped_segments import MappedSegments
-from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.client import SUBPROTOCOL_BINARY
 from appliance.formats.envelope import (
     LOCAL_COMMITTED,
@@ -64,13 +64,26 @@ from appliance.formats.envelope import (
     SENDER_CLIENT,
     Message,
 )
-from appliance.formats.geometry import PRODUCTION
+from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import shard_of_room
 
 WEB = Path(__file__).parent.parent / "web"
 _SECOND_TICKS = 1_000 // TICK_MS
 _STATUS_TICKS = _SECOND_TICKS // 4
 _STUCK_TICKS = 5 * _SECOND_TICKS
+
+
+def _geometry(node: NodeFolder) -> Geometry:
+    """The sizes of this site's shards: all are formatted alike."""
+    for shard in node.shards:
+        return GEOMETRIES[read_facts(node.volume(shard.number))["geometry"]]
+    return PRODUCTION
+
+
+def _lanes_per_shard(node: NodeFolder, geometry: Geometry) -> int:
+    """Sessions of the log for each shard: all edges together use half of what a shard remembers."""
+    edges = len(node.site.nodes) * node.settings.edge_processes
+    return max(1, min(VSR_SESSIONS_PER_EDGE, geometry.clients_max // (2 * edges)))
 
 
 class _Remote:
@@ -97,6 +110,14 @@ class _Remote:
 
     def on_closed(self, connection: links.Connection) -> None:
         self._role.on_replica_gone(self._shard, self._replica)
+
+
+def _behind(status: dict[str, Any]) -> str:
+    """Why a replica's tables may lack what the shard has stored; empty when they do not."""
+    if status["status"] != "normal":
+        return str(status["status"])
+    missing = status["commit_max"] - status["commit_min"]
+    return f"{missing} ops behind" if missing > REPLICA_BEHIND_OPS else ""
 
 
 class _Local:
@@ -144,8 +165,8 @@ class _Local:
             else:
                 edge.on_rooms(self._shard, header.op, asked, bytes(message.body))
         elif header.command == LOCAL_STATUS:
-            status = json.loads(bytes(message.body))["status"]
-            edge.on_replica_status(self._shard, "" if status == "normal" else status)
+            status = json.loads(bytes(message.body))
+            edge.on_replica_status(self._shard, _behind(status))
         else:
             self._role.on_message(self._shard, message)
 
@@ -164,7 +185,7 @@ class EdgeRole:
     def __init__(self, node: NodeFolder, number: int, log: logging.Logger) -> None:
         self._node, self._number, self._log = node, number, log
         site, settings = node.site, node.settings
-        self._geometry = PRODUCTION
+        self._geometry = _geometry(node)
         self._tokens = Tokens(issuer=site.token_issuer, audience=site.token_audience, keys={})
         self._jwks = node.path / JWKS_FILE
         self._jwks_seen: tuple[int, int] | None = None
@@ -176,7 +197,7 @@ class EdgeRole:
             shard_of=lambda room_id: shard_of_room(site, room_id), tokens=self._tokens,
             admission=Admission(device_rate=settings.device_rate, user_rate=settings.user_rate,
                                 room_rate=settings.room_rate, address_rate=settings.address_rate),
-            prng=self._prng.fork())
+            prng=self._prng.fork(), lanes_per_shard=_lanes_per_shard(node, self._geometry))
         self.signer = Signer(sender=SENDER_CLIENT, key=node.signing_key,
                              incarnation=clock.realtime_us() // 1_000_000)
         self._counters: Counter[str] = Counter()
@@ -203,7 +224,7 @@ class EdgeRole:
     def _make_clients(self) -> None:
         for shard in self._node.site.shards:
             lanes = self._lanes[shard.number] = []
-            for lane in range(VSR_SESSIONS_PER_EDGE):
+            for lane in range(len(self.edge.lanes[shard.number])):
                 client_id = self._prng.bytes(16)
                 self._clients[client_id] = (shard.number, lane)
                 lanes.append(Client(

@@ -39,6 +39,7 @@ class Answers:
         self.records = np.frombuffer(batch.buffer, RECORD, batch.count)
         self.codes: list[int] = self.results["code"].tolist()
         self.accepted = not any(self.codes)
+        self.newest = int(self.results["log_seq"].max())
         acks = np.empty(batch.count, client.ACK_ITEM)
         for name in ("room_id", "client_seq", "msg_id"):
             acks[name] = self.records[name]

@@ -194,6 +194,8 @@ class Edge:
         batch = self.lanes[shard][lane].on_reply()
         answers = Answers(batch, results)
         for owner, first, count in batch.runs:
+            session = owner.session if type(owner) is Creation else owner
+            session.seen[shard] = max(answers.newest, session.seen.get(shard, 0))
             if type(owner) is Creation:
                 self._on_created(owner, shard, answers.codes[first], answers.seq(first))
             else:
@@ -285,6 +287,13 @@ class Edge:
                 if rooms[room_id].loaded:
                     self.fanout.on_committed(rooms[room_id], records)
         self._late_ones(shard)
+        self._run_early()
+
+    def _run_early(self) -> None:
+        """Those who waited for the log may go on, or wait again."""
+        early, self.requests.early = self.requests.early, []
+        for session in early:
+            self._run(session)
 
     def _late_ones(self, shard: int) -> None:
         late = self._late_acks.pop(shard, [])
@@ -323,6 +332,7 @@ class Edge:
         self.fanout.on_tick()
         for session in self.lookup.on_tick(monotonic_ns):
             self._run(session)
+        self._run_early()
         self._close_late(monotonic_ns)
         self._close_expired(realtime_us)
 

@@ -54,6 +54,7 @@ class Requests:
         self.behind: dict[int, str] = {}       # shard -> why its replica here cannot serve reads
         self.lists: dict[int, list[tuple[Session, client.ListRooms, int]]] = {}   # shard -> asked, in order
         self.effects: list[tuple] = []
+        self.early: list[Session] = []         # wait until this node has what they were told of
         self._node, self._epoch = node, epoch
         self._tokens, self._admission, self._lookup = tokens, admission, lookup
         self._logs, self._fanout, self._lanes, self._ids = logs, fanout, lanes, ids
@@ -146,10 +147,23 @@ class Requests:
         shard = self._lookup.shard_of(room_id)
         if shard in self.behind:
             raise Unavailable(f"the replica of this node is {self.behind[shard]}")
-        room = self._room(session, room_id, True)
+        room = self._room(session, room_id, True) if self._caught_up(session, shard) else None
         if room is not None and not self._rights(session, room) & READ:
             raise Forbidden("the token does not allow to read this room")
         return room
+
+    def _caught_up(self, session: Session, shard: int) -> bool:
+        """Whether the replica of this node has all that this session was told of, or takes too long."""
+        log, awaits = self._logs.get(shard), session.awaits
+        if log is None or log.log_seq >= session.seen.get(shard, 0) or (
+                awaits is not None and not awaits[0] and self.now_ns >= awaits[1]):
+            if awaits is not None and not awaits[0]:
+                session.awaits = None
+            return True
+        if awaits is None:
+            session.awaits = (b"", self.now_ns + limits.ROOM_WAIT_MS_MAX * _MS_NS)
+        self.early.append(session)
+        return False
 
     def _rights(self, session: Session, room: Room) -> int:
         known = session.rights.get(room.room_id)
@@ -300,7 +314,6 @@ class Requests:
     # --- listing
 
     def _list(self, session: Session, frame: client.ListRooms) -> bool:
-        self._charge(session, 1 + frame.limit // 100)
         shard, first_row = (frame.after or 0) >> _ROW_BITS, (frame.after or 0) & (1 << _ROW_BITS) - 1
         if shard >= len(self._lanes):
             raise FieldInvalid("after is no cursor of this site")
@@ -308,6 +321,9 @@ class Requests:
             raise Unavailable("the replica of this node cannot list rooms at the moment")
         if first_row >= 1 << 31:
             raise FieldInvalid("after is no cursor of this site")
+        if not self._caught_up(session, shard):
+            return False
+        self._charge(session, 1 + frame.limit // 100)
         self.lists.setdefault(shard, []).append((session, frame, first_row))
         self.effects.append((LIST, shard, first_row, frame.limit))
         return True

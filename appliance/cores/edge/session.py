@@ -24,7 +24,7 @@ class Session:
     """State of one connection. `out` is taken by the driver after each beat."""
 
     __slots__ = ("number", "address", "binary", "state", "out", "out_size", "blocked", "blocked_ns", "opened_ns",
-                 "claims", "client_id", "rights", "in_flight", "waiting", "awaits", "subscriptions", "lanes",
+                 "claims", "client_id", "rights", "seen", "in_flight", "waiting", "awaits", "subscriptions", "lanes",
                  "transport", "is_dirty", "_frame", "_dirty", "_opcode")
 
     def __init__(self, *, number: int, address: str, binary: bool, now_ns: int, frame: Any,
@@ -39,9 +39,10 @@ class Session:
         self.claims: Claims | None = None    # set from "ready" on
         self.client_id = ZERO16
         self.rights: dict[bytes, tuple[int, int]] = {}   # room_id -> bits, shard; of rooms used so far
+        self.seen: dict[int, int] = {}       # shard -> newest log_seq in a reply to this session
         self.in_flight = 0                   # sends that are not answered
         self.waiting: deque[Any] = deque()   # frames behind one that waits for a room
-        self.awaits: tuple[bytes, int] | None = None   # that room, and until when (ns)
+        self.awaits: tuple[bytes, int] | None = None   # that room (or b"", the shard's log), until when (ns)
         self.subscriptions: dict[bytes, Any] = {}
         self.lanes: dict[int, Any] = {}      # shard -> the lane of this device
         self.transport: Any = None           # for the driver, who writes to it

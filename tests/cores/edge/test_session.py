@@ -346,6 +346,28 @@ def test_without_a_replica_here_reading_is_unavailable_and_sending_goes_on():
     assert events(world.take(session)) == [1, 2]
 
 
+def test_a_client_reads_what_it_was_told_is_written():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.say(session, room, 1, 1)
+    world.send(session, client.CreateRoom(name="second"))
+    world.process()
+    assert acks(world.take(session)) == [(1, 2)]
+    world.send(session, client.ListRooms())
+    world.send(session, client.SnapshotRequest(room_id=room))
+    assert world.take(session) == []
+    world.publish()
+    chunk, rooms = world.take(session)
+    assert [(item.name, item.message_count) for item in rooms.rooms] == [("general", 2), ("second", 1)]
+    assert [message.op for message in chunk.messages] == [1, 2]
+    world.say(session, room, 2, 1)
+    world.process()
+    world.send(session, client.SnapshotRequest(room_id=room))
+    world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)          # but it does not wait for ever
+    assert [message.op for message in world.take(session)[-1].messages] == [1, 2]
+
+
 def test_a_replica_that_is_behind_is_named():
     world = World()
     session = world.open()

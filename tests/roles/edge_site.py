@@ -1,0 +1,177 @@
+"""Three nodes of a small site, replica and edge processes each, and chat clients that see every frame."""
+
+import os
+import random
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from websockets.sync.client import ClientConnection, connect
+
+from appliance.drivers.chat.access import local_token
+from appliance.drivers.host.node_folder import open_node
+from appliance.formats import client
+from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from tests.roles.replica_group import REPO, Group
+
+RIGHTS = {"*": ["read", "send", "moderate"]}
+PATIENCE_S = 20.0
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait until something holds; an assertion fails when it does not in time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not yet: {what}"
+        time.sleep(0.02)
+
+
+class EdgeSite(Group):
+    """A group of replicas with an edge beside each; `settings` go into every node.toml."""
+
+    def __init__(self, folder: Path, *, nodes: int, ports: int, **settings: int | bool) -> None:
+        super().__init__(folder, nodes=nodes, ports=ports)
+        self.edges: dict[int, subprocess.Popen[str]] = {}
+        for index in range(nodes):
+            (self.node(index) / SETTINGS_FILE).write_text(encode_settings(index, **settings))
+        self.tls = bool(settings.get("client_tls", True))
+        self.ports = [open_node(self.node(index)).node.client_port for index in range(nodes)]
+
+    def __exit__(self, kind: type | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        for process in self.edges.values():
+            process.kill()
+            process.wait()
+            with process.stderr as said:
+                print(said.read())            # shown when a test failed
+        super().__exit__(kind, error, trace)
+
+    def start_edge(self, index: int) -> None:
+        self.edges[index] = subprocess.Popen(
+            [sys.executable, "-m", "appliance", "start", "edge", "--node-folder", str(self.node(index))],
+            env={**os.environ, "PYTHONPATH": str(REPO)}, cwd=REPO, stderr=subprocess.PIPE, text=True)
+
+    def stop_edge(self, index: int) -> tuple[int, str]:
+        """SIGTERM; exit code and what it said."""
+        process = self.edges.pop(index)
+        process.terminate()
+        code = process.wait(10)
+        with process.stderr as said:
+            return code, said.read()
+
+    def start_all(self) -> None:
+        super().start_all()
+        for index in range(self.count):
+            self.start_edge(index)
+        for index in range(self.count):
+            until(lambda index=index: self.get(index, "/healthz")[0] == 200, f"edge {index} serves")
+
+    def get(self, index: int, path: str) -> tuple[int, str, dict]:
+        """Status, text and headers of a page; 0 when nobody answers."""
+        url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.ports[index]}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=5, context=_context() if self.tls else None) as answer:
+                return answer.status, answer.read().decode(), dict(answer.headers)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode(), dict(error.headers)
+        except OSError:
+            return 0, "", {}
+
+    def metric(self, index: int, name: str) -> float:
+        """One figure; 0 when it is not there."""
+        for line in self.get(index, "/metrics")[1].splitlines():
+            if line.rpartition(" ")[0] == name:
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def chat(self, index: int, *, binary: bool = True, user: str = "anna", device: int | None = None,
+             token: str | None = None) -> "Chat":
+        return Chat(self, index, binary=binary, user=user, device=device, token=token)
+
+    def token(self, user: str = "anna", rights: dict | None = None, ttl_s: int = 3600) -> str:
+        return local_token(self.folder, user, rights or RIGHTS, ttl_s)
+
+    def raw(self, index: int) -> socket.socket:
+        """A bare connection, TLS if the site has it."""
+        sock = socket.create_connection(("127.0.0.1", self.ports[index]), 5)
+        return _context().wrap_socket(sock) if self.tls else sock
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class Chat:
+    """A chat client that has said hello."""
+
+    def __init__(self, site: EdgeSite, index: int, *, binary: bool, user: str, device: int | None,
+                 token: str | None) -> None:
+        self.binary = binary
+        self.device = uuid.UUID(int=device or random.SystemRandom().getrandbits(128))
+        self.socket = dial(site, index, binary)
+        self.frames: list = []
+        self.send(client.Hello(token=token or site.token(user), client_id=self.device))
+        self.welcome = self.next(client.Welcome)
+
+    def __enter__(self) -> "Chat":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, *frames: client.Frame) -> None:
+        if self.binary:
+            self.socket.send(client.encode_binary(*frames))
+        else:
+            for frame in frames:
+                self.socket.send(client.encode_json(frame).decode())
+
+    def next(self, of: type, timeout_s: float = PATIENCE_S) -> client.Frame:
+        """The next frame of a class; those of others stay for later."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for i, frame in enumerate(self.frames):
+                if type(frame) is of:
+                    return self.frames.pop(i)
+            data = self.socket.recv(timeout=max(0.01, deadline - time.monotonic()))
+            self.frames += (client.parse_binary_edge(data) if self.binary
+                            else [client.parse_json_edge(data)])
+
+    def room(self, name: str) -> uuid.UUID:
+        self.send(client.CreateRoom(name=name))
+        return self.next(client.Room).room_id
+
+    def say(self, room: uuid.UUID, first: int, count: int, body: str = "hello") -> list[int]:
+        """Ops of `count` messages, once all are acknowledged."""
+        self.send(*[client.SendMessage(room_id=room, client_seq=seq, body=body)
+                    for seq in range(first, first + count)])
+        acks = {}
+        while len(acks) < count:
+            ack = self.next(client.MessageAck)
+            assert client.Error not in map(type, self.frames), self.frames
+            acks[ack.client_seq] = ack.op
+        return [acks[seq] for seq in range(first, first + count)]
+
+    def ops(self, count: int) -> list[int]:
+        """Ops of the next events."""
+        return [self.next(client.MessageEvent).op for _ in range(count)]
+
+
+def dial(site: EdgeSite, index: int, binary: bool) -> ClientConnection:
+    scheme = "wss" if site.tls else "ws"
+    return connect(
+        f"{scheme}://127.0.0.1:{site.ports[index]}/v1", ssl=_context() if site.tls else None,
+        subprotocols=[client.SUBPROTOCOL_BINARY if binary else client.SUBPROTOCOL_JSON],
+        compression=None, max_queue=None, legacy=True)

@@ -1,0 +1,308 @@
+"""Edges as processes, between real chat clients and real replicas."""
+
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from appliance.formats import client
+from tests.roles.edge_site import EdgeSite, _context, dial, until
+
+
+UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10_000_000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Beside the program: volumes refuse memory."""
+    from tests.drivers.conftest import disk_folder
+    yield from disk_folder.__wrapped__()
+
+
+@pytest.fixture(scope="module")
+def site(folder: Path, free_ports: Callable[[int], list[int]]) -> Iterator[EdgeSite]:
+    """Three nodes; tests leave them as they were."""
+    first = next(port for port in free_ports(310) if port % 10 == 0)
+    with EdgeSite(folder, nodes=3, ports=first, **UNLIMITED) as made:
+        made.start_all()
+        yield made
+
+
+def test_a_message_goes_from_one_node_to_followers_on_all(site: EdgeSite) -> None:
+    followers = [site.chat(node, binary=node % 2 == 0) for node in range(3)]
+    with site.chat(0) as writer:
+        room = writer.room("everywhere")
+        for follower in followers:
+            follower.send(client.SubscribeRoom(room_id=room, since_op=0))
+        ops = writer.say(room, 1, 20) + writer.say(room, 21, 20)
+    assert ops == list(range(2, 42))
+    for follower in followers:
+        assert follower.ops(41) == list(range(1, 42))
+        follower.socket.close()
+
+
+def test_acks_and_events_and_history_tell_the_same(site: EdgeSite) -> None:
+    with site.chat(1) as writer, site.chat(2, binary=False) as reader:
+        room = writer.room("same")
+        writer.send(client.SendMessage(room_id=room, client_seq=1, body="grüße"))
+        ack = writer.next(client.MessageAck)
+        reader.send(client.SubscribeRoom(room_id=room, since_op=1))
+        event = reader.next(client.MessageEvent)
+        reader.send(client.SnapshotRequest(room_id=room, from_op=2))
+        message, = reader.next(client.SnapshotChunk).messages
+    assert (event.op, event.msg_id, event.timestamp) == (ack.op, ack.msg_id, ack.timestamp)
+    assert (event.body, event.author, event.client_id) == ("grüße", "anna", writer.device)
+    assert (message.op, message.msg_id, message.body) == (ack.op, ack.msg_id, "grüße")
+
+
+def test_a_retry_through_another_edge_gets_the_first_ack(site: EdgeSite) -> None:
+    with site.chat(0, device=7) as first:
+        room = first.room("retry")
+        first.send(client.SendMessage(room_id=room, client_seq=1, body="once"))
+        ack = first.next(client.MessageAck)
+    for node in (1, 2):
+        with site.chat(node, device=7) as again:
+            again.send(client.SendMessage(room_id=room, client_seq=1, body="once"))
+            assert again.next(client.MessageAck) == ack
+
+
+def test_old_history_is_read_from_sealed_segments_of_every_node(site: EdgeSite) -> None:
+    with site.chat(0) as writer:
+        room = writer.room("long")
+        for first in range(1, 421, 30):
+            writer.say(room, first, 30, "x" * 100)
+    for node in range(3):
+        with site.chat(node, binary=node != 1) as reader:
+            ops, upper = [], None
+            while True:
+                reader.send(client.SnapshotRequest(room_id=room, limit=50, until_op=upper, backward=True))
+                chunk = reader.next(client.SnapshotChunk)
+                ops = [message.op for message in chunk.messages] + ops
+                upper = chunk.cursor
+                if not chunk.has_more:
+                    break
+            assert ops == list(range(1, 422))
+
+
+def test_rooms_are_listed(site: EdgeSite) -> None:
+    with site.chat(0, binary=False) as chat:
+        chat.room("listed")
+        chat.send(client.ListRooms(limit=1000))
+        names = {item.name for item in chat.next(client.Rooms).rooms}
+    assert "listed" in names
+    assert "" not in names
+
+
+def test_a_killed_replica_is_not_missed_and_is_reported(site: EdgeSite) -> None:
+    with site.chat(0) as writer, site.chat(1) as follower:
+        room = writer.room("killed")
+        follower.send(client.SubscribeRoom(room_id=room, since_op=0))
+        writer.say(room, 1, 5)
+        site.kill(0)
+        until(lambda: site.get(0, "/healthz")[0] == 503, "health tells")
+        assert writer.say(room, 6, 5) == list(range(7, 12))
+        assert follower.ops(11) == list(range(1, 12))
+        writer.send(client.SnapshotRequest(room_id=room))
+        assert writer.next(client.Error).name == "unavailable"
+        site.start(0)
+        until(lambda: site.get(0, "/healthz")[0] == 200, "health tells again")
+        writer.send(client.SubscribeRoom(room_id=room, since_op=3))
+        assert writer.ops(8) == list(range(4, 12))
+
+
+def test_a_subscription_goes_on_when_the_replica_beside_it_was_away(site: EdgeSite) -> None:
+    with site.chat(2) as follower, site.chat(1) as writer:
+        room = writer.room("away")
+        follower.send(client.SubscribeRoom(room_id=room, since_op=0))
+        writer.say(room, 1, 3)
+        assert follower.ops(4) == [1, 2, 3, 4]
+        site.kill(2)
+        for first in range(4, 304, 30):                    # more than the ring of a replica holds
+            writer.say(room, first, 30)
+        site.start(2)
+        assert follower.ops(300) == list(range(5, 305))
+        writer.say(room, 304, 1)
+        assert follower.ops(1) == [305]
+
+
+def test_the_page_its_files_and_figures_are_on_the_same_port(site: EdgeSite) -> None:
+    status, text, headers = site.get(1, "/")
+    assert (status, "<html" in text) == (200, True)
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert site.get(1, "/web/chat.css")[0] == 200
+    assert site.get(1, "/web/../roles/edge.py")[0] == 404
+    assert site.get(1, "/nothing")[0] == 404
+    assert site.get(1, "/v1")[0] == 404                    # without the upgrade
+    assert site.metric(1, "tigerchat_edge_connections") >= 0
+    assert site.metric(1, 'tigerchat_edge_events_total{name="records_answered"}') >= 0
+
+
+def test_a_handshake_without_our_subprotocols_is_refused(site: EdgeSite) -> None:
+    for subprotocols in (None, ["chat"]):
+        with pytest.raises(InvalidStatus) as refused:
+            connect(f"wss://127.0.0.1:{site.ports[0]}/v1", ssl=_context(), subprotocols=subprotocols,
+                    legacy=True)
+        assert refused.value.response.status_code == 400
+
+
+def test_closings_come_with_their_codes(site: EdgeSite) -> None:
+    outcomes = []
+    for data in ('{"type":"ping"}', '{"type":"hello","token":"x","client_id":"' + "1" * 32 + '"}', b"x",
+                 "x" * ((1 << 20) + 1)):
+        with dial(site, 0, False) as chat:
+            chat.send(data)
+            frame = client.parse_json_edge(chat.recv(timeout=10))
+            with pytest.raises(ConnectionClosed) as closed:
+                chat.recv(timeout=10)
+            outcomes.append((frame.name, closed.value.rcvd.code))
+    assert outcomes == [("hello_required", 4001), ("token_invalid", 4003), ("encoding_mismatch", 1003),
+                        ("frame_too_large", 1009)]
+
+
+def test_broken_framing_ends_the_connection_and_nothing_else(site: EdgeSite) -> None:
+    with site.chat(0) as other:
+        sock = dial(site, 0, True)
+        sock.socket.sendall(b"\xff" * 100)
+        with pytest.raises(ConnectionClosed) as closed:
+            sock.recv(timeout=10)
+        assert closed.value.rcvd.code == 1002
+        other.send(client.Ping(request="p"))
+        assert other.next(client.Pong).request == "p"
+
+
+def test_messages_in_fragments_are_joined(site: EdgeSite) -> None:
+    with site.chat(0) as chat:
+        raw = client.encode_binary(client.Ping(request="fragments"))
+        chat.socket.send([raw[:3], raw[3:5], raw[5:]])
+        assert chat.next(client.Pong).request == "fragments"
+
+
+def test_random_bytes_at_the_port_do_no_harm(site: EdgeSite, seed: int) -> None:
+    chance = random.Random(seed)
+    process = psutil.Process(site.edges[0].pid)
+    with site.chat(0) as chat:
+        room = chat.room("harmless")
+        before = process.memory_info().rss
+        for i in range(300):
+            with site.raw(0) as sock:
+                head = (b"", b"GET / HTTP/1.1\r\n", b"GET /v1 HTTP/1.1\r\nUpgrade: websocket\r\n\r\n",
+                        b"GET /v1 HTTP/1.1\r\nUpgrade: websocket\r\n")[i % 4]
+                try:
+                    sock.sendall(head + chance.randbytes(chance.randrange(400)))
+                except OSError:
+                    continue                               # it was closed already
+        assert process.memory_info().rss < before * 1.1
+        assert chat.say(room, 1, 1) == [2]
+
+
+def test_a_reader_that_stops_is_served_later_and_others_now(site: EdgeSite) -> None:
+    with site.chat(0) as writer, site.chat(0) as fast:
+        room = writer.room("slow")
+        fast.send(client.SubscribeRoom(room_id=room, since_op=0))
+        slow = dial(site, 0, True)
+        slow.send(client.encode_binary(client.Hello(token=site.token(), client_id=fast.device)))
+        slow.recv(timeout=10)
+        slow.send(client.encode_binary(client.SubscribeRoom(room_id=room, since_op=0)))
+        slow.recv(timeout=10)
+        slow.socket.settimeout(10)
+        pid = psutil.Process(site.edges[0].pid)
+        slow.recv_messages.pause()                         # its socket fills up
+        before = pid.memory_info().rss
+        for first in range(1, 2521, 30):
+            writer.say(room, first, 30, "x" * 2000)
+        assert fast.ops(2521) == list(range(1, 2522))
+        assert pid.memory_info().rss < before + 40_000_000
+        slow.recv_messages.resume()
+        ops: list[int] = []
+        while len(ops) < 2521:
+            ops += [frame.op for frame in client.parse_binary_edge(slow.recv(timeout=20))
+                    if type(frame) is client.MessageEvent]
+        assert ops == list(range(1, 2522))
+        slow.close()
+
+
+def test_new_token_keys_are_read_while_running(site: EdgeSite) -> None:
+    jwks = site.node(1) / "jwks.json"
+    kept = jwks.read_text()
+    jwks.write_text('{"keys": []}')
+    try:
+        def refused() -> bool:
+            with dial(site, 1, False) as chat:
+                hello = client.Hello(token=site.token(), client_id=client.id_of(b"c" * 16))
+                chat.send(client.encode_json(hello).decode())
+                frame = client.parse_json_edge(chat.recv(timeout=10))
+                return type(frame) is client.Error and frame.name == "token_key_unknown"
+        until(refused, "the key is gone")
+        jwks.write_text("{")                               # a mistake changes nothing
+    finally:
+        jwks.write_text(kept)
+    until(lambda: not refused(), "the key is back")
+
+
+def test_a_stopped_edge_sends_its_clients_away_and_ends_well(site: EdgeSite) -> None:
+    with site.chat(2) as chat:
+        started = time.monotonic()
+        code, said = site.stop_edge(2)
+        assert (code, said) == (0, "")
+        assert time.monotonic() - started < 4
+        assert chat.next(client.Error).name == "closing"
+        with pytest.raises(ConnectionClosed) as closed:
+            chat.socket.recv(timeout=10)
+        assert closed.value.rcvd.code == 1001
+    site.start_edge(2)
+    until(lambda: site.get(2, "/healthz")[0] == 200, "the edge is back")
+
+
+def test_a_taken_port_is_a_mistake_of_the_operator(site: EdgeSite) -> None:
+    site.stop_edge(1)
+    with socket.create_server(("127.0.0.1", site.ports[1])):
+        site.start_edge(1)
+        process = site.edges.pop(1)
+        assert process.wait(20) == 2
+        with process.stderr as said:
+            line = said.read()
+        assert f"client_port {site.ports[1]}" in line
+        assert line.count("\n") == 1
+    site.start_edge(1)
+    until(lambda: site.get(1, "/healthz")[0] == 200, "the edge is back")
+
+
+def test_unfinished_requests_survive_the_edge_being_stopped_and_killed(site: EdgeSite) -> None:
+    """Clients resend through another edge what was not answered, under the same numbers."""
+    with site.chat(0, device=99) as writer:
+        room = writer.room("resent")
+        writer.send(*[client.SendMessage(room_id=room, client_seq=seq, body="x") for seq in range(1, 41)])
+        process = site.edges.pop(0)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    with site.chat(1, device=99) as again:
+        assert again.say(room, 1, 40) == list(range(2, 42))
+    site.start_edge(0)
+    until(lambda: site.get(0, "/healthz")[0] == 200, "the edge is back")
+
+
+def test_without_tls_by_setting_and_within_its_limits(
+        tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
+    from tests.drivers.conftest import disk_folder
+    first = next(port for port in free_ports(110) if port % 10 == 0)
+    for folder in disk_folder.__wrapped__():
+        with EdgeSite(folder, nodes=1, ports=first, client_tls=False, connections_max=8,
+                      connections_per_address_max=3) as lone:
+            lone.start_all()
+            chats = [lone.chat(0) for _ in range(3)]
+            assert chats[0].say(chats[0].room("plain"), 1, 3) == [2, 3, 4]
+            with pytest.raises((OSError, EOFError, ConnectionClosed, Exception)):
+                lone.chat(0)
+            for chat in chats:
+                chat.socket.close()
+            until(lambda: lone.metric(0, "tigerchat_edge_connections") == 0, "all are gone")
+            assert lone.metric(
+                0, 'tigerchat_edge_connection_events_total{name="too_many_of_address"}') >= 1
