@@ -1,7 +1,7 @@
 """`tigerchat simulate`: run the cores in a world with a seed, and say what did not hold.
 
-The executable is the code that a seed belongs to, so this verb exists on every machine. `docs/simulation.md`
-tells how to read a failure.
+The executable is the code that a seed belongs to, so this verb exists on every machine.
+`docs/simulation.md` tells how to read a failure.
 """
 
 import json
@@ -17,12 +17,13 @@ from appliance.simulation.options import LITE, SWARM, Options, draw
 from appliance.simulation.trace import BLOCK_EVENTS
 from appliance.simulation.world import Outcome, World
 
-OTHER_HASH_SEED = "4242"          # of the second process: an order that leans on hashes shows itself
+OTHER_HASH_SEED = "4242"          # of the second process: shows an order that leans on hashes
 EXIT_FAILED = 1
 
 
 @click.command("simulate")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
+              help="The first seed.")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
 @click.option("--lite", "mode", flag_value=LITE, help="Three replicas, crashes only, 2,500 ticks.")
 @click.option("--swarm", "mode", flag_value=SWARM, default=SWARM,
@@ -88,7 +89,8 @@ def _same_elsewhere(options: Options, world: World, outcome: Outcome) -> bool:
     """Run the seed in another process and compare; prints the first event that differs."""
     other = _elsewhere(options, range(0))
     if other["digest"] == outcome.digest:
-        click.echo(f"seed {options.seed}: the same trace in another process, {outcome.events} events")
+        click.echo(f"seed {options.seed}: the same trace in another process, {outcome.events} "
+                   "events")
         return True
     blocks = other["blocks"]
     same = 0

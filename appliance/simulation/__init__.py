@@ -1,17 +1,19 @@
 """Floor 3: the cores that ship, run unmodified in a world with a seed.
 
-Purpose. A replication protocol is wrong in the orders of events that nobody thought of. Here one process
-holds a whole shard: replicas, their disks, the network between them, the clients and every clock. One
-integer, the seed, decides all of it, so a failure that took hours to find is run again in a second.
+Purpose. A replication protocol is wrong in the orders of events that nobody thought of. Here one
+process holds a whole shard: replicas, their disks, the network between them, the clients and every
+clock. One integer, the seed, decides all of it, so a failure that took hours to find is run again
+in a second.
 
     seed -> prng -> options -> cluster (replicas, disks, network, clocks, edges)
                  -> safety phase     all faults on, until the clients are done or the time is up
-                 -> liveness phase   a core of replicas is made healthy, the rest stays as broken as it is;
-                                     now the core must converge, or be excused for a stated reason
+                 -> liveness phase   a core of replicas is made healthy, the rest stays as it is;
+                                     now the core must converge, or be excused for a reason
 
-Time is virtual, in microseconds, and jumps from event to event. Nothing here reads a clock, a socket, a
-random device or the environment, and nothing iterates a set: the trace, a BLAKE2b chain over every event
-delivered and every effect performed, must be equal in every process that runs the seed.
+Time is virtual, in microseconds, and jumps from event to event. Nothing here reads a clock, a
+socket, a random device or the environment, and nothing iterates a set: the trace, a BLAKE2b chain
+over every event delivered and every effect performed, must be equal in every process that runs the
+seed.
 
     options    what a seed draws: sizes, rates of faults; printed in full
     schedule   the heap of events, virtual time

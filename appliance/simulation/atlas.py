@@ -1,14 +1,15 @@
 """Where faults of the disks may fall: a map, drawn before the run.
 
-Replication can mend a broken copy from another one, not create a copy that nobody has. So each area (a slot
-of the ring, a reply, a chunk of a checkpoint, a segment's extent) is assigned to at most one replica less
-than a replication quorum, and only there may reads and writes of that area fail. Of the four superblock
-copies one may fail on each replica. What a crash tears is exempt: the protocol must survive that anywhere.
+Replication can mend a broken copy from another one, not create a copy that nobody has. So each
+area (a slot of the ring, a reply, a chunk of a checkpoint, a segment's extent) is assigned to at
+most one replica less than a replication quorum, and only there may reads and writes of that area
+fail. Of the four superblock copies one may fail on each replica. What a crash tears is exempt: the
+protocol must survive that anywhere.
 
-Slots of the ring are special: a replica that cannot read a slot beyond its head cannot vote until another one
-tells it the log. So in most worlds the same replicas may lose any slot, and the others can always form a
-quorum. In *spread* worlds each slot has its own such replicas: nothing may be lost there either, but a group
-in which everybody has lost some slot may stand still for ever.
+Slots of the ring are special: a replica that cannot read a slot beyond its head cannot vote until
+another one tells it the log. So in most worlds the same replicas may lose any slot, and the others
+can always form a quorum. In *spread* worlds each slot has its own such replicas: nothing may be
+lost there either, but a group in which everybody has lost some slot may stand still for ever.
 """
 
 from typing import NamedTuple

@@ -1,10 +1,10 @@
 """Those who ask: devices that number what they say, and edges whose sessions carry it to the shard.
 
-A device writes to one room, record 1, 2, 3 ..., and gives up on none: what is not answered is asked again
-under the same number, by whatever session carries the device then. A session is the product's client core;
-it has one request in flight, made of records of its devices. Now and then a session is lost with a request
-in flight, or given up because nobody answers: its devices move to another one, perhaps of another edge, and
-the lost request may still come through.
+A device writes to one room, record 1, 2, 3 ..., and gives up on none: what is not answered is
+asked again under the same number, by whatever session carries the device then. A session is the
+product's client core; it has one request in flight, made of records of its devices. Now and then a
+session is lost with a request in flight, or given up because nobody answers: its devices move to
+another one, perhaps of another edge, and the lost request may still come through.
 """
 
 from appliance.base.prng import Prng
@@ -29,7 +29,7 @@ NAMED = (REQUEST, REPLY)          # commands whose body begins with the client's
 
 
 class Device:
-    """One device and its room. Records up to `acknowledged` are answered; none above `asked` was ever sent."""
+    """One device and its room. Records to `acknowledged` are answered, to `asked` were sent."""
 
     __slots__ = ("index", "client_id", "room_id", "author_id", "kind", "limit", "acknowledged",
                  "asked", "retired")
@@ -59,8 +59,8 @@ class Device:
 class Session:
     """One session of an edge, by the product's client core, and what it has in flight."""
 
-    __slots__ = ("edge", "client_id", "core", "devices", "in_flight", "floor", "asked_us", "next_us",
-                 "last_request")
+    __slots__ = ("edge", "client_id", "core", "devices", "in_flight", "floor", "asked_us",
+                 "next_us", "last_request")
 
     def __init__(self, edge: int, client_id: bytes, core: Client) -> None:
         self.edge, self.client_id, self.core = edge, client_id, core
@@ -76,7 +76,8 @@ class Edges:
     """All edges, their sessions and devices."""
 
     def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int,
-                 schedule: Schedule, network: Network, prng: Prng, trace: Trace, judge: Judge) -> None:
+                 schedule: Schedule, network: Network, prng: Prng, trace: Trace,
+                 judge: Judge) -> None:
         self.options, self.geometry, self.cluster, self.shard = options, geometry, cluster, shard
         self.schedule, self.network, self.prng, self.trace = schedule, network, prng, trace
         self.judge = judge
@@ -167,7 +168,7 @@ class Edges:
                 self._send(session, effect[1], effect[2], effect[3])
             elif effect[0] == "reply":
                 self._answered(session, effect[1], effect[2])
-            elif effect[0] == "evicted":      # the core registers anew; what it had in flight is lost
+            elif effect[0] == "evicted":      # the core registers anew; its request is lost
                 self.evictions += 1
                 session.in_flight = []
             else:
@@ -272,7 +273,7 @@ class Edges:
     # --- sessions come and go
 
     def _abandon(self, session: Session) -> None:
-        """Nobody answers, or the process is gone: another session, perhaps of another edge, goes on."""
+        """Nobody answers, or the process is gone: another session goes on, perhaps elsewhere."""
         self.abandoned += 1
         self._replace(session, self.prng.below(self.options.edge_count))
 

@@ -1,7 +1,9 @@
-"""Replicas as processes on machines: start, crash, pause; and the driver's beat between core and world.
+"""Replicas as processes on machines: start, crash, pause; and the driver's beat between core and
+world.
 
-The cores are those of the product. A machine keeps what outlives a process (disk, clock), gives a process
-its memory (ring), hands it events and performs its effects in order. Nothing here decides anything for it.
+The cores are those of the product. A machine keeps what outlives a process (disk, clock), gives a
+process its memory (ring), hands it events and performs its effects in order. Nothing here decides
+anything for it.
 """
 
 from collections.abc import Callable
@@ -28,12 +30,12 @@ from appliance.simulation.schedule import TICK_US, Schedule
 from appliance.simulation.storage import Disk
 from appliance.simulation.trace import Trace
 
-INBOX_MAX = 4_000                 # messages kept for a paused process; more are dropped, as a socket would
+INBOX_MAX = 4_000                 # messages kept for a paused process; more are lost
 EFFECTS_MAX = 2_000               # effects of one event
 
 
 class Cluster:
-    """All machines of one shard. `to_edge(edge, message)` and `on_life(replica, up)` lead to the edges."""
+    """All machines of one shard. `on_life(replica, up)` and `on_write(replica)` tell the world."""
 
     def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int,
                  schedule: Schedule, network: Network, prng: Prng, trace: Trace,
@@ -51,7 +53,8 @@ class Cluster:
         self.machines = [self._machine(i) for i in range(options.replica_count)]
         self._perform_by_kind = {
             fx.SEND: self._send, fx.SEND_CLIENT: self._send_client, fx.WRITE: self._write,
-            fx.READ: self._read, fx.PUBLISH: self._publish, fx.HALT: self._halt, fx.MARK: self._mark}
+            fx.READ: self._read, fx.PUBLISH: self._publish, fx.HALT: self._halt,
+            fx.MARK: self._mark}
 
     def _machine(self, index: int) -> Machine:
         options, prng = self.options, self.prng
@@ -61,13 +64,13 @@ class Cluster:
 
         disk = Disk(replica=index, geometry=self.geometry, options=options, atlas=self.atlas,
                     schedule=self.schedule, prng=prng.fork(), trace=self.trace, done=done)
-        clock = Clock(
-            offset_us=prng.between(0, 2 * options.clock_offset_us_max) - options.clock_offset_us_max,
-            drift_ppm=prng.between(0, 2 * options.clock_drift_ppm_max) - options.clock_drift_ppm_max,
-            boot_ns=prng.below(1 << 30))
+        offset_max, drift_max = options.clock_offset_us_max, options.clock_drift_ppm_max
+        clock = Clock(offset_us=prng.between(-offset_max, offset_max),
+                      drift_ppm=prng.between(-drift_max, drift_max), boot_ns=prng.below(1 << 30))
         for address, data in format_writes(
-                self.geometry, cluster=self.cluster, shard=self.shard, replica_id=self.members[index],
-                members=self.members, replica_count=options.replica_count, standby_count=0,
+                self.geometry, cluster=self.cluster, shard=self.shard,
+                replica_id=self.members[index], members=self.members,
+                replica_count=options.replica_count, standby_count=0,
                 segments_max=options.segments_max, view=options.view_first):
             disk.poke(address, data)
         machine = Machine(index, disk, clock, prng.fork())
@@ -134,7 +137,7 @@ class Cluster:
     # --- events
 
     def deliver(self, index: int, source: int, message: Message) -> None:
-        """A message has arrived at a machine; `source` is a node, so an edge's number follows the replicas'."""
+        """A message has arrived at a machine; as a `source`, edges are numbered after replicas."""
         machine = self.machines[index]
         if machine.paused:
             if len(machine.inbox) < INBOX_MAX:

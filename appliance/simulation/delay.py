@@ -9,8 +9,9 @@ _LN2_MILLI = 693                  # thousandths of the natural logarithm of 2
 def exponential(prng: Prng, mean: int) -> int:
     """About exponential around `mean`, at most 23 times as long.
 
-    Half of all values lie below mean * ln 2, half of the others in the next such step, and so on: the
-    number of halvings is counted in one half of a random word, the place inside a step is in the other.
+    Half of all values lie below mean * ln 2, half of the others in the next such step, and so on:
+    the number of halvings is counted in one half of a random word, the place inside a step is in
+    the other.
     """
     word = prng.next_u64()
     high = word >> 32

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 
 class Violation(Exception):
-    """Ends the run of a seed. `checker` names who found it; the world adds tick, replicas and trace."""
+    """Ends the run of a seed. `checker` names who found it; the world adds when and where."""
 
     def __init__(self, checker: str, sentence: str) -> None:
         super().__init__(f"{checker}: {sentence}")

@@ -1,7 +1,8 @@
-"""When things go wrong, and when they are mended: crashes, power cuts, pauses, partitions, clock steps.
+"""When things go wrong, and when they are mended: crashes, power cuts, pauses, partitions, clock
+steps.
 
-Nothing is rolled each tick: when a fault is over, the time of the next one is drawn. All of it stops with
-the safety phase.
+Nothing is rolled each tick: when a fault is over, the time of the next one is drawn. All of it
+stops with the safety phase.
 """
 
 from appliance.base.prng import Prng
@@ -22,8 +23,8 @@ class Faults:
 
     def __init__(self, *, options: Options, schedule: Schedule, network: Network, cluster: Cluster,
                  prng: Prng, trace: Trace) -> None:
-        self.options, self.schedule, self.network, self.cluster = options, schedule, network, cluster
-        self.prng, self.trace = prng, trace
+        self.options, self.schedule, self.network = options, schedule, network
+        self.cluster, self.prng, self.trace = cluster, prng, trace
         self.active = True
         self.crashes = self.power_cuts = self.pauses = self.partitions = 0
         cluster.on_write = self._on_write

@@ -75,8 +75,8 @@ class Judge:
 
     def _time(self, index: int, header: Header) -> None:
         if header.timestamp > self.realtime_us_max + CLOCK_TOLERANCE_US:
-            violated("log", f"replica {index} commits {header} at {header.timestamp}, later than any "
-                            f"clock has shown")
+            violated("log", f"replica {index} commits {header} at {header.timestamp}, later than "
+                            "any clock has shown")
 
     def on_send(self, machine: Machine, header: Header, body: bytes) -> None:
         """A replica sends to its peers."""

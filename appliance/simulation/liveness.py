@@ -1,11 +1,11 @@
 """Has the healed core converged, and if not, has it an excuse?
 
-Converged: every replica of the core is normal in one view, has committed and holds clean all that any of
-them holds, stands on the same checkpoint, lacks no chunk, and every session has its answer.
+Converged: every replica of the core is normal in one view, has committed and holds clean all that
+any of them holds, stands on the same checkpoint, lacks no chunk, and every session has its answer.
 
-Excused only when the protocol cannot do better: too many replicas cannot name their head; or something
-that must be read has no intact copy in the core. A whole group has no such excuse, except for its heads in a
-world whose slots fail on everybody.
+Excused only when the protocol cannot do better: too many replicas cannot name their head; or
+something that must be read has no intact copy in the core. A whole group has no such excuse,
+except for its heads in a world whose slots fail on everybody.
 """
 
 from appliance.cores.vsr.member import Status
@@ -27,7 +27,7 @@ def shortcoming(cluster: Cluster, edges: Edges, core: list[int]) -> str:
         values = [getattr(replica, name) for replica in replicas]
         if min(values) != max(values):
             return f"{name} differs: {values}"
-    ids = [replica.checkpoint.checkpoint_id for replica in replicas if replica.checkpoint is not None]
+    ids = [r.checkpoint.checkpoint_id for r in replicas if r.checkpoint is not None]
     if any(found != ids[0] for found in ids):
         return "checkpoints differ"
     waiting = [s.edge for s in edges.sessions if s.in_flight]

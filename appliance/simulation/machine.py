@@ -11,7 +11,7 @@ from appliance.simulation.storage import Disk
 
 
 class Observed:
-    """The rooms of one process, with what each commit was asked and answered kept for the checkers."""
+    """The rooms of one process, which keep for the checkers what each commit was answered."""
 
     def __init__(self, rooms: Rooms) -> None:
         self._rooms = rooms
@@ -28,17 +28,17 @@ class Observed:
 
 
 class Machine:
-    """`replica` is None while no process runs; `inbox` holds what comes for a process that is paused."""
+    """`replica` is None while no process runs; `inbox` holds what comes for one that is paused."""
 
-    __slots__ = ("index", "disk", "clock", "prng", "replica", "rooms", "ring", "connections", "paused",
-                 "inbox", "started_us", "commit_seen", "beat")
+    __slots__ = ("index", "disk", "clock", "prng", "replica", "rooms", "ring", "connections",
+                 "paused", "inbox", "started_us", "commit_seen", "beat")
 
     def __init__(self, index: int, disk: Disk, clock: Clock, prng: Prng) -> None:
         self.index, self.disk, self.clock, self.prng = index, disk, clock, prng
         self.replica: Replica | None = None
         self.rooms: Observed | None = None
         self.ring = memoryview(b"")
-        self.connections: dict[bytes, int] = {}       # client -> edge on whose connection it was heard last
+        self.connections: dict[bytes, int] = {}       # client -> edge from which it was heard last
         self.paused = False
         self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.started_us = 0

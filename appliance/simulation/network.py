@@ -1,8 +1,9 @@
 """Links between nodes: delay, loss, duplicates, capacity, clogs, partitions.
 
-Nodes are numbered: replicas first, then edges. Every pair has two links, one for each direction, and each
-fails by itself. Messages pass by reference: cores treat them as frozen, and what is not immutable when it
-is sent is copied here. Behind the transport there is no order and no promise that a message comes once.
+Nodes are numbered: replicas first, then edges. Every pair has two links, one for each direction,
+and each fails by itself. Messages pass by reference: cores treat them as frozen, and what is not
+immutable when it is sent is copied here. Behind the transport there is no order and no promise
+that a message comes once.
 """
 
 from collections.abc import Callable
@@ -86,7 +87,8 @@ class Network:
     def _drop(self, link: int, message: Message) -> None:
         self.dropped += 1
         source, target = divmod(link, self.node_count)
-        self.trace.add(self.schedule.now_us, kinds.DROP, kinds.WORLD, source, target, message.header)
+        self.trace.add(self.schedule.now_us, kinds.DROP, kinds.WORLD, source, target,
+                       message.header)
 
     def _command_lost(self, link: int, command: int) -> bool:
         if command != self.options.drop_command or link != self._drop_link:
@@ -113,7 +115,7 @@ class Network:
         self.blocked = bytearray(self.node_count * self.node_count)
 
     def calm(self, nodes: list[int]) -> None:
-        """From now on the links between `nodes` are perfect; all others stay as they are, for ever."""
+        """From now on the links between `nodes` are perfect; all others stay as they are."""
         for source in nodes:
             for target in nodes:
                 link = source * self.node_count + target

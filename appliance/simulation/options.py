@@ -1,8 +1,9 @@
 """What one seed draws before its world begins: sizes, load, and the rate of each class of fault.
 
-Two modes. *lite*: three replicas, a good network, crashes and torn writes only; thousands of seeds are cheap.
-*swarm*: each seed draws its own ranges, and some classes of fault are switched off entirely, since a world
-in which everything always fails explores less than many worlds that each have a character.
+Two modes. *lite*: three replicas, a good network, crashes and torn writes only; thousands of seeds
+are cheap. *swarm*: each seed draws its own ranges, and some classes of fault are switched off
+entirely, since a world in which everything always fails explores less than many worlds that each
+have a character.
 
 Times are in microseconds of virtual time or in ticks of 10 ms; rates are per million.
 """
@@ -41,8 +42,8 @@ class Options:
     records_per_device: int = 400     # a device is done when these are acknowledged
     batch_max: int = 4                # records in one request, at most
     think_us: int = 100_000           # mean pause of a session between two requests
-    device_retry: int = 0             # per million of answers: ask again for something long acknowledged
-    session_kill: int = 0             # per million of requests: forget the session, ask again by another
+    device_retry: int = 0             # per million of batches: ask again what was answered long ago
+    session_kill: int = 0             # per million of requests: lose the session, go on by another
     session_patience_ticks: int = 600  # silence after which an edge takes another session
 
     # Network.
@@ -126,7 +127,8 @@ def _load(prng: Prng, options: Options) -> Options:
         edge_count=prng.between(1, 3), sessions_per_edge=prng.choice((1, 1, 1, 2, 3)),
         room_count=rooms, devices_per_room=prng.between(1, 6 // rooms - 1),
         batch_max=prng.between(1, 7), think_us=prng.between(50_000, 400_000),
-        device_retry=prng.choice((0, 20_000, 100_000)), session_kill=prng.choice((0, 0, 5_000, 50_000)),
+        device_retry=prng.choice((0, 20_000, 100_000)),
+        session_kill=prng.choice((0, 0, 5_000, 50_000)),
         session_patience_ticks=prng.between(200, 1_000))
 
 
@@ -150,15 +152,17 @@ def _partitions(prng: Prng, options: Options) -> Options:
         return options
     return replace(
         options, partition=prng.choice(PARTITIONS[1:]), partition_one_way=prng.chance(1, 3),
-        partition_ticks_mean=prng.between(50, 1_000), partition_pause_ticks_mean=prng.between(100, 2_000))
+        partition_ticks_mean=prng.between(50, 1_000),
+        partition_pause_ticks_mean=prng.between(100, 2_000))
 
 
 def _processes(prng: Prng, options: Options) -> Options:
     if prng.chance(1, 5):
         return options
     return replace(
-        options, crash_ticks_mean=prng.between(500, 10_000), restart_ticks_mean=prng.between(10, 1_000),
-        crash_in_write=prng.choice((0, 1_000, 5_000)), stable_ticks=prng.choice((0, 0, 100, 1_000)),
+        options, crash_ticks_mean=prng.between(500, 10_000),
+        restart_ticks_mean=prng.between(10, 1_000), crash_in_write=prng.choice((0, 1_000, 5_000)),
+        stable_ticks=prng.choice((0, 0, 100, 1_000)),
         power_cuts=prng.between(1, 3) if prng.chance(1, 5) else 0,
         pause_ticks_mean=prng.choice((0, 0, prng.between(1_000, 12_000))),
         paused_ticks_mean=prng.between(5, 500))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 TICK_US = 10_000                  # a replica's tick
-EVENTS_MAX = 200_000              # waiting events: more means that something multiplies without bound
+EVENTS_MAX = 200_000              # waiting events: more means that something multiplies
 
 Event = tuple[int, int, Callable[..., None], tuple[Any, ...]]
 

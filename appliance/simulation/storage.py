@@ -3,9 +3,10 @@
         address 0 ............ data_size | extent 0 | extent 1 | ... | extent segments_max - 1
                 data file, zero-filled     preallocated with zeros, made here when first touched
 
-A write changes the medium when it is done, not before; until then a crash may leave any part of its sectors
-behind. A sector is written whole or not at all. Lost, corrupt and misdirected sectors come only where the
-atlas allows them, and stay: a disk that lied once lies again. Reads of other sectors tell the truth.
+A write changes the medium when it is done, not before; until then a crash may leave any part of
+its sectors behind. A sector is written whole or not at all. Lost, corrupt and misdirected sectors
+come only where the atlas allows them, and stay: a disk that lied once lies again. Reads of other
+sectors tell the truth.
 """
 
 from collections.abc import Callable
@@ -150,7 +151,7 @@ class Disk:
     # --- faults
 
     def crash(self) -> None:
-        """The machine stops: reads are gone, of each write in flight some sectors may have made it."""
+        """The machine stops: reads are gone, of each write in flight some sectors were made."""
         self.life += 1
         self.reads.clear()
         for write in self.writes.values():
@@ -200,8 +201,9 @@ class Disk:
         if target == area.index or not self.atlas.allows(self.replica, Area(area.zone, target)):
             return False
         address = write.address + (target - area.index) * stride
+        end = address + len(write.data)
         for other in self.writes.values():
-            if address < other.address + len(other.data) and other.address < address + len(write.data):
+            if address < other.address + len(other.data) and other.address < end:
                 return False
         self._faulted(area, write.address, "misdirected")
         self.poke(address, write.data)

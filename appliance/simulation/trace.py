@@ -1,7 +1,8 @@
 """What happened, as a hash over everything and as text for the last events.
 
-Each line of the trace is (time, kind, who, what): numbers, bytes or a header. The chain takes in the time,
-the kind, who it concerns and the identity of what it carries; text is made only when somebody reads it.
+Each line of the trace is (time, kind, who, what): numbers, bytes or a header. The chain takes in
+the time, the kind, who it concerns and the identity of what it carries; text is made only when
+somebody reads it.
 """
 
 import struct
@@ -11,7 +12,7 @@ from hashlib import blake2b
 from appliance.formats.envelope import Header
 
 LINES_KEPT = 200
-BLOCK_EVENTS = 1024               # a running digest is kept for each block: a difference is found by halves
+BLOCK_EVENTS = 1024               # a running digest is kept for each block, to find a difference
 
 _LINE = struct.Struct("<QHHqq16s")
 
@@ -20,14 +21,15 @@ KINDS = ("tick", "deliver", "read_done", "write_done", "reply",
          "send", "send_client", "write", "read", "publish", "mark", "halt",
          "start", "crash", "pause", "resume", "partition", "heal", "clock_step", "drop", "corrupt",
          "request", "phase", "commit")
-(TICK, DELIVER, READ_DONE, WRITE_DONE, REPLY, SEND, SEND_CLIENT, WRITE, READ, PUBLISH, MARK, HALT, START, CRASH,
- PAUSE, RESUME, PARTITION, HEAL, CLOCK_STEP, DROP, CORRUPT, REQUEST, PHASE, COMMIT) = range(len(KINDS))
+(TICK, DELIVER, READ_DONE, WRITE_DONE, REPLY, SEND, SEND_CLIENT, WRITE, READ, PUBLISH, MARK, HALT,
+ START, CRASH, PAUSE, RESUME, PARTITION, HEAL, CLOCK_STEP, DROP, CORRUPT, REQUEST, PHASE,
+ COMMIT) = range(len(KINDS))
 
 Line = tuple[int, int, int, int, int, Header | bytes | str | None]
 
 
 class Trace:
-    """The chain so far and the last lines. `wanted` is the range of events whose text is kept in `kept`."""
+    """The chain so far and the last lines; `kept` is the text of the events in `wanted`."""
 
     __slots__ = ("count", "blocks", "kept", "_chain", "_last", "_wanted")
 
@@ -41,7 +43,7 @@ class Trace:
 
     def add(self, time_us: int, kind: int, who: int, first: int = 0, second: int = 0,
             what: Header | bytes | str | None = None) -> None:
-        """One line: `who` is a replica's index or 100 + an edge's; `first` and `second` are of the kind."""
+        """One line. `who`: a replica, WORLD, or EDGE + an edge; two numbers of the kind's own."""
         if what is None:
             identity = b""
         elif type(what) is Header:
@@ -73,7 +75,8 @@ def text(line: Line) -> str:
     time_us, kind, who, first, second, what = line
     name = f"edge {who - 100}" if who >= 100 else "world" if who == 99 else f"replica {who}"
     detail = what.hex() if isinstance(what, bytes) else "" if what is None else str(what)
-    return f"{time_us // 10_000:>6}.{time_us % 10_000:04} {name:<10} {KINDS[kind]:<12} {first} {second} {detail}"
+    when = f"{time_us // 10_000:>6}.{time_us % 10_000:04}"
+    return f"{when} {name:<10} {KINDS[kind]:<12} {first} {second} {detail}"
 
 
 WORLD = 99                        # `who` of lines about nobody in particular

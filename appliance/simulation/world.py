@@ -42,7 +42,7 @@ class Outcome:
 
 
 class World:
-    """Everything of one seed. `run` goes from start to verdict; tests may drive the parts themselves."""
+    """Everything of one seed. `run` goes from start to verdict; tests may drive the parts."""
 
     def __init__(self, options: Options, *, geometry: Geometry = SMALL,
                  wanted: range = range(0)) -> None:
@@ -56,11 +56,13 @@ class World:
             options=options, node_count=options.replica_count + options.edge_count,
             schedule=self.schedule, prng=self.prng.fork(), trace=self.trace, deliver=self._deliver)
         self.cluster = Cluster(
-            options=options, geometry=geometry, cluster=cluster, shard=SHARD, schedule=self.schedule,
-            network=self.network, prng=self.prng.fork(), trace=self.trace, judge=self.judge)
+            options=options, geometry=geometry, cluster=cluster, shard=SHARD,
+            schedule=self.schedule, network=self.network, prng=self.prng.fork(), trace=self.trace,
+            judge=self.judge)
         self.edges = Edges(
-            options=options, geometry=geometry, cluster=cluster, shard=SHARD, schedule=self.schedule,
-            network=self.network, prng=self.prng.fork(), trace=self.trace, judge=self.judge)
+            options=options, geometry=geometry, cluster=cluster, shard=SHARD,
+            schedule=self.schedule, network=self.network, prng=self.prng.fork(), trace=self.trace,
+            judge=self.judge)
         self.cluster.on_life = self.edges.on_life
         self.faults = Faults(
             options=options, schedule=self.schedule, network=self.network, cluster=self.cluster,
@@ -133,7 +135,7 @@ class World:
             self.judge.final(self.cluster.machines[index])
 
     def _choose_core(self) -> list[int]:
-        """All replicas in half of the worlds, or if nothing was ever committed; else a view quorum or more."""
+        """All replicas in half of the worlds and in starved ones; else a view quorum or more."""
         count = self.options.replica_count
         everybody = list(range(count))
         starved = self.judge.log.op < self.geometry.pipeline_max

@@ -1,9 +1,11 @@
-"""A small group of replicas without disks, clocks or messages, to try the rule that chooses a view's log.
+"""A small group of replicas without disks, clocks or messages, to try the rule that chooses a
+view's log.
 
-A history is a few hundred random steps: prepares that reach some backups, some of them with gaps; entries
-that break; repairs; view changes in which only some replicas take part and which may end half-way. The rule
-itself is the product's `evaluate`. What a quorum acknowledged is kept aside: no later view may start without
-it. `Rule` names the parts that can be left out, to see that each of them is needed.
+A history is a few hundred random steps: prepares that reach some backups, some of them with gaps;
+entries that break; repairs; view changes in which only some replicas take part and which may end
+half-way. The rule itself is the product's `evaluate`. What a quorum acknowledged is kept aside: no
+later view may start without it. `Rule` names the parts that can be left out, to see that each of
+them is needed.
 """
 
 from enum import Enum, IntEnum
@@ -104,7 +106,8 @@ class History:
 
     def _work(self) -> None:
         """A primary prepares, some backups get some of it, what a quorum holds is committed."""
-        primaries = [r for r in self.replicas if r.serves(r.view) and r.view % self.count == r.index]
+        primaries = [r for r in self.replicas
+                     if r.serves(r.view) and r.view % self.count == r.index]
         if not primaries:
             return
         primary = self.prng.choice(primaries)
@@ -145,7 +148,7 @@ class History:
             backup.op = max(backup.op, op)
 
     def _install(self, replica: Replica, header: Header) -> None:
-        """Let a header own its slot: dirty, but faulty if what was lost there may have been this one."""
+        """Let a header own its slot: dirty, but faulty if it may be what was lost there."""
         entry = replica.log.get(header.op)
         if entry is not None and entry.header is header:
             return
@@ -200,7 +203,8 @@ class History:
             return
         others = [r for r in able if r is not primary]
         self.prng.shuffle(others)
-        members = [primary, *others[:self.prng.between(self.quorums.view_change - 1, self.count - 1)]]
+        more = self.prng.between(self.quorums.view_change - 1, self.count - 1)
+        members = [primary, *others[:more]]
         words = [self._join(r, view) for r in members]
         canonical_words = self._relabel(words)
         quorum_nack = self.quorums.nack - (self.without == Rule.WHOLE_NACK_QUORUM)

@@ -1,4 +1,4 @@
-"""The rule that chooses a view's log survives thousands of random histories; no part of it can go."""
+"""The rule that chooses a view's log survives thousands of histories; no part of it can go."""
 
 import pytest
 

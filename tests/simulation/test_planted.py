@@ -1,7 +1,8 @@
-"""Bugs that were put in on purpose are found by ordinary seeds, and the same seeds pass without them.
+"""Bugs that were put in on purpose are found by ordinary seeds, and the same seeds pass without
+them.
 
-Each is one method of the product replaced, in the way somebody might write it who has not read why it is so.
-The seed of each was the first of the swarm, counted from 0, that found it.
+Each is one method of the product replaced, in the way somebody might write it who has not read why
+it is so. The seed of each was the first of the swarm, counted from 0, that found it.
 """
 
 from dataclasses import replace
@@ -50,7 +51,7 @@ def plant_highest_op_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plant_view_forgotten_at_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The superblock keeps the view it was formatted with; the replica believes it has been written."""
+    """The superblock keeps the view it was formatted with; the replica believes otherwise."""
     present = Member.superblock_present
 
     def present_without_view(member: Member):

@@ -1,7 +1,8 @@
 """Who promised what, kept across restarts.
 
-A prepare_ok says "this prepare is durable here, in this view". A do_view_change for view v says "I shall
-acknowledge nothing of an older view", and shows the log of the newest view that its sender took part in.
+A prepare_ok says "this prepare is durable here, in this view". A do_view_change for view v says "I
+shall acknowledge nothing of an older view", and shows the log of the newest view that its sender
+took part in.
 """
 
 from appliance.base.limits import SECTOR_SIZE
@@ -15,7 +16,7 @@ from appliance.simulation.failure import violated
 from appliance.simulation.storage import Disk
 
 NAME = "acknowledgements"
-OPS_KEPT = 256                    # acknowledgements of older ops are forgotten: those ops are committed
+OPS_KEPT = 256                    # older ops are forgotten: they are committed, or cut
 
 
 class Acknowledgements:
@@ -26,15 +27,15 @@ class Acknowledgements:
         self.quorum = quorums(replica_count).replication
         self.promised = [0] * replica_count           # view below which it will not acknowledge
         self.acknowledged = [(0, 0)] * replica_count  # highest (view, op)
-        self._lists: dict[tuple[int, int], bytes] = {}    # (replica, view) -> its do_view_change's list
+        self._lists: dict[tuple[int, int], bytes] = {}    # (replica, view) -> digest of its list
         self._acks: dict[int, dict[tuple[int, bytes], int]] = {}  # op -> (view, digest) -> replicas
-        self._quorate: dict[int, tuple[int, bytes]] = {}  # op -> (view, digest) acknowledged by a quorum
+        self._quorate: dict[int, tuple[int, bytes]] = {}  # op -> (view, digest) of a quorum
 
     def on_prepare_ok(self, replica: int, header: Header, disk: Disk) -> None:
         digest = header.area[:16]
         if header.view < self.promised[replica]:
-            violated(NAME, f"replica {replica} acknowledges op {header.op} in view {header.view} after "
-                           f"it promised view {self.promised[replica]}")
+            violated(NAME, f"replica {replica} acknowledges op {header.op} in view {header.view} "
+                           f"after it promised view {self.promised[replica]}")
         self._on_medium(replica, header.op, digest, disk)
         self.promised[replica] = header.view
         self.acknowledged[replica] = max(self.acknowledged[replica], (header.view, header.op))
@@ -47,7 +48,7 @@ class Acknowledgements:
             self._forget(header.op)
 
     def _on_medium(self, replica: int, op: int, digest: bytes, disk: Disk) -> None:
-        """Both rings must hold the prepare, unless the atlas lets this slot of this replica break."""
+        """Both rings must hold the prepare, unless the atlas lets this slot break here."""
         slot = op % self.geometry.slot_count
         if disk.atlas.allows(replica, Area(zones.WITNESS, slot)):
             return
@@ -55,7 +56,8 @@ class Acknowledgements:
         prepare = self.geometry.wal_prepares_offset + slot * self.geometry.message_size_max
         for name, address in (("witness", witness), ("prepare", prepare)):
             if disk.peek(address, HEADER_SIZE)[72:88] != digest:
-                violated(NAME, f"replica {replica} acknowledges op {op}, but its {name} is not durable")
+                violated(NAME, f"replica {replica} acknowledges op {op}, but its {name} is not "
+                               "durable")
 
     def on_do_view_change(self, replica: int, header: Header) -> None:
         view, log_view = header.view, header.aux
@@ -63,8 +65,8 @@ class Acknowledgements:
             violated(NAME, f"replica {replica} votes for view {view} after it promised view "
                            f"{self.promised[replica]}")
         if log_view < self.acknowledged[replica][0]:
-            violated(NAME, f"replica {replica} votes for view {view} with the log of view {log_view}, "
-                           f"but acknowledged in view {self.acknowledged[replica][0]}")
+            violated(NAME, f"replica {replica} votes for view {view} with the log of view "
+                           f"{log_view}, but acknowledged in view {self.acknowledged[replica][0]}")
         self.promised[replica] = view
         known = self._lists.setdefault((replica, view), header.body_digest)
         if known != header.body_digest:
@@ -77,8 +79,8 @@ class Acknowledgements:
             if view >= header.view:
                 continue
             if op > header.op or listed.get(op, digest) != digest:
-                violated(NAME, f"replica {replica} starts view {header.view} without op {op}, which a "
-                               f"quorum acknowledged in view {view}")
+                violated(NAME, f"replica {replica} starts view {header.view} without op {op}, "
+                               f"which a quorum acknowledged in view {view}")
 
     def _forget(self, op: int) -> None:
         for old in [known for known in self._acks if known < op - OPS_KEPT]:

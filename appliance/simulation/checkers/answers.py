@@ -38,6 +38,7 @@ class Answers:
         if code == ses.OK and told != tuple(applied):
             violated(NAME, f"edge {edge}: {key} is acknowledged as {told}, applied was {applied}")
         if log_seq != applied.log_seq:
-            violated(NAME, f"edge {edge}: {key} is called record {log_seq}, it is {applied.log_seq}")
+            violated(NAME, f"edge {edge}: {key} is called record {log_seq}, it is "
+                           f"{applied.log_seq}")
         if self.acknowledged.setdefault(key, log_seq) != log_seq:
             violated(NAME, f"edge {edge}: {key} is acknowledged twice, as two records")

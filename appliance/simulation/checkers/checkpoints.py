@@ -1,7 +1,8 @@
 """Durable states: the same on everybody, and really on the medium.
 
-When a superblock names a checkpoint, its id must be the one that everybody has for that op, its manifest must
-lie in its zone, and each record up to its log_seq must lie in its segment, byte for byte.
+When a superblock names a checkpoint, its id must be the one that everybody has for that op, its
+manifest must lie in its zone, and each record up to its log_seq must lie in its segment, byte for
+byte.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ class Checkpoints:
         if op == 0:
             return
         if op > self.log.op or self.log.entries[op].digest != state.header.digest:
-            violated(NAME, f"replica {replica} has a checkpoint at op {op}, which was not committed so")
+            violated(NAME, f"replica {replica} has a checkpoint at op {op}, not committed so")
         known = self.ids.setdefault(op, (state.checkpoint_id, state.log_seq))
         if known != (state.checkpoint_id, state.log_seq):
             violated(NAME, f"replica {replica} has another checkpoint at op {op} than the others")
@@ -52,8 +53,8 @@ class Checkpoints:
         address = self.geometry.checkpoints_offset + zone * self.geometry.checkpoint_zone_size
         raw = disk.peek(address, state.manifest_size)
         if hashlib.sha256(raw).digest() != state.checkpoint_id:
-            violated(NAME, f"replica {replica}: the manifest of checkpoint {state.header.op} is not on "
-                           "the medium")
+            violated(NAME, f"replica {replica}: the manifest of checkpoint {state.header.op} is "
+                           "not on the medium")
 
     def verify_records(self, replica: int, log_seq: int, disk: Disk) -> None:
         """Compare the records after those already compared, up to `log_seq`, with the model."""
@@ -68,7 +69,8 @@ class Checkpoints:
                        + seg.slot_of(geometry, number) * RECORD_SIZE)
             record = disk.peek(address, RECORD_SIZE)
             if hashlib.sha256(record).digest() != self.rooms.hashes[number - 1]:
-                violated(NAME, f"replica {replica}: record {number} of a checkpoint is not on the medium")
+                violated(NAME, f"replica {replica}: record {number} of a checkpoint is not on the "
+                               "medium")
         self._verified[replica] = max(self._verified[replica], log_seq)
 
     def forget(self, replica: int) -> None:

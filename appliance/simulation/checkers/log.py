@@ -41,11 +41,13 @@ class CommittedLog:
             violated(NAME, f"replica {replica} committed op {op} after {self.op}")
         last = self.entries[-1]
         if header.parent != last.digest:
-            violated(NAME, f"replica {replica} committed {header}, which does not follow op {op - 1}")
+            violated(NAME, f"replica {replica} committed {header}, which does not follow op "
+                           f"{op - 1}")
         if header.view < last.view:
             violated(NAME, f"op {op} is of view {header.view}, the op before of view {last.view}")
         if header.timestamp <= last.timestamp:
-            violated(NAME, f"op {op} has timestamp {header.timestamp}, the op before {last.timestamp}")
+            violated(NAME, f"op {op} has timestamp {header.timestamp}, the op before "
+                           f"{last.timestamp}")
         self.entries.append(Entry(header.digest, header.view, header.timestamp, view))
         return True
 
@@ -55,7 +57,8 @@ class CommittedLog:
             violated(NAME, f"replica {replica} answers op {header.op}, which nobody has committed")
         known = self.replies.setdefault(header.op, header.digest)
         if known != header.digest:
-            violated(NAME, f"replica {replica} answers op {header.op} otherwise than before: {header}")
+            violated(NAME, f"replica {replica} answers op {header.op} otherwise than before: "
+                           f"{header}")
 
     def on_start_view(self, replica: int, header: Header, headers: list[Header]) -> None:
         """A primary announces the log of `header.view`: what was committed before must be in it."""
@@ -63,11 +66,11 @@ class CommittedLog:
         while op > header.op and self.entries[op].observed_view >= header.view:
             op -= 1
         if op > header.op:
-            violated(NAME, f"replica {replica} starts view {header.view} with head {header.op}, but "
-                           f"op {op} was committed in view {self.entries[op].observed_view}")
+            violated(NAME, f"replica {replica} starts view {header.view} with head {header.op}, "
+                           f"but op {op} was committed in view {self.entries[op].observed_view}")
         for known in headers:
             if known.op > self.op or self.entries[known.op].observed_view >= header.view:
                 continue
             if known.digest != self.entries[known.op].digest:
-                violated(NAME, f"replica {replica} starts view {header.view} with another prepare at "
-                               f"op {known.op}: {known}")
+                violated(NAME, f"replica {replica} starts view {header.view} with another prepare "
+                               f"at op {known.op}: {known}")

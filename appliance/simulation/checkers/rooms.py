@@ -1,16 +1,16 @@
 """A second, plain state machine for records, fed by the first commit of each op.
 
-It keeps every record for ever, in dictionaries: no windows, no tables, no rings. What the product's rooms
-answer must agree with it, and all replicas must answer alike.
+It keeps every record for ever, in dictionaries: no windows, no tables, no rings. What the
+product's rooms answer must agree with it, and all replicas must answer alike.
 """
 
 import hashlib
 import struct
 from typing import NamedTuple
 
+from appliance.base.limits import WINDOW_LENGTH
 from appliance.formats import record as rec
 from appliance.formats import session as ses
-from appliance.base.limits import WINDOW_LENGTH
 from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE
 from appliance.simulation.failure import violated
 
@@ -98,7 +98,8 @@ class RoomsModel:
             self._duplicate(op, key, code, log_seq, newest)
         elif code == ses.SEQUENCE_GAP:
             if key.client_seq <= newest + 1 or seq != newest + 1:
-                violated(NAME, f"op {op}: gap answered to {key}, newest is {newest}, expected {seq}")
+                violated(NAME, f"op {op}: gap answered to {key}, newest is {newest}, expected "
+                               f"{seq}")
         elif code not in REFUSED:
             violated(NAME, f"op {op}: unknown code {code}")
         elif code == ses.ROOM_UNKNOWN and key.room_id in self.rooms:
@@ -132,7 +133,8 @@ class RoomsModel:
         if expired != (code == ses.DUPLICATE_EXPIRED):
             violated(NAME, f"op {op}: code {code} for {key}, newest is {newest}")
         if code == ses.DUPLICATE and log_seq != known.log_seq:
-            violated(NAME, f"op {op}: {key} is a duplicate of record {known.log_seq}, not {log_seq}")
+            violated(NAME, f"op {op}: {key} is a duplicate of record {known.log_seq}, not "
+                           f"{log_seq}")
 
 
 def key_of(record: bytes | memoryview) -> Key:

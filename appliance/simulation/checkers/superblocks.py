@@ -1,7 +1,7 @@
 """Durable roots: they only move forward, and no message says more than they hold.
 
-What is durable is read from the medium whenever a copy has been written: a superblock counts once three of
-its four copies are there, which is also what a replica must see before it goes on.
+What is durable is read from the medium whenever a copy has been written: a superblock counts once
+three of its four copies are there, which is also what a replica must see before it goes on.
 """
 
 from appliance.base.limits import SUPERBLOCK_COPIES
@@ -16,7 +16,7 @@ from appliance.simulation.storage import Disk
 NAME = "superblocks"
 CONFIRMED = 3                     # copies that make an update durable
 
-# What a message of a command needs to be durable at its author: (view, log_view equal to that view).
+# What a message needs to be durable at its author: (view, log_view equal to that view).
 NEEDS = {
     envelope.START_VIEW_CHANGE: (True, False), envelope.COMMIT: (True, False),
     envelope.HEADERS: (True, False), envelope.EVICTION: (True, False),
@@ -75,8 +75,8 @@ class Superblocks:
             return
         for name in ("epoch", "view", "log_view", "commit_max", "incarnation"):
             if getattr(block, name) < getattr(before, name):
-                violated(NAME, f"replica {replica}: durable {name} went from {getattr(before, name)} "
-                               f"back to {getattr(block, name)}")
+                violated(NAME, f"replica {replica}: durable {name} went from "
+                               f"{getattr(before, name)} back to {getattr(block, name)}")
         if block.checkpoint.header.op < before.checkpoint.header.op:
             violated(NAME, f"replica {replica}: durable checkpoint went from "
                            f"{before.checkpoint.header.op} back to {block.checkpoint.header.op}")
@@ -93,8 +93,8 @@ class Superblocks:
         block = self.durable[replica]
         assert block is not None
         if incarnation != block.incarnation or incarnation <= self._lives[replica]:
-            violated(NAME, f"replica {replica} says {header} as incarnation {incarnation}; durable is "
-                           f"{block.incarnation}, the life before was {self._lives[replica]}")
+            violated(NAME, f"replica {replica} says {header} as incarnation {incarnation}; durable "
+                           f"is {block.incarnation}, the life before was {self._lives[replica]}")
         needs = (True, True) if own_prepare else NEEDS.get(header.command)
         if needs is None:
             return
