@@ -282,11 +282,7 @@ def _write_leaves(member: Member, fetch: Fetch) -> None:
     if not any(c.remote for c in leaves):
         return
     address, _ = local_address(member, Place(ck.KIND_LEAF, 1, 0, leaves[0].place.number))
-    raw = b"".join(wal.padded([c.data for c in leaves]))
-    step = member.geometry.message_size_max      # what a volume takes at once
-    for start in range(0, len(raw), step):
-        fetch.writes += 1
-        member.write(address + start, [raw[start:start + step]], _on_chunk_written, fetch)
+    _write_in_steps(member, address, [c.data for c in leaves], _on_chunk_written, fetch)
 
 
 def _finish(member: Member, fetch: Fetch) -> None:
@@ -401,8 +397,17 @@ def _write_segment(member: Member, work: Backfill) -> None:
     records = b"".join(c.data for c in leaves if c.data is not None)
     address, _ = local_address(member, Place(ck.KIND_LEAF, 1, 0, work.number))
     for at, data in ((address, records), (address + geometry.segment_data_size, work.footer)):
+        _write_in_steps(member, at, [data], _on_segment_written, work)
+
+
+def _write_in_steps(member: Member, address: int, parts: list, done: Callable[..., None],
+                    work: Fetch | Backfill) -> None:
+    """Write what may be larger than a volume takes at once; `work.writes` counts the steps."""
+    raw = b"".join(wal.padded(parts))
+    step = member.geometry.message_size_max
+    for start in range(0, len(raw), step):
         work.writes += 1
-        member.write(at, wal.padded([data]), _on_segment_written, work)
+        member.write(address + start, [raw[start:start + step]], done, work)
 
 
 def _on_segment_written(member: Member, work: Backfill) -> None:

@@ -369,6 +369,7 @@ class _Accepted(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
+        self._made = True
         why = self._listener.admit(self)
         if why:
             self.abort(why)
