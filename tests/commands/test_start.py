@@ -17,7 +17,7 @@ import pytest
 
 from appliance import roles
 from appliance.__main__ import VERBS, module_of
-from appliance.commands import start
+from appliance.commands import inspect, start
 from appliance.formats.site import encode_site, load_site
 from appliance.roles.supervisor import Child
 from tests.commands.conftest import COMMAND, TOP, environment
@@ -427,3 +427,24 @@ def test_version_and_help_come_without_the_weight_of_the_others(tigerchat):
     told = tigerchat("--help")
     assert told.returncode == 0
     assert all(f"  {verb} " in told.stdout for verb in VERBS)
+
+
+# --- what operators read --------------------------------------------------------------------------
+
+
+def test_every_phase_verb_exit_code_and_halt_is_in_the_operators_book():
+    book = (TOP / "docs/operations.md").read_text()
+    for name, _ in start.PHASES:
+        assert f"\n| {name} | " in book
+    for what in inspect.command.commands:
+        assert f"`inspect {what}" in book
+    for code in (0, 1, 2, 3, 130):
+        assert f"\n| {code} | " in book
+    sources = [*(TOP / "appliance/cores/vsr").glob("*.py"), TOP / "appliance/roles/replica.py",
+               *(TOP / "appliance/drivers/nvme").glob("*.py")]
+    halts = {code for path in sources for code in re.findall(
+        r'"((?:SUPERBLOCK|WAL|CHECKPOINT|STORAGE|DISK|CLUSTER|CHAIN)_[A-Z_]+|DIVERGED|ASSERTION)"',
+        path.read_text())}
+    assert len(halts) > 10
+    for code in halts:
+        assert f"`{code}`" in book, code

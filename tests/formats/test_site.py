@@ -2,6 +2,8 @@
 
 import datetime
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -10,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from appliance.base.errors import ConfigurationError
-from appliance.formats import settings, site
+from appliance.formats import configuration, settings, site
 from appliance.formats.site import Node, Shard, Site
 
 
@@ -24,6 +26,7 @@ def certificate(key) -> str:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
+TOP = Path(__file__).resolve().parents[2]
 PEM = certificate(ec.generate_private_key(ec.SECP256R1()))
 
 
@@ -196,3 +199,31 @@ def test_settings_not_given_have_their_defaults_and_given_ones_their_values(tmp_
     assert (found.index, found.client_tls) == (2, False)
     assert (found.log_level, found.user_rate) == ("debug", 7)
     assert (found.flush_slow_ms, found.pinning) == (0, "auto")
+
+
+# --- what operators read --------------------------------------------------------------------------
+
+
+def test_every_key_is_in_the_operators_book_with_its_default():
+    book = (TOP / "docs/operations.md").read_text()
+    rows = {cells[1].strip(" `"): cells for line in book.splitlines()
+            if (cells := line.split("|"))[1:2] and len(cells) == 6}
+    for name, key in settings.KEYS.items():
+        shown = rows[name][3].strip()
+        default = "" if key.default is configuration.REQUIRED else str(key.default)
+        assert shown.lower() == default.lower(), name
+    for name in re.findall(r"^(\w+) = ", site.encode_site(example()), re.M):
+        assert f"`{name}`" in book, name
+
+
+def test_every_machine_has_the_tables_that_the_readme_describes():
+    folder = TOP / "firmware-config"
+    described = set(re.findall(r"^\| `\[+(\w+)\]+` ", (folder / "README.md").read_text(), re.M))
+    files = sorted(folder.glob("*.toml"))
+    assert files
+    for path in files:
+        facts = tomllib.loads(path.read_text())
+        assert facts.keys() <= described, path.name
+        machine = facts["machine"]
+        words = f"{machine['vendor']} {machine['product']}".lower().split()
+        assert path.stem == "-".join(words)
