@@ -13,28 +13,36 @@ from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.roles.console import POLL_S, Watch
 
-RATE_S = 0.5                      # between the two looks that a rate needs
+RATE_S = 0.5  # between the two looks that a rate needs
 COLOURS = {GOOD: "green", WARN: "yellow", BAD: "red", FAINT: "bright_black"}
 _FOLDER = click.Path(path_type=Path)
 
 
 @click.command("status")
-@click.option("--local", type=_FOLDER, metavar="DIR",
-              help=f"All nodes of the local site in DIR; {LOCAL_DEFAULT} if nothing else is said.")
+@click.option(
+    "--local",
+    type=_FOLDER,
+    metavar="DIR",
+    help=f"All nodes of the local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
+)
 @click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F alone.")
 @click.option("--json", "as_json", is_flag=True, help="Figures for programs, one object a look.")
 @click.option("--watch", "again", is_flag=True, help="Look again each second, until Ctrl-C.")
 @click.pass_context
-def command(ctx: click.Context, local: Path | None, node_folder: Path | None, as_json: bool,
-            again: bool) -> None:
+def command(
+    ctx: click.Context, local: Path | None, node_folder: Path | None, as_json: bool, again: bool
+) -> None:
     """Show how the replicas and edges of a site or node are, and what is wrong.
 
     Exit code 0: no alarms, or only such as pass by themselves; 1: people notice something.
     """
     if local is not None and node_folder is not None:
         raise click.UsageError("say --local DIR or --node-folder F, not both")
-    watch = _watch_node(node_folder) if node_folder is not None else _watch_site(
-        local if local is not None else Path(LOCAL_DEFAULT))
+    watch = (
+        _watch_node(node_folder)
+        if node_folder is not None
+        else _watch_site(local if local is not None else Path(LOCAL_DEFAULT))
+    )
     watch.poll()
     while True:
         time.sleep(POLL_S if again else RATE_S)
@@ -51,8 +59,11 @@ def command(ctx: click.Context, local: Path | None, node_folder: Path | None, as
 def _watch_node(folder: Path) -> Watch:
     """One node, as it is alone."""
     site = load_site(folder / SITE_FILE)
-    own = [node for node in neighbours(folder.absolute(), site)
-           if node.sockets.parent == folder.absolute()]
+    own = [
+        node
+        for node in neighbours(folder.absolute(), site)
+        if node.sockets.parent == folder.absolute()
+    ]
     if not own:
         raise ConfigurationError(f"{folder} is not a folder of a node: correct the path")
     return Watch(site, own)
@@ -73,6 +84,6 @@ def _show(watch: Watch, *, clear: bool) -> None:
     if clear and click.get_text_stream("stdout").isatty():
         click.clear()
     blocks = ["\n".join(lines(table, _paint)) for table in watch.console.tables()]
-    click.echo("\n\n".join(block for block in blocks if block))      # bare where nobody can see it
+    click.echo("\n\n".join(block for block in blocks if block))  # bare where nobody can see it
     if clear:
         click.echo()

@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import argon2
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
@@ -55,11 +56,11 @@ from appliance.drivers.network.pages import SafeHeaders
 from appliance.formats.site import Site
 
 WEB = Path(__file__).parent.parent / "web"
-COOKIE = "__Host-tigerchat-console"    # a browser keeps this prefix to this host, path / and TLS
+COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
 POLL_S = 1.0
-STREAMS_MAX = 32                       # pages that are told each second
-REQUESTS_MAX = 128                     # at once, from everybody
-SIGN_IN_SIZE_MAX = 256                 # bytes of a sign-in's body
+STREAMS_MAX = 32  # pages that are told each second
+REQUESTS_MAX = 128  # at once, from everybody
+SIGN_IN_SIZE_MAX = 256  # bytes of a sign-in's body
 
 
 class Watch:
@@ -69,16 +70,23 @@ class Watch:
         self.console = Console(site)
         self._cluster = site.cluster
         self._folders = {node.index: node.sockets for node in nodes}
-        self._sources = [Source("replica", node.index, shard.number)
-                         for node in nodes for shard in site.shards_of(node.index)]
-        self._sources += [Source("edge", node.index, number)
-                          for node in nodes for number in range(node.edge_processes)]
+        self._sources = [
+            Source("replica", node.index, shard.number)
+            for node in nodes
+            for shard in site.shards_of(node.index)
+        ]
+        self._sources += [
+            Source("edge", node.index, number)
+            for node in nodes
+            for number in range(node.edge_processes)
+        ]
         self.answers: dict[Source, dict[str, Any] | None] = {}
 
     def ask(self, source: Source) -> dict[str, Any] | None:
         kind = "shard" if source.kind == "replica" else "edge"
-        return ask_status(self._folders[source.node], cluster=self._cluster, shard=source.number,
-                          kind=kind)
+        return ask_status(
+            self._folders[source.node], cluster=self._cluster, shard=source.number, kind=kind
+        )
 
     def poll(self) -> None:
         """One look, from a program that does nothing else."""
@@ -91,8 +99,11 @@ class Watch:
 
     def _look(self, said: list[dict[str, Any] | None]) -> None:
         self.answers = dict(zip(self._sources, said, strict=True))
-        self.console.on_poll(self.answers, now_ms=time.monotonic_ns() // 1_000_000,
-                             wall_ms=time.time_ns() // 1_000_000)
+        self.console.on_poll(
+            self.answers,
+            now_ms=time.monotonic_ns() // 1_000_000,
+            wall_ms=time.time_ns() // 1_000_000,
+        )
 
 
 class _Server(uvicorn.Server):
@@ -109,7 +120,7 @@ class ConsoleRole:
     def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
         self._node, self._log = node, log
         self.watch = Watch(node.site, neighbours(node.path, node.site))
-        self._door = Door(now=time.monotonic, tell=self._tell)
+        self._door = Door(now=time.monotonic, tell=self._tell, hasher=argon2.PasswordHasher())
         self._entering = asyncio.Lock()
         self._news = asyncio.Condition()
         self._looks = 0
@@ -124,8 +135,9 @@ class ConsoleRole:
         return f"https://{host}:{self._node.node.console_port}/console"
 
     def _tell(self, secret: str) -> None:
-        print(f"console of {self._node.node.name}: {self.url}   one-time secret: {secret}",
-              flush=True)
+        print(
+            f"console of {self._node.node.name}: {self.url}   one-time secret: {secret}", flush=True
+        )
 
     # --- life
 
@@ -164,7 +176,8 @@ class ConsoleRole:
             raise ConfigurationError(
                 f"{self._node.path}: the console cannot listen on {host}, port {port} "
                 f"({error.strerror or error}); allowed: an address of this machine as console_host "
-                "and a free port as console_port") from error
+                "and a free port as console_port"
+            ) from error
         sock.listen()
         sock.setblocking(False)
         return sock
@@ -172,11 +185,21 @@ class ConsoleRole:
     def _configuration(self) -> uvicorn.Config:
         certificate = self._node.path / TLS_CERTIFICATE_FILE
         config = uvicorn.Config(
-            self._app(), http="h11", ws="none", lifespan="off", log_config=None,
-            log_level="warning", access_log=False,
-            server_header=False, proxy_headers=False, limit_concurrency=REQUESTS_MAX,
-            timeout_keep_alive=5, timeout_graceful_shutdown=1, ssl_certfile=str(certificate),
-            ssl_keyfile=str(self._node.path / TLS_KEY_FILE))
+            self._app(),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=REQUESTS_MAX,
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=1,
+            ssl_certfile=str(certificate),
+            ssl_keyfile=str(self._node.path / TLS_KEY_FILE),
+        )
         config.load()
         assert config.ssl is not None
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -194,7 +217,8 @@ class ConsoleRole:
                 Route("/console/events", self._events),
                 Mount("/web", StaticFiles(directory=WEB)),
             ],
-            middleware=[Middleware(SafeHeaders)])
+            middleware=[Middleware(SafeHeaders)],
+        )
 
     # --- looking
 
@@ -242,8 +266,15 @@ class ConsoleRole:
         if token is None:
             return _refusal(403, "this is not the secret printed last")
         response = Response(status_code=204)
-        response.set_cookie(COOKIE, token, max_age=SESSION_S, path="/", secure=True, httponly=True,
-                            samesite="strict")
+        response.set_cookie(
+            COOKIE,
+            token,
+            max_age=SESSION_S,
+            path="/",
+            secure=True,
+            httponly=True,
+            samesite="strict",
+        )
         return response
 
     async def _sign_out(self, request: Request) -> Response:
@@ -267,8 +298,9 @@ class ConsoleRole:
             return _refusal(401, "sign in first")
         if self._streams >= STREAMS_MAX:
             return _refusal(503, f"{STREAMS_MAX} pages are open already")
-        return StreamingResponse(self._stream(request), media_type="text/event-stream",
-                                 headers=_FRESH)
+        return StreamingResponse(
+            self._stream(request), media_type="text/event-stream", headers=_FRESH
+        )
 
     async def _stream(self, request: Request) -> AsyncIterator[bytes]:
         """Each look as an event, until the page or the session ends."""
@@ -279,7 +311,8 @@ class ConsoleRole:
                 yield b"data: " + self._status + b"\n\n"
                 async with self._news:
                     await self._news.wait_for(
-                        lambda seen=seen: self._looks != seen or self._stopped.is_set())
+                        lambda seen=seen: self._looks != seen or self._stopped.is_set()
+                    )
         finally:
             self._streams -= 1
 

@@ -22,6 +22,7 @@ from appliance.cores.console.figures import NORMAL, Replica
 from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
 
 LAG_OPS_MAX = 500  # behind the shard; a healthy backup is a few ops behind
+WRITES_JUDGED_MIN = 200  # of fewer, a p99 says nothing
 WRITE_P99_US_MAX = 100_000  # durable journal writes slower than this are felt by everybody
 SPACE_PERCENT_MIN = 10  # of a volume's extents
 
@@ -124,7 +125,7 @@ def _faulty(_shard: ShardLine, _member: Member, own: Replica) -> str:
 
 
 def _disk_slow(_shard: ShardLine, _member: Member, own: Replica) -> str:
-    slow = own.write_p99_us > WRITE_P99_US_MAX
+    slow = own.writes >= WRITES_JUDGED_MIN and own.write_p99_us > WRITE_P99_US_MAX
     return f"durable write p99 {own.write_p99_us // 1000} ms" if slow else ""
 
 

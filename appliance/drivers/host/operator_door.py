@@ -26,9 +26,15 @@ class Door:
     Invariants: at most one secret is valid; at most SESSIONS_MAX sessions are.
     """
 
-    def __init__(self, *, now: Callable[[], float], tell: Callable[[str], None]) -> None:
-        self._now, self._tell = now, tell
-        self._hasher = argon2.PasswordHasher()  # argon2id
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float],
+        tell: Callable[[str], None],
+        hasher: argon2.PasswordHasher,
+    ) -> None:
+        assert hasher.type is argon2.Type.ID
+        self._now, self._tell, self._hasher = now, tell, hasher
         self._hash = ""
         self._sessions: dict[bytes, float] = {}  # digest -> when it ends; oldest first
         self._failures = 0

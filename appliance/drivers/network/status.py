@@ -1,4 +1,4 @@
-"""Answers one question on a Unix socket: how are you? For processes that serve no other local frames.
+"""Answers one question on a Unix socket: how are you? For processes with no other local frames.
 
 Whoever runs as the same user or as root may ask, as often as it likes on one connection. A question
 is a frame without a body; anything else ends the connection.
@@ -24,8 +24,9 @@ from appliance.formats.geometry import HEADER_SIZE
 class StatusServer:
     """`status` is called for each question and gives plain values."""
 
-    def __init__(self, path: Path, *, cluster: bytes, number: int,
-                 status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, path: Path, *, cluster: bytes, number: int, status: Callable[[], dict[str, Any]]
+    ) -> None:
         self._path, self._cluster, self._number, self._status = path, cluster, number, status
         self._signer = Signer(sender=SENDER_CLIENT, key=None)
         self._server: asyncio.Server | None = None
@@ -42,7 +43,8 @@ class StatusServer:
             sock.close()
             raise ConfigurationError(
                 f"socket {self._path} cannot be made ({error.strerror or error}): let this user "
-                "write its folder, and keep its name short") from error
+                "write its folder, and keep its name short"
+            ) from error
         self._server = await asyncio.start_unix_server(self._serve, sock=sock)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +59,7 @@ class StatusServer:
                 writer.write(self._signer.frame(header, body))
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
-            pass                      # whoever asked has gone, or takes no answer
+            pass  # whoever asked has gone, or takes no answer
         finally:
             self._open.remove(writer)
             writer.close()
@@ -68,8 +70,13 @@ class StatusServer:
         async with asyncio.timeout(HANDSHAKE_MS_MAX / 1000):
             head += await reader.readexactly(HEADER_SIZE + SIGNATURE_SIZE - 1)
         header = decode(head[:HEADER_SIZE])
-        return (header is not None and header.command == LOCAL_STATUS and header.body_size == 0
-                and header.cluster == self._cluster and header.shard == self._number)
+        return (
+            header is not None
+            and header.command == LOCAL_STATUS
+            and header.body_size == 0
+            and header.cluster == self._cluster
+            and header.shard == self._number
+        )
 
     async def close(self) -> None:
         if self._server is None:

@@ -3,7 +3,7 @@
 import { Chat } from "./chat.js";
 import { tokenFound, tokenForget, tokenKeep, userOf } from "./identity.js";
 import { Composer } from "./composer.js";
-import { html, Icon, render, useEffect, useRef, useState } from "./markup.js";
+import { html, Icon, render, useEffect, useRef, useState } from "../markup.js";
 import { Messages } from "./messages.js";
 import { linkWords, Sidebar } from "./sidebar.js";
 import { plural } from "./wording.js";

@@ -19,7 +19,8 @@ const PAGE = 60; // records asked for at once
 const CATCH_UP_MAX = 1000; // records missed that are still fetched one by one
 const ROOMS_MAX = 500; // rooms listed
 const ROOMS_PAGE = 250;
-const ROOMS_EVERY_MS = 15000; // the list is asked for again
+const ROOMS_EVERY_MS = [3000, 20000]; // the list is asked for again: of few rooms, of many
+const ROOMS_EVERY_MS_EACH = 50;
 const FOLLOWED_MAX = 64; // rooms followed live
 const RETRY_MS_MIN = 250; // after a refusal for the moment
 const LOST = { type: "error", name: "connection_lost", detail: "connection lost", temporary: true };
@@ -183,9 +184,16 @@ export class Chat {
         this.listed = true;
         const total = count + frame.rooms.length;
         if (frame.next !== undefined && total < ROOMS_MAX) this.listRooms(frame.next, total);
-        else this.listTimer = setTimeout(() => this.listRooms(), ROOMS_EVERY_MS);
+        else this.listLater();
       },
     );
+  }
+
+  listLater() {
+    const [least, most] = ROOMS_EVERY_MS;
+    const pause = Math.min(most, Math.max(least, this.rooms.size * ROOMS_EVERY_MS_EACH));
+    const hidden = document.visibilityState === "hidden";
+    this.listTimer = setTimeout(() => this.listRooms(), hidden ? most : pause);
   }
 
   // Who comes for the first time has not missed all that was ever said.

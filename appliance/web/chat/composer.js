@@ -1,6 +1,6 @@
 // Where a message is written. Works without a connection: what is sent waits in the outbox.
 
-import { html, Icon, useEffect, useLayoutEffect, useRef, useState } from "./markup.js";
+import { html, Icon, useEffect, useLayoutEffect, useRef, useState } from "../markup.js";
 import { BODY_SIZE_MAX, sizeOf, splitText, TEXT_SIZE_MAX } from "./text.js";
 import { plural } from "./wording.js";
 

@@ -1,6 +1,6 @@
 // The messages of the open room: a log that grows at both ends and keeps the reader's place.
 
-import { Component, html, Icon } from "./markup.js";
+import { Component, html, Icon } from "../markup.js";
 import { entriesOf } from "./entries.js";
 import { linksOf } from "./text.js";
 import { hue, initials, moment, plural, time } from "./wording.js";

@@ -1,6 +1,6 @@
 // Rooms with their unread counts, a new room, and the connection.
 
-import { html, Icon, useEffect, useRef, useState } from "./markup.js";
+import { html, Icon, useEffect, useRef, useState } from "../markup.js";
 import { count, plural } from "./wording.js";
 
 const UNREAD_SHOWN_MAX = 999;

@@ -2,7 +2,7 @@
 
 export const BODY_SIZE_MAX = 2048; // bytes of one record's body
 export const TEXT_SIZE_MAX = 65536; // bytes of one text in the composer: 32 records
-const PART_SIZE_FULL = 1984; // a part that was split off is at least this long
+const PART_SIZE_FULL = BODY_SIZE_MAX - BODY_SIZE_MAX / 4; // a part that was split off has as many
 
 const encoder = new TextEncoder();
 
@@ -21,9 +21,9 @@ function* charactersOf(text) {
   }
 }
 
-// `text` in pieces of at most `sizeMax` bytes, cut between characters; joined they are `text`
-// again. A single character longer than that (hundreds of joined code points) is cut between code
-// points.
+// `text` in pieces of at most `sizeMax` bytes, cut between characters, after a space or newline of
+// the last quarter if there is one; joined they are `text` again. A single character that is very
+// long (hundreds of joined code points) is cut between code points.
 export function splitText(text, sizeMax = BODY_SIZE_MAX) {
   if (sizeOf(text) <= sizeMax) return [text];
   const parts = [];
@@ -31,20 +31,27 @@ export function splitText(text, sizeMax = BODY_SIZE_MAX) {
   let size = 0;
   const add = (piece, pieceSize) => {
     if (size + pieceSize > sizeMax) {
-      parts.push(part);
-      part = "";
-      size = 0;
+      const cut = cutOf(part, sizeMax);
+      parts.push(part.slice(0, cut));
+      part = part.slice(cut);
+      size = sizeOf(part);
     }
     part += piece;
     size += pieceSize;
   };
   for (const character of charactersOf(text)) {
     const characterSize = sizeOf(character);
-    if (characterSize <= sizeMax - PART_SIZE_FULL) add(character, characterSize);
+    if (characterSize <= sizeMax / 4) add(character, characterSize);
     else for (const point of character) add(point, sizeOf(point));
   }
   parts.push(part);
   return parts;
+}
+
+// Where to cut a full part: behind its last space or newline, unless that lies too far in front.
+function cutOf(part, sizeMax) {
+  const cut = 1 + Math.max(part.lastIndexOf(" "), part.lastIndexOf("\n"));
+  return sizeOf(part.slice(0, cut)) >= sizeMax - sizeMax / 4 ? cut : part.length;
 }
 
 // Whether `record` continues the text whose newest part is `before` and whose first part is

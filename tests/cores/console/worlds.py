@@ -28,7 +28,7 @@ def site(nodes: int = 3, shards: int = 1) -> Site:
             Shard(
                 number=s,
                 members=[(i + s) % nodes for i in range(nodes)],
-                replica_ids=[bytes([s, i]) * 8 for i in range(nodes)],
+                replica_ids=[bytes([s + 1, i]) * 8 for i in range(nodes)],
                 replica_count=nodes,
                 standby_count=0,
                 segments_max=4096,

@@ -1,11 +1,11 @@
 // Preact and htm, bound once: components are functions, markup is a template string, text stays
 // text.
 
-import htm from "../vendor/htm.js";
-import { h } from "../vendor/preact.js";
+import htm from "./vendor/htm.js";
+import { h } from "./vendor/preact.js";
 
-export { Component, Fragment, render } from "../vendor/preact.js";
-export { useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/hooks.js";
+export { Component, Fragment, render } from "./vendor/preact.js";
+export { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/hooks.js";
 export const html = htm.bind(h);
 
 const PATHS = {

@@ -1,0 +1,94 @@
+// The console page: what is wrong, two curves, and the tables that the terminal shows as well.
+
+import { html, render, useEffect, useRef, useState } from "../markup.js";
+import { Chart, LATENCY, RATE } from "./charts.js";
+import { Feed } from "./feed.js";
+
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+
+function SignIn({ feed }) {
+  const [secret, setSecret] = useState("");
+  const [error, setError] = useState("");
+  const field = useRef(null);
+  useEffect(() => field.current.focus(), []);
+  const submit = async (event) => {
+    event.preventDefault();
+    setError(await feed.signIn(secret));
+  };
+  return html`<main class="sign-in"><form onSubmit=${submit}>
+    <img src="/web/icon.svg" width="44" height="44" alt="" />
+    <h1>Console</h1>
+    <label for="secret">One-time secret</label>
+    <input id="secret" ref=${field} value=${secret} autocomplete="off" spellcheck=${false}
+      placeholder="ABCD-EFGH-JKLM-NPQR"
+      onInput=${(event) => { setSecret(event.target.value); setError(""); }} />
+    ${error && html`<p class="refusal" role="alert">${error}</p>`}
+    <button class="primary" disabled=${secret.trim() === ""}>Sign in</button>
+    <p class="hint">The node prints it when it starts, and a new one when it was used.</p>
+  </form></main>`;
+}
+
+function Table({ table }) {
+  const aligned = (i) => (table.numbers.includes(i) ? "number" : "");
+  return html`<section class="table"><h2>${table.title}</h2><div class="scroll"><table>
+    <thead><tr>${table.columns.map(
+      (name, i) => html`<th key=${name} scope="col" class=${aligned(i)}>${name}</th>`,
+    )}</tr></thead>
+    <tbody>${table.rows.map(
+      (row, at) => html`<tr key=${at}>${row.map(
+        ([text, tone], i) => html`<td key=${i} class=${`${aligned(i)} tone-${tone}`}>${text}</td>`,
+      )}</tr>`,
+    )}</tbody>
+  </table></div></section>`;
+}
+
+function Alarms({ table, alarms }) {
+  if (alarms.length === 0) {
+    return html`<p class="alarms quiet" role="status"><span class="lamp" />No alarms</p>`;
+  }
+  return html`<ul class="alarms" role="alert">${table.rows.map(
+    ([name, subject, what, since]) => html`<li key=${`${name[0]} ${subject[0]}`}
+      class=${`alarm tone-${name[1]}`} data-alarm=${name[0]}><span class="lamp" />
+      <b>${name[0].replaceAll("_", " ")}</b> <span>${subject[0]}</span>
+      <span class="what">${what[0]}</span> <time>${since[0]}</time></li>`,
+  )}</ul>`;
+}
+
+function Screen({ feed }) {
+  const { model, points } = feed;
+  const [alarms, ...tables] = model.tables;
+  const fresh = feed.state === "following";
+  return html`<div class="console">
+    <header class="top">
+      <img src="/web/icon.svg" width="24" height="24" alt="" />
+      <h1>TigerChat <span>console</span></h1>
+      <span class="age" data-fresh=${fresh ? "yes" : "no"} role="status"><span class="lamp" />
+        ${fresh ? "" : "no news since "}<time>${clock.format(model.at)}</time></span>
+      <button onClick=${() => feed.signOut()}>Sign out</button>
+    </header>
+    <main>
+      <${Alarms} table=${alarms} alarms=${model.alarms} />
+      <div class="charts"><${Chart} chart=${RATE} points=${points} />
+        <${Chart} chart=${LATENCY} points=${points} /></div>
+      ${tables.map((table) => html`<${Table} key=${table.title} table=${table} />`)}
+      <p class="hint">site ${model.cluster}; the same tables in a terminal:
+        ${" "}<code>tigerchat status --watch</code></p>
+    </main>
+  </div>`;
+}
+
+function Page({ feed }) {
+  if (feed.state === "outside") return html`<${SignIn} feed=${feed} />`;
+  if (!feed.model) {
+    return html`<p class="nothing">${feed.state === "stale" ? "No answer…" : "…"}</p>`;
+  }
+  return html`<${Screen} feed=${feed} />`;
+}
+
+const root = document.getElementById("page");
+const feed = new Feed(() => {
+  const bad = feed.model?.alarms.length ?? 0;
+  document.title = `${bad ? `(${bad}) ` : ""}Console · TigerChat`;
+  render(html`<${Page} feed=${feed} />`, root);
+});
+feed.check();

@@ -1,0 +1,124 @@
+"""The status socket: questions are answered, anything else ends the connection."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.prng import Prng
+from appliance.base.signature import SIGNATURE_SIZE
+from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.framing import Signer
+from appliance.drivers.network.status import StatusServer
+from appliance.formats.envelope import LOCAL_STATUS, PING, SENDER_CLIENT, decode, make
+from appliance.formats.geometry import HEADER_SIZE
+
+CLUSTER = bytes(range(16))
+
+
+def serving(tmp_path: Path, story: Callable[[Path], object]) -> object:
+    """What `story` gives, told in a thread beside a server at tmp_path/edge-0."""
+
+    async def run() -> object:
+        path = tmp_path / "edge-0"
+        server = StatusServer(path, cluster=CLUSTER, number=0, status=lambda: {"acked": 7})
+        await server.start()
+        try:
+            return await asyncio.to_thread(story, path)
+        finally:
+            await server.close()
+            assert not path.exists()
+
+    return asyncio.run(run())
+
+
+def question(**changes: object) -> bytes:
+    header = make(**({"command": LOCAL_STATUS, "cluster": CLUSTER, "shard": 0} | changes))
+    return bytes(Signer(sender=SENDER_CLIENT, key=None).frame(header, b""))
+
+
+def connected(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(str(path))  # waits its turn
+    sock.settimeout(5)
+    return sock
+
+
+def test_the_asker_gets_what_the_process_says(tmp_path: Path):
+    def story(path: Path) -> object:
+        return ask_status(path.parent, cluster=CLUSTER, shard=0, kind="edge")
+
+    assert serving(tmp_path, story) == {"acked": 7}
+
+
+def test_one_connection_may_ask_again(tmp_path: Path):
+    def story(path: Path) -> object:
+        answers = []
+        with connected(path) as sock, sock.makefile("rb") as stream:
+            for _ in range(3):
+                sock.sendall(question())
+                header = decode(stream.read(HEADER_SIZE))
+                answers.append(json.loads(stream.read(header.body_size)))
+                stream.read(SIGNATURE_SIZE)
+        return answers
+
+    assert serving(tmp_path, story) == [{"acked": 7}] * 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        question(command=PING),
+        question(cluster=bytes(16)),
+        question(shard=1),
+        b"GET / HTTP/1.1\r\n" + bytes(200),
+        b"\xff" * 192,
+    ],
+    ids=lambda said: said[6:12].hex(),
+)
+def test_anything_else_ends_the_connection(tmp_path: Path, said: bytes):
+    def story(path: Path) -> object:
+        with connected(path) as sock:
+            sock.sendall(said)
+            return sock.recv(1)
+
+    assert serving(tmp_path, story) == b""
+
+
+def test_random_bytes_end_connections_and_the_next_asker_is_answered(tmp_path: Path, seed: int):
+    def story(path: Path) -> object:
+        prng = Prng(seed)
+        for _ in range(200):
+            with connected(path) as sock:
+                sock.sendall(prng.bytes(prng.between(1, 400)))
+        return ask_status(path.parent, cluster=CLUSTER, shard=0, kind="edge")
+
+    assert serving(tmp_path, story) == {"acked": 7}
+
+
+def test_nobody_there_is_no_answer(tmp_path: Path):
+    assert ask_status(tmp_path, cluster=CLUSTER, shard=0) is None
+    assert ask_status(tmp_path / "missing", cluster=CLUSTER, shard=0) is None
+
+
+def test_what_a_dead_process_left_is_replaced(tmp_path: Path):
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "edge-0"))
+    answer = serving(
+        tmp_path, lambda path: ask_status(path.parent, cluster=CLUSTER, shard=0, kind="edge")
+    )
+    assert answer == {"acked": 7}
+
+
+def test_a_socket_that_cannot_be_made_is_explained(tmp_path: Path):
+    async def run() -> None:
+        await StatusServer(
+            tmp_path / "missing" / "edge-0", cluster=CLUSTER, number=0, status=dict
+        ).start()
+
+    with pytest.raises(ConfigurationError, match="cannot be made"):
+        asyncio.run(run())

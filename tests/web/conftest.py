@@ -1,0 +1,91 @@
+"""One site and one browser for all tests of the pages; each test has windows and rooms of its own."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.web.site import LiveSite
+from tests.web.window import Window
+
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"browser", "site", "window", "blank"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("browser")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def running_site(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[LiveSite]:
+    site = LiveSite(tmp_path_factory.mktemp("web"), free_ports)
+    try:
+        site.start()
+        yield site
+    finally:
+        site.close()
+
+
+@pytest.fixture
+def site(running_site: LiveSite) -> LiveSite:
+    """Three nodes, all serving, whatever the test before did to them."""
+    missing = [node for node in range(3) if not running_site.runs(node)]
+    if missing:
+        running_site.start(*missing)
+    return running_site
+
+
+@pytest.fixture
+def window(browser: Browser, site: LiveSite) -> Iterator[Callable[..., Window]]:
+    """`window("alice", node=1)`: a browser of her own, signed in on that node."""
+    windows: list[Window] = []
+
+    def open_window(user: str, *, node: int = 0, **options: object) -> Window:
+        windows.append(Window(browser, site, user, node, **options))
+        return windows[-1]
+
+    yield open_window
+    faults = [fault for each in windows for fault in each.close()]
+    assert faults == []
+
+
+@pytest.fixture
+def blank(browser: Browser) -> Iterator[Page]:
+    """A page that finds the repository's web folder at https://pages.invalid/web/, and no network."""
+    context = browser.new_context()
+    web = Path(__file__).resolve().parents[2] / "appliance" / "web"
+
+    def answer(route: object) -> None:
+        path = web / route.request.url.partition("/web/")[2]
+        if path.is_file():
+            route.fulfill(path=path)
+        else:
+            route.fulfill(body="<!doctype html>", content_type="text/html")
+
+    context.route("**/*", answer)
+    page = context.new_page()
+    page.goto("https://pages.invalid/")
+    yield page
+    context.close()

@@ -1,0 +1,127 @@
+"""A real site of three nodes for browsers: every node a process tree that can be killed alone."""
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from appliance.drivers.chat.access import local_token
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.drivers.network.ask import ask_status
+from appliance.formats.site import SITE_FILE, encode_site, load_site
+
+TOP = Path(__file__).resolve().parents[2]
+PORT_NAMES = ("peer_port", "client_port", "console_port")
+RIGHTS = {"*": ["read", "send", "moderate"]}
+
+
+class LiveSite:
+    """Format once, then start, kill and restart nodes. Close it when done."""
+
+    def __init__(self, folder: Path, free_ports: Callable[[int], list[int]]) -> None:
+        self.folder = folder
+        run("format", "--local", str(folder), "--nodes", "3")
+        site = load_site(folder / SITE_FILE)
+        nodes = [
+            dataclasses.replace(node, **dict(zip(PORT_NAMES, free_ports(3), strict=True)))
+            for node in site.nodes
+        ]
+        self.site = dataclasses.replace(site, nodes=nodes)
+        for place in (folder, *(folder / node.name for node in nodes)):
+            (place / SITE_FILE).write_text(encode_site(self.site))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def log(self, node: int) -> Path:
+        return self.folder / f"node-{node}.out"
+
+    def start(self, *nodes: int) -> None:
+        """Start these nodes (all if none is named) and wait until they serve."""
+        for node in nodes or (0, 1, 2):
+            words = [
+                sys.executable,
+                "-m",
+                "appliance",
+                "start",
+                "--node-folder",
+                str(self.folder / f"node-{node}"),
+            ]
+            with self.log(node).open("ab") as log:
+                self._processes[node] = subprocess.Popen(
+                    words, cwd=TOP, stdout=log, stderr=log, start_new_session=True
+                )
+        for node in nodes or (0, 1, 2):
+            wait_for(lambda node=node: self.serves(node), f"node {node} to serve", seconds=60)
+
+    def serves(self, node: int) -> bool:
+        """Its replica is normal, its edge answers without reproach, its console has looked."""
+        sockets = self.folder / f"node-{node}" / SOCKETS_FOLDER
+        replica = ask_status(sockets, cluster=self.site.cluster, shard=0)
+        edge = ask_status(sockets, cluster=self.site.cluster, shard=0, kind="edge")
+        printed = "one-time secret" in self.log(node).read_text()
+        return (
+            replica is not None
+            and replica["status"] == "normal"
+            and edge is not None
+            and edge["health"] == ""
+            and printed
+        )
+
+    def kill(self, node: int) -> None:
+        """SIGKILL for the node's supervisor; the kernel kills its roles with it."""
+        process = self._processes.pop(node)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def runs(self, node: int) -> bool:
+        return node in self._processes
+
+    def chat_url(self, node: int) -> str:
+        return f"https://127.0.0.1:{self.site.nodes[node].client_port}/"
+
+    def console_url(self, node: int) -> str:
+        return f"https://127.0.0.1:{self.site.nodes[node].console_port}/console"
+
+    def secret(self, node: int) -> str:
+        """The one-time secret that the node's console printed last."""
+        return re.findall(r"one-time secret: (\S+)", self.log(node).read_text())[-1]
+
+    def token(self, user: str, ttl_s: int = 600) -> str:
+        return local_token(self.folder, user, RIGHTS, ttl_s)
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self._processes.clear()
+
+
+def run(*words: str) -> str:
+    """What a verb prints; it must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", *words],
+        cwd=TOP,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def wait_for(true: Callable[[], bool], what: str, seconds: float = 20.0) -> float:
+    """Seconds until `true()`; fails when it takes longer than `seconds`."""
+    begun = time.monotonic()
+    while not true():
+        assert time.monotonic() - begun < seconds, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+    return time.monotonic() - begun

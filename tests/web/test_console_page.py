@@ -1,0 +1,133 @@
+"""The console page of a real node, in headless Chromium."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from appliance.drivers.host.operator_door import FAILURES_MAX
+from tests.web.site import TOP, LiveSite
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(ignore_https_errors=True, viewport={"width": 1300, "height": 900})
+    yield context
+    context.close()
+
+
+def sign_in(context: BrowserContext, site: LiveSite, node: int = 1) -> Page:
+    page = context.new_page()
+    page.goto(site.console_url(node))
+    page.get_by_label("One-time secret").fill(site.secret(node).lower())
+    page.keyboard.press("Enter")
+    expect(page.locator(".age")).to_have_attribute("data-fresh", "yes", timeout=15_000)
+    return page
+
+
+def test_a_secret_opens_one_session_and_is_used_up(context: BrowserContext, site: LiveSite):
+    url, secret = site.console_url(1), site.secret(1)
+    ask = context.request
+    assert ask.get(url + "/status").status == 401
+    assert ask.get(url + "/events").status == 401
+    assert ask.get(url + "/history").status == 401
+    assert ask.post(url + "/sign-in", data={"secret": "AAAA-BBBB-CCCC-DDDD"}).status == 403
+    assert ask.post(url + "/sign-in", form={"secret": secret}).status == 400
+    assert ask.get(url + "/status").status == 401
+    assert ask.post(url + "/sign-in", data={"secret": secret}).status == 204
+    assert ask.get(url + "/status").status == 200
+    assert ask.post(url + "/sign-in", data={"secret": secret}).status == 403
+    assert site.secret(1) != secret
+    (cookie,) = context.cookies()
+    assert (cookie["httpOnly"], cookie["secure"], cookie["sameSite"]) == (True, True, "Strict")
+    assert ask.post(url + "/sign-out").status == 204
+    assert ask.get(url + "/status").status == 401
+
+
+def test_a_session_that_was_ended_is_not_known_even_if_its_cookie_comes_back(
+    context: BrowserContext, site: LiveSite
+):
+    url = site.console_url(1)
+    assert context.request.post(url + "/sign-in", data={"secret": site.secret(1)}).status == 204
+    kept = context.cookies()
+    context.request.post(url + "/sign-out")
+    context.add_cookies(kept)
+    assert context.request.get(url + "/status").status == 401
+
+
+def test_wrong_secrets_shut_the_door_for_a_while(context: BrowserContext, site: LiveSite):
+    url = site.console_url(2) + "/sign-in"
+    codes = [
+        context.request.post(url, data={"secret": "wrong"}).status for _ in range(FAILURES_MAX + 1)
+    ]
+    assert codes == [403] * FAILURES_MAX + [429]
+    assert context.request.post(url, data={"secret": site.secret(2)}).status == 429
+    site.kill(2)  # the next test finds a door that is not shut
+
+
+def test_replicas_are_shown_and_the_view_is_new_each_second(
+    context: BrowserContext, site: LiveSite
+):
+    page = sign_in(context, site)
+    rows = page.locator(".table", has_text="Replicas").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    roles = rows.locator("td:nth-child(4)").all_text_contents()
+    assert sorted(roles) == ["backup", "backup", "primary"]
+    expect(page.locator(".chart canvas")).to_have_count(2)
+    times = set()
+    deadline = time.monotonic() + 10
+    while len(times) < 3 and time.monotonic() < deadline:
+        times.add(page.locator(".age time").inner_text())
+    assert len(times) >= 3
+
+
+def test_a_kill_shows_within_seconds_and_passes_when_the_node_is_back(
+    context: BrowserContext, site: LiveSite
+):
+    page = sign_in(context, site, node=1)
+    expect(page.locator('[data-alarm="replica_down"]')).to_have_count(0, timeout=15_000)
+    site.kill(0)
+    begun = time.monotonic()
+    down = page.locator('[data-alarm="replica_down"]')
+    expect(down).to_contain_text("shard 0 on node-0", timeout=10_000)
+    took = time.monotonic() - begun
+    assert took < 5.0
+    expect(page.locator('[data-alarm="edge_down"]')).to_contain_text("edge 0 on node-0")
+    row = page.locator(".table", has_text="Replicas").locator("tbody tr", has_text="node-0")
+    expect(row.locator("td:nth-child(5)")).to_have_text("does not answer")
+    site.start(0)
+    expect(down).to_have_count(0, timeout=15_000)
+    expect(row.locator("td:nth-child(5)")).to_have_text("normal", timeout=15_000)
+
+
+def test_the_page_says_when_its_node_is_gone_and_signs_in_anew_after(
+    context: BrowserContext, site: LiveSite
+):
+    page = sign_in(context, site, node=2)
+    site.kill(2)
+    expect(page.locator(".age")).to_have_attribute("data-fresh", "no", timeout=15_000)
+    expect(page.locator(".age")).to_contain_text("no news since")
+    site.start(2)
+    expect(page.get_by_label("One-time secret")).to_be_visible(timeout=15_000)
+
+
+def test_page_and_terminal_show_the_same_tables(context: BrowserContext, site: LiveSite):
+    page = sign_in(context, site)
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", "status", "--local", str(site.folder), "--json"],
+        cwd=TOP,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    told = json.loads(done.stdout)
+    for table in told["tables"][1:]:
+        shown = page.locator(".table", has=page.get_by_role("heading", name=table["title"]))
+        assert shown.locator("th").all_text_contents() == table["columns"]
+        assert shown.locator("tbody tr").count() == len(table["rows"])
+        first = shown.locator("tbody tr").first.locator("td").all_text_contents()
+        assert first[:3] == [text for text, _ in table["rows"][0][:3]]

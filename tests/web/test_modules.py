@@ -1,0 +1,248 @@
+"""Rules of the chat page's modules, tried in the browser without any node."""
+
+import pytest
+from playwright.sync_api import Page
+
+BODY_SIZE_MAX = 2048
+
+
+def run(page: Page, body: str, argument: object = None) -> object:
+    """The value of an async function body; `load(name)` imports a module of the chat page."""
+    return page.evaluate(
+        f"async (argument) => {{ const load = (name) => import(`/web/chat/${{name}}.js`); {body} }}",
+        argument,
+    )
+
+
+SPLIT = "const { splitText } = await load('text'); return splitText(argument);"
+TEXTS = [
+    "",
+    "short",
+    "x" * 2048,
+    "x" * 2049,
+    "é" * 1500,
+    "虎" * 3000,
+    "🐅" * 1200,
+    "👩‍👩‍👧‍👦" * 300,
+    "word " * 1000,
+    "line\n" * 900,
+    "e" + "\u0301" * 3000,
+    "a" * 2047 + "🐅" + "b" * 2047,
+]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text[:4]!r}-{len(text)}")
+def test_parts_of_a_text_fit_into_records_and_join_to_the_text(blank: Page, text: str):
+    parts = run(blank, SPLIT, text)
+    assert "".join(parts) == text
+    sizes = [len(part.encode()) for part in parts]
+    assert max(sizes) <= BODY_SIZE_MAX
+    assert all(size >= BODY_SIZE_MAX * 3 // 4 for size in sizes[:-1])
+    assert len(parts) == 1 or all(parts)
+
+
+def test_a_family_of_code_points_is_not_torn_apart(blank: Page):
+    family = "👩‍👩‍👧‍👦"
+    parts = run(blank, SPLIT, family * 300)
+    assert [part.replace(family, "") for part in parts] == [""] * len(parts)
+
+
+def test_a_split_prefers_the_space_between_words(blank: Page):
+    parts = run(blank, SPLIT, "tiger " * 700)
+    assert all(part.endswith("tiger ") for part in parts)
+
+
+def test_only_full_parts_of_one_device_in_order_are_one_text(blank: Page):
+    assert run(
+        blank,
+        """
+      const { continuesText } = await load('text');
+      const first = { msg_id: 'a', client_id: 'c', client_seq: 7, body: 'x'.repeat(2048) };
+      const next = { msg_id: 'b', client_id: 'c', client_seq: 8, parent_id: 'a', body: 'y' };
+      return [next, { ...next, client_seq: 9 }, { ...next, client_id: 'd' },
+        { ...next, parent_id: 'z' }].map((each) => continuesText(each, first, first)).concat(
+          [continuesText(next, { ...first, body: 'short' }, first)]);
+    """,
+    ) == [True, False, False, False, False]
+
+
+TIMELINE = """
+  const { Timeline, RECORDS_MAX, RECORDS_KEPT } = await load('timeline');
+  const page = (from, until) => Array.from({ length: until - from + 1 }, (_, i) => ({ op: from + i }));
+"""
+
+
+def test_a_timeline_never_has_a_hole(blank: Page):
+    assert run(
+        blank,
+        TIMELINE
+        + """
+      const line = new Timeline(100);
+      const said = [line.addLive({ op: 102 }), line.addLive({ op: 100 }), line.addLive({ op: 101 })];
+      said.push(line.addPage(page(80, 98), true, true));       // does not touch: left out
+      said.push(line.addPage(page(80, 103), true, true));      // overlaps: only what is older
+      said.push(line.addPage(page(1, 79), false, true));
+      return [said, line.first, line.last, line.live, line.oldestReached,
+        line.records.every((record, i) => record.op === line.first + i)];
+    """,
+    ) == [["gap", "known", "added", 0, 21, 79], 1, 101, True, True, True]
+
+
+def test_a_timeline_is_bounded_at_either_end(blank: Page):
+    assert run(
+        blank,
+        TIMELINE
+        + """
+      const line = new Timeline(10000);
+      let until = 10000;
+      while (until > 5000) { line.addPage(page(until - 99, until), true, true); until -= 100; }
+      const reading = [line.records.length === RECORDS_MAX, line.first, line.live,
+        line.addLive({ op: 10001 })];
+      while (!line.live) line.addPage(page(line.last + 1, Math.min(line.last + 100, 10001)), true, false);
+      const back = [line.records.length === RECORDS_MAX, line.last];
+      line.settle();
+      return [reading, back, line.records.length === RECORDS_KEPT, line.last, line.oldestReached];
+    """,
+    ) == [[True, 5001, False, "elsewhere"], [True, 10001], True, 10001, False]
+
+
+# A log as a node keeps it: numbers in order, the first ack again for a number it knows.
+OUTBOX = """
+  const { Outbox, WINDOW } = await load('outbox');
+  const storage = { map: {}, getItem(key) { return this.map[key] ?? null; },
+    setItem(key, text) { this.map[key] = text; } };
+  const open = () => new Outbox({ storage, key: 'k' });
+  const box = open();
+  box.adopt('device');
+  const add = (body, outbox = box) => outbox.add({ roomId: 'r', msgId: `m-${body}`, body, parentId: null, nowMs: 0 });
+  const log = [];
+  const answer = (frame) => {
+    const known = log[frame.client_seq - 1];
+    if (!known && frame.client_seq !== log.length + 1) {
+      return { name: 'sequence_gap', expected: log.length + 1, ...frame };
+    }
+    if (!known) log.push(frame);
+    return { ...frame, msg_id: log[frame.client_seq - 1].msg_id, op: frame.client_seq };
+  };
+  const deliver = (frames, outbox = box) => frames.map((frame) => {
+    const said = answer(frame);
+    return said.name ? outbox.onError(said, 0) : outbox.onAck(said);
+  });
+  const bodies = () => log.map((frame) => frame.body).join('');
+"""
+
+
+def test_numbers_follow_each_other_and_at_most_a_window_flies(blank: Page):
+    assert run(
+        blank,
+        OUTBOX
+        + """
+      for (let i = 0; i < WINDOW + 5; i += 1) add(`${i},`);
+      const first = box.take(0);
+      const none = box.take(0);
+      deliver(first);
+      const rest = box.take(0);
+      deliver(rest);
+      return [first.length === WINDOW, none.length, rest.length, box.waiting, log.length === WINDOW + 5];
+    """,
+    ) == [True, 0, 5, 0, True]
+
+
+def test_what_was_lost_goes_again_under_its_number_from_another_page(blank: Page):
+    assert run(
+        blank,
+        OUTBOX
+        + """
+      for (const body of 'abc') add(body);
+      const flown = box.take(0);
+      flown.slice(0, 2).forEach(answer);                       // stored, but their acks got lost
+      const after = open();
+      const again = after.take(0);
+      const said = deliver(again, after);
+      return [again.map((frame) => frame.client_seq), said, bodies(), after.waiting,
+        open().items.length, open().clientId];
+    """,
+    ) == [[1, 2, 3], ["acknowledged"] * 3, "abc", 0, 0, "device"]
+
+
+def test_a_refused_message_leaves_the_numbering_and_can_be_sent_again(blank: Page):
+    assert run(
+        blank,
+        OUTBOX
+        + """
+      for (const body of 'abc') add(body);
+      const [a, b, c] = box.take(0);
+      box.onAck(answer(a));
+      box.onError({ ...b, name: 'forbidden', detail: 'no', temporary: false }, 0);
+      box.onError(answer(c), 0);                               // a gap: b left its number unused
+      const again = box.take(0);
+      deliver(again);
+      box.retry('m-b');
+      deliver(box.take(0));
+      return [again.map((frame) => [frame.body, frame.client_seq]), bodies(), box.waiting];
+    """,
+    ) == [[["c", 2]], "acb", 0]
+
+
+def test_busy_pauses_a_room_and_keeps_its_order(blank: Page):
+    assert run(
+        blank,
+        OUTBOX
+        + """
+      for (const body of 'abc') add(body);
+      const [a, b, c] = box.take(0);
+      box.onError({ ...a, name: 'busy', temporary: true, retry_after: 1000 }, 0);
+      box.onError(answer(b), 0);
+      box.onError(answer(c), 0);
+      const during = box.take(999).length;
+      const end = box.nextPauseEndMs(500);
+      deliver(box.take(1000));
+      return [during, end, bodies()];
+    """,
+    ) == [0, 1000, "abc"]
+
+
+def test_a_log_that_forgot_the_device_is_followed_from_its_number(blank: Page):
+    assert run(
+        blank,
+        OUTBOX
+        + """
+      for (const body of 'ab') add(body);
+      deliver(box.take(0));
+      log.length = 0;                                          // its window was evicted
+      for (const body of 'cd') add(body);
+      deliver(box.take(0));
+      const again = box.take(0).map((frame) => [frame.body, frame.client_seq]);
+      return again;
+    """,
+    ) == [["c", 1], ["d", 2]]
+
+
+def test_a_number_used_by_another_record_is_told_and_cured_by_a_new_device(blank: Page):
+    assert run(
+        blank,
+        OUTBOX
+        + """
+      add('a');
+      const [frame] = box.take(0);
+      const told = box.onAck({ ...frame, msg_id: 'somebody else' });
+      box.onDisconnected();
+      box.adopt('new device');
+      deliver(box.take(0));
+      return [told, bodies(), box.waiting, box.clientId];
+    """,
+    ) == ["collision", "a", 0, "new device"]
+
+
+def test_a_message_seen_in_the_room_needs_no_ack(blank: Page):
+    assert run(
+        blank,
+        OUTBOX
+        + """
+      add('a');
+      add('b');
+      const [a] = box.take(0);
+      const seen = box.onSeen({ ...a, room_id: 'r' });
+      return [seen, box.onAck({ ...a, op: 1 }), box.waiting, box.onSeen({ ...a, room_id: 'r' })];
+    """,
+    ) == [True, "unknown", 1, False]

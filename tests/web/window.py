@@ -1,0 +1,88 @@
+"""A chat page in a browser of its own, driven as a reader and writer would."""
+
+import re
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.web.site import LiveSite, wait_for
+
+
+class Window:
+    """Everything a test does with one window. Notes page errors and requests to other hosts."""
+
+    def __init__(
+        self, browser: Browser, site: LiveSite, user: str, node: int, **options: Any
+    ) -> None:
+        self.user, self.site = user, site
+        self._context = browser.new_context(
+            ignore_https_errors=True, viewport={"width": 1000, "height": 700}, **options
+        )
+        self.faults: list[str] = []
+        self._context.on("page", self._watch)
+        self._context.on("request", self._on_request)
+        self.page = self._context.new_page()
+        self.page.goto(f"{site.chat_url(node)}#token={site.token(user)}")
+        self.wait_live()
+
+    def _watch(self, page: Page) -> None:
+        page.on("pageerror", lambda error: self.faults.append(f"{self.user}: {error}"))
+        page.on("console", self._on_console)
+
+    def _on_console(self, message: Any) -> None:
+        if "Content Security Policy" in message.text or "Refused to" in message.text:
+            self.faults.append(f"{self.user}: {message.text}")
+
+    def _on_request(self, request: Any) -> None:
+        if not request.url.startswith(("https://127.0.0.1:", "wss://127.0.0.1:")):
+            self.faults.append(f"{self.user}: asked {request.url}")
+
+    def close(self) -> list[str]:
+        self._context.close()
+        return self.faults
+
+    def wait_live(self) -> None:
+        expect(self.page.locator(".connection")).to_have_attribute(
+            "data-link", "live", timeout=15_000
+        )
+
+    @property
+    def node(self) -> int:
+        words = self.page.inner_text(".connection .words")
+        found = re.fullmatch(r"Connected to node (\d+)", words)
+        assert found is not None, words
+        return int(found[1])
+
+    def create(self, room: str) -> None:
+        self.page.get_by_role("button", name="Create a room").click()
+        self.page.get_by_label("Name of the room").fill(room)
+        self.page.keyboard.press("Enter")
+        expect(self.page.locator(".title h2")).to_have_text(room)
+        self.wait_loaded()
+
+    def open(self, room: str) -> None:
+        """Wait for the room to be listed, and go there."""
+        self.page.locator(f'[data-room="{room}"]').click(timeout=25_000)
+        expect(self.page.locator(".title h2")).to_have_text(room)
+        self.wait_loaded()
+
+    def wait_loaded(self) -> None:
+        expect(self.page.locator(".beginning")).not_to_have_text("Loading…")
+
+    def write(self, text: str) -> None:
+        self.page.locator("#message").fill(text)
+        self.page.keyboard.press("Enter")
+
+    def texts(self, state: str | None = None) -> list[str]:
+        """The bodies in sight or scrolled away, in order; of one state only if it is given."""
+        chosen = ".text" if state is None else f'.text[data-state="{state}"]'
+        return self.page.locator(f"{chosen} .body").all_text_contents()
+
+    def ops(self) -> list[int]:
+        found = self.page.locator(".text").evaluate_all("nodes => nodes.map(n => n.dataset.op)")
+        return [int(op) for op in found if op is not None]
+
+    def wait_text(self, text: str, state: str = "acknowledged", seconds: float = 15.0) -> float:
+        return wait_for(
+            lambda: text in self.texts(state), f"{self.user} to see {text[:40]!r}", seconds
+        )
