@@ -490,12 +490,13 @@ def on_request_chunk(member: Member, message: Message) -> None:
 def _serve(member: Member, chunk: Chunk, mask: int) -> None:
     place = chunk.place
     geometry = member.geometry
+    opening = member.fetch is not None and member.fetch.state.header.op == place.number
     if place.kind == ck.KIND_MANIFEST:
-        raw = member.manifests.get(place.number)
-        if raw is not None:
+        raw = member.fetch.raw if opening else member.manifests.get(place.number)
+        if raw:
             _send_chunk(member, chunk, raw, mask)
         return
-    if place.kind == ck.KIND_TABLE and place.number not in member.manifests:
+    if place.kind == ck.KIND_TABLE and place.number not in member.manifests and not opening:
         return member.drop("request_chunk_not_here")
     if place.kind == ck.KIND_LEAF and member.state_ready:
         data = member.state_machine.leaf(place.number, place.index, place.count)
