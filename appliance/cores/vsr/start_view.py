@@ -112,7 +112,8 @@ def adopt(member: Member, header: Header, headers: list[Header], fitting: list[H
         member.mark("start_view_installed")
     member.timeouts["heartbeat_lost"].start(10 + member.prng.below(4))
     member.timeouts["repair"].start()
-    member.timeouts["repair_sync"].start()
+    if not same_log or not member.timeouts["repair_sync"].running:
+        member.timeouts["repair_sync"].start()      # an answer that changes nothing is no progress
     member.acknowledge_tail = True
     member.sync_asked = False
     member.repair_due = True
