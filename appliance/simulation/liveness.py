@@ -67,7 +67,9 @@ def excuse(cluster: Cluster, core: list[int]) -> str:
         return f"{len(core) - voting} of {len(core)} replicas cannot name their head"
     if whole:
         return ""
-    needed = range(min(r.commit_min for r in replicas) + 1, max(r.op for r in replicas) + 1)
+    # Below the newest checkpoint of the core a state sync will do.
+    low = max((r.checkpoint_op for r in replicas if r.state_ready), default=0)
+    needed = range(low + 1, max(r.op for r in replicas) + 1)
     for op in needed:
         headers = [h for r in replicas if (h := r.journal.at(op)) is not None]
         for header in headers:
