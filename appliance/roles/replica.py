@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -179,6 +180,7 @@ class ReplicaRole:
         """Until SIGTERM or a halt; the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_exception)
+        threading.excepthook = lambda args: loop.call_soon_threadsafe(self._on_bug, args.exc_value)
         on_stop_signal(self._stopped.set)
         try:
             loaded = load(self._geometry, self._volume.read_many)
@@ -239,6 +241,10 @@ class ReplicaRole:
         if error is None or isinstance(error, OSError):
             self._log.warning("%s: %s", context.get("message"), error)
             return
+        self._on_bug(error)
+
+    def _on_bug(self, error: BaseException | None) -> None:
+        """What should be impossible happened, in the loop or in an I/O thread."""
         traceback.print_exception(error)
         self._halt("ASSERTION", f"{type(error).__name__} {error}".strip())
 
@@ -467,6 +473,5 @@ def run(folder: Path, number: int) -> int:
     except ApplianceError:
         raise
     except Exception as error:
-        traceback.print_exception(error)
-        role._halt("ASSERTION", f"{type(error).__name__} {error}".strip())
+        role._on_bug(error)
         return EXIT_HALTED

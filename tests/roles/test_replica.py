@@ -220,6 +220,18 @@ def test_a_failed_write_halts_with_one_line(lone: Group) -> None:
     assert "File too large" in lines[0] and "check the disk" in lines[0]
 
 
+def test_a_process_that_was_stopped_catches_up_one_tick_and_serves(lone: Group) -> None:
+    lone.start_all()
+    process = lone.processes[0]
+    assert process is not None
+    before = lone.until(0, lambda s: s["status"] == "normal")
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGCONT)
+    after = lone.until(0, lambda s: s["ticks_late"] > before["ticks_late"])
+    assert after["status"] == "normal" and after["view"] == before["view"]
+
+
 # --- strangers ------------------------------------------------------------------------------------
 
 
