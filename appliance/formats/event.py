@@ -3,7 +3,7 @@
     room_create   name of the room, 1 to 128 bytes of UTF-8
     room_policy   bits 8
     retain        oldest segment to keep 8
-    shipped       first log_seq 8, last log_seq 8, hash of the manifest 32 (zero: announced, not done)
+    shipped       first log_seq 8, last log_seq 8, hash of the manifest 32 (zero: announced only)
 
 A reader gets None for a body that is none of these: such a record is refused, never half applied.
 """
