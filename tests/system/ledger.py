@@ -74,7 +74,7 @@ class Ledger:
         """Write one line, with the time it is written."""
         event = Event(time.monotonic_ns(), process, type_, f, value)
         self._file.write(json.dumps(event._asdict()) + "\n")
-        self.counts[type_] += 1
+        self.counts[f if f == "event" else type_] += 1
 
     def close(self) -> None:
         self._file.close()

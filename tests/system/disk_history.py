@@ -1,0 +1,117 @@
+"""What a replica's disk says was stored: segments up to the checkpoint, then the log above it.
+
+The segments give committed records as they are. Above the checkpoint the prepares of the
+write-ahead log are executed once more by the rule that clients rely on: a device's next number is
+stored, any other one is not. Records that segments hold beyond the checkpoint must be what that
+gives.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+from uuid import UUID
+
+from appliance.formats import record
+from appliance.formats.client import id_bytes
+from tests.system.ledger import Stored
+
+Row = dict[str, Any]
+KINDS = {"record", "prepared_record"}
+
+
+def stored(row: Row) -> Stored:
+    """A row of `inspect` as the ledger knows records."""
+    return Stored(
+        room=row["room_id"],
+        op=row["seq"],
+        client=row["client_id"],
+        seq=row["client_seq"],
+        body=bytes.fromhex(row["body"]).decode(),
+        msg_id=row["msg_id"],
+        timestamp=row["timestamp"],
+        hash=row["hash"],
+    )
+
+
+def history(segments: Iterable[Row], wal: Iterable[Row], checkpoint_log_seq: int) -> list[Stored]:
+    """All committed records of a replica that stopped with nothing in flight, by log_seq."""
+    rows = [row for row in segments if row["kind"] == "record"]
+    for position, row in enumerate(rows, 1):
+        assert row["log_seq"] == position and row["crc_ok"], row
+        assert row["prev_hash_ok"] is True, row
+    assert len(rows) >= checkpoint_log_seq
+    state = _Rooms(rows[:checkpoint_log_seq])
+    wal_rows = list(wal)
+    checkpoint_op = next(row["checkpoint"] for row in wal_rows if row["kind"] == "wal")
+    for row in _in_order(wal_rows, checkpoint_op):
+        state.execute(row)
+    for beyond in rows[checkpoint_log_seq:]:
+        assert state.records[beyond["log_seq"] - 1] == stored(beyond), beyond
+    return state.records
+
+
+def _in_order(rows: list[Row], checkpoint_op: int) -> Iterator[Row]:
+    """Records of all prepares above the checkpoint; each op must be there, chained to the last."""
+    slots = {
+        row["op"]: row
+        for row in rows
+        if row["kind"] == "slot"
+        and row["op"] is not None
+        and row["op"] > checkpoint_op
+        and row["prepare"] == "op"
+    }
+    records: dict[int, list[Row]] = {}
+    for row in rows:
+        if row["kind"] == "prepared_record":
+            records.setdefault(row["op"], []).append(row)
+    parent = None
+    for op in range(checkpoint_op + 1, max(slots, default=checkpoint_op) + 1):
+        slot = slots[op]
+        assert slot["body_ok"] and (parent is None or slot["parent"] == parent), slot
+        parent = slot["digest"]
+        yield from records.get(op, [])
+
+
+class _Rooms:
+    """Rooms, windows and chains after some records."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.records = [stored(row) for row in rows]
+        self.heads = {record.room: (record.op, record.hash) for record in self.records}
+        self.newest = {(r.room, r.client): r.seq for r in self.records}
+
+    def execute(self, row: Row) -> None:
+        """Store a prepared record, if it is its device's next."""
+        device = row["room_id"], row["client_id"]
+        creates = row["record_kind"] == record.KIND_ROOM_CREATE
+        if row["client_seq"] != self.newest.get(device, 0) + 1:
+            return
+        if creates == (row["room_id"] in self.heads):
+            return
+        op, head = self.heads.get(row["room_id"], (0, "00" * 32))
+        raw = _committed(row, op + 1, len(self.records) + 1, bytes.fromhex(head))
+        done = stored({**row, "seq": op + 1, "hash": hashlib.sha256(raw).hexdigest()})
+        self.records.append(done)
+        self.heads[done.room] = done.op, done.hash
+        self.newest[device] = done.seq
+
+
+def _committed(row: Row, seq: int, log_seq: int, prev_hash: bytes) -> bytes:
+    """The bytes of a record once it is committed."""
+    ids = {
+        name: id_bytes(UUID(row[name])) for name in ("room_id", "msg_id", "client_id", "parent_id")
+    }
+    raw = bytearray(
+        record.encode(
+            **ids,
+            author_id=int(row["author_id"]),
+            body=bytes.fromhex(row["body"]),
+            client_seq=row["client_seq"],
+            kind=row["record_kind"],
+            timestamp=row["timestamp"],
+        )
+    )
+    raw[record.PREV_HASH : record.PREV_HASH + 32] = prev_hash
+    raw[record.SEQ : record.SEQ + 8] = seq.to_bytes(8, "little")
+    raw[record.LOG_SEQ : record.LOG_SEQ + 8] = log_seq.to_bytes(8, "little")
+    return bytes(raw)

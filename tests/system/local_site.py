@@ -1,0 +1,273 @@
+"""A whole site on this machine for tests: real processes, real disk, started, killed and read.
+
+Nodes run as an operator runs them, a supervisor each with its role processes. The folder must lie
+on a disk (volumes refuse memory); `LocalSite` is a context manager and leaves nothing running.
+"""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from appliance.drivers.chat.access import Access, local_access
+from appliance.drivers.host.process import child_environment
+from appliance.drivers.network.ask import ask_status
+from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from appliance.formats.site import SITE_FILE, load_site
+
+TOP = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "appliance"]
+NODES = 3
+UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10000000)
+PORTS_NEEDED = 300  # from the first one: three nodes of a hundred
+
+
+def first_free_port() -> int:
+    """The first of as many ports as a site uses, none of them taken now."""
+    for first in range(33_000, 60_000, PORTS_NEEDED):
+        if all(_free(first + 100 * node + part) for node in range(NODES) for part in (0, 43, 80)):
+            return first
+    raise AssertionError("no free ports")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def run(
+    *words: str, timeout_s: float = 120.0, text: str | None = None
+) -> subprocess.CompletedProcess:
+    """`tigerchat` with these words, to its end."""
+    return subprocess.run(
+        [*COMMAND, *words],
+        env=child_environment(),
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def wait_until(
+    condition: Callable[[], bool], timeout_s: float, what: str | Callable[[], str]
+) -> None:
+    """Poll `condition`; an assertion fails when it does not hold in time, and says `what`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            text = what if isinstance(what, str) else what()
+            raise AssertionError(f"after {timeout_s:g} s not yet: {text}")
+        time.sleep(0.02)
+
+
+class LocalSite:
+    """Three nodes, one shard. `settings` go into every node.toml.
+
+    Not `supervised`: replicas and edges run as children of this process, and nothing starts one
+    again but `start_role`; for measurements that kill more often than a supervisor would forgive.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        first_port: int,
+        *,
+        supervised: bool = True,
+        **settings: int | bool | str,
+    ) -> None:
+        self.folder, self.first_port = folder, first_port
+        self.settings = {**UNLIMITED, **settings}
+        self.supervised = supervised
+        self.supervisors: dict[int, subprocess.Popen] = {}
+        self.roles: dict[tuple[int, str], subprocess.Popen] = {}
+        self.log = (folder.parent / f"{folder.name}.log").open("ab")
+
+    def __enter__(self) -> "LocalSite":
+        done = run("format", "--local", str(self.folder), "--ports", str(self.first_port))
+        assert done.returncode == 0, done.stderr
+        self.configure(**self.settings)
+        self.site = load_site(self.folder / SITE_FILE)
+        try:
+            self.start()
+            self.wait_serving()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.log.close()
+
+    # --- processes
+
+    def configure(self, **settings: int | bool | str) -> None:
+        """Write node.toml of every node; read at the next start."""
+        for node in range(NODES):
+            path = self.place(node) / SETTINGS_FILE
+            path.write_text(encode_settings(node, **settings))
+
+    def start(self, *nodes: int) -> None:
+        """Start these nodes, or all; does not wait."""
+        for node in nodes or range(NODES):
+            if self.supervised:
+                assert node not in self.supervisors
+                self.supervisors[node] = self._spawn(
+                    "--node-folder", str(self.place(node)), "--quiet", "--unpinned"
+                )
+            else:
+                self.start_role(node, "replica")
+                self.start_role(node, "edge")
+
+    def start_role(self, node: int, role: str) -> None:
+        """Start one role process of a node as a child of ours."""
+        words = [role, "--node-folder", str(self.place(node))]
+        if role == "replica":
+            words += ["--shard", "0"]
+        self.roles[node, role] = self._spawn(*words)
+
+    def _spawn(self, *words: str) -> subprocess.Popen:
+        return subprocess.Popen(
+            [*COMMAND, "start", *words],
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,
+        )
+
+    def stop(self) -> None:
+        """Stop all nodes in good order; kill what does not end."""
+        children = [*self.supervisors.values(), *self.roles.values()]
+        for child in children:
+            child.send_signal(signal.SIGTERM)
+        for child in children:
+            try:
+                child.wait(15)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self.supervisors.clear()
+        self.roles.clear()
+        wait_until(lambda: not self.processes(), 5, "all processes of the site ended")
+
+    def kill_node(self, node: int) -> None:
+        """SIGKILL to the supervisor: the kernel does the same to each of its roles."""
+        supervisor = self.supervisors.pop(node)
+        supervisor.kill()
+        supervisor.wait()
+
+    def kill_replica(self, node: int) -> int | None:
+        """SIGKILL to the replica's process, if there is one; its supervisor starts it again."""
+        for process in self.processes(node, "replica"):
+            process.kill()
+            return process.pid
+        return None
+
+    def processes(self, node: int | None = None, role: str = "") -> list[psutil.Process]:
+        """Role processes of the site or of a node: they work in its folder."""
+        places = [self.place(n) for n in (range(NODES) if node is None else [node])]
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = process.cmdline()
+                mine = any(str(place) in words for place in places)
+                if mine and (not role or role in words):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def ended(self) -> list[int]:
+        """Nodes whose supervisor ended by itself."""
+        return [
+            node for node, supervisor in self.supervisors.items() if supervisor.poll() is not None
+        ]
+
+    # --- looking
+
+    def place(self, node: int) -> Path:
+        return self.folder / f"node-{node}"
+
+    def access(self, user: str = "tester") -> Access:
+        return local_access(self.folder, user)
+
+    def status(self, node: int) -> dict[str, Any] | None:
+        """What the node's replica says of itself; None: it does not answer."""
+        return ask_status(
+            self.place(node) / "sockets", cluster=self.site.cluster, shard=0, timeout_s=0.3
+        )
+
+    def statuses(self) -> list[dict[str, Any] | None]:
+        return [self.status(node) for node in range(NODES)]
+
+    def primary(self) -> int | None:
+        """The node whose replica leads, as far as can be seen."""
+        found = [
+            (s["view"], n)
+            for n, s in enumerate(self.statuses())
+            if s and s["status"] == "normal" and s["role"] == "primary"
+        ]
+        return max(found)[1] if found else None
+
+    def caught_up(self) -> bool:
+        """Whether all replicas have executed the same ops and nothing is missing anywhere."""
+        found = self.statuses()
+        if any(s is None or s["status"] != "normal" or s["dirty"] or s["faulty"] for s in found):
+            return False
+        places = {(s["view"], s["op"], s["commit_min"], s["checkpoint"]) for s in found if s}
+        return len(places) == 1 and all(s["op"] == s["commit_min"] for s in found if s)
+
+    def wait_serving(self, timeout_s: float = 60.0) -> None:
+        wait_until(
+            lambda: self.caught_up() and all(map(self.edge_serves, range(NODES))),
+            timeout_s,
+            lambda: f"three replicas in normal operation: {self.statuses()}",
+        )
+
+    def edge_serves(self, node: int) -> bool:
+        """Whether somebody listens at the node's client port."""
+        port = self.site.nodes[node].client_port
+        return any(
+            connection.laddr.port == port
+            for process in self.processes(node, "edge")
+            for connection in _listening(process)
+        )
+
+    # --- disks
+
+    def inspect(self, node: int, *words: str) -> Iterator[dict[str, Any]]:
+        """Rows of `tigerchat inspect` of the node's volume."""
+        command = [
+            *COMMAND,
+            "inspect",
+            *words,
+            "--json",
+            "--volume",
+            str(self.place(node) / "shard-0"),
+        ]
+        with subprocess.Popen(command, env=child_environment(), stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield json.loads(line)
+        assert process.returncode == 0, f"inspect {words} of node {node}: {process.returncode}"
+
+
+def _listening(process: psutil.Process) -> list[Any]:
+    try:
+        return [c for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    except psutil.Error:
+        return []

@@ -1,0 +1,261 @@
+"""kill -9 at random moments: nothing acknowledged is lost, doubled or reordered, on any disk."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+
+from appliance.drivers.chat.client import Client
+from tests.system.chat_load import Writer, listen
+from tests.system.disk_history import history
+from tests.system.ledger import Ledger, Stored, check, read
+from tests.system.local_site import NODES, PORTS_NEEDED, LocalSite, wait_until
+
+WRITERS, LISTENERS, ROOMS = 8, 2, 4
+PACE_S = 0.03  # between two messages of a writer, while nothing hurries
+AWAY_OPS = 2000  # ops that a node misses when it is kept away
+FLOW_S = 30.0  # for acknowledgements to flow again
+CATCH_UP_S = 60.0
+
+# Steps of one round and how many kills each counts.
+STEPS = {
+    "primary": 1,
+    "backup": 1,
+    "all": 1,
+    "node": 1,
+    "during_start": 2,
+    "view_change": 2,
+    "away": 2,
+}
+ROUND = [
+    "primary",
+    "primary",
+    "backup",
+    "all",
+    "node",
+    "node",
+    "during_start",
+    "view_change",
+    "view_change",
+    "away",
+]
+
+
+def shown(status: dict | None) -> str:
+    """A replica's state in a few words."""
+    if status is None:
+        return "silent"
+    names = ("status", "view", "log_view", "op", "commit_min", "commit_max", "checkpoint", "dirty")
+    return " ".join(f"{name} {status[name]}" for name in names)
+
+
+class Killer:
+    """Hurts the site by a seeded plan; runs in a thread beside the clients."""
+
+    def __init__(self, site: LocalSite, writers: list[Writer], seed: int) -> None:
+        self.site, self.writers, self.chance = site, writers, random.Random(seed)
+        self.kills: Counter[str] = Counter()
+        self.outages_s: list[float] = []
+
+    def run(self, kills: int) -> None:
+        """So many kills, each followed by acknowledgements that flow."""
+        while sum(self.kills.values()) < kills:
+            steps = list(ROUND)
+            self.chance.shuffle(steps)
+            for step in steps:
+                self._step(step)
+                if sum(self.kills.values()) >= kills and step == "away":
+                    break
+
+    def _step(self, step: str) -> None:
+        print(f"kill: {step}", flush=True)
+        getattr(self, f"_{step}")()
+        self.kills[step] += STEPS[step]
+        self._await_flow(time.monotonic())
+        assert not self.site.ended(), f"a supervisor ended by itself: {self.site.ended()}"
+        time.sleep(self.chance.random() * 0.6)
+
+    def _await_flow(self, since: float) -> None:
+        """Until a message that was sent after `since` is acknowledged."""
+        wait_until(
+            lambda: any(writer.newest_ack_sent > since for writer in self.writers),
+            FLOW_S,
+            lambda: f"acknowledgements flow after a kill; {self._picture()}",
+        )
+        self.outages_s.append(time.monotonic() - since)
+
+    def _picture(self) -> str:
+        return f"kills {dict(self.kills)}; " + "; ".join(map(shown, self.site.statuses()))
+
+    def _replica_of(self, wanted: str) -> int:
+        primary = self.site.primary()
+        is_wanted = [
+            primary is None or (n == primary) == (wanted == "primary") for n in range(NODES)
+        ]
+        nodes = [n for n in range(NODES) if is_wanted[n]]
+        return self.chance.choice(nodes)
+
+    def _primary(self) -> None:
+        self.site.kill_replica(self._replica_of("primary"))
+
+    def _backup(self) -> None:
+        self.site.kill_replica(self._replica_of("backup"))
+
+    def _all(self) -> None:
+        for node in range(NODES):
+            self.site.kill_replica(node)
+
+    def _node(self) -> None:
+        node = self.chance.randrange(NODES)
+        self.site.kill_node(node)
+        time.sleep(self.chance.random() * 0.5)
+        self.site.start(node)
+
+    def _during_start(self) -> None:
+        """A second time, at a random moment of what it does to come back."""
+        node = self.chance.randrange(NODES)
+        first = self.site.kill_replica(node)
+        wait_until(
+            lambda: any(p.pid != first for p in self.site.processes(node, "replica")),
+            20,
+            f"the replica of node {node} is started again",
+        )
+        time.sleep(self.chance.random() * 1.5)
+        self.site.kill_replica(node)
+
+    def _view_change(self) -> None:
+        """Another replica while the others agree on a new primary."""
+        node = self._replica_of("primary")
+        self.site.kill_replica(node)
+        time.sleep(self.chance.random() * 0.4)
+        self.site.kill_replica(self.chance.choice([n for n in range(NODES) if n != node]))
+
+    def _away(self) -> None:
+        """A node misses more than the log holds; it is killed while it is brought up to date."""
+        wait_until(self.site.caught_up, CATCH_UP_S, lambda: f"all caught up; {self._picture()}")
+        node = self.chance.randrange(NODES)
+        self.site.kill_node(node)
+        start = self._commit_max()
+        self._hurry(0.0)
+        wait_until(lambda: self._commit_max() > start + AWAY_OPS, 120, "enough ops were missed")
+        self._hurry(PACE_S)
+        self.site.start(node)
+        wait_until(lambda: self.site.status(node) is not None, 30, f"node {node} is back")
+        time.sleep(self.chance.random() * 0.5)
+        self.site.kill_replica(node)
+
+    def _commit_max(self) -> int:
+        return max((s["commit_max"] for s in self.site.statuses() if s), default=0)
+
+    def _hurry(self, pace_s: float) -> None:
+        for writer in self.writers:
+            writer.pace_s = pace_s
+
+
+def histories(site: LocalSite) -> list[list[Stored]]:
+    """What each replica's disk says was stored."""
+
+    def one(node: int) -> list[Stored]:
+        block = next(r for r in site.inspect(node, "superblock") if r["kind"] == "superblock")
+        return history(
+            site.inspect(node, "segment", "--records"),
+            site.inspect(node, "wal", "--records"),
+            block["checkpoint_log_seq"],
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(one, range(NODES)))
+
+
+async def load_while_killing(site: LocalSite, ledger: Ledger, seed: int, kills: int) -> Killer:
+    """Writers, listeners and the killer; ends when all is answered and heard."""
+    access = site.access()
+    async with Client(access.endpoints, access.token) as client:
+        rooms: list[UUID] = [(await client.create_room(f"room-{i}")).room_id for i in range(ROOMS)]
+    writers = [Writer(number, access, ledger, seed) for number in range(WRITERS)]
+    for writer in writers:
+        writer.pace_s = PACE_S
+    stop = asyncio.Event()
+    writing = [asyncio.create_task(writer.write(rooms, stop)) for writer in writers]
+    listening = [
+        asyncio.create_task(listen(100 + number, access, ledger, rooms))
+        for number in range(LISTENERS)
+    ]
+    killer = Killer(site, writers, seed)
+    killing = asyncio.create_task(asyncio.to_thread(killer.run, kills))
+    try:
+        done, _ = await asyncio.wait(
+            [killing, *writing, *listening], return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in done:
+            task.result()
+        await killing
+        stop.set()
+        await asyncio.gather(*writing)
+        await asyncio.gather(*(writer.send_again(rooms) for writer in writers))
+        await asyncio.to_thread(
+            wait_until,
+            site.caught_up,
+            CATCH_UP_S,
+            lambda: "all three replicas hold the same: " + "; ".join(map(shown, site.statuses())),
+        )
+        await asyncio.to_thread(wait_until, lambda: heard_all(ledger), 30, "listeners heard all")
+    finally:
+        stop.set()
+        for task in (*writing, *listening):
+            task.cancel()
+        await asyncio.gather(*writing, *listening, return_exceptions=True)
+    return killer
+
+
+def heard_all(ledger: Ledger) -> bool:
+    """Whether as many events came as there are messages: each listener hears all, and each room's
+    creation."""
+    return ledger.counts["event"] >= LISTENERS * (ledger.counts["invoke"] + ROOMS)
+
+
+def kill_and_judge(folder, first_port: int, seed: int, kills: int) -> None:
+    """One run; asserts that nothing was wrong."""
+    print(f"seed {seed}")
+    ledger = Ledger(folder / "ledger.jsonl")
+    site = LocalSite(folder / "site", first_port, log_level="warning")
+    with site:
+        killer = asyncio.run(load_while_killing(site, ledger, seed, kills))
+        marks = Counter()
+        for status in site.statuses():
+            marks.update(status["marks"])
+    ledger.close()
+    outages = sorted(killer.outages_s)
+    print(
+        f"kills {dict(killer.kills)}; acknowledged {ledger.counts['ok']}; back after "
+        f"{outages[len(outages) // 2]:.2f} s, at most {outages[-1]:.2f} s; marks {dict(marks)}"
+    )
+    log = (folder / "site.log").read_text(errors="replace")
+    assert "Traceback" not in log and "halted" not in log.lower(), log[-4000:]
+    stored = histories(site)
+    violations = check(read(folder / "ledger.jsonl"), stored)
+    assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
+    assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
+
+
+def test_thirty_kills_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):
+    kill_and_judge(
+        tmp_path,
+        ports_in_a_row(free_ports),
+        seed,
+        kills=int(__import__("os").environ.get("K", "30")),
+    )
+
+
+@pytest.mark.soak
+def test_three_hundred_kills_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):
+    kill_and_judge(tmp_path, ports_in_a_row(free_ports), seed, kills=300)
+
+
+def ports_in_a_row(free_ports) -> int:
+    """The first of as many ports as a local site uses."""
+    return free_ports(PORTS_NEEDED)[0]
