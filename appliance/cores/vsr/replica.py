@@ -208,6 +208,8 @@ class Replica(Member):
             if self.request_queue:
                 normal.advance_queue(self)
             repair.advance(self)
+            if self.superblock_wanted and self.superblock_writing is None:
+                continue                # wanted in this very round
             if before == (self.commit_min, self.commit_max, self.view, self.status, self.op, len(self.effects)):
                 break
         self.check()
