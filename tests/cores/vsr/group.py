@@ -13,6 +13,7 @@ While a story runs the group watches, with eyes of its own, what no story may br
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
@@ -33,6 +34,7 @@ CLUSTER = b"a group of tests"
 SHARD = 5
 START_US = 1_750_000_000_000_000
 TICK_US = 10_000
+TINY = replace(SMALL, slot_count=20, checkpoint_ops=8, segment_records=20)
 UNKNOWN = -1_000_000                      # in the trace: a client that the test plays itself
 ROOM = b"the group's room"
 NEEDS_VIEW = (env.START_VIEW_CHANGE, env.COMMIT, env.HEADERS, env.EVICTION, env.PREPARE_OK,
@@ -109,6 +111,7 @@ class Group:
         self.sessions: list[Session] = []
         self.committed: dict[int, bytes] = {}                  # op -> digest, whoever applied it
         self.prepared_for: dict[bytes, int] = {}               # digest of a request -> newest op
+        self.checkpoints: dict[int, bytes] = {}                # op -> id, whoever took it
         self.committed_for: dict[bytes, int] = {}              # and the one op that is committed
         self.members = [b"replica %8d" % i for i in range(replica_count + standby_count)]
         self.nodes: list[Node] = []
@@ -407,6 +410,10 @@ class Group:
                 request = bytes(known.body[48:64])
                 assert self.committed_for.setdefault(request, op) == op, "a request applied twice"
         node.commit_seen = core.commit_min
+        state = core.checkpoint
+        if state is not None:
+            known = self.checkpoints.setdefault(state.header.op, state.checkpoint_id)
+            assert known == state.checkpoint_id, f"checkpoint {state.header.op} differs"
 
     def watch_speech(self, node: Node, header: Header, body: bytes) -> None:
         """Before anything leaves: is what it promises on the disk?"""
