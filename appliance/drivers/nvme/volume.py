@@ -5,7 +5,6 @@ import contextlib
 import fcntl
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -224,28 +223,47 @@ class Volume:
         """The bytes of each (address, length), None where the medium refuses. Blocks; for the start
         of a process."""
         assert self._lanes is None
-        local = threading.local()
-
-        def read(span: tuple[int, int]) -> bytes | None:
-            address, length = span
-            low = address // SECTOR_SIZE * SECTOR_SIZE
-            size = -(-(address + length) // SECTOR_SIZE) * SECTOR_SIZE - low
-            found = self.locate(low, writing=False)
-            if found is None:
-                return None
-            buffer: memoryview | None = getattr(local, "buffer", None)
-            if buffer is None or len(buffer) < size:
-                buffer = local.buffer = aligned_buffer(max(size, MIB))
-            if not found[0].read(buffer[:size], found[1]):
-                return None
-            return bytes(buffer[address - low : address - low + length])
-
         in_data = all(address < self.geometry.data_size for address, _ in ranges)
         # the extents' open files belong to one thread
         if len(ranges) < 2 * _READERS or not in_data:
-            return [read(span) for span in ranges]
+            return self._read_some(ranges)
+        share = -(-len(ranges) // _READERS)
+        shares = [ranges[at : at + share] for at in range(0, len(ranges), share)]
         with ThreadPoolExecutor(_READERS) as readers:
-            return list(readers.map(read, ranges))
+            return [data for some in readers.map(self._read_some, shares) for data in some]
+
+    def _read_some(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """One thread's share, in order; neighbours in one call."""
+        buffer = aligned_buffer(MIB)
+        answers: list[bytes | None] = []
+        while len(answers) < len(ranges):
+            first = len(answers)
+            address, length = ranges[first]
+            count = 1
+            for following, size in ranges[first + 1 :]:
+                if following != address + length or length + size > MIB - SECTOR_SIZE:
+                    break
+                length += size
+                count += 1
+            data = self._read_range(address, length, buffer)
+            if data is None and count > 1:  # one bad sector does not take the others with it
+                answers += [self._read_range(*span, buffer) for span in ranges[first:][:count]]
+                continue
+            at = 0
+            for _, size in ranges[first : first + count]:
+                answers.append(None if data is None else data[at : at + size])
+                at += size
+        return answers
+
+    def _read_range(self, address: int, length: int, buffer: memoryview) -> bytes | None:
+        low = address // SECTOR_SIZE * SECTOR_SIZE
+        size = -(-(address + length) // SECTOR_SIZE) * SECTOR_SIZE - low
+        if size > len(buffer):
+            buffer = aligned_buffer(size)
+        found = self.locate(low, writing=False)
+        if found is None or not found[0].read(buffer[:size], found[1]):
+            return None
+        return bytes(buffer[address - low : address - low + length])
 
     # --- serving
 

@@ -174,6 +174,16 @@ def test_read_many_gives_exactly_the_bytes_asked_for(disk_folder: Path) -> None:
     volume.close()
 
 
+def test_read_many_loses_no_neighbour_of_an_unreadable_range(folder: Path) -> None:
+    volume = Volume(folder)
+    os.truncate(folder / "data", SMALL.data_size - 2 * SECTOR_SIZE)
+    last = [(SMALL.data_size - back * SECTOR_SIZE, SECTOR_SIZE) for back in (4, 3, 2, 1)]
+    assert volume.read_many(last) == [bytes(SECTOR_SIZE), bytes(SECTOR_SIZE), None, None]
+    many = last * 8
+    assert volume.read_many(many) == [bytes(SECTOR_SIZE), bytes(SECTOR_SIZE), None, None] * 8
+    volume.close()
+
+
 # --- order and groups -----------------------------------------------------------------------------
 
 
