@@ -1,0 +1,287 @@
+"""The client's side: one request in flight, the same bytes until it is answered, wherever the primary is."""
+
+import pytest
+
+from appliance.base.prng import Prng
+from appliance.cores.vsr.client import REQUEST_TICKS, REQUEST_TICKS_MAX, Client
+from appliance.formats import envelope as env
+from appliance.formats import session as ses
+from appliance.formats.envelope import Header, Message
+from appliance.formats.geometry import SMALL
+from tests.cores.vsr.group import CLUSTER, SHARD, Group
+
+ME = b"the client here."
+
+
+def client(*connected: int, seed: int = 1) -> Client:
+    out = Client(client_id=ME, cluster=CLUSTER, shard=SHARD, replica_count=3, geometry=SMALL, prng=Prng(seed))
+    out.effects = []
+    for replica in connected:
+        out.on_connected(replica)
+    return out
+
+
+def sent(it: Client, command: int = env.REQUEST) -> list[tuple[int, Header, bytes]]:
+    """What it sent since it was last asked; other effects stay."""
+    taken = [e[1:] for e in it.effects if e[0] == "send"]
+    it.effects = [e for e in it.effects if e[0] != "send"]
+    return [item for item in taken if item[1].command == command]
+
+
+def reply(it: Client, *, op: int = 7, view: int = 0, digest: bytes | None = None, to: bytes = ME) -> Message:
+    header, _ = it.in_flight
+    body = ses.encode(ses.SessionBlock(to, op, 0, bytes(16), digest or header.digest, bytes(32)))
+    made = env.make(env.REPLY, cluster=CLUSTER, shard=SHARD, view=view, op=op, commit_num=op, aux=header.aux,
+                    operation=header.operation, body=body)
+    return Message(made, body, view % 3)
+
+
+def pong(view: int, *, echo: int = 0, sender: int = 0, to: bytes = ME) -> Message:
+    header = env.make(env.PONG_CLIENT, cluster=CLUSTER, shard=SHARD, view=view, area=to + echo.to_bytes(8, "little"))
+    return Message(header, b"", sender)
+
+
+def eviction(session: int, *, reason: int = 1, to: bytes = ME) -> Message:
+    header = env.make(env.EVICTION, cluster=CLUSTER, shard=SHARD, aux=reason, area=to + session.to_bytes(8, "little"))
+    return Message(header, b"", 0)
+
+
+def registered(*connected: int) -> Client:
+    out = client(*connected)
+    out.on_message(reply(out))
+    assert out.ready and out.session == 7
+    out.effects = []
+    return out
+
+
+def ticks(it: Client, count: int) -> None:
+    for _ in range(count):
+        it.on_tick()
+
+
+# --- registering ----------------------------------------------------------------------------------
+
+
+def test_it_registers_by_itself():
+    it = client(0, 1, 2)
+    requests = sent(it)
+    assert requests and {header.digest for _, header, _ in requests} == {it.in_flight[0].digest}
+    _, header, body = requests[0]
+    block = ses.decode(body)
+    assert (header.operation, header.aux, block.session, block.client) == (env.OPERATION_REGISTER, 0, 0, ME)
+    assert not it.ready
+    it.on_message(reply(it, op=12))
+    assert it.ready and it.session == 12 and ("registered",) in it.effects
+
+
+def test_requests_count_from_one_and_name_the_reply_before():
+    it = registered(0, 1, 2)
+    before = it.reply_digest
+    for number in (1, 2, 3):
+        it.request(env.OPERATION_APPEND, b"", 0)
+        ((target, header, body),) = sent(it)
+        block = ses.decode(body)
+        assert (target, header.aux, block.session, block.reply_parent) == (0, number, 7, before)
+        assert not it.ready
+        answer = reply(it, op=20 + number)
+        it.on_message(answer)
+        before = answer.header.digest
+        assert it.ready and it.effects.pop()[0] == "reply"
+
+
+def test_a_second_request_at_a_time_is_the_callers_bug():
+    it = registered(0)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    with pytest.raises(AssertionError):
+        it.request(env.OPERATION_APPEND, b"", 0)
+
+
+# --- retries --------------------------------------------------------------------------------------
+
+
+def test_retries_repeat_the_same_bytes_and_go_around():
+    it = registered(0, 1, 2)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    ticks(it, 3000)
+    requests = sent(it)
+    assert len(requests) > 6
+    assert len({(header.raw, body) for _, header, body in requests}) == 1
+    targets = [target for target, _, _ in requests]
+    assert targets[:2] == [0, 0] and set(targets) == {0, 1, 2}
+
+
+def test_patience_doubles_with_jitter_up_to_its_limit():
+    it = registered(0, 1, 2)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    moments = []
+    for tick in range(5000):
+        it.on_tick()
+        if sent(it):
+            moments.append(tick)
+    gaps = [b - a for a, b in zip([0, *moments], moments, strict=False)]
+    assert gaps[1] <= REQUEST_TICKS + 1
+    assert all(gap <= REQUEST_TICKS_MAX for gap in gaps)
+    assert REQUEST_TICKS_MAX // 2 <= max(gaps)
+    other = registered(0, 1, 2)
+    other.prng = Prng(99)
+    other.request(env.OPERATION_APPEND, b"", 0)
+    theirs = []
+    for tick in range(5000):
+        other.on_tick()
+        if sent(other):
+            theirs.append(tick)
+    assert theirs != moments, "equal periods of many clients would resonate"
+
+
+def test_answers_to_something_else_change_nothing():
+    it = registered(0, 1, 2)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    it.on_message(reply(it, digest=b"another request."))
+    it.on_message(reply(it, to=b"another client.."))
+    it.on_message(Message(env.make(env.REPLY, cluster=b"another cluster ", shard=SHARD), b"", 0))
+    it.on_message(Message(env.make(env.REPLY, cluster=CLUSTER, shard=SHARD, body=b"x"), b"x", 0))
+    assert not it.ready
+    answer = reply(it)
+    it.on_message(answer)
+    it.on_message(answer)
+    assert [e[0] for e in it.effects].count("reply") == 1, "the second copy of a reply is nothing"
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+def test_a_newer_view_is_asked_at_once():
+    it = registered(0, 1, 2)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    first = sent(it)[0]
+    it.on_message(pong(4, echo=5, sender=2))
+    ((target, header, body),) = sent(it)
+    assert target == 4 % 3 and (header.raw, body) == (first[1].raw, first[2]), "its digest stays"
+    it.on_message(pong(4, echo=5, sender=2))
+    it.on_message(pong(3, sender=1))
+    assert not sent(it), "nothing new"
+
+
+def test_an_announcement_of_the_same_view_is_followed():
+    """The primary of this view has become ready: a pong without echo, which nobody asked for."""
+    it = registered(0, 1, 2)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    ticks(it, 60)
+    sent(it)
+    it.on_message(pong(0))
+    assert [target for target, _, _ in sent(it)] == [0]
+
+
+def test_the_view_of_a_reply_is_learned_for_the_next_request():
+    it = registered(0, 1, 2)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    it.on_message(reply(it, view=5))
+    sent(it)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    ((target, header, _),) = sent(it)
+    assert target == 2 and header.view == 5
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+def test_only_connected_replicas_are_asked():
+    it = registered(1)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    ticks(it, 2000)
+    assert {target for target, _, _ in sent(it)} == {1}
+
+
+def test_a_broken_connection_is_not_waited_for():
+    it = registered(0, 1, 2)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    sent(it)
+    it.on_disconnected(0)
+    requests = [e[1:] for e in it.effects if e[0] == "send"]
+    assert [t for t, h, _ in requests if h.command == env.REQUEST] == [1]
+    assert {t for t, h, _ in requests if h.command == env.PING_CLIENT} == {1, 2}
+
+
+def test_a_new_connection_says_who_is_there_and_carries_what_is_in_flight():
+    it = registered()
+    it.request(env.OPERATION_APPEND, b"", 0)
+    it.effects = []
+    it.on_connected(0)
+    commands = [(t, h.command) for _, t, h, _ in it.effects]
+    assert commands == [(0, env.PING_CLIENT), (0, env.REQUEST)]
+    assert it.effects[0][2].area[:16] == ME and it.effects[0][2].op == 7
+
+
+def test_pings_are_repeated():
+    it = registered(0, 2)
+    ticks(it, 700)
+    assert [t for t, _, _ in sent(it, env.PING_CLIENT)] == [0, 2, 0, 2]
+
+
+# --- eviction -------------------------------------------------------------------------------------
+
+
+def test_an_evicted_session_registers_anew_and_says_so():
+    it = registered(0, 1, 2)
+    it.request(env.OPERATION_APPEND, b"", 0)
+    sent(it)
+    it.on_message(eviction(7, reason=7))
+    assert ("evicted", 7) in it.effects and it.session == 0 and not it.ready
+    ((_, header, body),) = sent(it)
+    assert (header.operation, header.aux, ses.decode(body).session) == (env.OPERATION_REGISTER, 0, 0)
+    it.on_message(reply(it, op=33))
+    assert it.session == 33 and it.request_number == 0
+
+
+def test_an_eviction_of_another_session_or_client_is_ignored():
+    it = registered(0, 1, 2)
+    it.on_message(eviction(6))
+    it.on_message(eviction(7, to=b"another client.."))
+    assert it.ready and it.session == 7
+
+
+# --- against a real group -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_request_is_applied_once_through_loss_crashes_and_cuts(seed):
+    group = Group(seed=seed)
+    sessions = [group.opened(), group.client(), group.client()]
+    dice = group.prng.fork()
+    rule = group.drop(lambda s, t, header: min(s, t) < 0 and dice.chance(1, 4))
+    for _ in range(12):
+        for session in sessions:
+            if session.core.ready:
+                session.ask(1 + dice.below(3))
+        if dice.chance(1, 3):
+            victim = dice.below(3)
+            group.crash(victim)
+            group.run(dice.below(40))
+            group.start(victim)
+        group.run(dice.below(30))
+    group.heal(rule)
+    group.until(lambda: all(session.core.ready for session in sessions), ticks=3000)
+    group.until(group.converged)
+    group.check()
+    for session in sessions:
+        codes = [r[3] for _, body in session.replies for r in ses.RESULT_STRUCT.iter_unpack(body)]
+        room = session is sessions[0]             # it created the room
+        assert codes == [ses.OK] * (session.asked + room)
+    assert group.core(0).state_machine.log_seq == 1 + sum(session.asked for session in sessions)
+
+
+def test_partition_client_primary():
+    """The primary is alive and this client cannot reach it: a backup forwards."""
+    for direction in ("both", "requests", "replies"):
+        group = Group()
+        session = group.opened()
+        primary = group.primary
+        number = -session.number
+        rules = {"requests": [group.drop(lambda s, t, h, p=primary, n=number: (s, t) == (n, p))],
+                 "replies": [group.drop(lambda s, t, h, p=primary, n=number: (s, t) == (p, n))]}.get(
+            direction) or [group.drop(lambda s, t, h, p=primary, n=number: {s, t} == {n, p})]
+        session.ask()
+        group.until(lambda session=session: session.core.ready, ticks=900)
+        group.heal(*rules)
+        assert group.primary == primary
+        group.check()

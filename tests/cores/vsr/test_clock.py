@@ -1,0 +1,186 @@
+"""The clock that a quorum agrees on: one liar moves nothing, and without agreement there is no time."""
+
+import pytest
+
+from appliance.base.prng import Prng
+from appliance.cores.vsr.clock import (
+    EPOCH_NS_MAX,
+    SAMPLES_FIRST_WINDOW,
+    WINDOW_NS_MAX,
+    WINDOW_NS_MIN,
+    Clock,
+    marzullo,
+)
+from tests.cores.vsr.group import Group
+
+MS = 1_000_000                 # nanoseconds
+START_US = 1_750_000_000_000_000
+
+
+def brute(intervals: list[tuple[int, int]]) -> tuple[int, int]:
+    """(most sources that meet in one point, smallest width where so many do)."""
+    points = sorted({p for interval in intervals for p in interval})
+    most = max(sum(low <= p <= high for low, high in intervals) for p in points)
+    widths = []
+    for low in points:
+        for high in points:
+            if low <= high and sum(a <= low and high <= b for a, b in intervals) == most:
+                whole = not any(low < p < high for p in points)
+                if whole:
+                    widths.append(high - low)
+    return most, min(widths)
+
+
+def test_marzullo_finds_where_most_intervals_meet():
+    assert marzullo([(8, 12), (11, 13), (10, 12)]) == (11, 12, 3)
+    assert marzullo([(8, 9), (9, 10)]) == (9, 9, 2), "touching is meeting"
+    assert marzullo([(0, 10)]) == (0, 10, 1)
+    assert marzullo([(0, 10), (20, 22), (40, 50)]) == (20, 22, 1), "the smallest of equals"
+    prng = Prng(3)
+    for _ in range(500):
+        intervals = []
+        for _ in range(1 + prng.below(6)):
+            low = prng.below(40)
+            intervals.append((low, low + prng.below(20)))
+        found = marzullo(intervals)
+        assert found.sources == brute(intervals)[0]
+        assert all(found.lower_us <= found.upper_us for _ in intervals)
+        meeting = sum(a <= found.lower_us and found.upper_us <= b for a, b in intervals)
+        assert meeting == found.sources
+
+
+class Peers:
+    """A clock and peers whose wall clocks are off by so much, at so many milliseconds' distance."""
+
+    def __init__(self, offsets_us: list[int], *, quorum: int = 2, rtt_ms: int = 2) -> None:
+        self.clock = Clock(index=0, replica_count=1 + len(offsets_us), quorum=quorum)
+        self.offsets, self.rtt_ms, self.now_ns = offsets_us, rtt_ms, 0
+        self.silent: set[int] = set()
+
+    def wall(self, offset_us: int = 0) -> int:
+        return START_US + self.now_ns // 1000 + offset_us
+
+    def run(self, milliseconds: int) -> None:
+        for step in range(milliseconds // 10):
+            self.now_ns += 10 * MS
+            if step % 5 == 0:
+                for peer, offset in enumerate(self.offsets, 1):
+                    if peer not in self.silent:
+                        middle = START_US + (self.now_ns - self.rtt_ms * MS // 2) // 1000 + offset
+                        self.clock.on_pong(peer, sent_ns=self.now_ns - self.rtt_ms * MS,
+                                           peer_us=middle, now_ns=self.now_ns)
+            self.clock.on_tick(self.now_ns, self.wall())
+
+    def now(self, own_error_us: int = 0) -> int | None:
+        found = self.clock.now_us(self.now_ns, self.wall(own_error_us))
+        return None if found is None else found - self.wall()
+
+
+def test_there_is_no_time_before_a_quorum_agrees():
+    it = Peers([0, 0])
+    assert it.now() is None
+    it.silent = {1, 2}
+    it.run(1000)
+    assert it.now() is None
+    it.silent = {2}
+    it.run(50 * (SAMPLES_FIRST_WINDOW + 1))
+    assert it.now() == 0, "the first window closes as soon as it may"
+
+
+def test_clock_cold_start_serves_within_300ms():
+    group = Group()
+    group.run(30)
+    assert group.core(group.primary).clock.epoch is not None
+    session = group.client()
+    assert session.core.session and group.tick <= 45
+
+
+def test_a_lone_replica_believes_its_own_clock():
+    assert Clock(index=0, replica_count=1, quorum=1).now_us(5, START_US) == START_US
+
+
+@pytest.mark.parametrize("liar", [-30_000_000, -20_000, 20_000, 3_600_000_000])
+def test_one_lying_peer_moves_nothing(liar):
+    it = Peers([100, liar])
+    it.run(3000)
+    assert -1100 <= it.now() <= 1100
+
+
+@pytest.mark.parametrize("error", [-3_600_000_000, -50_000, 50_000, 3_600_000_000])
+def test_an_own_clock_that_steps_is_clamped_into_what_the_others_agree_on(error):
+    it = Peers([0, 100])
+    it.run(3000)
+    assert abs(it.now(error)) <= 2_200
+
+
+def test_clocks_that_disagree_widely_give_no_time():
+    it = Peers([60_000_000, -60_000_000])
+    it.run(30_000)
+    assert it.now() is None, "no two of three within the tolerance"
+
+
+def test_an_epoch_ends_and_time_with_it():
+    it = Peers([0, 0])
+    it.run(3000)
+    it.silent = {1, 2}
+    it.run(EPOCH_NS_MAX // MS - 4000)
+    assert it.now() == 0
+    it.run(5000)
+    assert it.now() is None
+
+
+def test_windows_close_every_two_seconds_and_empty_ones_begin_anew():
+    it = Peers([0, 0])
+    it.run(10 * WINDOW_NS_MIN // MS)
+    assert 8 <= it.clock.windows <= 12
+    began = it.clock.start_ns
+    it.silent = {1, 2}
+    it.run(WINDOW_NS_MAX // MS + 100)
+    assert it.clock.start_ns > began and it.clock.counts == [0, 0, 0]
+
+
+def test_the_shortest_round_trip_counts_and_old_answers_do_not():
+    it = Peers([0, 0])
+    it.run(100)
+    start = it.clock.start_ns
+    it.clock.on_pong(1, sent_ns=start - 1, peer_us=0, now_ns=it.now_ns)
+    it.clock.on_pong(7, sent_ns=start, peer_us=0, now_ns=it.now_ns)
+    it.clock.on_pong(0, sent_ns=start, peer_us=0, now_ns=it.now_ns)
+    best = it.clock.samples[1]
+    it.clock.on_pong(1, sent_ns=it.now_ns - 9 * MS, peer_us=5, now_ns=it.now_ns)
+    assert it.clock.samples[1] == best and best.rtt_us == 2000
+
+
+def test_primary_clock_unsynchronised_abdicates():
+    """It takes no request, falls silent, and somebody whose clock is agreed on leads."""
+    group = Group()
+    session = group.opened()
+    group.run(20)
+    primary = group.primary
+    core = group.core(primary)
+    group.drop(lambda s, t, header: t == primary and header.command == 0x0A)
+    core.clock.epoch = None
+    core.clock.counts = [0, 0, 0]
+    session.ask()
+    group.until(lambda: session.core.ready, ticks=600)
+    assert group.primary != primary
+    assert "primary_abdicates" in group.nodes[primary].marks
+
+
+def test_timestamps_rise_through_crashes_and_wrong_clocks():
+    group = Group()
+    session = group.opened()
+    for step in range(6):
+        group.put(session, 3, 3)
+        group.crash(group.primary)
+        group.put(session, 2)
+        for node in group.nodes:
+            if node.replica is None:
+                group.start(node.index)
+        group.until(group.converged)
+        if step % 2:
+            group.tick += 50_000                      # a suspended machine: the clocks jump
+            group.run(20)
+    core = group.core(0)
+    stamps = [core.journal.at(op).timestamp for op in range(max(1, core.op - 40), core.op + 1)]
+    assert all(a < b for a, b in zip(stamps, stamps[1:], strict=False))
