@@ -176,7 +176,8 @@ class Member:
         self.backfill: Any = None               # chunks.Backfill of sealed segments
         self.mending: dict[Any, Any] = {}       # place -> chunks.Chunk found broken in a checkpoint zone
         self.freeze_everything = 0              # checkpoints that shall write all chunks, changed or not
-        self.faults_tried = 0                   # repair passes spent on faults below repair_min
+        self.faulty_before = 0                  # faulty slots when last looked at
+        self.faulty_tick = 0                    # when that number last changed
         self.tour: Any = None                   # scrub.Tour
         self.published = 0
         self.repairs: dict[int, tuple[int, int]] = {}       # op -> (peer, tick of expiry) of a request_prepare

@@ -14,7 +14,7 @@ from appliance.formats.geometry import HEADER_SIZE
 HEADERS_PER_ANSWER_MAX = 64
 REPAIRS_PER_PEER_MAX = 4            # request_prepare in flight to one peer
 READS_FOR_OTHERS_MAX = 8            # prepares being read for peers at once
-FAULT_PASSES_MAX = 100              # passes spent on slots below repair_min before they are given up
+FAULT_PATIENCE_TICKS = 1000         # without progress: slots below repair_min are given up
 REPAIR_TICKS_MAX = 50               # then a request_prepare is given up and asked elsewhere
 
 
@@ -51,7 +51,10 @@ def _lowest(member: Member) -> int:
     journal = member.journal
     if not journal.faulty_count or member.status != Status.NORMAL:
         return low
-    if member.faults_tried >= FAULT_PASSES_MAX:
+    if journal.faulty_count != member.faulty_before:
+        member.faulty_before = journal.faulty_count
+        member.faulty_tick = member.tick        # found or mended one: there is hope
+    if member.tick - member.faulty_tick > FAULT_PATIENCE_TICKS:
         return low
     slot, size = journal.faulty.find(1), journal.slot_count
     while slot >= 0:
@@ -59,8 +62,6 @@ def _lowest(member: Member) -> int:
         if 0 < op < low:
             low = op
         slot = journal.faulty.find(1, slot + 1)
-    if low < max(1, member.repair_min):
-        member.faults_tried += 1
     return low
 
 
@@ -72,6 +73,8 @@ def _request_headers(member: Member, low: int) -> None:
     if high < low:
         return
     first = high
+    if high < member.repair_min:
+        first = max(low, high - HEADERS_PER_ANSWER_MAX + 1)     # few of many are missing there
     while first > low and high - first < HEADERS_PER_ANSWER_MAX - 1 and member.journal.at(first) is None:
         first -= 1
     member.headers_tick = member.tick + 2

@@ -112,7 +112,6 @@ def _on_prepare(member: Member, message: object, header: Header) -> None:
     member.tour.busy = False
     if message is None:
         member.mark("scrub_found_prepare")
-        member.faults_tried = 0
         wal.on_unreadable(member, header)
         member.repair_due = True
 

@@ -1,0 +1,296 @@
+"""Bits flipped all over one replica's disk: found, mended from peers, never served, never the end."""
+
+import asyncio
+import itertools
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from uuid import UUID
+
+from appliance.base.limits import SECTOR_SIZE
+from appliance.drivers.chat.client import Client
+from appliance.drivers.nvme.reader import VolumeReader
+from appliance.formats import checkpoint as ck
+from appliance.formats import envelope as env
+from appliance.formats import segment as seg
+from appliance.formats import superblock as sb
+from appliance.formats.geometry import (
+    HEADER_SIZE,
+    RECORD_SIZE,
+    SUPERBLOCK_COPY_SIZE,
+    SUPERBLOCK_COPY_STRIDE,
+    Geometry,
+)
+from tests.system.local_site import NODES, PORTS_NEEDED, LocalSite, wait_until
+
+ROOMS, WRITERS = 4, 8
+OPS_BEFORE = 2300  # two checkpoints and more
+RECORDS_BEFORE = 21_000  # two sealed segments and an open one
+VICTIM = 2
+MEND_S = 90.0
+FLIPS = {"superblock": 20, "witness": 40, "prepare": 40, "reply": 20, "table": 40, "segment": 60}
+
+Span = tuple[Path, int, int]  # file, offset, size
+
+
+def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(tmp_path, free_ports, seed):
+    chance = random.Random(seed)
+    site = LocalSite(tmp_path / "site", free_ports(PORTS_NEEDED)[0], scrub_interval_ms=10)
+    with site:
+        bodies = asyncio.run(fill(site, OPS_BEFORE, RECORDS_BEFORE))
+        wait_until(site.caught_up, 30, "all replicas stand at the same op")
+        site.supervisors[VICTIM].terminate()
+        site.supervisors.pop(VICTIM).wait(20)
+        flipped = flip_all(site.place(VICTIM) / "shard-0", chance)
+        zones = Counter(zone for zone, _, _ in flipped)
+        print(f"flipped {dict(zones)}")
+        assert sum(zones.values()) >= 200 and zones == FLIPS
+        site.start(VICTIM)
+        asyncio.run(read_while_mending(site, bodies))
+        marks = wait_mended(site, flipped)
+        print(f"marks {marks}")
+        asyncio.run(fill(site, 2 * 960 + 100, 3000))  # both checkpoint zones are written anew
+        wait_until(site.caught_up, 30, "all replicas stand at the same op")
+    volumes = [VolumeReader(site.place(node) / "shard-0") for node in range(NODES)]
+    assert_superblocks_whole(volumes[VICTIM])
+    for zone, (reference, mended) in compared(volumes).items():
+        assert reference == mended, f"{zone}: {len(reference ^ mended)} places differ"
+
+
+# --- load ---------------------------------------------------------------------------------------
+
+
+async def fill(site: LocalSite, ops: int, records: int) -> dict[UUID, list[str]]:
+    """Write until the log has grown by so much; the bodies of every room, in its order."""
+    access = site.access()
+    before = site.status(0)
+    assert before is not None
+    said: dict[UUID, dict[int, str]] = {}
+
+    async def write(number: int, rooms: list[UUID]) -> None:
+        async with Client(
+            access.endpoints, access.token, patience_s=60, first_endpoint=number
+        ) as client:
+            for turn in itertools.count():
+                now = site.status(0) if turn % 20 == 0 else None
+                if now and now["op"] - before["op"] >= ops:
+                    if now["log_seq"] - before["log_seq"] >= records:
+                        return
+                sent = [
+                    (room, text, await client.post(room, text))
+                    for room in rooms
+                    for text in [f"{number}.{turn}.{i}" for i in range(2 + turn % 3)]
+                ]
+                for room, text, answer in sent:
+                    said[room][(await answer).op] = text
+
+    async with Client(access.endpoints, access.token, patience_s=60) as client:
+        rooms = [(await client.create_room(f"flips-{n}")).room_id for n in range(ROOMS)]
+    said.update({room: {} for room in rooms})
+    await asyncio.gather(*(write(number, rooms) for number in range(WRITERS)))
+    return {room: [said[room][op] for op in sorted(said[room])] for room in rooms}
+
+
+async def read_while_mending(site: LocalSite, bodies: dict[UUID, list[str]]) -> None:
+    """Whole histories through the victim's own edge: what it gives is right, whatever it refuses."""
+    access = site.access()
+    async with Client(
+        access.endpoints, access.token, patience_s=60, first_endpoint=VICTIM
+    ) as client:
+        for room, wanted in bodies.items():
+            given: list[str] = []
+            start = 1
+            while True:
+                page = await client.snapshot(room, from_op=start, limit=1000)
+                given += [m.body for m in page.messages if m.body and "." in m.body]
+                if not page.has_more:
+                    break
+                start = page.messages[-1].op + 1
+            assert given == wanted
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+def flip_all(folder: Path, chance: random.Random) -> list[tuple[str, Path, int]]:
+    """Flip the wanted number of bits in each zone; (zone, file, offset of the byte) of each."""
+    spans = used(VolumeReader(folder), folder)
+    out = []
+    for zone, count in FLIPS.items():
+        places = spans[zone]
+        assert places, f"nothing is stored in zone {zone}"
+        taken: set[tuple[Path, int]] = set()
+        while len(taken) < count:
+            file, offset, size = chance.choice(places)
+            taken.add((file, offset + chance.randrange(size)))
+        for file, offset in sorted(taken):
+            with file.open("r+b") as volume:
+                volume.seek(offset)
+                byte = volume.read(1)[0]
+                volume.seek(offset)
+                volume.write(bytes([byte ^ 1 << chance.randrange(8)]))
+            out.append((zone, file, offset))
+    return out
+
+
+def used(volume: VolumeReader, folder: Path) -> dict[str, list[Span]]:
+    """Where a stopped replica stores something, by zone; of the superblock one copy."""
+    geometry, data = volume.geometry, folder / "data"
+    witnesses, prepares = [], []
+    for slot in range(geometry.slot_count):
+        at = geometry.wal_headers_offset + slot * SECTOR_SIZE
+        witnesses.append((data, at, SECTOR_SIZE))
+        at = geometry.wal_prepares_offset + slot * geometry.message_size_max
+        prepares.append((data, at, message_size(volume, at)))
+    replies = []
+    for row in range(geometry.clients_max):
+        at = geometry.replies_offset + row * geometry.reply_size_max
+        if any(volume.read(at, SECTOR_SIZE) or b""):
+            replies.append((data, at, message_size(volume, at)))
+    tables = [
+        (data, address, size)
+        for zone in (0, 1)
+        for address, size in table_spans(volume, geometry, zone)
+    ]
+    segments = []
+    for extent in volume.extents():
+        raw = volume.read_extent(extent)
+        assert raw is not None
+        file = folder / "segments" / f"{extent:06d}"
+        tail = raw[geometry.segment_data_size :]
+        if any(tail[:8]):
+            footer = seg.decode_footer(tail, geometry)
+            segments.append((file, 0, geometry.segment_records * RECORD_SIZE))
+            segments.append((file, geometry.segment_data_size, footer.size))
+    return {
+        "superblock": [(data, SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE)],
+        "witness": witnesses,
+        "prepare": prepares,
+        "reply": replies,
+        "table": tables,
+        "segment": segments,
+    }
+
+
+def message_size(volume: VolumeReader, address: int) -> int:
+    """Bytes of the message stored there, header included."""
+    raw = volume.read(address, SECTOR_SIZE)
+    assert raw is not None
+    header = env.decode_stored(raw[:HEADER_SIZE])
+    assert header is not None
+    return HEADER_SIZE + header.body_size
+
+
+def table_spans(volume: VolumeReader, geometry: Geometry, zone: int) -> list[tuple[int, int]]:
+    """(address, size) of the manifest and the table chunks of a checkpoint zone."""
+    start = geometry.checkpoints_offset + zone * geometry.checkpoint_zone_size
+    head = volume.read(start, 64 * SECTOR_SIZE)
+    assert head is not None
+    manifest = newest_manifest(head, geometry)
+    out = [(start, len(ck.encode(manifest)))]
+    for name, state in manifest.tables.items():
+        for chunk in range(len(state.chunk_ids)):
+            place = ck.Place(ck.KIND_TABLE, 0, ck.table_chunk_index(geometry, name, chunk), 0)
+            out.append((start + ck.zone_offset(geometry, place), geometry.table_chunk_size))
+    return out
+
+
+def newest_manifest(raw: bytes, geometry: Geometry) -> ck.Manifest:
+    """The manifest at the start of a zone: its own counts say how long it is."""
+    head = ck.HEAD_SIZE
+    counts = [int.from_bytes(raw[at : at + 4], "little") for at in range(132, 168, 4)]
+    size = head + ck.ID_SIZE * (counts[0] + sum(counts[2::2]))
+    return ck.decode(raw[:size], geometry)
+
+
+# --- judgement ----------------------------------------------------------------------------------
+
+
+def wait_mended(site: LocalSite, flipped: list[tuple[str, Path, int]]) -> dict[str, int]:
+    """Until what this replica may still need is whole; what it did for that, by mark.
+
+    Slots at or below the checkpoint, the checkpoint's own zones and replies are written anew as the
+    log goes on: those are compared in the end.
+    """
+    peer = VolumeReader(site.place((VICTIM + 1) % NODES) / "shard-0")
+    status = site.status(VICTIM + 1 - NODES)
+    assert status is not None
+    wrong = [
+        (zone, file, offset)
+        for zone, file, offset in flipped
+        if zone == "segment" or op_at(peer, zone, offset) > status["checkpoint"]
+    ]
+    assert {zone for zone, _, _ in wrong} == {"segment", "witness", "prepare"}
+    deadline = time.monotonic() + MEND_S
+    while wrong and time.monotonic() < deadline:
+        time.sleep(0.5)
+        wrong = [
+            (zone, file, offset)
+            for zone, file, offset in wrong
+            if byte_at(file, offset) != byte_at(peer.folder / place_of(file), offset)
+        ]
+    status = site.status(VICTIM)
+    assert status is not None and not wrong, f"still broken: {wrong}; {status}"
+    marks: dict[str, int] = status["marks"]
+    assert marks["scrub_found_segment"] > 0 and marks["segment_backfilled"] > 0
+    return marks
+
+
+def op_at(volume: VolumeReader, zone: str, offset: int) -> int:
+    """The op of the slot, of either ring, that holds the byte; -1 in other zones."""
+    geometry = volume.geometry
+    if zone == "witness":
+        start = offset // SECTOR_SIZE * SECTOR_SIZE
+    elif zone == "prepare":
+        inside = (offset - geometry.wal_prepares_offset) % geometry.message_size_max
+        start = offset - inside
+    else:
+        return -1
+    header = env.decode_stored((volume.read(start, SECTOR_SIZE) or b"")[:HEADER_SIZE])
+    assert header is not None
+    return header.op
+
+
+def place_of(file: Path) -> Path:
+    """The file's place in its volume's folder."""
+    return Path(file.parent.name, file.name) if file.parent.name == "segments" else Path(file.name)
+
+
+def byte_at(file: Path, offset: int) -> int:
+    """One byte as the disk holds it."""
+    sector = offset // SECTOR_SIZE * SECTOR_SIZE
+    with file.open("rb") as volume:
+        os.posix_fadvise(volume.fileno(), sector, SECTOR_SIZE, os.POSIX_FADV_DONTNEED)
+        return os.pread(volume.fileno(), SECTOR_SIZE, sector)[offset - sector]
+
+
+def assert_superblocks_whole(volume: VolumeReader) -> None:
+    copies = [
+        sb.decode(volume.read(i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE) or b"")
+        for i in range(4)
+    ]
+    assert all(copies), "a superblock copy is broken"
+    assert len({copy[2] for copy in copies if copy}) == 1, "the superblock copies differ"
+    assert [copy[1] for copy in copies if copy] == [0, 1, 2, 3]
+
+
+def compared(volumes: list[VolumeReader]) -> dict[str, tuple[set, set]]:
+    """By zone: what a peer and the victim store, as sets of (place, bytes' digest)."""
+    peer, victim = volumes[(VICTIM + 1) % NODES], volumes[VICTIM]
+    out = {}
+    spans = {v: used(v, v.folder) for v in (peer, victim)}
+    for zone in FLIPS:
+        if zone != "superblock":
+            out[zone] = tuple(contents(v, spans[v][zone]) for v in (peer, victim))
+    return out  # type: ignore[return-value]
+
+
+def contents(volume: VolumeReader, spans: list[Span]) -> set[tuple[str, int, bytes]]:
+    found = set()
+    for file, offset, size in spans:
+        with file.open("rb") as data:
+            data.seek(offset)
+            found.add((str(file.relative_to(volume.folder)), offset, data.read(size)))
+    return found
