@@ -1,0 +1,116 @@
+"""The scrub finds what rotted while nobody looked, and what it finds is mended: bytes equal afterwards."""
+
+import pytest
+
+from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.formats.geometry import (
+    HEADER_SIZE,
+    MANIFEST_SIZE_MAX,
+    RECORD_SIZE,
+    SUPERBLOCK_COPY_STRIDE,
+)
+from tests.cores.vsr.group import TINY, Group
+from tests.cores.vsr.test_checkpoints import tiny
+from tests.cores.vsr.test_sync import zone_of
+from tests.cores.vsr.test_view_change import ended
+
+K = TINY.checkpoint_ops
+
+
+def idle_group() -> Group:
+    """Everything that a disk can hold is there: sealed segments, replies, two checkpoints."""
+    group, session = tiny(5 * K, seed=2)
+    group.fill(session, 8 * K, 5)          # right on a checkpoint: what it names is all there is
+    group.until(group.converged)
+    group.run(20)
+    return group
+
+
+def until_found(group: Group, mark: str, index: int = 0) -> None:
+    """Let the scrub go round: it is told to hurry, so that a round takes seconds."""
+    core, marks = group.core(index), group.nodes[index].marks
+    marks.clear()
+    for _ in range(4000):
+        core.timeouts["scrub"].start(1)
+        group.run(1)
+        if mark in marks:
+            return
+    raise AssertionError(f"{mark} never happened:\n" + group.report())
+
+
+def places(group: Group) -> dict[str, tuple[int, int, str]]:
+    """What rots -> (start, size of what must be equal afterwards, mark of finding it)."""
+    core, disk = group.core(0), group.nodes[0].disk
+    op, checkpoint = core.op, core.checkpoint_op
+    sealed = core.state_machine.log_seq // TINY.segment_records - 1
+    zone = zone_of(group, checkpoint)
+    header = core.journal.at(op)
+    entry = next(e for e in core.sessions.entries.values() if e.reply is not None)
+    size = -(-(HEADER_SIZE + header.body_size) // SECTOR_SIZE) * SECTOR_SIZE
+    return {
+        "superblock": ((SUPERBLOCK_COPIES - 1) * SUPERBLOCK_COPY_STRIDE, 8192, "scrub_found_superblock"),
+        "witness": (disk.witness_at(op), SECTOR_SIZE, "scrub_found_witness"),
+        "prepare": (disk.prepare_at(op), size, "scrub_found_prepare"),
+        "reply": (TINY.replies_offset + entry.row * TINY.reply_size_max, SECTOR_SIZE, "scrub_found_reply"),
+        "manifest": (zone, SECTOR_SIZE, "scrub_found_chunk"),
+        "windows": (zone + TINY.table_offset("windows"), TINY.table_chunk_size, "scrub_found_chunk"),
+        "sessions": (zone + TINY.table_offset("sessions"), TINY.table_chunk_size, "scrub_found_chunk"),
+        "leaf": (disk.extent_at(sealed), 7 * RECORD_SIZE, "scrub_found_segment"),
+        "footer": (disk.extent_at(sealed) + TINY.segment_data_size, 2048, "scrub_found_segment"),
+        "old segment": (disk.extent_at(1) + RECORD_SIZE, 7 * RECORD_SIZE, "scrub_found_segment")}
+
+
+KINDS = ("superblock", "witness", "prepare", "reply", "manifest", "windows", "sessions", "leaf", "footer",
+         "old segment")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scrub_finds_and_heals_cold_corruption(kind):
+    group = idle_group()
+    at, size, mark = places(group)[kind]
+    disk = group.nodes[0].disk
+    whole = disk.read(at, size)
+    disk.flip(at + 70)
+    assert disk.read(at, size) != whole
+    until_found(group, mark)
+    group.run(100)
+    group.until(group.converged)
+    if kind == "superblock":
+        assert disk.superblock().view == group.core(0).view
+    else:
+        assert disk.read(at, size) == whole
+    assert group.core(1).view == group.core(0).view == 1, "nobody had to leave the view"
+    ended(group, group.sessions[0])
+
+
+def test_places_cover_the_tables_in_a_checkpoint_zone():
+    assert TINY.table_offset("rooms") == MANIFEST_SIZE_MAX
+    assert TINY.table_offset("windows") < TINY.table_offset("sessions")
+
+
+def test_a_round_over_a_healthy_disk_changes_nothing():
+    group = idle_group()
+    group.run(50)
+    core, node = group.core(0), group.nodes[0]
+    before = bytes(node.disk.data)
+    rounds = core.tour.rounds
+    node.marks.clear()
+    for _ in range(3000):
+        core.timeouts["scrub"].start(1)
+        group.run(1)
+        if core.tour.rounds >= rounds + 2:
+            break
+    assert core.tour.rounds >= rounds + 2
+    assert not [m for m in node.marks if m.startswith("scrub")] and bytes(node.disk.data) == before
+
+
+def test_scrub_under_load_finds_nothing_where_nothing_is_wrong():
+    group = idle_group()
+    session = group.sessions[0]
+    for _ in range(150):
+        for node in group.nodes:
+            node.core.timeouts["scrub"].start(1)
+        group.put(session, 1, 3)
+        group.run(2)
+    assert not [m for node in group.nodes for m in node.marks if m.startswith("scrub")]
+    ended(group, session)
