@@ -75,6 +75,13 @@ class Group:
         for index in range(self.count):
             self.until(index, lambda status: status["status"] == "normal")
 
+    def _assert_alive(self, index: int) -> None:
+        """A process that ended says why on stderr."""
+        process = self.processes[index]
+        if process is not None and process.poll() is not None:
+            assert process.stderr is not None
+            raise AssertionError(f"exit code {process.returncode}: {process.stderr.read()}")
+
     def kill(self, index: int) -> None:
         process = self.processes[index]
         assert process is not None and process.stderr is not None
@@ -93,6 +100,7 @@ class Group:
             status = self.status(index)
             if status is not None and condition(status):
                 return status
+            self._assert_alive(index)
             time.sleep(0.05)
         raise AssertionError(f"replica {index}: {self.status(index)}")
 

@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,7 @@ from appliance.formats.envelope import LOCAL_READ_ROOMS, LOCAL_ROOMS
 from appliance.formats.geometry import RECORD_SIZE, ROOM_ROW_SIZE, SMALL
 from appliance.formats.record import BODY, RECORD_STRUCT, SHARD_ROOM_ID
 from appliance.formats.segment import RingView
+from tests.conftest import PORTS, port_reserved
 from tests.roles.replica_group import PORTS_STEP, EdgeLike, Group
 
 GARBAGE_COUNT = 100_000
@@ -26,17 +27,21 @@ GARBAGE_WARM = 10_000  # connections after which memory is looked at first
 
 
 @pytest.fixture
-def ports(free_ports: Callable[[int], list[int]]) -> int:
-    """A first port so that those of all nodes are free."""
-    while True:
-        (first,) = free_ports(1)
-        if all(_is_free(first + PORTS_STEP * node) for node in range(3)):
-            return first
+def ports() -> Iterator[int]:
+    """A first port; those of all nodes are reserved while the test lasts."""
+    for first in range(PORTS.start, PORTS.stop - 3 * PORTS_STEP):
+        reserved = [port_reserved(first + PORTS_STEP * node) for node in range(3)]
+        if all(reserved):
+            break
+        close_all(reserved)
+    yield first
+    close_all(reserved)
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+def close_all(reserved: list[socket.socket | None]) -> None:
+    for reservation in reserved:
+        if reservation is not None:
+            reservation.close()
 
 
 @pytest.fixture
