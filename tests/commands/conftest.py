@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.system.local_site import PORTS_NEEDED, LocalSite
 
 TOP = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "appliance"]
@@ -44,3 +46,11 @@ def sentence() -> Callable[[subprocess.CompletedProcess[str], int], str]:
         return lines[0].removeprefix("tigerchat: ")
 
     return of
+
+
+@pytest.fixture(scope="session")
+def serving(tmp_path_factory, free_ports) -> Iterator[LocalSite]:
+    """A site of three nodes that serves, for all tests that talk to one; its rates are unlimited."""
+    folder = tmp_path_factory.mktemp("serving") / "site"
+    with LocalSite(folder, free_ports(PORTS_NEEDED)[0], log_level="warning") as site:
+        yield site

@@ -1,0 +1,85 @@
+"""The load generator measures, judges what it was told, and refuses what would not be durable."""
+
+import json
+import shutil
+from pathlib import Path
+
+MEMORY = Path("/dev/shm")
+
+
+def test_benchmark_measures_every_round_and_finds_nothing_wrong(tigerchat, serving):
+    done = tigerchat(
+        "benchmark",
+        "--local",
+        serving.folder,
+        "--json",
+        "--seconds",
+        "0.3",
+        "--in-flight",
+        "1",
+        "--in-flight",
+        "40",
+        "--rooms",
+        "3",
+        "--listeners",
+        "3",
+        "--deliveries",
+        "300",
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    site, *rounds, audience = map(json.loads, done.stdout.splitlines())
+    assert site["nodes"] == 3 and site["client_tls"] and len(site["durable_write_p50_us"]) == 3
+    assert [(row["encoding"], row["in_flight"]) for row in rounds] == [
+        ("binary", 1),
+        ("binary", 40),
+        ("json", 1),
+        ("json", 40),
+    ]
+    for row in rounds:
+        assert row["per_s"] > 0 and 0 < row["p50_ms"] <= row["p99_ms"]
+        assert row["cpu_us_nodes"] > 0 and row["cpu_us_generator"] > 0
+    assert audience["listeners"] == 3 and audience["per_s"] > 0
+
+
+def test_benchmark_prints_a_table_for_people(tigerchat, serving):
+    done = tigerchat(
+        "benchmark",
+        "--local",
+        serving.folder,
+        "--seconds",
+        "0.2",
+        "--in-flight",
+        "4",
+        "--encoding",
+        "binary",
+        "--listeners",
+        "0",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "a durable write of 4 KiB takes" in done.stdout
+    assert "acked/s" in done.stdout and "binary    yes          4" in done.stdout
+
+
+def test_benchmark_of_a_site_in_memory_is_refused(tigerchat, sentence, serving, tmp_path_factory):
+    place = MEMORY / f"tigerchat-{tmp_path_factory.getbasetemp().parent.name}"
+    names = ["site.toml", "token.key", *(f"node-{n}/node.toml" for n in range(3))]
+    try:
+        for name in names:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(serving.folder / name, place / name)
+        done = tigerchat("benchmark", "--local", place)
+        assert "lives in memory" in sentence(done, 1)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_benchmark_without_a_running_site_says_how_to_start_it(
+    tigerchat, sentence, serving, tmp_path
+):
+    names = ["site.toml", "token.key", *(f"node-{n}/node.toml" for n in range(3))]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(serving.folder / name, tmp_path / name)
+    done = tigerchat("benchmark", "--local", tmp_path)
+    assert "no site runs in" in sentence(done, 2)

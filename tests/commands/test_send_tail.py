@@ -1,0 +1,126 @@
+"""A chat by `room`, `send` and `tail`, over real sockets, also while a node dies."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.commands.conftest import COMMAND, environment
+
+
+@pytest.fixture
+def room(tigerchat, serving, request):
+    """A room of this test's own."""
+    name = request.node.name[:60]
+    done = tigerchat("room", "create", name, "--local", serving.folder)
+    assert done.returncode == 0, done.stderr
+    return name
+
+
+@pytest.fixture
+def chat(tigerchat, serving):
+    def run(verb, *words, **options):
+        done = tigerchat(verb, *words, "--local", serving.folder, **options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
+def messages(lines):
+    """Messages of `tail --json`, without the record that made the room."""
+    return [row for row in map(json.loads, lines) if row["kind"] == 0]
+
+
+def test_room_is_created_once_and_listed(chat, room):
+    assert chat("room", "create", room)[0].endswith("exists")
+    names = [json.loads(line)["name"] for line in chat("room", "list", "--json")]
+    assert names.count(room) == 1
+
+
+def test_sent_message_is_shown_under_the_op_and_id_that_send_printed(chat, room):
+    op, msg_id = chat("send", room, "hello", "there", "--user", "alice")[0].split()
+    (row,) = messages(chat("tail", room, "--last", "1", "--no-follow", "--json"))
+    assert (row["op"], row["msg_id"], row["body"]) == (int(op), msg_id, "hello there")
+    assert row["author"] == "alice"
+    assert chat("tail", room, "--no-follow")[-1].endswith("alice: hello there")
+
+
+def test_long_text_from_standard_input_becomes_threaded_messages_without_loss(chat, room):
+    text = "".join(f"zeile {i} grün\n" for i in range(400)) + "end"
+    printed = chat("send", room, input=text)
+    assert len(printed) > 2
+    rows = messages(chat("tail", room, "--no-follow", "--json", "--last", "100"))
+    assert "".join(row["body"] for row in rows) == text
+    assert "parent_id" not in rows[0]
+    assert {row["parent_id"] for row in rows[1:]} == {rows[0]["msg_id"]}
+
+
+def test_reply_names_its_parent(chat, room):
+    _, msg_id = chat("send", room, "question")[0].split()
+    chat("send", room, "answer", "--reply-to", msg_id)
+    rows = messages(chat("tail", room, "--no-follow", "--json"))
+    assert rows[-1]["parent_id"] == rows[0]["msg_id"] == msg_id
+
+
+def test_tail_since_and_last_show_what_was_asked_for(chat, room):
+    ops = [int(chat("send", room, f"m{i}")[0].split()[0]) for i in range(5)]
+    since = messages(chat("tail", room, "--since", ops[1], "--no-follow", "--json"))
+    assert [row["body"] for row in since] == ["m2", "m3", "m4"]
+    last = messages(chat("tail", room, "--last", "2", "--no-follow", "--json"))
+    assert [row["body"] for row in last] == ["m3", "m4"]
+    assert chat("tail", room, "--last", "0", "--no-follow") == []
+
+
+def test_tail_shows_no_bytes_that_could_command_a_terminal(chat, room):
+    chat("send", room, input="\x1b]0;owned\x07\x1b[31mred\u202e")
+    line = chat("tail", room, "--no-follow", "--last", "1")[0]
+    assert "\x1b" not in line and "\x07" not in line and "\u202e" not in line
+    assert "red" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (("send", "no such room", "x"), 1, "room_unknown (2021)"),
+        (("tail", "no such room", "--no-follow"), 1, "room_unknown (2021)"),
+        (("send", " x", "y"), 2, "is no name of a room"),
+        (("room", "create", ""), 2, "allowed: 1 to 128 bytes"),
+    ],
+)
+def test_mistakes_are_one_sentence(tigerchat, sentence, serving, words, code, complaint):
+    assert complaint in sentence(tigerchat(*words, "--local", serving.folder), code)
+
+
+def test_nothing_to_send_is_a_mistake(tigerchat, sentence, serving):
+    done = tigerchat("send", "x", "--local", serving.folder, input="")
+    assert "nothing to send" in sentence(done, 2)
+
+
+def test_tail_that_follows_goes_on_when_its_node_is_killed(chat, room, serving):
+    command = [*COMMAND, "tail", room, "--json", "--last", "0", "--local", str(serving.folder)]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as tail:
+        try:
+            seen = []
+            while not seen:  # until it is subscribed
+                chat("send", room, "before")
+                if select_line(tail, 1.0):
+                    seen.append(json.loads(tail.stdout.readline()))
+            serving.kill_node(0)  # the first one that clients try
+            chat("send", room, "after")
+            while seen[-1]["body"] != "after":
+                seen.append(json.loads(tail.stdout.readline()))
+        finally:
+            tail.kill()
+            if 0 not in serving.supervisors:
+                serving.start(0)
+            serving.wait_serving()
+    ops = [row["op"] for row in seen]
+    assert ops == list(range(ops[0], ops[0] + len(ops)))
+
+
+def select_line(process, timeout_s):
+    """Whether the process printed something within the time."""
+    import select
+
+    return bool(select.select([process.stdout], [], [], timeout_s)[0])
