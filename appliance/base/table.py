@@ -33,7 +33,7 @@ class Table:
         self.chunk_size = chunk_size
         self.rows_per_chunk = chunk_size // dtype.itemsize
         self.rows = np.zeros(rows_max, dtype)      # pages of unused rows cost no memory
-        self.memory = memoryview(self.rows.view(np.uint8))
+        self.memory = memoryview(self.rows.view(np.uint8))  # type: ignore[arg-type]
         self.row_high_water = 0
         self._free: list[int] = []                 # heap of freed rows below the high water
         chunks_max = -(-rows_max // self.rows_per_chunk)

@@ -223,8 +223,8 @@ class Place(NamedTuple):
     """Where to look for a chunk."""
 
     kind: int
-    count: int
-    index: int
+    count: int  # type: ignore[assignment]
+    index: int  # type: ignore[assignment]
     number: int
 
 

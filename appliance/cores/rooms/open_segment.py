@@ -92,6 +92,7 @@ class OpenSegment:
         self._hashes: list[bytes] = []            # of the records after the full leaves
         self._leaf_full = leaf_record_count(self._geometry, 0)
         self._begun = False                       # the ring buffer of `number` has been taken
+        self._base = self._start = 0              # in the ring: its records; the next record
         self._durable_segments = self.number      # segments below this one are durable
         self._issued_end = 0                      # bytes of the open segment, whole sectors
         self._flushed_log_seq = log_seq           # newest record that a queued write covers
@@ -136,7 +137,7 @@ class OpenSegment:
         self._words[base // 8 + COUNT] = 0
         self._words[base // 8 + NUMBER] = self.number
         self._base = base + RING_HEAD_SIZE
-        self._start = self._base          # where the next record goes
+        self._start = self._base
         self._begun = True
 
     def _close_leaf(self) -> None:
