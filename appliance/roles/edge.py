@@ -300,6 +300,7 @@ class EdgeRole:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0              # a handshake is cheap; nothing secret is kept to resume
         context.set_alpn_protocols(["http/1.1"])
         certificate, key = self._node.path / TLS_CERTIFICATE_FILE, self._node.path / TLS_KEY_FILE
         try:

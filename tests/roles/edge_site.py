@@ -37,8 +37,9 @@ def until(condition: Callable[[], object], what: str) -> None:
 class EdgeSite(Group):
     """A group of replicas with an edge beside each; `settings` go into every node.toml."""
 
-    def __init__(self, folder: Path, *, nodes: int, ports: int, **settings: int | bool) -> None:
-        super().__init__(folder, nodes=nodes, ports=ports)
+    def __init__(self, folder: Path, *, nodes: int, ports: int, geometry: str = "production",
+                 **settings: int | bool) -> None:
+        super().__init__(folder, nodes=nodes, ports=ports, geometry=geometry)
         self.edges: dict[int, subprocess.Popen[str]] = {}
         for index in range(nodes):
             (self.node(index) / SETTINGS_FILE).write_text(encode_settings(index, **settings))
@@ -78,7 +79,7 @@ class EdgeSite(Group):
         """Status, text and headers of a page; 0 when nobody answers."""
         url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.ports[index]}{path}"
         try:
-            with urllib.request.urlopen(url, timeout=5, context=_context() if self.tls else None) as answer:
+            with urllib.request.urlopen(url, timeout=5, context=insecure() if self.tls else None) as answer:
                 return answer.status, answer.read().decode(), dict(answer.headers)
         except urllib.error.HTTPError as error:
             with error:
@@ -103,10 +104,11 @@ class EdgeSite(Group):
     def raw(self, index: int) -> socket.socket:
         """A bare connection, TLS if the site has it."""
         sock = socket.create_connection(("127.0.0.1", self.ports[index]), 5)
-        return _context().wrap_socket(sock) if self.tls else sock
+        return insecure().wrap_socket(sock) if self.tls else sock
 
 
-def _context() -> ssl.SSLContext:
+def insecure() -> ssl.SSLContext:
+    """TLS that trusts anybody."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -145,6 +147,7 @@ class Chat:
             for i, frame in enumerate(self.frames):
                 if type(frame) is of:
                     return self.frames.pop(i)
+                assert type(frame) is not client.Error, frame
             data = self.socket.recv(timeout=max(0.01, deadline - time.monotonic()))
             self.frames += (client.parse_binary_edge(data) if self.binary
                             else [client.parse_json_edge(data)])
@@ -160,7 +163,6 @@ class Chat:
         acks = {}
         while len(acks) < count:
             ack = self.next(client.MessageAck)
-            assert client.Error not in map(type, self.frames), self.frames
             acks[ack.client_seq] = ack.op
         return [acks[seq] for seq in range(first, first + count)]
 
@@ -172,6 +174,6 @@ class Chat:
 def dial(site: EdgeSite, index: int, binary: bool) -> ClientConnection:
     scheme = "wss" if site.tls else "ws"
     return connect(
-        f"{scheme}://127.0.0.1:{site.ports[index]}/v1", ssl=_context() if site.tls else None,
+        f"{scheme}://127.0.0.1:{site.ports[index]}/v1", ssl=insecure() if site.tls else None,
         subprotocols=[client.SUBPROTOCOL_BINARY if binary else client.SUBPROTOCOL_JSON],
         compression=None, max_queue=None, legacy=True)

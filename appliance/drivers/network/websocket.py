@@ -149,7 +149,8 @@ class Connection(asyncio.Protocol):
         head = bytes(self._head)
         self._head.clear()
         if _wants_websocket(head):
-            self._upgrade(head)
+            end = head.index(b"\r\n\r\n") + 4
+            self._upgrade(head[:end], head[end:])
         else:
             self._hand_over(head)
 
@@ -163,7 +164,8 @@ class Connection(asyncio.Protocol):
         protocol.connection_made(self.transport)
         protocol.data_received(head)
 
-    def _upgrade(self, head: bytes) -> None:
+    def _upgrade(self, head: bytes, rest: bytes) -> None:
+        """Answer the handshake before anything behind it is parsed: that may be broken."""
         protocol = ServerProtocol(
             subprotocols=SUBPROTOCOLS, select_subprotocol=_select, max_size=CLIENT_FRAME_SIZE_MAX,
             logger=_quiet)
@@ -182,14 +184,16 @@ class Connection(asyncio.Protocol):
         self.state = "open"
         self._flush()
         self._server.owner.on_open(self)
-        self._advance(events[1:])
+        if rest:
+            protocol.receive_data(rest)
+        self._advance()
 
     # --- messages
 
-    def _advance(self, events: Sequence[Any] = ()) -> None:
+    def _advance(self) -> None:
         protocol = self._protocol
         assert protocol is not None
-        for event in (*events, *protocol.events_received()):
+        for event in protocol.events_received():
             if self.state == "open":
                 self._on_frame(event)
         if isinstance(protocol.parser_exc, PayloadTooBig) and self.state == "open":
