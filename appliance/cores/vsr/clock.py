@@ -80,9 +80,11 @@ class Clock:
         if self.epoch is not None and monotonic_ns - self.epoch_start_ns > EPOCH_NS_MAX:
             self.epoch = None
         elapsed = monotonic_ns - self.start_ns
+        if self.epoch is not None and elapsed < WINDOW_NS_MIN:
+            return
         wanted = SAMPLES_FIRST_WINDOW if self.epoch is None else 1
         sources = 1 + sum(count >= wanted for i, count in enumerate(self.counts) if i != self.index)
-        if sources >= self.quorum and (self.epoch is None or elapsed >= WINDOW_NS_MIN):
+        if sources >= self.quorum:
             self._close(monotonic_ns, realtime_us)
         elif elapsed >= WINDOW_NS_MAX:
             self._begin(monotonic_ns, realtime_us)

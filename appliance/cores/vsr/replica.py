@@ -22,6 +22,7 @@ from appliance.cores.vsr import (
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Status
 from appliance.cores.vsr.open import Loaded
+from appliance.cores.vsr.timeout import count_tick
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
@@ -135,8 +136,9 @@ class Replica(Member):
         self.monotonic_ns = monotonic_ns
         self.realtime_us = realtime_us
         self.clock.on_tick(monotonic_ns, realtime_us)
-        _timeouts(self)
-        self.settle()
+        if count_tick(self.timeouts.values()) or self.heartbeat_due:
+            _timeouts(self)
+            self.settle()
 
     def on_message(self, message: Message) -> None:
         """A message that passed the envelope's checks; its sender is a member, or 255 for a client."""
@@ -343,48 +345,48 @@ def _ask(member: Member, view: int) -> None:
 
 def _timeouts(member: Member) -> None:
     timeouts, prng = member.timeouts, member.prng
-    if timeouts["ping"].fired():
+    if timeouts["ping"].due:
         timeouts["ping"].start(50 if member.clock.epoch is not None else 5)
         assert member.checkpoint is not None
         area = member.monotonic_ns.to_bytes(8, "little") + member.checkpoint.checkpoint_id[:16]
         member.send(member.others, member.make(env.PING, view=member.durable_view, op=member.checkpoint_op,
                                                commit_num=member.commit_min, area=area))
-    if timeouts["prepare"].fired():
+    if timeouts["prepare"].due:
         normal.on_prepare_timeout(member)
         timeouts["prepare"].backoff(base=5, most=50, prng=prng)
-    if timeouts["abdicate"].fired():
+    if timeouts["abdicate"].due:
         timeouts["abdicate"].start()
         member.abdicating = True
         member.mark("primary_abdicates")
-    if timeouts["heartbeat"].fired() or member.heartbeat_due:
+    if timeouts["heartbeat"].due or member.heartbeat_due:
         timeouts["heartbeat"].reset()
         normal.send_heartbeat(member)
-    if timeouts["heartbeat_lost"].fired():
+    if timeouts["heartbeat_lost"].due:
         timeouts["heartbeat_lost"].start(10 + prng.below(4))
         member.mark("heartbeat_lost")
         vc.vote(member)
         if not timeouts["svc_message"].running:
             timeouts["svc_message"].start()
     _view_change_timeouts(member)
-    if timeouts["repair"].fired():
+    if timeouts["repair"].due:
         timeouts["repair"].start(prng.between(3, 7))
         member.repair_due = True
-    if timeouts["repair_sync"].fired():
+    if timeouts["repair_sync"].due:
         timeouts["repair_sync"].start()
         _on_repair_sync(member)
-    if timeouts["chunks"].fired():
+    if timeouts["chunks"].due:
         timeouts["chunks"].start(prng.between(3, 7))
         chunks.request(member)
         if member.fetch is None and member.backfill is None and not member.mending:
             timeouts["chunks"].stop()
-    if timeouts["scrub"].fired():
+    if timeouts["scrub"].due:
         timeouts["scrub"].reset()
         scrub.on_timeout(member)
 
 
 def _view_change_timeouts(member: Member) -> None:
     timeouts, prng = member.timeouts, member.prng
-    if timeouts["svc_message"].fired():
+    if timeouts["svc_message"].due:
         timeouts["svc_message"].reset()
         if member.svc_from >> member.index & 1:
             vc.send_vote(member)
@@ -392,19 +394,19 @@ def _view_change_timeouts(member: Member) -> None:
             timeouts["svc_message"].stop()
         if member.status == Status.VIEW_CHANGE and member.sv_sent_view == member.view and member.dvc_quorum:
             vc.send_start_view(member, member.others, bytes(16))
-    if timeouts["svc_window"].fired():
+    if timeouts["svc_window"].due:
         timeouts["svc_window"].stop()
         member.svc_from &= 1 << member.index
-    if timeouts["view_change_status"].fired():
+    if timeouts["view_change_status"].due:
         attempts = timeouts["view_change_status"].attempts + 1
         timeouts["view_change_status"].start((30 + prng.below(11)) * min(1 + attempts, 4))
         timeouts["view_change_status"].attempts = attempts
         vc.vote(member)
-    if timeouts["dvc_message"].fired():
+    if timeouts["dvc_message"].due:
         timeouts["dvc_message"].reset()
         if member.status == Status.VIEW_CHANGE and not member.dvc_quorum and member.durable_view == member.view:
             vc.send_do_view_change(member)
-    if timeouts["request_start_view"].fired():
+    if timeouts["request_start_view"].due:
         timeouts["request_start_view"].start(10 + prng.below(4))
         if member.status in (Status.VIEW_CHANGE, Status.RECOVERING_HEAD):
             start_view.request_start_view(member, member.view)

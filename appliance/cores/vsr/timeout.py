@@ -1,5 +1,7 @@
 """Timeouts that count ticks. Nothing else in the core knows of time."""
 
+from collections.abc import Iterable
+
 from appliance.base.prng import Prng
 
 
@@ -42,9 +44,25 @@ class Timeout:
         self.elapsed += 1
         return self.elapsed >= self.after
 
+    @property
+    def due(self) -> bool:
+        """Whether the time is up, without counting."""
+        return self.running and self.elapsed >= self.after
+
     def backoff(self, *, base: int, most: int, prng: Prng) -> None:
         """Begin again with a doubled, jittered period: equal periods of several members must not resonate."""
         self.attempts += 1
         full = min(most, base * 2 ** min(self.attempts, 16))
         self.after = max(1, prng.between((full + 1) // 2, full))
         self.elapsed = 0
+
+
+def count_tick(timeouts: Iterable[Timeout]) -> bool:
+    """Count one tick of all that run; whether any is due. One pass, because most ticks end here."""
+    due = False
+    for timeout in timeouts:
+        if timeout.running:
+            timeout.elapsed += 1
+            if timeout.elapsed >= timeout.after:
+                due = True
+    return due
