@@ -1,6 +1,7 @@
 """`tigerchat status`: the console's tables in the terminal, or its figures as JSON."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def _paint(text: str, tone: str) -> str:
 
 
 def _show(watch: Watch, *, clear: bool) -> None:
-    if clear and click.get_text_stream("stdout").isatty():
+    if clear and sys.stdout.isatty():
         click.clear()
     blocks = ["\n".join(lines(table, _paint)) for table in watch.console.tables()]
     click.echo("\n\n".join(block for block in blocks if block))  # bare where nobody can see it

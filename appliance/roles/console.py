@@ -310,9 +310,8 @@ class ConsoleRole:
                 seen = self._looks
                 yield b"data: " + self._status + b"\n\n"
                 async with self._news:
-                    await self._news.wait_for(
-                        lambda seen=seen: self._looks != seen or self._stopped.is_set()
-                    )
+                    while self._looks == seen and not self._stopped.is_set():
+                        await self._news.wait()
         finally:
             self._streams -= 1
 

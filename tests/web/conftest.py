@@ -1,4 +1,4 @@
-"""One site and one browser for all tests of the pages; each test has windows and rooms of its own."""
+"""One site and one browser for all tests of the pages; windows and rooms are each test's own."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,7 +73,7 @@ def window(browser: Browser, site: LiveSite) -> Iterator[Callable[..., Window]]:
 
 @pytest.fixture
 def blank(browser: Browser) -> Iterator[Page]:
-    """A page that finds the repository's web folder at https://pages.invalid/web/, and no network."""
+    """A page that finds the tree's web folder at https://pages.invalid/web/, and no network."""
     context = browser.new_context()
     web = Path(__file__).resolve().parents[2] / "appliance" / "web"
 

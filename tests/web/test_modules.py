@@ -9,7 +9,7 @@ BODY_SIZE_MAX = 2048
 def run(page: Page, body: str, argument: object = None) -> object:
     """The value of an async function body; `load(name)` imports a module of the chat page."""
     return page.evaluate(
-        f"async (argument) => {{ const load = (name) => import(`/web/chat/${{name}}.js`); {body} }}",
+        "async (argument) => { const load = (name) => import(`/web/chat/${name}.js`);" + body + "}",
         argument,
     )
 
@@ -68,7 +68,8 @@ def test_only_full_parts_of_one_device_in_order_are_one_text(blank: Page):
 
 TIMELINE = """
   const { Timeline, RECORDS_MAX, RECORDS_KEPT } = await load('timeline');
-  const page = (from, until) => Array.from({ length: until - from + 1 }, (_, i) => ({ op: from + i }));
+  const page = (from, until) =>
+    Array.from({ length: until - from + 1 }, (_, i) => ({ op: from + i }));
 """
 
 
@@ -78,7 +79,7 @@ def test_a_timeline_never_has_a_hole(blank: Page):
         TIMELINE
         + """
       const line = new Timeline(100);
-      const said = [line.addLive({ op: 102 }), line.addLive({ op: 100 }), line.addLive({ op: 101 })];
+      const said = [102, 100, 101].map((op) => line.addLive({ op }));
       said.push(line.addPage(page(80, 98), true, true));       // does not touch: left out
       said.push(line.addPage(page(80, 103), true, true));      // overlaps: only what is older
       said.push(line.addPage(page(1, 79), false, true));
@@ -98,7 +99,9 @@ def test_a_timeline_is_bounded_at_either_end(blank: Page):
       while (until > 5000) { line.addPage(page(until - 99, until), true, true); until -= 100; }
       const reading = [line.records.length === RECORDS_MAX, line.first, line.live,
         line.addLive({ op: 10001 })];
-      while (!line.live) line.addPage(page(line.last + 1, Math.min(line.last + 100, 10001)), true, false);
+      while (!line.live) {
+        line.addPage(page(line.last + 1, Math.min(line.last + 100, 10001)), true, false);
+      }
       const back = [line.records.length === RECORDS_MAX, line.last];
       line.settle();
       return [reading, back, line.records.length === RECORDS_KEPT, line.last, line.oldestReached];
@@ -114,7 +117,8 @@ OUTBOX = """
   const open = () => new Outbox({ storage, key: 'k' });
   const box = open();
   box.adopt('device');
-  const add = (body, outbox = box) => outbox.add({ roomId: 'r', msgId: `m-${body}`, body, parentId: null, nowMs: 0 });
+  const add = (body) =>
+    box.add({ roomId: 'r', msgId: `m-${body}`, body, parentId: null, nowMs: 0 });
   const log = [];
   const answer = (frame) => {
     const known = log[frame.client_seq - 1];
@@ -143,7 +147,8 @@ def test_numbers_follow_each_other_and_at_most_a_window_flies(blank: Page):
       deliver(first);
       const rest = box.take(0);
       deliver(rest);
-      return [first.length === WINDOW, none.length, rest.length, box.waiting, log.length === WINDOW + 5];
+      const all = log.length === WINDOW + 5;
+      return [first.length === WINDOW, none.length, rest.length, box.waiting, all];
     """,
     ) == [True, 0, 5, 0, True]
 

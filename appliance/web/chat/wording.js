@@ -49,9 +49,11 @@ export function initials(name) {
   return letters.toUpperCase();
 }
 
-// One of twelve hues for a name, the same everywhere.
+// One of twelve hues for a name, the same everywhere (FNV-1a).
 export function hue(name) {
-  let sum = 7;
-  for (let i = 0; i < name.length; i += 1) sum = (sum * 31 + name.charCodeAt(i)) % 9973;
-  return sum % 12;
+  let digest = 2166136261;
+  for (let i = 0; i < name.length; i += 1) {
+    digest = Math.imul(digest ^ name.charCodeAt(i), 16777619) >>> 0;
+  }
+  return (digest >>> 8) % 12;
 }
