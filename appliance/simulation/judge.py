@@ -1,8 +1,12 @@
 """All checkers of a world, and who of them hears of what."""
 
+from appliance.base.limits import SECTOR_SIZE
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
-from appliance.formats.geometry import Geometry
+from appliance.formats.geometry import HEADER_SIZE, Geometry
+from appliance.formats.record import record_hash
+from appliance.formats.segment import RingView, number_of, slot_of
+from appliance.simulation.atlas import WITNESS, Area
 from appliance.simulation.checkers import invariants
 from appliance.simulation.checkers.acknowledgements import Acknowledgements, headers_of
 from appliance.simulation.checkers.answers import Answers
@@ -103,10 +107,20 @@ class Judge:
             self.log.on_reply(machine.index, header)
 
     def on_publish(self, machine: Machine, log_seq: int) -> None:
-        """A replica lets readers see its records up to `log_seq`."""
+        """Readers may see records up to `log_seq`: those of the open segment are in the ring."""
         if log_seq > self.rooms.log_seq:
             violated("rooms", f"replica {machine.index} publishes record {log_seq} of "
                               f"{self.rooms.log_seq}")
+        if log_seq == 0:
+            return
+        ring = RingView(machine.ring, self.geometry)
+        segment, last = number_of(self.geometry, log_seq), slot_of(self.geometry, log_seq)
+        for slot in range(max(0, last - self.geometry.records_max + 1), last + 1):
+            number = log_seq - last + slot
+            found = ring.records(segment, slot, 1)
+            if found is None or record_hash(found) != self.rooms.hashes[number - 1]:
+                violated("rooms", f"replica {machine.index} publishes record {log_seq}, but record "
+                                  f"{number} is not in its ring")
 
     def on_written(self, machine: Machine, address: int) -> None:
         """A write is on the medium; the core does not know yet."""
@@ -119,9 +133,25 @@ class Judge:
             self.checkpoints.on_durable(index, block, machine.disk)
 
     def final(self, machine: Machine) -> None:
-        """At the end: every record below the checkpoint, on the medium, once more."""
+        """At the end: clean slots and every record below the checkpoint, on the medium."""
+        self._rings(machine)
         block = self.superblocks.durable[machine.index]
         assert block is not None
         if not block.sync_op_max and not block.sync_log_seq:
             self.checkpoints.forget(machine.index)
             self.checkpoints.verify_records(machine.index, block.checkpoint.log_seq, machine.disk)
+
+    def _rings(self, machine: Machine) -> None:
+        """What memory calls clean lies in both rings, where the atlas lets nothing break."""
+        replica, geometry = machine.replica, self.geometry
+        assert replica is not None
+        for slot, header in enumerate(replica.journal.headers):
+            if header is None or replica.journal.dirty[slot]:
+                continue
+            if machine.disk.atlas.allows(machine.index, Area(WITNESS, slot)):
+                continue
+            for address in (geometry.wal_headers_offset + slot * SECTOR_SIZE,
+                            geometry.wal_prepares_offset + slot * geometry.message_size_max):
+                if machine.disk.peek(address, HEADER_SIZE) != header.raw:
+                    violated("journal", f"replica {machine.index}: slot {slot} is clean, but "
+                                        f"{header} does not lie at {address}")
