@@ -31,6 +31,12 @@ class FrameReader:
         self._view = memoryview(bytearray(capacity))
         self._start = self._end = 0  # what has arrived and is not parsed
 
+    def release(self) -> None:
+        """The stream has ended: give the memory back now, not when cycles are collected."""
+        self._view = memoryview(b"")
+        self._on_frame = _ended
+        self._start = self._end = 0
+
     def space(self) -> memoryview:
         """Where the next bytes go; never empty."""
         return self._view[self._end :]
@@ -75,6 +81,10 @@ class FrameReader:
             self._view[:left] = bytes(view[start:end])
             start, end = 0, left
         self._start, self._end = start, end
+
+
+def _ended(head: bytes, body: bytes, signature: bytes) -> None:
+    raise AssertionError("a frame after the end of its stream")
 
 
 class Signer:

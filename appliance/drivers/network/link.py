@@ -147,6 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reason = self.reason or ("lost" if error is not None else "closed")
         self.counters["closed_" + self.reason] += 1
         self.state = CLOSED
+        self._reader.release()
         self._owner.on_closed(self)
 
     # --- TLS

@@ -1,4 +1,4 @@
-"""What the client port answers to plain HTTP: the chat page, a probe, and figures for Prometheus."""
+"""What the client port answers to plain HTTP: chat page, probe, figures for Prometheus."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,9 +19,14 @@ from appliance.base.limits import HTTP_HEAD_SIZE_MAX, HTTP_REQUESTS_MAX
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS = (
-    (b"content-security-policy",
-     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-     b"connect-src 'self' ws: wss:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"),
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+            b"connect-src 'self' ws: wss:; form-action 'none'; frame-ancestors 'none'; "
+            b"base-uri 'none'"
+        ),
+    ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
@@ -43,29 +48,53 @@ class SafeHeaders:
 
 
 class Pages:
-    """An HTTP protocol for each connection that is handed over, all serving one small application."""
+    """An HTTP protocol for each connection that is handed over; all serve one application."""
 
-    def __init__(self, web: Path, *, nodes: list[dict[str, Any]], health: Callable[[], str],
-                 metrics: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        web: Path,
+        *,
+        nodes: list[dict[str, Any]],
+        health: Callable[[], str],
+        metrics: Callable[[], str],
+    ) -> None:
         """`nodes` tells a client where else it may connect; `health` gives "" or why this node does
         not serve; `metrics` the text of all figures."""
         self._web, self._nodes, self._health, self._metrics = web, nodes, health, metrics
         app = Starlette(
-            routes=[Route("/", self._page), Route("/healthz", self._probe),
-                    Route("/metrics", self._figures), Route("/nodes.json", self._others),
-                    Mount("/web", StaticFiles(directory=web))],
-            middleware=[Middleware(SafeHeaders)])
+            routes=[
+                Route("/", self._page),
+                Route("/healthz", self._probe),
+                Route("/metrics", self._figures),
+                Route("/nodes.json", self._others),
+                Mount("/web", StaticFiles(directory=web)),
+            ],
+            middleware=[Middleware(SafeHeaders)],
+        )
         self._config = uvicorn.Config(
-            app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, proxy_headers=False, limit_concurrency=HTTP_REQUESTS_MAX,
-            timeout_keep_alive=5, h11_max_incomplete_event_size=HTTP_HEAD_SIZE_MAX)
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=HTTP_REQUESTS_MAX,
+            timeout_keep_alive=5,
+            h11_max_incomplete_event_size=HTTP_HEAD_SIZE_MAX,
+        )
         self._config.load()
         self._state = ServerState()
 
     def protocol(self) -> asyncio.Protocol:
         """For one connection."""
-        return H11Protocol(config=self._config, server_state=self._state, app_state={},
-                           _loop=asyncio.get_running_loop())
+        return H11Protocol(
+            config=self._config,
+            server_state=self._state,
+            app_state={},
+            _loop=asyncio.get_running_loop(),
+        )
 
     async def _page(self, request: Request) -> Response:
         return FileResponse(self._web / "chat.html", media_type="text/html")

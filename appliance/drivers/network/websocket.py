@@ -1,10 +1,11 @@
 """The client port: WebSocket connections, and on the same port plain HTTP for pages and probes.
 
-    accept ──head of the first request──▶ GET /v1 with Upgrade: WebSocket, parsed by the sans-I/O library
-                                      └─▶ anything else: the transport goes to an HTTP protocol, bytes and all
+    first request ──▶ GET /v1 with Upgrade: a WebSocket, parsed by the sans-I/O library
+                  └─▶ anything else: the transport goes to an HTTP protocol, bytes and all
 
-Messages are handed over whole. What is written comes with its WebSocket head already, so that many connections share
-the bytes; the library is asked only for handshake, pongs and closing. Compression is not offered.
+Messages are handed over whole. What is written comes with its WebSocket head already, so that many
+connections share the bytes; the library is asked only for handshake, pongs and closing. Compression
+is not offered.
 """
 
 import asyncio
@@ -33,8 +34,8 @@ from appliance.base.limits import (
 
 PATH = b"/v1"
 SUBPROTOCOLS = (Subprotocol("tigerchat.v1.binary"), Subprotocol("tigerchat.v1.json"))
-PING_SECONDS = 20.0           # between two pings; silence over two of them ends a connection
-CLOSE_SECONDS = 2.0           # for a client to answer our closing
+PING_SECONDS = 20.0  # between two pings; silence over two of them ends a connection
+CLOSE_SECONDS = 2.0  # for a client to answer our closing
 
 _PING = b"\x89\x00"
 _quiet = logging.getLogger("tigerchat.websocket")
@@ -77,7 +78,7 @@ class Connection(asyncio.Protocol):
         self.state = "head"
         self.address = ""
         self.subprotocol = ""
-        self.user: Any = None                 # for the owner
+        self.user: Any = None  # for the owner
         self._server = server
         self._head = bytearray()
         self._deadline: asyncio.TimerHandle | None = None
@@ -167,8 +168,11 @@ class Connection(asyncio.Protocol):
     def _upgrade(self, head: bytes, rest: bytes) -> None:
         """Answer the handshake before anything behind it is parsed: that may be broken."""
         protocol = ServerProtocol(
-            subprotocols=SUBPROTOCOLS, select_subprotocol=_select, max_size=CLIENT_FRAME_SIZE_MAX,
-            logger=_quiet)
+            subprotocols=SUBPROTOCOLS,
+            select_subprotocol=_select,
+            max_size=CLIENT_FRAME_SIZE_MAX,
+            logger=_quiet,
+        )
         protocol.receive_data(head)
         events = protocol.events_received()
         if events and isinstance(events[0], Request):
@@ -221,7 +225,7 @@ class Connection(asyncio.Protocol):
             if data:
                 self.transport.write(data)
             elif not self.transport.is_closing():
-                self.transport.close()        # its end of the stream
+                self.transport.close()  # its end of the stream
         if self._protocol.close_expected() and self.state == "open":
             self._expect_end()
 
@@ -262,7 +266,7 @@ class Connection(asyncio.Protocol):
             self._expect_end()
 
     def probe(self) -> None:
-        """A ping if the client was heard since the last one, else the end; not while it is blocked."""
+        """A ping if the client was heard since the last one, else the end; not while blocked."""
         if self.state != "open" or self._blocked or self._reading_paused:
             return
         if not self._heard and not self._probed:
@@ -280,34 +284,52 @@ def _wants_websocket(head: bytes) -> bool:
     path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
     if method != b"GET" or path != PATH:
         return False
-    return any(name.strip().lower() == b"upgrade" and b"websocket" in value.lower()
-               for name, _, value in (line.partition(b":") for line in lines[1:]))
+    return any(
+        name.strip().lower() == b"upgrade" and b"websocket" in value.lower()
+        for name, _, value in (line.partition(b":") for line in lines[1:])
+    )
 
 
 class WebSocketServer:
     """Listens, counts and bounds connections."""
 
-    def __init__(self, owner: Owner, *, make_http: Callable[[], asyncio.Protocol],
-                 connections_max: int, connections_per_address_max: int,
-                 counters: Counter[str]) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        *,
+        make_http: Callable[[], asyncio.Protocol],
+        connections_max: int,
+        connections_per_address_max: int,
+        counters: Counter[str],
+    ) -> None:
         self.owner, self.make_http, self.counters = owner, make_http, counters
         self._connections: dict[Connection, None] = {}
         self._per_address: Counter[str] = Counter()
         self._max, self._per_address_max = connections_max, connections_per_address_max
         self._server: asyncio.Server | None = None
         self._prober: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None  # once it closes: set when all are gone
 
-    async def start(self, host: str, port: int, *, tls: ssl.SSLContext | None, shared: bool) -> None:
-        """Bind, `shared` with other processes of the node; ConfigurationError when that cannot be."""
+    async def start(
+        self, host: str, port: int, *, tls: ssl.SSLContext | None, shared: bool
+    ) -> None:
+        """Bind, `shared` with other edges of the node; ConfigurationError when that cannot be."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Connection(self), host, port, ssl=tls, backlog=1024, reuse_port=shared,
-                ssl_handshake_timeout=HELLO_MS_MAX / 1000 if tls else None)
+                lambda: Connection(self),
+                host,
+                port,
+                ssl=tls,
+                backlog=1024,
+                reuse_port=shared,
+                ssl_handshake_timeout=HELLO_MS_MAX / 1000 if tls else None,
+            )
         except OSError as error:
             raise ConfigurationError(
-                f"client_port {port} on {host} cannot be bound ({error.strerror or error}): stop what "
-                "uses it, or choose another client_port in site.toml") from error
+                f"client_port {port} on {host} cannot be bound ({error.strerror or error}): "
+                "stop what uses it, or choose another client_port in site.toml"
+            ) from error
         self._probe_all()
 
     @property
@@ -336,6 +358,8 @@ class WebSocketServer:
             self._per_address[connection.address] -= 1
             if not self._per_address[connection.address]:
                 del self._per_address[connection.address]
+        if self._emptied is not None and not self._connections:
+            self._emptied.set()
 
     def _probe_all(self) -> None:
         for connection in list(self._connections):
@@ -349,8 +373,10 @@ class WebSocketServer:
         if self._server is None:
             return
         self._server.close()
-        deadline = asyncio.get_running_loop().time() + seconds
-        while self._connections and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.02)
+        self._emptied = asyncio.Event()
+        if self._connections:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._emptied.wait()
         for connection in list(self._connections):
             connection.transport.abort()
