@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from appliance.__main__ import tigerchat as tigerchat_group
 from tests.system.local_site import PORTS_NEEDED, LocalSite
 
 TOP = Path(__file__).resolve().parents[2]
@@ -54,3 +56,17 @@ def serving(tmp_path_factory, free_ports) -> Iterator[LocalSite]:
     folder = tmp_path_factory.mktemp("serving") / "site"
     with LocalSite(folder, free_ports(PORTS_NEEDED)[0], log_level="warning") as site:
         yield site
+
+
+@pytest.fixture
+def chat(serving: LocalSite) -> Callable[..., str]:
+    """`chat("send", room, "hello")`: a verb that speaks to `serving` and must succeed, run in this
+    process, because starting one costs more than the verb; what it printed."""
+
+    def run(*words: object, text: str | None = None) -> str:
+        arguments = [*map(str, words), "--local", str(serving.folder)]
+        done = CliRunner().invoke(tigerchat_group, arguments, input=text, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return run

@@ -9,46 +9,35 @@ from tests.commands.conftest import COMMAND, environment
 
 
 @pytest.fixture
-def room(tigerchat, serving, request):
+def room(chat, request):
     """A room of this test's own."""
     name = request.node.name[:60]
-    done = tigerchat("room", "create", name, "--local", serving.folder)
-    assert done.returncode == 0, done.stderr
+    chat("room", "create", name)
     return name
 
 
-@pytest.fixture
-def chat(tigerchat, serving):
-    def run(verb, *words, **options):
-        done = tigerchat(verb, *words, "--local", serving.folder, **options)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    return run
-
-
-def messages(lines):
+def messages(printed):
     """Messages of `tail --json`, without the record that made the room."""
-    return [row for row in map(json.loads, lines) if row["kind"] == 0]
+    return [row for row in map(json.loads, printed.splitlines()) if row["kind"] == 0]
 
 
 def test_room_is_created_once_and_listed(chat, room):
-    assert chat("room", "create", room)[0].endswith("exists")
-    names = [json.loads(line)["name"] for line in chat("room", "list", "--json")]
+    assert chat("room", "create", room).endswith("exists\n")
+    names = [json.loads(line)["name"] for line in chat("room", "list", "--json").splitlines()]
     assert names.count(room) == 1
 
 
 def test_sent_message_is_shown_under_the_op_and_id_that_send_printed(chat, room):
-    op, msg_id = chat("send", room, "hello", "there", "--user", "alice")[0].split()
+    op, msg_id = chat("send", room, "hello", "there", "--user", "alice").split()
     (row,) = messages(chat("tail", room, "--last", "1", "--no-follow", "--json"))
     assert (row["op"], row["msg_id"], row["body"]) == (int(op), msg_id, "hello there")
     assert row["author"] == "alice"
-    assert chat("tail", room, "--no-follow")[-1].endswith("alice: hello there")
+    assert chat("tail", room, "--no-follow").endswith("alice: hello there\n")
 
 
 def test_long_text_from_standard_input_becomes_threaded_messages_without_loss(chat, room):
     text = "".join(f"zeile {i} grün\n" for i in range(400)) + "end"
-    printed = chat("send", room, input=text)
+    printed = chat("send", room, text=text).splitlines()
     assert len(printed) > 2
     rows = messages(chat("tail", room, "--no-follow", "--json", "--last", "100"))
     assert "".join(row["body"] for row in rows) == text
@@ -57,24 +46,24 @@ def test_long_text_from_standard_input_becomes_threaded_messages_without_loss(ch
 
 
 def test_reply_names_its_parent(chat, room):
-    _, msg_id = chat("send", room, "question")[0].split()
+    _, msg_id = chat("send", room, "question").split()
     chat("send", room, "answer", "--reply-to", msg_id)
     rows = messages(chat("tail", room, "--no-follow", "--json"))
     assert rows[-1]["parent_id"] == rows[0]["msg_id"] == msg_id
 
 
 def test_tail_since_and_last_show_what_was_asked_for(chat, room):
-    ops = [int(chat("send", room, f"m{i}")[0].split()[0]) for i in range(5)]
+    ops = [int(chat("send", room, f"m{i}").split()[0]) for i in range(5)]
     since = messages(chat("tail", room, "--since", ops[1], "--no-follow", "--json"))
     assert [row["body"] for row in since] == ["m2", "m3", "m4"]
     last = messages(chat("tail", room, "--last", "2", "--no-follow", "--json"))
     assert [row["body"] for row in last] == ["m3", "m4"]
-    assert chat("tail", room, "--last", "0", "--no-follow") == []
+    assert chat("tail", room, "--last", "0", "--no-follow") == ""
 
 
 def test_tail_shows_no_bytes_that_could_command_a_terminal(chat, room):
-    chat("send", room, input="\x1b]0;owned\x07\x1b[31mred\u202e")
-    line = chat("tail", room, "--no-follow", "--last", "1")[0]
+    chat("send", room, text="\x1b]0;owned\x07\x1b[31mred\u202e")
+    line = chat("tail", room, "--no-follow", "--last", "1")
     assert "\x1b" not in line and "\x07" not in line and "\u202e" not in line
     assert "red" in line
 

@@ -5,6 +5,7 @@ on a disk (volumes refuse memory); `LocalSite` is a context manager and leaves n
 """
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -27,6 +28,11 @@ COMMAND = [sys.executable, "-m", "appliance"]
 NODES = 3
 UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10000000)
 PORTS_NEEDED = 300  # from the first one: three nodes of a hundred
+
+
+def environment() -> dict[str, str]:
+    """For processes that are nobody's children: they find the code."""
+    return {**os.environ, "PYTHONPATH": str(TOP)}
 
 
 def first_free_port() -> int:
@@ -140,9 +146,10 @@ class LocalSite:
         self.roles[node, role] = self._spawn(*words)
 
     def _spawn(self, *words: str) -> subprocess.Popen:
+        """A node of its own, or a role that ends with this thread."""
         return subprocess.Popen(
             [*COMMAND, "start", *words],
-            env=child_environment(),
+            env=environment() if self.supervised else child_environment(),
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,

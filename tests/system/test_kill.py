@@ -72,10 +72,12 @@ class Killer:
                     break
 
     def _step(self, step: str) -> None:
-        print(f"kill: {step}", flush=True)
+        begin = time.monotonic()
         getattr(self, f"_{step}")()
         self.kills[step] += STEPS[step]
-        self._await_flow(time.monotonic())
+        killed = time.monotonic()
+        self._await_flow(killed)
+        print(f"kill: {step} took {killed - begin:.1f} s, back after {self.outages_s[-1]:.2f} s")
         assert not self.site.ended(), f"a supervisor ended by itself: {self.site.ended()}"
         time.sleep(self.chance.random() * 0.6)
 
