@@ -2,13 +2,14 @@
 
 A name of 1 to 12 characters of a-z, 0-9 and - is packed in base 38 (0 = end), most significant
 first, so that ids sort as their names do; the top bit is 0 as 38^12 < 2^63. Any other name is
-hashed and has the top bit set: it is shown as user-<16 hexadecimal digits>. Id 0 is the shard itself.
+hashed and has the top bit set: it is shown as user-<16 hexadecimal digits>. Id 0 is the shard
+itself.
 """
 
 from hashlib import blake2b
 
-AUTHOR_NAME_SIZE_MAX = 128     # bytes of UTF-8: the `sub` of a token
-AUTHOR_SYSTEM = 0              # author of records that the shard writes about itself
+AUTHOR_NAME_SIZE_MAX = 128  # bytes of UTF-8: the `sub` of a token
+AUTHOR_SYSTEM = 0  # author of records that the shard writes about itself
 AUTHOR_SYSTEM_NAME = "system"
 
 _LENGTH = 12
@@ -17,7 +18,7 @@ _BASE = len(_ALPHABET) + 1
 _DIGITS = {letter: i + 1 for i, letter in enumerate(_ALPHABET)}
 _TOP_BIT = 1 << 63
 assert _BASE == 38
-assert _BASE ** _LENGTH < _TOP_BIT
+assert _BASE**_LENGTH < _TOP_BIT
 
 
 def author_id_of(name: str) -> int:
@@ -38,7 +39,7 @@ def author_name(author_id: int) -> str:
         return AUTHOR_SYSTEM_NAME
     letters = []
     value = author_id
-    while value > 0 and author_id < _BASE ** _LENGTH:
+    while value > 0 and author_id < _BASE**_LENGTH:
         value, digit = divmod(value, _BASE)
         letters.append(_ALPHABET[digit - 1] if digit else "\0")
     name = "".join(reversed(letters)).rstrip("\0")

@@ -9,11 +9,14 @@ class: its fields in order, little-endian, without padding, what varies in size 
         all others                                  count = 1
 
 Ids are u128: UUID text in JSON, 16 bytes in records and binary frames. An absent integer is all
-ones in binary, an absent id is zero, an absent text empty. `docs/client-protocol.md` tells the meaning.
+ones in binary, an absent id is zero, an absent text empty. `docs/client-protocol.md` tells the
+meaning.
 """
 
+import functools
+import operator
 import struct
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_type_hints
 from uuid import UUID, SafeUUID
 
 import msgspec
@@ -27,24 +30,25 @@ from appliance.formats.record import RECORD
 SUBPROTOCOL_JSON = "tigerchat.v1.json"
 SUBPROTOCOL_BINARY = "tigerchat.v1.binary"
 BINARY_VERSION = 1
-ITEMS_MAX = 65_535                # count is a u16
+ITEMS_MAX = 65_535  # count is a u16
 
 _HEAD = struct.Struct("<BBH")
 HEAD_SIZE = _HEAD.size
-_U64_MAX = (1 << 63) - 1          # numbers stay below 2^63, so that every language can hold them
+_U64_MAX = (1 << 63) - 1  # numbers stay below 2^63, so that every language can hold them
 _Meta = msgspec.Meta
 
 
 # --- kinds of fields ------------------------------------------------------------------------------
 
+
 class Kind(NamedTuple):
     """How a field stands in a binary frame: a fixed struct code, or a size and that many bytes."""
 
-    code: str                     # struct code of the value; of its size if `varies`
+    code: str  # struct code of the value; of its size if `varies`
     varies: bool = False
-    absent: Any = None            # what stands for None
-    pack: Any = None              # value of the frame -> value of the struct
-    unpack: Any = None            # the other way; for a derived field (code "") from the author_id
+    absent: Any = None  # what stands for None
+    pack: Any = None  # value of the frame -> value of the struct
+    unpack: Any = None  # the other way; for a derived field (code "") from the author_id
 
 
 def id_bytes(value: UUID) -> bytes:
@@ -68,12 +72,15 @@ U32 = Annotated[int, _Meta(ge=0, le=0xFFFF_FFFE), Kind("I", absent=0xFFFF_FFFF)]
 U64 = Annotated[int, _Meta(ge=0, le=_U64_MAX), Kind("Q", absent=0xFFFF_FFFF_FFFF_FFFF)]
 PageSize = Annotated[int, _Meta(ge=1, le=SNAPSHOT_LIMIT_MAX), Kind("I")]
 Flag = Annotated[bool, Kind("B", pack=int, unpack=(False, True).__getitem__)]
-Hash = Annotated[str, _Meta(pattern="^[0-9a-f]{64}$"),
-                 Kind("32s", pack=bytes.fromhex, unpack=bytes.hex)]
+Hash = Annotated[
+    str, _Meta(pattern="^[0-9a-f]{64}$"), Kind("32s", pack=bytes.fromhex, unpack=bytes.hex)
+]
 AuthorId = Annotated[str, _Meta(pattern="^[0-9]{1,20}$"), Kind("Q", pack=int, unpack=str)]
 AuthorName = Annotated[str, Kind("", unpack=lambda text: author_name(int(text)))]
-Status = Annotated[Literal["recovered", "gap", "reset"],
-                   Kind("B", pack=STATUSES.index, unpack=STATUSES.__getitem__)]
+Status = Annotated[
+    Literal["recovered", "gap", "reset"],
+    Kind("B", pack=STATUSES.index, unpack=STATUSES.__getitem__),
+]
 Text = Annotated[str, _Meta(max_length=4096), Kind("H", varies=True, absent="")]
 Label = Annotated[str, _Meta(max_length=64), Kind("H", varies=True, absent="")]
 Body = Annotated[str, Kind("I", varies=True)]
@@ -87,6 +94,7 @@ class Frame(msgspec.Struct, tag_field="type", omit_defaults=True):
 
 
 # --- frames ---------------------------------------------------------------------------------------
+
 
 class SendMessage(Frame, tag="send_message", kw_only=True):
     code: ClassVar[int] = 0x20
@@ -286,14 +294,34 @@ class Unsubscribed(Frame, tag="unsubscribed", kw_only=True):
     request: Label | None = None
 
 
-FRAMES_CLIENT = (SendMessage, SubscribeRoom, SnapshotRequest, Hello, CreateRoom, ListRooms,
-                 RefreshToken, Ping, UnsubscribeRoom)
-FRAMES_EDGE = (MessageAck, MessageEvent, SnapshotChunk, Welcome, Subscribed, Room, Rooms, Error,
-               Pong, Unsubscribed)
+FRAMES_CLIENT: tuple[type[Frame], ...] = (
+    SendMessage,
+    SubscribeRoom,
+    SnapshotRequest,
+    Hello,
+    CreateRoom,
+    ListRooms,
+    RefreshToken,
+    Ping,
+    UnsubscribeRoom,
+)
+FRAMES_EDGE: tuple[type[Frame], ...] = (
+    MessageAck,
+    MessageEvent,
+    SnapshotChunk,
+    Welcome,
+    Subscribed,
+    Room,
+    Rooms,
+    Error,
+    Pong,
+    Unsubscribed,
+)
 assert len({frame.code for frame in FRAMES_CLIENT + FRAMES_EDGE}) == 19
 
 
 # --- JSON -----------------------------------------------------------------------------------------
+
 
 class _Loose(msgspec.Struct):
     """What an error answer repeats of a frame that could not be understood."""
@@ -303,9 +331,13 @@ class _Loose(msgspec.Struct):
     client_seq: Any = None
 
 
-encode_json = msgspec.json.Encoder(uuid_format="canonical").encode   # one frame -> bytes
-_JSON_CLIENT = msgspec.json.Decoder(Union[FRAMES_CLIENT])
-_JSON_EDGE = msgspec.json.Decoder(Union[FRAMES_EDGE])
+def _union(frames: tuple[type[Frame], ...]) -> Any:
+    return functools.reduce(operator.or_, frames)
+
+
+encode_json = msgspec.json.Encoder(uuid_format="canonical").encode  # one frame -> bytes
+_JSON_CLIENT = msgspec.json.Decoder(_union(FRAMES_CLIENT))
+_JSON_EDGE = msgspec.json.Decoder(_union(FRAMES_EDGE))
 _JSON_LOOSE = msgspec.json.Decoder(_Loose)
 
 
@@ -333,7 +365,8 @@ def parse_json_edge(data: bytes | str) -> Frame:
 
 
 def named_in(data: bytes | str) -> dict[str, Any]:
-    """`request`, `room_id`, `client_seq` of a JSON frame that was refused, as far as they are right."""
+    """`request`, `room_id`, `client_seq` of a JSON frame that was refused, as far as they are
+    right."""
     try:
         loose = _JSON_LOOSE.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -349,19 +382,21 @@ def named_in(data: bytes | str) -> dict[str, Any]:
 
 # --- binary ---------------------------------------------------------------------------------------
 
+
 class Layout:
     """The binary layout of a class of frames or list items, derived from its fields."""
 
     def __init__(self, of: type) -> None:
         self.fields: list[tuple[str, Kind, bool]] = []
         self.nested: dict[str, tuple[type, Layout]] = {}
-        self.list_name, self.list_of = "", None
+        self.list_name = ""
+        self.list_of: Layout | None = None
         hints = get_type_hints(of, include_extras=True)
-        for name in of.__struct_fields__:
+        for name in of.__struct_fields__:  # type: ignore[attr-defined]
             self._add(name, hints[name])
 
     def _add(self, name: str, hint: Any) -> None:
-        assert not self.list_name            # the list stands last: its items follow the fields
+        assert not self.list_name  # the list stands last: its items follow the fields
         if getattr(hint, "__origin__", None) is list:
             self.list_name, self.list_of = name, Layout(get_args(hint)[0])
             return
@@ -413,12 +448,14 @@ class Layout:
             if not kind.code:
                 named[name] = kind.unpack(named["author_id"])
                 continue
-            value, = struct.unpack_from("<" + kind.code, data, offset)
+            value: Any
+            (value,) = struct.unpack_from("<" + kind.code, data, offset)
             offset += struct.calcsize("<" + kind.code)
             if kind.varies:
                 if offset + value > len(data):
                     raise struct.error("text ends early")
-                value, offset = data[offset:offset + value].decode(), offset + value
+                end = offset + value
+                value, offset = data[offset:end].decode(), end
             if optional and value == kind.absent:
                 continue
             named[name] = kind.unpack(value) if kind.unpack is not None else value
@@ -474,8 +511,10 @@ def _parse_binary(by_code: dict[int, type[Frame]], data: bytes) -> list[Frame]:
     if offset != len(data):
         raise FrameMalformed(f"{len(data) - offset} bytes follow the last item")
     try:
-        return [msgspec.convert({"type": frame.__struct_config__.tag, **_named(frame, row)}, frame)
-                for row in rows]
+        return [
+            msgspec.convert({"type": frame.__struct_config__.tag, **_named(frame, row)}, frame)
+            for row in rows
+        ]
     except msgspec.ValidationError as error:
         raise FieldInvalid(str(error)) from None
 
@@ -497,7 +536,7 @@ def _named(frame: type[Frame], row: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_binary(data: bytes) -> list[Frame]:
-    """The client's frames in one binary frame. Raises FrameMalformed, FrameUnknown, FieldInvalid."""
+    """The client's frames in one binary frame; FrameMalformed, FrameUnknown or FieldInvalid."""
     return _parse_binary(_BY_CODE_CLIENT, data)
 
 
@@ -510,11 +549,18 @@ def parse_binary_edge(data: bytes) -> list[Frame]:
 
 _SEND = LAYOUTS[SendMessage].struct()
 _EVENT = LAYOUTS[MessageEvent].struct()
-SEND_ITEM_SIZE = _SEND.size                    # bytes of an item before its body
+SEND_ITEM_SIZE = _SEND.size  # bytes of an item before its body
 
-ACK_ITEM = np.dtype([
-    ("room_id", "V16"), ("client_seq", "<u8"), ("op", "<u8"), ("msg_id", "V16"),
-    ("timestamp", "<u8"), ("hash", "V32")])
+ACK_ITEM = np.dtype(
+    [
+        ("room_id", "V16"),
+        ("client_seq", "<u8"),
+        ("op", "<u8"),
+        ("msg_id", "V16"),
+        ("timestamp", "<u8"),
+        ("hash", "V32"),
+    ]
+)
 assert ACK_ITEM.itemsize == LAYOUTS[MessageAck].struct().size
 assert list(ACK_ITEM.names or ()) == [name for name, _, _ in LAYOUTS[MessageAck].fields]
 
@@ -529,7 +575,7 @@ def parse_sends(data: bytes) -> list[SendItem]:
     count = _HEAD.unpack_from(data)[2]
     size = len(data)
     offset, unpack = _HEAD.size, _SEND.unpack_from
-    items = []
+    items: list[SendItem] = []
     append = items.append
     if count * SEND_ITEM_SIZE > size:
         raise FrameMalformed(f"{count} items do not fit a frame of {size} bytes")
@@ -549,16 +595,20 @@ def parse_sends(data: bytes) -> list[SendItem]:
 _RECORD_PARTS = struct.Struct("<16s16sQ8x16sQI")
 _RECORD_TAIL = struct.Struct("<16sQ32xI4xQ")
 _PARTS_END = _RECORD_PARTS.size
-_TAIL_START = RECORD.fields["client_id"][1]     # type: ignore[index]
-assert _PARTS_END == RECORD.fields["body"][1]   # type: ignore[index]
+_TAIL_START = RECORD.fields["client_id"][1]  # type: ignore[index]
+assert _PARTS_END == RECORD.fields["body"][1]  # type: ignore[index]
 
 
 def event_binary(record: bytes | memoryview) -> bytes:
     """A committed record as one item of a message_event frame."""
     room, msg, author, parent, timestamp, size = _RECORD_PARTS.unpack_from(record)
     client, client_seq, flags, op = _RECORD_TAIL.unpack_from(record, _TAIL_START)
-    return _EVENT.pack(room, op, msg, author, parent, timestamp, client, client_seq,
-                       flags & 0xFF, size) + record[_PARTS_END:_PARTS_END + size]
+    return (
+        _EVENT.pack(
+            room, op, msg, author, parent, timestamp, client, client_seq, flags & 0xFF, size
+        )
+        + record[_PARTS_END : _PARTS_END + size]
+    )
 
 
 def message_binary(record: bytes | memoryview) -> bytes:
@@ -569,10 +619,19 @@ def message_binary(record: bytes | memoryview) -> bytes:
 def _message_fields(record: bytes | memoryview) -> dict[str, Any]:
     _, msg, author, parent, timestamp, size = _RECORD_PARTS.unpack_from(record)
     client, client_seq, flags, op = _RECORD_TAIL.unpack_from(record, _TAIL_START)
-    body = bytes(record[_PARTS_END:_PARTS_END + size]).decode(errors="replace")
-    return {"op": op, "msg_id": id_of(msg), "author_id": str(author), "author": author_name(author),
-            "parent_id": id_of(parent) if any(parent) else None, "timestamp": timestamp,
-            "client_id": id_of(client), "client_seq": client_seq, "kind": flags & 0xFF, "body": body}
+    body = bytes(record[_PARTS_END : _PARTS_END + size]).decode(errors="replace")
+    return {
+        "op": op,
+        "msg_id": id_of(msg),
+        "author_id": str(author),
+        "author": author_name(author),
+        "parent_id": id_of(parent) if any(parent) else None,
+        "timestamp": timestamp,
+        "client_id": id_of(client),
+        "client_seq": client_seq,
+        "kind": flags & 0xFF,
+        "body": body,
+    }
 
 
 def event_of(record: bytes | memoryview) -> MessageEvent:

@@ -1,7 +1,8 @@
-"""Every error a chat client can be answered with: class, stable code, and what the client does about it.
+"""Every error a chat client can be answered with: class, stable code, what the client does then.
 
-The name on the wire is the class name in snake_case. A class of its own exists where a client reacts
-differently; what merely reads differently is in `detail`. `docs/errors.md` explains each to people.
+The name on the wire is the class name in snake_case. A class of its own exists where a client
+reacts differently; what merely reads differently is in `detail`. `docs/errors.md` explains each to
+people.
 """
 
 from appliance.base.errors import InputError
@@ -56,13 +57,14 @@ class HelloLate(InputError):
 
 
 class TokenInvalid(InputError):
-    """Malformed, forged, of an algorithm, issuer, audience or author that is refused: sign in anew."""
+    """Malformed, forged, or of an algorithm, issuer, audience, author that is refused."""
 
     code = 2010
 
 
 class TokenKeyUnknown(InputError):
-    """No public key has the token's `kid`: perhaps keys are being rotated, try again or sign in anew."""
+    """No public key has the token's `kid`: perhaps keys are being rotated, try again or sign in
+    anew."""
 
     code = 2011
     temporary = True
@@ -188,7 +190,7 @@ class Busy(InputError):
 
 
 class Unavailable(InputError):
-    """This node cannot answer now (it is starting, syncing, or its replica is gone): try another."""
+    """This node cannot answer now (starting, syncing, or its replica is gone): try another."""
 
     code = 2042
     temporary = True
@@ -203,9 +205,33 @@ class Closing(InputError):
 
 
 CLIENT_ERRORS = (
-    FrameMalformed, FrameTooLarge, FrameUnknown, FieldInvalid, EncodingMismatch, HelloRequired,
-    HelloRepeated, HelloLate, TokenInvalid, TokenKeyUnknown, TokenExpired, TokenNotYetValid,
-    Forbidden, RoomUnknown, RoomNameInvalid, BodyTooLarge, KindRefused, DuplicateExpired,
-    SequenceGap, LimitReached, StorageFull, SubscriptionsTooMany, SubscriptionUnknown,
-    SubscriptionTooSlow, RateLimited, Busy, Unavailable, Closing)
+    FrameMalformed,
+    FrameTooLarge,
+    FrameUnknown,
+    FieldInvalid,
+    EncodingMismatch,
+    HelloRequired,
+    HelloRepeated,
+    HelloLate,
+    TokenInvalid,
+    TokenKeyUnknown,
+    TokenExpired,
+    TokenNotYetValid,
+    Forbidden,
+    RoomUnknown,
+    RoomNameInvalid,
+    BodyTooLarge,
+    KindRefused,
+    DuplicateExpired,
+    SequenceGap,
+    LimitReached,
+    StorageFull,
+    SubscriptionsTooMany,
+    SubscriptionUnknown,
+    SubscriptionTooSlow,
+    RateLimited,
+    Busy,
+    Unavailable,
+    Closing,
+)
 assert len({error.code for error in CLIENT_ERRORS}) == len(CLIENT_ERRORS)

@@ -1,12 +1,11 @@
 """The edge of a node: its core between chat clients and the replicas of all shards.
 
-    chat clients ──frames──▶ ┌──────┐ ──requests──▶ sessions of the log ──▶ replicas, by link or local socket
-                 ◀──frames── │ core │ ◀──replies──── (a few per shard)   ◀──
-    own replicas ──ring, committed, rooms──▶ │      │
-    clock ──tick, every 10 ms──────────────▶ └──────┘
+    chat clients ◀──frames──▶ ┌──────┐ ──requests──▶ sessions ──▶ replicas of all shards,
+    own replicas ──ring─────▶ │ core │ ◀──replies─── of the log ◀── by link or local socket
+    clock ──tick, 10 ms─────▶ └──────┘
 
-The loop has one beat for each wake-up: all that arrived is fed to the core, then its effects are performed and its
-output is written, joined by connection. Nothing is decided here.
+The loop has one beat for each wake-up: all that arrived is fed to the core, then its effects are
+performed and its output is written, joined by connection. Nothing is decided here.
 """
 
 import asyncio
@@ -126,7 +125,7 @@ class _Local:
     def __init__(self, role: "EdgeRole", shard: int, replica: int) -> None:
         self._role, self._shard, self._replica = role, shard, replica
         self.link: LocalLink | None = None
-        self._asked: deque[list[bytes] | None] = deque()     # room ids looked up, or None: a list
+        self._asked: deque[list[bytes] | None] = deque()  # room ids looked up, or None: a list
 
     def send(self, header: Any, body: Any) -> None:
         assert self.link is not None
@@ -192,29 +191,47 @@ class EdgeRole:
         self._read_keys(at_start=True)
         self._prng = Prng(clock.seed())
         self.edge = Edge(
-            geometry=self._geometry, node=settings.index,
-            epoch=int.from_bytes(site.cluster[:4], "little") >> 1, shard_count=len(site.shards),
-            shard_of=lambda room_id: shard_of_room(site, room_id), tokens=self._tokens,
-            admission=Admission(device_rate=settings.device_rate, user_rate=settings.user_rate,
-                                room_rate=settings.room_rate, address_rate=settings.address_rate),
-            prng=self._prng.fork(), lanes_per_shard=_lanes_per_shard(node, self._geometry))
-        self.signer = Signer(sender=SENDER_CLIENT, key=node.signing_key,
-                             incarnation=clock.realtime_us() // 1_000_000)
+            geometry=self._geometry,
+            node=settings.index,
+            epoch=int.from_bytes(site.cluster[:4], "little") >> 1,
+            shard_count=len(site.shards),
+            shard_of=lambda room_id: shard_of_room(site, room_id),
+            tokens=self._tokens,
+            admission=Admission(
+                device_rate=settings.device_rate,
+                user_rate=settings.user_rate,
+                room_rate=settings.room_rate,
+                address_rate=settings.address_rate,
+            ),
+            prng=self._prng.fork(),
+            lanes_per_shard=_lanes_per_shard(node, self._geometry),
+        )
+        self.signer = Signer(
+            sender=SENDER_CLIENT, key=node.signing_key, incarnation=clock.realtime_us() // 1_000_000
+        )
         self._counters: Counter[str] = Counter()
         self._drops: Counter[str] = Counter()
-        self._clients: dict[bytes, tuple[int, int]] = {}         # client id -> shard, lane
+        self._clients: dict[bytes, tuple[int, int]] = {}  # client id -> shard, lane
         self._lanes: dict[int, list[Client]] = {}
         self._replicas: dict[int, list[_Remote | _Local]] = {}
         self._make_clients()
         self._make_links()
-        self._asked_ns: dict[tuple[int, int], int] = {}          # shard, lane: its request in flight
-        self._latency = Latency()                                # of requests to the logs
+        self._asked_ns: dict[tuple[int, int], int] = {}  # shard, lane: its request in flight
+        self._latency = Latency()  # of requests to the logs
         self._pages = Pages(WEB, nodes=self._nodes(), health=self.health, metrics=self.metrics)
-        self._status_server = StatusServer(Path(SOCKETS_FOLDER) / f"edge-{number}",
-                                           cluster=site.cluster, number=number, status=self.status)
+        self._status_server = StatusServer(
+            Path(SOCKETS_FOLDER) / f"edge-{number}",
+            cluster=site.cluster,
+            number=number,
+            status=self.status,
+        )
         self._server = websocket.WebSocketServer(
-            self, make_http=self._pages.protocol, connections_max=settings.connections_max,
-            connections_per_address_max=settings.connections_per_address_max, counters=self._counters)
+            self,
+            make_http=self._pages.protocol,
+            connections_max=settings.connections_max,
+            connections_per_address_max=settings.connections_per_address_max,
+            counters=self._counters,
+        )
         self._figures = Figures()
         self._stopped = asyncio.Event()
         self._exit_code = 0
@@ -227,49 +244,80 @@ class EdgeRole:
             for lane in range(len(self.edge.lanes[shard.number])):
                 client_id = self._prng.bytes(16)
                 self._clients[client_id] = (shard.number, lane)
-                lanes.append(Client(
-                    client_id=client_id, cluster=self._node.site.cluster, shard=shard.number,
-                    replica_count=shard.replica_count, geometry=self._geometry, prng=self._prng.fork()))
+                lanes.append(
+                    Client(
+                        client_id=client_id,
+                        cluster=self._node.site.cluster,
+                        shard=shard.number,
+                        replica_count=shard.replica_count,
+                        geometry=self._geometry,
+                        prng=self._prng.fork(),
+                    )
+                )
 
     def _make_links(self) -> None:
         site, path = self._node.site, self._node.path
-        context = client_context(path / TLS_CERTIFICATE_FILE, path / TLS_KEY_FILE,
-                                 [node.certificate_pem for node in site.nodes])
+        context = client_context(
+            path / TLS_CERTIFICATE_FILE,
+            path / TLS_KEY_FILE,
+            [node.certificate_pem for node in site.nodes],
+        )
         for shard in site.shards:
             replicas = self._replicas[shard.number] = []
-            for replica, index in enumerate(shard.members[:shard.replica_count]):
+            for replica, index in enumerate(shard.members[: shard.replica_count]):
                 if index == self._node.settings.index:
                     local = _Local(self, shard.number, replica)
                     local.link = LocalLink(
-                        local, Path(SOCKETS_FOLDER) / f"shard-{shard.number}", cluster=site.cluster,
-                        shard=shard.number, replica=replica, attach=True,
-                        message_size_max=self._geometry.message_size_max, prng=self._prng.fork(),
-                        counters=self._counters, drops=self._drops)
+                        local,
+                        Path(SOCKETS_FOLDER) / f"shard-{shard.number}",
+                        cluster=site.cluster,
+                        shard=shard.number,
+                        replica=replica,
+                        attach=True,
+                        message_size_max=self._geometry.message_size_max,
+                        prng=self._prng.fork(),
+                        counters=self._counters,
+                        drops=self._drops,
+                    )
                     replicas.append(local)
                     continue
                 node = site.nodes[index]
                 remote = _Remote(self, shard.number, replica, index)
                 remote.link = links.Link(
-                    remote, host=node.host, port=node.peer_port + shard.number,
+                    remote,
+                    host=node.host,
+                    port=node.peer_port + shard.number,
                     secured=links.Secured(context, server_side=False, pins={node.spki: index}),
-                    message_size_max=self._geometry.message_size_max, prng=self._prng.fork(),
-                    counters=self._counters)
+                    message_size_max=self._geometry.message_size_max,
+                    prng=self._prng.fork(),
+                    counters=self._counters,
+                )
                 replicas.append(remote)
 
     def _nodes(self) -> list[dict[str, Any]]:
-        """Where clients connect: every node of the site, as far as this one knows alike settings."""
+        """Where clients connect: every node of the site, whose settings are taken to be alike."""
         scheme = "wss" if self._node.settings.client_tls else "ws"
-        return [{"index": node.index, "name": node.name,
-                 "url": f"{scheme}://{f'[{node.host}]' if ':' in node.host else node.host}"
-                        f":{node.client_port}/v1"} for node in self._node.site.nodes]
+        return [
+            {
+                "index": node.index,
+                "name": node.name,
+                "url": f"{scheme}://{f'[{node.host}]' if ':' in node.host else node.host}"
+                f":{node.client_port}/v1",
+            }
+            for node in self._node.site.nodes
+        ]
 
     def checks(self, shard: int, replica: int, node: int) -> Checks:
         """For what a replica of another node sends."""
         sender = Sender(COMMANDS_TO_CLIENT, NonceWindow())
         return Checks(
-            cluster=self._node.site.cluster, shard=shard, message_size_max=self._geometry.message_size_max,
-            senders={replica: sender}, public_key=self._node.site.nodes[node].public_key,
-            drops=self._drops)
+            cluster=self._node.site.cluster,
+            shard=shard,
+            message_size_max=self._geometry.message_size_max,
+            senders={replica: sender},
+            public_key=self._node.site.nodes[node].public_key,
+            drops=self._drops,
+        )
 
     # --- life
 
@@ -280,8 +328,9 @@ class EdgeRole:
         on_stop_signal(self._stopped.set)
         self.edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
         node, settings = self._node.node, self._node.settings
-        await self._server.start(node.host, node.client_port, tls=self._tls(),
-                                 shared=settings.edge_processes > 1)
+        await self._server.start(
+            node.host, node.client_port, tls=self._tls(), shared=settings.edge_processes > 1
+        )
         await self._status_server.start()
         for replicas in self._replicas.values():
             for replica in replicas:
@@ -300,14 +349,16 @@ class EdgeRole:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.num_tickets = 0              # a handshake is cheap; nothing secret is kept to resume
+        context.num_tickets = 0  # a handshake is cheap; nothing secret is kept to resume
         context.set_alpn_protocols(["http/1.1"])
         certificate, key = self._node.path / TLS_CERTIFICATE_FILE, self._node.path / TLS_KEY_FILE
         try:
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(f"{certificate} and {key}: not a certificate and its key, or not "
-                                     f"readable ({error}); restore them") from error
+            raise ConfigurationError(
+                f"{certificate} and {key}: not a certificate and its key, or not "
+                f"readable ({error}); restore them"
+            ) from error
         return context
 
     async def _close(self) -> None:
@@ -316,8 +367,14 @@ class EdgeRole:
         await self._server.close()
         await self._status_server.close()
         await self._pages.close()
-        await asyncio.gather(*(replica.link.close() for replicas in self._replicas.values()
-                               for replica in replicas if replica.link is not None))
+        await asyncio.gather(
+            *(
+                replica.link.close()
+                for replicas in self._replicas.values()
+                for replica in replicas
+                if replica.link is not None
+            )
+        )
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Nobody caught it: an operating system's error is weather, anything else is a bug."""
@@ -326,8 +383,11 @@ class EdgeRole:
             self._log.debug("%s: %s", context.get("message"), error)
             return
         traceback.print_exception(error)
-        print(f"tigerchat: edge {self._number} stops: {type(error).__name__} {error}",
-              file=sys.stderr, flush=True)
+        print(
+            f"tigerchat: edge {self._number} stops: {type(error).__name__} {error}",
+            file=sys.stderr,
+            flush=True,
+        )
         self._exit_code = 1
         self._stopped.set()
 
@@ -341,8 +401,9 @@ class EdgeRole:
                 self._jwks_seen = seen
         except (OSError, ValueError) as error:
             if at_start:
-                raise ConfigurationError(f"{self._jwks}: {error}; allowed: a JSON Web Key Set of "
-                                         "Ed25519 public keys") from error
+                raise ConfigurationError(
+                    f"{self._jwks}: {error}; allowed: a JSON Web Key Set of Ed25519 public keys"
+                ) from error
             self._log.error("%s: %s; the keys read before stay", self._jwks, error)
 
     # --- the beat
@@ -470,11 +531,15 @@ class EdgeRole:
     # --- chat clients
 
     def on_open(self, connection: websocket.Connection) -> None:
-        session = self.edge.on_open(connection.address, connection.subprotocol == SUBPROTOCOL_BINARY)
+        session = self.edge.on_open(
+            connection.address, connection.subprotocol == SUBPROTOCOL_BINARY
+        )
         session.transport = connection
         connection.user = session
 
-    def on_client_message(self, connection: websocket.Connection, data: bytes, is_text: bool) -> None:
+    def on_client_message(
+        self, connection: websocket.Connection, data: bytes, is_text: bool
+    ) -> None:
         session: Session = connection.user
         self.edge.on_frame(session, data, is_text)
         connection.read_on(not session.is_crowded)
@@ -501,12 +566,13 @@ class EdgeRole:
     # --- figures
 
     def health(self) -> str:
-        """"" while this node serves, else why not."""
+        """Why this node does not serve; empty while it does."""
         for shard in self._node.shards:
             if shard.number not in self.edge.logs:
                 return f"the replica of shard {shard.number} is not attached"
             if shard.number in self.edge.requests.behind:
-                return f"the replica of shard {shard.number} is {self.edge.requests.behind[shard.number]}"
+                why = self.edge.requests.behind[shard.number]
+                return f"the replica of shard {shard.number} is {why}"
         for number, lanes in self._lanes.items():
             if not any(client.session for client in lanes):
                 return f"shard {number} has no primary that answers"
@@ -515,37 +581,56 @@ class EdgeRole:
     def status(self) -> dict[str, Any]:
         """Everything an operator may want to know, as plain values."""
         edge = self.edge
-        followed = [subscription for session in edge.sessions.values()
-                    for subscription in session.subscriptions.values()]
+        followed = [
+            subscription
+            for session in edge.sessions.values()
+            for subscription in session.subscriptions.values()
+        ]
         return {
-            "node": self._node.settings.index, "edge": self._number, "health": self.health(),
-            "connections": self._server.count(), "sessions": len(edge.sessions),
+            "node": self._node.settings.index,
+            "edge": self._number,
+            "health": self.health(),
+            "connections": self._server.count(),
+            "sessions": len(edge.sessions),
             "subscriptions": len(followed),
             "lagging": sum(subscription.state == "lagging" for subscription in followed),
             "acked": edge.counters.get("records_answered", 0),
-            "refused": sum(count for name, count in edge.counters.items()
-                           if name.startswith("error_")),
-            "ack": self._latency.figures(), "process": self._figures.read(),
-            "counters": dict(edge.counters), "dropped": dict(self._drops),
-            "connection_events": dict(self._counters)}
+            "refused": sum(
+                count for name, count in edge.counters.items() if name.startswith("error_")
+            ),
+            "ack": self._latency.figures(),
+            "process": self._figures.read(),
+            "counters": dict(edge.counters),
+            "dropped": dict(self._drops),
+            "connection_events": dict(self._counters),
+        }
 
     def metrics(self) -> str:
         """All figures in Prometheus' text format."""
         edge, process = self.edge, self._figures.read()
-        lines = [f"tigerchat_edge_connections {self._server.count()}",
-                 f"tigerchat_edge_sessions {len(edge.sessions)}",
-                 f"tigerchat_edge_rooms_known {len(edge.lookup.catalogue.rooms)}",
-                 f"tigerchat_edge_live_events_total {edge.fanout.live_events}",
-                 f"tigerchat_edge_stored_events_total {edge.fanout.stored_events}",
-                 f"tigerchat_edge_resident_bytes {process['rss']}",
-                 f"tigerchat_edge_cpu_seconds_total {process['cpu_seconds']}"]
-        for name, counts in (("events", edge.counters), ("connection_events", self._counters),
-                             ("drops", self._drops)):
-            lines += [f'tigerchat_edge_{name}_total{{name="{key}"}} {value}'
-                      for key, value in sorted(counts.items())]
+        lines = [
+            f"tigerchat_edge_connections {self._server.count()}",
+            f"tigerchat_edge_sessions {len(edge.sessions)}",
+            f"tigerchat_edge_rooms_known {len(edge.lookup.catalogue.rooms)}",
+            f"tigerchat_edge_live_events_total {edge.fanout.live_events}",
+            f"tigerchat_edge_stored_events_total {edge.fanout.stored_events}",
+            f"tigerchat_edge_resident_bytes {process['rss']}",
+            f"tigerchat_edge_cpu_seconds_total {process['cpu_seconds']}",
+        ]
+        for name, counts in (
+            ("events", edge.counters),
+            ("connection_events", self._counters),
+            ("drops", self._drops),
+        ):
+            lines += [
+                f'tigerchat_edge_{name}_total{{name="{key}"}} {value}'
+                for key, value in sorted(counts.items())
+            ]
         for shard, lanes in edge.lanes.items():
-            lines += [f'tigerchat_edge_lane_records{{shard="{shard}",lane="{lane.index}"}} {lane.depth}'
-                      for lane in lanes]
+            lines += [
+                f'tigerchat_edge_lane_records{{shard="{shard}",lane="{lane.index}"}} {lane.depth}'
+                for lane in lanes
+            ]
         for shard, log in edge.logs.items():
             lines.append(f'tigerchat_edge_log_seq{{shard="{shard}"}} {log.log_seq}')
         return "\n".join(lines) + "\n"
@@ -555,7 +640,7 @@ def run(folder: Path, number: int) -> int:
     """Serve chat clients of the node in `folder` until SIGTERM; the exit code."""
     node = open_node(folder)
     log = start_log(f"edge-{number}", node.settings.log_level)
-    os.chdir(node.path)                       # sockets are found by short, relative paths
+    os.chdir(node.path)  # sockets are found by short, relative paths
     try:
         return uvloop.run(_serve(node, number, log))
     except ApplianceError:

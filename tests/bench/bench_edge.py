@@ -1,6 +1,7 @@
-"""Cost of the edge's hot paths, microseconds a message: from bytes to batch, from results to acks, fan-out.
+"""CPU cost of the edge's hot paths, microseconds a message: from bytes to batch, from results to acks,
+fan-out.
 
-    python tests/bench/bench_edge.py
+python tests/bench/bench_edge.py
 """
 
 import time
@@ -41,14 +42,33 @@ class NoSegments:
 def edge_with_room(device_rate: int) -> tuple[Edge, memoryview]:
     """An edge that has found room "general" in a ring of one record."""
     edge = Edge(
-        geometry=PRODUCTION, node=0, epoch=1, shard_count=1, shard_of=lambda room_id: 0,
-        tokens=Tokens(issuer="i", audience="a", keys={"k": KEY.public_key()}), prng=Prng(1),
-        admission=Admission(device_rate=device_rate, user_rate=10_000_000, room_rate=10_000_000,
-                            address_rate=10_000_000))
+        geometry=PRODUCTION,
+        node=0,
+        epoch=1,
+        shard_count=1,
+        shard_of=lambda room_id: 0,
+        tokens=Tokens(issuer="i", audience="a", keys={"k": KEY.public_key()}),
+        prng=Prng(1),
+        admission=Admission(
+            device_rate=device_rate,
+            user_rate=10_000_000,
+            room_rate=10_000_000,
+            address_rate=10_000_000,
+        ),
+    )
     ring = memoryview(bytearray(segment.ring_size(PRODUCTION)))
-    created = np.frombuffer(encode(
-        room_id=ROOM, msg_id=bytes(16), author_id=1, body=b"general", client_id=b"c" * 16, client_seq=1,
-        kind=KIND_ROOM_CREATE), RECORD).copy()
+    created = np.frombuffer(
+        encode(
+            room_id=ROOM,
+            msg_id=bytes(16),
+            author_id=1,
+            body=b"general",
+            client_id=b"c" * 16,
+            client_seq=1,
+            kind=KIND_ROOM_CREATE,
+        ),
+        RECORD,
+    ).copy()
     created["seq"] = created["log_seq"] = 1
     append(ring, created, 1)
     edge.on_tick(0, NOW_US)
@@ -61,15 +81,29 @@ def edge_with_room(device_rate: int) -> tuple[Edge, memoryview]:
 def append(ring: memoryview, records: np.ndarray, log_seq: int) -> None:
     """Put committed records into segment 0 of the ring."""
     start = segment.RING_HEAD_SIZE + (log_seq - 1) * RECORD_SIZE
-    ring[start:start + len(records) * RECORD_SIZE] = records.tobytes()
+    ring[start : start + len(records) * RECORD_SIZE] = records.tobytes()
     ring[8:16] = (log_seq + len(records) - 1).to_bytes(8, "little")
 
 
 def hello(edge: Edge, number: int) -> Session:
-    token = jwt.encode({"iss": "i", "aud": "a", "sub": "anna", "exp": 2_000_000_000, "nbf": 0, "iat": 0,
-                        "rights": {"*": ["read", "send"]}}, KEY, algorithm="EdDSA", headers={"kid": "k"})
+    token = jwt.encode(
+        {
+            "iss": "i",
+            "aud": "a",
+            "sub": "anna",
+            "exp": 2_000_000_000,
+            "nbf": 0,
+            "iat": 0,
+            "rights": {"*": ["read", "send"]},
+        },
+        KEY,
+        algorithm="EdDSA",
+        headers={"kid": "k"},
+    )
     session = edge.on_open("10.0.0.1", True)
-    edge.on_frame(session, client.encode_binary(client.Hello(token=token, client_id=UUID(int=number))), False)
+    edge.on_frame(
+        session, client.encode_binary(client.Hello(token=token, client_id=UUID(int=number))), False
+    )
     return session
 
 
@@ -93,10 +127,15 @@ def sends_and_acks(frames: int, device_rate: int) -> tuple[float, float]:
     """Microseconds a message from bytes to the request, and from the results to the ack frame."""
     edge, _ = edge_with_room(device_rate)
     session = hello(edge, 7)
-    raw = client.encode_binary(*[
-        client.SendMessage(room_id=client.id_of(ROOM), client_seq=i + 1, body=BODY)
-        for i in range(FRAME_MESSAGES)])
-    edge.on_frame(session, client.encode_binary(client.SubscribeRoom(room_id=client.id_of(ROOM))), False)
+    raw = client.encode_binary(
+        *[
+            client.SendMessage(room_id=client.id_of(ROOM), client_seq=i + 1, body=BODY)
+            for i in range(FRAME_MESSAGES)
+        ]
+    )
+    edge.on_frame(
+        session, client.encode_binary(client.SubscribeRoom(room_id=client.id_of(ROOM))), False
+    )
     settle(edge)
     settle(edge)
     result = np.zeros(FRAME_MESSAGES, replies.RESULT)
@@ -105,16 +144,16 @@ def sends_and_acks(frames: int, device_rate: int) -> tuple[float, float]:
     for _ in range(frames):
         now_ns += 1_000_000_000
         edge.on_tick(now_ns, NOW_US)
-        start = time.perf_counter_ns()
+        start = time.process_time_ns()
         edge.on_frame(session, raw, False)
         edge.beat()
-        middle = time.perf_counter_ns()
-        (_, _, lane, _, count), = edge.take_effects()
+        middle = time.process_time_ns()
+        ((_, _, lane, _, count),) = edge.take_effects()
         assert count == FRAME_MESSAGES
-        between = time.perf_counter_ns()
+        between = time.process_time_ns()
         edge.on_reply(0, lane, result.tobytes())
-        (_, written), = edge.take_output()
-        answering += time.perf_counter_ns() - between
+        ((_, written),) = edge.take_output()
+        answering += time.process_time_ns() - between
         sending += middle - start
         assert len(written) == 1
         edge.on_ready(0, lane)
@@ -127,23 +166,33 @@ def fan_out(subscribers: int, messages: int) -> float:
     edge, ring = edge_with_room(10_000_000)
     for number in range(1, subscribers + 1):
         session = hello(edge, number)
-        edge.on_frame(session, client.encode_binary(client.SubscribeRoom(room_id=client.id_of(ROOM))), False)
+        edge.on_frame(
+            session, client.encode_binary(client.SubscribeRoom(room_id=client.id_of(ROOM))), False
+        )
     settle(edge)
     while edge.beat():
         edge.take_output()
     edge.take_output()
-    record = np.frombuffer(encode(
-        room_id=ROOM, msg_id=bytes(16), author_id=1, body=BODY.encode(), client_id=b"c" * 16,
-        client_seq=1), RECORD).copy()
+    record = np.frombuffer(
+        encode(
+            room_id=ROOM,
+            msg_id=bytes(16),
+            author_id=1,
+            body=BODY.encode(),
+            client_id=b"c" * 16,
+            client_seq=1,
+        ),
+        RECORD,
+    ).copy()
     spent = 0
     for at in range(2, messages + 2):
         record["seq"] = record["log_seq"] = at
         append(ring, record, at)
-        start = time.perf_counter_ns()
+        start = time.process_time_ns()
         edge.on_committed(0, at)
         edge.beat()
         output = edge.take_output()
-        spent += time.perf_counter_ns() - start
+        spent += time.process_time_ns() - start
         assert len(output) == subscribers
     return spent / messages / subscribers / 1000
 
@@ -152,8 +201,12 @@ def measure(scale: int) -> dict[str, float]:
     """All figures; `scale` 1 is enough to see that it works, 100 to believe it."""
     sending, answering = sends_and_acks(2 * scale, 10_000_000)
     limited, _ = sends_and_acks(2 * scale, 9_999_999)
-    return {"send_us": sending, "send_limited_us": limited, "ack_us": answering,
-            "fan_out_us": fan_out(10 * scale, scale)}
+    return {
+        "send_us": sending,
+        "send_limited_us": limited,
+        "ack_us": answering,
+        "fan_out_us": fan_out(10 * scale, scale),
+    }
 
 
 if __name__ == "__main__":

@@ -27,16 +27,48 @@ u64s = st.integers(0, (1 << 63) - 1)
 u32s = st.integers(0, (1 << 32) - 2)
 authors = st.integers(0, (1 << 64) - 1)
 VALUES = {
-    "room_id": ids, "client_id": ids, "msg_id": ids, "parent_id": ids, "client_seq": u64s, "op": u64s,
-    "timestamp": u64s, "hash": st.binary(min_size=32, max_size=32).map(bytes.hex), "body": texts,
-    "kind": st.integers(0, 255), "token": texts, "name": texts, "detail": texts, "request": some_texts,
-    "since_op": u64s, "from_op": u64s, "until_op": u64s, "last": u32s, "epoch": u32s, "node": u32s,
-    "limit": st.integers(1, 1000), "backward": st.booleans(), "has_more": st.booleans(), "cursor": u64s,
-    "created": st.booleans(), "after": u64s, "next": u64s, "error": u32s, "temporary": st.booleans(),
-    "retry_after": u32s, "expected": u64s, "expires_at": u64s, "message_count": u64s, "next_op": u64s,
-    "status": st.sampled_from(client.STATUSES), "frame_size_max": u32s, "body_size_max": u32s,
-    "room_name_size_max": u32s, "snapshot_limit_max": u32s, "subscriptions_max": u32s,
-    "sends_in_flight_max": u32s}
+    "room_id": ids,
+    "client_id": ids,
+    "msg_id": ids,
+    "parent_id": ids,
+    "client_seq": u64s,
+    "op": u64s,
+    "timestamp": u64s,
+    "hash": st.binary(min_size=32, max_size=32).map(bytes.hex),
+    "body": texts,
+    "kind": st.integers(0, 255),
+    "token": texts,
+    "name": texts,
+    "detail": texts,
+    "request": some_texts,
+    "since_op": u64s,
+    "from_op": u64s,
+    "until_op": u64s,
+    "last": u32s,
+    "epoch": u32s,
+    "node": u32s,
+    "limit": st.integers(1, 1000),
+    "backward": st.booleans(),
+    "has_more": st.booleans(),
+    "cursor": u64s,
+    "created": st.booleans(),
+    "after": u64s,
+    "next": u64s,
+    "error": u32s,
+    "temporary": st.booleans(),
+    "retry_after": u32s,
+    "expected": u64s,
+    "expires_at": u64s,
+    "message_count": u64s,
+    "next_op": u64s,
+    "status": st.sampled_from(client.STATUSES),
+    "frame_size_max": u32s,
+    "body_size_max": u32s,
+    "room_name_size_max": u32s,
+    "snapshot_limit_max": u32s,
+    "subscriptions_max": u32s,
+    "sends_in_flight_max": u32s,
+}
 
 
 @st.composite
@@ -69,8 +101,10 @@ def test_every_frame_survives_both_encodings(of, data):
     frame = data.draw(built(of))
     from_edge = of in client.FRAMES_EDGE
     parse_json, parse_binary = (
-        (client.parse_json_edge, client.parse_binary_edge) if from_edge
-        else (client.parse_json, client.parse_binary))
+        (client.parse_json_edge, client.parse_binary_edge)
+        if from_edge
+        else (client.parse_json, client.parse_binary)
+    )
     assert parse_json(client.encode_json(frame)) == frame
     assert parse_binary(client.encode_binary(frame)) == [frame]
 
@@ -86,38 +120,63 @@ def test_frames_that_may_be_many_are_many(of, data):
 
 
 def test_golden_bytes_of_a_send():
-    frame = client.SendMessage(room_id=uuid.UUID(int=1), client_seq=2, parent_id=uuid.UUID(int=3),
-                               msg_id=uuid.UUID(int=0x1234 << 112), body="hé")
+    frame = client.SendMessage(
+        room_id=uuid.UUID(int=1),
+        client_seq=2,
+        parent_id=uuid.UUID(int=3),
+        msg_id=uuid.UUID(int=0x1234 << 112),
+        body="hé",
+    )
     assert client.encode_binary(frame).hex() == (
-        "20010100" "01000000000000000000000000000000" "0200000000000000"
-        "03000000000000000000000000000000" "00000000000000000000000000003412" "00" "03000000" "68c3a9")
-    assert client.encode_json(frame) == (
-        '{"type":"send_message","room_id":"00000000-0000-0000-0000-000000000001","client_seq":2,'
-        '"parent_id":"00000000-0000-0000-0000-000000000003",'
-        '"msg_id":"12340000-0000-0000-0000-000000000000","body":"hé"}').encode()
+        "20010100010000000000000000000000000000000200000000000000"
+        "0300000000000000000000000000000000000000000000000000000000003412000300000068c3a9"
+    )
+    assert (
+        client.encode_json(frame)
+        == (
+            '{"type":"send_message","room_id":"00000000-0000-0000-0000-000000000001","client_seq":2,'
+            '"parent_id":"00000000-0000-0000-0000-000000000003",'
+            '"msg_id":"12340000-0000-0000-0000-000000000000","body":"hé"}'
+        ).encode()
+    )
 
 
 def test_golden_bytes_of_an_ack_and_an_error():
-    ack = client.MessageAck(room_id=uuid.UUID(int=1), client_seq=2, op=3, msg_id=uuid.UUID(int=4),
-                            timestamp=5, hash="ab" * 32)
+    ack = client.MessageAck(
+        room_id=uuid.UUID(int=1),
+        client_seq=2,
+        op=3,
+        msg_id=uuid.UUID(int=4),
+        timestamp=5,
+        hash="ab" * 32,
+    )
     assert client.encode_binary(ack).hex() == (
-        "21010100" "01000000000000000000000000000000" "0200000000000000" "0300000000000000"
-        "04000000000000000000000000000000" "0500000000000000" + "ab" * 32)
+        "210101000100000000000000000000000000000002000000000000000300000000000000"
+        "040000000000000000000000000000000500000000000000" + "ab" * 32
+    )
     error = client.Error(error=2041, temporary=True, retry_after=50, name="busy", detail="")
     assert client.encode_binary(error).hex() == (
-        "2d010100" "f9070000" "01" "32000000" + "00" * 16 + "ff" * 24 + "0400" "62757379" "0000" "0000")
+        "2d010100f90700000132000000" + "00" * 16 + "ff" * 24 + "04006275737900000000"
+    )
     assert client.encode_json(error) == (
-        b'{"type":"error","code":2041,"temporary":true,"retry_after":50,"name":"busy","detail":""}')
+        b'{"type":"error","code":2041,"temporary":true,"retry_after":50,"name":"busy","detail":""}'
+    )
 
 
 @given(st.lists(built(client.SendMessage), min_size=1, max_size=6))
 def test_the_quick_parser_of_sends_agrees_with_the_layout(frames):
     zero = bytes(16)
     assert client.parse_sends(client.encode_binary(*frames)) == [
-        (client.id_bytes(frame.room_id), frame.client_seq,
-         client.id_bytes(frame.parent_id) if frame.parent_id else zero,
-         client.id_bytes(frame.msg_id) if frame.msg_id else zero, frame.kind, frame.body.encode())
-        for frame in frames]
+        (
+            client.id_bytes(frame.room_id),
+            frame.client_seq,
+            client.id_bytes(frame.parent_id) if frame.parent_id else zero,
+            client.id_bytes(frame.msg_id) if frame.msg_id else zero,
+            frame.kind,
+            frame.body.encode(),
+        )
+        for frame in frames
+    ]
 
 
 @given(st.binary(max_size=300))
@@ -135,12 +194,20 @@ def test_the_quick_parser_of_sends_refuses_what_the_layout_refuses(tail):
 @given(built(client.MessageEvent))
 def test_events_are_encoded_from_records_as_from_fields(frame):
     body = frame.body.encode()
-    out = bytearray(record.encode(
-        room_id=client.id_bytes(frame.room_id), msg_id=client.id_bytes(frame.msg_id),
-        author_id=int(frame.author_id), body=body, client_id=client.id_bytes(frame.client_id),
-        client_seq=frame.client_seq, kind=frame.kind, timestamp=frame.timestamp,
-        parent_id=client.id_bytes(frame.parent_id) if frame.parent_id else bytes(16)))
-    out[record.SEQ:record.SEQ + 8] = frame.op.to_bytes(8, "little")
+    out = bytearray(
+        record.encode(
+            room_id=client.id_bytes(frame.room_id),
+            msg_id=client.id_bytes(frame.msg_id),
+            author_id=int(frame.author_id),
+            body=body,
+            client_id=client.id_bytes(frame.client_id),
+            client_seq=frame.client_seq,
+            kind=frame.kind,
+            timestamp=frame.timestamp,
+            parent_id=client.id_bytes(frame.parent_id) if frame.parent_id else bytes(16),
+        )
+    )
+    out[record.SEQ : record.SEQ + 8] = frame.op.to_bytes(8, "little")
     for raw in (bytes(out), memoryview(out)):
         assert client.event_of(raw) == frame
         encoded = client.binary_head(client.MessageEvent, 1) + client.event_binary(raw)
@@ -150,8 +217,12 @@ def test_events_are_encoded_from_records_as_from_fields(frame):
 
 @given(st.binary(max_size=200))
 def test_random_bytes_give_a_typed_error_or_frames(data):
-    for parse in (client.parse_binary, client.parse_binary_edge, client.parse_json,
-                  client.parse_json_edge):
+    for parse in (
+        client.parse_binary,
+        client.parse_binary_edge,
+        client.parse_json,
+        client.parse_json_edge,
+    ):
         try:
             parse(data)
         except (FrameMalformed, FrameUnknown, FieldInvalid):
@@ -162,7 +233,7 @@ def test_random_bytes_give_a_typed_error_or_frames(data):
 def test_a_cut_or_grown_binary_frame_is_malformed(frame, data):
     raw = client.encode_binary(frame)
     with pytest.raises(FrameMalformed):
-        client.parse_binary_edge(raw[:data.draw(st.integers(0, len(raw) - 1))])
+        client.parse_binary_edge(raw[: data.draw(st.integers(0, len(raw) - 1))])
     with pytest.raises(FrameMalformed):
         client.parse_binary_edge(raw + b"\0")
 
@@ -179,7 +250,9 @@ def test_every_frame_and_field_is_documented():
     text = (DOCS / "client-protocol.md").read_text()
     for of in FRAMES:
         tag = of.__struct_config__.tag
-        row = next(line for line in text.splitlines() if line.startswith(f"| `{tag}` | 0x{of.code:02X} |"))
+        row = next(
+            line for line in text.splitlines() if line.startswith(f"| `{tag}` | 0x{of.code:02X} |")
+        )
         for name, _, _ in client.Layout(of).fields:
             shown = "code" if name == "error" else name
             assert f"`{shown}" in row or of is client.SnapshotChunk, (tag, shown)
@@ -191,7 +264,9 @@ def test_every_error_is_documented_with_its_properties():
     text = (DOCS / "errors.md").read_text()
     for error in CLIENT_ERRORS:
         name = error.__new__(error).name
-        row = next(line for line in text.splitlines() if line.startswith(f"| {error.code} | `{name}` |"))
+        row = next(
+            line for line in text.splitlines() if line.startswith(f"| {error.code} | `{name}` |")
+        )
         assert (row.split("|")[3].strip() == "yes") is error.temporary, name
 
 
@@ -220,15 +295,27 @@ def test_no_two_ids_show_the_same_name(author_id):
 
 def test_golden_names():
     assert author_id_of("anna") == 328784389305206016
-    assert author_id_of("a") == 38 ** 11
+    assert author_id_of("a") == 38**11
     assert author_name(author_id_of("Anna Ö")) == f"user-{author_id_of('Anna Ö'):016x}"
     assert author_id_of("Anna Ö") >> 63 == 1
     assert client.id_of(room_id_of("general")) == uuid.UUID("e3378180-517c-96aa-4ff3-bc6ddd68b19d")
     assert room_creator_id(bytes(16), 1) != room_creator_id(bytes(16), 2)
 
 
-@pytest.mark.parametrize(("name", "valid"), [
-    ("a", True), ("a b", True), ("ä" * 64, True), ("ä" * 65, False), ("", False), (" a", False),
-    ("a ", False), ("a\n", False), ("a\x7f", False), ("\ud800", False)])
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [
+        ("a", True),
+        ("a b", True),
+        ("ä" * 64, True),
+        ("ä" * 65, False),
+        ("", False),
+        (" a", False),
+        ("a ", False),
+        ("a\n", False),
+        ("a\x7f", False),
+        ("\ud800", False),
+    ],
+)
 def test_room_names(name, valid):
     assert room_name_valid(name) is valid

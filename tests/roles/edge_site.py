@@ -1,4 +1,5 @@
-"""Three nodes of a small site, replica and edge processes each, and chat clients that see every frame."""
+"""Three nodes of a small site, replica and edge processes each, and chat clients that see every
+frame."""
 
 import os
 import random
@@ -37,8 +38,15 @@ def until(condition: Callable[[], object], what: str) -> None:
 class EdgeSite(Group):
     """A group of replicas with an edge beside each; `settings` go into every node.toml."""
 
-    def __init__(self, folder: Path, *, nodes: int, ports: int, geometry: str = "production",
-                 **settings: int | bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int,
+        ports: int,
+        geometry: str = "production",
+        **settings: int | bool,
+    ) -> None:
         super().__init__(folder, nodes=nodes, ports=ports, geometry=geometry)
         self.edges: dict[int, subprocess.Popen[str]] = {}
         for index in range(nodes):
@@ -46,19 +54,32 @@ class EdgeSite(Group):
         self.tls = bool(settings.get("client_tls", True))
         self.ports = [open_node(self.node(index)).node.client_port for index in range(nodes)]
 
-    def __exit__(self, kind: type | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for process in self.edges.values():
             process.kill()
             process.wait()
             with process.stderr as said:
-                print(said.read())            # shown when a test failed
+                print(said.read())  # shown when a test failed
         super().__exit__(kind, error, trace)
 
     def start_edge(self, index: int) -> None:
         self.edges[index] = subprocess.Popen(
-            [sys.executable, "-m", "appliance", "start", "edge", "--node-folder", str(self.node(index))],
-            env={**os.environ, "PYTHONPATH": str(REPO)}, cwd=REPO, stderr=subprocess.PIPE, text=True)
+            [
+                sys.executable,
+                "-m",
+                "appliance",
+                "start",
+                "edge",
+                "--node-folder",
+                str(self.node(index)),
+            ],
+            env={**os.environ, "PYTHONPATH": str(REPO)},
+            cwd=REPO,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def stop_edge(self, index: int) -> tuple[int, str]:
         """SIGTERM; exit code and what it said."""
@@ -79,7 +100,9 @@ class EdgeSite(Group):
         """Status, text and headers of a page; 0 when nobody answers."""
         url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.ports[index]}{path}"
         try:
-            with urllib.request.urlopen(url, timeout=5, context=insecure() if self.tls else None) as answer:
+            with urllib.request.urlopen(
+                url, timeout=5, context=insecure() if self.tls else None
+            ) as answer:
                 return answer.status, answer.read().decode(), dict(answer.headers)
         except urllib.error.HTTPError as error:
             with error:
@@ -94,8 +117,15 @@ class EdgeSite(Group):
                 return float(line.rpartition(" ")[2])
         return 0.0
 
-    def chat(self, index: int, *, binary: bool = True, user: str = "anna", device: int | None = None,
-             token: str | None = None) -> "Chat":
+    def chat(
+        self,
+        index: int,
+        *,
+        binary: bool = True,
+        user: str = "anna",
+        device: int | None = None,
+        token: str | None = None,
+    ) -> "Chat":
         return Chat(self, index, binary=binary, user=user, device=device, token=token)
 
     def token(self, user: str = "anna", rights: dict | None = None, ttl_s: int = 3600) -> str:
@@ -118,8 +148,16 @@ def insecure() -> ssl.SSLContext:
 class Chat:
     """A chat client that has said hello."""
 
-    def __init__(self, site: EdgeSite, index: int, *, binary: bool, user: str, device: int | None,
-                 token: str | None) -> None:
+    def __init__(
+        self,
+        site: EdgeSite,
+        index: int,
+        *,
+        binary: bool,
+        user: str,
+        device: int | None,
+        token: str | None,
+    ) -> None:
         self.binary = binary
         self.device = uuid.UUID(int=device or random.SystemRandom().getrandbits(128))
         self.socket = dial(site, index, binary)
@@ -149,8 +187,9 @@ class Chat:
                     return self.frames.pop(i)
                 assert type(frame) is not client.Error, frame
             data = self.socket.recv(timeout=max(0.01, deadline - time.monotonic()))
-            self.frames += (client.parse_binary_edge(data) if self.binary
-                            else [client.parse_json_edge(data)])
+            self.frames += (
+                client.parse_binary_edge(data) if self.binary else [client.parse_json_edge(data)]
+            )
 
     def room(self, name: str) -> uuid.UUID:
         self.send(client.CreateRoom(name=name))
@@ -158,8 +197,12 @@ class Chat:
 
     def say(self, room: uuid.UUID, first: int, count: int, body: str = "hello") -> list[int]:
         """Ops of `count` messages, once all are acknowledged."""
-        self.send(*[client.SendMessage(room_id=room, client_seq=seq, body=body)
-                    for seq in range(first, first + count)])
+        self.send(
+            *[
+                client.SendMessage(room_id=room, client_seq=seq, body=body)
+                for seq in range(first, first + count)
+            ]
+        )
         acks = {}
         while len(acks) < count:
             ack = self.next(client.MessageAck)
@@ -174,6 +217,10 @@ class Chat:
 def dial(site: EdgeSite, index: int, binary: bool) -> ClientConnection:
     scheme = "wss" if site.tls else "ws"
     return connect(
-        f"{scheme}://127.0.0.1:{site.ports[index]}/v1", ssl=insecure() if site.tls else None,
+        f"{scheme}://127.0.0.1:{site.ports[index]}/v1",
+        ssl=insecure() if site.tls else None,
         subprotocols=[client.SUBPROTOCOL_BINARY if binary else client.SUBPROTOCOL_JSON],
-        compression=None, max_queue=None, legacy=True)
+        compression=None,
+        max_queue=None,
+        legacy=True,
+    )

@@ -18,7 +18,6 @@ from appliance.formats import client
 from tests.roles.edge_site import Chat, EdgeSite, dial, insecure, until
 from tests.roles.replica_group import REPO
 
-
 BUILD = REPO / "build"
 UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10_000_000)
 
@@ -74,7 +73,7 @@ def test_acks_and_events_and_history_tell_the_same(site: EdgeSite) -> None:
         reader.send(client.SubscribeRoom(room_id=room, since_op=1))
         event = reader.next(client.MessageEvent)
         reader.send(client.SnapshotRequest(room_id=room, from_op=2))
-        message, = reader.next(client.SnapshotChunk).messages
+        (message,) = reader.next(client.SnapshotChunk).messages
     assert (event.op, event.msg_id, event.timestamp) == (ack.op, ack.msg_id, ack.timestamp)
     assert (event.body, event.author, event.client_id) == ("grüße", "anna", writer.device)
     assert (message.op, message.msg_id, message.body) == (ack.op, ack.msg_id, "grüße")
@@ -92,7 +91,8 @@ def test_a_retry_through_another_edge_gets_the_first_ack(site: EdgeSite) -> None
 
 
 def test_history_and_followers_go_on_in_segments_that_were_sealed_meanwhile(
-        small_site: EdgeSite) -> None:
+    small_site: EdgeSite,
+) -> None:
     site = small_site
     with site.chat(2) as follower, site.chat(1) as writer:
         room = writer.room("long")
@@ -100,7 +100,7 @@ def test_history_and_followers_go_on_in_segments_that_were_sealed_meanwhile(
         writer.say(room, 1, 3)
         assert follower.ops(4) == [1, 2, 3, 4]
         site.kill(2)
-        for first in range(4, 424, 30):                    # more than the ring of a replica holds
+        for first in range(4, 424, 30):  # more than the ring of a replica holds
             writer.say(room, first, 30, "x" * 100)
         site.start(2)
         assert follower.ops(420) == list(range(5, 425))
@@ -157,7 +157,7 @@ def test_the_page_its_files_and_figures_are_on_the_same_port(site: EdgeSite) -> 
     assert site.get(1, "/web/chat.css")[0] == 200
     assert site.get(1, "/web/../roles/edge.py")[0] == 404
     assert site.get(1, "/nothing")[0] == 404
-    assert site.get(1, "/v1")[0] == 404                    # without the upgrade
+    assert site.get(1, "/v1")[0] == 404  # without the upgrade
     assert site.metric(1, "tigerchat_edge_connections") >= 0
     assert site.metric(1, 'tigerchat_edge_events_total{name="records_answered"}') >= 0
 
@@ -165,23 +165,35 @@ def test_the_page_its_files_and_figures_are_on_the_same_port(site: EdgeSite) -> 
 def test_a_handshake_without_our_subprotocols_is_refused(site: EdgeSite) -> None:
     for subprotocols in (None, ["chat"]):
         with pytest.raises(InvalidStatus) as refused:
-            connect(f"wss://127.0.0.1:{site.ports[0]}/v1", ssl=insecure(), subprotocols=subprotocols,
-                    legacy=True)
+            connect(
+                f"wss://127.0.0.1:{site.ports[0]}/v1",
+                ssl=insecure(),
+                subprotocols=subprotocols,
+                legacy=True,
+            )
         assert refused.value.response.status_code == 400
 
 
 def test_closings_come_with_their_codes(site: EdgeSite) -> None:
     outcomes = []
-    for data in ('{"type":"ping"}', '{"type":"hello","token":"x","client_id":"' + "1" * 32 + '"}', b"x",
-                 "x" * ((1 << 20) + 1)):
+    for data in (
+        '{"type":"ping"}',
+        '{"type":"hello","token":"x","client_id":"' + "1" * 32 + '"}',
+        b"x",
+        "x" * ((1 << 20) + 1),
+    ):
         with dial(site, 0, False) as chat:
             chat.send(data)
             frame = client.parse_json_edge(chat.recv(timeout=10))
             with pytest.raises(ConnectionClosed) as closed:
                 chat.recv(timeout=10)
             outcomes.append((frame.name, closed.value.rcvd.code))
-    assert outcomes == [("hello_required", 4001), ("token_invalid", 4003), ("encoding_mismatch", 1003),
-                        ("frame_too_large", 1009)]
+    assert outcomes == [
+        ("hello_required", 4001),
+        ("token_invalid", 4003),
+        ("encoding_mismatch", 1003),
+        ("frame_too_large", 1009),
+    ]
 
 
 def test_broken_framing_ends_the_connection_and_nothing_else(site: EdgeSite) -> None:
@@ -210,12 +222,16 @@ def test_random_bytes_at_the_port_do_no_harm(site: EdgeSite, seed: int) -> None:
         before = process.memory_info().rss
         for i in range(300):
             with site.raw(0) as sock:
-                head = (b"", b"GET / HTTP/1.1\r\n", b"GET /v1 HTTP/1.1\r\nUpgrade: websocket\r\n\r\n",
-                        b"GET /v1 HTTP/1.1\r\nUpgrade: websocket\r\n")[i % 4]
+                head = (
+                    b"",
+                    b"GET / HTTP/1.1\r\n",
+                    b"GET /v1 HTTP/1.1\r\nUpgrade: websocket\r\n\r\n",
+                    b"GET /v1 HTTP/1.1\r\nUpgrade: websocket\r\n",
+                )[i % 4]
                 try:
                     sock.sendall(head + chance.randbytes(chance.randrange(400)))
                 except OSError:
-                    continue                               # it was closed already
+                    continue  # it was closed already
         assert process.memory_info().rss < before * 1.1
         assert chat.say(room, 1, 1) == [2]
 
@@ -231,7 +247,7 @@ def test_a_reader_that_stops_is_served_later_and_others_now(site: EdgeSite) -> N
         slow.recv(timeout=10)
         slow.socket.settimeout(10)
         pid = psutil.Process(site.edges[0].pid)
-        slow.recv_messages.pause()                         # its socket fills up
+        slow.recv_messages.pause()  # its socket fills up
         before = pid.memory_info().rss
         for first in range(1, 2521, 60):
             writer.say(room, first, 60, "x" * 2000)
@@ -240,8 +256,11 @@ def test_a_reader_that_stops_is_served_later_and_others_now(site: EdgeSite) -> N
         slow.recv_messages.resume()
         ops: list[int] = []
         while len(ops) < 2521:
-            ops += [frame.op for frame in client.parse_binary_edge(slow.recv(timeout=20))
-                    if type(frame) is client.MessageEvent]
+            ops += [
+                frame.op
+                for frame in client.parse_binary_edge(slow.recv(timeout=20))
+                if type(frame) is client.MessageEvent
+            ]
         assert ops == list(range(1, 2522))
         slow.close()
 
@@ -251,14 +270,16 @@ def test_new_token_keys_are_read_while_running(site: EdgeSite) -> None:
     kept = jwks.read_text()
     jwks.write_text('{"keys": []}')
     try:
+
         def refused() -> bool:
             with dial(site, 1, False) as chat:
                 hello = client.Hello(token=site.token(), client_id=client.id_of(b"c" * 16))
                 chat.send(client.encode_json(hello).decode())
                 frame = client.parse_json_edge(chat.recv(timeout=10))
                 return type(frame) is client.Error and frame.name == "token_key_unknown"
+
         until(refused, "the key is gone")
-        jwks.write_text("{")                               # a mistake changes nothing
+        jwks.write_text("{")  # a mistake changes nothing
     finally:
         jwks.write_text(kept)
     until(lambda: not refused(), "the key is back")
@@ -296,7 +317,9 @@ def test_unfinished_requests_survive_the_edge_being_stopped_and_killed(site: Edg
     """Clients resend through another edge what was not answered, under the same numbers."""
     with site.chat(0, device=99) as writer:
         room = writer.room("resent")
-        writer.send(*[client.SendMessage(room_id=room, client_seq=seq, body="x") for seq in range(1, 41)])
+        writer.send(
+            *[client.SendMessage(room_id=room, client_seq=seq, body="x") for seq in range(1, 41)]
+        )
         process = site.edges.pop(0)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -308,9 +331,16 @@ def test_unfinished_requests_survive_the_edge_being_stopped_and_killed(site: Edg
 
 
 def test_without_tls_by_setting_and_within_its_limits(
-        folder: Path, ports: Callable[[], int]) -> None:
-    with EdgeSite(folder / "c", nodes=1, ports=ports(), geometry="small", client_tls=False,
-                  connections_per_address_max=3) as lone:
+    folder: Path, ports: Callable[[], int]
+) -> None:
+    with EdgeSite(
+        folder / "c",
+        nodes=1,
+        ports=ports(),
+        geometry="small",
+        client_tls=False,
+        connections_per_address_max=3,
+    ) as lone:
         lone.start_all()
         chats = [lone.chat(0) for _ in range(3)]
         assert chats[0].say(chats[0].room("plain"), 1, 3) == [2, 3, 4]

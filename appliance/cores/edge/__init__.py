@@ -1,25 +1,25 @@
 """The edge: chat clients on one side, the shards on the other; frames in, frames out, no I/O.
 
 Theory of operation
-    `edge.Edge` is the whole core. What happens outside goes in by its `on_...` methods: a connection
-    opened, a frame came, a transport is full, a reply came, records were committed, time passed. Then
-    `beat` is called once per wake-up of the event loop; it sends what was collected:
+    `edge.Edge` is the whole core. What happens outside goes in by its `on_...` methods: a
+    connection opened, a frame came, a transport is full, a reply came, records were committed, time
+    passed. Then `beat` is called once per wake-up of the event loop; it sends what was collected:
 
-        edge.effects      requests to shards, room look-ups, closings        (the driver performs them)
-        edge.take_dirty() sessions with bytes to write, joined per wake-up   (the driver writes them)
+        edge.take_effects()   requests to shards, room look-ups, closings: the driver does them
+        edge.take_output()    sessions and the frames to write to them, joined per wake-up
 
     A sent message becomes a record, packed straight into the batch that the lane of its device is
-    filling. A shard has a few lanes; each is one session of the replicated log with at most one request
-    in flight. While it is, what arrives is collected; the reply lets the next batch go. There is no
-    timer: an idle lane sends batches of one. A device has one lane, so its order is kept, and a batch is
-    kept until it is answered, so that a lost session of the log loses nothing: the rooms recognise what
-    they have seen.
+    filling. A shard has a few lanes; each is one session of the replicated log with at most one
+    request in flight. While it is, what arrives is collected; the reply lets the next batch go.
+    There is no timer: an idle lane sends batches of one. A device has one lane, so its order is
+    kept, and a batch is kept until it is answered, so that a lost session of the log loses nothing:
+    the rooms recognise what they have seen.
 
     What is committed is read from the ring that the replica of this node shares, or from sealed
-    segments. All live subscriptions of a room stand at the same place, the room's head: one encoding
-    for all of them, a list append each. A session whose transport is full makes its subscriptions
-    lagging; those are served page by page when it drains, and join again when they reach the head. As
-    both happen between two commits, there is neither gap nor duplicate.
+    segments. All live subscriptions of a room stand at the same place, the room's head: one
+    encoding for all of them, a list append each. A session whose transport is full makes its
+    subscriptions lagging; those are served page by page when it drains, and join again when they
+    reach the head. As both happen between two commits, there is neither gap nor duplicate.
 
         lagging --caught up--> live --transport full--> lagging        either --leave--> closed
 
@@ -27,13 +27,20 @@ Promises
     - An ack is sent only for what a shard's reply confirmed, with that reply's numbers.
     - Events of a room go to a session in order of op, each once.
     - Everything is bounded: frames, sends in flight, batches, output, rooms, buckets, lag.
-    - No frame ends the process, and no valid WebSocket frame ends a connection but by a listed code.
+    - No frame ends the process, and none ends a connection but by a listed code.
 
 Rooms of this package, each importing only those above it
-    websocket     the head of a server's frame        token        who is it, what may he do
-    admission     rate limits                         log          ring and segments as one history
-    catalogue     rooms: name, head, who follows      session      one connection: state, encoding, output
-    publish       lanes and batches                   answer       replies to acks and errors
-    subscription  fan-out and catch-up                history      pages of a room
-    requests      what each frame does                edge         the border
+    websocket     the head of a server's frame
+    token         who is it, what may he do
+    admission     rate limits
+    log           ring and sealed segments as one history
+    catalogue     rooms: name, head, who follows
+    session       one connection: state, encoding, output
+    lookup        from a room's id to its name and place
+    publish       lanes and batches
+    answer        replies to acks and errors
+    subscription  fan-out and catch-up
+    history       pages of a room
+    requests      what each frame does
+    edge          the border
 """

@@ -1,7 +1,7 @@
 """Rate limits per device, user, room and address: how many may pass now, and when to come again.
 
-A bucket is one number: the time at which it would be empty again if nothing more came (GCRA). Integers
-only; a rate of RATE_UNLIMITED or more is not looked at.
+A bucket is one number: the time at which it would be empty again if nothing more came (GCRA).
+Integers only; a rate of RATE_UNLIMITED or more is not looked at.
 """
 
 from appliance.base.limits import BUCKETS_MAX, RATE_BURST_MS, RATE_UNLIMITED
@@ -36,7 +36,7 @@ class Buckets:
         if self._cost_ns == 0 or count == 0:
             return
         full_at = max(self._full_at.pop(key, 0), now_ns) + count * self._cost_ns
-        self._full_at[key] = full_at                     # now the newest in order
+        self._full_at[key] = full_at  # now the newest in order
         if len(self._full_at) > self._buckets_max:
             del self._full_at[next(iter(self._full_at))]
 
@@ -54,20 +54,33 @@ class Admission:
 
     __slots__ = ("device", "user", "room", "address", "limited")
 
-    def __init__(self, *, device_rate: int, user_rate: int, room_rate: int, address_rate: int) -> None:
+    def __init__(
+        self, *, device_rate: int, user_rate: int, room_rate: int, address_rate: int
+    ) -> None:
         self.device = Buckets("device", device_rate)
         self.user = Buckets("user", user_rate)
         self.room = Buckets("room", room_rate)
         self.address = Buckets("address", address_rate)
         self.limited = min(device_rate, user_rate, room_rate, address_rate) < RATE_UNLIMITED
 
-    def admit(self, now_ns: int, count: int, *, device: bytes, user: int, address: str,
-              room: bytes | None = None) -> tuple[int, str, int]:
+    def admit(
+        self,
+        now_ns: int,
+        count: int,
+        *,
+        device: bytes,
+        user: int,
+        address: str,
+        room: bytes | None = None,
+    ) -> tuple[int, str, int]:
         """(how many of `count` pass, which limit stopped the others, milliseconds to wait)."""
         if not self.limited:
             return count, "", 0
         keyed: list[tuple[Buckets, bytes | int | str]] = [
-            (self.device, device), (self.user, user), (self.address, address)]
+            (self.device, device),
+            (self.user, user),
+            (self.address, address),
+        ]
         if room is not None:
             keyed.append((self.room, room))
         granted, tightest = count, 0

@@ -1,7 +1,8 @@
-"""From results to answers: the reply of a shard becomes the acks and errors of those who sent the records.
+"""From results to answers: a shard's reply becomes the acks and errors of those who sent records.
 
-Result i answers record i. Whole runs that were accepted are acked by columns; a duplicate is answered with the
-first ack, read from the record that was stored then, once the replica of this node has it.
+Result i answers record i. Whole runs that were accepted are acked by columns; a duplicate is
+answered with the first ack, read from the record that was stored then, once the replica of this
+node has it.
 """
 
 from typing import Any
@@ -11,15 +12,26 @@ import numpy as np
 from appliance.base.errors import InputError
 from appliance.cores.edge.publish import Batch
 from appliance.cores.edge.session import Session
-from appliance.formats import client, session as replies
+from appliance.formats import client
+from appliance.formats import session as replies
 from appliance.formats.client_errors import (
-    DuplicateExpired, Forbidden, LimitReached, RoomUnknown, SequenceGap, StorageFull)
+    DuplicateExpired,
+    Forbidden,
+    LimitReached,
+    RoomUnknown,
+    SequenceGap,
+    StorageFull,
+)
 from appliance.formats.record import RECORD, RECORD_STRUCT, record_hash
 
 _ERRORS = {
-    replies.DUPLICATE_EXPIRED: DuplicateExpired("stored before, but its ack is no longer remembered"),
+    replies.DUPLICATE_EXPIRED: DuplicateExpired(
+        "stored before, but its ack is no longer remembered"
+    ),
     replies.ROOM_UNKNOWN: RoomUnknown("no such room"),
-    replies.FORBIDDEN: Forbidden("the room's policy, or this device belongs to another author there"),
+    replies.FORBIDDEN: Forbidden(
+        "the room's policy, or this device belongs to another author there"
+    ),
     replies.LIMIT: LimitReached("as many rooms or devices as this shard may hold"),
     replies.STORAGE_FULL: StorageFull("no storage is left for new records"),
 }
@@ -57,19 +69,28 @@ class Answers:
         """Ack `count` accepted records from `first` on."""
         if count == 0:
             return
-        acks = self._acks[first:first + count]
+        acks = self._acks[first : first + count]
         if session.binary:
             session.send_payload(client.binary_head(client.MessageAck, count) + acks.tobytes())
             return
         for room, client_seq, op, msg, timestamp, digest in acks.tolist():
-            session.send(client.MessageAck(
-                room_id=client.id_of(room), client_seq=client_seq, op=op, msg_id=client.id_of(msg),
-                timestamp=timestamp, hash=digest.hex()))
+            session.send(
+                client.MessageAck(
+                    room_id=client.id_of(room),
+                    client_seq=client_seq,
+                    op=op,
+                    msg_id=client.id_of(msg),
+                    timestamp=timestamp,
+                    hash=digest.hex(),
+                )
+            )
 
     def named(self, i: int) -> dict[str, Any]:
         """What an error about record `i` names."""
-        return {"room_id": client.id_of(self.records["room_id"][i].tobytes()),
-                "client_seq": int(self.records["client_seq"][i])}
+        return {
+            "room_id": client.id_of(self.records["room_id"][i].tobytes()),
+            "client_seq": int(self.records["client_seq"][i]),
+        }
 
     def log_seq(self, i: int) -> int:
         """Where the record lies of which record `i` is a duplicate."""
@@ -81,6 +102,14 @@ class Answers:
 
 def ack_of(record: bytes) -> client.MessageAck:
     """The ack of a stored record, as it was given when the record was accepted."""
-    (room, msg, _, _, _, timestamp, _, _, _, _, _, client_seq, _, _, _, op, _) = RECORD_STRUCT.unpack(record)
-    return client.MessageAck(room_id=client.id_of(room), client_seq=client_seq, op=op, msg_id=client.id_of(msg),
-                             timestamp=timestamp, hash=record_hash(record).hex())
+    (room, msg, _, _, _, timestamp, _, _, _, _, _, client_seq, _, _, _, op, _) = (
+        RECORD_STRUCT.unpack(record)
+    )
+    return client.MessageAck(
+        room_id=client.id_of(room),
+        client_seq=client_seq,
+        op=op,
+        msg_id=client.id_of(msg),
+        timestamp=timestamp,
+        hash=record_hash(record).hex(),
+    )

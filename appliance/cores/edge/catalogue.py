@@ -1,8 +1,8 @@
-"""Rooms that this edge knows: the name, which the id follows from, the newest op, and who follows live.
+"""Rooms that this edge knows: name, newest op, and who follows live.
 
-A room is *named* once its name is known: rights can be judged and messages sent. It is *loaded* once its
-newest op and its place in the segments are known too: it can be read. A room that was created through
-this edge is named before the replica of this node has heard of it.
+A room is *named* once its name is known: rights can be judged and messages sent. It is *loaded*
+once its newest op and its place in the segments are known too: it can be read. A room that was
+created through this edge is named before the replica of this node has heard of it.
 """
 
 from typing import Any
@@ -13,17 +13,17 @@ from appliance.formats.client import id_of
 
 
 class Room:
-    """One room. Invariant: every live subscription has been given exactly the records up to `head`."""
+    """One room. Invariant: live subscriptions have been given exactly the records up to `head`."""
 
     __slots__ = ("room_id", "uuid", "shard", "name", "head", "loaded", "live", "followers")
 
     def __init__(self, room_id: bytes, shard: int, name: str) -> None:
         self.room_id, self.shard, self.name = room_id, shard, name
         self.uuid: UUID = id_of(room_id)
-        self.head = 0                       # op of the newest record that can be read here
+        self.head = 0  # op of the newest record that can be read here
         self.loaded = False
-        self.live: list[Any] = []           # subscriptions at the head
-        self.followers = 0                  # subscriptions, live or lagging
+        self.live: list[Any] = []  # subscriptions at the head
+        self.followers = 0  # subscriptions, live or lagging
 
 
 class Catalogue:

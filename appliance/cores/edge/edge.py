@@ -1,10 +1,9 @@
-"""The border of the edge: what happens outside goes in by `on_...`, and `beat` says what should happen then.
+"""The border of the edge: what happens goes in by `on_...`; `beat` says what should happen then.
 
-    effects   (REQUEST, shard, lane, records, count)     answered by on_reply, or on_evicted and on_ready
-              (LOOK_UP, shard, [room ids])               answered by on_rooms
-              (LIST, shard, first row, rows)             answered by on_list, in order
-              (CLOSE, session, code, reason)             after its output was written
-    output    take_output(): sessions and the frames to write to them, joined
+(REQUEST, shard, lane, records, count)     answered by on_reply; or on_evicted, then on_ready
+(LOOK_UP, shard, [room ids])               answered by on_rooms
+(LIST, shard, first row, rows)             answered by on_list, in order
+(CLOSE, session, code, reason)             after its output was written
 """
 
 import heapq
@@ -27,11 +26,24 @@ from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import Tokens
 from appliance.cores.edge.websocket import server_frame
-from appliance.formats import client, session as replies
+from appliance.formats import client
+from appliance.formats import session as replies
 from appliance.formats.checkpoint import ROOM_ROW
 from appliance.formats.client_errors import (
-    Closing, DuplicateExpired, EncodingMismatch, FrameTooLarge, HelloLate, HelloRequired, RateLimited,
-    SubscriptionTooSlow, TokenExpired, TokenInvalid, TokenKeyUnknown, TokenNotYetValid, Unavailable)
+    Closing,
+    DuplicateExpired,
+    EncodingMismatch,
+    FrameTooLarge,
+    HelloLate,
+    HelloRequired,
+    RateLimited,
+    SubscriptionTooSlow,
+    TokenExpired,
+    TokenInvalid,
+    TokenKeyUnknown,
+    TokenNotYetValid,
+    Unavailable,
+)
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 
 REQUEST, CLOSE = "request", "close"
@@ -41,40 +53,70 @@ _MS_NS = 1_000_000
 
 # WebSocket closing codes of errors after which a connection makes no sense.
 CLOSINGS: dict[type[InputError], int] = {
-    EncodingMismatch: 1003, FrameTooLarge: 1009, HelloRequired: 4001, HelloLate: 4001,
-    SubscriptionTooSlow: 4008, Closing: 1001}
+    EncodingMismatch: 1003,
+    FrameTooLarge: 1009,
+    HelloRequired: 4001,
+    HelloLate: 4001,
+    SubscriptionTooSlow: 4008,
+    Closing: 1001,
+}
 # Those of errors that end a connection only while it has not said a valid hello.
 CLOSINGS_NEW: dict[type[InputError], int] = {
-    TokenInvalid: 4003, TokenKeyUnknown: 4003, TokenExpired: 4003, TokenNotYetValid: 4003,
-    RateLimited: 1013}
+    TokenInvalid: 4003,
+    TokenKeyUnknown: 4003,
+    TokenExpired: 4003,
+    TokenNotYetValid: 4003,
+    RateLimited: 1013,
+}
 
 
 class Edge:
-    """All sessions, lanes, rooms and subscriptions of one edge process. See the package's docstring."""
+    """All sessions, lanes, rooms and subscriptions of one edge process. See the package's
+    docstring."""
 
-    def __init__(self, *, geometry: Geometry, node: int, epoch: int, shard_count: int,
-                 shard_of: Callable[[bytes], int], tokens: Tokens, admission: Admission, prng: Any,
-                 framing: Callable[[bytes, int], bytes] = server_frame,
-                 lanes_per_shard: int = limits.VSR_SESSIONS_PER_EDGE) -> None:
+    def __init__(
+        self,
+        *,
+        geometry: Geometry,
+        node: int,
+        epoch: int,
+        shard_count: int,
+        shard_of: Callable[[bytes], int],
+        tokens: Tokens,
+        admission: Admission,
+        prng: Any,
+        framing: Callable[[bytes, int], bytes] = server_frame,
+        lanes_per_shard: int = limits.VSR_SESSIONS_PER_EDGE,
+    ) -> None:
         self.geometry = geometry
         self.effects: list[tuple] = []
         self.sessions: dict[int, Session] = {}
-        self.counters: dict[str, int] = {}              # name -> how often, for metrics
-        self.logs: dict[int, ShardLog] = {}             # shards whose replica here is attached
-        self.lanes = {shard: [Lane(geometry, shard, i) for i in range(lanes_per_shard)]
-                      for shard in range(shard_count)}
+        self.counters: dict[str, int] = {}  # name -> how often, for metrics
+        self.logs: dict[int, ShardLog] = {}  # shards whose replica here is attached
+        self.lanes = {
+            shard: [Lane(geometry, shard, i) for i in range(lanes_per_shard)]
+            for shard in range(shard_count)
+        }
         self.lookup = Lookup(shard_of=shard_of, logs=self.logs, catalogue=Catalogue())
         self.fanout = Fanout(framing, self.logs, epoch)
         self._ids = MessageIds(prng)
         self.requests = Requests(
-            node=node, epoch=epoch, tokens=tokens, admission=admission, lookup=self.lookup,
-            logs=self.logs, fanout=self.fanout, lanes=self.lanes, ids=self._ids)
+            node=node,
+            epoch=epoch,
+            tokens=tokens,
+            admission=admission,
+            lookup=self.lookup,
+            logs=self.logs,
+            fanout=self.fanout,
+            lanes=self.lanes,
+            ids=self._ids,
+        )
         self._framing, self._admission = framing, admission
-        self._opening: dict[int, ShardLog] = {}         # attached, but the ring moved on while it was read
+        self._opening: dict[int, ShardLog] = {}  # attached, but the ring moved on while it was read
         self._late_acks: dict[int, list[tuple[int, Session, dict[str, Any]]]] = {}
         self._dirty: list[Session] = []
-        self._new: deque[Session] = deque()             # have not said hello, oldest first
-        self._expiries: list[tuple[int, int]] = []      # (expires_us, session number)
+        self._new: deque[Session] = deque()  # have not said hello, oldest first
+        self._expiries: list[tuple[int, int]] = []  # (expires_us, session number)
         self._numbers = 0
 
     def count(self, name: str, by: int = 1) -> None:
@@ -86,8 +128,14 @@ class Edge:
     def on_open(self, address: str, binary: bool) -> Session:
         """A connection is there; its session, in state "new"."""
         self._numbers += 1
-        session = Session(number=self._numbers, address=address, binary=binary, now_ns=self.requests.now_ns,
-                          frame=self._framing, dirty=self._dirty)
+        session = Session(
+            number=self._numbers,
+            address=address,
+            binary=binary,
+            now_ns=self.requests.now_ns,
+            frame=self._framing,
+            dirty=self._dirty,
+        )
         self.sessions[session.number] = session
         self._new.append(session)
         return session
@@ -111,7 +159,9 @@ class Edge:
     def on_oversize(self, session: Session) -> None:
         """A frame was too large to be received at all."""
         if session.state != "closed":
-            self.refuse(session, FrameTooLarge(f"a frame has at most {limits.CLIENT_FRAME_SIZE_MAX} bytes"))
+            self.refuse(
+                session, FrameTooLarge(f"a frame has at most {limits.CLIENT_FRAME_SIZE_MAX} bytes")
+            )
 
     def on_close(self, session: Session) -> None:
         """The connection is gone."""
@@ -203,7 +253,9 @@ class Edge:
         self.count("records_answered", batch.count)
         self.lanes[shard][lane].recycle(batch)
 
-    def _on_sent(self, session: Session, shard: int, answers: Answers, first: int, count: int) -> None:
+    def _on_sent(
+        self, session: Session, shard: int, answers: Answers, first: int, count: int
+    ) -> None:
         session.in_flight -= count
         if session.state != "ready":
             return
@@ -224,13 +276,20 @@ class Edge:
         if code in (replies.OK, replies.DUPLICATE, replies.DUPLICATE_EXPIRED):
             self.lookup.named(creation.room_id, shard, frame.name)
             if session.state == "ready":
-                session.send(client.Room(room_id=client.id_of(creation.room_id), created=code == replies.OK,
-                                         name=frame.name, request=frame.request))
+                session.send(
+                    client.Room(
+                        room_id=client.id_of(creation.room_id),
+                        created=code == replies.OK,
+                        name=frame.name,
+                        request=frame.request,
+                    )
+                )
         elif session.state == "ready":
             self.refuse(session, error_of(code, seq), request=frame.request)
 
     def _ack_again(self, shard: int, log_seq: int, session: Session, named: dict[str, Any]) -> None:
-        """Answer a duplicate with the first ack, now or when the replica of this node has that record."""
+        """Answer a duplicate with the first ack, now or when the replica of this node has that
+        record."""
         log = self.logs.get(shard)
         if log is None or log_seq > log.log_seq:
             self._late_acks.setdefault(shard, []).append((log_seq, session, named))
@@ -277,7 +336,7 @@ class Edge:
         elif log_seq > log.log_seq:
             rooms = self.lookup.catalogue.rooms
             fresh = log.advance(log_seq, rooms)
-            if fresh is None:                           # the ring moved on without us: begin anew
+            if fresh is None:  # the ring moved on without us: begin anew
                 self.count("ring_lost")
                 self._lose(shard)
                 self._opening[shard] = self.logs.pop(shard)
@@ -300,7 +359,9 @@ class Edge:
         for log_seq, session, named in late:
             self._ack_again_or_drop(shard, log_seq, session, named)
 
-    def _ack_again_or_drop(self, shard: int, log_seq: int, session: Session, named: dict[str, Any]) -> None:
+    def _ack_again_or_drop(
+        self, shard: int, log_seq: int, session: Session, named: dict[str, Any]
+    ) -> None:
         if session.state == "ready":
             self._ack_again(shard, log_seq, session, named)
         else:
@@ -314,7 +375,8 @@ class Edge:
             self.requests.behind.pop(shard, None)
 
     def on_rooms(self, shard: int, log_seq: int, room_ids: list[bytes], rows: bytes) -> None:
-        """The answer to a look-up: a row for each id, zero for rooms that do not exist, as of `log_seq`."""
+        """The answer to a look-up: a row for each id, zero for rooms that do not exist, as of
+        `log_seq`."""
         for session in self.lookup.on_rooms(shard, log_seq, room_ids, rows):
             self._run(session)
 
@@ -361,17 +423,28 @@ class Edge:
         """Close connections that took nothing for very long; called every few seconds."""
         now_ns = self.requests.now_ns
         for session in list(self.sessions.values()):
-            if (session.blocked and session.state == "ready"
-                    and now_ns - session.blocked_ns > limits.LAG_MS_MAX * _MS_NS):
+            if (
+                session.blocked
+                and session.state == "ready"
+                and now_ns - session.blocked_ns > limits.LAG_MS_MAX * _MS_NS
+            ):
                 self._close_too_slow(session)
 
     def _close_too_slow(self, session: Session) -> None:
-        cursors = [(room_id, subscription.next_op if subscription.state == "lagging"
-                    else subscription.room.head + 1)
-                   for room_id, subscription in session.subscriptions.items()]
+        cursors = [
+            (
+                room_id,
+                subscription.next_op
+                if subscription.state == "lagging"
+                else subscription.room.head + 1,
+            )
+            for room_id, subscription in session.subscriptions.items()
+        ]
         for room_id, next_op in cursors:
-            session.refuse(SubscriptionTooSlow("nothing was read for minutes", next_op - 1),
-                           room_id=client.id_of(room_id))
+            session.refuse(
+                SubscriptionTooSlow("nothing was read for minutes", next_op - 1),
+                room_id=client.id_of(room_id),
+            )
         self.count("error_subscription_too_slow")
         self._close(session, 4008, "subscription_too_slow")
 
@@ -388,8 +461,15 @@ class Edge:
             for lane in lanes:
                 batch = lane.take()
                 if batch is not None:
-                    self.effects.append((REQUEST, lane.shard, lane.index,
-                                         batch.view[:batch.count * RECORD_SIZE], batch.count))
+                    self.effects.append(
+                        (
+                            REQUEST,
+                            lane.shard,
+                            lane.index,
+                            batch.view[: batch.count * RECORD_SIZE],
+                            batch.count,
+                        )
+                    )
         return more
 
     def take_effects(self) -> list[tuple]:

@@ -1,37 +1,52 @@
-"""The committed records of one shard, as this node holds them: the shared ring and sealed segments as one history.
+"""The committed records of one shard: the shared ring and sealed segments as one history.
 
     segment   0 ... n-2        n-1            n (open)
-              sealed files     ring, index    ring, index        the index is made here while records pass
+              sealed files     ring, index    ring, index    indexed here while records pass
               footer: rows, link to the room's previous segment
 
-The newest two segments lie in the ring; which of their records belong to which room is remembered as they are
-committed. Older ones are found from a room's newest sealed segment backwards, by the links in the footers.
-What was read from a sealed segment is believed only if its leaf hashes to its id and the record is the one asked for.
+The newest two segments lie in the ring; which of their records belong to which room is remembered
+as they are committed. Older ones are found from a room's newest sealed segment backwards, by the
+links in the footers. What was read from a sealed segment is believed only if its leaf hashes to its
+id and the record is the one asked for.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Container
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from appliance.base.errors import ApplianceError
 from appliance.base.limits import EDGE_SEGMENTS_MAX
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.record import LOG_SEQ, RECORD, SEQ
 from appliance.formats.segment import (
-    RingView, SegmentView, first_log_seq_of, footer_leaf_ids, leaf_id, leaf_record_count, number_of, slot_of)
+    RingView,
+    SegmentView,
+    first_log_seq_of,
+    footer_leaf_ids,
+    leaf_id,
+    leaf_record_count,
+    number_of,
+    slot_of,
+)
 
-_FIRST, _SLOTS = 0, 1
-Index = dict[bytes, tuple[int, list[int]]]     # room_id -> (its first op here, slots of its records)
-Fresh = dict[bytes, list[memoryview]]          # room_id -> its new records, in order
+
+class Rows(NamedTuple):
+    """The records of a room in a segment: they are dense, so the n-th has op first_op + n."""
+
+    first_op: int
+    slots: list[int]
+
+
+Index = dict[bytes, Rows]
+Fresh = dict[bytes, list[memoryview]]  # room_id -> its new records, in order
 
 
 class Segments(Protocol):
     """Sealed segments of one shard, mapped on demand by whoever owns the files."""
 
-    oldest: int                                # older ones are freed for good
+    oldest: int  # older ones are freed for good
 
     def view(self, number: int) -> SegmentView | None:
         """Segment `number`, or None when it cannot be read now."""
@@ -43,8 +58,8 @@ class Path:
     __slots__ = ("steps", "link")
 
     def __init__(self, link: int) -> None:
-        self.steps: list[tuple[int, int]] = []     # (first op, segment number), ascending
-        self.link = link                           # next older segment + 1, 0 = none
+        self.steps: list[tuple[int, int]] = []  # (first op, segment number), ascending
+        self.link = link  # next older segment + 1, 0 = none
 
 
 class ShardLog:
@@ -53,16 +68,17 @@ class ShardLog:
     def __init__(self, geometry: Geometry, ring: memoryview, segments: Segments) -> None:
         self.geometry = geometry
         self.segments = segments
-        self.log_seq = 0                           # records up to here were seen by `advance`
+        self.log_seq = 0  # records up to here were seen by `advance`
         self._ring = RingView(ring, geometry)
-        self._index: dict[int, Index] = {}         # of the newest two segments
-        self._paths: dict[bytes, Path] = {}        # of the rooms that are tracked
-        self._verified: dict[int, int] = {}        # segment -> bits of its verified leaves
+        self._index: dict[int, Index] = {}  # of the newest two segments
+        self._paths: dict[bytes, Path] = {}  # of the rooms that are tracked
+        self._verified: dict[int, int] = {}  # segment -> bits of its verified leaves
 
     # --- following the log
 
     def open(self, log_seq: int) -> bool:
-        """Index the ring up to `log_seq`; False when the ring has moved on, try again with a newer one."""
+        """Index the ring up to `log_seq`; False when the ring has moved on, try again with a newer
+        one."""
         self._index.clear()
         self._paths.clear()
         self.log_seq = log_seq
@@ -76,12 +92,20 @@ class ShardLog:
                 return False
         return self.log_seq == log_seq
 
-    def advance(self, log_seq: int, wanted: dict[bytes, object] | tuple[()]) -> Fresh | None:
-        """Index the records up to `log_seq`; those of `wanted` rooms, or None when the ring lost some."""
+    def advance(self, log_seq: int, wanted: Container[bytes]) -> Fresh | None:
+        """Index the records up to `log_seq`; those of `wanted` rooms, or None when the ring lost
+        some."""
         fresh: Fresh = {}
         while self.log_seq < log_seq:
-            number, slot = number_of(self.geometry, self.log_seq + 1), slot_of(self.geometry, self.log_seq + 1)
-            count = min(log_seq - self.log_seq, self.geometry.segment_records - slot, self.geometry.records_max)
+            number, slot = (
+                number_of(self.geometry, self.log_seq + 1),
+                slot_of(self.geometry, self.log_seq + 1),
+            )
+            count = min(
+                log_seq - self.log_seq,
+                self.geometry.segment_records - slot,
+                self.geometry.records_max,
+            )
             raw = self._ring.records(number, slot, count)
             if raw is None:
                 return None
@@ -95,27 +119,35 @@ class ShardLog:
         """Segment `number` is open from now on: the one before is sealed."""
         self._index.pop(number - 2, None)
         self._index[number] = {}
-        for room_id, (first_op, _) in self._index.get(number - 1, {}).items():
+        for room_id, rows in self._index.get(number - 1, {}).items():
             path = self._paths.get(room_id)
             if path is not None:
-                path.steps.append((first_op, number - 1))
+                path.steps.append((rows.first_op, number - 1))
 
-    def _add(self, index: Index, slot: int, raw: bytes, wanted: dict[bytes, object] | tuple[()],
-             fresh: Fresh) -> None:
+    def _add(
+        self,
+        index: Index,
+        slot: int,
+        raw: bytes,
+        wanted: Container[bytes],
+        fresh: Fresh,
+    ) -> None:
         rows, view = np.frombuffer(raw, RECORD), memoryview(raw)
         ops = rows["seq"].tolist()
         for i, room_id in enumerate(rows["room_id"].tolist()):
             entry = index.get(room_id)
             if entry is None:
-                index[room_id] = (ops[i], [slot + i])
+                index[room_id] = Rows(ops[i], [slot + i])
             else:
-                entry[_SLOTS].append(slot + i)
+                entry.slots.append(slot + i)
             if room_id in wanted:
-                fresh.setdefault(room_id, []).append(view[i * RECORD_SIZE:(i + 1) * RECORD_SIZE])
+                fresh.setdefault(room_id, []).append(view[i * RECORD_SIZE : (i + 1) * RECORD_SIZE])
 
     # --- rooms
 
-    def track(self, room_id: bytes, *, sealed_segment: int, message_count: int, log_seq: int) -> int | None:
+    def track(
+        self, room_id: bytes, *, sealed_segment: int, message_count: int, log_seq: int
+    ) -> int | None:
         """Follow a room whose row, as of `log_seq`, is known; the op of its newest record.
 
         None when that row is too old or too new to be used: ask again.
@@ -126,10 +158,10 @@ class ShardLog:
         path = Path(sealed_segment)
         before = self._index.get(open_number - 1, {}).get(room_id)
         if before is not None and sealed_segment < open_number:
-            path.steps.append((before[_FIRST], open_number - 1))     # sealed since that row
+            path.steps.append((before.first_op, open_number - 1))  # sealed since that row
         self._paths[room_id] = path
         newest = self._index.get(open_number, {}).get(room_id) or before
-        return message_count if newest is None else newest[_FIRST] + len(newest[_SLOTS]) - 1
+        return message_count if newest is None else newest.first_op + len(newest.slots) - 1
 
     def forget(self, room_id: bytes) -> None:
         """Nobody asks for this room any more."""
@@ -156,8 +188,8 @@ class ShardLog:
         while path.link and self._extend(room_id, path):
             pass
         if path.steps:
-            return path.steps[0][_FIRST]
-        firsts = [index[room_id][_FIRST] for index in self._index.values() if room_id in index]
+            return path.steps[0][0]
+        firsts = [index[room_id].first_op for index in self._index.values() if room_id in index]
         return min(firsts, default=1)
 
     def record(self, log_seq: int) -> bytes | None:
@@ -170,22 +202,22 @@ class ShardLog:
             if view is None:
                 return None
             raw = self._sealed_record(view, slot)
-        if int.from_bytes(raw[LOG_SEQ:LOG_SEQ + 8], "little") != log_seq:
+        if int.from_bytes(raw[LOG_SEQ : LOG_SEQ + 8], "little") != log_seq:
             raise Unavailable("a stored record is not the one that was asked for")
         return raw
 
     def _read_part(self, room_id: bytes, op: int, count: int) -> list[bytes]:
         for number in sorted(self._index, reverse=True):
             entry = self._index[number].get(room_id)
-            if entry is not None and 0 <= op - entry[_FIRST] < len(entry[_SLOTS]):
-                start = op - entry[_FIRST]
-                slots = entry[_SLOTS][start:start + count]
+            if entry is not None and 0 <= op - entry.first_op < len(entry.slots):
+                start = op - entry.first_op
+                slots = entry.slots[start : start + count]
                 found = [self._ring.records(number, slot, 1) for slot in slots]
                 if None not in found:
-                    return found                     # type: ignore[return-value]
-                break                                # overwritten: it is sealed by now
+                    return found  # type: ignore[return-value]
+                break  # overwritten: it is sealed by now
         path = self._paths[room_id]
-        while not path.steps or path.steps[0][_FIRST] > op:
+        while not path.steps or path.steps[0][0] > op:
             if not path.link or not self._extend(room_id, path):
                 return []
         number = path.steps[bisect_right(path.steps, (op, 1 << 63)) - 1][1]
@@ -215,7 +247,7 @@ class ShardLog:
         found = []
         for seq, slot in view.rows(entry.first_row + skip, min(count, entry.row_count - skip)):
             raw = self._sealed_record(view, slot)
-            if raw[:16] != room_id or int.from_bytes(raw[SEQ:SEQ + 8], "little") != seq:
+            if raw[:16] != room_id or int.from_bytes(raw[SEQ : SEQ + 8], "little") != seq:
                 raise Unavailable("a stored record is not the one that was asked for")
             found.append(raw)
         return found
@@ -240,7 +272,10 @@ class ShardLog:
         bits = self._verified.get(view.number, 0)
         if not bits >> leaf & 1:
             first, count = leaf * self.geometry.records_max, leaf_record_count(self.geometry, leaf)
-            if leaf_id(view.records(first, count)) != footer_leaf_ids(view.footer_bytes, view.footer)[leaf]:
+            if (
+                leaf_id(view.records(first, count))
+                != footer_leaf_ids(view.footer_bytes, view.footer)[leaf]
+            ):
                 raise Unavailable("a stored leaf is broken; it is being repaired")
             if len(self._verified) >= EDGE_SEGMENTS_MAX:
                 self._verified.clear()

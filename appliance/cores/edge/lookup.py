@@ -1,10 +1,10 @@
 """Room look-ups: from an id in a frame to a room with a name and a place in the log.
 
-    unknown --asked--> row --name read from the creating record--> named --placed in the log--> loaded
+    unknown --asked--> row --name read from its first record--> named --placed in log--> loaded
 
-The replica of this node answers with rows of its table. A row may be missing because that replica has not yet heard
-of a new room, or may be ahead of the ring that was read here; then it is asked again on the next tick, until those
-who wait for it have waited long enough.
+The replica of this node answers with rows of its table. A row may be missing because that replica
+has not yet heard of a new room, or may be ahead of the ring that was read here; then it is asked
+again on the next tick, until those who wait for it have waited long enough.
 """
 
 from collections.abc import Callable
@@ -20,20 +20,21 @@ from appliance.formats.client_errors import Unavailable
 from appliance.formats.record import BODY, BODY_LEN
 from appliance.formats.room_name import room_id_of
 
-LOOK_UP = "look_up"          # effect: (LOOK_UP, shard, [room ids]), answered by `on_rooms`
+LOOK_UP = "look_up"  # effect: (LOOK_UP, shard, [room ids]), answered by `on_rooms`
 
 
 class Lookup:
     """What is known of rooms, what was asked, and who waits."""
 
-    def __init__(self, *, shard_of: Callable[[bytes], int], logs: dict[int, ShardLog],
-                 catalogue: Catalogue) -> None:
+    def __init__(
+        self, *, shard_of: Callable[[bytes], int], logs: dict[int, ShardLog], catalogue: Catalogue
+    ) -> None:
         self.catalogue = catalogue
         self.shard_of, self._logs = shard_of, logs
-        self._asked: dict[bytes, None] = {}              # no answer yet
-        self._to_ask: dict[bytes, None] = {}             # with the next effect
+        self._asked: dict[bytes, None] = {}  # no answer yet
+        self._to_ask: dict[bytes, None] = {}  # with the next effect
         self._waiting: dict[bytes, list[Session]] = {}
-        self._lost: dict[bytes, None] = {}               # followed, but the shard's log was lost
+        self._lost: dict[bytes, None] = {}  # followed, but the shard's log was lost
 
     # --- asking
 
@@ -85,8 +86,10 @@ class Lookup:
 
     # --- answers
 
-    def on_rooms(self, shard: int, log_seq: int, room_ids: list[bytes], rows: bytes) -> list[Session]:
-        """Rows of rooms, as of `log_seq`; a zero row is a room that does not exist. Who can go on."""
+    def on_rooms(
+        self, shard: int, log_seq: int, room_ids: list[bytes], rows: bytes
+    ) -> list[Session]:
+        """Rows of rooms, as of `log_seq`; zero: there is no such room. Returns who can go on."""
         table = np.frombuffer(rows, ROOM_ROW)
         assert len(table) == len(room_ids)
         ready = []
@@ -108,8 +111,12 @@ class Lookup:
         room = self.named(room_id, shard, name)
         if room.loaded:
             return True
-        head = log.track(room_id, sealed_segment=int(row["sealed_segment"]),
-                         message_count=int(row["message_count"]), log_seq=log_seq)
+        head = log.track(
+            room_id,
+            sealed_segment=int(row["sealed_segment"]),
+            message_count=int(row["message_count"]),
+            log_seq=log_seq,
+        )
         if head is None:
             return False
         room.head, room.loaded = head, True
@@ -124,8 +131,8 @@ class Lookup:
         record = log.record(created) if 1 <= created <= log.log_seq else None
         if record is None:
             raise Unavailable("the room's name cannot be read at the moment")
-        size = int.from_bytes(record[BODY_LEN:BODY_LEN + 4], "little")
-        name = record[BODY:BODY + size].decode(errors="replace")
+        size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
+        name = record[BODY : BODY + size].decode(errors="replace")
         if room_id_of(name) != room_id:
             raise Unavailable("the room's name cannot be read at the moment")
         return name
@@ -140,7 +147,8 @@ class Lookup:
         return room
 
     def lose(self, shard: int) -> list[Room]:
-        """The shard's log is gone: its rooms must be placed anew. Those that are followed are asked for."""
+        """The shard's log is gone: its rooms must be placed anew. Those that are followed are asked
+        for."""
         lost = [room for room in self.catalogue.of_shard(shard) if room.loaded]
         for room in lost:
             room.loaded = False
@@ -148,5 +156,5 @@ class Lookup:
                 self._lost[room.room_id] = None
         for room_id in list(self._asked):
             if self.shard_of(room_id) == shard:
-                del self._asked[room_id]                 # that answer may never come
+                del self._asked[room_id]  # that answer may never come
         return lost

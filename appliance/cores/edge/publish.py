@@ -1,10 +1,11 @@
-"""From messages to requests: a device's messages are packed as records into the batch its lane is filling.
+"""From messages to requests: messages are packed as records into the batch a lane is filling.
 
     lane    ready? -- request --> in flight -- reply --> ready       one request at a time
-    queue   [full] [full] [filling]                                  bounded; then senders are told `busy`
+    queue   [full] [full] [filling]                    bounded; then senders are told `busy`
 
-A batch keeps its bytes until it is answered. If the session of the log is lost meanwhile, the same bytes are
-sent again under the next one: what was committed comes back as `duplicate`, answered like the first time.
+A batch keeps its bytes until it is answered. If the session of the log is lost meanwhile, the same
+bytes are sent again under the next one: what was committed comes back as `duplicate`, answered like
+the first time.
 """
 
 from collections import deque
@@ -35,7 +36,7 @@ class MessageIds:
     def on_tick(self, realtime_us: int) -> None:
         """A new millisecond, a new start."""
         self._base = (realtime_us // 1000 & 0xFFFF_FFFF_FFFF) << 80 | 7 << 76 | 2 << 62
-        self._low = self._prng.next_u64() >> 3           # 61 bits: never carries out of the 62 below
+        self._low = self._prng.next_u64() >> 3  # 61 bits: never carries out of the 62 below
 
     def next(self) -> bytes:
         """16 bytes as they stand in records."""
@@ -56,7 +57,7 @@ class Batch:
     def clear(self) -> None:
         """Ready to be filled again; each record is written whole, so old bytes need no wiping."""
         self.count = 0
-        self.runs: list[list[Any]] = []                  # [owner, first record, records]
+        self.runs: list[list[Any]] = []  # [owner, first record, records]
         self.sent = False
 
     def claim(self, owner: Any, count: int) -> None:
@@ -72,7 +73,7 @@ class Lane:
 
     def __init__(self, geometry: Geometry, shard: int, index: int) -> None:
         self.shard, self.index = shard, index
-        self.ready = False                               # the session may take a request now
+        self.ready = False  # the session may take a request now
         self.in_flight: Batch | None = None
         self.records_max = geometry.records_max
         self._queue: deque[Batch] = deque([Batch(self.records_max)])
@@ -81,7 +82,9 @@ class Lane:
     @property
     def depth(self) -> int:
         """Records that wait or are in flight."""
-        return sum(batch.count for batch in self._queue) + (self.in_flight.count if self.in_flight else 0)
+        return sum(batch.count for batch in self._queue) + (
+            self.in_flight.count if self.in_flight else 0
+        )
 
     def vacancy(self) -> int:
         """Records that may be added before `busy` is the answer."""
@@ -97,7 +100,8 @@ class Lane:
         return batch
 
     def take(self) -> Batch | None:
-        """The batch to request now, if the session is ready: one to repeat, or the oldest collected."""
+        """The batch to request now, if the session is ready: one to repeat, or the oldest
+        collected."""
         if not self.ready:
             return None
         batch = self.in_flight
@@ -146,28 +150,77 @@ def check_item(item: SendItem) -> None:
             raise FieldInvalid("the body is not UTF-8") from None
 
 
-def pack(batch: Batch, *, room_id: bytes, msg_id: bytes, author_id: int, parent_id: bytes, body: bytes,
-         client_id: bytes, client_seq: int, kind: int) -> None:
+def pack(
+    batch: Batch,
+    *,
+    room_id: bytes,
+    msg_id: bytes,
+    author_id: int,
+    parent_id: bytes,
+    body: bytes,
+    client_id: bytes,
+    client_seq: int,
+    kind: int,
+) -> None:
     """Append one sealed record, as `formats.record.encode` makes it, without a copy."""
     offset = batch.count * RECORD_SIZE
     view = batch.view
-    _pack(view, offset, room_id, msg_id, author_id, b"", parent_id, 0, len(body), body, 0, b"",
-          client_id, client_seq, b"", kind, b"", 0, 0)
-    checksum = crc32c(view[offset + MSG_ID:offset + CHECKSUM])
-    view[offset + CHECKSUM:offset + _CHECKSUM_END] = checksum.to_bytes(4, "little")
+    _pack(
+        view,
+        offset,
+        room_id,
+        msg_id,
+        author_id,
+        b"",
+        parent_id,
+        0,
+        len(body),
+        body,
+        0,
+        b"",
+        client_id,
+        client_seq,
+        b"",
+        kind,
+        b"",
+        0,
+        0,
+    )
+    checksum = crc32c(view[offset + MSG_ID : offset + CHECKSUM])
+    view[offset + CHECKSUM : offset + _CHECKSUM_END] = checksum.to_bytes(4, "little")
     batch.count += 1
 
 
-def pack_items(batch: Batch, items: list[SendItem], *, author_id: int, client_id: bytes,
-               ids: MessageIds) -> None:
+def pack_items(
+    batch: Batch, items: list[SendItem], *, author_id: int, client_id: bytes, ids: MessageIds
+) -> None:
     """Append checked messages of one device."""
     view, offset = batch.view, batch.count * RECORD_SIZE
     for room_id, client_seq, parent_id, msg_id, kind, body in items:
         if msg_id == ZERO16:
             msg_id = ids.next()
-        _pack(view, offset, room_id, msg_id, author_id, b"", parent_id, 0, len(body), body, 0, b"",
-              client_id, client_seq, b"", kind, b"", 0, 0)
-        checksum = crc32c(view[offset + MSG_ID:offset + CHECKSUM])
-        view[offset + CHECKSUM:offset + _CHECKSUM_END] = checksum.to_bytes(4, "little")
+        _pack(
+            view,
+            offset,
+            room_id,
+            msg_id,
+            author_id,
+            b"",
+            parent_id,
+            0,
+            len(body),
+            body,
+            0,
+            b"",
+            client_id,
+            client_seq,
+            b"",
+            kind,
+            b"",
+            0,
+            0,
+        )
+        checksum = crc32c(view[offset + MSG_ID : offset + CHECKSUM])
+        view[offset + CHECKSUM : offset + _CHECKSUM_END] = checksum.to_bytes(4, "little")
         offset += RECORD_SIZE
     batch.count += len(items)

@@ -1,39 +1,55 @@
-"""What each frame of a client does. One handler a frame, found in a table; errors are answered in one place.
+"""What each frame of a client does: a handler for each, in a table; errors answered in one place.
 
-A handler returns False when it must wait for a room look-up: the session's later frames wait behind it, so that
-the order of a device's messages is kept.
+A handler returns False when it must wait for a room look-up: the session's later frames wait behind
+it, so that the order of a device's messages is kept.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from appliance.base import limits
+from appliance.base.checksum import crc32c
 from appliance.base.errors import InputError
 from appliance.cores.edge import history
 from appliance.cores.edge.admission import Admission
-from appliance.cores.edge.lookup import Lookup
+from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.log import ShardLog
+from appliance.cores.edge.lookup import Lookup
 from appliance.cores.edge.publish import Lane, MessageIds, check_item, pack, pack_items
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
-from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.token import MODERATE, READ, SEND, Tokens
-from appliance.base.checksum import crc32c
 from appliance.formats import client
+from appliance.formats.author import author_name
 from appliance.formats.client_errors import (
-    Busy, FieldInvalid, Forbidden, HelloRepeated, HelloRequired, RateLimited, RoomNameInvalid, RoomUnknown,
-    SubscriptionsTooMany, SubscriptionUnknown, TokenInvalid, Unavailable)
+    Busy,
+    FieldInvalid,
+    Forbidden,
+    HelloRepeated,
+    HelloRequired,
+    RateLimited,
+    RoomNameInvalid,
+    RoomUnknown,
+    SubscriptionsTooMany,
+    SubscriptionUnknown,
+    TokenInvalid,
+    Unavailable,
+)
 from appliance.formats.record import KIND_ROOM_CREATE, SHARD_ROOM_ID
 from appliance.formats.room_name import room_creator_id, room_id_of, room_name_valid
 
-LIST = "list"                # effect: (LIST, shard, first row, rows), answered by `Edge.on_list`
+LIST = "list"  # effect: (LIST, shard, first row, rows), answered by `Edge.on_list`
 _MS_NS = 1_000_000
-_ROW_BITS = 32               # a cursor over rooms is shard << 32 | row
+_ROW_BITS = 32  # a cursor over rooms is shard << 32 | row
 
 LIMITS = client.Limits(
-    frame_size_max=limits.CLIENT_FRAME_SIZE_MAX, body_size_max=limits.BODY_SIZE_MAX,
-    room_name_size_max=limits.ROOM_NAME_SIZE_MAX, snapshot_limit_max=limits.SNAPSHOT_LIMIT_MAX,
-    subscriptions_max=limits.SESSION_SUBSCRIPTIONS_MAX, sends_in_flight_max=limits.SESSION_SENDS_MAX)
+    frame_size_max=limits.CLIENT_FRAME_SIZE_MAX,
+    body_size_max=limits.BODY_SIZE_MAX,
+    room_name_size_max=limits.ROOM_NAME_SIZE_MAX,
+    snapshot_limit_max=limits.SNAPSHOT_LIMIT_MAX,
+    subscriptions_max=limits.SESSION_SUBSCRIPTIONS_MAX,
+    sends_in_flight_max=limits.SESSION_SENDS_MAX,
+)
 
 
 class Creation(NamedTuple):
@@ -45,24 +61,42 @@ class Creation(NamedTuple):
 
 
 class Requests:
-    """Handles the frames of all sessions; `now_ns` and `now_us` are set by the edge on each tick."""
+    """Handles the frames of all sessions; the edge sets `now_ns` and `now_us` on each tick."""
 
-    def __init__(self, *, node: int, epoch: int, tokens: Tokens, admission: Admission, lookup: Lookup,
-                 logs: dict[int, ShardLog], fanout: Fanout, lanes: dict[int, list[Lane]],
-                 ids: MessageIds) -> None:
+    def __init__(
+        self,
+        *,
+        node: int,
+        epoch: int,
+        tokens: Tokens,
+        admission: Admission,
+        lookup: Lookup,
+        logs: dict[int, ShardLog],
+        fanout: Fanout,
+        lanes: dict[int, list[Lane]],
+        ids: MessageIds,
+    ) -> None:
         self.now_ns = self.now_us = 0
-        self.behind: dict[int, str] = {}       # shard -> why its replica here cannot serve reads
-        self.lists: dict[int, list[tuple[Session, client.ListRooms, int]]] = {}   # shard -> asked, in order
+        self.behind: dict[int, str] = {}  # shard -> why its replica here cannot serve reads
+        self.lists: dict[
+            int, list[tuple[Session, client.ListRooms, int]]
+        ] = {}  # shard -> asked, in order
         self.effects: list[tuple] = []
-        self.early: list[Session] = []         # wait until this node has what they were told of
+        self.early: list[Session] = []  # wait until this node has what they were told of
         self._node, self._epoch = node, epoch
         self._tokens, self._admission, self._lookup = tokens, admission, lookup
         self._logs, self._fanout, self._lanes, self._ids = logs, fanout, lanes, ids
         self._handlers: dict[type, Callable[[Session, Any], bool]] = {
-            list: self._sends, client.Hello: self._hello, client.RefreshToken: self._refresh,
-            client.Ping: self._ping, client.CreateRoom: self._create, client.ListRooms: self._list,
-            client.SubscribeRoom: self._subscribe, client.UnsubscribeRoom: self._unsubscribe,
-            client.SnapshotRequest: self._snapshot}
+            list: self._sends,
+            client.Hello: self._hello,
+            client.RefreshToken: self._refresh,
+            client.Ping: self._ping,
+            client.CreateRoom: self._create,
+            client.ListRooms: self._list,
+            client.SubscribeRoom: self._subscribe,
+            client.UnsubscribeRoom: self._unsubscribe,
+            client.SnapshotRequest: self._snapshot,
+        }
 
     def handle(self, session: Session, frame: Any) -> bool:
         """Do what `frame` asks; False if it must be handled again later. Raises InputError."""
@@ -100,10 +134,18 @@ class Requests:
     def _welcome(self, session: Session, request: str | None) -> None:
         assert session.claims is not None
         session.on_event("welcome")
-        session.send(client.Welcome(
-            author_id=str(session.claims.author_id), author=client.author_name(session.claims.author_id),
-            client_id=client.id_of(session.client_id), expires_at=session.claims.expires_us,
-            node=self._node, epoch=self._epoch, limits=LIMITS, request=request))
+        session.send(
+            client.Welcome(
+                author_id=str(session.claims.author_id),
+                author=author_name(session.claims.author_id),
+                client_id=client.id_of(session.client_id),
+                expires_at=session.claims.expires_us,
+                node=self._node,
+                epoch=self._epoch,
+                limits=LIMITS,
+                request=request,
+            )
+        )
 
     def _ping(self, session: Session, frame: client.Ping) -> bool:
         self._charge(session, 1)
@@ -116,13 +158,17 @@ class Requests:
         """Count a frame that is no message against device, user and address."""
         assert session.claims is not None
         granted, name, wait_ms = self._admission.admit(
-            self.now_ns, count, device=session.client_id, user=session.claims.author_id,
-            address=session.address)
+            self.now_ns,
+            count,
+            device=session.client_id,
+            user=session.claims.author_id,
+            address=session.address,
+        )
         if granted < min(count, 1):
             raise RateLimited(f"too much for this {name}", wait_ms)
 
     def _room(self, session: Session, room_id: bytes, loaded: bool) -> Room | None:
-        """The room, or None while it is looked up. Raises RoomUnknown, Unavailable after a while."""
+        """The room, or None while it is looked up; later raises RoomUnknown or Unavailable."""
         if room_id == SHARD_ROOM_ID:
             raise RoomUnknown("the shard's own room is not for clients")
         room = self._lookup.catalogue.rooms.get(room_id)
@@ -153,10 +199,14 @@ class Requests:
         return room
 
     def _caught_up(self, session: Session, shard: int) -> bool:
-        """Whether the replica of this node has all that this session was told of, or takes too long."""
+        """Whether the replica of this node has all that this session was told of, or takes too
+        long."""
         log, awaits = self._logs.get(shard), session.awaits
-        if log is None or log.log_seq >= session.seen.get(shard, 0) or (
-                awaits is not None and not awaits[0] and self.now_ns >= awaits[1]):
+        if (
+            log is None
+            or log.log_seq >= session.seen.get(shard, 0)
+            or (awaits is not None and not awaits[0] and self.now_ns >= awaits[1])
+        ):
             if awaits is not None and not awaits[0]:
                 session.awaits = None
             return True
@@ -183,7 +233,7 @@ class Requests:
     # --- sending
 
     def _sends(self, session: Session, items: list[client.SendItem]) -> bool:
-        """Runs of messages to the same room; what was handled is taken off `items` if it must wait."""
+        """Runs of messages to the same room; what was handled leaves `items` if it must wait."""
         first = 0
         while first < len(items):
             room_id, end = items[first][0], first + 1
@@ -213,7 +263,13 @@ class Requests:
         assert session.claims is not None
         author_id, device = session.claims.author_id, session.client_id
         granted, limit, wait_ms = self._admission.admit(
-            self.now_ns, len(run), device=device, user=author_id, address=session.address, room=room_id)
+            self.now_ns,
+            len(run),
+            device=device,
+            user=author_id,
+            address=session.address,
+            room=room_id,
+        )
         lane = session.lanes.get(shard)
         if lane is None:
             lane = session.lanes[shard] = self._lane(shard, device)
@@ -230,10 +286,18 @@ class Requests:
         if fitting < granted:
             _refuse_items(session, run[fitting:granted], Busy("too many messages are in flight"))
         if granted < len(run):
-            _refuse_items(session, run[granted:], RateLimited(f"too many messages for this {limit}", wait_ms))
+            _refuse_items(
+                session, run[granted:], RateLimited(f"too many messages for this {limit}", wait_ms)
+            )
 
-    def _pack(self, session: Session, lane: Lane, items: list[client.SendItem], author_id: int,
-              device: bytes) -> None:
+    def _pack(
+        self,
+        session: Session,
+        lane: Lane,
+        items: list[client.SendItem],
+        author_id: int,
+        device: bytes,
+    ) -> None:
         session.in_flight += len(items)
         while items:
             batch = lane.filling()
@@ -251,8 +315,14 @@ class Requests:
         self._charge(session, 1)
         room_id = room_id_of(frame.name)
         if room_id in self._lookup.catalogue.rooms:
-            session.send(client.Room(room_id=client.id_of(room_id), created=False, name=frame.name,
-                                     request=frame.request))
+            session.send(
+                client.Room(
+                    room_id=client.id_of(room_id),
+                    created=False,
+                    name=frame.name,
+                    request=frame.request,
+                )
+            )
             return True
         author_id = session.claims.author_id
         creator = room_creator_id(room_id, author_id)
@@ -260,8 +330,17 @@ class Requests:
         if lane.vacancy() < 1 or session.in_flight >= limits.SESSION_SENDS_MAX:
             raise Busy("too many messages are in flight")
         batch = lane.filling()
-        pack(batch, room_id=room_id, msg_id=self._ids.next(), author_id=author_id, parent_id=bytes(16),
-             body=frame.name.encode(), client_id=creator, client_seq=1, kind=KIND_ROOM_CREATE)
+        pack(
+            batch,
+            room_id=room_id,
+            msg_id=self._ids.next(),
+            author_id=author_id,
+            parent_id=bytes(16),
+            body=frame.name.encode(),
+            client_id=creator,
+            client_seq=1,
+            kind=KIND_ROOM_CREATE,
+        )
         batch.claim(Creation(session, frame, room_id), 1)
         session.in_flight += 1
         return True
@@ -277,12 +356,19 @@ class Requests:
         if len(followed) >= limits.SESSION_SUBSCRIPTIONS_MAX and room.room_id not in followed:
             raise SubscriptionsTooMany(f"at most {limits.SESSION_SUBSCRIPTIONS_MAX} rooms")
         status, next_op = self._start(room, frame)
-        session.send(client.Subscribed(room_id=frame.room_id, status=status, next_op=next_op,
-                                       epoch=self._epoch, request=frame.request))
+        session.send(
+            client.Subscribed(
+                room_id=frame.room_id,
+                status=status,
+                next_op=next_op,
+                epoch=self._epoch,
+                request=frame.request,
+            )
+        )
         self._fanout.add(session, room, next_op)
         return True
 
-    def _start(self, room: Room, frame: client.SubscribeRoom) -> tuple[str, int]:
+    def _start(self, room: Room, frame: client.SubscribeRoom) -> tuple[Any, int]:
         """Where delivery starts, and what that means for the client."""
         status, since_op = "recovered", frame.since_op
         if frame.epoch is not None and frame.epoch != self._epoch:
@@ -314,7 +400,10 @@ class Requests:
     # --- listing
 
     def _list(self, session: Session, frame: client.ListRooms) -> bool:
-        shard, first_row = (frame.after or 0) >> _ROW_BITS, (frame.after or 0) & (1 << _ROW_BITS) - 1
+        shard, first_row = (
+            (frame.after or 0) >> _ROW_BITS,
+            (frame.after or 0) & (1 << _ROW_BITS) - 1,
+        )
         if shard >= len(self._lanes):
             raise FieldInvalid("after is no cursor of this site")
         if shard not in self._logs or shard in self.behind:
@@ -344,11 +433,17 @@ class Requests:
         following = shard << _ROW_BITS | first_row + len(rows)
         if len(rows) < frame.limit:
             following = shard + 1 << _ROW_BITS
-        session.send(client.Rooms(
-            rooms=items, next=following if following >> _ROW_BITS < len(self._lanes) else None,
-            request=frame.request))
+        session.send(
+            client.Rooms(
+                rooms=items,
+                next=following if following >> _ROW_BITS < len(self._lanes) else None,
+                request=frame.request,
+            )
+        )
 
-    def _items(self, session: Session, log: ShardLog, shard: int, rows: Any) -> list[client.RoomItem]:
+    def _items(
+        self, session: Session, log: ShardLog, shard: int, rows: Any
+    ) -> list[client.RoomItem]:
         assert session.claims is not None
         items = []
         for row in rows:
@@ -357,17 +452,26 @@ class Requests:
                 continue
             name = self._lookup.name_of(log, room_id, row)
             if session.claims.rights_in(name) & READ:
-                items.append(client.RoomItem(room_id=client.id_of(room_id), name=name,
-                                             message_count=int(row["message_count"])))
+                items.append(
+                    client.RoomItem(
+                        room_id=client.id_of(room_id),
+                        name=name,
+                        message_count=int(row["message_count"]),
+                    )
+                )
         return items
 
     def fail_lists(self, shard: int) -> None:
         """The replica that was asked is gone."""
         for session, frame, _ in self.lists.pop(shard, []):
             if session.state == "ready":
-                session.refuse(Unavailable("the replica of this node went away"), request=frame.request)
+                session.refuse(
+                    Unavailable("the replica of this node went away"), request=frame.request
+                )
 
 
 def _refuse_items(session: Session, items: list[client.SendItem], error: InputError) -> None:
     for room_id, client_seq, *_ in items:
-        session.refuse(error, room_id=client.id_of(room_id), client_seq=min(client_seq, (1 << 63) - 1))
+        session.refuse(
+            error, room_id=client.id_of(room_id), client_seq=min(client_seq, (1 << 63) - 1)
+        )

@@ -1,4 +1,4 @@
-"""One connection of a chat client: its state, its encoding, and the bytes that wait to be written to it."""
+"""One connection of a chat client: its state, its encoding, the bytes that wait for it."""
 
 from collections import deque
 from typing import Any
@@ -10,7 +10,7 @@ from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
 from appliance.formats import client
 from appliance.formats.client_errors import EncodingMismatch, FrameTooLarge
 
-SESSION = {                  # state -> {event: next state}; anything absent is a bug of ours
+SESSION = {  # state -> {event: next state}; anything absent is a bug of ours
     "new": {"welcome": "ready", "close": "closed"},
     "ready": {"welcome": "ready", "close": "closed"},
     "closed": {},
@@ -23,29 +23,63 @@ _SEND_CODE = client.SendMessage.code
 class Session:
     """State of one connection. `out` is taken by the driver after each beat."""
 
-    __slots__ = ("number", "address", "binary", "state", "out", "out_size", "blocked", "blocked_ns", "opened_ns",
-                 "claims", "client_id", "rights", "seen", "in_flight", "waiting", "awaits", "subscriptions", "lanes",
-                 "transport", "is_dirty", "_frame", "_dirty", "_opcode")
+    __slots__ = (
+        "number",
+        "address",
+        "binary",
+        "state",
+        "out",
+        "out_size",
+        "blocked",
+        "blocked_ns",
+        "opened_ns",
+        "claims",
+        "client_id",
+        "rights",
+        "seen",
+        "in_flight",
+        "waiting",
+        "awaits",
+        "subscriptions",
+        "lanes",
+        "transport",
+        "is_dirty",
+        "_frame",
+        "_dirty",
+        "_opcode",
+    )
 
-    def __init__(self, *, number: int, address: str, binary: bool, now_ns: int, frame: Any,
-                 dirty: "list[Session]") -> None:
+    def __init__(
+        self,
+        *,
+        number: int,
+        address: str,
+        binary: bool,
+        now_ns: int,
+        frame: Any,
+        dirty: "list[Session]",
+    ) -> None:
         self.number, self.address, self.binary = number, address, binary
         self.state = "new"
-        self.out: list[bytes] = []           # whole frames, as they go over the wire
-        self.out_size = 0                    # bytes in `out`
-        self.blocked = False                 # the transport has taken all it may hold
-        self.blocked_ns = 0                  # since when
+        self.out: list[bytes] = []  # whole frames, as they go over the wire
+        self.out_size = 0  # bytes in `out`
+        self.blocked = False  # the transport has taken all it may hold
+        self.blocked_ns = 0  # since when
         self.opened_ns = now_ns
-        self.claims: Claims | None = None    # set from "ready" on
+        self.claims: Claims | None = None  # set from "ready" on
         self.client_id = ZERO16
-        self.rights: dict[bytes, tuple[int, int]] = {}   # room_id -> bits, shard; of rooms used so far
-        self.seen: dict[int, int] = {}       # shard -> newest log_seq in a reply to this session
-        self.in_flight = 0                   # sends that are not answered
-        self.waiting: deque[Any] = deque()   # frames behind one that waits for a room
-        self.awaits: tuple[bytes, int] | None = None   # that room (or b"", the shard's log), until when (ns)
+        self.rights: dict[
+            bytes, tuple[int, int]
+        ] = {}  # room_id -> bits, shard; of rooms used so far
+        self.seen: dict[int, int] = {}  # shard -> newest log_seq in a reply to this session
+        self.in_flight = 0  # sends that are not answered
+        self.waiting: deque[Any] = deque()  # frames behind one that waits for a room
+        self.awaits: tuple[bytes, int] | None = (
+            None  # that room (or b"", the shard's log), until when (ns)
+        )
         self.subscriptions: dict[bytes, Any] = {}
-        self.lanes: dict[int, Any] = {}      # shard -> the lane of this device
-        self.transport: Any = None           # for the driver, who writes to it
+        self.lanes: dict[int, Any] = {}  # shard -> the lane of this device
+        self.transport: Any = None  # for the driver, who writes to it
         self._frame, self._dirty = frame, dirty
         self._opcode = OPCODE_BINARY if binary else OPCODE_TEXT
         self.is_dirty = False
@@ -79,10 +113,18 @@ class Session:
 
     def refuse(self, error: InputError, **named: Any) -> None:
         """Answer with an error; `named` are the fields that say to what."""
-        self.send(client.Error(
-            error=error.code, name=error.name, detail=str(error)[:512], temporary=error.temporary,
-            retry_after=error.retry_after_ms or None, expected=getattr(error, "expected", None),
-            cursor=getattr(error, "cursor", None), **named))
+        self.send(
+            client.Error(
+                error=error.code,
+                name=error.name,
+                detail=str(error)[:512],
+                temporary=error.temporary,
+                retry_after=error.retry_after_ms or None,
+                expected=getattr(error, "expected", None),
+                cursor=getattr(error, "cursor", None),
+                **named,
+            )
+        )
 
     # --- input
 
@@ -92,7 +134,9 @@ class Session:
         Raises EncodingMismatch, FrameTooLarge and what the parsers of `formats.client` raise.
         """
         if is_text == self.binary:
-            raise EncodingMismatch("text frames are JSON, binary frames are not; see the subprotocol")
+            raise EncodingMismatch(
+                "text frames are JSON, binary frames are not; see the subprotocol"
+            )
         if len(data) > CLIENT_FRAME_SIZE_MAX:
             raise FrameTooLarge(f"a frame has at most {CLIENT_FRAME_SIZE_MAX} bytes")
         if not self.binary:
@@ -109,6 +153,11 @@ class Session:
 
 
 def _send_item(frame: client.SendMessage) -> client.SendItem:
-    return (client.id_bytes(frame.room_id), frame.client_seq,
-            client.id_bytes(frame.parent_id) if frame.parent_id else ZERO16,
-            client.id_bytes(frame.msg_id) if frame.msg_id else ZERO16, frame.kind, frame.body.encode())
+    return (
+        client.id_bytes(frame.room_id),
+        frame.client_seq,
+        client.id_bytes(frame.parent_id) if frame.parent_id else ZERO16,
+        client.id_bytes(frame.msg_id) if frame.msg_id else ZERO16,
+        frame.kind,
+        frame.body.encode(),
+    )

@@ -1,10 +1,11 @@
-"""Fan-out: live subscriptions share one encoding of each message; lagging ones are served stored pages.
+"""Fan-out: live subscriptions share one encoding of each message, lagging ones read stored pages.
 
     lagging --caught_up--> live --full--> lagging        either --leave--> closed
 
-All live subscriptions of a room have been given exactly the records up to the room's head, so what is committed
-next is appended to each as it is. A lagging one reads from `next_op` on, page by page, while its session takes it,
-and is live when `next_op` is head + 1. Commits and pages never interleave, so the switch loses and doubles nothing.
+All live subscriptions of a room have been given exactly the records up to the room's head, so what
+is committed next is appended to each as it is. A lagging one reads from `next_op` on, page by page,
+while its session takes it, and is live when `next_op` is head + 1. Commits and pages never
+interleave, so the switch loses and doubles nothing.
 """
 
 from collections import deque
@@ -12,7 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.base.limits import (
-    CATCH_UP_PAGES, CATCH_UP_RECORDS, EVENT_FRAME_SIZE_MAX, SESSION_OUT_MAX)
+    CATCH_UP_PAGES,
+    CATCH_UP_RECORDS,
+    EVENT_FRAME_SIZE_MAX,
+    SESSION_OUT_MAX,
+)
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.session import Session
@@ -20,7 +25,7 @@ from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
 from appliance.formats import client
 from appliance.formats.client_errors import Unavailable
 
-SUBSCRIPTION = {             # state -> {event: next state}; anything absent is a bug of ours
+SUBSCRIPTION = {  # state -> {event: next state}; anything absent is a bug of ours
     "lagging": {"caught_up": "live", "leave": "closed"},
     "live": {"full": "lagging", "leave": "closed"},
     "closed": {},
@@ -30,14 +35,15 @@ Framing = Callable[[bytes, int], bytes]
 
 
 class Subscription:
-    """A session that follows a room. `next_op` counts only while it is lagging: live, it is the head's next."""
+    """A session that follows a room. `next_op` counts only while it is lagging: live, it is the
+    head's next."""
 
     __slots__ = ("session", "room", "next_op", "state", "is_queued")
 
     def __init__(self, session: Session, room: Room, next_op: int) -> None:
         self.session, self.room, self.next_op = session, room, next_op
         self.state = "lagging"
-        self.is_queued = False               # stands in the queue of those to be served
+        self.is_queued = False  # stands in the queue of those to be served
 
     def on_event(self, event: str) -> None:
         """Change the state as the table says."""
@@ -47,8 +53,12 @@ class Subscription:
 def event_frames(records: list[Any], binary: bool, framing: Framing) -> list[bytes]:
     """Committed records of one room as frames, each with its WebSocket head."""
     if not binary:
-        return [framing(client.encode_json(client.event_of(record)), OPCODE_TEXT) for record in records]
-    frames, items, size = [], [], 0
+        return [
+            framing(client.encode_json(client.event_of(record)), OPCODE_TEXT) for record in records
+        ]
+    frames: list[bytes] = []
+    items: list[bytes] = []
+    size = 0
     for record in records:
         item = client.event_binary(record)
         if size + len(item) > EVENT_FRAME_SIZE_MAX:
@@ -61,7 +71,9 @@ def event_frames(records: list[Any], binary: bool, framing: Framing) -> list[byt
 
 
 def _joined(items: list[bytes], framing: Framing) -> bytes:
-    return framing(client.binary_head(client.MessageEvent, len(items)) + b"".join(items), OPCODE_BINARY)
+    return framing(
+        client.binary_head(client.MessageEvent, len(items)) + b"".join(items), OPCODE_BINARY
+    )
 
 
 class Fanout:
@@ -69,9 +81,9 @@ class Fanout:
 
     def __init__(self, framing: Framing, logs: dict[int, ShardLog], epoch: int) -> None:
         self._framing, self._logs, self._epoch = framing, logs, epoch
-        self._queue: deque[Subscription] = deque()      # lagging, and their session takes bytes
-        self._later: list[Subscription] = []            # lagging, to be tried again on a tick
-        self.live_events = 0                            # counters, for metrics
+        self._queue: deque[Subscription] = deque()  # lagging, and their session takes bytes
+        self._later: list[Subscription] = []  # lagging, to be tried again on a tick
+        self.live_events = 0  # counters, for metrics
         self.stored_events = 0
 
     # --- coming and going
@@ -105,7 +117,7 @@ class Fanout:
         room.head += len(records)
 
     def _deliver(self, room: Room, records: list[Any]) -> None:
-        shared: list[bytes] = [b"", b""]                 # one encoding each for JSON and binary
+        shared: list[bytes] = [b"", b""]  # one encoding each for JSON and binary
         live, staying = room.live, None
         for i, subscription in enumerate(live):
             session = subscription.session
@@ -169,10 +181,10 @@ class Fanout:
     def _serve_one(self, subscription: Subscription) -> None:
         session, room = subscription.session, subscription.room
         if session.out_size > SESSION_OUT_MAX:
-            self._enqueue(subscription)                  # its turn comes when this was written
+            self._enqueue(subscription)  # its turn comes when this was written
             return
         if not room.loaded or subscription.next_op > room.head + 1:
-            self._later.append(subscription)             # this node is behind the client
+            self._later.append(subscription)  # this node is behind the client
             return
         if subscription.next_op <= room.head:
             try:
@@ -191,7 +203,8 @@ class Fanout:
             self._enqueue(subscription)
 
     def _page(self, subscription: Subscription) -> list[bytes]:
-        """The next stored records; when those were freed meanwhile, the client hears of the gap first."""
+        """The next stored records; when those were freed meanwhile, the client hears of the gap
+        first."""
         room, log = subscription.room, self._logs[subscription.room.shard]
         for _ in range(2):
             count = min(CATCH_UP_RECORDS, room.head - subscription.next_op + 1)
@@ -200,8 +213,11 @@ class Fanout:
             if records or first_op <= subscription.next_op:
                 break
             subscription.next_op = first_op
-            subscription.session.send(client.Subscribed(
-                room_id=room.uuid, status="gap", next_op=first_op, epoch=self._epoch))
+            subscription.session.send(
+                client.Subscribed(
+                    room_id=room.uuid, status="gap", next_op=first_op, epoch=self._epoch
+                )
+            )
         if not records:
             raise Unavailable("stored records cannot be read at the moment")
         return records

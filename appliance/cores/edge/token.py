@@ -1,7 +1,7 @@
 """Tokens: who a client is and what he may do, from a JWT signed with Ed25519.
 
-Only EdDSA is accepted, whatever the token's header says, and only with keys that are Ed25519. Times are
-compared with a `now` that is given; the JWT library's own clock is not asked.
+Only EdDSA is accepted, whatever the token's header says, and only with keys that are Ed25519. Times
+are compared with a `now` that is given; the JWT library's own clock is not asked.
 """
 
 from typing import Any, NamedTuple
@@ -14,15 +14,27 @@ from jwt.algorithms import OKPAlgorithm
 from appliance.base.limits import CLOCK_SKEW_US, ROOM_NAME_SIZE_MAX, TOKEN_RIGHTS_MAX
 from appliance.formats.author import AUTHOR_NAME_SIZE_MAX, author_id_of
 from appliance.formats.client_errors import (
-    TokenExpired, TokenInvalid, TokenKeyUnknown, TokenNotYetValid)
+    TokenExpired,
+    TokenInvalid,
+    TokenKeyUnknown,
+    TokenNotYetValid,
+)
 
-READ, SEND, MODERATE, ADMIN = 1, 2, 4, 15      # admin includes the others
+READ, SEND, MODERATE, ADMIN = 1, 2, 4, 15  # admin includes the others
 RIGHTS = {"read": READ, "send": SEND, "moderate": MODERATE, "admin": ADMIN}
 
-_OPTIONS = {"verify_signature": True, "verify_exp": False, "verify_nbf": False, "verify_iat": False,
-            "verify_aud": False, "verify_iss": False, "verify_sub": False, "verify_jti": False}
+_OPTIONS: Any = {
+    "verify_signature": True,
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_aud": False,
+    "verify_iss": False,
+    "verify_sub": False,
+    "verify_jti": False,
+}
 _SECOND_US = 1_000_000
-_TIME_MAX = 1 << 40                            # seconds; keeps microseconds below 2^63
+_TIME_MAX = 1 << 40  # seconds; keeps microseconds below 2^63
 
 Keys = dict[str, Ed25519PublicKey]
 
@@ -33,7 +45,7 @@ class Claims(NamedTuple):
     author: str
     author_id: int
     expires_us: int
-    rights: tuple[tuple[str, int], ...]        # room pattern, bits
+    rights: tuple[tuple[str, int], ...]  # room pattern, bits
 
     def rights_in(self, room_name: str) -> int:
         """Bits of all patterns that match, together."""
@@ -45,7 +57,7 @@ class Claims(NamedTuple):
 
 
 def pattern_matches(pattern: str, name: str) -> bool:
-    """Whether `name` is `pattern`, where each * stands for any text; linear in the name's length."""
+    """Whether `name` is `pattern`, where each * is any text; linear in the name's length."""
     first, *others = pattern.split("*")
     if not others:
         return name == pattern
@@ -68,15 +80,17 @@ class Tokens:
         self.issuer, self.audience, self.keys = issuer, audience, keys
 
     def verify(self, token: str, now_us: int) -> Claims:
-        """The claims of `token`. Raises TokenInvalid, TokenKeyUnknown, TokenExpired, TokenNotYetValid."""
+        """The claims of `token`. Raises TokenInvalid, TokenKeyUnknown, TokenExpired,
+        TokenNotYetValid."""
         payload = self._signed(token)
         if payload.get("iss") != self.issuer:
             raise TokenInvalid("issuer is not the one this site trusts")
         audience = payload.get("aud")
-        if audience != self.audience and not (
-                type(audience) is list and self.audience in audience):
+        if audience != self.audience and not (type(audience) is list and self.audience in audience):
             raise TokenInvalid("audience is not this site")
-        expires_us, before_us, issued_us = (_time_us(payload, name) for name in ("exp", "nbf", "iat"))
+        expires_us, before_us, issued_us = (
+            _time_us(payload, name) for name in ("exp", "nbf", "iat")
+        )
         if now_us >= expires_us:
             raise TokenExpired("the token has expired")
         if max(before_us, issued_us) > now_us + CLOCK_SKEW_US:
@@ -98,22 +112,25 @@ class Tokens:
         if key is None:
             raise TokenKeyUnknown("no public key has this kid")
         try:
-            payload = jwt.decode(token, key, algorithms=["EdDSA"], options=_OPTIONS)  # type: ignore[arg-type]
+            payload = jwt.decode(token, key, algorithms=["EdDSA"], options=_OPTIONS)
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise TokenInvalid("the signature is not right") from None
         return payload
 
 
 def _time_us(payload: dict[str, Any], name: str) -> int:
-    value = payload.get(name)
+    value: Any = payload.get(name)
     if type(value) not in (int, float) or not 0 <= value < _TIME_MAX:
         raise TokenInvalid(f"claim {name} is missing or no time")
     return int(value * _SECOND_US)
 
 
 def _author(value: Any) -> str:
-    if (type(value) is not str or not value.isprintable()
-            or not 1 <= len(value.encode()) <= AUTHOR_NAME_SIZE_MAX):
+    if (
+        type(value) is not str
+        or not value.isprintable()
+        or not 1 <= len(value.encode()) <= AUTHOR_NAME_SIZE_MAX
+    ):
         raise TokenInvalid(f"claim sub is not a name of 1 to {AUTHOR_NAME_SIZE_MAX} bytes")
     return value
 

@@ -1,4 +1,4 @@
-"""The head of a WebSocket frame from server to client: it is not masked, so many connections share the bytes."""
+"""WebSocket frames from server to client: not masked, so many connections share the bytes."""
 
 import struct
 

@@ -1,5 +1,4 @@
-"""Sealed segments of a shard, mapped from their files when somebody asks; for edges of the same
-node.
+"""Sealed segments of a shard, mapped from their files on demand, for edges of the same node.
 
 Only sealed segments are mapped: the file of an open one is being written past the page cache.
 Whoever reads checks what he reads; a file that has no footer yet, or whose extent holds another

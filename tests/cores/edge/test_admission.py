@@ -39,12 +39,14 @@ def test_buckets_are_bounded_and_the_longest_unused_goes():
     for key in "abcad":
         buckets.take(key, 0, 20)
     assert len(buckets) == 3
-    assert buckets.room_for("b", 0, 1) == 1                # forgotten
+    assert buckets.room_for("b", 0, 1) == 1  # forgotten
     assert buckets.room_for("a", 0, 1) == 0
 
 
-@given(st.lists(st.tuples(st.integers(0, SECOND_NS), st.integers(1, 500)), max_size=60),
-       st.integers(1, 1000))
+@given(
+    st.lists(st.tuples(st.integers(0, SECOND_NS), st.integers(1, 500)), max_size=60),
+    st.integers(1, 1000),
+)
 def test_never_more_than_burst_and_rate_pass_and_waiting_helps(steps, rate):
     buckets, now, passed = Buckets("device", rate), 0, 0
     burst = max(RATE_BURST_MS * rate // 1000, 1)
@@ -72,7 +74,9 @@ def test_messages_over_a_limit_are_refused_with_a_time_and_pass_later():
         session = world.open(binary=False)
         room = world.room(session)
         seq = 1
-        while not any(type(frame) is client.Error for frame in world.received.get(session.number, [])):
+        while not any(
+            type(frame) is client.Error for frame in world.received.get(session.number, [])
+        ):
             world.say(session, room, seq, 1)
             world.process()
             seq += 1

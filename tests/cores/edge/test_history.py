@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from appliance.base.prng import Prng
 from appliance.cores.edge.log import ShardLog
 from appliance.formats import client
 from appliance.formats.client_errors import Unavailable
@@ -31,7 +32,7 @@ def written(records: list[int], world: World | None = None) -> tuple:
 def page(world: World, session, room, **fields) -> client.SnapshotChunk:
     world.send(session, client.SnapshotRequest(room_id=room, **fields))
     world.tick(3)
-    chunk, = world.take(session)
+    (chunk,) = world.take(session)
     assert type(chunk) is client.SnapshotChunk, chunk
     return chunk
 
@@ -66,8 +67,13 @@ def test_json_and_binary_tell_the_same():
 
 def test_a_range_that_holds_nothing_is_an_empty_page():
     world, session, rooms = written([0])
-    for fields in ({"from_op": 3}, {"until_op": 0}, {"from_op": 2, "until_op": 1},
-                   {"from_op": 1 << 60}, {"until_op": 0, "backward": True}):
+    for fields in (
+        {"from_op": 3},
+        {"until_op": 0},
+        {"from_op": 2, "until_op": 1},
+        {"from_op": 1 << 60},
+        {"until_op": 0, "backward": True},
+    ):
         chunk = page(world, session, rooms[0], **fields)
         assert (chunk.messages, chunk.has_more) == ([], False)
 
@@ -89,7 +95,7 @@ def test_a_page_is_bounded_in_bytes():
 def test_history_survives_a_restart_of_the_replica_and_of_the_edge():
     world, session, rooms = written([0, 1] * 170 + [2])
     world.edge.on_detached(0)
-    world.shard.ring[:] = bytes(len(world.shard.ring))     # a fresh ring holds the open segment only
+    world.shard.ring[:] = bytes(len(world.shard.ring))  # a fresh ring holds the open segment only
     for log_seq in range(301, len(world.shard.log) + 1):
         world.shard.write(world.shard.log[log_seq - 1], log_seq)
     world.attach()
@@ -107,16 +113,15 @@ def test_what_a_broken_segment_holds_is_never_served():
     world, session, rooms = written([0] * 320)
     sound = world.shard.files.extents[0]
     broken = bytearray(sound)
-    broken[5 * RECORD_SIZE + 80] ^= 1                      # a bit of a body
+    broken[5 * RECORD_SIZE + 80] ^= 1  # a bit of a body
     world.shard.files.extents[0] = bytes(broken)
     world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
     assert errors(world.take(session)) == ["unavailable"]
-    world.shard.files.extents[0] = sound                   # repaired
+    world.shard.files.extents[0] = sound  # repaired
     assert len(page(world, session, rooms[0], from_op=1, limit=20).messages) == 20
 
 
 def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
-    from appliance.base.prng import Prng
     prng = Prng(seed)
     world, session, rooms = written([0, 1] * 160)
     sound = world.shard.files.extents[0]
@@ -127,10 +132,10 @@ def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
         at = prng.between(SMALL.segment_data_size, used)
         broken[at] ^= 1 << prng.below(8)
         world.shard.files.extents[0] = bytes(broken)
-        world.attach()                                     # forget which leaves were verified
+        world.attach()  # forget which leaves were verified
         world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=30))
         world.tick(3)
-        frame, = world.take(session)
+        (frame,) = world.take(session)
         assert type(frame) is client.Error or frame.messages == expected
 
 
@@ -141,7 +146,7 @@ def test_a_segment_that_cannot_be_read_is_unavailable_and_a_freed_one_is_not_mis
     assert errors(world.take(session)) == ["unavailable"]
     world.shard.files.oldest = 1
     chunk = page(world, session, rooms[0], from_op=1, limit=5)
-    first = 101 - 2                                        # two other rooms were created before
+    first = 101 - 2  # two other rooms were created before
     assert [message.op for message in chunk.messages] == list(range(first, first + 5))
 
 
@@ -166,8 +171,12 @@ def test_an_empty_log_opens():
 
 
 @settings(max_examples=25)
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=330), st.integers(1, 60), st.booleans(),
-       st.integers(0, 2))
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=330),
+    st.integers(1, 60),
+    st.booleans(),
+    st.integers(0, 2),
+)
 def test_a_walk_meets_every_record_once_in_order(records, limit, backward, number):
     world, session, rooms = written(records)
     count = len(world.ops(rooms[number]))

@@ -16,13 +16,25 @@ from tests.cores.edge.world import World, acks, errors
 
 def test_packed_records_are_those_that_the_format_makes():
     batch, ids = Batch(7), MessageIds(Prng(1))
-    items = [(b"r" * 16, 5, b"p" * 16, b"m" * 16, 0, b"hello"), (b"r" * 16, 6, bytes(16), b"n" * 16, 0, b"")]
-    batch.view[:] = b"\xff" * len(batch.view)              # bytes of an older batch must not shine through
+    items = [
+        (b"r" * 16, 5, b"p" * 16, b"m" * 16, 0, b"hello"),
+        (b"r" * 16, 6, bytes(16), b"n" * 16, 0, b""),
+    ]
+    batch.view[:] = b"\xff" * len(batch.view)  # bytes of an older batch must not shine through
     pack_items(batch, items, author_id=9, client_id=b"c" * 16, ids=ids)
     expected = b"".join(
-        record.encode(room_id=room, msg_id=msg, author_id=9, body=body, client_id=b"c" * 16, client_seq=seq,
-                      parent_id=parent) for room, seq, parent, msg, _, body in items)
-    assert bytes(batch.view[:2 * RECORD_SIZE]) == expected
+        record.encode(
+            room_id=room,
+            msg_id=msg,
+            author_id=9,
+            body=body,
+            client_id=b"c" * 16,
+            client_seq=seq,
+            parent_id=parent,
+        )
+        for room, seq, parent, msg, _, body in items
+    )
+    assert bytes(batch.view[: 2 * RECORD_SIZE]) == expected
 
 
 def test_message_ids_are_uuid7_of_now_and_never_repeat():
@@ -99,10 +111,11 @@ def test_beyond_the_bound_the_answer_is_busy_with_a_time_to_wait():
     world.say(session, room, 1, most + 3)
     refused = [frame for frame in world.take(session) if type(frame) is client.Error]
     assert [(frame.name, frame.client_seq, frame.retry_after) for frame in refused] == [
-        ("busy", most + i, 50) for i in (1, 2, 3)]
+        ("busy", most + i, 50) for i in (1, 2, 3)
+    ]
     world.settle()
     assert len(acks(world.take(session))) == most
-    world.say(session, room, most + 1, 3)                  # and the same numbers again are right
+    world.say(session, room, most + 1, 3)  # and the same numbers again are right
     world.settle()
     assert len(acks(world.take(session))) == 3
 
@@ -112,12 +125,12 @@ def test_a_lost_session_of_the_log_loses_no_message_and_doubles_none():
     session = world.open()
     room = world.room(session)
     world.say(session, room, 1, 3)
-    (_, records, _), = world.requests
+    ((_, records, _),) = world.requests
     world.requests.clear()
-    world.shard.apply(records)                             # committed, but the reply never comes
+    world.shard.apply(records)  # committed, but the reply never comes
     world.edge.on_evicted(0, 0)
     world.step()
-    assert not world.requests                              # not before the lane is ready
+    assert not world.requests  # not before the lane is ready
     world.say(session, room, 4, 1)
     world.edge.on_ready(0, 0)
     world.step()
@@ -133,11 +146,13 @@ def test_a_duplicate_gets_the_first_ack_again_with_its_message_id():
     room = world.room(session)
     world.say(session, room, 1, 1)
     world.settle()
-    first, = world.take(session)
-    world.send(session, client.SendMessage(room_id=room, client_seq=1, body="again",
-                                           msg_id=uuid.UUID(int=77)))
+    (first,) = world.take(session)
+    world.send(
+        session,
+        client.SendMessage(room_id=room, client_seq=1, body="again", msg_id=uuid.UUID(int=77)),
+    )
     world.settle()
-    again, = world.take(session)
+    (again,) = world.take(session)
     assert again == first
 
 
@@ -161,21 +176,31 @@ def test_after_a_refused_message_the_later_ones_are_gaps_and_others_are_untouche
     session, other = world.open(number=1), world.open(number=2)
     room = world.room(session)
     world.say(session, room, 1, 1)
-    world.send(session, client.SendMessage(room_id=room, client_seq=3, body="gap"),
-               client.SendMessage(room_id=room, client_seq=4, body="gap"))
+    world.send(
+        session,
+        client.SendMessage(room_id=room, client_seq=3, body="gap"),
+        client.SendMessage(room_id=room, client_seq=4, body="gap"),
+    )
     world.say(other, room, 1, 2)
     world.settle()
     frames = world.take(session)
     assert acks(frames) == [(1, 2)]
-    assert [(frame.name, frame.client_seq, frame.expected) for frame in frames
-            if type(frame) is client.Error] == [("sequence_gap", 3, 2), ("sequence_gap", 4, 2)]
+    assert [
+        (frame.name, frame.client_seq, frame.expected)
+        for frame in frames
+        if type(frame) is client.Error
+    ] == [("sequence_gap", 3, 2), ("sequence_gap", 4, 2)]
     assert acks(world.take(other)) == [(1, 3), (2, 4)]
 
 
 def test_every_refusal_of_the_shard_has_its_error():
-    for code, name in ((replies.DUPLICATE_EXPIRED, "duplicate_expired"), (replies.ROOM_UNKNOWN, "room_unknown"),
-                       (replies.FORBIDDEN, "forbidden"), (replies.LIMIT, "limit_reached"),
-                       (replies.STORAGE_FULL, "storage_full")):
+    for code, name in (
+        (replies.DUPLICATE_EXPIRED, "duplicate_expired"),
+        (replies.ROOM_UNKNOWN, "room_unknown"),
+        (replies.FORBIDDEN, "forbidden"),
+        (replies.LIMIT, "limit_reached"),
+        (replies.STORAGE_FULL, "storage_full"),
+    ):
         world = World()
         session = world.open(binary=False)
         room = world.room(session)
@@ -198,8 +223,10 @@ def test_answers_for_a_client_that_left_are_dropped():
 
 
 @settings(max_examples=40)
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 12), st.integers(0, 3)), max_size=25),
-       st.integers(1, 4))
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 12), st.integers(0, 3)), max_size=25),
+    st.integers(1, 4),
+)
 def test_order_of_every_device_is_kept_whatever_the_batches(sends, lanes):
     world = World(lanes=lanes)
     sessions = [world.open(number=number, binary=number % 2 == 0) for number in range(5)]
@@ -211,7 +238,7 @@ def test_order_of_every_device_is_kept_whatever_the_batches(sends, lanes):
         world.process(processed)
         for i, session in enumerate(sessions):
             answers[i] += world.take(session)
-        if any(errors(frames) for frames in answers):      # busy: that device would go back
+        if any(errors(frames) for frames in answers):  # busy: that device would go back
             break
     world.settle()
     for i, session in enumerate(sessions):

@@ -1,11 +1,15 @@
-"""A connection from hello to its end: states, errors, bad input, refreshing, rooms that must be looked up."""
+"""A connection from hello to its end: states, errors, bad input, refreshing, rooms that must be
+looked up."""
 
 import json
 import uuid
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.frames import Frame
+from websockets.streams import StreamReader
 
 from appliance.base import limits
 from appliance.base.prng import Prng
@@ -47,7 +51,7 @@ def test_welcome_tells_who_where_and_how_much():
     world = World()
     session = fresh(world)
     world.send(session, client.Hello(token=token("bob"), client_id=device(1), request="h"))
-    frame, = world.take(session)
+    (frame,) = world.take(session)
     assert (frame.author, frame.client_id, frame.node, frame.request) == ("bob", device(1), 1, "h")
     assert frame.expires_at == START_US + 3600 * 1_000_000
     assert frame.limits.body_size_max == 2048
@@ -72,14 +76,20 @@ def test_no_hello_in_time_ends_the_connection():
     assert late.state == "ready"
 
 
-@pytest.mark.parametrize(("bad", "name"), [
-    (token(exp=NOW_S - 1), "token_expired"), (token(nbf=NOW_S + 99), "token_not_yet_valid"),
-    (token(headers={"kid": "new"}), "token_key_unknown"), ("nonsense", "token_invalid")])
+@pytest.mark.parametrize(
+    ("bad", "name"),
+    [
+        (token(exp=NOW_S - 1), "token_expired"),
+        (token(nbf=NOW_S + 99), "token_not_yet_valid"),
+        (token(headers={"kid": "new"}), "token_key_unknown"),
+        ("nonsense", "token_invalid"),
+    ],
+)
 def test_a_bad_token_at_hello_ends_the_connection(bad, name):
     world = World()
     session = fresh(world)
     world.send(session, client.Hello(token=bad, client_id=device(1), request="h"))
-    frame, = world.take(session)
+    (frame,) = world.take(session)
     assert (frame.name, frame.request) == (name, "h")
     assert world.closed[session.number] == (4003, name)
 
@@ -104,8 +114,11 @@ def test_an_expired_token_ends_the_session_unless_refreshed_in_band():
 def test_a_refresh_that_fails_leaves_the_session_as_it_was():
     world = World()
     session = world.open()
-    for bad, name in ((token("bob"), "token_invalid"), (token(exp=NOW_S - 5), "token_expired"),
-                      ("x", "token_invalid")):
+    for bad, name in (
+        (token("bob"), "token_invalid"),
+        (token(exp=NOW_S - 5), "token_expired"),
+        ("x", "token_invalid"),
+    ):
         world.send(session, client.RefreshToken(token=bad))
         assert errors(world.take(session)) == [name]
     assert session.state == "ready"
@@ -141,19 +154,35 @@ def test_rights_are_those_of_the_patterns_that_match_the_name():
     assert [item.name for item in world.take(session)[0].rooms] == ["team-a", "public"]
 
 
-@pytest.mark.parametrize(("frame", "name"), [
-    ("{", "frame_malformed"), ("", "frame_malformed"), ('{"x":' * 100_000, "frame_malformed"),
-    (b'{"type":"ping","request":"\xff"}', "frame_malformed"), ("{}", "frame_unknown"), ('{"type":"fly"}', "frame_unknown"),
-    ('{"type":"message_ack"}', "frame_unknown"), ("[]", "field_invalid"), ("7", "field_invalid"),
-    ('{"type":"ping","request":5}', "field_invalid"), ('{"type":"subscribe_room"}', "field_invalid"),
-    (json.dumps({"type": "ping", "request": "x" * 65}), "field_invalid"),
-    (json.dumps({"type": "snapshot_request", "room_id": str(device(1)), "limit": 0}), "field_invalid"),
-    (json.dumps({"type": "snapshot_request", "room_id": str(device(1)), "limit": 1001}), "field_invalid"),
-    (json.dumps({"type": "list_rooms", "after": 5 << 32}), "field_invalid"),
-    (json.dumps({"type": "create_room", "name": " x"}), "room_name_invalid"),
-    (json.dumps({"type": "create_room", "name": "ä" * 65}), "room_name_invalid"),
-    (json.dumps({"type": "create_room", "name": "a\x00b"}), "room_name_invalid"),
-])
+@pytest.mark.parametrize(
+    ("frame", "name"),
+    [
+        ("{", "frame_malformed"),
+        ("", "frame_malformed"),
+        ('{"x":' * 100_000, "frame_malformed"),
+        (b'{"type":"ping","request":"\xff"}', "frame_malformed"),
+        ("{}", "frame_unknown"),
+        ('{"type":"fly"}', "frame_unknown"),
+        ('{"type":"message_ack"}', "frame_unknown"),
+        ("[]", "field_invalid"),
+        ("7", "field_invalid"),
+        ('{"type":"ping","request":5}', "field_invalid"),
+        ('{"type":"subscribe_room"}', "field_invalid"),
+        (json.dumps({"type": "ping", "request": "x" * 65}), "field_invalid"),
+        (
+            json.dumps({"type": "snapshot_request", "room_id": str(device(1)), "limit": 0}),
+            "field_invalid",
+        ),
+        (
+            json.dumps({"type": "snapshot_request", "room_id": str(device(1)), "limit": 1001}),
+            "field_invalid",
+        ),
+        (json.dumps({"type": "list_rooms", "after": 5 << 32}), "field_invalid"),
+        (json.dumps({"type": "create_room", "name": " x"}), "room_name_invalid"),
+        (json.dumps({"type": "create_room", "name": "ä" * 65}), "room_name_invalid"),
+        (json.dumps({"type": "create_room", "name": "a\x00b"}), "room_name_invalid"),
+    ],
+)
 def test_bad_json_gets_its_error_and_the_connection_lives(frame, name):
     world = World()
     session = world.open(binary=False)
@@ -165,21 +194,43 @@ def test_bad_json_gets_its_error_and_the_connection_lives(frame, name):
 def test_a_refused_frame_is_named_by_what_could_be_read_of_it():
     world = World()
     session = world.open(binary=False)
-    world.edge.on_frame(session, json.dumps({
-        "type": "send_message", "room_id": str(device(3)), "client_seq": 9, "body": 5,
-        "request": "q"}).encode(), True)
-    frame, = world.take(session)
+    world.edge.on_frame(
+        session,
+        json.dumps(
+            {
+                "type": "send_message",
+                "room_id": str(device(3)),
+                "client_seq": 9,
+                "body": 5,
+                "request": "q",
+            }
+        ).encode(),
+        True,
+    )
+    (frame,) = world.take(session)
     assert (frame.name, frame.room_id, frame.client_seq, frame.request) == (
-        "field_invalid", device(3), 9, "q")
+        "field_invalid",
+        device(3),
+        9,
+        "q",
+    )
 
 
-@pytest.mark.parametrize(("data", "name"), [
-    (b"", "frame_malformed"), (b"\x2f", "frame_malformed"), (b"\x2f\x02\x01\x00\x00\x00", "frame_malformed"),
-    (b"\x2f\x01\x02\x00\x00\x00", "frame_malformed"), (b"\x99\x01\x01\x00", "frame_unknown"),
-    (b"\x21\x01\x01\x00", "frame_unknown"), (b"\x20\x01\xff\xff", "frame_malformed"),
-    (b"\x20\x01\x01\x00" + bytes(57) + b"\xff\xff\xff\xff", "frame_malformed"),
-    (b"\x2f\x01\x01\x00\x05\x00ab", "frame_malformed"), (b"\x2f\x01\x01\x00\x01\x00\xff", "frame_malformed"),
-])
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"", "frame_malformed"),
+        (b"\x2f", "frame_malformed"),
+        (b"\x2f\x02\x01\x00\x00\x00", "frame_malformed"),
+        (b"\x2f\x01\x02\x00\x00\x00", "frame_malformed"),
+        (b"\x99\x01\x01\x00", "frame_unknown"),
+        (b"\x21\x01\x01\x00", "frame_unknown"),
+        (b"\x20\x01\xff\xff", "frame_malformed"),
+        (b"\x20\x01\x01\x00" + bytes(57) + b"\xff\xff\xff\xff", "frame_malformed"),
+        (b"\x2f\x01\x01\x00\x05\x00ab", "frame_malformed"),
+        (b"\x2f\x01\x01\x00\x01\x00\xff", "frame_malformed"),
+    ],
+)
 def test_bad_binary_gets_its_error_and_the_connection_lives(data, name):
     world = World()
     session = world.open()
@@ -207,9 +258,15 @@ def test_too_large_a_frame_ends_the_connection():
         assert world.closed[each.number][0] == 1009
 
 
-@pytest.mark.parametrize(("changed", "name"), [
-    ({"body": "x" * 2049}, "body_too_large"), ({"body": "ä" * 1025}, "body_too_large"),
-    ({"kind": 4}, "kind_refused"), ({"client_seq": 0}, "field_invalid")])
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"body": "x" * 2049}, "body_too_large"),
+        ({"body": "ä" * 1025}, "body_too_large"),
+        ({"kind": 4}, "kind_refused"),
+        ({"client_seq": 0}, "field_invalid"),
+    ],
+)
 def test_a_message_that_may_not_be_is_refused_by_name_and_number(changed, name):
     for binary in (True, False):
         world = World()
@@ -217,7 +274,7 @@ def test_a_message_that_may_not_be_is_refused_by_name_and_number(changed, name):
         room = world.room(session)
         fields = {"room_id": room, "client_seq": 1, "body": "ok"} | changed
         world.send(session, client.SendMessage(**fields))
-        frame, = world.take(session)
+        (frame,) = world.take(session)
         assert (frame.name, frame.room_id, frame.client_seq) == (name, room, fields["client_seq"])
         assert session.in_flight == 0
 
@@ -248,7 +305,11 @@ def test_creating_a_room_twice_names_the_same_room():
     world.settle()
     world.send(second, client.CreateRoom(name="general", request="c"))
     frames = world.take(first) + world.take(second)
-    assert [(frame.created, frame.request) for frame in frames] == [(True, "a"), (False, "b"), (False, "c")]
+    assert [(frame.created, frame.request) for frame in frames] == [
+        (True, "a"),
+        (False, "b"),
+        (False, "c"),
+    ]
     assert {frame.room_id for frame in frames} == {client.id_of(room_id_of("general"))}
     assert len(world.shard.log) == 1
 
@@ -264,7 +325,7 @@ def test_rooms_are_listed_in_pages_with_names_and_counts():
     listed, after = [], None
     for _ in range(3):
         world.send(session, client.ListRooms(limit=2, after=after))
-        frame, = world.take(session)
+        (frame,) = world.take(session)
         listed += [(item.name, item.message_count) for item in frame.rooms]
         after = frame.next
     assert listed == [(f"room-{i}", i + 1) for i in range(5)]
@@ -359,12 +420,15 @@ def test_a_client_reads_what_it_was_told_is_written():
     assert world.take(session) == []
     world.publish()
     chunk, rooms = world.take(session)
-    assert [(item.name, item.message_count) for item in rooms.rooms] == [("general", 2), ("second", 1)]
+    assert [(item.name, item.message_count) for item in rooms.rooms] == [
+        ("general", 2),
+        ("second", 1),
+    ]
     assert [message.op for message in chunk.messages] == [1, 2]
     world.say(session, room, 2, 1)
     world.process()
     world.send(session, client.SnapshotRequest(room_id=room))
-    world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)          # but it does not wait for ever
+    world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)  # but it does not wait for ever
     assert [message.op for message in world.take(session)[-1].messages] == [1, 2]
 
 
@@ -374,7 +438,7 @@ def test_a_replica_that_is_behind_is_named():
     room = world.room(session)
     world.edge.on_replica_status(0, "recovering")
     world.send(session, client.SnapshotRequest(room_id=room))
-    frame, = world.take(session)
+    (frame,) = world.take(session)
     assert (frame.name, frame.temporary) == ("unavailable", True)
     assert "recovering" in frame.detail
     world.edge.on_replica_status(0, "")
@@ -402,8 +466,7 @@ def test_no_more_sends_than_the_bound_are_in_flight():
 
 def test_every_error_can_happen_and_is_explained():
     """The other tests of this folder make each happen; here their names are compared."""
-    import pathlib
-    here = pathlib.Path(__file__).parent
+    here = Path(__file__).parent
     tests = "".join(path.read_text() for path in sorted(here.glob("test_*.py")))
     docs = (here.parents[2] / "docs" / "errors.md").read_text()
     for error in CLIENT_ERRORS:
@@ -415,8 +478,6 @@ def test_every_error_can_happen_and_is_explained():
 @pytest.mark.parametrize("opcode", [OPCODE_TEXT, OPCODE_BINARY])
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 100_000])
 def test_frames_are_those_that_a_websocket_library_reads(opcode, size):
-    from websockets.frames import Frame
-    from websockets.streams import StreamReader
     reader = StreamReader()
     reader.feed_data(server_frame(b"x" * size, opcode))
     parsing = Frame.parse(reader.read_exact, mask=False)
@@ -429,11 +490,20 @@ def test_frames_are_those_that_a_websocket_library_reads(opcode, size):
 def test_a_hundred_thousand_random_messages_end_no_session_and_start_no_request(seed):
     prng = Prng(seed)
     world = World()
-    sessions = [world.open(number=1), world.open(number=2, binary=False), fresh(world), fresh(world, True)]
+    sessions = [
+        world.open(number=1),
+        world.open(number=2, binary=False),
+        fresh(world),
+        fresh(world, True),
+    ]
     room = world.room(sessions[0])
-    stems = [client.encode_binary(client.SubscribeRoom(room_id=room)), client.encode_json(client.Ping()),
-             client.encode_binary(client.SendMessage(room_id=room, client_seq=1, body="x")),
-             client.encode_json(client.SnapshotRequest(room_id=room)), bytes(range(0x20, 0x33))]
+    stems = [
+        client.encode_binary(client.SubscribeRoom(room_id=room)),
+        client.encode_json(client.Ping()),
+        client.encode_binary(client.SendMessage(room_id=room, client_seq=1, body="x")),
+        client.encode_json(client.SnapshotRequest(room_id=room)),
+        bytes(range(0x20, 0x33)),
+    ]
     for i in range(100_000):
         data = bytearray(prng.bytes(prng.below(24)) if i % 2 else prng.choice(stems))
         if data and i % 2 == 0:
@@ -443,8 +513,11 @@ def test_a_hundred_thousand_random_messages_end_no_session_and_start_no_request(
         world.edge.on_frame(session, bytes(data), not session.binary)
         if session.state == "closed":
             world.edge.on_close(session)
-            sessions[i % 4] = fresh(world, session.binary) if i % 4 > 1 else world.open(
-                number=i % 4 + 1, binary=session.binary)
+            sessions[i % 4] = (
+                fresh(world, session.binary)
+                if i % 4 > 1
+                else world.open(number=i % 4 + 1, binary=session.binary)
+            )
         if i % 100 == 0:
             world.tick()
             world.received.clear()

@@ -1,4 +1,5 @@
-"""Following a room: first stored, then live, in order, no gap, no duplicate, whatever happens meanwhile."""
+"""Following a room: first stored, then live, in order, no gap, no duplicate, whatever happens
+meanwhile."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,7 +79,7 @@ def test_another_epoch_resets_to_the_start():
 def test_freed_segments_are_told_as_a_gap():
     world = World()
     _, room = grown(world, 250)
-    world.shard.ring[:] = bytes(len(world.shard.ring))     # only what was sealed, and the open segment
+    world.shard.ring[:] = bytes(len(world.shard.ring))  # only what was sealed, and the open segment
     world.shard.files.oldest = 1
     world.attach()
     follower = world.open()
@@ -97,7 +98,7 @@ def test_a_node_behind_the_client_delivers_nothing_it_has_and_misses_nothing():
     world = World()
     sender, room = grown(world, 5)
     world.say(sender, room, 5, 6)
-    world.process()                                        # committed elsewhere, not yet heard of here
+    world.process()  # committed elsewhere, not yet heard of here
     follower = world.open()
     world.send(follower, client.SubscribeRoom(room_id=room, since_op=8))
     assert events(world.take(follower)) == []
@@ -128,7 +129,11 @@ def test_after_unsubscribe_nothing_comes():
     world.say(sender, room, 3, 1)
     world.settle()
     frames = world.take(follower)
-    assert [type(frame) for frame in frames] == [client.Subscribed, client.Unsubscribed, client.Error]
+    assert [type(frame) for frame in frames] == [
+        client.Subscribed,
+        client.Unsubscribed,
+        client.Error,
+    ]
     assert errors(frames) == ["subscription_unknown"]
 
 
@@ -144,7 +149,7 @@ def test_a_blocked_client_costs_others_nothing_and_gets_everything_later():
         world.settle()
     assert events(world.take(fast)) == list(range(4, 304))
     assert events(world.take(slow)) == []
-    assert slow.out_size == 0                              # nothing is kept for it but a number
+    assert slow.out_size == 0  # nothing is kept for it but a number
     world.edge.on_writable(slow)
     assert events(world.take(slow)) == list(range(4, 304))
     world.say(sender, room, 303, 1)
@@ -158,9 +163,17 @@ def test_output_of_one_wake_up_is_bounded():
     follower = world.open()
     world.send(follower, client.SubscribeRoom(room_id=room, since_op=3))
     world.take(follower)
-    for seq in range(1, 701):                              # commits, and no beat that writes
-        world.shard.apply(encode(room_id=client.id_bytes(room), msg_id=bytes(16), author_id=1,
-                                 body=b"x" * 2048, client_id=b"d" * 16, client_seq=seq))
+    for seq in range(1, 701):  # commits, and no beat that writes
+        world.shard.apply(
+            encode(
+                room_id=client.id_bytes(room),
+                msg_id=bytes(16),
+                author_id=1,
+                body=b"x" * 2048,
+                client_id=b"d" * 16,
+                client_seq=seq,
+            )
+        )
         if seq % 50 == 0:
             world.edge.on_committed(0, len(world.shard.log))
     assert follower.out_size < limits.SESSION_OUT_MAX + 50 * 2200
@@ -179,7 +192,7 @@ def test_past_the_second_bound_the_connection_ends_with_a_cursor():
     world.now_ns += limits.LAG_MS_MAX * 1_000_000
     world.tick()
     world.edge.close_stuck()
-    frame, = world.take(follower)
+    (frame,) = world.take(follower)
     assert (frame.name, frame.room_id, frame.cursor) == ("subscription_too_slow", room, 3)
     assert world.closed[follower.number] == (4008, "subscription_too_slow")
 
@@ -207,16 +220,28 @@ def test_one_encoding_is_shared_by_all_followers():
 
 
 def test_states_are_only_those_of_the_table():
-    assert {event for events_ in SUBSCRIPTION.values() for event in events_} == {"caught_up", "full", "leave"}
-    assert all(following in SUBSCRIPTION for row in SUBSCRIPTION.values() for following in row.values())
+    assert {event for events_ in SUBSCRIPTION.values() for event in events_} == {
+        "caught_up",
+        "full",
+        "leave",
+    }
+    assert all(
+        following in SUBSCRIPTION for row in SUBSCRIPTION.values() for following in row.values()
+    )
 
 
 STEPS = st.one_of(
-    st.tuples(st.just("say"), st.integers(1, 30)), st.tuples(st.just("process"), st.integers(1, 4)),
-    st.tuples(st.just("publish"), st.integers(0, 40)), st.tuples(st.just("tick"), st.integers(1, 3)),
-    st.tuples(st.just("block"), st.integers(0, 3)), st.tuples(st.just("unblock"), st.integers(0, 3)),
-    st.tuples(st.just("follow"), st.integers(0, 400)), st.tuples(st.just("detach"), st.just(0)),
-    st.tuples(st.just("attach"), st.just(0)), st.tuples(st.just("other"), st.integers(1, 60)))
+    st.tuples(st.just("say"), st.integers(1, 30)),
+    st.tuples(st.just("process"), st.integers(1, 4)),
+    st.tuples(st.just("publish"), st.integers(0, 40)),
+    st.tuples(st.just("tick"), st.integers(1, 3)),
+    st.tuples(st.just("block"), st.integers(0, 3)),
+    st.tuples(st.just("unblock"), st.integers(0, 3)),
+    st.tuples(st.just("follow"), st.integers(0, 400)),
+    st.tuples(st.just("detach"), st.just(0)),
+    st.tuples(st.just("attach"), st.just(0)),
+    st.tuples(st.just("other"), st.integers(1, 60)),
+)
 
 
 @settings(max_examples=60)
@@ -261,10 +286,13 @@ def test_stored_and_live_interleave_without_gap_or_duplicate(stored, steps):
             follower, turn = followers[turn % 4], turn + 1
             seen[follower.number] += events(world.take(follower))
             since[follower.number] = min(value, max(seen[follower.number], default=0))
-            world.send(follower, client.SubscribeRoom(room_id=room, since_op=since[follower.number]))
+            world.send(
+                follower, client.SubscribeRoom(room_id=room, since_op=since[follower.number])
+            )
             seen[follower.number] = []
             world.received[follower.number] = [
-                frame for frame in world.take(follower) if type(frame) is client.MessageEvent]
+                frame for frame in world.take(follower) if type(frame) is client.MessageEvent
+            ]
     world.attach()
     for follower in followers:
         world.edge.on_writable(follower)
@@ -285,7 +313,7 @@ def test_the_ring_that_moved_on_without_the_edge_is_read_from_segments():
     for at in range(10, 410, 28):
         world.say(sender, room, at, min(28, 410 - at))
         world.process()
-    world.publish()                                        # 400 records at once; the ring holds 200
+    world.publish()  # 400 records at once; the ring holds 200
     world.tick(3)
     assert world.edge.counters["ring_lost"] == 1
     assert events(world.take(follower)) == list(range(11, 411))

@@ -11,7 +11,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.cores.edge.token import ADMIN, MODERATE, READ, SEND, Tokens, parse_jwks, pattern_matches
+from appliance.cores.edge.token import (
+    ADMIN,
+    MODERATE,
+    READ,
+    SEND,
+    Tokens,
+    parse_jwks,
+    pattern_matches,
+)
 from appliance.formats.author import author_id_of
 from appliance.formats.client_errors import (
     TokenExpired,
@@ -52,39 +60,66 @@ def test_a_list_of_audiences_may_contain_ours():
     assert tokens().verify(token(aud=["x", "chat"]), START_US).author == "anna"
 
 
-@pytest.mark.parametrize(("bad", "error"), [
-    (token(exp=NOW_S), TokenExpired), (token(exp=NOW_S - 1), TokenExpired),
-    (token(nbf=NOW_S + 60), TokenNotYetValid), (token(iat=NOW_S + 60), TokenNotYetValid),
-    (token(iss="other"), TokenInvalid), (token(iss=None), TokenInvalid),
-    (token(aud="other"), TokenInvalid), (token(aud=None), TokenInvalid), (token(aud=["x"]), TokenInvalid),
-    (token(exp=None), TokenInvalid), (token(nbf=None), TokenInvalid), (token(iat=None), TokenInvalid),
-    (token(exp="soon"), TokenInvalid), (token(exp=1e300), TokenInvalid), (token(exp=True), TokenInvalid),
-    (token(sub=""), TokenInvalid), (token(sub="x" * 129), TokenInvalid),
-    (token(sub="a\nb"), TokenInvalid), (token(rights=[]), TokenInvalid),
-    (token(rights={"*": "read"}), TokenInvalid), (token(rights={"*": ["fly"]}), TokenInvalid),
-    (token(rights={"*": [["read"]]}), TokenInvalid), (token(rights={"x" * 129: []}), TokenInvalid),
-    (token(rights={f"r{i}": ["read"] for i in range(65)}), TokenInvalid),
-    (token(key=OTHER_KEY), TokenInvalid), (token(headers={"kid": "k2"}), TokenKeyUnknown),
-    (parts(kid=5), TokenInvalid), (parts(kid=None), TokenInvalid),
-    (parts(alg="none"), TokenInvalid), (parts(alg="HS256"), TokenInvalid), (parts(alg="ES256"), TokenInvalid),
-    (token() + "x", TokenInvalid), (token()[:-4], TokenInvalid), ("", TokenInvalid),
-    ("a.b.c", TokenInvalid), ("....", TokenInvalid), ("\x00" * 100, TokenInvalid),
-])
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (token(exp=NOW_S), TokenExpired),
+        (token(exp=NOW_S - 1), TokenExpired),
+        (token(nbf=NOW_S + 60), TokenNotYetValid),
+        (token(iat=NOW_S + 60), TokenNotYetValid),
+        (token(iss="other"), TokenInvalid),
+        (token(iss=None), TokenInvalid),
+        (token(aud="other"), TokenInvalid),
+        (token(aud=None), TokenInvalid),
+        (token(aud=["x"]), TokenInvalid),
+        (token(exp=None), TokenInvalid),
+        (token(nbf=None), TokenInvalid),
+        (token(iat=None), TokenInvalid),
+        (token(exp="soon"), TokenInvalid),
+        (token(exp=1e300), TokenInvalid),
+        (token(exp=True), TokenInvalid),
+        (token(sub=""), TokenInvalid),
+        (token(sub="x" * 129), TokenInvalid),
+        (token(sub="a\nb"), TokenInvalid),
+        (token(rights=[]), TokenInvalid),
+        (token(rights={"*": "read"}), TokenInvalid),
+        (token(rights={"*": ["fly"]}), TokenInvalid),
+        (token(rights={"*": [["read"]]}), TokenInvalid),
+        (token(rights={"x" * 129: []}), TokenInvalid),
+        (token(rights={f"r{i}": ["read"] for i in range(65)}), TokenInvalid),
+        (token(key=OTHER_KEY), TokenInvalid),
+        (token(headers={"kid": "k2"}), TokenKeyUnknown),
+        (parts(kid=5), TokenInvalid),
+        (parts(kid=None), TokenInvalid),
+        (parts(alg="none"), TokenInvalid),
+        (parts(alg="HS256"), TokenInvalid),
+        (parts(alg="ES256"), TokenInvalid),
+        (token() + "x", TokenInvalid),
+        (token()[:-4], TokenInvalid),
+        ("", TokenInvalid),
+        ("a.b.c", TokenInvalid),
+        ("....", TokenInvalid),
+        ("\x00" * 100, TokenInvalid),
+    ],
+)
 def test_a_token_that_is_wrong_in_one_place_is_refused(bad, error):
     with pytest.raises(error):
         tokens().verify(bad, START_US)
 
 
 def test_alg_none_without_signature_is_refused():
-    bare = jwt.encode({"iss": "site", "aud": "chat", "sub": "anna"}, None, algorithm="none",
-                      headers={"kid": "k1"})
+    bare = jwt.encode(
+        {"iss": "site", "aud": "chat", "sub": "anna"}, None, algorithm="none", headers={"kid": "k1"}
+    )
     with pytest.raises(TokenInvalid):
         tokens().verify(bare, START_US)
 
 
 def test_a_token_signed_with_the_public_key_as_a_secret_is_refused():
     public = KEY.public_key().public_bytes_raw()
-    forged = jwt.encode({"iss": "site", "sub": "anna"}, public, algorithm="HS256", headers={"kid": "k1"})
+    forged = jwt.encode(
+        {"iss": "site", "sub": "anna"}, public, algorithm="HS256", headers={"kid": "k1"}
+    )
     with pytest.raises(TokenInvalid):
         tokens().verify(forged, START_US)
 
@@ -105,11 +140,28 @@ def test_any_text_is_answered_with_a_typed_error(text):
         tokens().verify(text, START_US)
 
 
-@pytest.mark.parametrize(("pattern", "name", "matches"), [
-    ("*", "", True), ("*", "any", True), ("a", "a", True), ("a", "ab", False), ("a*", "ab", True),
-    ("*b", "ab", True), ("a*b", "ab", True), ("a*b", "aab", True), ("ab*ba", "aba", False),
-    ("a*c*e", "abcde", True), ("a*c*e", "abde", False), ("*x*", "axb", True), ("", "", True),
-    ("", "a", False), ("**", "a", True), ("a.c", "abc", False), ("A", "a", False)])
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("*", "", True),
+        ("*", "any", True),
+        ("a", "a", True),
+        ("a", "ab", False),
+        ("a*", "ab", True),
+        ("*b", "ab", True),
+        ("a*b", "ab", True),
+        ("a*b", "aab", True),
+        ("ab*ba", "aba", False),
+        ("a*c*e", "abcde", True),
+        ("a*c*e", "abde", False),
+        ("*x*", "axb", True),
+        ("", "", True),
+        ("", "a", False),
+        ("**", "a", True),
+        ("a.c", "abc", False),
+        ("A", "a", False),
+    ],
+)
 def test_patterns(pattern, name, matches):
     assert pattern_matches(pattern, name) is matches
 
@@ -124,21 +176,47 @@ def test_admin_includes_the_other_rights():
 
 def test_jwks_gives_ed25519_keys_by_kid():
     raw = KEY.public_key().public_bytes_raw()
-    keys = parse_jwks(json.dumps({"keys": [
-        {"kty": "OKP", "crv": "Ed25519", "kid": "k1", "x": b64(raw)}]}).encode())
+    keys = parse_jwks(
+        json.dumps(
+            {"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k1", "x": b64(raw)}]}
+        ).encode()
+    )
     assert keys["k1"].public_bytes_raw() == raw
 
 
 def test_jwks_with_anything_else_says_what_is_wrong():
     ed448 = Ed448PrivateKey.generate().public_key().public_bytes_raw()
     numbers = generate_private_key(SECP256R1()).public_key().public_numbers()
-    good = {"kty": "OKP", "crv": "Ed25519", "kid": "k1", "x": b64(KEY.public_key().public_bytes_raw())}
-    for wrong in ("", "[]", "{}", '{"keys": 1}', '{"keys": [1]}', '{"keys": [{"kid": "a"}]}',
-                  json.dumps({"keys": [good, good]}), json.dumps({"keys": [good | {"kid": 1}]}),
-                  json.dumps({"keys": [good | {"d": b64(bytes(range(32)))}]}),
-                  json.dumps({"keys": [good | {"crv": "Ed448", "x": b64(ed448)}]}),
-                  json.dumps({"keys": [{"kty": "EC", "crv": "P-256", "kid": "e",
-                                        "x": b64(numbers.x.to_bytes(32, "big")),
-                                        "y": b64(numbers.y.to_bytes(32, "big"))}]})):
+    good = {
+        "kty": "OKP",
+        "crv": "Ed25519",
+        "kid": "k1",
+        "x": b64(KEY.public_key().public_bytes_raw()),
+    }
+    for wrong in (
+        "",
+        "[]",
+        "{}",
+        '{"keys": 1}',
+        '{"keys": [1]}',
+        '{"keys": [{"kid": "a"}]}',
+        json.dumps({"keys": [good, good]}),
+        json.dumps({"keys": [good | {"kid": 1}]}),
+        json.dumps({"keys": [good | {"d": b64(bytes(range(32)))}]}),
+        json.dumps({"keys": [good | {"crv": "Ed448", "x": b64(ed448)}]}),
+        json.dumps(
+            {
+                "keys": [
+                    {
+                        "kty": "EC",
+                        "crv": "P-256",
+                        "kid": "e",
+                        "x": b64(numbers.x.to_bytes(32, "big")),
+                        "y": b64(numbers.y.to_bytes(32, "big")),
+                    }
+                ]
+            }
+        ),
+    ):
         with pytest.raises(ValueError, match=r"key|JSON"):
             parse_jwks(wrong.encode())

@@ -28,16 +28,29 @@ START_US = 1_800_000_000_000_000
 TICK_NS, TICK_US = 10_000_000, 10_000
 EPOCH = 7
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-UNLIMITED = {name: 10_000_000 for name in ("device_rate", "user_rate", "room_rate", "address_rate")}
+UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10000000)
 
 
-def token(name: str = "anna", *, rights: dict | None = None, key: Ed25519PrivateKey = KEY,
-          headers: dict | None = None, algorithm: str = "EdDSA", **claims: object) -> str:
+def token(
+    name: str = "anna",
+    *,
+    rights: dict | None = None,
+    key: Ed25519PrivateKey = KEY,
+    headers: dict | None = None,
+    algorithm: str = "EdDSA",
+    **claims: object,
+) -> str:
     """A token that is good unless told otherwise."""
     now_s = START_US // 1_000_000
-    payload = {"iss": "site", "aud": "chat", "sub": name, "exp": now_s + 3600, "nbf": now_s,
-               "iat": now_s, "rights": {"*": ["read", "send", "moderate"]} if rights is None
-               else rights} | claims
+    payload = {
+        "iss": "site",
+        "aud": "chat",
+        "sub": name,
+        "exp": now_s + 3600,
+        "nbf": now_s,
+        "iat": now_s,
+        "rights": {"*": ["read", "send", "moderate"]} if rights is None else rights,
+    } | claims
     payload = {name: value for name, value in payload.items() if value is not None}
     return jwt.encode(payload, key, algorithm=algorithm, headers={"kid": "k1", **(headers or {})})
 
@@ -73,12 +86,14 @@ class Shard:
         self.log: list[bytes] = []
         self.rooms: dict[bytes, dict] = {}
         self.windows: dict[tuple[bytes, bytes], list[int]] = {}
-        self.refuse_with = replies.OK          # a code for whatever comes next
+        self.refuse_with = replies.OK  # a code for whatever comes next
 
     def apply(self, body: bytes | memoryview) -> bytes:
         """Judge and commit the records of a request; their results."""
         records = np.frombuffer(body, RECORD)
-        return b"".join(self._apply_one(RECORD_STRUCT.unpack(record.tobytes())) for record in records)
+        return b"".join(
+            self._apply_one(RECORD_STRUCT.unpack(record.tobytes())) for record in records
+        )
 
     def _apply_one(self, fields: tuple) -> bytes:
         room_id, client_id, client_seq, kind = fields[0], fields[10], fields[11], fields[13]
@@ -96,19 +111,56 @@ class Shard:
         if client_seq > len(window) + 1:
             return _result(code=replies.SEQUENCE_GAP, seq=len(window) + 1)
         if room is None:
-            room = self.rooms[room_id] = {"count": 0, "head": bytes(32), "created": len(self.log) + 1,
-                                          "sealed": 0}
+            room = self.rooms[room_id] = {
+                "count": 0,
+                "head": bytes(32),
+                "created": len(self.log) + 1,
+                "sealed": 0,
+            }
         room["count"] += 1
         window.append(len(self.log) + 1)
         return self._store(room, fields)
 
     def _store(self, room: dict, fields: tuple) -> bytes:
-        (room_id, msg_id, author, _, parent, _, size, body, crc, _, client_id, client_seq, blob, flags,
-         _, _, _) = fields
+        (
+            room_id,
+            msg_id,
+            author,
+            _,
+            parent,
+            _,
+            size,
+            body,
+            crc,
+            _,
+            client_id,
+            client_seq,
+            blob,
+            flags,
+            _,
+            _,
+            _,
+        ) = fields
         log_seq, timestamp = len(self.log) + 1, START_US + len(self.log)
         record = RECORD_STRUCT.pack(
-            room_id, msg_id, author, b"", parent, timestamp, size, body, crc, room["head"], client_id,
-            client_seq, blob, flags, b"", room["count"], log_seq)
+            room_id,
+            msg_id,
+            author,
+            b"",
+            parent,
+            timestamp,
+            size,
+            body,
+            crc,
+            room["head"],
+            client_id,
+            client_seq,
+            blob,
+            flags,
+            b"",
+            room["count"],
+            log_seq,
+        )
         room["head"] = record_hash(record)
         self.log.append(record)
         self.write(record, log_seq)
@@ -117,24 +169,30 @@ class Shard:
     def write(self, record: bytes, log_seq: int) -> None:
         number, slot = segment.number_of(SMALL, log_seq), segment.slot_of(SMALL, log_seq)
         base = number % 2 * segment.ring_buffer_size(SMALL)
-        words = self.ring[base:base + 16].cast("Q")
+        words = self.ring[base : base + 16].cast("Q")
         words[0] = number
         start = base + segment.RING_HEAD_SIZE + slot * RECORD_SIZE
-        self.ring[start:start + RECORD_SIZE] = record
+        self.ring[start : start + RECORD_SIZE] = record
         words[1] = slot + 1
         if slot + 1 == SMALL.segment_records:
             self._seal(number)
 
     def _seal(self, number: int) -> None:
-        records = b"".join(self.log[number * SMALL.segment_records:])
+        records = b"".join(self.log[number * SMALL.segment_records :])
         step = SMALL.records_max * RECORD_SIZE
-        leaves = [segment.leaf_id(records[at:at + step]) for at in range(0, len(records), step)]
+        leaves = [segment.leaf_id(records[at : at + step]) for at in range(0, len(records), step)]
         footer = segment.encode_footer(
-            records, cluster=bytes(16), shard=0, number=number, previous_id=bytes(32),
-            leaf_ids=leaves, previous_of=lambda room_id: self.rooms[room_id]["sealed"])
+            records,
+            cluster=bytes(16),
+            shard=0,
+            number=number,
+            previous_id=bytes(32),
+            leaf_ids=leaves,
+            previous_of=lambda room_id: self.rooms[room_id]["sealed"],
+        )
         extent = records.ljust(SMALL.segment_data_size, b"\0") + footer
         self.files.extents[number] = extent.ljust(SMALL.extent_size, b"\0")
-        for room_id in {record[:16] for record in self.log[number * SMALL.segment_records:]}:
+        for room_id in {record[:16] for record in self.log[number * SMALL.segment_records :]}:
             self.rooms[room_id]["sealed"] = number + 1
 
     def row(self, room_id: bytes) -> bytes:
@@ -148,8 +206,14 @@ class Shard:
         return row.tobytes()
 
 
-def _result(*, code: int = replies.OK, seq: int = 0, log_seq: int = 0, timestamp: int = 0,
-            digest: bytes = b"") -> bytes:
+def _result(
+    *,
+    code: int = replies.OK,
+    seq: int = 0,
+    log_seq: int = 0,
+    timestamp: int = 0,
+    digest: bytes = b"",
+) -> bytes:
     return replies.RESULT_STRUCT.pack(seq, log_seq, timestamp, code, b"", digest)
 
 
@@ -160,11 +224,19 @@ class World:
         self.shard = Shard()
         self.tokens = Tokens(issuer="site", audience="chat", keys={"k1": KEY.public_key()})
         self.edge = Edge(
-            geometry=SMALL, node=1, epoch=EPOCH, shard_count=1, shard_of=lambda room_id: 0,
-            tokens=self.tokens, admission=Admission(**(UNLIMITED | (rates or {}))), prng=Prng(1),
-            framing=lambda payload, opcode: payload, lanes_per_shard=lanes)
-        self.requests: list[tuple[int, bytes, int]] = []     # lane, records, count
-        self.received: dict[int, list] = {}                  # session number -> frames
+            geometry=SMALL,
+            node=1,
+            epoch=EPOCH,
+            shard_count=1,
+            shard_of=lambda room_id: 0,
+            tokens=self.tokens,
+            admission=Admission(**(UNLIMITED | (rates or {}))),
+            prng=Prng(1),
+            framing=lambda payload, opcode: payload,
+            lanes_per_shard=lanes,
+        )
+        self.requests: list[tuple[int, bytes, int]] = []  # lane, records, count
+        self.received: dict[int, list] = {}  # session number -> frames
         self.closed: dict[int, tuple[int, str]] = {}
         self.now_ns, self.now_us = 0, START_US
         self.lookups_answered = True
@@ -177,8 +249,15 @@ class World:
     def attach(self) -> None:
         self.edge.on_attached(0, self.shard.ring, self.shard.files, len(self.shard.log))
 
-    def open(self, *, number: int = 1, binary: bool = True, name: str = "anna",
-             rights: dict | None = None, address: str = "10.0.0.1") -> Session:
+    def open(
+        self,
+        *,
+        number: int = 1,
+        binary: bool = True,
+        name: str = "anna",
+        rights: dict | None = None,
+        address: str = "10.0.0.1",
+    ) -> Session:
         """A session that has said hello."""
         session = self.edge.on_open(address, binary)
         self.send(session, client.Hello(token=token(name, rights=rights), client_id=device(number)))
@@ -218,7 +297,7 @@ class World:
             rows = b"".join(self.shard.row(room_id) for room_id in effect[2])
             self.edge.on_rooms(0, len(self.shard.log), effect[2], rows)
         elif effect[0] == LIST:
-            names = list(self.shard.rooms)[effect[2]:effect[2] + effect[3]]
+            names = list(self.shard.rooms)[effect[2] : effect[2] + effect[3]]
             self.edge.on_list(0, b"".join(self.shard.row(room_id) for room_id in names))
         elif effect[0] == CLOSE:
             self.closed[effect[1].number] = effect[2:]
@@ -227,8 +306,9 @@ class World:
         for session, payloads in self.edge.take_output():
             frames = self.received.setdefault(session.number, [])
             for payload in payloads:
-                frames += (client.parse_binary_edge(payload) if session.binary
-                           else _json_frames(payload))
+                frames += (
+                    client.parse_binary_edge(payload) if session.binary else _json_frames(payload)
+                )
 
     def process(self, count: int = 1_000_000) -> None:
         """The shard answers that many waiting requests, oldest first."""
@@ -269,7 +349,7 @@ class World:
         """A room that exists and that the edge knows."""
         self.send(session, client.CreateRoom(name=name))
         self.settle()
-        frame, = [frame for frame in self.take(session) if type(frame) is client.Room]
+        (frame,) = [frame for frame in self.take(session) if type(frame) is client.Room]
         assert frame.room_id == client.id_of(room_id_of(name))
         return frame.room_id
 
@@ -277,8 +357,13 @@ class World:
         """Messages first ... of this session's device, in frames of a batch each."""
         seqs = range(first, first + count)
         for at in range(0, count, 7):
-            self.send(session, *[client.SendMessage(room_id=room_id, client_seq=seq, body="x" * size)
-                                 for seq in seqs[at:at + 7]])
+            self.send(
+                session,
+                *[
+                    client.SendMessage(room_id=room_id, client_seq=seq, body="x" * size)
+                    for seq in seqs[at : at + 7]
+                ],
+            )
 
     def ops(self, room_id: UUID) -> list[bytes]:
         """All stored records of a room."""
@@ -287,8 +372,10 @@ class World:
 
 def _json_frames(payload: bytes) -> list:
     """One payload is one frame, or several live events that were joined."""
-    return [client.parse_json_edge(b"{" + part.removeprefix(b"{"))
-            for part in payload.replace(b'}{"type":', b'}\0{"type":').split(b"\0")]
+    return [
+        client.parse_json_edge(b"{" + part.removeprefix(b"{"))
+        for part in payload.replace(b'}{"type":', b'}\0{"type":').split(b"\0")
+    ]
 
 
 def errors(frames: list) -> list[str]:
