@@ -1,5 +1,7 @@
 """Prepares as a primary makes them, each naming the one before."""
 
+from typing import Any
+
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
@@ -8,19 +10,37 @@ from tests.cores.vsr.group import CLUSTER, SHARD, START_US
 ROOT = env.root(CLUSTER, SHARD)
 
 
-def prepare(op: int, *, parent: Header | bytes = bytes(16), view: int = 0, commit: int = 0,
-            client: bytes = b"who asks, always", sender: int = 0, session: int = 1) -> Message:
+def prepare(
+    op: int,
+    *,
+    parent: Header | bytes = bytes(16),
+    view: int = 0,
+    commit: int = 0,
+    client: bytes = b"who asks, always",
+    sender: int = 0,
+    session: int = 1,
+) -> Message:
     """The prepare of an empty operation at `op`."""
-    body = ses.encode(ses.SessionBlock(client, session, 0, bytes(16), bytes(16), bytes(32)))
+    asked = (op << 32 | view).to_bytes(16, "little")
+    body = ses.encode(ses.SessionBlock(client, session, 0, bytes(16), asked, bytes(32)))
     digest = parent if isinstance(parent, bytes) else parent.digest
-    header = env.make(env.PREPARE, cluster=CLUSTER, shard=SHARD, operation=env.OPERATION_NOOP, view=view, op=op,
-                      commit_num=min(commit, op - 1), body=body,
-                      area=digest + (START_US + op).to_bytes(8, "little"))
+    header = env.make(
+        env.PREPARE,
+        cluster=CLUSTER,
+        shard=SHARD,
+        operation=env.OPERATION_NOOP,
+        view=view,
+        op=op,
+        commit_num=min(commit, op - 1),
+        body=body,
+        area=digest + (START_US + op).to_bytes(8, "little"),
+    )
     return Message(header, body, sender)
 
 
-def chain(last: int, *, view: int = 0, first: int = 1, parent: Header = ROOT,
-          sender: int = 0) -> dict[int, Message]:
+def chain(
+    last: int, *, view: int = 0, first: int = 1, parent: Header = ROOT, sender: int = 0
+) -> dict[int, Message]:
     """Prepares `first` .. `last` of one view, by op; the first one names `parent`."""
     out: dict[int, Message] = {}
     for op in range(first, last + 1):
@@ -34,7 +54,7 @@ def blank(op: int) -> Header:
     return env.reserved(op, CLUSTER, SHARD)
 
 
-def message(command: int, *, sender: int, body: bytes = b"", **fields: object) -> Message:
+def message(command: int, *, sender: int, body: bytes = b"", **fields: Any) -> Message:
     """A message of this shard with a body."""
-    header = env.make(command, cluster=CLUSTER, shard=SHARD, body=body, **fields)  # type: ignore[arg-type]
+    header = env.make(command, cluster=CLUSTER, shard=SHARD, body=body, **fields)
     return Message(header, body, sender)

@@ -1,4 +1,4 @@
-"""A disk in memory: writes stay in flight until they are performed; a crash keeps what it is told."""
+"""A disk in memory: writes are in flight until performed; a crash keeps what it is told to."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class Disk:
         self.data = bytearray(geometry.data_size + segments_max * geometry.extent_size)
         self.writes: list[Write] = []
         self.reads: list[tuple[int, int, int]] = []
-        self.bad: list[tuple[int, int]] = []          # (address, length) that cannot be read
+        self.bad: list[tuple[int, int]] = []  # (address, length) that cannot be read
         self._superblock: Superblock | None = None
 
     # --- what a process asks for
@@ -43,7 +43,9 @@ class Disk:
         data = b"".join(buffers)
         assert data and address % SECTOR_SIZE == 0 and len(data) % SECTOR_SIZE == 0
         for other in self.writes:
-            apart = address >= other.address + len(other.data) or other.address >= address + len(data)
+            apart = address >= other.address + len(other.data) or other.address >= address + len(
+                data
+            )
             assert apart, "two writes in flight overlap"
         self.writes.append(Write(token, address, data, self.zone(address)))
 
@@ -60,7 +62,7 @@ class Disk:
         for bad, size in self.bad:
             if address < bad + size and bad < address + length:
                 return None
-        return bytes(self.data[address:address + length])
+        return bytes(self.data[address : address + length])
 
     def read_many(self, wanted: list[tuple[int, int]]) -> list[bytes | None]:
         return [self.read(address, length) for address, length in wanted]
@@ -70,13 +72,13 @@ class Disk:
         for write in self.writes:
             for sector in keep(write):
                 at = sector * SECTOR_SIZE
-                self.poke(write.address + at, write.data[at:at + SECTOR_SIZE])
+                self.poke(write.address + at, write.data[at : at + SECTOR_SIZE])
         self.writes, self.reads = [], []
 
     # --- what a test does to it, and sees of it
 
     def poke(self, address: int, data: bytes) -> None:
-        self.data[address:address + len(data)] = data
+        self.data[address : address + len(data)] = data
         if address < SUPERBLOCK_ZONE_SIZE:
             self._superblock = None
 
@@ -86,10 +88,14 @@ class Disk:
 
     def zone(self, address: int) -> str:
         geometry = self.geometry
-        bounds = [("superblock", geometry.wal_headers_offset),
-                  ("witness", geometry.wal_prepares_offset), ("prepare", geometry.replies_offset),
-                  ("reply", geometry.checkpoints_offset), ("checkpoint", geometry.data_size),
-                  ("segment", len(self.data))]
+        bounds = [
+            ("superblock", geometry.wal_headers_offset),
+            ("witness", geometry.wal_prepares_offset),
+            ("prepare", geometry.replies_offset),
+            ("reply", geometry.checkpoints_offset),
+            ("checkpoint", geometry.data_size),
+            ("segment", len(self.data)),
+        ]
         return next(name for name, end in bounds if address < end)
 
     def witness_at(self, op: int) -> int:
@@ -106,8 +112,12 @@ class Disk:
     def superblock(self) -> Superblock:
         """What a process that starts now would find."""
         if self._superblock is None:
-            copies = self.read_many([(i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE)
-                                     for i in range(SUPERBLOCK_COPIES)])
+            copies = self.read_many(
+                [
+                    (i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE)
+                    for i in range(SUPERBLOCK_COPIES)
+                ]
+            )
             self._superblock = choose(copies)[0]
         return self._superblock
 
@@ -118,8 +128,8 @@ class Disk:
         prepare = self.header_at(at)
         if witness is None or prepare is None or not witness.digest == prepare.digest == digest:
             return False
-        body = bytes(self.data[at + HEADER_SIZE:at + HEADER_SIZE + prepare.body_size])
+        body = bytes(self.data[at + HEADER_SIZE : at + HEADER_SIZE + prepare.body_size])
         return envelope.body_valid(prepare, body)
 
     def header_at(self, address: int) -> Header | None:
-        return envelope.decode_stored(self.data[address:address + HEADER_SIZE])
+        return envelope.decode_stored(self.data[address : address + HEADER_SIZE])

@@ -35,12 +35,19 @@ SHARD = 5
 START_US = 1_750_000_000_000_000
 TICK_US = 10_000
 TINY = replace(SMALL, slot_count=20, checkpoint_ops=8, segment_records=20)
-UNKNOWN = -1_000_000                      # in the trace: a client that the test plays itself
+UNKNOWN = -1_000_000  # in the trace: a client that the test plays itself
 ROOM = b"the group's room"
-NEEDS_VIEW = (env.START_VIEW_CHANGE, env.COMMIT, env.HEADERS, env.EVICTION, env.PREPARE_OK,
-              env.DO_VIEW_CHANGE, env.START_VIEW)
+NEEDS_VIEW = (
+    env.START_VIEW_CHANGE,
+    env.COMMIT,
+    env.HEADERS,
+    env.EVICTION,
+    env.PREPARE_OK,
+    env.DO_VIEW_CHANGE,
+    env.START_VIEW,
+)
 
-Rule = Callable[[int, int, Header], bool]     # (source, target, header): whether it is lost
+Rule = Callable[[int, int, Header], bool]  # (source, target, header): whether it is lost
 
 
 class Node:
@@ -68,10 +75,15 @@ class Session:
     def __init__(self, group: "Group", number: int) -> None:
         self.group, self.number = group, number
         self.client_id = b"session %8d" % number
-        self.core = Client(client_id=self.client_id, cluster=CLUSTER, shard=SHARD,
-                           replica_count=group.replica_count, geometry=group.geometry,
-                           prng=Prng(1000 + number))
-        self.asked = 0                       # records of this device
+        self.core = Client(
+            client_id=self.client_id,
+            cluster=CLUSTER,
+            shard=SHARD,
+            replica_count=group.replica_count,
+            geometry=group.geometry,
+            prng=Prng(1000 + number),
+        )
+        self.asked = 0  # records of this device
         self.evictions: list[int] = []
         self.replies: list[tuple[Header, bytes]] = []
 
@@ -79,10 +91,17 @@ class Session:
         """The next `count` records of the device."""
         first = self.asked + 1
         self.asked += count
-        return b"".join(record.encode(
-            room_id=ROOM, msg_id=(self.number << 64 | n).to_bytes(16, "little"), author_id=1,
-            body=b"record %d" % n, client_id=self.client_id, client_seq=n)
-            for n in range(first, first + count))
+        return b"".join(
+            record.encode(
+                room_id=ROOM,
+                msg_id=(self.number << 64 | n).to_bytes(16, "little"),
+                author_id=1,
+                body=b"record %d" % n,
+                client_id=self.client_id,
+                client_seq=n,
+            )
+            for n in range(first, first + count)
+        )
 
     def ask(self, count: int = 1) -> None:
         """Send a request of `count` records; nothing is delivered yet."""
@@ -92,35 +111,52 @@ class Session:
     def results(self) -> list[tuple]:
         """Results of the newest reply."""
         body = self.replies[-1][1]
-        return [RESULT_STRUCT.unpack(body[at:at + RESULT_SIZE])
-                for at in range(0, len(body), RESULT_SIZE)]
+        return [
+            RESULT_STRUCT.unpack(body[at : at + RESULT_SIZE])
+            for at in range(0, len(body), RESULT_SIZE)
+        ]
 
 
 class Group:
     """`replica_count` replicas and `standby_count` standbys of one shard, formatted and started."""
 
-    def __init__(self, replica_count: int = 3, *, standby_count: int = 0, seed: int = 1,
-                 view: int = 0, geometry: Geometry = SMALL, segments_max: int = 8,
-                 start: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        replica_count: int = 3,
+        *,
+        standby_count: int = 0,
+        seed: int = 1,
+        view: int = 0,
+        geometry: Geometry = SMALL,
+        segments_max: int = 8,
+        start: list[int] | None = None,
+    ) -> None:
         self.replica_count, self.geometry, self.segments_max = replica_count, geometry, segments_max
         self.prng = Prng(seed)
         self.tick = 0
-        self.wire: deque[tuple[int, int, Message]] = deque()   # target below 0: a client
+        self.wire: deque[tuple[int, int, Message]] = deque()  # target below 0: a client
         self.rules: list[Rule] = []
-        self.trace: list[tuple[int, int, Header]] = []         # (source, target, header)
+        self.trace: list[tuple[int, int, Header]] = []  # (source, target, header)
         self.sessions: list[Session] = []
-        self.committed: dict[int, bytes] = {}                  # op -> digest, whoever applied it
-        self.prepared_for: dict[bytes, int] = {}               # digest of a request -> newest op
-        self.checkpoints: dict[int, bytes] = {}                # op -> id, whoever took it
-        self.committed_for: dict[bytes, int] = {}              # and the one op that is committed
+        self.committed: dict[int, bytes] = {}  # op -> digest, whoever applied it
+        self.prepared_for: dict[bytes, int] = {}  # digest of a request -> newest op
+        self.checkpoints: dict[int, bytes] = {}  # op -> id, whoever took it
+        self.committed_for: dict[bytes, int] = {}  # and the one op that is committed
         self.members = [b"replica %8d" % i for i in range(replica_count + standby_count)]
         self.nodes: list[Node] = []
         for index, replica_id in enumerate(self.members):
             disk = Disk(geometry, segments_max)
             for address, data in format_writes(
-                    geometry, cluster=CLUSTER, shard=SHARD, replica_id=replica_id,
-                    members=self.members, replica_count=replica_count,
-                    standby_count=standby_count, segments_max=segments_max, view=view):
+                geometry,
+                cluster=CLUSTER,
+                shard=SHARD,
+                replica_id=replica_id,
+                members=self.members,
+                replica_count=replica_count,
+                standby_count=standby_count,
+                segments_max=segments_max,
+                view=view,
+            ):
                 disk.poke(address, data)
             self.nodes.append(Node(index, replica_id, disk))
         for index in range(len(self.nodes)) if start is None else start:
@@ -135,10 +171,20 @@ class Group:
         node.starts += 1
         node.commit_seen = 0
         node.rooms = Rooms(
-            geometry=self.geometry, cluster=CLUSTER, shard=SHARD, segments_max=self.segments_max,
-            ring=memoryview(bytearray(ring_size(self.geometry))))
-        core = Replica(geometry=self.geometry, cluster=CLUSTER, shard=SHARD,
-                       replica_id=node.replica_id, prng=self.prng.fork(), state_machine=node.rooms)
+            geometry=self.geometry,
+            cluster=CLUSTER,
+            shard=SHARD,
+            segments_max=self.segments_max,
+            ring=memoryview(bytearray(ring_size(self.geometry))),
+        )
+        core = Replica(
+            geometry=self.geometry,
+            cluster=CLUSTER,
+            shard=SHARD,
+            replica_id=node.replica_id,
+            prng=self.prng.fork(),
+            state_machine=node.rooms,
+        )
         node.replica = core
         core.open(load(self.geometry, node.disk.read_many), *self.times())
         node.commit_seen = core.commit_min
@@ -197,9 +243,15 @@ class Group:
     def opened(self) -> Session:
         """A registered session; the group's room exists."""
         session = self.client()
-        made = record.encode(room_id=ROOM, msg_id=b"creates the room", author_id=1, body=b"room",
-                             client_id=b"who makes rooms ", client_seq=1,
-                             kind=record.KIND_ROOM_CREATE)
+        made = record.encode(
+            room_id=ROOM,
+            msg_id=b"creates the room",
+            author_id=1,
+            body=b"room",
+            client_id=b"who makes rooms ",
+            client_seq=1,
+            kind=record.KIND_ROOM_CREATE,
+        )
         session.core.request(env.OPERATION_APPEND, made, 1)
         self.take_client(session)
         self.until(lambda: session.core.ready)
@@ -254,8 +306,11 @@ class Group:
 
     def sent(self, command: int, *, source: int | None = None, since: int = 0) -> list[Header]:
         """Headers of this command that were sent, lost ones too."""
-        return [header for s, _, header in self.trace[since:]
-                if header.command == command and source in (None, s)]
+        return [
+            header
+            for s, _, header in self.trace[since:]
+            if header.command == command and source in (None, s)
+        ]
 
     # --- time and order
 
@@ -286,12 +341,18 @@ class Group:
     def converged(self) -> bool:
         """All that run are normal in one view, hold one log, and have applied all of it."""
         cores = [node.core for node in self.running()]
-        return (all(core.status == Status.NORMAL and core.state_ready for core in cores)
-                and len({(core.view, core.op, core.commit_min) for core in cores}) == 1
-                and all(core.commit_min == core.op and not core.journal.dirty_count
-                        and core.backfill is None and core.checkpointing is None
-                        for core in cores)
-                and not any(node.disk.writes for node in self.running()))
+        return (
+            all(core.status == Status.NORMAL and core.state_ready for core in cores)
+            and len({(core.view, core.op, core.commit_min) for core in cores}) == 1
+            and all(
+                core.commit_min == core.op
+                and not core.journal.dirty_count
+                and core.backfill is None
+                and core.checkpointing is None
+                for core in cores
+            )
+            and not any(node.disk.writes for node in self.running())
+        )
 
     def settle(self) -> None:
         """Deliver and perform until nothing moves but what is held."""
@@ -401,7 +462,7 @@ class Group:
         for op in range(node.commit_seen + 1, core.commit_min + 1):
             header = core.journal.at(op)
             if header is None:
-                continue                     # skipped by a state sync
+                continue  # skipped by a state sync
             assert self.committed.setdefault(op, header.digest) == header.digest, f"op {op} forked"
             if op - 1 in self.committed and op > 1:
                 assert header.parent == self.committed[op - 1]
@@ -444,14 +505,20 @@ class Group:
                 header = core.journal.at(op)
                 assert header is None or header.digest == self.committed[op]
         for session in self.sessions:
-            seen = [result[0] for _, body in session.replies for result in RESULT_STRUCT.iter_unpack(body)
-                    if result[3] == OK]
+            seen = [
+                result[0]
+                for _, body in session.replies
+                for result in RESULT_STRUCT.iter_unpack(body)
+                if result[3] == OK
+            ]
             assert seen == sorted(set(seen))
 
     def report(self) -> str:
         lines = [f"tick {self.tick}, {len(self.wire)} on the wire"]
         for node in self.nodes:
-            lines.append(f"{node.index}: " + (repr(node.core.status_line()) if node.replica else "down"))
+            lines.append(
+                f"{node.index}: " + (repr(node.core.status_line()) if node.replica else "down")
+            )
             if node.replica is not None:
                 drops = {k: v for k, v in node.core.counters.items() if k.startswith("dropped")}
                 lines.append(f"   {drops} marks {node.marks[-12:]} writes {len(node.disk.writes)}")

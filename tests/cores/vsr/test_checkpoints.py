@@ -1,4 +1,4 @@
-"""Checkpoints: the arithmetic of the ring, equal ids everywhere, a crash at each point of taking one."""
+"""Checkpoints: the arithmetic of the ring, ids equal everywhere, a crash at each point."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tests.cores.vsr.disk import Write
 from tests.cores.vsr.group import TINY, Group, Node, Session
 from tests.cores.vsr.test_view_change import ended
 
-TIGHT = replace(SMALL, slot_count=4 + 2 * 4 + 1, checkpoint_ops=4)      # K = P, S = K + 2P + 1
+TIGHT = replace(SMALL, slot_count=4 + 2 * 4 + 1, checkpoint_ops=4)  # K = P, S = K + 2P + 1
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
@@ -22,14 +22,18 @@ def around(*ops: int) -> list[int]:
 
 
 def heads(geometry: Geometry, checkpoint: int) -> list[tuple[int, int]]:
-    """(commit_max, head) that a replica on `checkpoint` may have: the group's rules, nothing else."""
+    """(commit_max, head) that a replica on `checkpoint` may have by the rules."""
     p, most = geometry.pipeline_max, geometry.prepare_max(checkpoint)
     if geometry is PRODUCTION:
         commits = around(checkpoint, checkpoint + p, checkpoint + geometry.checkpoint_ops, most)
     else:
         commits = list(range(checkpoint, most + 1))
-    return [(commit, op) for commit in commits if checkpoint <= commit <= most
-            for op in range(commit, min(commit + p, most) + 1)]
+    return [
+        (commit, op)
+        for commit in commits
+        if checkpoint <= commit <= most
+        for op in range(commit, min(commit + p, most) + 1)
+    ]
 
 
 GEOMETRIES = {"production": PRODUCTION, "small": SMALL, "tiny": TINY, "tight": TIGHT}
@@ -133,9 +137,13 @@ def test_checkpoints_are_taken_at_every_trigger_by_everybody():
         state = node.disk.superblock().checkpoint
         assert state.header.op == 5 * k
         assert (state.checkpoint_id, state.parent, state.grandparent) == tuple(
-            group.checkpoints[op] for op in (5 * k, 4 * k, 3 * k))
+            group.checkpoints[op] for op in (5 * k, 4 * k, 3 * k)
+        )
         assert [node.core.manifests.get(op) is not None for op in (3 * k, 4 * k, 5 * k)] == [
-            False, True, True]
+            False,
+            True,
+            True,
+        ]
 
 
 def test_an_acknowledgement_beyond_the_next_checkpoint_waits_for_it():

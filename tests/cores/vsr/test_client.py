@@ -1,4 +1,4 @@
-"""The client's side: one request in flight, the same bytes until it is answered, wherever the primary is."""
+"""The client's side: one request in flight, the same bytes until it is answered."""
 
 import pytest
 
@@ -14,7 +14,9 @@ ME = b"the client here."
 
 
 def client(*connected: int, seed: int = 1) -> Client:
-    out = Client(client_id=ME, cluster=CLUSTER, shard=SHARD, replica_count=3, geometry=SMALL, prng=Prng(seed))
+    out = Client(
+        client_id=ME, cluster=CLUSTER, shard=SHARD, replica_count=3, geometry=SMALL, prng=Prng(seed)
+    )
     out.effects = []
     for replica in connected:
         out.on_connected(replica)
@@ -28,21 +30,44 @@ def sent(it: Client, command: int = env.REQUEST) -> list[tuple[int, Header, byte
     return [item for item in taken if item[1].command == command]
 
 
-def reply(it: Client, *, op: int = 7, view: int = 0, digest: bytes | None = None, to: bytes = ME) -> Message:
+def reply(
+    it: Client, *, op: int = 7, view: int = 0, digest: bytes | None = None, to: bytes = ME
+) -> Message:
     header, _ = it.in_flight
     body = ses.encode(ses.SessionBlock(to, op, 0, bytes(16), digest or header.digest, bytes(32)))
-    made = env.make(env.REPLY, cluster=CLUSTER, shard=SHARD, view=view, op=op, commit_num=op, aux=header.aux,
-                    operation=header.operation, body=body)
+    made = env.make(
+        env.REPLY,
+        cluster=CLUSTER,
+        shard=SHARD,
+        view=view,
+        op=op,
+        commit_num=op,
+        aux=header.aux,
+        operation=header.operation,
+        body=body,
+    )
     return Message(made, body, view % 3)
 
 
 def pong(view: int, *, echo: int = 0, sender: int = 0, to: bytes = ME) -> Message:
-    header = env.make(env.PONG_CLIENT, cluster=CLUSTER, shard=SHARD, view=view, area=to + echo.to_bytes(8, "little"))
+    header = env.make(
+        env.PONG_CLIENT,
+        cluster=CLUSTER,
+        shard=SHARD,
+        view=view,
+        area=to + echo.to_bytes(8, "little"),
+    )
     return Message(header, b"", sender)
 
 
 def eviction(session: int, *, reason: int = 1, to: bytes = ME) -> Message:
-    header = env.make(env.EVICTION, cluster=CLUSTER, shard=SHARD, aux=reason, area=to + session.to_bytes(8, "little"))
+    header = env.make(
+        env.EVICTION,
+        cluster=CLUSTER,
+        shard=SHARD,
+        aux=reason,
+        area=to + session.to_bytes(8, "little"),
+    )
     return Message(header, b"", 0)
 
 
@@ -68,7 +93,12 @@ def test_it_registers_by_itself():
     assert requests and {header.digest for _, header, _ in requests} == {it.in_flight[0].digest}
     _, header, body = requests[0]
     block = ses.decode(body)
-    assert (header.operation, header.aux, block.session, block.client) == (env.OPERATION_REGISTER, 0, 0, ME)
+    assert (header.operation, header.aux, block.session, block.client) == (
+        env.OPERATION_REGISTER,
+        0,
+        0,
+        ME,
+    )
     assert not it.ready
     it.on_message(reply(it, op=12))
     assert it.ready and it.session == 12 and ("registered",) in it.effects
@@ -228,7 +258,11 @@ def test_an_evicted_session_registers_anew_and_says_so():
     it.on_message(eviction(7, reason=7))
     assert ("evicted", 7) in it.effects and it.session == 0 and not it.ready
     ((_, header, body),) = sent(it)
-    assert (header.operation, header.aux, ses.decode(body).session) == (env.OPERATION_REGISTER, 0, 0)
+    assert (header.operation, header.aux, ses.decode(body).session) == (
+        env.OPERATION_REGISTER,
+        0,
+        0,
+    )
     it.on_message(reply(it, op=33))
     assert it.session == 33 and it.request_number == 0
 
@@ -265,7 +299,7 @@ def test_each_request_is_applied_once_through_loss_crashes_and_cuts(seed):
     group.check()
     for session in sessions:
         codes = [r[3] for _, body in session.replies for r in ses.RESULT_STRUCT.iter_unpack(body)]
-        room = session is sessions[0]             # it created the room
+        room = session is sessions[0]  # it created the room
         assert codes == [ses.OK] * (session.asked + room)
     assert group.core(0).state_machine.log_seq == 1 + sum(session.asked for session in sessions)
 
@@ -277,9 +311,10 @@ def test_partition_client_primary():
         session = group.opened()
         primary = group.primary
         number = -session.number
-        rules = {"requests": [group.drop(lambda s, t, h, p=primary, n=number: (s, t) == (n, p))],
-                 "replies": [group.drop(lambda s, t, h, p=primary, n=number: (s, t) == (p, n))]}.get(
-            direction) or [group.drop(lambda s, t, h, p=primary, n=number: {s, t} == {n, p})]
+        rules = {
+            "requests": [group.drop(lambda s, t, h, p=primary, n=number: (s, t) == (n, p))],
+            "replies": [group.drop(lambda s, t, h, p=primary, n=number: (s, t) == (p, n))],
+        }.get(direction) or [group.drop(lambda s, t, h, p=primary, n=number: {s, t} == {n, p})]
         session.ask()
         group.until(lambda session=session: session.core.ready, ticks=900)
         group.heal(*rules)

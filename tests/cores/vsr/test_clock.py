@@ -1,4 +1,4 @@
-"""The clock that a quorum agrees on: one liar moves nothing, and without agreement there is no time."""
+"""The clock that a quorum agrees on: one liar moves nothing, no agreement, no time."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from appliance.cores.vsr.clock import (
 )
 from tests.cores.vsr.group import Group
 
-MS = 1_000_000                 # nanoseconds
+MS = 1_000_000  # nanoseconds
 START_US = 1_750_000_000_000_000
 
 
@@ -67,8 +67,12 @@ class Peers:
                 for peer, offset in enumerate(self.offsets, 1):
                     if peer not in self.silent:
                         middle = START_US + (self.now_ns - self.rtt_ms * MS // 2) // 1000 + offset
-                        self.clock.on_pong(peer, sent_ns=self.now_ns - self.rtt_ms * MS,
-                                           peer_us=middle, now_ns=self.now_ns)
+                        self.clock.on_pong(
+                            peer,
+                            sent_ns=self.now_ns - self.rtt_ms * MS,
+                            peer_us=middle,
+                            now_ns=self.now_ns,
+                        )
             self.clock.on_tick(self.now_ns, self.wall())
 
     def now(self, own_error_us: int = 0) -> int | None:
@@ -179,7 +183,7 @@ def test_timestamps_rise_through_crashes_and_wrong_clocks():
                 group.start(node.index)
         group.until(group.converged)
         if step % 2:
-            group.tick += 50_000                      # a suspended machine: the clocks jump
+            group.tick += 50_000  # a suspended machine: the clocks jump
             group.run(20)
     core = group.core(0)
     stamps = [core.journal.at(op).timestamp for op in range(max(1, core.op - 40), core.op + 1)]

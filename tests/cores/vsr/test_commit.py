@@ -2,6 +2,7 @@
 
 from collections import deque
 from itertools import permutations
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,10 @@ P = SMALL.pipeline_max
 
 
 def primary_with(count: int) -> tuple[Group, Node, list[env.Header]]:
-    """A primary with `count` prepares in its pipeline; nobody has acknowledged, nothing is written."""
+    """A primary with `count` prepares in its pipeline, not written, not acknowledged."""
     group = Group()
     group.until(lambda: group.primary is not None)
-    group.run(30)                             # its clock is agreed on
+    group.run(30)  # its clock is agreed on
     node = group.nodes[group.primary]
     node.hold = lambda write: True
     for i in range(count):
@@ -35,16 +36,16 @@ def primary_with(count: int) -> tuple[Group, Node, list[env.Header]]:
     return group, node, headers
 
 
-def ack(group: Group, node: Node, replica: int, header: env.Header, **changes: object) -> None:
+def ack(group: Group, node: Node, replica: int, header: env.Header, **changes: Any) -> None:
     fields = {"view": node.core.view, "op": header.op, "area": header.digest} | changes
-    group.tell(node.index, message(env.PREPARE_OK, sender=replica, **fields))  # type: ignore[arg-type]
+    group.tell(node.index, message(env.PREPARE_OK, sender=replica, **fields))
 
 
 def test_prepares_commit_in_order_whatever_the_order_of_acks():
     group, node, headers = primary_with(3)
     core = node.core
     backups = [i for i in range(3) if i != node.index]
-    core.state_ready = False                  # counting is what is looked at here
+    core.state_ready = False  # counting is what is looked at here
     for order in permutations([(who, which) for who in backups for which in range(3)], 5):
         core.pipeline = deque(Entry(header, b"") for header in headers)
         core.commit_max = headers[0].op - 1
@@ -63,14 +64,14 @@ def test_acknowledgements_that_count_for_nothing():
     core, (a, b) = node.core, [i for i in range(3) if i != node.index]
     ack(group, node, a, headers[0], view=core.view + 0)
     for _ in range(3):
-        ack(group, node, a, headers[0])                        # the same one again
+        ack(group, node, a, headers[0])  # the same one again
     ack(group, node, b, headers[0], area=b"another prepare!")  # another prepare of that op
-    ack(group, node, b, headers[0], view=core.view - 1)        # of the view before
-    ack(group, node, b, headers[0], op=headers[0].op + 40)     # an op of which nothing is known
+    ack(group, node, b, headers[0], view=core.view - 1)  # of the view before
+    ack(group, node, b, headers[0], op=headers[0].op + 40)  # an op of which nothing is known
     assert core.commit_max == headers[0].op - 1 and core.pipeline[0].acks.bit_count() == 1
     ack(group, node, b, headers[0])
     assert core.commit_max == headers[0].op
-    ack(group, node, b, headers[0])                            # late
+    ack(group, node, b, headers[0])  # late
     assert core.commit_max == headers[0].op
 
 
@@ -116,7 +117,7 @@ def test_standbys_follow_and_never_speak():
 
 
 def test_replies_leave_only_after_the_quorum():
-    """The group asserts at each reply that its op is committed; here, that none comes too early."""
+    """The group asserts at each reply that its op is committed; here, that none is early."""
     group = Group()
     session = group.opened()
     with group.losing(lambda s, t, header: header.command == env.PREPARE_OK):
@@ -137,20 +138,26 @@ def a_backup() -> tuple[Group, Node]:
 
 
 def heartbeat(node: Node, commit_max: int, digest: bytes = bytes(16), moment: int = 1) -> Message:
-    return message(env.COMMIT, sender=0, body=bytes(32), view=node.core.view, commit_num=commit_max,
-                   area=digest + moment.to_bytes(8, "little"))
+    return message(
+        env.COMMIT,
+        sender=0,
+        body=bytes(32),
+        view=node.core.view,
+        commit_num=commit_max,
+        area=digest + moment.to_bytes(8, "little"),
+    )
 
 
 @pytest.mark.parametrize("order", list(permutations(range(1, 5))))
 def test_reorder_prepares_in_pipeline(order):
-    """A backup that gets prepares in any order applies them in op order, and none above commit_max."""
+    """Whatever the order they come in, they are applied in op order, none above commit_max."""
     group, node = a_backup()
     core, prepares = node.core, chain(4)
     for op in order:
         group.tell(2, prepares[op])
         group.settle()
         assert core.commit_min == 0
-    for op in range(4, 0, -1):                # whoever is asked for what came too late serves it
+    for op in range(4, 0, -1):  # whoever is asked for what came too late serves it
         group.tell(2, prepares[op])
         group.settle()
     for commit_max in (1, 3, 4):
@@ -261,9 +268,18 @@ def test_another_checkpoint_at_the_same_op_halts():
     backup = next(node for node in group.nodes if node.index != group.primary)
     core = backup.core
     assert core.checkpoint_op == SMALL.checkpoint_ops
-    group.tell(backup.index, message(
-        env.COMMIT, sender=group.primary, body=b"x" * 32, view=core.view, op=core.checkpoint_op,
-        commit_num=core.commit_max, area=bytes(16) + (1 << 60).to_bytes(8, "little")))
+    group.tell(
+        backup.index,
+        message(
+            env.COMMIT,
+            sender=group.primary,
+            body=b"x" * 32,
+            view=core.view,
+            op=core.checkpoint_op,
+            commit_num=core.commit_max,
+            area=bytes(16) + (1 << 60).to_bytes(8, "little"),
+        ),
+    )
     assert backup.halted is not None and backup.halted[0] == "DIVERGED"
 
 
@@ -272,16 +288,26 @@ def test_a_ping_with_another_checkpoint_halts():
     group.fill(group.opened(), SMALL.checkpoint_ops + 2)
     group.until(group.converged)
     core = group.core(0)
-    group.tell(0, message(env.PING, sender=1, view=core.view, op=core.checkpoint_op,
-                          area=(1).to_bytes(8, "little") + b"y" * 16))
+    group.tell(
+        0,
+        message(
+            env.PING,
+            sender=1,
+            view=core.view,
+            op=core.checkpoint_op,
+            area=(1).to_bytes(8, "little") + b"y" * 16,
+        ),
+    )
     assert group.nodes[0].halted is not None and group.nodes[0].halted[0] == "DIVERGED"
 
 
 def test_a_heartbeat_of_another_view_or_length_is_ignored():
     group, node = a_backup()
     group.tell(2, chain(1)[1])
-    for wrong in (message(env.COMMIT, sender=0, body=bytes(31), view=0, commit_num=1, area=bytes(24)),
-                  message(env.COMMIT, sender=0, body=bytes(32), view=0, op=5, commit_num=1, area=bytes(24))):
+    for wrong in (
+        message(env.COMMIT, sender=0, body=bytes(31), view=0, commit_num=1, area=bytes(24)),
+        message(env.COMMIT, sender=0, body=bytes(32), view=0, op=5, commit_num=1, area=bytes(24)),
+    ):
         group.tell(2, wrong)
     assert node.core.commit_max == 0
 

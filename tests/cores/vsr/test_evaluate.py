@@ -19,8 +19,16 @@ FORK = {op: m.header for op, m in chain(12, view=2, first=8, parent=CHAIN[7]).it
 PRESENT, MISSING, CORRUPT, BLANK, FAULT = "present", "missing", "corrupt", "blank", "fault"
 
 
-def dvc(replica: int, top: int, what: dict[int, str] | None = None, *, log_view: int = 1,
-        commit: int = 5, low: int = 5, headers: dict[int, Header] | None = None) -> DoViewChange:
+def dvc(
+    replica: int,
+    top: int,
+    what: dict[int, str] | None = None,
+    *,
+    log_view: int = 1,
+    commit: int = 5,
+    low: int = 5,
+    headers: dict[int, Header] | None = None,
+) -> DoViewChange:
     """A list from `top` down to `low`; every op is present unless `what` says otherwise."""
     listed, presents, nacks = [], 0, 0
     for i, op in enumerate(range(top, low - 1, -1)):
@@ -33,8 +41,13 @@ def dvc(replica: int, top: int, what: dict[int, str] | None = None, *, log_view:
 
 def verdict(*dvcs: DoViewChange, replica_count: int = 3) -> Evaluation:
     row = quorums(replica_count)
-    return evaluate(list(dvcs), replica_count=replica_count, quorum_view_change=row.view_change,
-                    quorum_nack=row.nack, pipeline_max=P)
+    return evaluate(
+        list(dvcs),
+        replica_count=replica_count,
+        quorum_view_change=row.view_change,
+        quorum_nack=row.nack,
+        pipeline_max=P,
+    )
 
 
 def start(head: int, floor: int = 5) -> Evaluation:
@@ -54,7 +67,7 @@ def test_exactly_a_view_change_quorum_is_enough(count):
     needed = quorums(count).view_change
     lists = [dvc(i, 7) for i in range(count)]
     if needed > 1:
-        assert verdict(*lists[:needed - 1], replica_count=count).verdict == Verdict.AWAIT_QUORUM
+        assert verdict(*lists[: needed - 1], replica_count=count).verdict == Verdict.AWAIT_QUORUM
     assert verdict(*lists[:needed], replica_count=count) == start(7)
 
 
@@ -71,10 +84,12 @@ def test_what_one_holds_and_only_one_denies_is_kept():
     assert verdict(dvc(0, 8), dvc(1, 9, {8: FAULT, 9: PRESENT})) == start(9)
 
 
-@pytest.mark.parametrize("mine", [
-    dvc(0, 8, {8: MISSING}), dvc(0, 9, {8: BLANK, 9: MISSING}), dvc(0, 7)])
-@pytest.mark.parametrize("theirs", [
-    dvc(1, 8, {8: MISSING}), dvc(1, 9, {8: BLANK, 9: MISSING}), dvc(1, 7)])
+@pytest.mark.parametrize(
+    "mine", [dvc(0, 8, {8: MISSING}), dvc(0, 9, {8: BLANK, 9: MISSING}), dvc(0, 7)]
+)
+@pytest.mark.parametrize(
+    "theirs", [dvc(1, 8, {8: MISSING}), dvc(1, 9, {8: BLANK, 9: MISSING}), dvc(1, 7)]
+)
 def test_what_a_nack_quorum_denies_is_cut(mine, theirs):
     assert verdict(mine, theirs) == start(7)
 
@@ -140,7 +155,7 @@ def test_a_copy_of_another_version_is_no_copy():
 
 
 def test_an_older_list_keeps_what_the_canonical_one_lost():
-    """The canonical log names 8 and cannot read it; a replica of the view before holds that very one."""
+    """The canonical log names 8 and cannot read it; a replica of an older view holds it."""
     canonical = dvc(1, 8, {8: CORRUPT}, log_view=2)
     older = dvc(0, 8, log_view=1)
     assert verdict(older, canonical) == start(8)
@@ -153,7 +168,9 @@ def test_the_floor_is_the_highest_op_known_committed():
     assert verdict(dvc(0, 7, commit=6), dvc(1, 7, commit=5)) == start(7, floor=6)
     assert verdict(dvc(0, 7, low=6, commit=2), dvc(1, 7, commit=2)).floor == 6, "where a list ends"
     far = dvc(0, 12, low=8, commit=0)
-    assert verdict(far, dvc(1, 12, low=8, commit=0)).floor == 12 - P, "a pipeline is no longer than P"
+    assert verdict(far, dvc(1, 12, low=8, commit=0)).floor == 12 - P, (
+        "a pipeline is no longer than P"
+    )
 
 
 def test_the_commit_number_in_a_head_raises_the_floor():
@@ -198,7 +215,7 @@ def test_one_nack_less_than_a_quorum_keeps_the_op(count):
 
 @pytest.mark.parametrize("count", range(1, 7))
 def test_what_a_replication_quorum_holds_survives_every_view_change_quorum(count):
-    """Holders may lose it later (corrupt), the others never had it; whoever answers, it is not cut."""
+    """Holders may lose it later, the others never had it; whoever answers, it is not cut."""
     row = quorums(count)
     for holders in combinations(range(count), row.replication):
         for corrupt in [(), *combinations(holders, 1), holders]:

@@ -1,7 +1,8 @@
-"""Which superblock counts, after every crash of an update and every kind of damage to its copies."""
+"""Which superblock counts, after every crash of an update and all damage to its copies."""
 
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,16 @@ ID = b"replica of tests"
 
 def disk() -> Disk:
     out = Disk(SMALL, 2)
-    for address, data in format_writes(SMALL, cluster=CLUSTER, shard=SHARD, replica_id=ID, members=[ID],
-                                       replica_count=1, segments_max=2, view=0):
+    for address, data in format_writes(
+        SMALL,
+        cluster=CLUSTER,
+        shard=SHARD,
+        replica_id=ID,
+        members=[ID],
+        replica_count=1,
+        segments_max=2,
+        view=0,
+    ):
         out.poke(address, data)
     return out
 
@@ -29,8 +38,8 @@ def disk() -> Disk:
 FIRST = disk().superblock()
 
 
-def grown(old: Superblock, **changes: object) -> Superblock:
-    return replace(old, sequence=old.sequence + 1, parent=sb.digest(old), **changes)  # type: ignore[arg-type]
+def grown(old: Superblock, **changes: Any) -> Superblock:
+    return replace(old, sequence=old.sequence + 1, parent=sb.digest(old), **changes)
 
 
 def copies(block: Superblock) -> list[bytes | None]:
@@ -70,9 +79,11 @@ def test_recovery_superblock_each_torn_step():
     for written in range(SUPERBLOCK_COPIES * sectors + 1):
         found = b"".join(sb.encode(OLD, copy) for copy in range(SUPERBLOCK_COPIES))
         update = b"".join(sb.encode(NEW, copy) for copy in range(SUPERBLOCK_COPIES))
-        found = update[:written * SECTOR_SIZE] + found[written * SECTOR_SIZE:]
-        raw = [found[i * SUPERBLOCK_COPY_SIZE:(i + 1) * SUPERBLOCK_COPY_SIZE]
-               for i in range(SUPERBLOCK_COPIES)]
+        found = update[: written * SECTOR_SIZE] + found[written * SECTOR_SIZE :]
+        raw = [
+            found[i * SUPERBLOCK_COPY_SIZE : (i + 1) * SUPERBLOCK_COPY_SIZE]
+            for i in range(SUPERBLOCK_COPIES)
+        ]
         found_id, repairs = chosen(list(raw))
         whole = written // sectors
         assert found_id == (NEW_ID if whole >= 2 else OLD_ID)
@@ -121,7 +132,10 @@ def test_two_bad_copies_are_survived():
 
 
 def test_four_different_superblocks_halt():
-    assert halt_of([sb.encode(replace(NEW, sequence=n), n) for n in range(4)]) == "SUPERBLOCK_QUORUM_LOST"
+    assert (
+        halt_of([sb.encode(replace(NEW, sequence=n), n) for n in range(4)])
+        == "SUPERBLOCK_QUORUM_LOST"
+    )
 
 
 def test_recovery_superblock_fork_halts():
@@ -142,8 +156,7 @@ def test_two_superblocks_that_do_not_connect_halt():
     assert halt_of([*copies(NEW)[:2], *copies(stranger)[2:]]) == "SUPERBLOCK_NOT_CONNECTED"
 
 
-@pytest.mark.parametrize("change", [
-    {"view": 2, "log_view": 2}, {"log_view": 1}, {"commit_max": 4}])
+@pytest.mark.parametrize("change", [{"view": 2, "log_view": 2}, {"log_view": 1}, {"commit_max": 4}])
 def test_a_superblock_that_goes_back_halts(change):
     old = replace(OLD, view=3, log_view=2, commit_max=5)
     new = grown(old, **{"commit_max": 5, **change})
@@ -177,7 +190,7 @@ def test_a_copy_with_an_impossible_index_counts_as_its_place():
 
 
 def test_copies_are_repaired_in_an_order_that_never_loses_the_last_one():
-    """Home slots of copies that exist nowhere, then of those that lie elsewhere, then misplaced ones."""
+    """First copies that exist nowhere, then those that lie elsewhere, then misplaced ones."""
     whole = copies(NEW)
     assert choose([whole[0], whole[1], whole[2], None])[1] == [3]
     assert choose([whole[0], whole[1], None, whole[2]])[1] == [2, 3]
@@ -187,9 +200,13 @@ def test_copies_are_repaired_in_an_order_that_never_loses_the_last_one():
 
 def test_a_crash_during_any_repair_leaves_the_same_superblock():
     whole = copies(NEW)
-    for found in ([whole[1], whole[0], None, None], [whole[0], None, whole[1], None],
-                  [None, whole[0], None, whole[1]], [*whole[:2], *copies(OLD)[2:]],
-                  [whole[0], *copies(OLD)[1:]]):
+    for found in (
+        [whole[1], whole[0], None, None],
+        [whole[0], None, whole[1], None],
+        [None, whole[0], None, whole[1]],
+        [*whole[:2], *copies(OLD)[2:]],
+        [whole[0], *copies(OLD)[1:]],
+    ):
         block, repairs = choose(list(found))
         for done in range(len(repairs) + 1):
             for torn in (False, True):
@@ -221,14 +238,18 @@ def test_a_stored_chain_is_loaded():
     slots = load(SMALL, stored().read_many).slots
     assert len(slots) == SMALL.slot_count
     for op, message in chain(20).items():
-        assert slots[op].witness_header.digest == slots[op].prepare_header.digest == message.header.digest
+        assert (
+            slots[op].witness_header.digest
+            == slots[op].prepare_header.digest
+            == message.header.digest
+        )
     assert slots[0].prepare_header.raw == ROOT.raw
     assert all((s.witness, s.prepare) == (Found.NIL, Found.NIL) for s in slots[21:])
 
 
 @pytest.mark.parametrize("offset, length", [(0, 128), (128, 128), (256, SECTOR_SIZE - 256)])
 def test_recovery_padding_corrupt(offset, length):
-    """Header, body, padding: any flipped bit makes the prepare bad, and the witness is untouched."""
+    """Header, body, padding: any flipped bit makes the prepare bad, not the witness."""
     for at in range(offset, offset + length, 37):
         on = stored()
         on.flip(on.prepare_at(7) + at)

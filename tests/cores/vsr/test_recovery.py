@@ -16,8 +16,8 @@ from tests.cores.vsr.group import CLUSTER, SHARD
 
 BAD, NIL, OP = Found
 S = SMALL.slot_count
-LIMIT = SMALL.prepare_max(0)                  # 56
-WRITES = SMALL.wal_writes_max                 # 4
+LIMIT = SMALL.prepare_max(0)  # 56
+WRITES = SMALL.wal_writes_max  # 4
 
 
 # --- the table, written a second time -------------------------------------------------------------
@@ -28,11 +28,11 @@ class Case(NamedTuple):
 
     witness: Found
     prepare: Found
-    a: int                                    # op of the witness
-    b: int                                    # op of the prepare
-    same: bool                                # one digest
+    a: int  # op of the witness
+    b: int  # op of the prepare
+    same: bool  # one digest
     limit: int
-    top: bool                                 # the prepare's op is the highest of all
+    top: bool  # the prepare's op is the highest of all
 
 
 ROWS = {
@@ -44,19 +44,36 @@ ROWS = {
     6: lambda c: c.witness == BAD and c.prepare == OP and c.b <= c.limit and c.top,
     7: lambda c: c.witness == NIL and c.prepare == OP and c.b <= c.limit,
     8: lambda c: c.prepare == OP and c.b > c.limit,
-    9: lambda c: (c.witness == OP and c.a > c.limit
-                  and (c.prepare == NIL or c.prepare == OP and c.b <= c.limit)),
+    9: lambda c: (
+        c.witness == OP
+        and c.a > c.limit
+        and (c.prepare == NIL or c.prepare == OP and c.b <= c.limit)
+    ),
     10: lambda c: c.witness == OP and c.a <= c.limit and c.prepare == NIL,
     11: lambda c: c.witness == NIL and c.prepare == NIL,
     12: lambda c: c.witness == OP and c.prepare == OP and c.a < c.b <= c.limit,
     13: lambda c: c.witness == OP and c.prepare == OP and c.limit >= c.a > c.b,
-    14: lambda c: (c.witness == OP and c.prepare == OP and c.a == c.b <= c.limit and not c.same),
+    14: lambda c: c.witness == OP and c.prepare == OP and c.a == c.b <= c.limit and not c.same,
     15: lambda c: c.witness == OP and c.prepare == OP and c.a == c.b <= c.limit and c.same,
 }
 LOST = "faulty, alone halt"
-VERDICTS = {1: LOST, 2: LOST, 3: LOST, 4: "faulty, alone fix", 5: "faulty, alone fix", 6: "fix",
-            7: "fix", 8: "cut", 9: "cut", 10: LOST, 11: "empty", 12: "fix", 13: LOST, 14: LOST,
-            15: "clean"}
+VERDICTS = {
+    1: LOST,
+    2: LOST,
+    3: LOST,
+    4: "faulty, alone fix",
+    5: "faulty, alone fix",
+    6: "fix",
+    7: "fix",
+    8: "cut",
+    9: "cut",
+    10: LOST,
+    11: "empty",
+    12: "fix",
+    13: LOST,
+    14: LOST,
+    15: "clean",
+}
 
 
 def verdict(row: int, solo: bool) -> Decision:
@@ -68,9 +85,20 @@ INDEX = 5
 OLD, MIDDLE, NEW = (prepare(op).header for op in (INDEX, INDEX + S, INDEX + 2 * S))
 OLD_B, MIDDLE_B, NEW_B = (prepare(op, view=1).header for op in (INDEX, INDEX + S, INDEX + 2 * S))
 RING: list[tuple[Found, Header | None]] = [
-    (BAD, None), (NIL, None), *((OP, h) for h in (OLD, OLD_B, MIDDLE, MIDDLE_B, NEW, NEW_B))]
-LIMITS = (INDEX - 1, INDEX, INDEX + 1, INDEX + S - 1, INDEX + S, INDEX + S + 1, INDEX + 2 * S - 1,
-          INDEX + 2 * S)
+    (BAD, None),
+    (NIL, None),
+    *((OP, h) for h in (OLD, OLD_B, MIDDLE, MIDDLE_B, NEW, NEW_B)),
+]
+LIMITS = (
+    INDEX - 1,
+    INDEX,
+    INDEX + 1,
+    INDEX + S - 1,
+    INDEX + S,
+    INDEX + S + 1,
+    INDEX + 2 * S - 1,
+    INDEX + 2 * S,
+)
 
 
 def cases() -> list[tuple[Slot, int, int, Case]]:
@@ -78,9 +106,15 @@ def cases() -> list[tuple[Slot, int, int, Case]]:
     for (w, wh), (p, ph), limit, above in product(RING, RING, LIMITS, (0, 1, 100)):
         ops = [h.op for h in (wh, ph) if h is not None]
         op_max = max(ops, default=0) + above
-        case = Case(w, p, wh.op if wh else -1, ph.op if ph else -1,
-                    wh is not None and ph is not None and wh.digest == ph.digest, limit,
-                    ph is not None and ph.op == op_max)
+        case = Case(
+            w,
+            p,
+            wh.op if wh else -1,
+            ph.op if ph else -1,
+            wh is not None and ph is not None and wh.digest == ph.digest,
+            limit,
+            ph is not None and ph.op == op_max,
+        )
         out.append((Slot(w, wh, p, ph), op_max, limit, case))
     return out
 
@@ -110,10 +144,22 @@ def ring(clean: dict[int, Header] | int = 0) -> list[Slot]:
     return slots
 
 
-def recovered(slots: list[Slot], *, checkpoint: int = 0, solo: bool = False,
-              view_headers: list[Header] | None = None, log_view: int = 0) -> recovery.Recovered:
-    out = recover(slots, geometry=SMALL, checkpoint=checkpoint,
-                  view_headers=view_headers or [ROOT], log_view=log_view, solo=solo)
+def recovered(
+    slots: list[Slot],
+    *,
+    checkpoint: int = 0,
+    solo: bool = False,
+    view_headers: list[Header] | None = None,
+    log_view: int = 0,
+) -> recovery.Recovered:
+    out = recover(
+        slots,
+        geometry=SMALL,
+        checkpoint=checkpoint,
+        view_headers=view_headers or [ROOT],
+        log_view=log_view,
+        solo=solo,
+    )
     out.journal.check()
     return out
 
@@ -123,16 +169,20 @@ def state(out: recovery.Recovered, slot: int) -> tuple[Header | None, int, int, 
     return journal.headers[slot], journal.dirty[slot], journal.faulty[slot], slot in out.rewrite
 
 
-@pytest.mark.parametrize("slot, expected, present", [
-    (Slot(OP, OLD, OP, OLD), (OLD, 0, 0, False), OLD),           # clean
-    (Slot(NIL, None, NIL, None), (None, 0, 0, False), None),     # empty
-    (Slot(NIL, None, OP, OLD), (OLD, 1, 0, True), OLD),          # fix: dirty until rewritten
-    (Slot(BAD, None, OP, OLD), (None, 1, 1, False), OLD),        # faulty, and yet it can be served
-    (Slot(OP, OLD, OP, OLD_B), (None, 1, 1, False), OLD_B),
-    (Slot(OP, OLD, NIL, None), (None, 1, 1, False), None),
-    (Slot(OP, OLD, BAD, None), (None, 1, 1, False), None),
-    (Slot(BAD, None, BAD, None), (None, 1, 1, False), None),
-    (Slot(OP, MIDDLE, OP, MIDDLE), (None, 0, 0, False), MIDDLE)])    # cut, and yet readable
+@pytest.mark.parametrize(
+    "slot, expected, present",
+    [
+        (Slot(OP, OLD, OP, OLD), (OLD, 0, 0, False), OLD),  # clean
+        (Slot(NIL, None, NIL, None), (None, 0, 0, False), None),  # empty
+        (Slot(NIL, None, OP, OLD), (OLD, 1, 0, True), OLD),  # fix: dirty until rewritten
+        (Slot(BAD, None, OP, OLD), (None, 1, 1, False), OLD),  # faulty, and yet it can be served
+        (Slot(OP, OLD, OP, OLD_B), (None, 1, 1, False), OLD_B),
+        (Slot(OP, OLD, NIL, None), (None, 1, 1, False), None),
+        (Slot(OP, OLD, BAD, None), (None, 1, 1, False), None),
+        (Slot(BAD, None, BAD, None), (None, 1, 1, False), None),
+        (Slot(OP, MIDDLE, OP, MIDDLE), (None, 0, 0, False), MIDDLE),
+    ],
+)  # cut, and yet readable
 def test_a_decision_leaves_the_slot_as_the_table_says(slot, expected, present):
     slots = ring(10)
     slots[INDEX] = slot
@@ -164,8 +214,13 @@ def test_not_one_readable_slot_is_an_invalid_log():
 # --- the torn tail --------------------------------------------------------------------------------
 
 
-def tail(head: int, broken: dict[int, tuple[Found, Header | None]], *, checkpoint: int = 0,
-         clean: dict[int, Header] | int | None = None) -> list[int]:
+def tail(
+    head: int,
+    broken: dict[int, tuple[Found, Header | None]],
+    *,
+    checkpoint: int = 0,
+    clean: dict[int, Header] | int | None = None,
+) -> list[int]:
     """Ops that are torn, when these slots hold such a witness and no readable prepare."""
     slots = ring(head if clean is None else clean)
     for op, (found, header) in broken.items():
@@ -247,6 +302,20 @@ def test_a_lost_acknowledgement_is_never_torn_whatever_was_in_flight():
                 assert recovered(slots).journal.faulty[lost]
 
 
+def test_a_witness_above_the_checkpoint_is_no_witness_of_an_earlier_ring():
+    slots = ring(10)
+    decisions = [Decision.CLEAN] * S
+    for witness, expected in ((prepare(11 + S).header, []), (prepare(11).header, [])):
+        slots[11] = Slot(OP, witness, BAD, None)
+        decisions[11] = Decision.FAULTY
+        found = recovery.torn(
+            slots, decisions, op_max=10, limit=LIMIT, checkpoint=0, geometry=SMALL
+        )
+        assert found == expected
+    found = recovery.torn(slots, decisions, op_max=10, limit=LIMIT, checkpoint=11, geometry=SMALL)
+    assert found == [11]
+
+
 # --- headers that cannot belong to the log --------------------------------------------------------
 
 
@@ -261,14 +330,21 @@ def kept(op: int, view: int, listed: list[tuple[int, int]], log_view: int) -> bo
     return journal.at(op) is not None
 
 
-LISTED = [(9, 5), (8, 4), (7, -1), (6, 2)]    # op, view; -1 = a blank
+LISTED = [(9, 5), (8, 4), (7, -1), (6, 2)]  # op, view; -1 = a blank
 
 
-@pytest.mark.parametrize("op, stays", [
-    (10, {7}),                                # above the list: exactly the view of the log
-    (9, {5}), (8, {4}), (6, {2}),             # listed: that view
-    (7, {2, 3, 4}),                           # between: from the lower one's to the upper one's
-    (5, {0, 1, 2}), (1, {0, 1, 2})])          # below: at most the lowest one's
+@pytest.mark.parametrize(
+    "op, stays",
+    [
+        (10, {7}),  # above the list: exactly the view of the log
+        (9, {5}),
+        (8, {4}),
+        (6, {2}),  # listed: that view
+        (7, {2, 3, 4}),  # between: from the lower one's to the upper one's
+        (5, {0, 1, 2}),
+        (1, {0, 1, 2}),
+    ],
+)  # below: at most the lowest one's
 def test_recovery_view_range_drops_future_prepares(op, stays):
     assert {view for view in range(9) if kept(op, view, LISTED, log_view=7)} == stays
 
@@ -292,14 +368,26 @@ def test_the_root_is_never_dropped():
 # --- the head -------------------------------------------------------------------------------------
 
 
-def head_of(journal_ops: list[int], *, view: int = 0, log_view: int = 0,
-            listed: list[Header] | None = None, checkpoint: Header = ROOT) -> tuple[int, Journal]:
+def head_of(
+    journal_ops: list[int],
+    *,
+    view: int = 0,
+    log_view: int = 0,
+    listed: list[Header] | None = None,
+    checkpoint: Header = ROOT,
+) -> tuple[int, Journal]:
     journal = Journal(SMALL)
     messages = chain(max([*journal_ops, 1]))
     for op in journal_ops:
         journal.install(messages[op].header if op else ROOT)
-    op = recovery.head(journal, view=view, log_view=log_view, view_headers=listed or [ROOT],
-                       checkpoint_header=checkpoint, geometry=SMALL)
+    op = recovery.head(
+        journal,
+        view=view,
+        log_view=log_view,
+        view_headers=listed or [ROOT],
+        checkpoint_header=checkpoint,
+        geometry=SMALL,
+    )
     journal.check()
     assert journal.at(op) is not None
     assert journal.op_maximum() == op, "nothing lies above the head"
@@ -343,9 +431,19 @@ def certain(head: int, faulty: list[int], checkpoint: int = 0) -> bool:
     return recovery.head_certain(journal, head, checkpoint, SMALL)
 
 
-@pytest.mark.parametrize("faulty, verdict", [
-    ([], True), ([9], True), ([10], False), ([11], False), ([LIMIT], False), ([LIMIT + 1], True),
-    ([1, 5, 9], True), ([1, 30], False)])
+@pytest.mark.parametrize(
+    "faulty, verdict",
+    [
+        ([], True),
+        ([9], True),
+        ([10], False),
+        ([11], False),
+        ([LIMIT], False),
+        ([LIMIT + 1], True),
+        ([1, 5, 9], True),
+        ([1, 30], False),
+    ],
+)
 def test_the_head_is_certain_unless_it_or_a_slot_above_it_is_lost(faulty, verdict):
     assert certain(10, faulty) == verdict
 
@@ -374,7 +472,9 @@ def test_a_header_at_another_place_or_of_another_log_is_bad():
     assert judged(OLD.raw, INDEX + 1) == BAD, "misdirected"
     assert judged(blank(INDEX + S).raw) == BAD, "a reserved entry names its slot"
     for cluster, shard in ((b"another cluster ", SHARD), (CLUSTER, SHARD + 1)):
-        foreign = env.make(env.PREPARE, cluster=cluster, shard=shard, operation=env.OPERATION_NOOP, op=INDEX)
+        foreign = env.make(
+            env.PREPARE, cluster=cluster, shard=shard, operation=env.OPERATION_NOOP, op=INDEX
+        )
         assert judged(foreign.raw) == BAD
     other = env.make(env.PREPARE_OK, cluster=CLUSTER, shard=SHARD, op=INDEX)
     assert judged(other.raw) == BAD

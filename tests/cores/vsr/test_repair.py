@@ -1,4 +1,4 @@
-"""Mending the log: what may be written behind the head, who is asked, what is served and what is not."""
+"""Mending the log: what may be written behind the head, who is asked, what is served."""
 
 import pytest
 
@@ -25,7 +25,9 @@ def headers_message(headers: list[Header], *, sender: int = 0, view: int = 0) ->
     return message(env.HEADERS, sender=sender, view=view, body=b"".join(h.raw for h in headers))
 
 
-def with_head(ops: list[int], last: int, *, view: int = 0) -> tuple[Group, Node, dict[int, env.Message]]:
+def with_head(
+    ops: list[int], last: int, *, view: int = 0
+) -> tuple[Group, Node, dict[int, env.Message]]:
     """A backup that got these prepares of a chain of `last`."""
     group, node = a_backup(view=view)
     prepares = chain(last, view=view)
@@ -41,7 +43,7 @@ def with_head(ops: list[int], last: int, *, view: int = 0) -> tuple[Group, Node,
 def test_a_header_is_accepted_where_the_chain_from_the_head_names_it():
     group, node, prepares = with_head([1, 2, 5, 6], 6)
     core = node.core
-    core.view = core.log_view = 3                 # so that the view alone is no reason
+    core.view = core.log_view = 3  # so that the view alone is no reason
     assert repair.accepts(core, prepares[4].header)
     assert not repair.accepts(core, prepares[3].header), "4 is missing: nothing links 3 to the head"
     assert not repair.accepts(core, prepare(4, parent=prepares[3].header, view=1).header)
@@ -72,8 +74,12 @@ def test_headers_of_the_heads_own_view_cannot_contradict_it():
 
 def test_repair_never_moves_head():
     group, node, prepares = with_head([1, 2, 3], 6)
-    for header in (prepares[4].header, prepare(3, parent=prepares[2].header, view=0, commit=1).header,
-                   prepares[6].header, prepare(3, parent=ROOT).header):
+    for header in (
+        prepares[4].header,
+        prepare(3, parent=prepares[2].header, view=0, commit=1).header,
+        prepares[6].header,
+        prepare(3, parent=ROOT).header,
+    ):
         assert not repair.accepts(node.core, header)
         group.tell(2, headers_message([header]))
     group.tell(2, headers_message([prepares[6].header, prepares[5].header, prepares[4].header]))
@@ -102,7 +108,9 @@ def test_what_was_applied_is_mended_only_by_itself():
 def test_nothing_below_the_repairable_range_or_of_a_later_view_is_accepted():
     group, node, prepares = with_head([1, 2, 3], 3)
     core = node.core
-    assert not repair.accepts(core, prepare(2, parent=prepares[1].header, view=1).header), "later view"
+    assert not repair.accepts(core, prepare(2, parent=prepares[1].header, view=1).header), (
+        "later view"
+    )
     core.view = 5
     group2, session = running_group(K + 12)
     far = group2.core(0)
@@ -128,9 +136,15 @@ def test_nothing_is_mended_by_who_does_not_know_its_log(status):
     assert core.journal.faulty[2] and not node.disk.writes
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda headers: headers[::-1], lambda headers: [headers[0], headers[0]], lambda headers: [],
-    lambda headers: [*headers, prepare(1, view=0).header] * 40])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda headers: headers[::-1],
+        lambda headers: [headers[0], headers[0]],
+        lambda headers: [],
+        lambda headers: [*headers, prepare(1, view=0).header] * 40,
+    ],
+)
 def test_a_list_of_headers_that_breaks_a_rule_is_dropped(spoil):
     group, node, prepares = with_head([1, 4], 4)
     group.tell(2, headers_message(spoil([prepares[3].header, prepares[2].header])))
@@ -150,7 +164,7 @@ def test_a_list_with_one_broken_header_is_dropped_whole():
 
 
 def test_repair_headers_gap_break():
-    """Headers are asked for below the highest break of the chain, then prepares, then all is applied."""
+    """Headers are asked for below the highest break; then prepares; then all is applied."""
     group, session = running_group()
     rule = group.drop(lambda s, t, h: t == 0 and h.command == env.PREPARE)
     group.fill(session, 18)
@@ -176,7 +190,7 @@ def test_repair_prepare_budget_respected():
         peers = group.core(0).peers
         worst = max(worst, *(peer.outstanding for peer in peers))
         assert all(peer.outstanding <= repair.REPAIRS_PER_PEER_MAX for peer in peers)
-        ops = [op for op in group.core(0).repairs]
+        ops = list(group.core(0).repairs)
         assert len(ops) == len(set(ops)) == sum(peer.outstanding for peer in peers)
     assert worst == repair.REPAIRS_PER_PEER_MAX
     group.heal(rule)
@@ -205,7 +219,8 @@ def test_repair_ack_committed_prepare():
     mark = len(group.trace)
     group.tell(0, env.Message(header, cached.body, 1))
     assert [(h.op, h.area[:16]) for h in group.sent(env.PREPARE_OK, source=0, since=mark)] == [
-        (9, header.digest)]
+        (9, header.digest)
+    ]
 
 
 # --- serving --------------------------------------------------------------------------------------
@@ -236,7 +251,7 @@ def test_what_is_not_here_is_not_denied_but_passed_over_in_silence():
 
 
 def test_repair_serves_from_faulty_slot():
-    """Row 5: the prepare stands, its witness does not. It is faulty here and still good for others."""
+    """Row 5: the prepare stands, its witness does not. Faulty here, good for others."""
     group, session = running_group(45)
     for index in range(3):
         group.crash(index)
@@ -266,10 +281,12 @@ def test_headers_are_served_descending_and_at_most_so_many():
     group, session = running_group(K + 20)
     mark = len(group.trace)
     for low, high in ((3, 9), (0, 1 << 40), (9, 3), (500, 600)):
-        group.tell(0, message(env.REQUEST_HEADERS, sender=1, op=high, area=low.to_bytes(8, "little")))
+        group.tell(
+            0, message(env.REQUEST_HEADERS, sender=1, op=high, area=low.to_bytes(8, "little"))
+        )
     sent = group.sent(env.HEADERS, source=0, since=mark)
     bodies = [m.body for s, t, m in group.wire if m.header.command == env.HEADERS]
-    ops = [[env.decode(body[i:i + 128]).op for i in range(0, len(body), 128)] for body in bodies]
+    ops = [[env.decode(body[i : i + 128]).op for i in range(0, len(body), 128)] for body in bodies]
     assert len(sent) == 2
     assert ops[0] == list(range(9, 4, -1)), "of 3..9 the ring has lost what op 67 and 68 overwrote"
     assert ops[1][0] == K + 20 and len(ops[1]) == repair.HEADERS_PER_ANSWER_MAX

@@ -1,5 +1,7 @@
 """Every row of the request table: on a primary, on a backup, before and after a restart."""
 
+from dataclasses import replace
+
 import pytest
 
 from appliance.cores.vsr.member import Status
@@ -28,20 +30,40 @@ def session(group: Group) -> Session:
     return out
 
 
-def request(client: bytes, *, number: int, session: int, parent: bytes = ZERO, body: bytes = b"",
-            count: int | None = None, operation: int = env.OPERATION_APPEND, view: int = 0) -> Message:
+def request(
+    client: bytes,
+    *,
+    number: int,
+    session: int,
+    parent: bytes = ZERO,
+    body: bytes = b"",
+    count: int | None = None,
+    operation: int = env.OPERATION_APPEND,
+    view: int = 0,
+) -> Message:
     count = len(body) // RECORD_SIZE if count is None else count
     whole = ses.encode(ses.SessionBlock(client, session, count, parent, ZERO, bytes(32))) + body
-    header = env.make(env.REQUEST, cluster=CLUSTER, shard=SHARD, operation=operation, view=view, aux=number,
-                      body=whole)
+    header = env.make(
+        env.REQUEST,
+        cluster=CLUSTER,
+        shard=SHARD,
+        operation=operation,
+        view=view,
+        aux=number,
+        body=whole,
+    )
     return Message(header, whole)
 
 
 def following(asking: Session, /, **changes: object) -> Message:
     """The session's next request, with one thing changed."""
     core = asking.core
-    fields = {"number": core.request_number + 1, "session": core.session, "parent": core.reply_digest,
-              "body": asking.records(1)} | changes
+    fields = {
+        "number": core.request_number + 1,
+        "session": core.session,
+        "parent": core.reply_digest,
+        "body": asking.records(1),
+    } | changes
     return request(asking.client_id, **fields)  # type: ignore[arg-type]
 
 
@@ -70,7 +92,9 @@ def outcome(group: Group, target: int, message: Message) -> str:
             return "forwarded"
     if len(core.request_queue) > queued:
         return "queued"
-    dropped = [k for k, v in core.counters.items() if k.startswith("dropped_") and v > before.get(k, 0)]
+    dropped = [
+        k for k, v in core.counters.items() if k.startswith("dropped_") and v > before.get(k, 0)
+    ]
     return dropped[0].replace("_", " ") if dropped else "nothing"
 
 
@@ -87,10 +111,17 @@ def test_an_unknown_operation_evicts(group, session, operation):
     assert at_primary(group, following(session, operation=operation)) == "evicted invalid_operation"
 
 
-@pytest.mark.parametrize("changes", [
-    {"body": b""}, {"count": 2}, {"count": 0}, {"body": bytes(RECORD_SIZE - 1), "count": 1},
-    {"body": bytes(RECORD_SIZE * (SMALL.records_max + 1))},
-    {"operation": env.OPERATION_NOOP}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"body": b""},
+        {"count": 2},
+        {"count": 0},
+        {"body": bytes(RECORD_SIZE - 1), "count": 1},
+        {"body": bytes(RECORD_SIZE * (SMALL.records_max + 1))},
+        {"operation": env.OPERATION_NOOP},
+    ],
+)
 def test_a_body_of_the_wrong_size_evicts(group, session, changes):
     assert at_primary(group, following(session, **changes)) == "evicted invalid_body_size"
 
@@ -112,7 +143,7 @@ def test_a_request_without_a_whole_session_block_is_dropped(group, session):
 
 
 def test_a_request_of_a_newer_view_is_not_judged_by_an_old_primary(group, session):
-    """client_newer_view_not_evicted_by_old_primary: it may know less than the one who registered it."""
+    """client_newer_view_not_evicted_by_old_primary: who registered it knew more, perhaps."""
     view = group.core(0).view
     stranger = request(STRANGER, number=1, session=77, body=session.records(1), view=view + 1)
     assert at_primary(group, stranger) == "dropped request newer view"
@@ -128,7 +159,6 @@ def test_a_request_waits_for_nothing_in_a_view_change(group, session):
 
 def test_a_request_is_dropped_while_the_view_is_not_durable(group, session):
     core = group.core(group.primary)
-    from dataclasses import replace
     core.superblock = replace(core.superblock, log_view=core.view - 1)
     core.superblock_writing = core.superblock
     assert outcome(group, core.index, following(session)) == "dropped request persisting"
@@ -218,8 +248,8 @@ def test_one_request_of_a_client_at_a_time(group, session):
 def test_a_full_pipeline_queues_and_a_full_queue_drops(group, session):
     clients = [b"client %9d" % i for i in range(SMALL.pipeline_max + SMALL.clients_max + 2)]
     outcomes = [at_primary(group, register(client)) for client in clients]
-    assert outcomes[:SMALL.pipeline_max] == ["prepared"] * SMALL.pipeline_max
-    queued = outcomes[SMALL.pipeline_max:-2]
+    assert outcomes[: SMALL.pipeline_max] == ["prepared"] * SMALL.pipeline_max
+    queued = outcomes[SMALL.pipeline_max : -2]
     assert queued == ["queued"] * SMALL.clients_max
     assert outcomes[-2:] == ["dropped request queue full"] * 2
     assert at_primary(group, register(clients[SMALL.pipeline_max])) == "dropped request in flight"

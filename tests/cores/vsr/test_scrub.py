@@ -1,4 +1,4 @@
-"""The scrub finds what rotted while nobody looked, and what it finds is mended: bytes equal afterwards."""
+"""The scrub finds what rotted while nobody looked; it is mended, the bytes equal afterwards."""
 
 import pytest
 
@@ -20,7 +20,7 @@ K = TINY.checkpoint_ops
 def idle_group() -> Group:
     """Everything that a disk can hold is there: sealed segments, replies, two checkpoints."""
     group, session = tiny(5 * K, seed=2)
-    group.fill(session, 8 * K, 5)          # right on a checkpoint: what it names is all there is
+    group.fill(session, 8 * K, 5)  # right on a checkpoint: what it names is all there is
     group.until(group.converged)
     group.run(20)
     return group
@@ -48,20 +48,47 @@ def places(group: Group) -> dict[str, tuple[int, int, str]]:
     entry = next(e for e in core.sessions.entries.values() if e.reply is not None)
     size = -(-(HEADER_SIZE + header.body_size) // SECTOR_SIZE) * SECTOR_SIZE
     return {
-        "superblock": ((SUPERBLOCK_COPIES - 1) * SUPERBLOCK_COPY_STRIDE, 8192, "scrub_found_superblock"),
+        "superblock": (
+            (SUPERBLOCK_COPIES - 1) * SUPERBLOCK_COPY_STRIDE,
+            8192,
+            "scrub_found_superblock",
+        ),
         "witness": (disk.witness_at(op), SECTOR_SIZE, "scrub_found_witness"),
         "prepare": (disk.prepare_at(op), size, "scrub_found_prepare"),
-        "reply": (TINY.replies_offset + entry.row * TINY.reply_size_max, SECTOR_SIZE, "scrub_found_reply"),
+        "reply": (
+            TINY.replies_offset + entry.row * TINY.reply_size_max,
+            SECTOR_SIZE,
+            "scrub_found_reply",
+        ),
         "manifest": (zone, SECTOR_SIZE, "scrub_found_chunk"),
-        "windows": (zone + TINY.table_offset("windows"), TINY.table_chunk_size, "scrub_found_chunk"),
-        "sessions": (zone + TINY.table_offset("sessions"), TINY.table_chunk_size, "scrub_found_chunk"),
+        "windows": (
+            zone + TINY.table_offset("windows"),
+            TINY.table_chunk_size,
+            "scrub_found_chunk",
+        ),
+        "sessions": (
+            zone + TINY.table_offset("sessions"),
+            TINY.table_chunk_size,
+            "scrub_found_chunk",
+        ),
         "leaf": (disk.extent_at(sealed), 7 * RECORD_SIZE, "scrub_found_segment"),
         "footer": (disk.extent_at(sealed) + TINY.segment_data_size, 2048, "scrub_found_segment"),
-        "old segment": (disk.extent_at(1) + RECORD_SIZE, 7 * RECORD_SIZE, "scrub_found_segment")}
+        "old segment": (disk.extent_at(1) + RECORD_SIZE, 7 * RECORD_SIZE, "scrub_found_segment"),
+    }
 
 
-KINDS = ("superblock", "witness", "prepare", "reply", "manifest", "windows", "sessions", "leaf", "footer",
-         "old segment")
+KINDS = (
+    "superblock",
+    "witness",
+    "prepare",
+    "reply",
+    "manifest",
+    "windows",
+    "sessions",
+    "leaf",
+    "footer",
+    "old segment",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

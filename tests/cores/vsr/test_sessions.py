@@ -1,4 +1,4 @@
-"""The table of sessions: lowest row first, oldest reply out first, equal bytes for equal histories."""
+"""The table of sessions: lowest row first, oldest reply out first, equal bytes everywhere."""
 
 import pytest
 
@@ -77,10 +77,13 @@ def test_equal_histories_give_equal_bytes_and_survive_encode_and_load():
                     answer(table, i, op)
             if prng.chance(1, 10):
                 raw = tables[1].encode()
-                tables[1] = Sessions(SMALL)         # one of them restarts
+                tables[1] = Sessions(SMALL)  # one of them restarts
                 tables[1].load(raw)
             assert tables[0].encode() == tables[1].encode()
-        left = [[(e.client, e.row, e.session, e.request, e.reply.digest) for e in t.rows if e] for t in tables]
+        left = [
+            [(e.client, e.row, e.session, e.request, e.reply.digest) for e in t.rows if e]
+            for t in tables
+        ]
         assert left[0] == left[1]
 
 
@@ -99,7 +102,7 @@ def test_gaps_and_the_end_of_the_table_are_encoded_as_they_are():
     table.remove(client(MAX - 1))
     raw = table.encode()
     assert len(raw) == (MAX - 1) * SESSION_ROW_SIZE, "unused rows at the end are not stored"
-    assert raw[SESSION_ROW_SIZE:2 * SESSION_ROW_SIZE] == bytes(SESSION_ROW_SIZE)
+    assert raw[SESSION_ROW_SIZE : 2 * SESSION_ROW_SIZE] == bytes(SESSION_ROW_SIZE)
     other = Sessions(SMALL)
     other.load(raw)
     assert other.encode() == raw and other.rows[1] is None

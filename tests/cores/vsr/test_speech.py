@@ -27,7 +27,7 @@ def member(*, view: int, log_view: int, durable_view: int, durable_log_view: int
     return node
 
 
-def speaks(node: Node, command: int, view: int, sender_is_primary: bool = True) -> bool:
+def speaks(node: Node, command: int, view: int) -> bool:
     """Whether a message of this command and view leaves."""
     core = node.core
     core.effects = []
@@ -41,14 +41,25 @@ def speaks(node: Node, command: int, view: int, sender_is_primary: bool = True) 
 
 BOTH = (env.PREPARE_OK, env.DO_VIEW_CHANGE, env.START_VIEW, env.PREPARE)
 VIEW_ONLY = (env.START_VIEW_CHANGE, env.COMMIT, env.HEADERS, env.EVICTION)
-FREE = (env.PING, env.PONG, env.PONG_CLIENT, env.REQUEST_START_VIEW, env.REQUEST_HEADERS,
-        env.REQUEST_PREPARE, env.REQUEST_REPLY, env.REQUEST_CHUNK, env.CHUNK, env.REQUEST)
+FREE = (
+    env.PING,
+    env.PONG,
+    env.PONG_CLIENT,
+    env.REQUEST_START_VIEW,
+    env.REQUEST_HEADERS,
+    env.REQUEST_PREPARE,
+    env.REQUEST_REPLY,
+    env.REQUEST_CHUNK,
+    env.CHUNK,
+    env.REQUEST,
+)
 
 
 @pytest.mark.parametrize("command", BOTH, ids=env.COMMAND_NAMES.get)
 def test_what_rests_on_a_log_waits_for_view_and_log_view(command):
     assert not speaks(member(view=5, log_view=5, durable_view=4, durable_log_view=4), command, 5)
     assert not speaks(member(view=5, log_view=5, durable_view=5, durable_log_view=4), command, 5)
+    assert not speaks(member(view=5, log_view=4, durable_view=4, durable_log_view=4), command, 5)
     assert speaks(member(view=5, log_view=5, durable_view=5, durable_log_view=5), command, 5)
 
 
@@ -88,7 +99,9 @@ def test_every_command_of_a_member_has_its_rule():
 # --- at start -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [*BOTH, *VIEW_ONLY, *FREE, env.REPLY], ids=env.COMMAND_NAMES.get)
+@pytest.mark.parametrize(
+    "command", [*BOTH, *VIEW_ONLY, *FREE, env.REPLY], ids=env.COMMAND_NAMES.get
+)
 def test_nothing_at_all_leaves_before_the_incarnation_is_durable(command):
     group = Group(start=[2])
     node = group.nodes[2]
@@ -180,8 +193,15 @@ def test_a_start_view_is_acknowledged_only_after_its_log_view_is_durable():
 
 def start_view(node: Node, view: int, headers: list[env.Header]) -> env.Message:
     body = encode_checkpoint_state(node.core.checkpoint) + b"".join(h.raw for h in headers)
-    return message(env.START_VIEW, sender=view % 3, body=body, view=view, op=headers[0].op,
-                   commit_num=0, area=bytes(24))
+    return message(
+        env.START_VIEW,
+        sender=view % 3,
+        body=body,
+        view=view,
+        op=headers[0].op,
+        commit_num=0,
+        area=bytes(24),
+    )
 
 
 def test_a_lost_log_view_is_not_forgotten_by_a_crash():

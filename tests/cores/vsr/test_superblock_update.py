@@ -1,4 +1,4 @@
-"""A running member changes its superblock: four writes in order, read back, at least three confirmed."""
+"""A running member changes its superblock: four writes in order, read back, three confirmed."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_a_crash_after_each_write_or_sector_leaves_an_older_or_the_newer_one(gro
         group.crash(2, keep=lambda write, odd=steps % 2: [0] if odd else [])
         after = node.disk.superblock()
         assert after.sequence in (before.sequence, before.sequence + 1)
-        whole = (steps + 1) // 2       # the second sector, the view headers, does not change here
+        whole = (steps + 1) // 2  # the second sector, the view headers, does not change here
         assert (after.sequence > before.sequence) == (whole >= 2)
         node = opening(group)
         group.settle()
@@ -68,15 +68,18 @@ def test_a_crash_after_each_write_or_sector_leaves_an_older_or_the_newer_one(gro
 def whole_copies(disk: Disk) -> list[int]:
     wanted = disk.superblock()
     at = [i * SUPERBLOCK_COPY_STRIDE for i in range(SUPERBLOCK_COPIES)]
-    return [i for i in range(SUPERBLOCK_COPIES)
-            if disk.read(at[i], SUPERBLOCK_COPY_SIZE) == sb.encode(wanted, i)]
+    return [
+        i
+        for i in range(SUPERBLOCK_COPIES)
+        if disk.read(at[i], SUPERBLOCK_COPY_SIZE) == sb.encode(wanted, i)
+    ]
 
 
 # --- read-back ------------------------------------------------------------------------------------
 
 
 def run_update(group: Group, node: Node, lost: list[list[int]]) -> int:
-    """Perform the update; in attempt n the disk loses the copies `lost[n]`. Returns attempts made."""
+    """Perform the update; attempt n loses the copies `lost[n]`. Returns the attempts made."""
     attempts = 0
     while node.halted is None and superblock_writes(node):
         assert superblock_writes(node)[0].address == 0
@@ -160,5 +163,7 @@ def test_updates_that_meet_merge_into_one():
     assert len(superblock_writes(node)) == 1
     node.hold = lambda write: False
     group.settle()
-    assert node.disk.superblock().sequence == sequence + 2, "the one under way and one for all others"
+    assert node.disk.superblock().sequence == sequence + 2, (
+        "the one under way and one for all others"
+    )
     assert sb.digest(node.disk.superblock()) == sb.digest(node.core.superblock)

@@ -44,7 +44,9 @@ def ended(group: Group, session: Session | None = None) -> None:
     group.check()
     log = group.core(0).state_machine.log_seq
     assert all(group.core(i).state_machine.log_seq == log for i in range(group.replica_count))
-    assert log == 1 + sum(s.asked for s in group.sessions), "each record once: the room, and the texts"
+    assert log == 1 + sum(s.asked for s in group.sessions), (
+        "each record once: the room, and the texts"
+    )
 
 
 # --- the primary is gone --------------------------------------------------------------------------
@@ -120,7 +122,7 @@ def test_a_request_in_the_tail_is_not_prepared_twice_by_the_new_primary():
     asked = session.core.in_flight[0].digest
     assert group.prepared_for[asked] == op
     group.crash(1)
-    group.until(lambda: group.primary == 2)            # the tail is there, its acks are lost
+    group.until(lambda: group.primary == 2)  # the tail is there, its acks are lost
     assert group.core(2).op == op and group.core(2).commit_max < op
     header, body = session.core.in_flight
     for _ in range(3):
@@ -219,8 +221,13 @@ def test_partition_isolate_primary_receive_only():
 @pytest.mark.parametrize("rule", ["both", "sends", "hears"])
 def test_vc_isolated_replica_does_not_disturb(rule):
     group, session = running_group()
-    group.drop({"both": lambda s, t, h: 0 in (s, t), "sends": lambda s, t, h: t == 0,
-                "hears": lambda s, t, h: s == 0}[rule])
+    group.drop(
+        {
+            "both": lambda s, t, h: 0 in (s, t),
+            "sends": lambda s, t, h: t == 0,
+            "hears": lambda s, t, h: s == 0,
+        }[rule]
+    )
     for _ in range(4):
         group.run(60)
         group.put(session, 2)
@@ -270,7 +277,9 @@ def broken(group: Group, index: int, op: int) -> None:
 def a_tail_held_by(group: Group, session: Session, holders: list[int]) -> int:
     """One prepare more, durable on `holders` only, committed if they are two; all are down then."""
     silent = [i for i in range(3) if i not in holders]
-    rule = group.drop(lambda s, t, header: header.command in (env.PREPARE, env.COMMIT) and t in silent)
+    rule = group.drop(
+        lambda s, t, header: header.command in (env.PREPARE, env.COMMIT) and t in silent
+    )
     session.ask()
     group.settle()
     op = group.core(group.primary).op
@@ -342,13 +351,17 @@ def test_recovery_head_votes_for_nothing_and_serves_what_it_has():
     group.run(100)
     for sender in (1, 2):
         group.tell(0, message(env.START_VIEW_CHANGE, sender=sender, view=core.view))
-        group.tell(0, message(env.PING, sender=sender, view=core.view + 3, area=bytes(8) + bytes(16)))
+        group.tell(
+            0, message(env.PING, sender=sender, view=core.view + 3, area=bytes(8) + bytes(16))
+        )
     group.run(50)
     assert core.status == Status.RECOVERING_HEAD and core.view == 1
     spoken = {header.command for s, _, header in group.trace[mark:] if s == 0}
     assert env.REQUEST_START_VIEW in spoken
     assert not spoken & {env.START_VIEW_CHANGE, env.DO_VIEW_CHANGE, env.PREPARE_OK, env.START_VIEW}
-    group.tell(0, message(env.REQUEST_HEADERS, sender=1, view=1, op=5, area=(1).to_bytes(8, "little")))
+    group.tell(
+        0, message(env.REQUEST_HEADERS, sender=1, view=1, op=5, area=(1).to_bytes(8, "little"))
+    )
     group.settle()
     assert group.sent(env.HEADERS, source=0, since=mark)
     ended(group, session)
@@ -364,8 +377,15 @@ def test_recovery_head_outdated_start_view_rejected():
     body = encode_checkpoint_state(primary.checkpoint) + b"".join(h.raw for h in headers)
 
     def old(nonce: bytes) -> env.Message:
-        return message(env.START_VIEW, sender=1, body=body, view=1, op=primary.op,
-                       commit_num=primary.commit_max, area=nonce + bytes(8))
+        return message(
+            env.START_VIEW,
+            sender=1,
+            body=body,
+            view=1,
+            op=primary.op,
+            commit_num=primary.commit_max,
+            area=nonce + bytes(8),
+        )
 
     group.isolate(1)
     broken(group, 0, primary.op)
@@ -422,14 +442,19 @@ def test_recovery_prepare_corrupt_left_of_head_all_three_stalls_and_never_guesse
 def test_vc_dvc_list_identical_across_restart():
     """What a replica said of its log for a view, it says again, whatever its disk says now."""
     group, session = running_group()
-    rules = [group.drop(lambda s, t, h: h.command in (env.START_VIEW, env.REQUEST_START_VIEW)),
-             group.drop(lambda s, t, h: h.command == env.DO_VIEW_CHANGE)]
+    rules = [
+        group.drop(lambda s, t, h: h.command in (env.START_VIEW, env.REQUEST_START_VIEW)),
+        group.drop(lambda s, t, h: h.command == env.DO_VIEW_CHANGE),
+    ]
     group.crash(1)
     group.until(lambda: group.core(0).view >= 2)
     group.settle()
 
     def lists(since: int) -> set[tuple[int, int, bytes]]:
-        return {(h.view, h.op, h.body_digest) for h in group.sent(env.DO_VIEW_CHANGE, source=0, since=since)}
+        return {
+            (h.view, h.op, h.body_digest)
+            for h in group.sent(env.DO_VIEW_CHANGE, source=0, since=since)
+        }
 
     group.run(6)
     said = lists(0)
@@ -472,7 +497,8 @@ MOMENTS = {
     "list sent": lambda core: core.dvc_sent_view == 2,
     "installed": lambda core: core.log_view == 2,
     "installed durably": lambda core: core.durable_log_view == 2,
-    "started": lambda core: core.log_view == 2 and core.status == Status.NORMAL}
+    "started": lambda core: core.log_view == 2 and core.status == Status.NORMAL,
+}
 
 
 @pytest.mark.parametrize("who", [0, 2])
@@ -499,7 +525,9 @@ def test_vc_crash_within_the_superblock_write_of_a_new_view(copies):
     group, session = running_group()
     group.crash(1)
     node = group.nodes[0]
-    node.hold = lambda write: write.zone == "superblock" and write.address >= copies * SUPERBLOCK_COPY_STRIDE
+    node.hold = lambda write: (
+        write.zone == "superblock" and write.address >= copies * SUPERBLOCK_COPY_STRIDE
+    )
     group.run(30)
     group.crash(0, keep=lambda write: [0] if copies % 2 else [])
     group.start(0)
@@ -525,7 +553,7 @@ def test_vc_log_view_never_regresses():
 
 
 def test_vc_backup_missed_start_view():
-    """T13: it does not wait for ever, it asks."""
+    """It does not wait for ever, it asks."""
     group, session = running_group()
     rule = group.drop(lambda s, t, h: t == 0 and h.command == env.START_VIEW)
     group.crash(1)
@@ -556,7 +584,7 @@ def test_vc_primary_with_dirty_log():
 
 
 def test_vc_faulty_unknown_then_header_learned_still_no_nack():
-    """T3: a header that is learned for a lost slot does not undo the loss."""
+    """A header that is learned for a lost slot does not undo the loss."""
     group, session = running_group()
     group.crash(0)
     broken(group, 0, 10)
@@ -574,11 +602,11 @@ def test_vc_faulty_unknown_then_header_learned_still_no_nack():
 
 
 def test_vc_sv_headers_beyond_the_journal_survive():
-    """T4: what the start_view of the log named stands in every later list of that log."""
+    """What the start_view of the log named stands in every later list of that log."""
     group, session = running_group()
     core = group.core(0)
     head = core.op
-    core.view_headers = vc.start_view_headers(group.core(1))[:P + 1]
+    core.view_headers = vc.start_view_headers(group.core(1))[: P + 1]
     core.view_headers_kind = 0
     core.journal.remove(head)
     core.op = head - 1
@@ -632,7 +660,8 @@ def test_replay_every_message_twice_and_out_of_order(seed):
             again = old[max(0, len(old) - 1 - dice.below(300))]
             if group.nodes[again[1]].replica is not None if again[1] >= 0 else True:
                 group.wire.append(again)
-    group.put_on_wire = twice                          # type: ignore[method-assign]
+
+    group.put_on_wire = twice  # type: ignore[method-assign]
     for _ in range(3):
         group.put(session, 8)
         victim = group.primary
@@ -640,7 +669,7 @@ def test_replay_every_message_twice_and_out_of_order(seed):
         group.put(session, 4)
         group.start(victim)
         group.run(40)
-    group.put_on_wire = put_on_wire                    # type: ignore[method-assign]
+    group.put_on_wire = put_on_wire  # type: ignore[method-assign]
     ended(group, session)
 
 
@@ -676,9 +705,10 @@ POWER_CUTS = {
     "all torn": lambda replica, nth, sectors: [0],
     "headers are missing": lambda replica, nth, sectors: range(1, sectors),
     "first ones landed, the rest is torn": lambda replica, nth, sectors: (
-        range(sectors) if nth < replica else range(sectors - 1)),
-    "each lost another one": lambda replica, nth, sectors: (
-        [] if nth == replica else range(sectors))}
+        range(sectors) if nth < replica else range(sectors - 1)
+    ),
+    "each lost another one": lambda replica, nth, sectors: [] if nth == replica else range(sectors),
+}
 
 
 @pytest.mark.parametrize("landed", POWER_CUTS)
@@ -706,8 +736,12 @@ def power_cut(ops: int, landed) -> None:
         in_flight = sorted(node.disk.writes, key=lambda write: write.token)
         assert len(in_flight) == P
         order = [write.token for write in in_flight]
-        group.crash(i, keep=lambda write, i=i, order=order: list(
-            landed(i, order.index(write.token), len(write.data) // SECTOR_SIZE)))
+        group.crash(
+            i,
+            keep=lambda write, i=i, order=order: list(
+                landed(i, order.index(write.token), len(write.data) // SECTOR_SIZE)
+            ),
+        )
     for i in range(3):
         group.start(i)
     ended(group, session)

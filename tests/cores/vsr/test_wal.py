@@ -1,4 +1,4 @@
-"""Appending: prepare, then witness, then the acknowledgement, in whatever order the disk answers."""
+"""Appending: prepare, witness, acknowledgement, in whatever order the disk answers."""
 
 from itertools import permutations
 
