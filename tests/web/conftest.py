@@ -1,5 +1,6 @@
 """One site and one browser for all tests of the pages; windows and rooms are each test's own."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,12 +29,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("browser")
 
 
+class Chromium:
+    """A browser for the whole run that lets other tests of the run have loops of their own.
+
+    Playwright's synchronous interface keeps a loop running in this thread, in a greenlet of its
+    own; asyncio would refuse every other one for as long. So that loop is put away between tests.
+    """
+
+    def __init__(self) -> None:
+        self._playwright = sync_playwright().start()
+        self._loop = asyncio.get_running_loop()
+        self.browser = self._playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        self.put_away()
+
+    def put_away(self) -> None:
+        asyncio._set_running_loop(None)
+
+    def take_out(self) -> None:
+        assert asyncio._get_running_loop() is None
+        asyncio._set_running_loop(self._loop)
+
+    def close(self) -> None:
+        self.take_out()
+        self.browser.close()
+        self._playwright.stop()
+        self.put_away()
+
+
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
+def chromium() -> Iterator[Chromium]:
+    chromium = Chromium()
+    yield chromium
+    chromium.close()
+
+
+@pytest.fixture
+def browser(chromium: Chromium) -> Iterator[Browser]:
+    chromium.take_out()
+    yield chromium.browser
+    chromium.put_away()
 
 
 @pytest.fixture(scope="session")

@@ -55,7 +55,11 @@ class LiveSite:
                     words, cwd=TOP, stdout=log, stderr=log, start_new_session=True
                 )
         for node in nodes or (0, 1, 2):
-            wait_for(lambda node=node: self.serves(node), f"node {node} to serve", seconds=60)
+            try:
+                wait_for(lambda node=node: self.serves(node), f"node {node} to serve", seconds=60)
+            except AssertionError as error:
+                error.add_note(self.log(node).read_text()[-2000:])
+                raise
 
     def serves(self, node: int) -> bool:
         """Its replica is normal, its edge answers without reproach, its console has looked."""
