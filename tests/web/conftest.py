@@ -24,8 +24,9 @@ ARGUMENTS = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
     for item in items:
-        if {"browser", "site", "window", "blank"} & set(getattr(item, "fixturenames", ())):
+        if item.path.parent == here and "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
 
 
