@@ -4,7 +4,8 @@ The folders of this package stand on floors; an import goes down a floor or stay
 
     5  __main__      the door
     4  commands      one module per verb
-    3  roles         cores and drivers wired to long-running duties;  simulation: the same cores with a seed
+    3  roles         cores and drivers wired to long-running duties;  simulation: the same cores
+    with a seed
     2  cores         protocols, sans-I/O;  drivers: the machine;  reports: what Spark runs
     1  formats       every byte layout, once
     0  base          limits, errors, checksums: no word of the domain

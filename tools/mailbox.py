@@ -37,7 +37,8 @@ class Change(NamedTuple):
 
 
 def changes(text: str) -> Iterator[Change]:
-    """The entries of one changelog in Debian's form, newest first; what does not fit is left out."""
+    """The entries of one changelog in Debian's form, newest first; what does not fit is left out.
+    """
     head, lines = None, []
     for line in text.splitlines():
         found, tail = _HEAD.match(line), _TAIL.match(line)

@@ -1,7 +1,7 @@
 """Every error class of the product, with its stable code. A retired code is never given again.
 
-    1xxx  operator: configuration, storage, start-up          exit code 2 or 1
-    2xxx  input: frames, tokens, requests of a client         answered on the connection
+1xxx  operator: configuration, storage, start-up          exit code 2 or 1
+2xxx  input: frames, tokens, requests of a client         answered on the connection
 """
 
 
@@ -45,7 +45,10 @@ class InputError(ApplianceError):
     @property
     def name(self) -> str:
         """The name on the wire: the class name in snake_case."""
-        letters = [("_" if i and c.isupper() else "") + c.lower() for i, c in enumerate(type(self).__name__)]
+        letters = [
+            ("_" if i and c.isupper() else "") + c.lower()
+            for i, c in enumerate(type(self).__name__)
+        ]
         return "".join(letters)
 
 

@@ -11,8 +11,8 @@ _CODES = {"<u8": "Q", "<u4": "I", "<u2": "H", "|u1": "B"}
 def struct_of(dtype: np.dtype) -> struct.Struct:
     """The `Struct` with the fields of `dtype`, in order; void fields become bytes.
 
-    A field with a shape becomes as many values as it has elements. Raises KeyError on a field type that
-    has no fixed little-endian form: a layout that cannot be written down.
+    A field with a shape becomes as many values as it has elements. Raises KeyError on a field
+    type that has no fixed little-endian form: a layout that cannot be written down.
     """
     assert dtype.names is not None
     parts = ["<"]

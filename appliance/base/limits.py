@@ -1,88 +1,103 @@
-"""Each bound of the product once, with unit and reason. Relations between them are asserted at import."""
+"""Each bound of the product once, with unit and reason.
 
-KIB = 1 << 10
-MIB = 1 << 20
+Relations between them are asserted at import.
+"""
 
-# --- replication groups -----------------------------------------------------------------------------------
+KIB = 1 << 10  # bytes
+MIB = 1 << 20  # bytes
 
-REPLICAS_MAX = 6          # active replicas of a shard; quorums are tabled for 1 to 6
-MEMBERS_MAX = 8           # replicas and standbys together: fits the route byte of a prepare
-SUPERBLOCK_COPIES = 4     # 2 to open, 3 to confirm: 2 + 3 > 4, so a confirmed update is always seen
-TICK_MS = 10              # unit of every timeout of a replica
+# --- replication groups -------------------------------------------------------------------------
 
-# --- storage ----------------------------------------------------------------------------------------------
+REPLICAS_MAX = 6  # active replicas of a shard; quorums are tabled for 1 to 6
+MEMBERS_MAX = 8  # replicas and standbys together: fits the route byte of a prepare
+SUPERBLOCK_COPIES = 4  # 2 to open, 3 to confirm: 2 + 3 > 4, so a confirmed update is always seen
+TICK_MS = 10  # unit of every timeout of a replica
 
-SECTOR_SIZE = 4096        # bytes; unit of torn writes that the format assumes
-SEGMENTS_MAX_DEFAULT = 4096   # extents of 23 MiB a shard may come to hold: 40 million records
+# --- storage ------------------------------------------------------------------------------------
 
-# --- records ----------------------------------------------------------------------------------------------
+SECTOR_SIZE = 4096  # bytes; unit of torn writes that the format assumes
+SEGMENTS_MAX_DEFAULT = 4096  # extents of 23 MiB a shard may come to hold: 40 million records
 
-BODY_SIZE_MAX = 2048      # bytes of a record's body; longer texts become several records
-WINDOW_LENGTH = 64        # results remembered for each device and room: a retry inside it gets the first ack
-WINDOW_EVICT_AGE_US = 600 * 1_000_000   # a window younger than 10 minutes is never evicted
+# --- records ------------------------------------------------------------------------------------
 
-# --- nonces -----------------------------------------------------------------------------------------------
+BODY_SIZE_MAX = 2048  # bytes of a record's body; longer texts become several records
+# results remembered for each device and room: a retry inside it gets the first ack
+WINDOW_LENGTH = 64
+WINDOW_EVICT_AGE_US = 600 * 1_000_000  # a window younger than 10 minutes is never evicted
 
-NONCE_WINDOW = 1024       # newest nonces of a sender that are still told apart; older ones are refused
+# --- nonces -------------------------------------------------------------------------------------
+
+# newest nonces of a sender that are still told apart; older ones are refused
+NONCE_WINDOW = 1024
 
 # --- I/O of a volume ------------------------------------------------------------------------------
 
-IO_GROUP_SIZE_MAX = 4 * MIB   # bytes an I/O thread writes before it flushes and answers: some ms
-IO_STEP_BACK = 256 * KIB      # bytes of one call beside the journal, which waits no longer
-IO_SAMPLES = 1000             # newest durable writes whose latency the status reports
-EXTENTS_OPEN_MAX = 8          # segment files held open: the open one, the next, some for repair
+IO_GROUP_SIZE_MAX = 4 * MIB  # bytes an I/O thread writes before it flushes and answers: some ms
+IO_STEP_BACK = 256 * KIB  # bytes of one call beside the journal, which waits no longer
+IO_SAMPLES = 1000  # newest durable writes whose latency the status reports
+EXTENTS_OPEN_MAX = 8  # segment files held open: the open one, the next, some for repair
 
 # --- links ----------------------------------------------------------------------------------------
 
-LINK_BUFFER_MAX = 16 * MIB    # bytes waiting on one connection; frames beyond are dropped, counted
-CONNECTIONS_MAX = 256         # of one replica, authenticated; the next one is closed, counted
-HANDSHAKES_MAX = 64           # connections without a certificate yet; the next is closed, counted
-HANDSHAKE_MS_MAX = 5_000      # to show it
-DIAL_BACKOFF_MS_MIN, DIAL_BACKOFF_MS_MAX = 20, 500    # between tries, doubled, with jitter
-LOCAL_ROOMS_MAX = 4096        # rows of 128 bytes in one answer to an edge of the same node
-CLIENT_ROUTES_MAX = 4096      # clients whose connection is remembered; the oldest is forgotten
+LINK_BUFFER_MAX = 16 * MIB  # bytes waiting on one connection; frames beyond are dropped, counted
+CONNECTIONS_MAX = 256  # of one replica, authenticated; the next one is closed, counted
+HANDSHAKES_MAX = 64  # connections without a certificate yet; the next is closed, counted
+HANDSHAKE_MS_MAX = 5_000  # to show it
+DIAL_BACKOFF_MS_MIN, DIAL_BACKOFF_MS_MAX = 20, 500  # between tries, doubled, with jitter
+LOCAL_ROOMS_MAX = 4096  # rows of 128 bytes in one answer to an edge of the same node
+CLIENT_ROUTES_MAX = 4096  # clients whose connection is remembered; the oldest is forgotten
 
-# --- edge -------------------------------------------------------------------------------------------------
+# --- edge ---------------------------------------------------------------------------------------
 
-CLIENT_FRAME_SIZE_MAX = 1 * MIB       # bytes of one frame of a chat client, either encoding
-VSR_SESSIONS_PER_EDGE = 4             # requests an edge keeps in flight to a shard
-ROOM_NAME_SIZE_MAX = 128              # bytes of UTF-8
-SNAPSHOT_LIMIT_MAX = 1000             # records in one page of history
-CLIENT_WRITE_HIGH = 256 * KIB         # bytes waiting for one client: beyond, nothing live is written to it
-CLIENT_WRITE_LOW = 64 * KIB           # until no more than this waits
-HTTP_HEAD_SIZE_MAX = 16 * KIB         # bytes of the head of a client's first request
-HELLO_MS_MAX = 10_000                 # from the open connection to a valid hello
-SESSION_SENDS_MAX = 4096              # sends of one connection that wait for their acks
-SESSION_SUBSCRIPTIONS_MAX = 1024      # rooms that one connection follows
-SESSION_ROOMS_MAX = 4096              # rooms of which a session remembers its rights; then it forgets all
-SESSION_FRAMES_MAX = 64               # frames of a session that wait for a room look-up; then it is not read from
-SESSION_OUT_MAX = 512 * KIB           # bytes of one wake-up for one connection: beyond, subscriptions turn lagging
-LANE_BATCHES_MAX = 5                  # batches that collect behind the one in flight; then sends are answered busy
-EDGE_ROOMS_MAX = 131_072              # rooms an edge remembers: all of a shard
-SEGMENTS_MAPPED_MAX = 256             # sealed segments mapped by one edge: 23 MiB of address space each
-HTTP_REQUESTS_MAX = 256               # connections of plain HTTP at once; then 503
-EDGE_SEGMENTS_MAX = 1024              # sealed segments whose verified leaves are remembered
-ROOM_WAIT_MS_MAX = 500                # a room that was just created elsewhere is waited for
-REPLICA_BEHIND_OPS = 64               # a replica further behind is not asked whether a room exists
-EVENT_FRAME_SIZE_MAX = 256 * KIB      # bytes of one frame of events, joined
-CHUNK_FRAME_SIZE_MAX = 512 * KIB      # bytes of one page of history
-CATCH_UP_RECORDS = 256                # records read at once for a lagging subscription: 1 to 2 ms
-CATCH_UP_PAGES = 8                    # of these in one wake-up, for all together
-LAG_MS_MAX = 300_000                  # a connection that took nothing for so long is closed with a cursor
-CLOCK_SKEW_US = 5_000_000             # by which an issuer's clock may be ahead of a node's
-TOKEN_RIGHTS_MAX = 64                 # patterns in a token
-BUCKETS_MAX = 100_000                 # of each kind of rate limit; the longest unused are forgotten
-RATE_BURST_MS = 2_000                 # of a rate may come at once
-RATE_UNLIMITED = 10_000_000           # a second: this rate or more switches a limit off
+CLIENT_FRAME_SIZE_MAX = 1 * MIB  # bytes of one frame of a chat client, either encoding
+VSR_SESSIONS_PER_EDGE = 4  # requests an edge keeps in flight to a shard
+ROOM_NAME_SIZE_MAX = 128  # bytes of UTF-8
+SNAPSHOT_LIMIT_MAX = 1000  # records in one page of history
+# bytes waiting for one client: beyond, nothing live is written to it
+CLIENT_WRITE_HIGH = 256 * KIB
+CLIENT_WRITE_LOW = 64 * KIB  # until no more than this waits
+HTTP_HEAD_SIZE_MAX = 16 * KIB  # bytes of the head of a client's first request
+HELLO_MS_MAX = 10_000  # from the open connection to a valid hello
+SESSION_SENDS_MAX = 4096  # sends of one connection that wait for their acks
+SESSION_SUBSCRIPTIONS_MAX = 1024  # rooms that one connection follows
+# rooms of which a session remembers its rights; then it forgets all
+SESSION_ROOMS_MAX = 4096
+# frames of a session that wait for a room look-up; then it is not read from
+SESSION_FRAMES_MAX = 64
+# bytes of one wake-up for one connection: beyond, subscriptions turn lagging
+SESSION_OUT_MAX = 512 * KIB
+# batches that collect behind the one in flight; then sends are answered busy
+LANE_BATCHES_MAX = 5
+EDGE_ROOMS_MAX = 131_072  # rooms an edge remembers: all of a shard
+# sealed segments mapped by one edge: 23 MiB of address space each
+SEGMENTS_MAPPED_MAX = 256
+HTTP_REQUESTS_MAX = 256  # connections of plain HTTP at once; then 503
+EDGE_SEGMENTS_MAX = 1024  # sealed segments whose verified leaves are remembered
+ROOM_WAIT_MS_MAX = 500  # a room that was just created elsewhere is waited for
+REPLICA_BEHIND_OPS = 64  # a replica further behind is not asked whether a room exists
+EVENT_FRAME_SIZE_MAX = 256 * KIB  # bytes of one frame of events, joined
+CHUNK_FRAME_SIZE_MAX = 512 * KIB  # bytes of one page of history
+CATCH_UP_RECORDS = 256  # records read at once for a lagging subscription: 1 to 2 ms
+CATCH_UP_PAGES = 8  # of these in one wake-up, for all together
+# a connection that took nothing for so long is closed with a cursor
+LAG_MS_MAX = 300_000
+CLOCK_SKEW_US = 5_000_000  # by which an issuer's clock may be ahead of a node's
+TOKEN_RIGHTS_MAX = 64  # patterns in a token
+BUCKETS_MAX = 100_000  # of each kind of rate limit; the longest unused are forgotten
+RATE_BURST_MS = 2_000  # of a rate may come at once
+RATE_UNLIMITED = 10_000_000  # a second: this rate or more switches a limit off
 
-# --- archives that are imported ---------------------------------------------------------------------------
+# --- archives that are imported -----------------------------------------------------------------
 
-ARCHIVE_LINE_SIZE_MAX = 1 * MIB           # bytes of one line; a chat line or header is a thousandth of it
-ARCHIVE_ENTRY_SIZE_MAX = 32 * MIB         # bytes of one message with its attachments, or of one day's file
-ARCHIVE_TEXT_SIZE_MAX = 1 * MIB           # bytes of UTF-8 of one message's text: 512 records
-ARCHIVE_MEMBERS_MAX = 200_000             # files in a zip: a channel's day is one
-ARCHIVE_PARTS_MAX = 1000                  # parts of one mail
-ARCHIVE_ENTRIES_MAX = 5_000_000           # messages: their ids are held while an archive is imported
+# bytes of one line; a chat line or header is a thousandth of it
+ARCHIVE_LINE_SIZE_MAX = 1 * MIB
+# bytes of one message with its attachments, or of one day's file
+ARCHIVE_ENTRY_SIZE_MAX = 32 * MIB
+ARCHIVE_TEXT_SIZE_MAX = 1 * MIB  # bytes of UTF-8 of one message's text: 512 records
+ARCHIVE_MEMBERS_MAX = 200_000  # files in a zip: a channel's day is one
+ARCHIVE_PARTS_MAX = 1000  # parts of one mail
+# messages: their ids are held while an archive is imported
+ARCHIVE_ENTRIES_MAX = 5_000_000
 
 assert MEMBERS_MAX >= REPLICAS_MAX
 assert BODY_SIZE_MAX < SECTOR_SIZE

@@ -1,4 +1,6 @@
-"""Ed25519 with a context string for each use, so that no signature can be replayed as another kind."""
+"""Ed25519 with a context string for each use, so that no signature can be replayed as another
+kind.
+"""
 
 from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
 from nacl.exceptions import BadSignatureError, CryptoError

@@ -1,4 +1,5 @@
-"""Floor 1: every byte layout, once. Little-endian, no implicit padding, reserved bytes zero and checked.
+"""Floor 1: every byte layout, once. Little-endian, no implicit padding, reserved bytes zero and
+checked.
 
     geometry       sizes and offsets of a shard's data file, and the arithmetic of checkpoints
     envelope       header of 128 bytes, frame, commands, digests

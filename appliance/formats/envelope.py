@@ -1,10 +1,12 @@
-"""The envelope: one header of 128 bytes for all commands, its identity, and the signed frame around it.
+"""The envelope: one header of 128 bytes for all commands, its identity, and the signed frame
+around it.
 
     frame = header (128) | body | Ed25519 signature (64)
 
-`digest` is the identity of a message: BLAKE2b-128 of the header with the transport fields (checksum, nonce,
-sender_id, route) and itself zeroed. It covers `body_digest`, and in prepares `parent`, hence the whole history.
-What belongs to one hop is no part of it: a prepare forwarded, resent or served years later is the same prepare.
+`digest` is the identity of a message: BLAKE2b-128 of the header with the transport fields
+(checksum, nonce, sender_id, route) and itself zeroed. It covers `body_digest`, and in prepares
+`parent`, hence the whole history. What belongs to one hop is no part of it: a prepare forwarded,
+resent or served years later is the same prepare.
 """
 
 import struct
@@ -16,50 +18,104 @@ from appliance.base.layout import struct_of
 from appliance.base.signature import CONTEXT_ENVELOPE, SIGNATURE_SIZE, SigningKey
 from appliance.formats.geometry import HEADER_SIZE
 
-MAGIC = 0x54494752            # on the wire 52 47 49 54
+MAGIC = 0x54494752  # on the wire 52 47 49 54
 VERSION = 1
 SENDER_CLIENT = 255
 FRAME_OVERHEAD = HEADER_SIZE + SIGNATURE_SIZE
 
-HEADER = np.dtype([
-    ("magic", "<u4"), ("version", "<u2"), ("command", "u1"), ("operation", "u1"),
-    ("checksum", "<u4"),          # transport: CRC32C of header (this field zero) and body
-    ("epoch", "<u4"),
-    ("nonce", "<u8"),             # transport: of the sender, never used twice
-    ("view", "<u4"), ("aux", "<u4"),             # aux: request number or log_view, by command
-    ("op", "<u8"), ("commit_num", "<u8"),
-    ("cluster_id", "V16"),
-    ("sender_id", "u1"),          # transport: who sent this hop; 255 for clients
-    ("route", "u1"),              # transport: members a prepare must still reach
-    ("shard", "<u2"), ("body_size", "<u4"),
-    ("digest", "V16"), ("body_digest", "V16"),
-    ("area", "V24"),              # by command
-])
+HEADER = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("version", "<u2"),
+        ("command", "u1"),
+        ("operation", "u1"),
+        ("checksum", "<u4"),  # transport: CRC32C of header (this field zero) and body
+        ("epoch", "<u4"),
+        ("nonce", "<u8"),  # transport: of the sender, never used twice
+        ("view", "<u4"),
+        ("aux", "<u4"),  # aux: request number or log_view, by command
+        ("op", "<u8"),
+        ("commit_num", "<u8"),
+        ("cluster_id", "V16"),
+        ("sender_id", "u1"),  # transport: who sent this hop; 255 for clients
+        ("route", "u1"),  # transport: members a prepare must still reach
+        ("shard", "<u2"),
+        ("body_size", "<u4"),
+        ("digest", "V16"),
+        ("body_digest", "V16"),
+        ("area", "V24"),  # by command
+    ]
+)
 assert HEADER.itemsize == HEADER_SIZE
 _STRUCT = struct_of(HEADER)
 _TRANSPORT = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 # Commands.
-(PREPARE, PREPARE_OK, COMMIT, START_VIEW_CHANGE, DO_VIEW_CHANGE, START_VIEW, REQUEST, REPLY, PING, PONG,
- PING_CLIENT, PONG_CLIENT, END_EPOCH, REQUEST_START_VIEW, REQUEST_HEADERS, REQUEST_PREPARE, REQUEST_REPLY, HEADERS,
- EVICTION, REQUEST_CHUNK, CHUNK) = range(0x01, 0x16)
+(
+    PREPARE,
+    PREPARE_OK,
+    COMMIT,
+    START_VIEW_CHANGE,
+    DO_VIEW_CHANGE,
+    START_VIEW,
+    REQUEST,
+    REPLY,
+    PING,
+    PONG,
+    PING_CLIENT,
+    PONG_CLIENT,
+    END_EPOCH,
+    REQUEST_START_VIEW,
+    REQUEST_HEADERS,
+    REQUEST_PREPARE,
+    REQUEST_REPLY,
+    HEADERS,
+    EVICTION,
+    REQUEST_CHUNK,
+    CHUNK,
+) = range(0x01, 0x16)
 COMMAND_NAMES = {
-    PREPARE: "prepare", PREPARE_OK: "prepare_ok", COMMIT: "commit", START_VIEW_CHANGE: "start_view_change",
-    DO_VIEW_CHANGE: "do_view_change", START_VIEW: "start_view", REQUEST: "request", REPLY: "reply", PING: "ping",
-    PONG: "pong", PING_CLIENT: "ping_client", PONG_CLIENT: "pong_client", END_EPOCH: "end_epoch",
-    REQUEST_START_VIEW: "request_start_view", REQUEST_HEADERS: "request_headers",
-    REQUEST_PREPARE: "request_prepare", REQUEST_REPLY: "request_reply", HEADERS: "headers", EVICTION: "eviction",
-    REQUEST_CHUNK: "request_chunk", CHUNK: "chunk"}
-COMMANDS_CLIENT = frozenset((REQUEST, PING_CLIENT))     # what a client (sender 255) may send to a replica
+    PREPARE: "prepare",
+    PREPARE_OK: "prepare_ok",
+    COMMIT: "commit",
+    START_VIEW_CHANGE: "start_view_change",
+    DO_VIEW_CHANGE: "do_view_change",
+    START_VIEW: "start_view",
+    REQUEST: "request",
+    REPLY: "reply",
+    PING: "ping",
+    PONG: "pong",
+    PING_CLIENT: "ping_client",
+    PONG_CLIENT: "pong_client",
+    END_EPOCH: "end_epoch",
+    REQUEST_START_VIEW: "request_start_view",
+    REQUEST_HEADERS: "request_headers",
+    REQUEST_PREPARE: "request_prepare",
+    REQUEST_REPLY: "request_reply",
+    HEADERS: "headers",
+    EVICTION: "eviction",
+    REQUEST_CHUNK: "request_chunk",
+    CHUNK: "chunk",
+}
+# what a client (sender 255) may send to a replica
+COMMANDS_CLIENT = frozenset((REQUEST, PING_CLIENT))
 
 # Between processes of one node only, on a Unix socket, never signed.
-LOCAL_ATTACH, LOCAL_ATTACHED, LOCAL_COMMITTED, LOCAL_READ_ROOMS, LOCAL_ROOMS, LOCAL_STATUS = range(0x40, 0x46)
+LOCAL_ATTACH, LOCAL_ATTACHED, LOCAL_COMMITTED, LOCAL_READ_ROOMS, LOCAL_ROOMS, LOCAL_STATUS = range(
+    0x40, 0x46
+)
 
 # Operations of a request or prepare.
-(OPERATION_RESERVED, OPERATION_ROOT, OPERATION_REGISTER, OPERATION_RECONFIGURE, OPERATION_NOOP,
- OPERATION_MEMBER_CHANGE) = range(6)
-OPERATION_APPEND = 16         # the rooms' only operation: records
+(
+    OPERATION_RESERVED,
+    OPERATION_ROOT,
+    OPERATION_REGISTER,
+    OPERATION_RECONFIGURE,
+    OPERATION_NOOP,
+    OPERATION_MEMBER_CHANGE,
+) = range(6)
+OPERATION_APPEND = 16  # the rooms' only operation: records
 
 ZERO16 = bytes(16)
 ZERO24 = bytes(24)
@@ -67,10 +123,26 @@ BODY_DIGEST_EMPTY = blake3_128(b"")
 
 
 class Header:
-    """A decoded header. Treat it as frozen: `raw` holds the canonical bytes, transport fields zeroed."""
+    """A decoded header. Treat it as frozen: `raw` holds the canonical bytes, transport fields
+    zeroed.
+    """
 
-    __slots__ = ("command", "operation", "epoch", "view", "aux", "op", "commit_num", "cluster", "shard",
-                 "body_size", "digest", "body_digest", "area", "raw")
+    __slots__ = (
+        "command",
+        "operation",
+        "epoch",
+        "view",
+        "aux",
+        "op",
+        "commit_num",
+        "cluster",
+        "shard",
+        "body_size",
+        "digest",
+        "body_digest",
+        "area",
+        "raw",
+    )
 
     command: int
     operation: int
@@ -99,8 +171,10 @@ class Header:
 
     def __repr__(self) -> str:
         name = COMMAND_NAMES.get(self.command, hex(self.command))
-        return (f"{name}(op={self.op} view={self.view} aux={self.aux} commit={self.commit_num} "
-                f"operation={self.operation} {self.digest.hex()[:8]})")
+        return (
+            f"{name}(op={self.op} view={self.view} aux={self.aux} commit={self.commit_num} "
+            f"operation={self.operation} {self.digest.hex()[:8]})"
+        )
 
 
 class Message:
@@ -108,8 +182,13 @@ class Message:
 
     __slots__ = ("header", "body", "sender", "route")
 
-    def __init__(self, header: Header, body: bytes | memoryview = b"", sender: int = SENDER_CLIENT,
-                 route: int = 0) -> None:
+    def __init__(
+        self,
+        header: Header,
+        body: bytes | memoryview = b"",
+        sender: int = SENDER_CLIENT,
+        route: int = 0,
+    ) -> None:
         self.header = header
         self.body = body
         self.sender = sender
@@ -119,37 +198,125 @@ class Message:
         return f"{self.sender}:{self.header!r}"
 
 
-def make(command: int, *, cluster: bytes, shard: int, epoch: int = 0, operation: int = 0, view: int = 0, aux: int = 0,
-         op: int = 0, commit_num: int = 0, area: bytes = ZERO24, body: bytes | bytearray | memoryview = b"") -> Header:
+def make(
+    command: int,
+    *,
+    cluster: bytes,
+    shard: int,
+    epoch: int = 0,
+    operation: int = 0,
+    view: int = 0,
+    aux: int = 0,
+    op: int = 0,
+    commit_num: int = 0,
+    area: bytes = ZERO24,
+    body: bytes | bytearray | memoryview = b"",
+) -> Header:
     """A new header for `body`, with its digests; `area` is padded with zeros to 24 bytes."""
     header = Header()
-    header.command, header.operation, header.epoch, header.view, header.aux = command, operation, epoch, view, aux
+    header.command, header.operation, header.epoch, header.view, header.aux = (
+        command,
+        operation,
+        epoch,
+        view,
+        aux,
+    )
     header.op, header.commit_num, header.cluster, header.shard = op, commit_num, cluster, shard
     header.body_size = len(body)
     header.body_digest = blake3_128(body) if len(body) else BODY_DIGEST_EMPTY
     header.area = area if len(area) == 24 else area.ljust(24, b"\0")
     assert len(header.area) == 24
-    blank = _STRUCT.pack(MAGIC, VERSION, command, operation, 0, epoch, 0, view, aux, op, commit_num, cluster, 0, 0,
-                         shard, header.body_size, ZERO16, header.body_digest, header.area)
+    blank = _STRUCT.pack(
+        MAGIC,
+        VERSION,
+        command,
+        operation,
+        0,
+        epoch,
+        0,
+        view,
+        aux,
+        op,
+        commit_num,
+        cluster,
+        0,
+        0,
+        shard,
+        header.body_size,
+        ZERO16,
+        header.body_digest,
+        header.area,
+    )
     header.digest = blake2b_128(blank)
     header.raw = blank[:72] + header.digest + blank[88:]
     return header
 
 
 def decode(raw: bytes | memoryview) -> Header | None:
-    """The header in 128 bytes, transport fields ignored; None unless magic, version and digest are right."""
-    (magic, version, command, operation, _, epoch, _, view, aux, op, commit_num, cluster, _, _, shard, body_size,
-     digest, body_digest, area) = _STRUCT.unpack(raw)
+    """The header in 128 bytes, transport fields ignored; None unless magic, version and digest
+    are right.
+    """
+    (
+        magic,
+        version,
+        command,
+        operation,
+        _,
+        epoch,
+        _,
+        view,
+        aux,
+        op,
+        commit_num,
+        cluster,
+        _,
+        _,
+        shard,
+        body_size,
+        digest,
+        body_digest,
+        area,
+    ) = _STRUCT.unpack(raw)
     if magic != MAGIC or version != VERSION:
         return None
-    blank = _STRUCT.pack(magic, version, command, operation, 0, epoch, 0, view, aux, op, commit_num, cluster, 0, 0,
-                         shard, body_size, ZERO16, body_digest, area)
+    blank = _STRUCT.pack(
+        magic,
+        version,
+        command,
+        operation,
+        0,
+        epoch,
+        0,
+        view,
+        aux,
+        op,
+        commit_num,
+        cluster,
+        0,
+        0,
+        shard,
+        body_size,
+        ZERO16,
+        body_digest,
+        area,
+    )
     if blake2b_128(blank) != digest:
         return None
     header = Header()
-    header.command, header.operation, header.epoch, header.view, header.aux = command, operation, epoch, view, aux
+    header.command, header.operation, header.epoch, header.view, header.aux = (
+        command,
+        operation,
+        epoch,
+        view,
+        aux,
+    )
     header.op, header.commit_num, header.cluster, header.shard = op, commit_num, cluster, shard
-    header.body_size, header.digest, header.body_digest, header.area = body_size, digest, body_digest, area
+    header.body_size, header.digest, header.body_digest, header.area = (
+        body_size,
+        digest,
+        body_digest,
+        area,
+    )
     header.raw = blank[:72] + digest + blank[88:]
     return header
 
@@ -180,9 +347,18 @@ def root(cluster: bytes, shard: int) -> Header:
     return make(PREPARE, cluster=cluster, shard=shard, operation=OPERATION_ROOT, op=0)
 
 
-def frame(header: Header, body: bytes | memoryview, *, sender: int, route: int, nonce: int,
-          key: SigningKey | None) -> list[bytes | memoryview]:
-    """The buffers of one frame, in order; with no key (Unix socket of one node) the signature is zero."""
+def frame(
+    header: Header,
+    body: bytes | memoryview,
+    *,
+    sender: int,
+    route: int,
+    nonce: int,
+    key: SigningKey | None,
+) -> list[bytes | memoryview]:
+    """The buffers of one frame, in order; with no key (Unix socket of one node) the signature is
+    zero.
+    """
     head = bytearray(header.raw)
     _U64.pack_into(head, 16, nonce)
     head[64] = sender

@@ -1,4 +1,7 @@
-"""The record: 2240 bytes, one chat message or event. Every offset is of `docs/formats.md`, record."""
+"""The record: 2240 bytes, one chat message or event.
+
+Every offset is of `docs/formats.md`, record.
+"""
 
 import hashlib
 import struct
@@ -9,43 +12,63 @@ from appliance.base.checksum import crc32c
 from appliance.base.layout import offset_of, struct_of
 from appliance.formats.geometry import RECORD_SIZE
 
-RECORD = np.dtype([
-    ("room_id", "V16"),           # selects the shard
-    ("msg_id", "V16"),            # UUIDv7, unique; u128, little-endian
-    ("author_id", "<u8"),         # from the token, never from the client's frame
-    ("padding_a", "V8"),
-    ("parent_id", "V16"),         # message answered to; zero = top level
-    ("timestamp", "<u8"),         # microseconds since the epoch, set by the primary, strictly increasing in the log
-    ("body_len", "<u4"),
-    ("body", "V2048"),            # zero past body_len
-    ("checksum", "<u4"),          # CRC32C of [16, 2124)
-    ("prev_hash", "V32"),         # set at commit: hash of the room's record before
-    ("client_id", "V16"),         # the device: half of the idempotency key
-    ("client_seq", "<u8"),        # 1, 2, 3 ... per device and room: the other half
-    ("blob_hash", "V32"),
-    ("flags", "<u4"),             # low 8 bits: kind
-    ("padding_b", "V4"),
-    ("seq", "<u8"),               # set at commit: dense per room, first = 1
-    ("log_seq", "<u8"),           # set at commit: dense per shard, first = 1
-])
+RECORD = np.dtype(
+    [
+        ("room_id", "V16"),  # selects the shard
+        ("msg_id", "V16"),  # UUIDv7, unique; u128, little-endian
+        ("author_id", "<u8"),  # from the token, never from the client's frame
+        ("padding_a", "V8"),
+        ("parent_id", "V16"),  # message answered to; zero = top level
+        # microseconds since the epoch, set by the primary, strictly increasing in the log
+        ("timestamp", "<u8"),
+        ("body_len", "<u4"),
+        ("body", "V2048"),  # zero past body_len
+        ("checksum", "<u4"),  # CRC32C of [16, 2124)
+        ("prev_hash", "V32"),  # set at commit: hash of the room's record before
+        ("client_id", "V16"),  # the device: half of the idempotency key
+        ("client_seq", "<u8"),  # 1, 2, 3 ... per device and room: the other half
+        ("blob_hash", "V32"),
+        ("flags", "<u4"),  # low 8 bits: kind
+        ("padding_b", "V4"),
+        ("seq", "<u8"),  # set at commit: dense per room, first = 1
+        ("log_seq", "<u8"),  # set at commit: dense per shard, first = 1
+    ]
+)
 RECORD_STRUCT = struct_of(RECORD)
 assert RECORD.itemsize == RECORD_SIZE
 
-ROOM_ID, MSG_ID, AUTHOR_ID, PARENT_ID = (offset_of(RECORD, n) for n in ("room_id", "msg_id", "author_id", "parent_id"))
-TIMESTAMP, BODY_LEN, BODY, CHECKSUM = (offset_of(RECORD, n) for n in ("timestamp", "body_len", "body", "checksum"))
-PREV_HASH, CLIENT_ID, CLIENT_SEQ, BLOB_HASH = (offset_of(RECORD, n) for n in ("prev_hash", "client_id", "client_seq", "blob_hash"))
+ROOM_ID, MSG_ID, AUTHOR_ID, PARENT_ID = (
+    offset_of(RECORD, n) for n in ("room_id", "msg_id", "author_id", "parent_id")
+)
+TIMESTAMP, BODY_LEN, BODY, CHECKSUM = (
+    offset_of(RECORD, n) for n in ("timestamp", "body_len", "body", "checksum")
+)
+PREV_HASH, CLIENT_ID, CLIENT_SEQ, BLOB_HASH = (
+    offset_of(RECORD, n) for n in ("prev_hash", "client_id", "client_seq", "blob_hash")
+)
 FLAGS, SEQ, LOG_SEQ = (offset_of(RECORD, n) for n in ("flags", "seq", "log_seq"))
-assert (TIMESTAMP, CHECKSUM, PREV_HASH, CLIENT_ID, SEQ, LOG_SEQ) == (64, 2124, 2128, 2160, 2224, 2232)
+assert (TIMESTAMP, CHECKSUM, PREV_HASH, CLIENT_ID, SEQ, LOG_SEQ) == (
+    64,
+    2124,
+    2128,
+    2160,
+    2224,
+    2232,
+)
 
 # Kinds of record: the low 8 bits of `flags`. No other bit is defined yet; unknown bits are refused.
 KIND_MESSAGE, KIND_BLOB, KIND_EDIT, KIND_REDACT, KIND_ROOM_CREATE, KIND_ROOM_POLICY = range(6)
 KIND_FEDERATED, KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED = range(6, 10)
-KINDS_CLIENT = frozenset((KIND_MESSAGE, KIND_ROOM_CREATE, KIND_ROOM_POLICY))   # what a user's frame may carry
-KINDS_SHARD = frozenset((KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED))               # only in the shard's own room
-KINDS_KNOWN = frozenset((KIND_MESSAGE, KIND_ROOM_CREATE, KIND_ROOM_POLICY, KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED))
+# what a user's frame may carry
+KINDS_CLIENT = frozenset((KIND_MESSAGE, KIND_ROOM_CREATE, KIND_ROOM_POLICY))
+# only in the shard's own room
+KINDS_SHARD = frozenset((KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED))
+KINDS_KNOWN = frozenset(
+    (KIND_MESSAGE, KIND_ROOM_CREATE, KIND_ROOM_POLICY, KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED)
+)
 FLAGS_KIND_MASK = 0xFF
 
-SHARD_ROOM_ID = b"\xff" * 16      # audit, retain and shipped records of a shard live in this room
+SHARD_ROOM_ID = b"\xff" * 16  # audit, retain and shipped records of a shard live in this room
 
 _U4 = struct.Struct("<I")
 
@@ -53,21 +76,53 @@ _U4 = struct.Struct("<I")
 def seal(buffer: bytearray | memoryview, offset: int) -> None:
     """Write the CRC32C of the record that starts at `offset`."""
     view = memoryview(buffer)
-    _U4.pack_into(view, offset + CHECKSUM, crc32c(view[offset + MSG_ID:offset + CHECKSUM]))
+    _U4.pack_into(view, offset + CHECKSUM, crc32c(view[offset + MSG_ID : offset + CHECKSUM]))
 
 
 def sealed(buffer: bytes | bytearray | memoryview, offset: int = 0) -> bool:
     """Whether the record at `offset` has the CRC32C it names."""
     view = memoryview(buffer)
-    return _U4.unpack_from(view, offset + CHECKSUM)[0] == crc32c(view[offset + MSG_ID:offset + CHECKSUM])
+    return _U4.unpack_from(view, offset + CHECKSUM)[0] == crc32c(
+        view[offset + MSG_ID : offset + CHECKSUM]
+    )
 
 
-def encode(*, room_id: bytes, msg_id: bytes, author_id: int, body: bytes, client_id: bytes, client_seq: int,
-           parent_id: bytes = bytes(16), kind: int = KIND_MESSAGE, timestamp: int = 0) -> bytes:
-    """One sealed record as an edge makes it: what commit fills (prev_hash, seq, log_seq) is zero."""
+def encode(
+    *,
+    room_id: bytes,
+    msg_id: bytes,
+    author_id: int,
+    body: bytes,
+    client_id: bytes,
+    client_seq: int,
+    parent_id: bytes = bytes(16),
+    kind: int = KIND_MESSAGE,
+    timestamp: int = 0,
+) -> bytes:
+    """One sealed record as an edge makes it: what commit fills (prev_hash, seq, log_seq) is zero.
+    """
     out = bytearray(RECORD_SIZE)
-    RECORD_STRUCT.pack_into(out, 0, room_id, msg_id, author_id, b"", parent_id, timestamp, len(body), body, 0, b"",
-                            client_id, client_seq, b"", kind, b"", 0, 0)
+    RECORD_STRUCT.pack_into(
+        out,
+        0,
+        room_id,
+        msg_id,
+        author_id,
+        b"",
+        parent_id,
+        timestamp,
+        len(body),
+        body,
+        0,
+        b"",
+        client_id,
+        client_seq,
+        b"",
+        kind,
+        b"",
+        0,
+        0,
+    )
     seal(out, 0)
     return bytes(out)
 

@@ -12,8 +12,11 @@ def room_id_of(name: str) -> bytes:
 
 def room_name_valid(name: str) -> bool:
     """1 to 128 bytes of printable UTF-8 that neither start nor end with a space."""
-    return (name.isprintable() and name == name.strip()
-            and 1 <= len(name.encode(errors="surrogatepass")) <= ROOM_NAME_SIZE_MAX)
+    return (
+        name.isprintable()
+        and name == name.strip()
+        and 1 <= len(name.encode(errors="surrogatepass")) <= ROOM_NAME_SIZE_MAX
+    )
 
 
 def room_creator_id(room_id: bytes, author_id: int) -> bytes:

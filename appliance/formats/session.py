@@ -1,4 +1,5 @@
-"""The session block: first 128 bytes of the body of requests, prepares (op > 0) and replies; and results.
+"""The session block: first 128 bytes of the body of requests, prepares (op > 0) and replies; and
+results.
 
 A client of a shard is an edge's session, not a person: see `docs/protocol.md`, sessions.
 """
@@ -10,29 +11,50 @@ import numpy as np
 from appliance.base.layout import struct_of
 from appliance.formats.geometry import RESULT_SIZE, SESSION_BLOCK_SIZE
 
-SESSION_BLOCK = np.dtype([
-    ("client", "V16"),
-    ("session", "<u8"),           # 0 for register, else register's op
-    ("record_count", "<u4"),      # records that follow (2240 B each); in replies results (64 B each)
-    ("reserved_a", "V4"),
-    ("reply_parent", "V16"),      # digest of the session's reply before; 0 for register and in replies
-    ("request_digest", "V16"),    # 0 in requests
-    ("checkpoint_id", "V32"),     # the checkpoint the primary was on; prepares only
-    ("reserved_b", "V32"),
-])
+SESSION_BLOCK = np.dtype(
+    [
+        ("client", "V16"),
+        ("session", "<u8"),  # 0 for register, else register's op
+        # records that follow (2240 B each); in replies results (64 B each)
+        ("record_count", "<u4"),
+        ("reserved_a", "V4"),
+        # digest of the session's reply before; 0 for register and in replies
+        ("reply_parent", "V16"),
+        ("request_digest", "V16"),  # 0 in requests
+        ("checkpoint_id", "V32"),  # the checkpoint the primary was on; prepares only
+        ("reserved_b", "V32"),
+    ]
+)
 _STRUCT = struct_of(SESSION_BLOCK)
 assert SESSION_BLOCK.itemsize == SESSION_BLOCK_SIZE
 
-RESULT = np.dtype([
-    ("seq", "<u8"), ("log_seq", "<u8"), ("timestamp", "<u8"), ("code", "<u4"), ("reserved", "V4"), ("hash", "V32"),
-])
+RESULT = np.dtype(
+    [
+        ("seq", "<u8"),
+        ("log_seq", "<u8"),
+        ("timestamp", "<u8"),
+        ("code", "<u4"),
+        ("reserved", "V4"),
+        ("hash", "V32"),
+    ]
+)
 RESULT_STRUCT = struct_of(RESULT)
 assert RESULT.itemsize == RESULT_SIZE
 
 # Codes of a result.
-OK, DUPLICATE, DUPLICATE_EXPIRED, SEQUENCE_GAP, ROOM_UNKNOWN, FORBIDDEN, LIMIT, STORAGE_FULL = range(8)
-RESULT_NAMES = ("ok", "duplicate", "duplicate_expired", "sequence_gap", "room_unknown", "forbidden", "limit",
-                "storage_full")
+OK, DUPLICATE, DUPLICATE_EXPIRED, SEQUENCE_GAP, ROOM_UNKNOWN, FORBIDDEN, LIMIT, STORAGE_FULL = (
+    range(8)
+)
+RESULT_NAMES = (
+    "ok",
+    "duplicate",
+    "duplicate_expired",
+    "sequence_gap",
+    "room_unknown",
+    "forbidden",
+    "limit",
+    "storage_full",
+)
 
 
 class SessionBlock(NamedTuple):
@@ -48,8 +70,16 @@ class SessionBlock(NamedTuple):
 
 def encode(block: SessionBlock) -> bytes:
     """128 bytes."""
-    return _STRUCT.pack(block.client, block.session, block.record_count, b"", block.reply_parent,
-                        block.request_digest, block.checkpoint_id, b"")
+    return _STRUCT.pack(
+        block.client,
+        block.session,
+        block.record_count,
+        b"",
+        block.reply_parent,
+        block.request_digest,
+        block.checkpoint_id,
+        b"",
+    )
 
 
 def decode(body: bytes | bytearray | memoryview) -> SessionBlock | None:

@@ -1,4 +1,6 @@
-"""Bits flipped all over one replica's disk: found, mended from peers, never served, never the end."""
+"""Bits flipped all over one replica's disk: found, mended from peers, never served, never the
+end.
+"""
 
 import asyncio
 import itertools
@@ -94,7 +96,8 @@ async def fill(site: LocalSite, ops: int, records: int) -> dict[UUID, list[str]]
 
 
 async def read_while_mending(site: LocalSite, bodies: dict[UUID, list[str]]) -> None:
-    """Whole histories through the victim's own edge: what it gives is right, whatever it refuses."""
+    """Whole histories through the victim's own edge: what it gives is right, whatever it refuses.
+    """
     access = site.access()
     async with Client(
         access.endpoints, access.token, patience_s=60, first_endpoint=VICTIM

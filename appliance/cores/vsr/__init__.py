@@ -1,19 +1,23 @@
-"""Viewstamped Replication of one shard: a deterministic machine without clock, socket, file or random source.
+"""Viewstamped Replication of one shard: a deterministic machine that only computes.
 
 Theory of operation
-    A shard's log is a chain of *prepares*, numbered by op and linked by digest. The primary of a view gives ops to
-    requests, every replica writes them to its write-ahead ring and acknowledges, and at a replication quorum the
-    prepare is committed, applied to the state machine and answered.
+    A shard's log is a chain of *prepares*, numbered by op and linked by digest. The primary of a
+    view gives ops to requests, every replica writes them to its write-ahead ring and
+    acknowledges, and at a replication quorum the prepare is committed, applied to the state
+    machine and answered.
 
-    Events go in by `on_...` methods of `replica.Replica`; what should happen outside comes out as rows of its
-    `effects`. Every handler only changes state; what follows from the new state (commits, repairs, acknowledgements,
-    the next step of a view change) is done by one pass, `Replica.settle`, in a fixed order. So no handler calls
-    another one, and a protocol step has one place.
+    Events go in by `on_...` methods of `replica.Replica`; what should happen outside comes out as
+    rows of its
+    `effects`. Every handler only changes state; what follows from the new state (commits,
+    repairs, acknowledgements, the next step of a view change) is done by one pass,
+    `Replica.settle`, in a fixed order. So no handler calls another one, and a protocol step has
+    one place.
 
 Promises
     - An acknowledgement is sent only after the prepare and then its witness header are durable.
-    - A view is promised in no message before the superblock that holds it is durable (`member.Member.send`).
-    - Highest log_view wins a view change; only a nack quorum truncates; what is unreadable is never nacked.
+    - No message promises a view before the superblock that holds it is durable (`Member.send`).
+    - Highest log_view wins a view change; only a nack quorum truncates; what is unreadable is
+    never nacked.
     - Whatever a peer can repair is repaired; a halt is for states in which going on could lie.
 
 Rooms of this package, each importing only those above it
@@ -28,6 +32,7 @@ Rooms of this package, each importing only those above it
     replica                     the dispatcher
     client                      the other end: a session that sends requests and waits for replies
 
-Sources: Liskov and Cowling, Viewstamped Replication Revisited (2012); Alagappan et al., Protocol-Aware Recovery
-(FAST 2018); Howard et al., Flexible Paxos (2016); TigerBeetle's public design notes. `docs/protocol.md` has the rules.
+Sources: Liskov and Cowling, Viewstamped Replication Revisited (2012); Alagappan et al., Protocol-
+Aware Recovery (FAST 2018); Howard et al., Flexible Paxos (2016); TigerBeetle's public design
+notes. `docs/protocol.md` has the rules.
 """

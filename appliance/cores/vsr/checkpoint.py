@@ -1,9 +1,10 @@
 """Making a state durable: freeze, write tables and manifest, then one superblock names it.
 
-    apply(trigger) -> freeze -> segments, replies, table chunks, manifest durable -> superblock -> checkpoint
+    apply(trigger) -> freeze -> segments, replies, table chunks, manifest durable -> superblock ->
+    checkpoint
 
-Applying goes on meanwhile: what was frozen are copies. The old checkpoint's zone is not touched, so a crash at any
-point leaves one whole state.
+Applying goes on meanwhile: what was frozen are copies. The old checkpoint's zone is not touched,
+so a crash at any point leaves one whole state.
 """
 
 from appliance.base.checksum import sha256
@@ -25,8 +26,8 @@ class Checkpointing:
         self.header = header
         self.manifest = manifest
         self.log_seq = log_seq
-        self.writes = 0                 # not yet durable
-        self.superblock = False         # the superblock that names it is wanted
+        self.writes = 0  # not yet durable
+        self.superblock = False  # the superblock that names it is wanted
 
 
 def advance(member: Member) -> None:
@@ -55,12 +56,24 @@ def _begin(member: Member) -> None:
     commit.write_segments(member)
     state = member.state_machine.checkpoint()
     tables, writes = _tables(member, state)
-    manifest = ck.encode(ck.Manifest(
-        cluster=member.cluster, shard=member.shard, epoch=member.epoch, op=header.op, timestamp=header.timestamp,
-        prepare_digest=header.digest, log_seq=state.log_seq, shipper_cursor=state.shipper_cursor,
-        oldest_segment=state.oldest_segment, oldest_segment_before=state.oldest_segment_before,
-        newest_segment_id=state.newest_segment_id, segments_max=member.superblock.segments_max,
-        leaf_ids=state.leaf_ids, tables=tables))
+    manifest = ck.encode(
+        ck.Manifest(
+            cluster=member.cluster,
+            shard=member.shard,
+            epoch=member.epoch,
+            op=header.op,
+            timestamp=header.timestamp,
+            prepare_digest=header.digest,
+            log_seq=state.log_seq,
+            shipper_cursor=state.shipper_cursor,
+            oldest_segment=state.oldest_segment,
+            oldest_segment_before=state.oldest_segment_before,
+            newest_segment_id=state.newest_segment_id,
+            segments_max=member.superblock.segments_max,
+            leaf_ids=state.leaf_ids,
+            tables=tables,
+        )
+    )
     now = Checkpointing(header, manifest, state.log_seq)
     member.checkpointing = now
     geometry = member.geometry
@@ -79,7 +92,9 @@ def _begin(member: Member) -> None:
 def zone_address(member: Member, op: int) -> int:
     """Where the zone of checkpoint `op` starts."""
     geometry = member.geometry
-    return geometry.checkpoints_offset + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size
+    return (
+        geometry.checkpoints_offset + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size
+    )
 
 
 def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-untyped-def]
@@ -91,17 +106,23 @@ def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-unty
         tables[name] = ck.TableState(rows, chunk_ids)
         writes += [(ck.table_chunk_index(geometry, name, i), data) for i, data in changed]
     member.freeze_everything = max(0, member.freeze_everything - 1)
-    for name, raw, row_size in (("sessions", member.sessions.encode(), geometry.table_row_size("sessions")),
-                                ("members", members_table(member), MEMBER_ROW_SIZE)):
-        chunks = [raw[i:i + geometry.table_chunk_size].ljust(geometry.table_chunk_size, b"\0")
-                  for i in range(0, len(raw), geometry.table_chunk_size)]
+    for name, raw, row_size in (
+        ("sessions", member.sessions.encode(), geometry.table_row_size("sessions")),
+        ("members", members_table(member), MEMBER_ROW_SIZE),
+    ):
+        chunks = [
+            raw[i : i + geometry.table_chunk_size].ljust(geometry.table_chunk_size, b"\0")
+            for i in range(0, len(raw), geometry.table_chunk_size)
+        ]
         tables[name] = ck.TableState(len(raw) // row_size, [sha256(c) for c in chunks])
         writes += [(ck.table_chunk_index(geometry, name, i), c) for i, c in enumerate(chunks)]
     return tables, writes
 
 
 def members_table(member: Member) -> bytes:
-    """One row per member: what the group itself agreed on, which is its id; addresses are the site's."""
+    """One row per member: what the group itself agreed on, which is its id; addresses are the
+    site's.
+    """
     return b"".join(replica_id.ljust(MEMBER_ROW_SIZE, b"\0") for replica_id in member.members)
 
 
@@ -120,8 +141,13 @@ def _name(member: Member, now: Checkpointing) -> None:
     assert old is not None
     now.superblock = True
     member.checkpoint_next = sb.CheckpointState(
-        header=now.header, checkpoint_id=sha256(now.manifest), parent=old.checkpoint_id, grandparent=old.parent,
-        manifest_size=len(now.manifest), log_seq=now.log_seq)
+        header=now.header,
+        checkpoint_id=sha256(now.manifest),
+        parent=old.checkpoint_id,
+        grandparent=old.parent,
+        manifest_size=len(now.manifest),
+        log_seq=now.log_seq,
+    )
     if member.sync_log_seq and member.backfill is None and not member.syncing:
         member.sync_op_min = member.sync_op_max = member.sync_log_seq = 0
     refresh_view_headers(member)
@@ -129,7 +155,9 @@ def _name(member: Member, now: Checkpointing) -> None:
 
 
 def refresh_view_headers(member: Member) -> None:
-    """Advertise the log's present suffix, if all of it is known; a list that reaches higher stays."""
+    """Advertise the log's present suffix, if all of it is known; a list that reaches higher
+    stays.
+    """
     if member.status != Status.NORMAL or member.view != member.log_view:
         return
     if member.view_headers[0].op > member.op:

@@ -1,10 +1,12 @@
-"""Whole states: reading a checkpoint at open, fetching a peer's, mending its chunks, and refilling sealed segments.
+"""Whole states: reading a checkpoint at open, fetching a peer's, mending its chunks, and
+refilling sealed segments.
 
-    Fetch      manifest -> table chunks, leaves of the open segment -> state machine stands at the checkpoint
-    Backfill   newest sealed segment -> footer -> leaves -> previous segment -> ... -> first one not missing
+    Fetch      manifest -> table chunks, leaves of the open segment -> the state of the checkpoint
+    Backfill   newest sealed segment -> footer -> leaves -> the one before -> ... -> none missing
 
-A chunk is found by its place and verified by its id, a hash, so its source need not be trusted: the local disk is
-asked first where it may have it, then any replica. What came from a peer is written before it counts.
+A chunk is found by its place and verified by its id, a hash, so its source need not be trusted:
+the local disk is asked first where it may have it, then any replica. What came from a peer is
+written before it counts.
 """
 
 from collections.abc import Callable
@@ -26,9 +28,9 @@ from appliance.formats.geometry import RECORD_SIZE, TABLES
 from appliance.formats.superblock import CheckpointState
 
 CHUNKS_PER_MESSAGE_MAX = 32
-CHUNKS_PER_PEER_MAX = 4             # asked of one peer at once
-CHUNK_PATIENCE_TICKS = 20           # then another peer is asked
-CHUNK_ENTRY_SIZE = 48               # id 32, place 16
+CHUNKS_PER_PEER_MAX = 4  # asked of one peer at once
+CHUNK_PATIENCE_TICKS = 20  # then another peer is asked
+CHUNK_ENTRY_SIZE = 48  # id 32, place 16
 READS_FOR_OTHERS_MAX = 16
 
 
@@ -44,8 +46,8 @@ class Chunk:
         self.reading = False
         self.asked_tick = -CHUNK_PATIENCE_TICKS
         self.peer = -1
-        self.remote = False             # came from a peer, so the local copy has to be written
-        self.tries = 0                  # times that a peer was asked
+        self.remote = False  # came from a peer, so the local copy has to be written
+        self.tries = 0  # times that a peer was asked
 
 
 class Fetch:
@@ -73,7 +75,7 @@ class Backfill:
         self.low = low
         self.chunks: dict[Place, Chunk] = {}
         self.footer: bytes = b""
-        self.writes = -1                # not begun
+        self.writes = -1  # not begun
 
 
 def matches(chunk: Chunk, data: bytes | memoryview) -> bool:
@@ -83,7 +85,7 @@ def matches(chunk: Chunk, data: bytes | memoryview) -> bool:
     return sha256(data) == chunk.id
 
 
-# --- state sync: deciding and installing ------------------------------------------------------------------
+# --- state sync: deciding and installing --------------------------------------------------------
 
 
 def consider(member: Member, state: CheckpointState, header: Header, headers: list[Header]) -> bool:
@@ -128,7 +130,7 @@ def _install(member: Member, state: CheckpointState, header: Header, headers: li
     member.commit_reading = -1
     member.learn_commit(max(header.commit_num, state.header.op))
     _replace_log(member, state, fitting)
-    member.view_headers = headers[:member.geometry.pipeline_max + 1]
+    member.view_headers = headers[: member.geometry.pipeline_max + 1]
     member.view_headers_kind = sb.KIND_SV
     member.state_ready = False
     member.state_machine.reset()
@@ -144,7 +146,9 @@ def _install(member: Member, state: CheckpointState, header: Header, headers: li
 
 
 def _replace_log(member: Member, state: CheckpointState, fitting: list[Header]) -> None:
-    """Keep of the old log what lies in the new checkpoint's window; the rest is history or never was."""
+    """Keep of the old log what lies in the new checkpoint's window; the rest is history or never
+    was.
+    """
     journal = member.journal
     head = fitting[0].op
     for slot, known in enumerate(journal.headers):
@@ -159,7 +163,7 @@ def _replace_log(member: Member, state: CheckpointState, fitting: list[Header]) 
     member.chain_head = b""
 
 
-# --- a checkpoint's state ---------------------------------------------------------------------------------
+# --- a checkpoint's state -----------------------------------------------------------------------
 
 
 def begin(member: Member, *, local: bool) -> None:
@@ -180,7 +184,9 @@ def begin(member: Member, *, local: bool) -> None:
 
 
 def _read_local(member: Member, chunk: Chunk, size: int, then: Callable[..., None]) -> None:
-    """Read a chunk from our own disk; `then(member, chunk, data, owner)` gets what is there, unverified."""
+    """Read a chunk from our own disk; `then(member, chunk, data, owner)` gets what is there,
+    unverified.
+    """
     address, skip = local_address(member, chunk.place)
     chunk.reading = True
     length = -(-(skip + size) // SECTOR_SIZE) * SECTOR_SIZE
@@ -188,18 +194,28 @@ def _read_local(member: Member, chunk: Chunk, size: int, then: Callable[..., Non
     member.read(address, length, _on_local, chunk, skip, size, then, owner)
 
 
-def _on_local(member: Member, data: bytes | None, chunk: Chunk, skip: int, size: int, then: Callable[..., None],
-              owner: object) -> None:
+def _on_local(
+    member: Member,
+    data: bytes | None,
+    chunk: Chunk,
+    skip: int,
+    size: int,
+    then: Callable[..., None],
+    owner: object,
+) -> None:
     chunk.reading = False
     if owner is not member.fetch and owner is not member.backfill:
-        return                          # another target meanwhile
-    piece = None if data is None else bytes(data[skip:skip + size])
+        return  # another target meanwhile
+    piece = None if data is None else bytes(data[skip : skip + size])
     if piece is not None and matches(chunk, piece):
         then(member, chunk, piece)
         return
     member.mark("chunk_missing_locally")
     if member.replica_count == 1 and owner is member.fetch:
-        member.halt("CHECKPOINT_CORRUPT", f"{chunk.place} does not hash to its id and there is no peer to ask")
+        member.halt(
+            "CHECKPOINT_CORRUPT",
+            f"{chunk.place} does not hash to its id and there is no peer to ask",
+        )
     request(member)
 
 
@@ -209,7 +225,9 @@ def local_address(member: Member, place: Place) -> tuple[int, int]:
     assert member.superblock is not None
     if place.kind in (ck.KIND_MANIFEST, ck.KIND_TABLE):
         return zone_address(member, place.number) + ck.zone_offset(geometry, place), 0
-    extent = geometry.data_size + place.number % member.superblock.segments_max * geometry.extent_size
+    extent = (
+        geometry.data_size + place.number % member.superblock.segments_max * geometry.extent_size
+    )
     if place.kind == ck.KIND_FOOTER:
         return extent + geometry.segment_data_size, 0
     offset = place.index * geometry.records_max * RECORD_SIZE
@@ -237,7 +255,7 @@ def _on_chunk_written(member: Member, fetch: Fetch) -> None:
 def _open_manifest(member: Member, fetch: Fetch, raw: bytes, *, local: bool) -> None:
     """Now the other chunks are known by id."""
     geometry = member.geometry
-    manifest = ck.decode(raw, geometry)     # its hash is what the group agreed on
+    manifest = ck.decode(raw, geometry)  # its hash is what the group agreed on
     fetch.manifest, fetch.raw = manifest, raw
     op = fetch.state.header.op
     wanted: list[tuple[Chunk, int]] = []
@@ -260,7 +278,12 @@ def _open_manifest(member: Member, fetch: Fetch, raw: bytes, *, local: bool) -> 
 def advance(member: Member) -> None:
     """Finish a fetch whose chunks are all here; go on with the backfill."""
     fetch = member.fetch
-    if fetch is not None and fetch.manifest is not None and fetch.writes == 0 and not member.installing:
+    if (
+        fetch is not None
+        and fetch.manifest is not None
+        and fetch.writes == 0
+        and not member.installing
+    ):
         if all(c.data is not None for c in fetch.chunks.values()):
             if not fetch.leaves_written:
                 _write_leaves(member, fetch)
@@ -291,15 +314,19 @@ def _finish(member: Member, fetch: Fetch) -> None:
     assert manifest is not None
     tables: dict[str, list[bytes]] = {}
     for name in TABLES:
-        places = [Place(ck.KIND_TABLE, 0, ck.table_chunk_index(geometry, name, i), op)
-                  for i in range(len(manifest.tables[name].chunk_ids))]
+        places = [
+            Place(ck.KIND_TABLE, 0, ck.table_chunk_index(geometry, name, i), op)
+            for i in range(len(manifest.tables[name].chunk_ids))
+        ]
         tables[name] = [fetch.chunks[p].data for p in places]  # type: ignore[misc]
     number = manifest.log_seq // geometry.segment_records
     leaves = [c.data for c in _leaves(fetch) if c.data is not None]
     member.state_machine.restore(manifest, tables, leaves)
     rows = b"".join(tables["sessions"])
-    member.sessions.load(rows[:manifest.tables["sessions"].row_high_water * geometry.table_row_size("sessions")])
-    if member.sync_op_max == op:        # the reply slots here are of another time
+    member.sessions.load(
+        rows[: manifest.tables["sessions"].row_high_water * geometry.table_row_size("sessions")]
+    )
+    if member.sync_op_max == op:  # the reply slots here are of another time
         for entry in member.sessions.entries.values():
             entry.faulty = True
             member.replies_wanted.add(entry.row)
@@ -312,13 +339,15 @@ def _finish(member: Member, fetch: Fetch) -> None:
     member.mark("state_restored")
     if member.sync_log_seq and number > 0:
         low = (member.sync_log_seq - 1) // geometry.segment_records
-        member.backfill = Backfill(number - 1, manifest.newest_segment_id, max(low, manifest.oldest_segment))
+        member.backfill = Backfill(
+            number - 1, manifest.newest_segment_id, max(low, manifest.oldest_segment)
+        )
         member.timeouts["chunks"].start()
     elif member.sync_log_seq:
         member.backfill = None
 
 
-# --- sealed segments --------------------------------------------------------------------------------------
+# --- sealed segments ----------------------------------------------------------------------------
 
 
 def _advance_backfill(member: Member) -> None:
@@ -353,7 +382,7 @@ def footer_of(data: bytes | None, member: Member) -> bytes | None:
     if data is None:
         return None
     try:
-        return bytes(data[:seg.decode_footer(data, member.geometry).size])
+        return bytes(data[: seg.decode_footer(data, member.geometry).size])
     except FormatError:
         return None
 
@@ -393,36 +422,42 @@ def _write_segment(member: Member, work: Backfill) -> None:
     if not any(c.remote for c in work.chunks.values()):
         return
     geometry = member.geometry
-    leaves = sorted((c for c in work.chunks.values() if c.place.kind == ck.KIND_LEAF), key=lambda c: c.place.index)
+    leaves = sorted(
+        (c for c in work.chunks.values() if c.place.kind == ck.KIND_LEAF),
+        key=lambda c: c.place.index,
+    )
     records = b"".join(c.data for c in leaves if c.data is not None)
     address, _ = local_address(member, Place(ck.KIND_LEAF, 1, 0, work.number))
     for at, data in ((address, records), (address + geometry.segment_data_size, work.footer)):
         _write_in_steps(member, at, [data], _on_segment_written, work)
 
 
-def _write_in_steps(member: Member, address: int, parts: list, done: Callable[..., None],
-                    work: Fetch | Backfill) -> None:
+def _write_in_steps(
+    member: Member, address: int, parts: list, done: Callable[..., None], work: Fetch | Backfill
+) -> None:
     """Write what may be larger than a volume takes at once; `work.writes` counts the steps."""
     raw = b"".join(wal.padded(parts))
     step = member.geometry.message_size_max
     for start in range(0, len(raw), step):
         work.writes += 1
-        member.write(address + start, [raw[start:start + step]], done, work)
+        member.write(address + start, [raw[start : start + step]], done, work)
 
 
 def _on_segment_written(member: Member, work: Backfill) -> None:
     work.writes -= 1
 
 
-# --- single chunks of a checkpoint zone -------------------------------------------------------------------
+# --- single chunks of a checkpoint zone ---------------------------------------------------------
 
-MEND_TRIES_MAX = 20                 # then no peer has it any more: the next checkpoints write everything anew
+# then no peer has it any more: the next checkpoints write everything anew
+MEND_TRIES_MAX = 20
 
 
 def mend(member: Member, chunk: Chunk) -> None:
     """Fetch a table chunk that was found broken, and write it where it belongs."""
     member.mending.setdefault(chunk.place, chunk)
-    member.freeze_everything = 2        # both zones are made whole by the next two checkpoints in any case
+    # both zones are made whole by the next two checkpoints in any case
+    member.freeze_everything = 2
     member.timeouts["chunks"].start()
     request(member)
 
@@ -432,8 +467,10 @@ def _on_mended(member: Member, chunk: Chunk, data: bytes) -> None:
         return
     now = member.checkpointing
     geometry = member.geometry
-    if now is not None and geometry.checkpoint_zone(now.header.op) == geometry.checkpoint_zone(chunk.place.number):
-        return                          # its zone belongs to a newer checkpoint by now
+    if now is not None and geometry.checkpoint_zone(now.header.op) == geometry.checkpoint_zone(
+        chunk.place.number
+    ):
+        return  # its zone belongs to a newer checkpoint by now
     address, _ = local_address(member, chunk.place)
     member.write(address, wal.padded([data]), _on_mend_written)
 
@@ -442,11 +479,13 @@ def _on_mend_written(member: Member) -> None:
     member.mark("chunk_mended")
 
 
-# --- asking and serving -----------------------------------------------------------------------------------
+# --- asking and serving -------------------------------------------------------------------------
 
 
 def request(member: Member) -> None:
-    """Ask peers for chunks that are not here, a few of each at a time, first those of the checkpoint."""
+    """Ask peers for chunks that are not here, a few of each at a time, first those of the
+    checkpoint.
+    """
     if member.replica_count == 1:
         return
     owner = member.fetch or member.backfill
@@ -455,13 +494,16 @@ def request(member: Member) -> None:
     for chunk in wanted:
         if chunk.data is None and member.tick - chunk.asked_tick < CHUNK_PATIENCE_TICKS:
             asked[chunk.peer] = asked.get(chunk.peer, 0) + 1
-    missing = [c for c in wanted
-               if c.data is None and not c.reading and member.tick - c.asked_tick >= CHUNK_PATIENCE_TICKS]
+    missing = [
+        c
+        for c in wanted
+        if c.data is None and not c.reading and member.tick - c.asked_tick >= CHUNK_PATIENCE_TICKS
+    ]
     peers = [i for i in range(member.replica_count) if i != member.index]
     member.prng.shuffle(peers)
     for peer in peers:
         room = CHUNKS_PER_PEER_MAX - asked.get(peer, 0)
-        batch, missing = missing[:max(0, room)], missing[max(0, room):]
+        batch, missing = missing[: max(0, room)], missing[max(0, room) :]
         if not batch:
             continue
         for chunk in batch:
@@ -476,14 +518,18 @@ def request(member: Member) -> None:
 def on_request_chunk(member: Member, message: Message) -> None:
     """Serve what we hold under exactly that id; about the rest stay silent."""
     body = message.body
-    if len(body) % CHUNK_ENTRY_SIZE or len(body) > CHUNK_ENTRY_SIZE * CHUNKS_PER_MESSAGE_MAX or not len(body):
+    if (
+        len(body) % CHUNK_ENTRY_SIZE
+        or len(body) > CHUNK_ENTRY_SIZE * CHUNKS_PER_MESSAGE_MAX
+        or not len(body)
+    ):
         return member.drop("request_chunk_invalid")
     mask = 1 << message.sender
     for offset in range(0, len(body), CHUNK_ENTRY_SIZE):
-        place = ck.decode_place(body[offset + 32:offset + 48], member.geometry)
+        place = ck.decode_place(body[offset + 32 : offset + 48], member.geometry)
         if place is None:
             return member.drop("request_chunk_invalid")
-        _serve(member, Chunk(bytes(body[offset:offset + 32]), place), mask)
+        _serve(member, Chunk(bytes(body[offset : offset + 32]), place), mask)
     return None
 
 
@@ -504,8 +550,11 @@ def _serve(member: Member, chunk: Chunk, mask: int) -> None:
             return _send_chunk(member, chunk, data, mask)
     if member.reads_for_chunks >= READS_FOR_OTHERS_MAX:
         return member.drop("request_chunk_busy")
-    sizes = {ck.KIND_TABLE: geometry.table_chunk_size, ck.KIND_FOOTER: geometry.footer_size_max,
-             ck.KIND_LEAF: place.count * RECORD_SIZE}
+    sizes = {
+        ck.KIND_TABLE: geometry.table_chunk_size,
+        ck.KIND_FOOTER: geometry.footer_size_max,
+        ck.KIND_LEAF: place.count * RECORD_SIZE,
+    }
     address, skip = local_address(member, place)
     member.reads_for_chunks += 1
     length = -(-(skip + sizes[place.kind]) // SECTOR_SIZE) * SECTOR_SIZE
@@ -513,9 +562,11 @@ def _serve(member: Member, chunk: Chunk, mask: int) -> None:
     return None
 
 
-def _on_served(member: Member, data: bytes | None, chunk: Chunk, skip: int, size: int, mask: int) -> None:
+def _on_served(
+    member: Member, data: bytes | None, chunk: Chunk, skip: int, size: int, mask: int
+) -> None:
     member.reads_for_chunks -= 1
-    piece = None if data is None else bytes(data[skip:skip + size])
+    piece = None if data is None else bytes(data[skip : skip + size])
     if chunk.place.kind == ck.KIND_FOOTER:
         piece = footer_of(piece, member)
     if piece is not None:
@@ -537,9 +588,11 @@ def on_chunk(member: Member, message: Message) -> None:
     if place is None:
         return member.drop("chunk_invalid")
     data = bytes(body[CHUNK_ENTRY_SIZE:])
-    for wanted, then in ((member.fetch.chunks if member.fetch else {}, _on_fetched),
-                         (member.backfill.chunks if member.backfill else {}, _on_backfilled),
-                         (member.mending, _on_mended)):
+    for wanted, then in (
+        (member.fetch.chunks if member.fetch else {}, _on_fetched),
+        (member.backfill.chunks if member.backfill else {}, _on_backfilled),
+        (member.mending, _on_mended),
+    ):
         chunk = wanted.get(place)
         if chunk is None or chunk.data is not None or chunk.id != body[:32]:
             continue

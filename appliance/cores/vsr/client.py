@@ -1,7 +1,9 @@
-"""The other end: a registered session that has at most one request in flight and follows the primary.
+"""The other end: a registered session that has at most one request in flight and follows the
+primary.
 
-An edge owns a few of these per shard. A retry repeats the canonical bytes of its request, so the group knows it by
-digest; a request lost with its session (eviction) is the edge's to send again: the rooms deduplicate.
+An edge owns a few of these per shard. A retry repeats the canonical bytes of its request, so the
+group knows it by digest; a request lost with its session (eviction) is the edge's to send again:
+the rooms deduplicate.
 """
 
 from appliance.base.prng import Prng
@@ -11,17 +13,27 @@ from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import SESSION_BLOCK_SIZE, Geometry
 
-REQUEST_TICKS = 10                      # first patience; doubled with jitter up to
+REQUEST_TICKS = 10  # first patience; doubled with jitter up to
 REQUEST_TICKS_MAX = 500
 PING_TICKS = 300
-RETRIES_AT_ONE_REPLICA = 2              # then the next replica is tried
+RETRIES_AT_ONE_REPLICA = 2  # then the next replica is tried
 
 
 class Client:
-    """Effects: ("send", replica, header, body), ("reply", results, header), ("registered",), ("evicted", reason)."""
+    """Effects: ("send", replica, header, body), ("reply", results, header), ("registered",),
+    ("evicted", reason).
+    """
 
-    def __init__(self, *, client_id: bytes, cluster: bytes, shard: int, replica_count: int, geometry: Geometry,
-                 prng: Prng) -> None:
+    def __init__(
+        self,
+        *,
+        client_id: bytes,
+        cluster: bytes,
+        shard: int,
+        replica_count: int,
+        geometry: Geometry,
+        prng: Prng,
+    ) -> None:
         assert len(client_id) == 16 and any(client_id)
         self.client_id = client_id
         self.cluster = cluster
@@ -36,9 +48,9 @@ class Client:
         self.request_number = 0
         self.reply_digest = bytes(16)
         self.in_flight: tuple[Header, bytes] | None = None
-        self.target = 0                         # replica the request goes to
+        self.target = 0  # replica the request goes to
         self.tries = 0
-        self.connected = 0                      # bits of replicas with a connection
+        self.connected = 0  # bits of replicas with a connection
         self.timeout = Timeout(REQUEST_TICKS)
         self.ping_timeout = Timeout(PING_TICKS)
         self.ping_timeout.start()
@@ -56,7 +68,9 @@ class Client:
         """Send `record_count` records; the answer is a "reply" effect with one result each."""
         assert self.ready and 0 <= record_count <= self.geometry.records_max
         self.request_number += 1
-        block = ses.SessionBlock(self.client_id, self.session, record_count, self.reply_digest, bytes(16), bytes(32))
+        block = ses.SessionBlock(
+            self.client_id, self.session, record_count, self.reply_digest, bytes(16), bytes(32)
+        )
         self._start(operation, ses.encode(block) + body)
 
     def on_message(self, message: Message) -> None:
@@ -108,8 +122,16 @@ class Client:
         self._start(env.OPERATION_REGISTER, ses.encode(block))
 
     def _start(self, operation: int, body: bytes) -> None:
-        header = env.make(env.REQUEST, cluster=self.cluster, shard=self.shard, epoch=self.epoch, operation=operation,
-                          view=self.view, aux=self.request_number, body=body)
+        header = env.make(
+            env.REQUEST,
+            cluster=self.cluster,
+            shard=self.shard,
+            epoch=self.epoch,
+            operation=operation,
+            view=self.view,
+            aux=self.request_number,
+            body=body,
+        )
         self.in_flight = (header, body)
         self.tries = 0
         self.target = self.view % self.replica_count
@@ -157,7 +179,9 @@ class Client:
         self._register()
 
     def _learn_view(self, header: Header) -> None:
-        """A newer primary is asked at once: waiting for a timer would be the longest part of an outage."""
+        """A newer primary is asked at once: waiting for a timer would be the longest part of an
+        outage.
+        """
         if header.view < self.view:
             return
         newer = header.view > self.view
@@ -174,6 +198,12 @@ class Client:
                 self._ping(replica)
 
     def _ping(self, replica: int) -> None:
-        header = env.make(env.PING_CLIENT, cluster=self.cluster, shard=self.shard, epoch=self.epoch, op=self.session,
-                          area=self.client_id + max(1, self.ticks * 10_000_000).to_bytes(8, "little"))
+        header = env.make(
+            env.PING_CLIENT,
+            cluster=self.cluster,
+            shard=self.shard,
+            epoch=self.epoch,
+            op=self.session,
+            area=self.client_id + max(1, self.ticks * 10_000_000).to_bytes(8, "little"),
+        )
         self.effects.append(("send", replica, header, b""))

@@ -4,20 +4,21 @@
                                                                offset = t1 + rtt / 2 - t2
     t2 = our wall clock at the window's start + monotonic time since
 
-Each window keeps, per peer, the sample with the smallest round trip. When it closes, every source votes for an
-interval of offsets, and Marzullo's algorithm finds where most of them meet. The result is an *epoch*: for a minute
-our own wall clock is clamped into it, so one wrong clock, ours included, moves no timestamp. All in integers.
+Each window keeps, per peer, the sample with the smallest round trip. When it closes, every source
+votes for an interval of offsets, and Marzullo's algorithm finds where most of them meet. The
+result is an *epoch*: for a minute our own wall clock is clamped into it, so one wrong clock, ours
+included, moves no timestamp. All in integers.
 
 Source: Marzullo, Maintaining the Time in a Distributed System (1984); `docs/protocol.md`, clock.
 """
 
 from typing import NamedTuple
 
-SAMPLES_FIRST_WINDOW = 3            # of each of a quorum of sources: the first window may close
+SAMPLES_FIRST_WINDOW = 3  # of each of a quorum of sources: the first window may close
 WINDOW_NS_MIN = 2_000_000_000
-WINDOW_NS_MAX = 20_000_000_000      # then a window without a quorum of sources is begun anew
-EPOCH_NS_MAX = 60_000_000_000       # an epoch is worth nothing after this
-TOLERANCE_US_MAX = 10_000_000       # halved as long as a quorum still agrees
+WINDOW_NS_MAX = 20_000_000_000  # then a window without a quorum of sources is begun anew
+EPOCH_NS_MAX = 60_000_000_000  # an epoch is worth nothing after this
+TOLERANCE_US_MAX = 10_000_000  # halved as long as a quorum still agrees
 
 
 class Sample(NamedTuple):
@@ -37,8 +38,11 @@ class Interval(NamedTuple):
 
 def marzullo(intervals: list[tuple[int, int]]) -> Interval:
     """The smallest interval that lies in as many of `intervals` as possible."""
-    edges = sorted(edge for source, (low, high) in enumerate(intervals)
-                   for edge in ((low, 0, source), (high, 1, source)))
+    edges = sorted(
+        edge
+        for source, (low, high) in enumerate(intervals)
+        for edge in ((low, 0, source), (high, 1, source))
+    )
     best = Interval(0, 0, 0)
     inside = 0
     for i, (offset, closes, _) in enumerate(edges):
@@ -46,9 +50,10 @@ def marzullo(intervals: list[tuple[int, int]]) -> Interval:
             inside -= 1
             continue
         inside += 1
-        until = edges[i + 1][0]         # an opening edge is never the last
+        until = edges[i + 1][0]  # an opening edge is never the last
         if inside > best.sources or (
-                inside == best.sources and until - offset < best.upper_us - best.lower_us):
+            inside == best.sources and until - offset < best.upper_us - best.lower_us
+        ):
             best = Interval(offset, until, inside)
     return best
 
@@ -56,8 +61,19 @@ def marzullo(intervals: list[tuple[int, int]]) -> Interval:
 class Clock:
     """One member's view of the group's time. `quorum` sources, itself included, have to agree."""
 
-    __slots__ = ("index", "quorum", "replica_count", "start_ns", "start_us", "samples", "counts", "epoch",
-                 "epoch_start_ns", "epoch_start_us", "windows")
+    __slots__ = (
+        "index",
+        "quorum",
+        "replica_count",
+        "start_ns",
+        "start_us",
+        "samples",
+        "counts",
+        "epoch",
+        "epoch_start_ns",
+        "epoch_start_us",
+        "windows",
+    )
 
     def __init__(self, *, index: int, replica_count: int, quorum: int) -> None:
         assert 1 <= quorum <= replica_count
@@ -104,7 +120,9 @@ class Clock:
             self.samples[replica] = sample
 
     def now_us(self, monotonic_ns: int, realtime_us: int) -> int | None:
-        """Our wall clock, clamped into what the quorum agreed on; None while there is no agreement."""
+        """Our wall clock, clamped into what the quorum agreed on; None while there is no
+        agreement.
+        """
         if self.replica_count == 1:
             return realtime_us
         epoch = self.epoch

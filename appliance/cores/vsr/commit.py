@@ -1,7 +1,9 @@
-"""Committing: applying prepares, strictly in op order, to the state machine and the table of sessions.
+"""Committing: applying prepares, strictly in op order, to the state machine and the table of
+sessions.
 
-Everybody applies the same way; only the primary answers. A prepare is applied once its op is known committed and
-its header is known to belong to the log: linked by digests to the head, or prepared in this very view.
+Everybody applies the same way; only the primary answers. A prepare is applied once its op is
+known committed and its header is known to belong to the log: linked by digests to the head, or
+prepared in this very view.
 """
 
 from appliance.cores.vsr import effects as fx
@@ -12,7 +14,7 @@ from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import SESSION_BLOCK_SIZE
 
-COMMITS_PER_SETTLE_MAX = 16             # then other events get their turn; the next event goes on
+COMMITS_PER_SETTLE_MAX = 16  # then other events get their turn; the next event goes on
 
 
 def advance(member: Member) -> None:
@@ -45,7 +47,7 @@ def committable(member: Member, op: int) -> Header | None:
     named = member.commit_anchor == (anchor, known.digest)
     if not named and not (known.view == member.view == member.log_view):
         return None
-    for n in range(anchor, op, -1):     # at most a ring of ops; usually a pipeline
+    for n in range(anchor, op, -1):  # at most a ring of ops; usually a pipeline
         below = member.journal.at(n - 1)
         if below is None or below.digest != known.parent:
             return None
@@ -102,8 +104,9 @@ def apply(member: Member, message: Message) -> None:
     block = ses.decode(message.body) if header.body_size else None
     if operation == env.OPERATION_APPEND:
         assert block is not None
-        results = member.state_machine.commit(header.op, operation, header.timestamp,
-                                              memoryview(message.body)[SESSION_BLOCK_SIZE:])
+        results = member.state_machine.commit(
+            header.op, operation, header.timestamp, memoryview(message.body)[SESSION_BLOCK_SIZE:]
+        )
     member.commit_min = header.op
     member.timestamp_last = max(member.timestamp_last, header.timestamp)
     if block is not None:
@@ -123,8 +126,19 @@ def _remember(member: Member, header: Header, block: ses.SessionBlock, results: 
     if entry is None or entry.session != session:
         member.mark("committed_for_an_evicted_session")
         return
-    body = ses.encode(ses.SessionBlock(block.client, session, len(results) // 64, bytes(16), block.request_digest,
-                                       bytes(32))) + results
+    body = (
+        ses.encode(
+            ses.SessionBlock(
+                block.client,
+                session,
+                len(results) // 64,
+                bytes(16),
+                block.request_digest,
+                bytes(32),
+            )
+        )
+        + results
+    )
     reply = member.make_reply(header, body)
     entry.request = header.aux
     entry.reply = reply
@@ -149,4 +163,4 @@ def write_segments(member: Member) -> None:
 def _on_segment_written(member: Member, write: object) -> None:
     member.segments_writing -= 1
     member.state_machine.on_segment_written(write)
-    write_segments(member)              # what waited for a tail that it overlaps
+    write_segments(member)  # what waited for a tail that it overlaps

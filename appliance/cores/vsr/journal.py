@@ -1,10 +1,11 @@
 """The slots of the write-ahead ring as this member knows them. Derived from disk, kept in memory.
 
         slot            0     1     2     3    ...   S-1
-        headers       h(0)  h(1)   -    h(3)               the prepare that belongs here, None = unknown or none
-        dirty           .     x     .     .                not (yet) durable here
-        faulty          .     .     x     .                may have been durable here, unreadable now; implies dirty
-        present       d(0)   -     -    d(3)               digest of the prepare that can be read from the slot
+        headers       h(0)  h(1)   -    h(3)     the prepare that belongs here, None = unknown or
+        none
+        dirty           .     x     .     .      not (yet) durable here
+        faulty          .     .     x     .      was perhaps durable, is unreadable; implies dirty
+        present       d(0)   -     -    d(3)     digest of the prepare that the slot can yield
 
 `faulty` is what keeps a lost acknowledgement from being denied: a faulty slot never nacks.
 """
@@ -14,10 +15,20 @@ from appliance.formats.geometry import Geometry
 
 
 class Journal:
-    """Invariants: faulty implies dirty; a clean slot with a header is readable under that header's digest."""
+    """Invariants: faulty implies dirty; a clean slot with a header is readable under that
+    header's digest.
+    """
 
-    __slots__ = ("slot_count", "headers", "dirty", "faulty", "present", "dirty_count", "faulty_count",
-                 "removals")
+    __slots__ = (
+        "slot_count",
+        "headers",
+        "dirty",
+        "faulty",
+        "present",
+        "dirty_count",
+        "faulty_count",
+        "removals",
+    )
 
     def __init__(self, geometry: Geometry) -> None:
         self.slot_count = geometry.slot_count
@@ -27,7 +38,7 @@ class Journal:
         self.present: list[bytes | None] = [None] * self.slot_count
         self.dirty_count = 0
         self.faulty_count = 0
-        self.removals = 0               # headers taken out so far: what was known of chains is void
+        self.removals = 0  # headers taken out so far: what was known of chains is void
 
     def slot(self, op: int) -> int:
         return op % self.slot_count
@@ -60,7 +71,9 @@ class Journal:
             self.set_dirty(slot, 1)
 
     def install(self, header: Header) -> None:
-        """Let `header` own its slot. A lost entry of an unknown slot may have been this one: it stays faulty."""
+        """Let `header` own its slot. A lost entry of an unknown slot may have been this one: it
+        stays faulty.
+        """
         slot = header.op % self.slot_count
         known = self.headers[slot]
         if known is not None:
@@ -86,7 +99,9 @@ class Journal:
         self.set_faulty(slot, 1)
 
     def remove(self, op: int) -> None:
-        """Truncate `op`, which was never committed. Nothing is written: the slot's bytes stay readable."""
+        """Truncate `op`, which was never committed. Nothing is written: the slot's bytes stay
+        readable.
+        """
         slot = op % self.slot_count
         self.forget_header(slot)
         self.set_faulty(slot, 0)

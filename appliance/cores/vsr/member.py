@@ -1,7 +1,7 @@
 """The state of one member of a group, and the primitives through which it speaks to the world.
 
-Here, in one place: persist before you speak. A message that names a view the superblock does not hold yet is
-dropped, not queued; timers send it again.
+Here, in one place: persist before you speak. A message that names a view the superblock does not
+hold yet is dropped, not queued; timers send it again.
 """
 
 from collections import deque
@@ -28,15 +28,18 @@ from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STR
 class Status(IntEnum):
     """What a member does."""
 
-    RECOVERING = 0          # opening; says nothing
+    RECOVERING = 0  # opening; says nothing
     NORMAL = 1
     VIEW_CHANGE = 2
-    RECOVERING_HEAD = 3     # may have acknowledged more than it can see; votes in nothing
+    RECOVERING_HEAD = 3  # may have acknowledged more than it can see; votes in nothing
     HALTED = 4
 
 
 class StateMachine(Protocol):
-    """What a shard's state machine must offer. Synchronous, pure, the same result on every member."""
+    """What a shard's state machine must offer.
+
+    Synchronous, pure, the same result on every member.
+    """
 
     log_seq: int
 
@@ -49,7 +52,9 @@ class StateMachine(Protocol):
     def flush(self) -> None: ...
     def durable_log_seq(self) -> int: ...
     def checkpoint(self) -> Any: ...
-    def restore(self, manifest: Any, tables: dict[str, list[bytes]], leaves: list[bytes]) -> None: ...
+    def restore(
+        self, manifest: Any, tables: dict[str, list[bytes]], leaves: list[bytes]
+    ) -> None: ...
     def reset(self) -> None: ...
     def leaf(self, number: int, index: int, count: int) -> bytes | None: ...
 
@@ -61,8 +66,10 @@ class Entry:
 
     def __init__(self, header: Header, client: bytes) -> None:
         self.header = header
-        self.client = client            # whose request it is: that one must not be prepared a second time
-        self.acks = 0                   # bit r: replica r says that this very prepare is durable there
+        # whose request it is: that one must not be prepared a second time
+        self.client = client
+        # bit r: replica r says that this very prepare is durable there
+        self.acks = 0
 
 
 @dataclass(slots=True)
@@ -74,27 +81,60 @@ class Peer:
     checkpoint_id: bytes = bytes(16)
     commit_min: int = 0
     heard_tick: int = 0
-    repair_ticks: int = 2               # smoothed time of an answer to request_prepare
+    repair_ticks: int = 2  # smoothed time of an answer to request_prepare
     outstanding: int = 0
 
 
 # Which durable values a message of our own needs before it may leave: (view, log_view).
 SPEAK = {
-    env.START_VIEW_CHANGE: (True, False), env.COMMIT: (True, False), env.REPLY: (True, False),
-    env.HEADERS: (True, False), env.EVICTION: (True, False),
-    env.PREPARE_OK: (True, True), env.DO_VIEW_CHANGE: (True, True), env.START_VIEW: (True, True),
+    env.START_VIEW_CHANGE: (True, False),
+    env.COMMIT: (True, False),
+    env.REPLY: (True, False),
+    env.HEADERS: (True, False),
+    env.EVICTION: (True, False),
+    env.PREPARE_OK: (True, True),
+    env.DO_VIEW_CHANGE: (True, True),
+    env.START_VIEW: (True, True),
 }
 
-SCRUB_TICKS = 10                        # between two items that the scrubber reads
-PREPARES_CACHED_MAX = 32                # bodies kept in memory: pipeline, commit, repair of peers
+SCRUB_TICKS = 10  # between two items that the scrubber reads
+PREPARES_CACHED_MAX = 32  # bodies kept in memory: pipeline, commit, repair of peers
+
+# First periods, in ticks of 10 ms; some are drawn or backed off later.
+TIMEOUT_TICKS = {
+    "ping": 50,
+    "prepare": 5,
+    "abdicate": 50,
+    "heartbeat": 2,
+    "heartbeat_lost": 10,
+    "svc_message": 5,
+    "svc_window": 50,
+    "view_change_status": 30,
+    "dvc_message": 5,
+    "request_start_view": 10,
+    "repair": 5,
+    "repair_sync": 100,
+    "chunks": 5,
+}
 
 
 class Member:
-    """State of one member. Invariants are asserted by `check`; fields marked (d) are derived from disk."""
+    """State of one member. Invariants are asserted by `check`; fields marked (d) are derived from
+    disk.
+    """
 
-    def __init__(self, *, geometry: Geometry, cluster: bytes, shard: int, replica_id: bytes, prng: Prng,
-                 state_machine: StateMachine, scrub_ticks: int = SCRUB_TICKS,
-                 routing: Routing = Routing.AUTO) -> None:
+    def __init__(
+        self,
+        *,
+        geometry: Geometry,
+        cluster: bytes,
+        shard: int,
+        replica_id: bytes,
+        prng: Prng,
+        state_machine: StateMachine,
+        scrub_ticks: int = SCRUB_TICKS,
+        routing: Routing = Routing.AUTO,
+    ) -> None:
         self.geometry = geometry
         self.cluster = cluster
         self.shard = shard
@@ -106,97 +146,127 @@ class Member:
         self.tick = 0
         self.monotonic_ns = 0
         self.realtime_us = 0
-        self.clock = Clock(index=0, replica_count=1, quorum=1)   # until members are known
+        self.clock = Clock(index=0, replica_count=1, quorum=1)  # until members are known
         self.routing = routing
         self.route = Route(index=0, member_count=1, replica_count=1, routing=routing)
-        self.index = -1                         # of this member; < replica_count: active, else standby
+        # of this member; < replica_count: active, else standby
+        self.index = -1
         self.replica_count = 0
         self.standby_count = 0
         self.members: list[bytes] = []
         self.epoch = 0
         self.quorum_replication = self.quorum_view_change = self.quorum_nack = 0
-        self.view = 0
-        self.log_view = 0
-        self.op = 0                             # head: highest op whose header is in the journal
-        self.commit_min = 0                     # applied here
-        self.commit_max = 0                     # known committed by the group
-        self.commit_anchor: tuple[int, bytes] = (0, b"")    # (op, digest) that a heartbeat named as committed
-        self.journal = Journal(geometry)
-        self.view_headers: list[Header] = []    # descending; what this member advertises for its view
-        self.view_headers_kind = sb.KIND_SV
-        self.chain_low = 0                      # headers chain_low..op are known to form an unbroken chain
-        self.chain_head = b""                   # the head's digest for which that was found
-        self.chain_removals = 0                 # and the journal's removals by then
-        self.sessions = Sessions(geometry)
-        self.peers: list[Peer] = []
-        self.nonce = prng.bytes(16)             # of this start: an answer to an older question is no answer
-        self.incarnation = 0
-        # primary
-        self.pipeline: deque[Entry] = deque()   # ops commit_max+1 .. op
-        self.request_queue: deque[Message] = deque()
-        self.timestamp_last = 0                 # no later prepare may carry less
-        self.abdicating = False
-        self.heartbeat_due = False
-        self.heartbeat_ns = 0                   # primary's clock in the newest heartbeat heard
-        self.replies_wanted: set[int] = set()   # rows of sessions whose reply slot should be read
-        self.sync_asked = False                 # stuck: the next start_view may replace our checkpoint
-        # view change
-        self.svc_from = 0                       # bit r: replica r wants to leave this view
-        self.dvcs: list[Any] = []
-        self.dvc_quorum = False                 # the canonical log of this view is installed
-        self.dvc_sent_view = -1
-        self.sv_sent_view = -1
-        # prepares in memory
-        self.prepares: dict[int, Message] = {}  # op -> prepare, bounded by PREPARES_CACHED_MAX
-        # storage
-        self.superblock: sb.Superblock | None = None        # (d) the last durable one
-        self.superblock_writing: sb.Superblock | None = None
-        self.superblock_wanted = False
-        self.superblock_repairs: list[int] = []     # copies to be written again before any update, in order
-        self.completions: dict[int, tuple[Callable[..., None], tuple]] = {}
-        self.token_last = 0
-        self.wal_writing: dict[int, Message] = {}           # slot -> prepare being written
-        self.wal_waiting: dict[int, Message] = {}           # slot -> the one after it
-        self.wal_queue: deque[Message] = deque()
-        self.clean_ops: list[int] = []          # became clean since the last settle: to be acknowledged
-        self.witness_writing: dict[int, bytes] = {}         # slot -> digest being written to the header ring
-        self.checkpoint: sb.CheckpointState | None = None   # durable
-        self.checkpoint_next: sb.CheckpointState | None = None   # written, its superblock on the way
-        self.checkpointing: Any = None
-        self.checkpoint_applied = 0             # op of the newest checkpoint taken from the state, durable or not
-        self.checkpoint_due = False             # commit_min is a trigger and its checkpoint is not begun yet
-        self.manifests: dict[int, bytes] = {}   # of the last two checkpoints, by op
-        self.acknowledge_tail = False           # send prepare_ok again for commit_max+1 .. op
-        self.reply_writes: dict[int, list[tuple]] = {}      # row -> replies being written to its slot, in order
-        self.commit_reading = -1                # op whose prepare is being read for the commit
-        self.segments_writing = 0
-        self.state_ready = False                # the state machine stands at commit_min
-        self.sync_op_min = self.sync_op_max = self.sync_log_seq = 0
-        self.fetch: Any = None                  # chunks.Fetch of a checkpoint's state
-        self.backfill: Any = None               # chunks.Backfill of sealed segments
-        self.mending: dict[Any, Any] = {}       # place -> chunks.Chunk found broken in a checkpoint zone
-        self.freeze_everything = 0              # checkpoints that shall write all chunks, changed or not
-        self.faulty_before = 0                  # faulty slots when last looked at
-        self.faulty_tick = 0                    # when that number last changed
-        self.tour: Any = None                   # scrub.Tour
-        self.published = 0
-        self.repairs: dict[int, tuple[int, int]] = {}       # op -> (peer, tick of expiry) of a request_prepare
-        self.repair_due = False
-        self.commit_before = -1                 # commit_min when `repair_sync` last fired
-        self.durable_seen = (-1, -1, -1, -1)
-        self.rsv_tick = 0                       # do not ask for a start_view before this tick
-        self.headers_tick = 0                   # nor for headers
-        self.reads_for_others = 0
-        self.reads_for_chunks = 0
-        self.rereading: dict[int, bytes] = {}   # slot -> digest: verifying bytes whose witness is missing
-        self.replies_reading: set[int] = set()
         self.counters: dict[str, int] = {}
         self.halted: tuple[str, str] | None = None
-        p = Timeout
-        self.timeouts = {
-            "ping": p(50), "prepare": p(5), "abdicate": p(50), "heartbeat": p(2), "heartbeat_lost": p(10),
-            "svc_message": p(5), "svc_window": p(50), "view_change_status": p(30), "dvc_message": p(5),
-            "request_start_view": p(10), "repair": p(5), "repair_sync": p(100), "chunks": p(5), "scrub": p(scrub_ticks)}
+        self.timeouts = {name: Timeout(ticks) for name, ticks in TIMEOUT_TICKS.items()}
+        self.timeouts["scrub"] = Timeout(scrub_ticks)
+        self._begin_log(prng)
+        self._begin_views()
+        self._begin_storage()
+        self._begin_state()
+        self._begin_repair()
+
+    def _begin_log(self, prng: Prng) -> None:
+        """What the log is, as far as this member knows."""
+        self.view = 0
+        self.log_view = 0
+        self.op = 0  # head: highest op whose header is in the journal
+        self.commit_min = 0  # applied here
+        self.commit_max = 0  # known committed by the group
+        # (op, digest) that a heartbeat named as committed
+        self.commit_anchor: tuple[int, bytes] = (0, b"")
+        self.journal = Journal(self.geometry)
+        # descending; what this member advertises for its view
+        self.view_headers: list[Header] = []
+        self.view_headers_kind = sb.KIND_SV
+        # headers chain_low..op are known to form an unbroken chain
+        self.chain_low = 0
+        self.chain_head = b""  # the head's digest for which that was found
+        self.chain_removals = 0  # and the journal's removals by then
+        self.sessions = Sessions(self.geometry)
+        self.peers: list[Peer] = []
+        # of this start: an answer to an older question is no answer
+        self.nonce = prng.bytes(16)
+        self.incarnation = 0
+
+    def _begin_views(self) -> None:
+        """What belongs to leading a view, and to leaving it."""
+        self.pipeline: deque[Entry] = deque()  # ops commit_max+1 .. op
+        self.request_queue: deque[Message] = deque()
+        self.timestamp_last = 0  # no later prepare may carry less
+        self.abdicating = False
+        self.heartbeat_due = False
+        self.heartbeat_ns = 0  # primary's clock in the newest heartbeat heard
+        self.replies_wanted: set[int] = set()  # rows of sessions whose reply slot should be read
+        # stuck: the next start_view may replace our checkpoint
+        self.sync_asked = False
+        self.svc_from = 0  # bit r: replica r wants to leave this view
+        self.dvcs: list[Any] = []
+        self.dvc_quorum = False  # the canonical log of this view is installed
+        self.dvc_sent_view = -1
+        self.sv_sent_view = -1
+
+    def _begin_storage(self) -> None:
+        """What is durable, and what is on its way there."""
+        self.prepares: dict[int, Message] = {}  # op -> prepare, bounded by PREPARES_CACHED_MAX
+        self.superblock: sb.Superblock | None = None  # (d) the last durable one
+        self.superblock_writing: sb.Superblock | None = None
+        self.superblock_wanted = False
+        # copies to be written again before any update, in order
+        self.superblock_repairs: list[int] = []
+        self.completions: dict[int, tuple[Callable[..., None], tuple]] = {}
+        self.token_last = 0
+        self.wal_writing: dict[int, Message] = {}  # slot -> prepare being written
+        self.wal_waiting: dict[int, Message] = {}  # slot -> the one after it
+        self.wal_queue: deque[Message] = deque()
+        # became clean since the last settle: to be acknowledged
+        self.clean_ops: list[int] = []
+        # slot -> digest being written to the header ring
+        self.witness_writing: dict[int, bytes] = {}
+        self.checkpoint: sb.CheckpointState | None = None  # durable
+        # written, its superblock on the way
+        self.checkpoint_next: sb.CheckpointState | None = None
+        self.checkpointing: Any = None
+        # op of the newest checkpoint taken from the state, durable or not
+        self.checkpoint_applied = 0
+        # commit_min is a trigger and its checkpoint is not begun yet
+        self.checkpoint_due = False
+        self.manifests: dict[int, bytes] = {}  # of the last two checkpoints, by op
+        self.acknowledge_tail = False  # send prepare_ok again for commit_max+1 .. op
+        # row -> replies being written to its slot, in order
+        self.reply_writes: dict[int, list[tuple]] = {}
+
+    def _begin_state(self) -> None:
+        """The state machine's place, and states on their way to it."""
+        self.commit_reading = -1  # op whose prepare is being read for the commit
+        self.segments_writing = 0
+        self.state_ready = False  # the state machine stands at commit_min
+        self.sync_op_min = self.sync_op_max = self.sync_log_seq = 0
+        self.fetch: Any = None  # chunks.Fetch of a checkpoint's state
+        self.backfill: Any = None  # chunks.Backfill of sealed segments
+        # place -> chunks.Chunk found broken in a checkpoint zone
+        self.mending: dict[Any, Any] = {}
+        # checkpoints that shall write all chunks, changed or not
+        self.freeze_everything = 0
+        self.faulty_before = 0  # faulty slots when last looked at
+        self.faulty_tick = 0  # when that number last changed
+        self.tour: Any = None  # scrub.Tour
+        self.published = 0
+
+    def _begin_repair(self) -> None:
+        """What is missing or broken here, and who was asked for it."""
+        # op -> (peer, tick of expiry) of a request_prepare
+        self.repairs: dict[int, tuple[int, int]] = {}
+        self.repair_due = False
+        self.commit_before = -1  # commit_min when `repair_sync` last fired
+        self.durable_seen = (-1, -1, -1, -1)
+        self.rsv_tick = 0  # do not ask for a start_view before this tick
+        self.headers_tick = 0  # nor for headers
+        self.reads_for_others = 0
+        self.reads_for_chunks = 0
+        # slot -> digest: verifying bytes whose witness is missing
+        self.rereading: dict[int, bytes] = {}
+        self.replies_reading: set[int] = set()
 
     # --- who is who
 
@@ -211,10 +281,15 @@ class Member:
         self.quorum_replication, self.quorum_view_change, self.quorum_nack = row
         self.peers = [Peer() for _ in block.members]
         self.dvcs = [None] * self.replica_count
-        self.clock = Clock(index=self.index, replica_count=self.replica_count,
-                           quorum=self.quorum_replication)
-        self.route = Route(index=self.index, member_count=len(self.members),
-                           replica_count=self.replica_count, routing=self.routing)
+        self.clock = Clock(
+            index=self.index, replica_count=self.replica_count, quorum=self.quorum_replication
+        )
+        self.route = Route(
+            index=self.index,
+            member_count=len(self.members),
+            replica_count=self.replica_count,
+            routing=self.routing,
+        )
 
     def primary_of(self, view: int) -> int:
         return view % self.replica_count
@@ -242,7 +317,9 @@ class Member:
 
     @property
     def installing(self) -> bool:
-        """A peer's checkpoint is ours in memory, but its superblock is not durable yet: write and promise nothing."""
+        """A peer's checkpoint is ours in memory, but its superblock is not durable yet: write and
+        promise nothing.
+        """
         assert self.checkpoint is not None and self.superblock is not None
         return self.checkpoint.header.op != self.superblock.checkpoint.header.op
 
@@ -276,12 +353,26 @@ class Member:
         return env.make(command, cluster=self.cluster, shard=self.shard, epoch=self.epoch, **fields)
 
     def make_reply(self, prepare: Header, body: bytes) -> Header:
-        """The reply to `prepare`: byte-identical on every member, whichever view or epoch it is sent in."""
-        return env.make(env.REPLY, cluster=self.cluster, shard=self.shard, epoch=prepare.epoch, view=prepare.view,
-                        operation=prepare.operation, aux=prepare.aux, op=prepare.op, commit_num=prepare.op,
-                        area=prepare.area[16:24], body=body)
+        """The reply to `prepare`: byte-identical on every member, whichever view or epoch it is
+        sent in.
+        """
+        return env.make(
+            env.REPLY,
+            cluster=self.cluster,
+            shard=self.shard,
+            epoch=prepare.epoch,
+            view=prepare.view,
+            operation=prepare.operation,
+            aux=prepare.aux,
+            op=prepare.op,
+            commit_num=prepare.op,
+            area=prepare.area[16:24],
+            body=body,
+        )
 
-    def send(self, mask: int, header: Header, body: bytes | memoryview = b"", route: int = 0) -> None:
+    def send(
+        self, mask: int, header: Header, body: bytes | memoryview = b"", route: int = 0
+    ) -> None:
         """Send to the members of `mask`, if what the message promises is durable."""
         assert not mask >> self.index & 1
         if mask == 0 or not self.may_speak(header):
@@ -296,7 +387,10 @@ class Member:
             self.effects.append((fx.SEND_CLIENT, client, header, body))
 
     def may_speak(self, header: Header) -> bool:
-        """The one place of persist-before-speak. Nothing at all leaves before the incarnation is durable."""
+        """The one place of persist-before-speak.
+
+        Nothing at all leaves before the incarnation is durable.
+        """
         if self.status in (Status.RECOVERING, Status.HALTED) or self.superblock is None:
             return False
         if self.superblock.incarnation != self.incarnation:
@@ -308,7 +402,8 @@ class Member:
             return True
         need_view, need_log_view = needs
         if header.command == env.REPLY:
-            need_view = False           # a reply carries the view of its prepare, and that is committed
+            # a reply carries the view of its prepare, and that is committed
+            need_view = False
         if need_view and self.durable_view < header.view:
             return False
         return not need_log_view or self.durable_log_view == self.log_view
@@ -355,19 +450,35 @@ class Member:
         assert self.superblock is not None and self.checkpoint is not None
         state = self.checkpoint_next or self.checkpoint
         return replace(
-            self.superblock, view=self.view, log_view=self.log_view, incarnation=self.incarnation, epoch=self.epoch,
-            commit_max=max(self.commit_max, state.header.op), checkpoint=state,
-            sync_op_min=self.sync_op_min, sync_op_max=self.sync_op_max, sync_log_seq=self.sync_log_seq,
-            view_headers_kind=self.view_headers_kind, view_headers=list(self.view_headers))
+            self.superblock,
+            view=self.view,
+            log_view=self.log_view,
+            incarnation=self.incarnation,
+            epoch=self.epoch,
+            commit_max=max(self.commit_max, state.header.op),
+            checkpoint=state,
+            sync_op_min=self.sync_op_min,
+            sync_op_max=self.sync_op_max,
+            sync_log_seq=self.sync_log_seq,
+            view_headers_kind=self.view_headers_kind,
+            view_headers=list(self.view_headers),
+        )
 
     def advance_superblock(self) -> None:
         """Start the next update, if one is wanted and none is under way."""
-        if self.superblock_writing is not None or not self.superblock_wanted or self.superblock_repairs:
+        if (
+            self.superblock_writing is not None
+            or not self.superblock_wanted
+            or self.superblock_repairs
+        ):
             return
         assert self.superblock is not None
         self.superblock_wanted = False
-        block = replace(self.superblock_present(), sequence=self.superblock.sequence + 1,
-                        parent=sb.digest(self.superblock))
+        block = replace(
+            self.superblock_present(),
+            sequence=self.superblock.sequence + 1,
+            parent=sb.digest(self.superblock),
+        )
         assert block.view >= self.superblock.view and block.log_view <= block.view
         assert block.checkpoint.header.op >= self.superblock.checkpoint.header.op
         self.superblock_writing = block
@@ -377,16 +488,38 @@ class Member:
         """One copy is durable: write the next, then read all back."""
         if copy + 1 < SUPERBLOCK_COPIES:
             address = (copy + 1) * SUPERBLOCK_COPY_STRIDE
-            self.write(address, [sb.encode(block, copy + 1)], Member.on_superblock_written, block, copy + 1, attempts)
+            self.write(
+                address,
+                [sb.encode(block, copy + 1)],
+                Member.on_superblock_written,
+                block,
+                copy + 1,
+                attempts,
+            )
             return
         found: list[bytes | None] = [None] * SUPERBLOCK_COPIES
         state = [SUPERBLOCK_COPIES]
         for i in range(SUPERBLOCK_COPIES):
-            self.read(i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE, Member.on_superblock_read, block, i, attempts,
-                      found, state)
+            self.read(
+                i * SUPERBLOCK_COPY_STRIDE,
+                SUPERBLOCK_COPY_SIZE,
+                Member.on_superblock_read,
+                block,
+                i,
+                attempts,
+                found,
+                state,
+            )
 
-    def on_superblock_read(self, data: bytes | None, block: sb.Superblock, copy: int, attempts: int,
-                           found: list[bytes | None], waiting: list[int]) -> None:
+    def on_superblock_read(
+        self,
+        data: bytes | None,
+        block: sb.Superblock,
+        copy: int,
+        attempts: int,
+        found: list[bytes | None],
+        waiting: list[int],
+    ) -> None:
         """Confirm the update once three copies are seen to hold it."""
         found[copy] = data
         waiting[0] -= 1
@@ -398,7 +531,10 @@ class Member:
             self.superblock_writing = None
             return
         if attempts >= 3:
-            self.halt("SUPERBLOCK_UNWRITABLE", f"{good} of {SUPERBLOCK_COPIES} copies can be read back, 3 are needed")
+            self.halt(
+                "SUPERBLOCK_UNWRITABLE",
+                f"{good} of {SUPERBLOCK_COPIES} copies can be read back, 3 are needed",
+            )
             return
         self.mark("superblock_retried")
         self.write(0, [sb.encode(block, 0)], Member.on_superblock_written, block, 0, attempts + 1)
@@ -446,7 +582,9 @@ class Member:
             del prepares[next(iter(prepares))]
 
     def extend_head(self, header: Header) -> None:
-        """`header` is the new head; what was known of the chain below stays known if it names the old one."""
+        """`header` is the new head; what was known of the chain below stays known if it names the
+        old one.
+        """
         if self.chain_head == header.parent and header.op == self.op + 1:
             self.chain_head = header.digest
         self.op = header.op
@@ -465,14 +603,30 @@ class Member:
         """Plain values for the console and for a failure report."""
         role = "standby" if self.is_standby else "primary" if self.is_primary else "backup"
         return {
-            "status": self.status.name.lower(), "role": role, "replica": self.index, "view": self.view,
-            "log_view": self.log_view, "op": self.op, "commit_min": self.commit_min, "commit_max": self.commit_max,
+            "status": self.status.name.lower(),
+            "role": role,
+            "replica": self.index,
+            "view": self.view,
+            "log_view": self.log_view,
+            "op": self.op,
+            "commit_min": self.commit_min,
+            "commit_max": self.commit_max,
             "checkpoint": self.checkpoint_op if self.checkpoint is not None else 0,
-            "dirty": self.journal.dirty_count, "faulty": self.journal.faulty_count,
-            "log_seq": self.state_machine.log_seq, "state_ready": self.state_ready,
+            "dirty": self.journal.dirty_count,
+            "faulty": self.journal.faulty_count,
+            "log_seq": self.state_machine.log_seq,
+            "state_ready": self.state_ready,
             "sync": [self.sync_op_min, self.sync_op_max, self.sync_log_seq],
-            "clients": len(self.sessions.entries), "halted": list(self.halted) if self.halted else None,
-            "peers": {i: {"view": p.view, "commit_min": p.commit_min, "checkpoint": p.checkpoint,
-                          "silent_ticks": self.tick - p.heard_tick}
-                      for i, p in enumerate(self.peers) if i != self.index}}
-
+            "clients": len(self.sessions.entries),
+            "halted": list(self.halted) if self.halted else None,
+            "peers": {
+                i: {
+                    "view": p.view,
+                    "commit_min": p.commit_min,
+                    "checkpoint": p.checkpoint,
+                    "silent_ticks": self.tick - p.heard_tick,
+                }
+                for i, p in enumerate(self.peers)
+                if i != self.index
+            },
+        }

@@ -1,4 +1,5 @@
-"""The normal protocol: requests become prepares, prepares become durable, a quorum of acknowledgements commits.
+"""The normal protocol: requests become prepares, prepares become durable, a quorum of
+acknowledgements commits.
 
 Nothing here waits: a prepare goes to the backups and to the disk in the same step.
 """
@@ -11,13 +12,28 @@ from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import RECORD_SIZE, SESSION_BLOCK_SIZE
 
-EVICT_NO_SESSION, EVICT_VERSION_LOW, EVICT_VERSION_HIGH, EVICT_OPERATION, EVICT_BODY, EVICT_SIZE, EVICT_SESSION = range(1, 8)
-EVICTION_REASONS = {1: "no_session", 2: "version_too_low", 3: "version_too_high", 4: "invalid_operation",
-                    5: "invalid_body", 6: "invalid_body_size", 7: "session_too_low"}
+(
+    EVICT_NO_SESSION,
+    EVICT_VERSION_LOW,
+    EVICT_VERSION_HIGH,
+    EVICT_OPERATION,
+    EVICT_BODY,
+    EVICT_SIZE,
+    EVICT_SESSION,
+) = range(1, 8)
+EVICTION_REASONS = {
+    1: "no_session",
+    2: "version_too_low",
+    3: "version_too_high",
+    4: "invalid_operation",
+    5: "invalid_body",
+    6: "invalid_body_size",
+    7: "session_too_low",
+}
 _OPERATIONS = (env.OPERATION_REGISTER, env.OPERATION_NOOP, env.OPERATION_APPEND)
 
 
-# --- requests ---------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------
 
 
 def on_request(member: Member, message: Message) -> None:
@@ -38,7 +54,9 @@ def on_request(member: Member, message: Message) -> None:
         return member.drop("request_persisting")
     if not _is_new(member, header, block):
         return None
-    if any(q.body[:16] == block.client for q in member.request_queue) or _preparing(member, block.client):
+    if any(q.body[:16] == block.client for q in member.request_queue) or _preparing(
+        member, block.client
+    ):
         return member.drop("request_in_flight")
     if member.clock.now_us(member.monotonic_ns, member.realtime_us) is None:
         if not member.timeouts["abdicate"].running:
@@ -54,21 +72,31 @@ def on_request(member: Member, message: Message) -> None:
 
 def _room(member: Member) -> bool:
     """Whether one more prepare may be made now."""
-    return (len(member.pipeline) < member.geometry.pipeline_max
-            and member.op < member.geometry.prepare_max(member.checkpoint_op) and not member.request_queue
-            and member.op - member.commit_min < 4 * member.geometry.pipeline_max)
+    return (
+        len(member.pipeline) < member.geometry.pipeline_max
+        and member.op < member.geometry.prepare_max(member.checkpoint_op)
+        and not member.request_queue
+        and member.op - member.commit_min < 4 * member.geometry.pipeline_max
+    )
 
 
-def _malformed(member: Member, header: Header, body: bytes | memoryview, block: ses.SessionBlock) -> int:
+def _malformed(
+    member: Member, header: Header, body: bytes | memoryview, block: ses.SessionBlock
+) -> int:
     """The eviction reason of a request that no retry can mend; 0 when it is well formed."""
     if header.operation not in _OPERATIONS:
         return EVICT_OPERATION
     records = len(body) - SESSION_BLOCK_SIZE
     if header.operation != env.OPERATION_APPEND:
         return EVICT_SIZE if records or block.record_count else 0
-    if records != block.record_count * RECORD_SIZE or not 1 <= block.record_count <= member.geometry.records_max:
+    if (
+        records != block.record_count * RECORD_SIZE
+        or not 1 <= block.record_count <= member.geometry.records_max
+    ):
         return EVICT_SIZE
-    if not member.state_machine.input_valid(header.operation, memoryview(body)[SESSION_BLOCK_SIZE:]):
+    if not member.state_machine.input_valid(
+        header.operation, memoryview(body)[SESSION_BLOCK_SIZE:]
+    ):
         return EVICT_BODY
     return 0
 
@@ -90,7 +118,11 @@ def _is_new(member: Member, header: Header, block: ses.SessionBlock) -> bool:
         return False
     if block.session < entry.session:
         evict(member, block.client, block.session, EVICT_SESSION)
-    elif block.session > entry.session or header.aux < entry.request or header.aux > entry.request + 1:
+    elif (
+        block.session > entry.session
+        or header.aux < entry.request
+        or header.aux > entry.request + 1
+    ):
         member.drop("request_out_of_order")
     elif header.aux == entry.request:
         if entry.body is not None and entry.body[48:64] != header.digest:
@@ -109,7 +141,7 @@ def resend_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-def]
     if entry.body is not None:
         member.send_client(entry.client, entry.reply, entry.body)
         return
-    member.replies_wanted.add(entry.row)    # `repair` reads the slot, or asks a peer for it
+    member.replies_wanted.add(entry.row)  # `repair` reads the slot, or asks a peer for it
     member.repair_due = True
 
 
@@ -120,7 +152,9 @@ def _preparing(member: Member, client: bytes) -> bool:
 def evict(member: Member, client: bytes, session: int, reason: int) -> None:
     """Tell a client that its session has ended; only the primary may."""
     member.count("evicted_" + EVICTION_REASONS[reason])
-    header = member.make(env.EVICTION, view=member.view, aux=reason, area=client + session.to_bytes(8, "little"))
+    header = member.make(
+        env.EVICTION, view=member.view, aux=reason, area=client + session.to_bytes(8, "little")
+    )
     member.send_client(client, header)
 
 
@@ -133,14 +167,18 @@ def _forward(member: Member, message: Message, block: ses.SessionBlock) -> None:
     if entry is not None and header.aux == entry.request and entry.body is not None:
         if entry.body[48:64] == header.digest:
             return member.send_client(entry.client, entry.reply, entry.body)  # type: ignore[arg-type]
-    if header.operation == env.OPERATION_REGISTER or (entry is not None and header.aux > entry.request):
+    if header.operation == env.OPERATION_REGISTER or (
+        entry is not None and header.aux > entry.request
+    ):
         member.count("requests_forwarded")
         return member.send(1 << member.primary, header, message.body)
     return member.drop("request_not_forwarded")
 
 
 def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
-    """Give a request its op, its time and its place in the chain; send and write it in the same step."""
+    """Give a request its op, its time and its place in the chain; send and write it in the same
+    step.
+    """
     assert member.normal_primary and len(member.pipeline) < member.geometry.pipeline_max
     request = message.header
     checkpoint = member.checkpoint
@@ -153,11 +191,20 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     body[48:64] = request.digest
     body[64:96] = checkpoint.checkpoint_id
     if request.operation == env.OPERATION_APPEND:
-        member.state_machine.prepare(request.operation, timestamp, memoryview(body)[SESSION_BLOCK_SIZE:])
+        member.state_machine.prepare(
+            request.operation, timestamp, memoryview(body)[SESSION_BLOCK_SIZE:]
+        )
     head = member.head
     header = member.make(
-        env.PREPARE, operation=request.operation, view=member.view, aux=request.aux, op=member.op + 1,
-        commit_num=member.commit_max, area=head.digest + timestamp.to_bytes(8, "little"), body=body)
+        env.PREPARE,
+        operation=request.operation,
+        view=member.view,
+        aux=request.aux,
+        op=member.op + 1,
+        commit_num=member.commit_max,
+        area=head.digest + timestamp.to_bytes(8, "little"),
+        body=body,
+    )
     made = Message(header, bytes(body), member.index)
     member.journal.install(header)
     member.extend_head(header)
@@ -176,9 +223,11 @@ def advance_queue(member: Member) -> None:
     while member.request_queue and member.normal_primary:
         waiting = member.request_queue
         geometry = member.geometry
-        if (len(member.pipeline) >= geometry.pipeline_max
-                or member.op >= geometry.prepare_max(member.checkpoint_op)
-                or member.op - member.commit_min >= 4 * geometry.pipeline_max):
+        if (
+            len(member.pipeline) >= geometry.pipeline_max
+            or member.op >= geometry.prepare_max(member.checkpoint_op)
+            or member.op - member.commit_min >= 4 * geometry.pipeline_max
+        ):
             return
         message = waiting.popleft()
         block = ses.decode(message.body)
@@ -187,7 +236,7 @@ def advance_queue(member: Member) -> None:
             prepare(member, message, block)
 
 
-# --- prepares ---------------------------------------------------------------------------------------------
+# --- prepares -----------------------------------------------------------------------------------
 
 
 def on_prepare(member: Member, message: Message) -> None:
@@ -203,7 +252,9 @@ def on_prepare(member: Member, message: Message) -> None:
     if block is None:
         return member.drop("prepare_invalid")
     if header.op == member.op + 1 and head.view == header.view and header.parent != head.digest:
-        return member.halt("CHAIN_BROKEN", f"op {header.op} of view {header.view} does not continue op {head.op}")
+        return member.halt(
+            "CHAIN_BROKEN", f"op {header.op} of view {header.view} does not continue op {head.op}"
+        )
     if header.op > member.op + 1:
         member.mark("prepare_left_a_gap")
         member.repair_due = True
@@ -226,7 +277,9 @@ def forward(member: Member, message: Message) -> None:
 
 
 def acknowledge(member: Member, op: int) -> None:
-    """Tell the primary of the current view that this prepare is durable here, if that may be said."""
+    """Tell the primary of the current view that this prepare is durable here, if that may be
+    said.
+    """
     header = member.journal.at(op)
     if header is None or member.status != Status.NORMAL or member.is_standby or op > member.op:
         return
@@ -237,12 +290,22 @@ def acknowledge(member: Member, op: int) -> None:
     if member.is_primary:
         _count(member, member.index, op, header.digest)
         return
-    member.send(1 << member.primary, member.make(
-        env.PREPARE_OK, view=member.view, op=op, commit_num=member.commit_min, area=header.digest))
+    member.send(
+        1 << member.primary,
+        member.make(
+            env.PREPARE_OK,
+            view=member.view,
+            op=op,
+            commit_num=member.commit_min,
+            area=header.digest,
+        ),
+    )
 
 
 def acknowledge_max(member: Member) -> int:
-    """The highest op this member may acknowledge: nobody vouches for a checkpoint it does not hold."""
+    """The highest op this member may acknowledge: nobody vouches for a checkpoint it does not
+    hold.
+    """
     geometry = member.geometry
     checkpoint = member.checkpoint_op
     if member.sync_op_max and not geometry.durable(checkpoint, member.commit_max):
@@ -318,7 +381,7 @@ def advance_commit_max(member: Member) -> None:
         member.heartbeat_due = True
 
 
-# --- heartbeats -------------------------------------------------------------------------------------------
+# --- heartbeats ---------------------------------------------------------------------------------
 
 
 def send_heartbeat(member: Member) -> None:
@@ -329,10 +392,18 @@ def send_heartbeat(member: Member) -> None:
         return
     known = member.journal.at(member.commit_max)
     digest = known.digest if known is not None else bytes(16)
-    member.send(member.others, member.make(
-        env.COMMIT, view=member.view, op=member.checkpoint_op, commit_num=member.commit_max,
-        area=digest + member.monotonic_ns.to_bytes(8, "little"), body=member.checkpoint.checkpoint_id),
-        member.checkpoint.checkpoint_id)
+    member.send(
+        member.others,
+        member.make(
+            env.COMMIT,
+            view=member.view,
+            op=member.checkpoint_op,
+            commit_num=member.commit_max,
+            area=digest + member.monotonic_ns.to_bytes(8, "little"),
+            body=member.checkpoint.checkpoint_id,
+        ),
+        member.checkpoint.checkpoint_id,
+    )
 
 
 def on_commit(member: Member, message: Message) -> None:
@@ -347,9 +418,16 @@ def on_commit(member: Member, message: Message) -> None:
         start_view.heard(member)
     digest = header.area[:16]
     known = member.journal.at(header.commit_num)
-    if known is not None and known.digest != digest and any(digest) and header.commit_num <= member.op:
+    if (
+        known is not None
+        and known.digest != digest
+        and any(digest)
+        and header.commit_num <= member.op
+    ):
         if member.chained_from(header.commit_num) and member.log_view == member.view:
-            return member.halt("CHAIN_BROKEN", f"op {header.commit_num} differs from what the primary committed")
+            return member.halt(
+                "CHAIN_BROKEN", f"op {header.commit_num} differs from what the primary committed"
+            )
     if any(digest) and header.commit_num >= member.commit_anchor[0]:
         member.commit_anchor = (header.commit_num, digest)
     if header.op == member.checkpoint_op and member.checkpoint is not None and header.op > 0:
@@ -360,7 +438,9 @@ def on_commit(member: Member, message: Message) -> None:
 
 
 def on_prepare_timeout(member: Member) -> None:
-    """The oldest prepare waits too long: send it again to those who are silent, or finish our own write."""
+    """The oldest prepare waits too long: send it again to those who are silent, or finish our own
+    write.
+    """
     entry = member.pipeline[0]
     message = member.prepare_in_memory(entry.header)
     missing = member.other_replicas & ~entry.acks

@@ -1,7 +1,7 @@
 """A replica's data file at the two moments when nobody else uses it: format and open.
 
-    format   superblock, root prepare and reserved headers over a file of zeros
-    load     which superblock counts, and what each slot of the write-ahead ring holds
+format   superblock, root prepare and reserved headers over a file of zeros
+load     which superblock counts, and what each slot of the write-ahead ring holds
 """
 
 from collections.abc import Callable, Iterator
@@ -14,10 +14,15 @@ from appliance.cores.vsr.recovery import Found, Slot, read_header
 from appliance.cores.vsr.wal import parse_prepare
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
-from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE, Geometry
+from appliance.formats.geometry import (
+    HEADER_SIZE,
+    SUPERBLOCK_COPY_SIZE,
+    SUPERBLOCK_COPY_STRIDE,
+    Geometry,
+)
 
 ReadMany = Callable[[list[tuple[int, int]]], list[bytes | None]]
-LOAD_BATCH = 64                         # slots read at once: bounds the memory of a load
+LOAD_BATCH = 64  # slots read at once: bounds the memory of a load
 
 
 @dataclass(slots=True)
@@ -25,38 +30,51 @@ class Loaded:
     """What a data file says; nothing was written yet."""
 
     superblock: sb.Superblock
-    repairs: list[int]                  # copies to be written again before anything else, in this order
+    # copies to be written again before anything else, in this order
+    repairs: list[int]
     slots: list[Slot]
 
 
 class VolumeUnusable(StorageError):
-    """The volume cannot be opened without risking a lie: `halt` names the case, the text the remedy."""
+    """The volume cannot be opened without risking a lie: `halt` names the case, the text the
+    remedy.
+    """
 
     code = 1003
 
     def __init__(self, halt: str, reason: str) -> None:
-        super().__init__(f"{halt}: {reason}; restore this replica from its peers (docs/operations.md)")
+        super().__init__(
+            f"{halt}: {reason}; restore this replica from its peers (docs/operations.md)"
+        )
         self.halt = halt
 
 
 def load(geometry: Geometry, read_many: ReadMany) -> Loaded:
-    """Read what opening needs: superblock copies, witness ring, headers, and the bodies above the checkpoint.
+    """Read what opening needs: superblock copies, witness ring, headers, and the bodies above the
+    checkpoint.
 
-    `read_many` answers a list of (address, length) with the bytes of each, None where the disk gave an error.
-    Raises VolumeUnusable where no superblock can be trusted.
+    `read_many` answers a list of (address, length) with the bytes of each, None where the disk
+    gave an error. Raises VolumeUnusable where no superblock can be trusted.
     """
-    copies = read_many([(i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE) for i in range(SUPERBLOCK_COPIES)])
+    copies = read_many(
+        [(i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE) for i in range(SUPERBLOCK_COPIES)]
+    )
     block, repairs = choose(copies)
     slots: list[Slot] = []
     for first in range(0, geometry.slot_count, LOAD_BATCH):
-        slots += _load_slots(geometry, read_many, block, range(first, min(first + LOAD_BATCH, geometry.slot_count)))
+        slots += _load_slots(
+            geometry, read_many, block, range(first, min(first + LOAD_BATCH, geometry.slot_count))
+        )
     return Loaded(block, repairs, slots)
 
 
 def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
-    """The superblock that counts, and the copies to repair. A confirmed update is always found: 2 + 3 > 4."""
+    """The superblock that counts, and the copies to repair. A confirmed update is always found: 2
+    + 3 > 4.
+    """
     found: list[tuple[sb.Superblock, int, bytes] | None] = [
-        sb.decode(raw) if raw is not None else None for raw in copies]
+        sb.decode(raw) if raw is not None else None for raw in copies
+    ]
     if not any(found):
         raise VolumeUnusable("SUPERBLOCK_MISSING", "not one superblock copy can be read")
     groups: dict[bytes, set[int]] = {}
@@ -76,21 +94,31 @@ def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
     return chosen, _repairs(found, chosen_digest)
 
 
-def _check_others(chosen: sb.Superblock, chosen_digest: bytes, blocks: dict[bytes, sb.Superblock],
-                  valid: list[bytes]) -> None:
+def _check_others(
+    chosen: sb.Superblock,
+    chosen_digest: bytes,
+    blocks: dict[bytes, sb.Superblock],
+    valid: list[bytes],
+) -> None:
     for digest, block in blocks.items():
         if digest == chosen_digest:
             continue
         if block.sequence == chosen.sequence:
-            raise VolumeUnusable("SUPERBLOCK_FORK", f"two superblocks of sequence {chosen.sequence}")
+            raise VolumeUnusable(
+                "SUPERBLOCK_FORK", f"two superblocks of sequence {chosen.sequence}"
+            )
         if block.sequence > chosen.sequence + 1:
-            raise VolumeUnusable("SUPERBLOCK_PARENT_SKIPPED",
-                                 f"sequence {block.sequence} follows {chosen.sequence}: an update was lost")
+            raise VolumeUnusable(
+                "SUPERBLOCK_PARENT_SKIPPED",
+                f"sequence {block.sequence} follows {chosen.sequence}: an update was lost",
+            )
         if block.sequence != chosen.sequence - 1:
             continue
         if digest != chosen.parent and digest in valid:
-            raise VolumeUnusable("SUPERBLOCK_NOT_CONNECTED",
-                                 f"sequence {chosen.sequence} does not continue {block.sequence}")
+            raise VolumeUnusable(
+                "SUPERBLOCK_NOT_CONNECTED",
+                f"sequence {chosen.sequence} does not continue {block.sequence}",
+            )
         if digest == chosen.parent and not _grown(block, chosen):
             raise VolumeUnusable("SUPERBLOCK_REGRESSED", f"sequence {chosen.sequence} goes back")
 
@@ -98,43 +126,79 @@ def _check_others(chosen: sb.Superblock, chosen_digest: bytes, blocks: dict[byte
 def _grown(old: sb.Superblock, new: sb.Superblock) -> bool:
     if new.epoch != old.epoch:
         return new.epoch > old.epoch
-    return (new.view >= old.view and new.log_view >= old.log_view and new.commit_max >= old.commit_max
-            and new.checkpoint.header.op >= old.checkpoint.header.op)
+    return (
+        new.view >= old.view
+        and new.log_view >= old.log_view
+        and new.commit_max >= old.commit_max
+        and new.checkpoint.header.op >= old.checkpoint.header.op
+    )
 
 
 def _repairs(found: list, digest: bytes) -> list[int]:
-    """Copies to write again: first what exists nowhere, then what lies elsewhere, then misplaced duplicates."""
-    home = [i for i, item in enumerate(found) if item is not None and item[2] == digest and item[1] == i]
-    elsewhere = {item[1] for i, item in enumerate(found) if item is not None and item[2] == digest and item[1] != i}
+    """Copies to write again: first what exists nowhere, then what lies elsewhere, then misplaced
+    duplicates.
+    """
+    home = [
+        i for i, item in enumerate(found) if item is not None and item[2] == digest and item[1] == i
+    ]
+    elsewhere = {
+        item[1]
+        for i, item in enumerate(found)
+        if item is not None and item[2] == digest and item[1] != i
+    }
     broken = [i for i in range(SUPERBLOCK_COPIES) if i not in home]
     empty = [i for i in broken if found[i] is None or found[i][2] != digest]
     misplaced = [i for i in broken if i not in empty]
-    return ([i for i in empty if i not in elsewhere] + [i for i in empty if i in elsewhere] + misplaced)
+    return (
+        [i for i in empty if i not in elsewhere] + [i for i in empty if i in elsewhere] + misplaced
+    )
 
 
-def _load_slots(geometry: Geometry, read_many: ReadMany, block: sb.Superblock, indexes: range) -> list[Slot]:
+def _load_slots(
+    geometry: Geometry, read_many: ReadMany, block: sb.Superblock, indexes: range
+) -> list[Slot]:
     """Witness and prepare of some slots; a body is verified if its op lies above the checkpoint."""
-    witnesses = read_many([(geometry.wal_headers_offset + i * SECTOR_SIZE, SECTOR_SIZE) for i in indexes])
-    prepares = read_many([(geometry.wal_prepares_offset + i * geometry.message_size_max, SECTOR_SIZE)
-                          for i in indexes])
+    witnesses = read_many(
+        [(geometry.wal_headers_offset + i * SECTOR_SIZE, SECTOR_SIZE) for i in indexes]
+    )
+    prepares = read_many(
+        [
+            (geometry.wal_prepares_offset + i * geometry.message_size_max, SECTOR_SIZE)
+            for i in indexes
+        ]
+    )
     slots = []
     bodies: list[tuple[int, int]] = []
     for index, witness_raw, prepare_raw in zip(indexes, witnesses, prepares, strict=True):
-        witness = read_header(witness_raw, index=index, cluster=block.cluster, shard=block.shard, geometry=geometry)
+        witness = read_header(
+            witness_raw, index=index, cluster=block.cluster, shard=block.shard, geometry=geometry
+        )
         if witness_raw is not None and any(witness_raw[HEADER_SIZE:]):
             witness = (Found.BAD, None)
-        prepare = read_header(prepare_raw, index=index, cluster=block.cluster, shard=block.shard, geometry=geometry)
+        prepare = read_header(
+            prepare_raw, index=index, cluster=block.cluster, shard=block.shard, geometry=geometry
+        )
         slots.append(Slot(*witness, *prepare))
         header = prepare[1]
         if header is None:
-            if prepare[0] == Found.NIL and prepare_raw is not None and any(prepare_raw[HEADER_SIZE:]):
+            if (
+                prepare[0] == Found.NIL
+                and prepare_raw is not None
+                and any(prepare_raw[HEADER_SIZE:])
+            ):
                 slots[-1].prepare = Found.BAD
         elif HEADER_SIZE + header.body_size > geometry.message_size_max:
             slots[-1].prepare, slots[-1].prepare_header = Found.BAD, None
         elif header.op > block.checkpoint.header.op:
-            bodies.append((len(slots) - 1, -(-(HEADER_SIZE + header.body_size) // SECTOR_SIZE) * SECTOR_SIZE))
-    read = read_many([(geometry.wal_prepares_offset + (indexes[0] + at) * geometry.message_size_max, length)
-                      for at, length in bodies])
+            bodies.append(
+                (len(slots) - 1, -(-(HEADER_SIZE + header.body_size) // SECTOR_SIZE) * SECTOR_SIZE)
+            )
+    read = read_many(
+        [
+            (geometry.wal_prepares_offset + (indexes[0] + at) * geometry.message_size_max, length)
+            for at, length in bodies
+        ]
+    )
     for (at, _), data in zip(bodies, read, strict=True):
         header = slots[at].prepare_header
         assert header is not None
@@ -143,9 +207,20 @@ def _load_slots(geometry: Geometry, read_many: ReadMany, block: sb.Superblock, i
     return slots
 
 
-def format_writes(geometry: Geometry, *, cluster: bytes, shard: int, replica_id: bytes, members: list[bytes],
-                  replica_count: int, standby_count: int = 0, segments_max: int, view: int,
-                  log_view: int | None = None, epoch: int = 0) -> Iterator[tuple[int, bytes]]:
+def format_writes(
+    geometry: Geometry,
+    *,
+    cluster: bytes,
+    shard: int,
+    replica_id: bytes,
+    members: list[bytes],
+    replica_count: int,
+    standby_count: int = 0,
+    segments_max: int,
+    view: int,
+    log_view: int | None = None,
+    epoch: int = 0,
+) -> Iterator[tuple[int, bytes]]:
     """(address, bytes) of all that format writes over a file of zeros; the superblock comes last.
 
     A lost disk is replaced with `view` = two above what the group has reached and `log_view` = 0.
@@ -155,13 +230,34 @@ def format_writes(geometry: Geometry, *, cluster: bytes, shard: int, replica_id:
     for slot in range(geometry.slot_count):
         header = root if slot == 0 else env.reserved(slot, cluster, shard)
         yield geometry.wal_headers_offset + slot * SECTOR_SIZE, header.raw.ljust(SECTOR_SIZE, b"\0")
-        yield (geometry.wal_prepares_offset + slot * geometry.message_size_max,
-               header.raw.ljust(SECTOR_SIZE, b"\0"))
+        yield (
+            geometry.wal_prepares_offset + slot * geometry.message_size_max,
+            header.raw.ljust(SECTOR_SIZE, b"\0"),
+        )
     block = sb.Superblock(
-        shard=shard, sequence=1, cluster=cluster, replica_id=replica_id, parent=bytes(32), view=view,
-        log_view=view if log_view is None else log_view, epoch=epoch, incarnation=0, commit_max=0, sync_op_min=0,
-        sync_op_max=0, sync_log_seq=0, replica_count=replica_count, standby_count=standby_count,
-        replica_count_old=0, standby_count_old=0, members=list(members), members_old=[], segments_max=segments_max,
-        checkpoint=root_state(cluster, shard), view_headers_kind=sb.KIND_SV, view_headers=[root])
+        shard=shard,
+        sequence=1,
+        cluster=cluster,
+        replica_id=replica_id,
+        parent=bytes(32),
+        view=view,
+        log_view=view if log_view is None else log_view,
+        epoch=epoch,
+        incarnation=0,
+        commit_max=0,
+        sync_op_min=0,
+        sync_op_max=0,
+        sync_log_seq=0,
+        replica_count=replica_count,
+        standby_count=standby_count,
+        replica_count_old=0,
+        standby_count_old=0,
+        members=list(members),
+        members_old=[],
+        segments_max=segments_max,
+        checkpoint=root_state(cluster, shard),
+        view_headers_kind=sb.KIND_SV,
+        view_headers=[root],
+    )
     for copy in range(SUPERBLOCK_COPIES):
         yield copy * SUPERBLOCK_COPY_STRIDE, sb.encode(block, copy)

@@ -1,7 +1,7 @@
 """Quorums of a group of 1 to 6 replicas.
 
-Required: replication + view_change > R (a view change sees every committed op) and nack + replication > R
-(enough nacks prove that no replication quorum ever existed).
+Required: replication + view_change > R (a view change sees every committed op) and nack +
+replication > R (enough nacks prove that no replication quorum ever existed).
 """
 
 from typing import NamedTuple
@@ -29,4 +29,11 @@ for _count in range(1, REPLICAS_MAX + 1):
     _row = quorums(_count)
     assert _row.replication + _row.view_change > _count
     assert _row.nack + _row.replication > _count
-assert [tuple(quorums(n)) for n in range(1, 7)] == [(1, 1, 1), (2, 2, 1), (2, 2, 2), (2, 3, 3), (3, 3, 3), (3, 4, 4)]
+assert [tuple(quorums(n)) for n in range(1, 7)] == [
+    (1, 1, 1),
+    (2, 2, 1),
+    (2, 2, 2),
+    (2, 3, 3),
+    (3, 3, 3),
+    (3, 4, 4),
+]

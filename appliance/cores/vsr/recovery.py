@@ -1,8 +1,10 @@
-"""What two rings of a write-ahead log say after a crash: the decision table, the torn tail, the head.
+"""What two rings of a write-ahead log say after a crash: the decision table, the torn tail, the
+head.
 
-The header ring is a witness, written strictly after its prepare was durable; the acknowledgement left strictly
-after the witness. So an unreadable prepare with an older witness was never acknowledged, while an unreadable
-prepare with its own witness was durable once and must not be denied. `docs/protocol.md` has the table.
+The header ring is a witness, written strictly after its prepare was durable; the acknowledgement
+left strictly after the witness. So an unreadable prepare with an older witness was never
+acknowledged, while an unreadable prepare with its own witness was durable once and must not be
+denied. `docs/protocol.md` has the table.
 """
 
 from dataclasses import dataclass, field
@@ -17,21 +19,21 @@ from appliance.formats.geometry import Geometry
 class Found(IntEnum):
     """What one ring holds in a slot."""
 
-    BAD = 0       # unreadable, wrong digest, wrong place, or padding that is not zero
-    NIL = 1       # reserved: never used since format
-    OP = 2        # a prepare's header
+    BAD = 0  # unreadable, wrong digest, wrong place, or padding that is not zero
+    NIL = 1  # reserved: never used since format
+    OP = 2  # a prepare's header
 
 
 class Decision(IntEnum):
     """What becomes of a slot."""
 
-    CLEAN = 0     # both rings agree
-    EMPTY = 1     # never used
-    FIX = 2       # the prepare stands, its witness is written again
-    FAULTY = 3    # something may have been acknowledged here and cannot be read
-    CUT = 4       # prepared beyond what this checkpoint may hold: never acknowledged
-    TORN = 5      # an append that a crash interrupted: never acknowledged
-    HALT = 6      # a lone replica has nobody to ask
+    CLEAN = 0  # both rings agree
+    EMPTY = 1  # never used
+    FIX = 2  # the prepare stands, its witness is written again
+    FAULTY = 3  # something may have been acknowledged here and cannot be read
+    CUT = 4  # prepared beyond what this checkpoint may hold: never acknowledged
+    TORN = 5  # an append that a crash interrupted: never acknowledged
+    HALT = 6  # a lone replica has nobody to ask
 
 
 @dataclass(slots=True)
@@ -44,8 +46,9 @@ class Slot:
     prepare_header: Header | None
 
 
-def read_header(raw: bytes | None, *, index: int, cluster: bytes, shard: int,
-                geometry: Geometry) -> tuple[Found, Header | None]:
+def read_header(
+    raw: bytes | None, *, index: int, cluster: bytes, shard: int, geometry: Geometry
+) -> tuple[Found, Header | None]:
     """Judge 128 bytes found in slot `index` of either ring."""
     if raw is None:
         return Found.BAD, None
@@ -97,12 +100,24 @@ def decide(slot: Slot, *, op_max: int, limit: int, solo: bool) -> tuple[int, Dec
     return 14, lost
 
 
-def torn(slots: list[Slot], decisions: list[Decision], *, op_max: int, limit: int, checkpoint: int,
-         geometry: Geometry) -> list[int]:
-    """Slots of the tail whose unreadable prepares were appends in flight at the crash; all of them or none."""
+def torn(
+    slots: list[Slot],
+    decisions: list[Decision],
+    *,
+    op_max: int,
+    limit: int,
+    checkpoint: int,
+    geometry: Geometry,
+) -> list[int]:
+    """Slots of the tail whose unreadable prepares were appends in flight at the crash; all of
+    them or none.
+    """
     size = geometry.slot_count
-    tail = [op for op in range(op_max + 1, limit + 1)
-            if decisions[op % size] in (Decision.FAULTY, Decision.HALT)]
+    tail = [
+        op
+        for op in range(op_max + 1, limit + 1)
+        if decisions[op % size] in (Decision.FAULTY, Decision.HALT)
+    ]
     if len(tail) > geometry.wal_writes_max:
         return []
     for op in tail:
@@ -123,26 +138,38 @@ class Recovered:
     """A journal, and what is to be done about it."""
 
     journal: Journal
-    rewrite: list[int] = field(default_factory=list)      # slots whose witness must be written again
-    halted: bool = False          # a lone replica met a slot that it cannot read
-    invalid: bool = False         # not one slot could be read
-    rows: dict[int, int] = field(default_factory=dict)    # row of the table -> slots
+    # slots whose witness must be written again
+    rewrite: list[int] = field(default_factory=list)
+    halted: bool = False  # a lone replica met a slot that it cannot read
+    invalid: bool = False  # not one slot could be read
+    rows: dict[int, int] = field(default_factory=dict)  # row of the table -> slots
 
 
-def recover(slots: list[Slot], *, geometry: Geometry, checkpoint: int, view_headers: list[Header],
-            log_view: int, solo: bool) -> Recovered:
+def recover(
+    slots: list[Slot],
+    *,
+    geometry: Geometry,
+    checkpoint: int,
+    view_headers: list[Header],
+    log_view: int,
+    solo: bool,
+) -> Recovered:
     """Apply the table, the torn rule and the view ranges to all slots."""
     journal = Journal(geometry)
     out = Recovered(journal)
     limit = geometry.prepare_max(checkpoint)
-    op_max = max((h.op for s in slots for h in (s.witness_header, s.prepare_header)
-                  if h is not None), default=0)
+    op_max = max(
+        (h.op for s in slots for h in (s.witness_header, s.prepare_header) if h is not None),
+        default=0,
+    )
     decisions = []
     for slot in slots:
         row, decision = decide(slot, op_max=op_max, limit=limit, solo=solo)
         out.rows[row] = out.rows.get(row, 0) + 1
         decisions.append(decision)
-    for index in torn(slots, decisions, op_max=op_max, limit=limit, checkpoint=checkpoint, geometry=geometry):
+    for index in torn(
+        slots, decisions, op_max=op_max, limit=limit, checkpoint=checkpoint, geometry=geometry
+    ):
         decisions[index] = Decision.TORN
     for index, (slot, decision) in enumerate(zip(slots, decisions, strict=True)):
         if slot.prepare_header is not None:
@@ -160,14 +187,17 @@ def recover(slots: list[Slot], *, geometry: Geometry, checkpoint: int, view_head
             out.halted = out.halted or decision == Decision.HALT
     out.invalid = journal.faulty_count == geometry.slot_count
     drop_foreign(journal, view_headers, log_view)
-    out.rewrite = [i for i in out.rewrite if journal.headers[i] is not None or journal.present[i] is None]
+    out.rewrite = [
+        i for i in out.rewrite if journal.headers[i] is not None or journal.present[i] is None
+    ]
     return out
 
 
 def drop_foreign(journal: Journal, view_headers: list[Header], log_view: int) -> None:
     """Empty the slots whose header cannot belong to the log of `log_view`.
 
-    A crash between joining a view and persisting it leaves prepares of a log this member never promised.
+    A crash between joining a view and persisting it leaves prepares of a log this member never
+    promised.
     """
     valid = [h for h in view_headers if h.operation != envelope.OPERATION_RESERVED]
     assert valid
@@ -193,8 +223,15 @@ def _fits(header: Header, valid: list[Header], log_view: int) -> bool:
     return header.view <= valid[-1].view
 
 
-def head(journal: Journal, *, view: int, log_view: int, view_headers: list[Header], checkpoint_header: Header,
-         geometry: Geometry) -> int:
+def head(
+    journal: Journal,
+    *,
+    view: int,
+    log_view: int,
+    view_headers: list[Header],
+    checkpoint_header: Header,
+    geometry: Geometry,
+) -> int:
     """The op of the head, after installing what the durable list says of it."""
     limit = geometry.prepare_max(checkpoint_header.op)
     candidate = journal.op_maximum() if view == log_view else -1

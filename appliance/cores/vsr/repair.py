@@ -1,7 +1,9 @@
-"""Mending the log: a missing head, broken chains of headers, prepares that are not durable here, lost replies.
+"""Mending the log: a missing head, broken chains of headers, prepares that are not durable here,
+lost replies.
 
-What may be written behind the head is decided by `accepts`: only what the chain from the head down names, or what
-this very view prepared. An older view number is no reason to refuse, a newer one none to accept.
+What may be written behind the head is decided by `accepts`: only what the chain from the head
+down names, or what this very view prepared. An older view number is no reason to refuse, a newer
+one none to accept.
 """
 
 from appliance.cores.vsr import normal, replies, start_view, wal
@@ -12,10 +14,10 @@ from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE
 
 HEADERS_PER_ANSWER_MAX = 64
-REPAIRS_PER_PEER_MAX = 4            # request_prepare in flight to one peer
-READS_FOR_OTHERS_MAX = 8            # prepares being read for peers at once
-FAULT_PATIENCE_TICKS = 1000         # without progress: slots below repair_min are given up
-REPAIR_TICKS_MAX = 50               # then a request_prepare is given up and asked elsewhere
+REPAIRS_PER_PEER_MAX = 4  # request_prepare in flight to one peer
+READS_FOR_OTHERS_MAX = 8  # prepares being read for peers at once
+FAULT_PATIENCE_TICKS = 1000  # without progress: slots below repair_min are given up
+REPAIR_TICKS_MAX = 50  # then a request_prepare is given up and asked elsewhere
 
 
 def allowed(member: Member) -> bool:
@@ -53,7 +55,7 @@ def _lowest(member: Member) -> int:
         return low
     if journal.faulty_count != member.faulty_before:
         member.faulty_before = journal.faulty_count
-        member.faulty_tick = member.tick        # found or mended one: there is hope
+        member.faulty_tick = member.tick  # found or mended one: there is hope
     if member.tick - member.faulty_tick > FAULT_PATIENCE_TICKS:
         return low
     slot, size = journal.faulty.find(1), journal.slot_count
@@ -74,16 +76,24 @@ def _request_headers(member: Member, low: int) -> None:
         return
     first = high
     if high < member.repair_min:
-        first = max(low, high - HEADERS_PER_ANSWER_MAX + 1)     # few of many are missing there
-    while first > low and high - first < HEADERS_PER_ANSWER_MAX - 1 and member.journal.at(first) is None:
+        first = max(low, high - HEADERS_PER_ANSWER_MAX + 1)  # few of many are missing there
+    while (
+        first > low
+        and high - first < HEADERS_PER_ANSWER_MAX - 1
+        and member.journal.at(first) is None
+    ):
         first -= 1
     member.headers_tick = member.tick + 2
     peer = _random_replica(member)
     if peer is None:
         return
     member.mark("headers_requested")
-    member.send(1 << peer, member.make(env.REQUEST_HEADERS, view=member.view, op=high,
-                                       area=first.to_bytes(8, "little")))
+    member.send(
+        1 << peer,
+        member.make(
+            env.REQUEST_HEADERS, view=member.view, op=high, area=first.to_bytes(8, "little")
+        ),
+    )
 
 
 def _random_replica(member: Member) -> int | None:
@@ -96,13 +106,16 @@ def _repair_prepares(member: Member, low: int) -> None:
     journal = member.journal
     in_flight = len(member.wal_writing) + len(member.witness_writing)
     if journal.dirty_count <= in_flight and not journal.faulty_count:
-        return                          # all that is dirty is on its way to the disk
+        return  # all that is dirty is on its way to the disk
     _forget_useless(member, low)
     expire(member)
     floor = max(low, member.chain_low)
     start = max(floor, member.commit_min + 1)
-    budget = sum(REPAIRS_PER_PEER_MAX - p.outstanding for i, p in enumerate(member.peers)
-                 if i != member.index and i < member.replica_count)
+    budget = sum(
+        REPAIRS_PER_PEER_MAX - p.outstanding
+        for i, p in enumerate(member.peers)
+        if i != member.index and i < member.replica_count
+    )
     for op in (*range(start, member.op + 1), *range(floor, min(start, member.op + 1))):
         slot = journal.slot(op)
         if not journal.dirty[slot]:
@@ -142,7 +155,7 @@ def _forget_useless(member: Member, low: int) -> None:
     journal = member.journal
     size = journal.slot_count
     first = journal.slot(low)
-    needed = member.op - low + 1        # slots from `first` on, around the ring
+    needed = member.op - low + 1  # slots from `first` on, around the ring
     slot = journal.dirty.find(1)
     while slot >= 0:
         if (slot - first) % size >= needed and slot != journal.slot(member.op):
@@ -155,17 +168,22 @@ def _forget_useless(member: Member, low: int) -> None:
 
 
 def _request_prepare(member: Member, header: Header) -> None:
-    candidates = [i for i in range(member.replica_count)
-                  if i != member.index and member.peers[i].outstanding < REPAIRS_PER_PEER_MAX]
+    candidates = [
+        i
+        for i in range(member.replica_count)
+        if i != member.index and member.peers[i].outstanding < REPAIRS_PER_PEER_MAX
+    ]
     if not candidates:
         return
     if member.prng.chance(1, 10):
         peer = member.prng.choice(candidates)
     else:
-        peer = min(candidates, key=lambda i: (member.peers[i].repair_ticks, member.peers[i].outstanding, i))
+        peer = min(
+            candidates, key=lambda i: (member.peers[i].repair_ticks, member.peers[i].outstanding, i)
+        )
     asked = member.make(env.REQUEST_PREPARE, op=header.op, area=header.digest)
     if member.status == Status.VIEW_CHANGE:
-        member.send(member.other_replicas, asked)       # few ops, and everybody waits for them
+        member.send(member.other_replicas, asked)  # few ops, and everybody waits for them
     else:
         member.send(1 << peer, asked)
     patience = min(2 * member.peers[peer].repair_ticks + 2, REPAIR_TICKS_MAX)
@@ -198,7 +216,7 @@ def accepts(member: Member, header: Header) -> bool:
     if owner is not None and owner.op > header.op:
         return False
     if header.op <= member.commit_min and known is not None:
-        return False                    # it was applied: only the identical prepare may mend it
+        return False  # it was applied: only the identical prepare may mend it
     if member.head.view == header.view == member.log_view:
         return True
     if not member.chained_from(header.op + 1):
@@ -216,7 +234,7 @@ def on_headers(member: Member, message: Message) -> None:
     for header in headers:
         if header.op > 0 and not vc.blank(header) and accepts(member, header):
             if member.journal.at(header.op) is None:
-                member.headers_tick = 0         # progress: ask for the next ones at once
+                member.headers_tick = 0  # progress: ask for the next ones at once
             member.journal.install(header)
     member.repair_due = True
     return None
@@ -238,7 +256,9 @@ def on_request_headers(member: Member, message: Message) -> None:
                 break
     if found:
         body = b"".join(found)
-        member.send(1 << message.sender, member.make(env.HEADERS, view=member.view, body=body), body)
+        member.send(
+            1 << message.sender, member.make(env.HEADERS, view=member.view, body=body), body
+        )
     return None
 
 
@@ -266,7 +286,9 @@ def on_repair_prepare(member: Member, message: Message) -> None:
 
 
 def on_request_prepare(member: Member, message: Message) -> None:
-    """Serve a prepare if exactly this one can be read here; otherwise stay silent, which denies nothing."""
+    """Serve a prepare if exactly this one can be read here; otherwise stay silent, which denies
+    nothing.
+    """
     if member.is_standby:
         return member.drop("request_prepare_standby")
     header = message.header
@@ -309,7 +331,7 @@ def _serve(member: Member, message: Message, mask: int) -> None:
     member.send(mask, message.header, message.body)
 
 
-# --- replies ----------------------------------------------------------------------------------------------
+# --- replies ------------------------------------------------------------------------------------
 
 
 def _repair_replies(member: Member) -> None:
@@ -330,7 +352,12 @@ def _repair_replies(member: Member) -> None:
 def _on_reply_read(member: Member, data: bytes | None, row: int, reply: Header) -> None:
     member.replies_reading.discard(row)
     entry = member.sessions.rows[row]
-    if entry is None or entry.reply is None or entry.reply.digest != reply.digest or entry.body is not None:
+    if (
+        entry is None
+        or entry.reply is None
+        or entry.reply.digest != reply.digest
+        or entry.body is not None
+    ):
         return
     message = wal.parse_prepare(data, reply)
     if message is None:
@@ -347,8 +374,15 @@ def _on_reply_read(member: Member, data: bytes | None, row: int, reply: Header) 
 def _request_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-def]
     peer = _random_replica(member)
     if peer is not None:
-        member.send(1 << peer, member.make(env.REQUEST_REPLY, view=member.view, op=entry.reply.op,
-                                           area=entry.reply.digest + entry.session.to_bytes(8, "little")))
+        member.send(
+            1 << peer,
+            member.make(
+                env.REQUEST_REPLY,
+                view=member.view,
+                op=entry.reply.op,
+                area=entry.reply.digest + entry.session.to_bytes(8, "little"),
+            ),
+        )
 
 
 def on_request_reply(member: Member, message: Message) -> None:

@@ -1,4 +1,5 @@
-"""A replica: the dispatcher of one member. Events in by `on_...`, effects out, all in one deterministic order.
+"""A replica: the dispatcher of one member. Events in by `on_...`, effects out, all in one
+deterministic order.
 
     on_message  -> static rules -> prologue (learn of higher views) -> handler
     on_tick     -> timeouts
@@ -28,7 +29,8 @@ from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
 from appliance.formats.geometry import SUPERBLOCK_COPY_STRIDE
 
-SETTLE_ROUNDS_MAX = 8                   # passes over all rules after one event; the next event goes on
+# passes over all rules after one event; the next event goes on
+SETTLE_ROUNDS_MAX = 8
 
 
 class Replica(Member):
@@ -37,11 +39,18 @@ class Replica(Member):
     # --- opening
 
     def open(self, loaded: Loaded, monotonic_ns: int, realtime_us: int) -> None:
-        """Begin with what the data file said. Nothing is sent before the new incarnation is durable."""
+        """Begin with what the data file said.
+
+        Nothing is sent before the new incarnation is durable.
+        """
         assert self.status == Status.RECOVERING and self.superblock is None
         block = loaded.superblock
         self.monotonic_ns, self.realtime_us = monotonic_ns, realtime_us
-        if block.cluster != self.cluster or block.shard != self.shard or block.replica_id != self.replica_id:
+        if (
+            block.cluster != self.cluster
+            or block.shard != self.shard
+            or block.replica_id != self.replica_id
+        ):
             self.halt("CLUSTER_MISMATCH", "the volume belongs to another cluster, shard or replica")
             return
         self.superblock = block
@@ -67,8 +76,13 @@ class Replica(Member):
         geometry = self.geometry
         solo = self.replica_count == 1 and not self.is_standby
         found = recovery.recover(
-            loaded.slots, geometry=geometry, checkpoint=self.checkpoint_op, view_headers=self.view_headers,
-            log_view=self.log_view, solo=solo)
+            loaded.slots,
+            geometry=geometry,
+            checkpoint=self.checkpoint_op,
+            view_headers=self.view_headers,
+            log_view=self.log_view,
+            solo=solo,
+        )
         if found.invalid:
             self.halt("WAL_INVALID", "not one slot of the write-ahead ring can be read")
             return False
@@ -78,10 +92,17 @@ class Replica(Member):
         self.journal = found.journal
         assert self.checkpoint is not None and self.superblock is not None
         self.op = recovery.head(
-            self.journal, view=self.view, log_view=self.log_view, view_headers=self.view_headers,
-            checkpoint_header=self.checkpoint.header, geometry=geometry)
+            self.journal,
+            view=self.view,
+            log_view=self.log_view,
+            view_headers=self.view_headers,
+            checkpoint_header=self.checkpoint.header,
+            geometry=geometry,
+        )
         self.commit_min = self.checkpoint_op
-        self.commit_max = max(self.superblock.commit_max, self.op - geometry.pipeline_max, self.commit_min)
+        self.commit_max = max(
+            self.superblock.commit_max, self.op - geometry.pipeline_max, self.commit_min
+        )
         self.timestamp_last = self.head.timestamp if self.op else 0
         for slot in found.rewrite:
             self.mark("witness_rewritten")
@@ -105,7 +126,7 @@ class Replica(Member):
             self.view += 1
             self.log_view = self.view
             self.view_headers = [self.head]
-            self.commit_max = self.op       # alone, durable is committed
+            self.commit_max = self.op  # alone, durable is committed
             self.dvc_quorum = True
             self.status = Status.VIEW_CHANGE
         elif self.log_view < self.view:
@@ -141,7 +162,9 @@ class Replica(Member):
             self.settle()
 
     def on_message(self, message: Message) -> None:
-        """A message that passed the envelope's checks; its sender is a member, or 255 for a client."""
+        """A message that passed the envelope's checks; its sender is a member, or 255 for a
+        client.
+        """
         if self.status in (Status.RECOVERING, Status.HALTED):
             return self.drop("not_open")
         header = message.header
@@ -159,7 +182,11 @@ class Replica(Member):
             return self.drop("stranger")
         if handler is None:
             return self.drop("unknown_command")
-        if message.sender != env.SENDER_CLIENT and header.command not in _ANY_EPOCH and header.epoch != self.epoch:
+        if (
+            message.sender != env.SENDER_CLIENT
+            and header.command not in _ANY_EPOCH
+            and header.epoch != self.epoch
+        ):
             return self.drop("other_epoch")
         if header.command in _JUMPS and not _jump_view(self, message):
             return self.settle()
@@ -192,7 +219,14 @@ class Replica(Member):
         for _ in range(SETTLE_ROUNDS_MAX):
             if self.status == Status.HALTED:
                 return
-            before = (self.commit_min, self.commit_max, self.view, self.status, self.op, len(self.effects))
+            before = (
+                self.commit_min,
+                self.commit_max,
+                self.view,
+                self.status,
+                self.op,
+                len(self.effects),
+            )
             self.advance_superblock()
             self._learn_durable()
             checkpoint.advance(self)
@@ -211,16 +245,27 @@ class Replica(Member):
                 normal.advance_queue(self)
             repair.advance(self)
             if self.superblock_wanted and self.superblock_writing is None:
-                continue                # wanted in this very round
-            if before == (self.commit_min, self.commit_max, self.view, self.status, self.op, len(self.effects)):
+                continue  # wanted in this very round
+            if before == (
+                self.commit_min,
+                self.commit_max,
+                self.view,
+                self.status,
+                self.op,
+                len(self.effects),
+            ):
                 break
         self.check()
 
     def _learn_durable(self) -> None:
         """The superblock grew: what was withheld may be said."""
         assert self.superblock is not None
-        now = (self.superblock.view, self.superblock.log_view, self.superblock.checkpoint.header.op,
-               self.superblock.incarnation)
+        now = (
+            self.superblock.view,
+            self.superblock.log_view,
+            self.superblock.checkpoint.header.op,
+            self.superblock.incarnation,
+        )
         if now == self.durable_seen:
             return
         self.durable_seen = now
@@ -228,7 +273,7 @@ class Replica(Member):
         self.repair_due = True
         if self.checkpoint_next is not None and self.checkpointing is None:
             if now[2] == self.checkpoint_next.header.op:
-                self.checkpoint_next = None     # a peer's checkpoint was installed
+                self.checkpoint_next = None  # a peer's checkpoint was installed
 
     def check(self) -> None:
         """The invariants that are cheap enough for every event."""
@@ -250,7 +295,9 @@ def _repair_superblock(member: Member) -> None:
     if member.superblock_repairs and member.superblock is not None:
         member.mark("superblock_copy_repaired")
         copy = member.superblock_repairs[0]
-        member.write(copy * SUPERBLOCK_COPY_STRIDE, [sb.encode(member.superblock, copy)], _on_copy_repaired)
+        member.write(
+            copy * SUPERBLOCK_COPY_STRIDE, [sb.encode(member.superblock, copy)], _on_copy_repaired
+        )
 
 
 def _on_copy_repaired(member: Member) -> None:
@@ -258,12 +305,16 @@ def _on_copy_repaired(member: Member) -> None:
     _repair_superblock(member)
 
 
-# --- routing ----------------------------------------------------------------------------------------------
+# --- routing ------------------------------------------------------------------------------------
 
 
 def _on_any_prepare(member: Member, message: Message) -> None:
     header = message.header
-    if header.op < 1 or header.operation == env.OPERATION_RESERVED or header.commit_num >= header.op:
+    if (
+        header.op < 1
+        or header.operation == env.OPERATION_RESERVED
+        or header.commit_num >= header.op
+    ):
         return member.drop("prepare_invalid")
     if message.route and header.view == member.view and not member.is_primary:
         normal.forward(member, message)
@@ -281,9 +332,14 @@ def _on_ping(member: Member, message: Message) -> None:
     own = member.checkpoint
     if own is not None and not member.syncing and header.op == own.header.op > 0:
         if header.area[8:24] != own.checkpoint_id[:16]:
-            return member.halt("DIVERGED", f"checkpoint {header.op} differs from replica {message.sender}'s")
-    pong = member.make(env.PONG, view=member.durable_view,
-                       area=header.area[:8] + member.realtime_us.to_bytes(8, "little"))
+            return member.halt(
+                "DIVERGED", f"checkpoint {header.op} differs from replica {message.sender}'s"
+            )
+    pong = member.make(
+        env.PONG,
+        view=member.durable_view,
+        area=header.area[:8] + member.realtime_us.to_bytes(8, "little"),
+    )
     member.send(1 << message.sender, pong)
     return None
 
@@ -291,8 +347,11 @@ def _on_ping(member: Member, message: Message) -> None:
 def _on_pong(member: Member, message: Message) -> None:
     area = message.header.area
     member.clock.on_pong(
-        message.sender, sent_ns=int.from_bytes(area[:8], "little"),
-        peer_us=int.from_bytes(area[8:16], "little"), now_ns=member.monotonic_ns)
+        message.sender,
+        sent_ns=int.from_bytes(area[:8], "little"),
+        peer_us=int.from_bytes(area[8:16], "little"),
+        now_ns=member.monotonic_ns,
+    )
     member.peers[message.sender].view = max(member.peers[message.sender].view, message.header.view)
 
 
@@ -301,17 +360,35 @@ def _on_ignored(member: Member, message: Message) -> None:
 
 
 _CLIENT: dict[int, Callable[[Member, Message], None]] = {
-    env.REQUEST: normal.on_request, env.PING_CLIENT: normal.on_ping_client}
+    env.REQUEST: normal.on_request,
+    env.PING_CLIENT: normal.on_ping_client,
+}
 _MEMBER: dict[int, Callable[[Member, Message], None]] = {
-    env.PREPARE: _on_any_prepare, env.PREPARE_OK: normal.on_prepare_ok, env.COMMIT: normal.on_commit,
-    env.START_VIEW_CHANGE: vc.on_start_view_change, env.DO_VIEW_CHANGE: vc.on_do_view_change,
-    env.START_VIEW: start_view.on_start_view, env.REQUEST: normal.on_request, env.REPLY: repair.on_reply,
-    env.PING: _on_ping, env.PONG: _on_pong, env.END_EPOCH: _on_ignored,
-    env.REQUEST_START_VIEW: start_view.on_request_start_view, env.REQUEST_HEADERS: repair.on_request_headers,
-    env.REQUEST_PREPARE: repair.on_request_prepare, env.REQUEST_REPLY: repair.on_request_reply,
-    env.HEADERS: repair.on_headers, env.REQUEST_CHUNK: chunks.on_request_chunk, env.CHUNK: chunks.on_chunk}
-_ANY_EPOCH = frozenset((env.REQUEST, env.REPLY, env.PREPARE, env.END_EPOCH, env.REQUEST_CHUNK, env.CHUNK))
-_JUMPS = frozenset((env.PREPARE, env.COMMIT, env.START_VIEW_CHANGE, env.DO_VIEW_CHANGE, env.PING, env.PONG))
+    env.PREPARE: _on_any_prepare,
+    env.PREPARE_OK: normal.on_prepare_ok,
+    env.COMMIT: normal.on_commit,
+    env.START_VIEW_CHANGE: vc.on_start_view_change,
+    env.DO_VIEW_CHANGE: vc.on_do_view_change,
+    env.START_VIEW: start_view.on_start_view,
+    env.REQUEST: normal.on_request,
+    env.REPLY: repair.on_reply,
+    env.PING: _on_ping,
+    env.PONG: _on_pong,
+    env.END_EPOCH: _on_ignored,
+    env.REQUEST_START_VIEW: start_view.on_request_start_view,
+    env.REQUEST_HEADERS: repair.on_request_headers,
+    env.REQUEST_PREPARE: repair.on_request_prepare,
+    env.REQUEST_REPLY: repair.on_request_reply,
+    env.HEADERS: repair.on_headers,
+    env.REQUEST_CHUNK: chunks.on_request_chunk,
+    env.CHUNK: chunks.on_chunk,
+}
+_ANY_EPOCH = frozenset(
+    (env.REQUEST, env.REPLY, env.PREPARE, env.END_EPOCH, env.REQUEST_CHUNK, env.CHUNK)
+)
+_JUMPS = frozenset(
+    (env.PREPARE, env.COMMIT, env.START_VIEW_CHANGE, env.DO_VIEW_CHANGE, env.PING, env.PONG)
+)
 
 
 def _jump_view(member: Member, message: Message) -> bool:
@@ -323,7 +400,7 @@ def _jump_view(member: Member, message: Message) -> bool:
     asks = command in (env.PREPARE, env.COMMIT)
     if view == member.view:
         if asks and member.status == Status.VIEW_CHANGE and not member.is_primary:
-            _ask(member, view)              # it started without us
+            _ask(member, view)  # it started without us
         return True
     if asks or member.status == Status.RECOVERING_HEAD or (member.is_standby and asks):
         _ask(member, view)
@@ -340,7 +417,7 @@ def _ask(member: Member, view: int) -> None:
         start_view.request_start_view(member, view)
 
 
-# --- time -------------------------------------------------------------------------------------------------
+# --- time ---------------------------------------------------------------------------------------
 
 
 def _timeouts(member: Member) -> None:
@@ -349,8 +426,16 @@ def _timeouts(member: Member) -> None:
         timeouts["ping"].start(50 if member.clock.epoch is not None else 5)
         assert member.checkpoint is not None
         area = member.monotonic_ns.to_bytes(8, "little") + member.checkpoint.checkpoint_id[:16]
-        member.send(member.others, member.make(env.PING, view=member.durable_view, op=member.checkpoint_op,
-                                               commit_num=member.commit_min, area=area))
+        member.send(
+            member.others,
+            member.make(
+                env.PING,
+                view=member.durable_view,
+                op=member.checkpoint_op,
+                commit_num=member.commit_min,
+                area=area,
+            ),
+        )
     if timeouts["prepare"].due:
         normal.on_prepare_timeout(member)
         timeouts["prepare"].backoff(base=5, most=50, prng=prng)
@@ -392,7 +477,11 @@ def _view_change_timeouts(member: Member) -> None:
             vc.send_vote(member)
         elif member.status == Status.NORMAL:
             timeouts["svc_message"].stop()
-        if member.status == Status.VIEW_CHANGE and member.sv_sent_view == member.view and member.dvc_quorum:
+        if (
+            member.status == Status.VIEW_CHANGE
+            and member.sv_sent_view == member.view
+            and member.dvc_quorum
+        ):
             vc.send_start_view(member, member.others, bytes(16))
     if timeouts["svc_window"].due:
         timeouts["svc_window"].stop()
@@ -404,7 +493,11 @@ def _view_change_timeouts(member: Member) -> None:
         vc.vote(member)
     if timeouts["dvc_message"].due:
         timeouts["dvc_message"].reset()
-        if member.status == Status.VIEW_CHANGE and not member.dvc_quorum and member.durable_view == member.view:
+        if (
+            member.status == Status.VIEW_CHANGE
+            and not member.dvc_quorum
+            and member.durable_view == member.view
+        ):
             vc.send_do_view_change(member)
     if timeouts["request_start_view"].due:
         timeouts["request_start_view"].start(10 + prng.below(4))
@@ -413,9 +506,15 @@ def _view_change_timeouts(member: Member) -> None:
 
 
 def _on_repair_sync(member: Member) -> None:
-    """No progress for a whole period although the group is ahead: the log here cannot be mended, so replace it."""
-    stuck = (member.status == Status.NORMAL and not member.is_primary and member.commit_min == member.commit_before
-             and member.commit_max > member.commit_min)
+    """No progress for a whole period although the group is ahead: the log here cannot be mended,
+    so replace it.
+    """
+    stuck = (
+        member.status == Status.NORMAL
+        and not member.is_primary
+        and member.commit_min == member.commit_before
+        and member.commit_max > member.commit_min
+    )
     member.commit_before = member.commit_min
     if stuck:
         member.mark("repair_stuck")

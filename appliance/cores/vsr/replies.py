@@ -1,7 +1,7 @@
 """Writing the reply slots, one for each row of the table of sessions.
 
-A slot is written at a checkpoint and when it is mended. Two writes to one slot never overlap: the later one waits,
-so what a slot holds in the end is what was written last.
+A slot is written at a checkpoint and when it is mended. Two writes to one slot never overlap: the
+later one waits, so what a slot holds in the end is what was written last.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,9 @@ def writing(member: Member, row: int) -> bool:
     return row in member.reply_writes
 
 
-def write(member: Member, row: int, header: Header, body: bytes, done: Callable[..., None], *args: Any) -> None:
+def write(
+    member: Member, row: int, header: Header, body: bytes, done: Callable[..., None], *args: Any
+) -> None:
     """Write a reply; `done(member, *args)` once it is durable."""
     waiting = member.reply_writes.setdefault(row, [])
     waiting.append((header, body, done, args))

@@ -4,16 +4,17 @@
     chain    to the next member, which forwards at once    the primary sends one copy only
     hybrid   a chain of the healthy hops, and a copy straight to each suspect
 
-A chain's weak spot is one dead hop, so leaving it quickly is part of the protocol: a hop that misses two timeouts is
-a suspect, two timeouts in a row end the chain, and it is tried again after a while without any.
+A chain's weak spot is one dead hop, so leaving it quickly is part of the protocol: a hop that
+misses two timeouts is a suspect, two timeouts in a row end the chain, and it is tried again after
+a while without any.
 """
 
 from enum import Enum
 
-CHAIN_REPLICAS_MIN = 4              # groups from this size on prefer the chain
-MISSES_MAX = 2                      # timeouts a hop may miss before it is a suspect
-TIMEOUTS_MAX = 2                    # timeouts in a row before the chain is left
-PROBE_TICKS = 500                   # without a timeout: try the chain again
+CHAIN_REPLICAS_MIN = 4  # groups from this size on prefer the chain
+MISSES_MAX = 2  # timeouts a hop may miss before it is a suspect
+TIMEOUTS_MAX = 2  # timeouts in a row before the chain is left
+PROBE_TICKS = 500  # without a timeout: try the chain again
 
 
 class Routing(Enum):
@@ -27,10 +28,21 @@ class Routing(Enum):
 class Route:
     """The primary's choice for its next prepares."""
 
-    __slots__ = ("index", "member_count", "replica_count", "chain_wanted", "chain", "suspects", "misses",
-                 "timeouts", "timeout_tick")
+    __slots__ = (
+        "index",
+        "member_count",
+        "replica_count",
+        "chain_wanted",
+        "chain",
+        "suspects",
+        "misses",
+        "timeouts",
+        "timeout_tick",
+    )
 
-    def __init__(self, *, index: int, member_count: int, replica_count: int, routing: Routing) -> None:
+    def __init__(
+        self, *, index: int, member_count: int, replica_count: int, routing: Routing
+    ) -> None:
         self.index = index
         self.member_count = member_count
         self.replica_count = replica_count
@@ -52,7 +64,9 @@ class Route:
         return ring + list(range(self.replica_count, self.member_count))
 
     def plan(self, tick: int) -> list[tuple[int, int]]:
-        """(members to send to, as bits; route to name) of one prepare that this member, the primary, makes."""
+        """(members to send to, as bits; route to name) of one prepare that this member, the
+        primary, makes.
+        """
         if self.chain_wanted and not self.chain and tick - self.timeout_tick >= PROBE_TICKS:
             self.reset(tick)
         everybody = ((1 << self.member_count) - 1) & ~(1 << self.index)

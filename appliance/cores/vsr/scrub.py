@@ -1,8 +1,10 @@
-"""Reading at leisure what nobody asked for, so that damage is found while a peer still has the bytes.
+"""Reading at leisure what nobody asked for, so that damage is found while a peer still has the
+bytes.
 
 One item a turn, round and round:
 
-    superblock -> slots of both rings -> reply slots -> chunks of the last two checkpoints -> sealed segments
+    superblock -> slots of both rings -> reply slots -> chunks of the last two checkpoints ->
+    sealed segments
 
 What is found broken is only noted here; `repair` and `chunks` mend it like any other loss.
 """
@@ -25,7 +27,7 @@ from appliance.formats.geometry import (
 )
 
 
-SEGMENT_PATIENCE_TURNS = 1000           # then the rest of the round goes on without this segment
+SEGMENT_PATIENCE_TURNS = 1000  # then the rest of the round goes on without this segment
 
 
 class Tour:
@@ -36,12 +38,12 @@ class Tour:
     def __init__(self) -> None:
         self.kind = 0
         self.next = 0
-        self.segment = -1               # sealed segment being read, downwards
+        self.segment = -1  # sealed segment being read, downwards
         self.id = b""
         self.footer = b""
         self.rounds = 0
-        self.busy = False               # an item is being read
-        self.waited = 0                 # turns spent waiting for a segment to be refilled
+        self.busy = False  # an item is being read
+        self.waited = 0  # turns spent waiting for a segment to be refilled
 
 
 def on_timeout(member: Member) -> None:
@@ -68,20 +70,22 @@ def _superblock(member: Member, tour: Tour) -> None:
         return _turn(tour)
     tour.next += 1
     tour.busy = True
-    member.read(copy * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE, _on_superblock, copy, member.superblock)
+    member.read(
+        copy * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE, _on_superblock, copy, member.superblock
+    )
     return None
 
 
 def _on_superblock(member: Member, data: bytes | None, copy: int, block: sb.Superblock) -> None:
     member.tour.busy = False
     if member.superblock is not block or member.superblock_writing is not None:
-        return                          # written meanwhile
+        return  # written meanwhile
     if data != sb.encode(block, copy):
         member.mark("scrub_found_superblock")
         member.persist()
 
 
-# --- the write-ahead rings --------------------------------------------------------------------------------
+# --- the write-ahead rings ----------------------------------------------------------------------
 
 
 def _slot(member: Member, tour: Tour) -> None:
@@ -93,7 +97,12 @@ def _slot(member: Member, tour: Tour) -> None:
         if header is None or header.op == 0 or journal.dirty[slot] or slot in member.wal_writing:
             continue
         tour.busy = True
-        member.read(member.geometry.wal_headers_offset + slot * SECTOR_SIZE, SECTOR_SIZE, _on_witness, header)
+        member.read(
+            member.geometry.wal_headers_offset + slot * SECTOR_SIZE,
+            SECTOR_SIZE,
+            _on_witness,
+            header,
+        )
         return
     _turn(tour)
 
@@ -116,7 +125,7 @@ def _on_prepare(member: Member, message: object, header: Header) -> None:
         member.repair_due = True
 
 
-# --- replies ----------------------------------------------------------------------------------------------
+# --- replies ------------------------------------------------------------------------------------
 
 
 def _reply(member: Member, tour: Tour) -> None:
@@ -125,7 +134,13 @@ def _reply(member: Member, tour: Tour) -> None:
         row = tour.next
         tour.next += 1
         entry = rows[row]
-        if entry is None or entry.reply is None or entry.dirty or entry.faulty or replies.writing(member, row):
+        if (
+            entry is None
+            or entry.reply is None
+            or entry.dirty
+            or entry.faulty
+            or replies.writing(member, row)
+        ):
             continue
         tour.busy = True
         length = -(-(HEADER_SIZE + entry.reply.body_size) // SECTOR_SIZE) * SECTOR_SIZE
@@ -154,7 +169,7 @@ def _written(member: Member) -> None:
     """Nobody waits for this one."""
 
 
-# --- checkpoints ------------------------------------------------------------------------------------------
+# --- checkpoints --------------------------------------------------------------------------------
 
 
 def _chunk(member: Member, tour: Tour) -> None:
@@ -162,8 +177,9 @@ def _chunk(member: Member, tour: Tour) -> None:
     items: list[tuple[bytes, Place, int]] = []
     for op in sorted(member.manifests, reverse=True):
         if member.checkpointing is not None and member.checkpointing.header.op % (
-                2 * member.geometry.checkpoint_ops) == op % (2 * member.geometry.checkpoint_ops):
-            continue                    # its zone is being written
+            2 * member.geometry.checkpoint_ops
+        ) == op % (2 * member.geometry.checkpoint_ops):
+            continue  # its zone is being written
         raw = member.manifests[op]
         items.append((ck.checkpoint_id(raw), Place(ck.KIND_MANIFEST, 0, 0, op), len(raw)))
         manifest = ck.decode(raw, member.geometry)
@@ -190,7 +206,7 @@ def _on_chunk(member: Member, data: bytes | None, chunk: chunks.Chunk, size: int
     zone = member.geometry.checkpoint_zone(chunk.place.number)
     now = member.checkpointing
     if now is not None and member.geometry.checkpoint_zone(now.header.op) == zone:
-        return                          # overwritten meanwhile
+        return  # overwritten meanwhile
     member.mark("scrub_found_chunk")
     if chunk.place.kind == ck.KIND_MANIFEST:
         raw = member.manifests[chunk.place.number]
@@ -199,17 +215,18 @@ def _on_chunk(member: Member, data: bytes | None, chunk: chunks.Chunk, size: int
         chunks.mend(member, chunk)
 
 
-# --- sealed segments --------------------------------------------------------------------------------------
+# --- sealed segments ----------------------------------------------------------------------------
 
 
 def _segment(member: Member, tour: Tour) -> None:
     """Footer and leaves of each sealed segment, the newest first."""
-    if member.backfill is not None:     # sealed segments are being refilled: see again when that is done
+    # sealed segments are being refilled: see again when that is done
+    if member.backfill is not None:
         tour.waited += 1
         if tour.waited < SEGMENT_PATIENCE_TURNS:
             return None
         if member.backfill.low == member.backfill.number == tour.segment:
-            member.backfill = None      # no peer has it
+            member.backfill = None  # no peer has it
         return _turn(tour)
     tour.waited = 0
     if tour.segment < 0 and not _first_segment(member, tour):
@@ -264,24 +281,29 @@ def _on_footer(member: Member, data: bytes | None, number: int) -> None:
     footer = chunks.footer_of(data, member)
     if footer is not None and seg.segment_id(footer) == tour.id and data is not None:
         end = -(-len(footer) // SECTOR_SIZE) * SECTOR_SIZE
-        if not any(data[len(footer):end]):
+        if not any(data[len(footer) : end]):
             tour.footer = footer
             return
     _mend_segment(member, tour, number)
 
 
-def _on_leaf(member: Member, data: bytes | None, chunk: chunks.Chunk, skip: int, number: int) -> None:
+def _on_leaf(
+    member: Member, data: bytes | None, chunk: chunks.Chunk, skip: int, number: int
+) -> None:
     tour = member.tour
     tour.busy = False
     if tour.segment != number:
         return
     size = chunk.place.count * RECORD_SIZE
-    if data is None or not chunks.matches(chunk, bytes(data[skip:skip + size])):
+    if data is None or not chunks.matches(chunk, bytes(data[skip : skip + size])):
         _mend_segment(member, tour, number)
 
 
 def _mend_segment(member: Member, tour: Tour, number: int) -> None:
-    """Refill this segment from peers; what is whole in it stays. The tour goes on at its next turn."""
+    """Refill this segment from peers; what is whole in it stays.
+
+    The tour goes on at its next turn.
+    """
     member.mark("scrub_found_segment")
     if member.backfill is None:
         member.backfill = chunks.Backfill(number, tour.id, number)

@@ -1,7 +1,8 @@
 """The replicated table of clients: who is registered, what each asked last, and the reply it got.
 
-It changes only at commit. Recording request numbers at prepare time would lock a client out when a view change
-discards its prepare. A client here is an edge's session, so a few dozen rows serve any number of people.
+It changes only at commit. Recording request numbers at prepare time would lock a client out when
+a view change discards its prepare. A client here is an edge's session, so a few dozen rows serve
+any number of people.
 """
 
 from collections.abc import Iterator
@@ -28,12 +29,14 @@ class Session:
         self.request = 0
         self.reply: Header | None = None
         self.body: bytes | None = None
-        self.faulty = False             # its reply slot cannot be read
-        self.dirty = False              # its reply is newer than its slot
+        self.faulty = False  # its reply slot cannot be read
+        self.dirty = False  # its reply is newer than its slot
 
 
 class Sessions:
-    """At most `clients_max` sessions; rows are taken lowest first, so equal histories give equal bytes."""
+    """At most `clients_max` sessions; rows are taken lowest first, so equal histories give equal
+    bytes.
+    """
 
     def __init__(self, geometry: Geometry) -> None:
         self.capacity = geometry.clients_max
@@ -44,7 +47,9 @@ class Sessions:
         return self.entries.get(client)
 
     def register(self, client: bytes, op: int) -> bytes | None:
-        """Add a session numbered `op`; returns the client evicted for it: the one whose reply has the lowest op."""
+        """Add a session numbered `op`; returns the client evicted for it: the one whose reply has
+        the lowest op.
+        """
         evicted = None
         known = self.entries.get(client)
         if known is not None:
@@ -66,20 +71,33 @@ class Sessions:
 
     def encode(self) -> bytes:
         """The table's bytes up to its highest used row."""
-        rows = [_EMPTY if entry is None else _STRUCT.pack(
-            entry.client, entry.session, entry.request, b"", entry.reply.digest if entry.reply else b"",
-            entry.reply.raw if entry.reply else b"", b"") for entry in self.rows]
+        rows = [
+            _EMPTY
+            if entry is None
+            else _STRUCT.pack(
+                entry.client,
+                entry.session,
+                entry.request,
+                b"",
+                entry.reply.digest if entry.reply else b"",
+                entry.reply.raw if entry.reply else b"",
+                b"",
+            )
+            for entry in self.rows
+        ]
         while rows and rows[-1] is _EMPTY:
             rows.pop()
         return b"".join(rows)
 
     def load(self, raw: bytes) -> None:
-        """Replace all sessions by those of `encode`'s bytes; replies are read from their slots when asked for."""
+        """Replace all sessions by those of `encode`'s bytes; replies are read from their slots
+        when asked for.
+        """
         assert len(raw) % SESSION_ROW_SIZE == 0 and len(raw) <= self.capacity * SESSION_ROW_SIZE
         self.entries = {}
         self.rows = [None] * self.capacity
         for row in range(len(raw) // SESSION_ROW_SIZE):
-            piece = raw[row * SESSION_ROW_SIZE:(row + 1) * SESSION_ROW_SIZE]
+            piece = raw[row * SESSION_ROW_SIZE : (row + 1) * SESSION_ROW_SIZE]
             if piece == _EMPTY:
                 continue
             client, session, request, _, _, reply_raw, _ = _STRUCT.unpack(piece)
@@ -93,7 +111,12 @@ class Sessions:
     def dirty_replies(self) -> Iterator[tuple[Session, Message]]:
         """Sessions whose reply slot is older than their reply, in row order."""
         for entry in self.rows:
-            if entry is not None and entry.dirty and entry.reply is not None and entry.body is not None:
+            if (
+                entry is not None
+                and entry.dirty
+                and entry.reply is not None
+                and entry.body is not None
+            ):
                 yield entry, Message(entry.reply, entry.body)
 
 

@@ -1,8 +1,9 @@
-"""Installing the log that a primary announces: the end of a view change for everybody else, and of a long absence.
+"""Installing the log that a primary announces: the end of a view change for everybody else, and
+of a long absence.
 
-The announced head may lie beyond what our checkpoint lets us hold; then the highest announced header that fits
-becomes our head, and the ring moves on from there. When our checkpoint is too old for that, its successor is
-fetched whole: see `chunks`.
+The announced head may lie beyond what our checkpoint lets us hold; then the highest announced
+header that fits becomes our head, and the ring moves on from there. When our checkpoint is too
+old for that, its successor is fetched whole: see `chunks`.
 """
 
 from appliance.cores.vsr import chunks
@@ -59,8 +60,11 @@ def on_start_view(member: Member, message: Message) -> None:
 
 def _fresh(member: Member, header: Header) -> bool:
     """Whether this start_view was certainly made after our restart."""
-    return (header.view > member.view or header.area[:16] == member.nonce
-            or header.op >= member.geometry.prepare_max(member.checkpoint_op))
+    return (
+        header.view > member.view
+        or header.area[:16] == member.nonce
+        or header.op >= member.geometry.prepare_max(member.checkpoint_op)
+    )
 
 
 def heard(member: Member) -> None:
@@ -73,7 +77,8 @@ def heard(member: Member) -> None:
 
 def _install(member: Member, header: Header, headers: list[Header], state: CheckpointState) -> None:
     limit = member.geometry.prepare_max(member.checkpoint_op)
-    hooks = [state.header] if state.header.op < headers[-1].op else []      # committed, so it fits any log
+    # committed, so it fits any log
+    hooks = [state.header] if state.header.op < headers[-1].op else []
     fitting = [h for h in headers + hooks if h.op <= limit]
     if not fitting:
         member.mark("sv_beyond_reach")
@@ -83,7 +88,9 @@ def _install(member: Member, header: Header, headers: list[Header], state: Check
     return None
 
 
-def adopt(member: Member, header: Header, headers: list[Header], fitting: list[Header], same_log: bool) -> None:
+def adopt(
+    member: Member, header: Header, headers: list[Header], fitting: list[Header], same_log: bool
+) -> None:
     """Make the announced log ours, up to the highest header that fits."""
     journal = member.journal
     head = max(fitting[0].op, member.commit_min)
@@ -102,7 +109,7 @@ def adopt(member: Member, header: Header, headers: list[Header], fitting: list[H
     member.op = head
     assert journal.at(head) is not None
     list_end = next((i for i, h in enumerate(headers) if h.op != headers[0].op - i), len(headers))
-    member.view_headers = headers[:min(list_end, member.geometry.pipeline_max + 1)]
+    member.view_headers = headers[: min(list_end, member.geometry.pipeline_max + 1)]
     member.view_headers_kind = sb.KIND_SV
     if not same_log:
         vc.leave_normal(member, Status.NORMAL)
@@ -113,7 +120,7 @@ def adopt(member: Member, header: Header, headers: list[Header], fitting: list[H
     member.timeouts["heartbeat_lost"].start(10 + member.prng.below(4))
     member.timeouts["repair"].start()
     if not same_log or not member.timeouts["repair_sync"].running:
-        member.timeouts["repair_sync"].start()      # an answer that changes nothing is no progress
+        member.timeouts["repair_sync"].start()  # an answer that changes nothing is no progress
     member.acknowledge_tail = True
     member.sync_asked = False
     member.repair_due = True
@@ -126,7 +133,9 @@ def on_request_start_view(member: Member, message: Message) -> None:
     header = message.header
     if header.view != member.view or not member.is_primary or header.area[:16] == bytes(16):
         return member.drop("rsv_not_mine")
-    ready = member.status == Status.NORMAL or (member.dvc_quorum and member.sv_sent_view == member.view)
+    ready = member.status == Status.NORMAL or (
+        member.dvc_quorum and member.sv_sent_view == member.view
+    )
     if not ready:
         return member.drop("rsv_not_ready")
     vc.send_start_view(member, 1 << message.sender, header.area[:16])
@@ -138,5 +147,13 @@ def request_start_view(member: Member, view: int) -> None:
     primary = member.primary_of(view)
     if primary == member.index:
         return
-    member.send(1 << primary, member.make(env.REQUEST_START_VIEW, view=view, op=member.op,
-                                          commit_num=member.commit_min, area=member.nonce))
+    member.send(
+        1 << primary,
+        member.make(
+            env.REQUEST_START_VIEW,
+            view=view,
+            op=member.op,
+            commit_num=member.commit_min,
+            area=member.nonce,
+        ),
+    )

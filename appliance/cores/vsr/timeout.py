@@ -50,7 +50,9 @@ class Timeout:
         return self.running and self.elapsed >= self.after
 
     def backoff(self, *, base: int, most: int, prng: Prng) -> None:
-        """Begin again with a doubled, jittered period: equal periods of several members must not resonate."""
+        """Begin again with a doubled, jittered period: equal periods of several members must not
+        resonate.
+        """
         self.attempts += 1
         full = min(most, base * 2 ** min(self.attempts, 16))
         self.after = max(1, prng.between((full + 1) // 2, full))

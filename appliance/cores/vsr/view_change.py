@@ -1,11 +1,14 @@
-"""Changing the view: votes to leave, the lists that describe each log, the choice of the canonical one.
+"""Changing the view: votes to leave, the lists that describe each log, the choice of the
+canonical one.
 
     heartbeat lost -> start_view_change (a vote, nothing moves) -> q_v votes -> view_change(v + 1)
-      -> list persisted -> do_view_change to all -> primary evaluates -> installs -> persists -> start_view
+      -> list persisted -> do_view_change to all -> primary evaluates -> installs -> persists ->
+      start_view
       -> backups install -> prepare_ok for the tail -> normal
 
-Of the logs with the highest log_view every valid header is kept; an op is cut only when a nack quorum proves that
-no replication quorum ever held it. What is unreadable neither nacks nor counts as a copy.
+Of the logs with the highest log_view every valid header is kept; an op is cut only when a nack
+quorum proves that no replication quorum ever held it. What is unreadable neither nacks nor counts
+as a copy.
 """
 
 import struct
@@ -23,7 +26,9 @@ _BITS = struct.Struct("<QQQ")
 
 
 class DoViewChange(NamedTuple):
-    """One replica's word on its log. `headers[i]` is of op `op - i`; bit i of nacks and presents belongs to it."""
+    """One replica's word on its log. `headers[i]` is of op `op - i`; bit i of nacks and presents
+    belongs to it.
+    """
 
     replica: int
     log_view: int
@@ -39,8 +44,8 @@ class Verdict(IntEnum):
     """What the lists say."""
 
     AWAIT_QUORUM = 0
-    AWAIT_MORE = 1      # a copy is missing that another replica may still have
-    STUCK = 2           # everybody answered and a copy is missing: never guess
+    AWAIT_MORE = 1  # a copy is missing that another replica may still have
+    STUCK = 2  # everybody answered and a copy is missing: never guess
     START = 3
 
 
@@ -57,22 +62,31 @@ def blank(header: Header) -> bool:
     return header.operation == env.OPERATION_RESERVED
 
 
-def evaluate(dvcs: list[DoViewChange], *, replica_count: int, quorum_view_change: int, quorum_nack: int,
-             pipeline_max: int) -> Evaluation:
+def evaluate(
+    dvcs: list[DoViewChange],
+    *,
+    replica_count: int,
+    quorum_view_change: int,
+    quorum_nack: int,
+    pipeline_max: int,
+) -> Evaluation:
     """Which log a new view starts from. Pure; run again on every do_view_change that arrives."""
     if len(dvcs) < quorum_view_change:
         return Evaluation(Verdict.AWAIT_QUORUM)
     log_view = max(d.log_view for d in dvcs)
     canonical = [d for d in dvcs if d.log_view == log_view]
     high = max(d.op for d in canonical)
-    floor = max(max(d.commit_min, d.headers[-1].op, d.op - pipeline_max, d.headers[0].commit_num) for d in dvcs)
+    floor = max(
+        max(d.commit_min, d.headers[-1].op, d.op - pipeline_max, d.headers[0].commit_num)
+        for d in dvcs
+    )
     assert high >= floor, "the canonical log holds every committed op"
     for op in range(floor, high + 1):
         chosen = canonical_header(canonical, op)
         copies = nacks = 0
         for d in dvcs:
             if d.op < op:
-                nacks += 1              # its head is lower: it never prepared this op
+                nacks += 1  # its head is lower: it never prepared this op
                 continue
             i = d.op - op
             if i >= len(d.headers):
@@ -82,7 +96,8 @@ def evaluate(dvcs: list[DoViewChange], *, replica_count: int, quorum_view_change
                 nacks += 1
             elif not blank(header) and (chosen is None or header.digest != chosen.digest):
                 assert d.log_view < log_view
-                nacks += 1              # holds another prepare here: it never prepared the chosen one
+                # holds another prepare here: it never prepared the chosen one
+                nacks += 1
             if chosen is not None and d.presents >> i & 1 and header.digest == chosen.digest:
                 copies += 1
         if nacks >= quorum_nack:
@@ -104,12 +119,16 @@ def canonical_header(canonical: list[DoViewChange], op: int) -> Header | None:
     return found
 
 
-# --- leaving a view ---------------------------------------------------------------------------------------
+# --- leaving a view -----------------------------------------------------------------------------
 
 
 def vote(member: Member) -> None:
     """Say that this replica would leave its view. Nothing changes here until a quorum says so."""
-    if member.is_standby or member.status not in (Status.NORMAL, Status.VIEW_CHANGE) or member.syncing:
+    if (
+        member.is_standby
+        or member.status not in (Status.NORMAL, Status.VIEW_CHANGE)
+        or member.syncing
+    ):
         return
     member.svc_from |= 1 << member.index
     send_vote(member)
@@ -138,7 +157,10 @@ def advance_votes(member: Member) -> None:
 
 
 def enter(member: Member, view: int) -> None:
-    """Join `view` without having its log yet. The list that describes our log is made once per log_view."""
+    """Join `view` without having its log yet.
+
+    The list that describes our log is made once per log_view.
+    """
     assert view > member.view or member.status == Status.RECOVERING
     assert not member.is_standby and member.status != Status.RECOVERING_HEAD
     if member.log_view == member.view and member.view_headers_kind != sb.KIND_DVC:
@@ -169,16 +191,26 @@ def leave_normal(member: Member, status: Status) -> None:
     member.dvc_sent_view = -1
     member.abdicating = False
     member.heartbeat_due = False
-    for name in ("prepare", "abdicate", "heartbeat", "heartbeat_lost", "svc_message", "svc_window", "dvc_message",
-                 "view_change_status", "request_start_view", "repair_sync"):
+    for name in (
+        "prepare",
+        "abdicate",
+        "heartbeat",
+        "heartbeat_lost",
+        "svc_message",
+        "svc_window",
+        "dvc_message",
+        "view_change_status",
+        "request_start_view",
+        "repair_sync",
+    ):
         member.timeouts[name].stop()
 
 
 def describe(member: Member) -> list[Header]:
     """The list of a do_view_change: from the head down to the first op that is known committed.
 
-    Headers that the start_view of this log named are put in where the journal lacks them: one beyond prepare_max
-    or one whose slot was lost must not look as if it had never been.
+    Headers that the start_view of this log named are put in where the journal lacks them: one
+    beyond prepare_max or one whose slot was lost must not look as if it had never been.
     """
     named = {h.op: h for h in member.view_headers if not blank(h)}
     top = member.op
@@ -204,11 +236,17 @@ def bits(member: Member, headers: list[Header]) -> tuple[int, int]:
         known = journal.at(header.op)
         valid = not blank(header)
         same = known is not None and valid and known.digest == header.digest
-        if (known is None and not journal.faulty[slot]) or (known is not None and valid and not same) or (
-                same and journal.dirty[slot] and not journal.faulty[slot]):
+        if (
+            (known is None and not journal.faulty[slot])
+            or (known is not None and valid and not same)
+            or (same and journal.dirty[slot] and not journal.faulty[slot])
+        ):
             nacks |= 1 << i
-        if valid and (journal.present[slot] == header.digest or writing(member, header)
-                      or member.prepare_in_memory(header) is not None):
+        if valid and (
+            journal.present[slot] == header.digest
+            or writing(member, header)
+            or member.prepare_in_memory(header) is not None
+        ):
             presents |= 1 << i
     return presents, nacks
 
@@ -219,24 +257,37 @@ def send_do_view_change(member: Member) -> None:
     presents, nacks = bits(member, member.view_headers)
     head = member.view_headers[0]
     header = member.make(
-        env.DO_VIEW_CHANGE, view=member.view, aux=member.log_view, op=head.op, commit_num=member.commit_min,
+        env.DO_VIEW_CHANGE,
+        view=member.view,
+        aux=member.log_view,
+        op=head.op,
+        commit_num=member.commit_min,
         area=_BITS.pack(presents, nacks, member.checkpoint_op),
-        body=b"".join(h.raw for h in member.view_headers))
+        body=b"".join(h.raw for h in member.view_headers),
+    )
     member.send(member.other_replicas, header, b"".join(h.raw for h in member.view_headers))
     member.dvc_sent_view = member.view
     if member.is_primary:
         member.dvcs[member.index] = DoViewChange(
-            member.index, member.log_view, head.op, member.commit_min, member.checkpoint_op,
-            list(member.view_headers), presents, nacks)
+            member.index,
+            member.log_view,
+            head.op,
+            member.commit_min,
+            member.checkpoint_op,
+            list(member.view_headers),
+            presents,
+            nacks,
+        )
 
 
 def parse_headers(body: bytes | memoryview, member: Member) -> list[Header] | None:
-    """Headers of a list, strictly descending in op; None when one is broken or not of this shard."""
+    """Headers of a list, strictly descending in op; None when one is broken or not of this shard.
+    """
     if len(body) % HEADER_SIZE:
         return None
     out: list[Header] = []
     for offset in range(0, len(body), HEADER_SIZE):
-        header = env.decode_stored(body[offset:offset + HEADER_SIZE])
+        header = env.decode_stored(body[offset : offset + HEADER_SIZE])
         if header is None or header.command != env.PREPARE:
             return None
         if header.cluster != member.cluster or header.shard != member.shard:
@@ -256,14 +307,26 @@ def parse_do_view_change(member: Member, message: Message) -> DoViewChange | Non
     presents, nacks, checkpoint = _BITS.unpack(header.area)
     if not header.op >= header.commit_num >= checkpoint or header.aux >= header.view:
         return None
-    if blank(headers[0]) or headers[0].op != header.op or headers[-1].op != header.op - len(headers) + 1:
+    if (
+        blank(headers[0])
+        or headers[0].op != header.op
+        or headers[-1].op != header.op - len(headers) + 1
+    ):
         return None
     if presents >> len(headers) or nacks >> len(headers):
         return None
     if any(h.view > header.view for h in headers):
         return None
-    return DoViewChange(message.sender, header.aux, header.op, header.commit_num, checkpoint, headers, presents,
-                        nacks)
+    return DoViewChange(
+        message.sender,
+        header.aux,
+        header.op,
+        header.commit_num,
+        checkpoint,
+        headers,
+        presents,
+        nacks,
+    )
 
 
 def on_do_view_change(member: Member, message: Message) -> None:
@@ -282,14 +345,18 @@ def on_do_view_change(member: Member, message: Message) -> None:
     return None
 
 
-# --- starting a view --------------------------------------------------------------------------------------
+# --- starting a view ----------------------------------------------------------------------------
 
 
 def advance(member: Member) -> None:
     """Take the next step of a view change that has become possible."""
     if member.status != Status.VIEW_CHANGE:
         return
-    if member.durable_view == member.view and member.dvc_sent_view != member.view and not member.dvc_quorum:
+    if (
+        member.durable_view == member.view
+        and member.dvc_sent_view != member.view
+        and not member.dvc_quorum
+    ):
         send_do_view_change(member)
     if member.is_primary and not member.dvc_quorum and member.dvcs[member.index] is not None:
         _evaluate(member)
@@ -299,8 +366,13 @@ def advance(member: Member) -> None:
 
 def _evaluate(member: Member) -> None:
     dvcs = [d for d in member.dvcs if d is not None]
-    result = evaluate(dvcs, replica_count=member.replica_count, quorum_view_change=member.quorum_view_change,
-                      quorum_nack=member.quorum_nack, pipeline_max=member.geometry.pipeline_max)
+    result = evaluate(
+        dvcs,
+        replica_count=member.replica_count,
+        quorum_view_change=member.quorum_view_change,
+        quorum_nack=member.quorum_nack,
+        pipeline_max=member.geometry.pipeline_max,
+    )
     if result.verdict == Verdict.STUCK:
         member.count("view_change_stuck")
         member.mark("view_change_stuck")
@@ -320,16 +392,20 @@ def _evaluate(member: Member) -> None:
 
 
 def _forfeit_to(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> int | None:
-    """A replica with a newer checkpoint that should lead instead, if there is one and it had no chance yet."""
+    """A replica with a newer checkpoint that should lead instead, if there is one and it had no
+    chance yet.
+    """
     if not member.state_ready and member.sync_op_max:
-        own = -1                        # no state to lead with
+        own = -1  # no state to lead with
     else:
         own = member.checkpoint_op
     best = max(dvcs, key=lambda d: (d.checkpoint, -d.replica))
     if best.replica == member.index or best.checkpoint <= own:
         return None
     geometry = member.geometry
-    behind = geometry.durable(geometry.checkpoint_next(max(own, 0)), max(member.commit_max, result.floor))
+    behind = geometry.durable(
+        geometry.checkpoint_next(max(own, 0)), max(member.commit_max, result.floor)
+    )
     if behind or member.view - max(d.log_view for d in dvcs) < member.replica_count:
         return best.replica
     return None
@@ -366,7 +442,8 @@ def _install(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> No
     member.view_headers_kind = sb.KIND_SV
     member.dvc_quorum = True
     member.sv_sent_view = -1
-    for d in dvcs:                      # what others committed is ours too, wherever the list comes from
+    # what others committed is ours too, wherever the list comes from
+    for d in dvcs:
         for header in d.headers:
             if not blank(header) and header.op <= d.commit_min and header.op > member.commit_min:
                 if header.op < result.floor and member.journal.at(header.op) is None:
@@ -385,7 +462,9 @@ def install_header(member: Member, header: Header) -> None:
 
 
 def clear_above(member: Member, head: int) -> None:
-    """No slot above the head is of any meaning to this log: what was lost there was proven uncommitted."""
+    """No slot above the head is of any meaning to this log: what was lost there was proven
+    uncommitted.
+    """
     limit = member.geometry.prepare_max(member.checkpoint_op)
     for op in range(head + 1, limit + 1):
         slot = member.journal.slot(op)
@@ -403,7 +482,7 @@ def _install_rest(member: Member) -> None:
     if member.durable_log_view != member.view or member.durable_view != member.view:
         return
     if not member.chained_from(min(member.repair_min, member.op)):
-        return                          # repair asks for the headers
+        return  # repair asks for the headers
     if member.sv_sent_view != member.view:
         send_start_view(member, member.others, bytes(16))
         member.sv_sent_view = member.view
@@ -416,7 +495,9 @@ def _install_rest(member: Member) -> None:
 
 
 def _tail_in_memory(member: Member) -> bool:
-    """Whether the uncommitted tail's bodies are here: a request in it must be known when it comes again."""
+    """Whether the uncommitted tail's bodies are here: a request in it must be known when it comes
+    again.
+    """
     whole = True
     for op in range(member.commit_max + 1, member.op + 1):
         header = member.journal.at(op)
@@ -477,7 +558,7 @@ def pong_client(member: Member, client: bytes, echo: bytes) -> Header:
     return member.make(env.PONG_CLIENT, view=member.durable_log_view, area=client + echo)
 
 
-# --- start_view -------------------------------------------------------------------------------------------
+# --- start_view ---------------------------------------------------------------------------------
 
 
 def send_start_view(member: Member, mask: int, nonce: bytes) -> None:
@@ -485,19 +566,27 @@ def send_start_view(member: Member, mask: int, nonce: bytes) -> None:
     assert member.checkpoint is not None
     headers = start_view_headers(member)
     body = sb.encode_checkpoint_state(member.checkpoint) + b"".join(h.raw for h in headers)
-    header = member.make(env.START_VIEW, view=member.view, op=member.op, commit_num=member.commit_max,
-                         area=nonce + member.checkpoint_op.to_bytes(8, "little"), body=body)
+    header = member.make(
+        env.START_VIEW,
+        view=member.view,
+        op=member.op,
+        commit_num=member.commit_max,
+        area=nonce + member.checkpoint_op.to_bytes(8, "little"),
+        body=body,
+    )
     member.send(mask, header, body)
 
 
 def start_view_headers(member: Member) -> list[Header]:
-    """The last P + 1 headers from the head down, then the header of each checkpoint op still in the ring."""
+    """The last P + 1 headers from the head down, then the header of each checkpoint op still in
+    the ring.
+    """
     out: list[Header] = []
     low = max(0, member.op - member.geometry.pipeline_max)
     for op in range(member.op, low - 1, -1):
         header = member.journal.at(op)
         if header is None:
-            break                       # below the repairable range
+            break  # below the repairable range
         out.append(header)
     interval = member.geometry.checkpoint_ops
     hook = member.op // interval * interval
@@ -507,4 +596,3 @@ def start_view_headers(member: Member) -> list[Header]:
             out.append(header)
         hook -= interval
     return out
-

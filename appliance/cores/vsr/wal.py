@@ -1,10 +1,14 @@
-"""Appending to the write-ahead ring: the prepare, durable; then its witness, durable; only then it is clean.
+"""Appending to the write-ahead ring: first the prepare, durable, then its witness, durable.
 
     append -> write prepare -> write witness -> clean -> acknowledgement (in settle)
 
-Two writes to one slot never overlap. At most `wal_writes_max` prepares are in flight, which bounds how many tails
-a crash can tear. If the slot came to belong to another header meanwhile, the completion leaves it dirty.
+Two writes to one slot never overlap. At most `wal_writes_max` prepares are in flight, which
+bounds how many tails a crash can tear. If the slot came to belong to another header meanwhile,
+the completion leaves it dirty.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 from appliance.base.limits import SECTOR_SIZE
 from appliance.cores.vsr.member import Member
@@ -48,7 +52,9 @@ def _write_prepare(member: Member, slot: int, message: Message) -> None:
     member.wal_writing[slot] = message
     member.journal.present[slot] = None
     address = member.geometry.wal_prepares_offset + slot * member.geometry.message_size_max
-    member.write(address, padded([message.header.raw, message.body]), _on_prepare_written, slot, message)
+    member.write(
+        address, padded([message.header.raw, message.body]), _on_prepare_written, slot, message
+    )
 
 
 def _on_prepare_written(member: Member, slot: int, message: Message) -> None:
@@ -68,13 +74,19 @@ def write_witness(member: Member, header: Header) -> None:
     assert slot not in member.witness_writing
     member.witness_writing[slot] = header.digest
     address = member.geometry.wal_headers_offset + slot * SECTOR_SIZE
-    member.write(address, [header.raw, _PAD[:SECTOR_SIZE - HEADER_SIZE]], _on_witness_written, slot, header)
+    member.write(
+        address, [header.raw, _PAD[: SECTOR_SIZE - HEADER_SIZE]], _on_witness_written, slot, header
+    )
 
 
 def _on_witness_written(member: Member, slot: int, header: Header) -> None:
     del member.witness_writing[slot]
     owner = member.journal.headers[slot]
-    if owner is not None and owner.digest == header.digest and member.journal.present[slot] == header.digest:
+    if (
+        owner is not None
+        and owner.digest == header.digest
+        and member.journal.present[slot] == header.digest
+    ):
         member.journal.set_clean(header)
         member.clean_ops.append(header.op)
     _next(member, slot)
@@ -103,8 +115,11 @@ def rewrite_witness(member: Member, slot: int) -> None:
     header = member.journal.headers[slot]
     if header is None:
         header = env.reserved(slot, member.cluster, member.shard)
-        member.write(member.geometry.wal_headers_offset + slot * SECTOR_SIZE,
-                     [header.raw, _PAD[:SECTOR_SIZE - HEADER_SIZE]], lambda _: None)
+        member.write(
+            member.geometry.wal_headers_offset + slot * SECTOR_SIZE,
+            [header.raw, _PAD[: SECTOR_SIZE - HEADER_SIZE]],
+            lambda _: None,
+        )
     elif slot not in member.witness_writing:
         write_witness(member, header)
 
@@ -123,7 +138,7 @@ def writing(member: Member, header: Header) -> bool:
     return any(m.header.digest == header.digest for m in member.wal_queue)
 
 
-def read_prepare(member: Member, header: Header, done, *args) -> None:  # type: ignore[no-untyped-def]
+def read_prepare(member: Member, header: Header, done: Callable[..., None], *args: Any) -> None:
     """Read and verify a prepare; `done(member, message or None, header, *args)`.
 
     The length asked for is the prepare's own, whole sectors: the padding is verified with it.
@@ -134,7 +149,9 @@ def read_prepare(member: Member, header: Header, done, *args) -> None:  # type: 
     member.read(address, length, _on_prepare_read, header, done, args)
 
 
-def _on_prepare_read(member: Member, data: bytes | None, header: Header, done, args: tuple) -> None:  # type: ignore[no-untyped-def]
+def _on_prepare_read(
+    member: Member, data: bytes | None, header: Header, done: Callable[..., None], args: tuple
+) -> None:
     done(member, parse_prepare(data, header), header, *args)
 
 
@@ -153,7 +170,7 @@ def on_unreadable(member: Member, header: Header) -> None:
     """A slot that was believed readable is not: remember the hole, never deny it."""
     slot = member.journal.slot(header.op)
     if member.journal.present[slot] != header.digest or slot in member.wal_writing:
-        return                          # overwritten or being written meanwhile
+        return  # overwritten or being written meanwhile
     owner = member.journal.headers[slot]
     if owner is not None and owner.digest == header.digest:
         member.mark("prepare_found_corrupt")
