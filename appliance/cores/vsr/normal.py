@@ -166,7 +166,7 @@ def _forward(member: Member, message: Message, block: ses.SessionBlock) -> None:
         return member.drop("request_forwarded_twice")
     if entry is not None and header.aux == entry.request and entry.body is not None:
         if entry.body[48:64] == header.digest:
-            return member.send_client(entry.client, entry.reply, entry.body)  # type: ignore[arg-type]
+            return member.send_client(entry.client, entry.reply, entry.body)
     if header.operation == env.OPERATION_REGISTER or (
         entry is not None and header.aux > entry.request
     ):
