@@ -24,14 +24,14 @@ from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from tests.roles.replica_group import REPO, Group
 
 RIGHTS = {"*": ["read", "send", "moderate"]}
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # for what takes one or two on a machine of one's own
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def until(condition: Callable[[], object], what: str | Callable[[], str]) -> None:
     """Wait until something holds; an assertion fails when it does not in time."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"not yet: {what}"
+        assert time.monotonic() < deadline, f"not yet: {what if isinstance(what, str) else what()}"
         time.sleep(0.02)
 
 
@@ -90,11 +90,19 @@ class EdgeSite(Group):
             return code, said.read()
 
     def start_all(self) -> None:
-        super().start_all()
+        """Replicas and edges side by side: an edge serves once its replica does."""
         for index in range(self.count):
+            self.start(index)
             self.start_edge(index)
         for index in range(self.count):
-            until(lambda index=index: self.get(index, "/healthz")[0] == 200, f"edge {index} serves")
+            self.wait_serving(index)
+
+    def wait_serving(self, index: int) -> None:
+        """Until the edge says that it serves."""
+        until(
+            lambda: self.get(index, "/healthz")[0] == 200,
+            lambda: f"edge {index}: {self.get(index, '/healthz')[:2]}, {self.status(index)}",
+        )
 
     def get(self, index: int, path: str) -> tuple[int, str, dict]:
         """Status, text and headers of a page; 0 when nobody answers."""

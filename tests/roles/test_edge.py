@@ -344,7 +344,7 @@ def test_without_tls_by_setting_and_within_its_limits(
         lone.start_all()
         chats = [lone.chat(0) for _ in range(3)]
         assert chats[0].say(chats[0].room("plain"), 1, 3) == [2, 3, 4]
-        with pytest.raises((OSError, EOFError, InvalidMessage)):
+        with pytest.raises((OSError, EOFError, InvalidMessage, ConnectionClosed)):
             lone.chat(0)
         for chat in chats:
             chat.socket.close()
