@@ -1,4 +1,4 @@
-"""CPU cost of the edge's hot paths, microseconds a message: from bytes to batch, from results to acks,
+"""CPU cost of the edge's hot paths, microseconds a message: to the batch, to the acks, fan-out.
 fan-out.
 
 python tests/bench/bench_edge.py
