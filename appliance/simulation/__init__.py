@@ -21,11 +21,15 @@ seed.
     clock      wall clocks with offset, drift and steps
     network    delay, loss, duplicates, capacity, clogs, partitions symmetric and one-way
     storage    a sparse disk: latency, torn, lost and corrupt sectors;  atlas: where faults may fall
+    machine    a disk, a clock, and the process that runs between two crashes
     cluster    replicas as processes: start, crash, pause; performs the effects of the cores
-    client     edges: sessions of the shard, devices that resend until they are answered
+    sessions   the product's client core, connected to the replicas
+    device     numbers what it says, and asks again until it is answered
+    client     devices straight on sessions;  chat: devices through edges, which read rings
+    talker     a chat client: creates, subscribes, sends, and checks all it is told
     faults     when crashes, power cuts, pauses, partitions and clock steps come
     liveness   the verdict on a core that should have converged, and the excuses
-    checkers/  what must hold after every event
+    checkers/  what must hold after every event;  judge: who of them hears of what
     world      one seed, from options to verdict
 
 The story of how to run it and how to read a failure is in docs/simulation.md.

@@ -44,6 +44,7 @@ class Cluster:
         self.schedule, self.network, self.prng, self.trace = schedule, network, prng, trace
         self.judge = judge
         self.on_life: Callable[[int, bool], None] = lambda replica, up: None
+        self.on_publish: Callable[[int, int], None] = lambda replica, log_seq: None
         self.on_write: Callable[[int], None] = lambda replica: None
         self.atlas = Atlas(geometry=geometry, replica_count=options.replica_count,
                            segments_max=options.segments_max,
@@ -91,6 +92,7 @@ class Cluster:
             geometry=self.geometry, cluster=self.cluster, shard=self.shard,
             replica_id=self.members[index], prng=machine.prng.fork(), state_machine=machine.rooms)
         machine.connections, machine.paused, machine.inbox = {}, False, []
+        machine.published = 0
         machine.started_us = self.schedule.now_us
         self._trace(machine, kinds.START, machine.disk.life)
         loaded = load(self.geometry, machine.disk.read_many)
@@ -234,6 +236,8 @@ class Cluster:
     def _publish(self, machine: Machine, effect: tuple) -> None:
         self._trace(machine, kinds.PUBLISH, effect[1])
         self.judge.on_publish(machine, effect[1])
+        machine.published = effect[1]
+        self.on_publish(machine.index, effect[1])
 
     def _mark(self, machine: Machine, effect: tuple) -> None:
         self.marks[effect[1]] = self.marks.get(effect[1], 0) + 1

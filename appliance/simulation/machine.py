@@ -31,7 +31,7 @@ class Machine:
     """`replica` is None while no process runs; `inbox` holds what comes for one that is paused."""
 
     __slots__ = ("index", "disk", "clock", "prng", "replica", "rooms", "ring", "connections",
-                 "paused", "inbox", "started_us", "commit_seen", "beat")
+                 "paused", "inbox", "started_us", "commit_seen", "published", "beat")
 
     def __init__(self, index: int, disk: Disk, clock: Clock, prng: Prng) -> None:
         self.index, self.disk, self.clock, self.prng = index, disk, clock, prng
@@ -43,6 +43,7 @@ class Machine:
         self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.started_us = 0
         self.commit_seen = 0
+        self.published = 0            # records that this process lets others read
         self.beat = 0                 # names the chain of ticks that is alive
 
     @property

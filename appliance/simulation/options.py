@@ -35,6 +35,8 @@ class Options:
     segments_max: int = 64
 
     # Load.
+    chat: bool = False                # through the edges' session core, or straight to the shard
+    edge_crash_ticks_mean: int = 0    # between two ends of one edge's process; 0 = none
     edge_count: int = 2
     sessions_per_edge: int = 1
     room_count: int = 2
@@ -42,7 +44,7 @@ class Options:
     records_per_device: int = 400     # a device is done when these are acknowledged
     batch_max: int = 4                # records in one request, at most
     think_us: int = 100_000           # mean pause of a session between two requests
-    device_retry: int = 0             # per million of batches: ask again what was answered long ago
+    device_retry: int = 0             # per million of asks: ask again what was answered long ago
     session_kill: int = 0             # per million of requests: lose the session, go on by another
     session_patience_ticks: int = 600  # silence after which an edge takes another session
 
@@ -103,7 +105,8 @@ def _draw_lite(prng: Prng, seed: int) -> Options:
     return Options(
         seed=seed, mode=LITE, safety_ticks=2_500, liveness_ticks=2_000,
         replica_count=3, view_first=prng.below(3),
-        edge_count=2, batch_max=2, devices_per_room=prng.between(1, 2), records_per_device=200,
+        chat=prng.chance(1, 3), edge_count=2, batch_max=2,
+        devices_per_room=prng.between(1, 2), records_per_device=200,
         think_us=prng.between(60_000, 200_000),
         delay_us_mean=prng.between(100, 2_000),
         crash_ticks_mean=prng.between(300, 2_000), crash_in_write=prng.choice((0, 2_000, 10_000)),
@@ -123,7 +126,8 @@ def _draw_swarm(prng: Prng, seed: int) -> Options:
 def _load(prng: Prng, options: Options) -> Options:
     rooms = prng.between(1, 2)
     return replace(
-        options,
+        options, chat=prng.chance(1, 3),
+        edge_crash_ticks_mean=prng.choice((0, 2_000, 10_000)),
         edge_count=prng.between(1, 3), sessions_per_edge=prng.choice((1, 1, 1, 2, 3)),
         room_count=rooms, devices_per_room=prng.between(1, 6 // rooms - 1),
         batch_max=prng.between(1, 7), think_us=prng.between(50_000, 400_000),

@@ -9,7 +9,8 @@ from appliance.formats.envelope import Message
 from appliance.formats.geometry import SMALL, Geometry
 from appliance.simulation import liveness
 from appliance.simulation import trace as kinds
-from appliance.simulation.client import Edges
+from appliance.simulation.chat import Chat
+from appliance.simulation.client import Clients
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.failure import Violation, violated
 from appliance.simulation.faults import Faults
@@ -17,6 +18,7 @@ from appliance.simulation.judge import Judge
 from appliance.simulation.network import Network
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
+from appliance.simulation.sessions import Sessions
 from appliance.simulation.trace import WORLD, Trace
 
 SHARD = 0
@@ -59,21 +61,32 @@ class World:
             options=options, geometry=geometry, cluster=cluster, shard=SHARD,
             schedule=self.schedule, network=self.network, prng=self.prng.fork(), trace=self.trace,
             judge=self.judge)
-        self.edges = Edges(
+        self.sessions = Sessions(
             options=options, geometry=geometry, cluster=cluster, shard=SHARD,
-            schedule=self.schedule, network=self.network, prng=self.prng.fork(), trace=self.trace,
-            judge=self.judge)
-        self.cluster.on_life = self.edges.on_life
+            schedule=self.schedule, network=self.network, prng=self.prng.fork(), trace=self.trace)
+        self.clients = self._clients()
+        self.cluster.on_life = self.clients.on_life
+        self.cluster.on_publish = self.clients.on_publish
         self.faults = Faults(
             options=options, schedule=self.schedule, network=self.network, cluster=self.cluster,
             prng=self.prng.fork(), trace=self.trace)
         self.excuse = ""
 
+    def _clients(self) -> Clients | Chat:
+        """Devices straight on sessions, or a whole chat through edges."""
+        prng = self.prng.fork()
+        if self.options.chat:
+            return Chat(options=self.options, geometry=self.geometry, schedule=self.schedule,
+                        sessions=self.sessions, cluster=self.cluster, prng=prng, trace=self.trace,
+                        judge=self.judge)
+        return Clients(options=self.options, schedule=self.schedule, sessions=self.sessions,
+                       prng=prng, trace=self.trace, judge=self.judge)
+
     def _deliver(self, target: int, source: int, message: Message) -> None:
         if target < self.options.replica_count:
             self.cluster.deliver(target, source, message)
         else:
-            self.edges.deliver(target - self.options.replica_count, source, message)
+            self.sessions.deliver(target - self.options.replica_count, source, message)
 
     # --- phases
 
@@ -110,7 +123,7 @@ class World:
         """All faults on, until every device is done or the time is up."""
         for _ in range(self.options.safety_ticks // LOOK_TICKS):
             self.run_ticks(LOOK_TICKS)
-            if self.edges.done:
+            if self.clients.done:
                 break
 
     def liveness(self) -> None:
@@ -119,11 +132,11 @@ class World:
         mask = sum(1 << index for index in core)
         self.trace.add(self.schedule.now_us, kinds.PHASE, WORLD, mask)
         self._heal(core)
-        self.edges.close()
+        self.clients.close(core)
         reason = ""
         for _ in range(self.options.liveness_ticks // LOOK_TICKS):
             self.run_ticks(LOOK_TICKS)
-            reason = liveness.shortcoming(self.cluster, self.edges, core)
+            reason = liveness.shortcoming(self.cluster, core) or self.clients.waiting()
             if not reason:
                 break
         if reason:
@@ -166,9 +179,7 @@ class World:
         return [_status_line(self.cluster, machine.index) for machine in self.cluster.machines]
 
     def _outcome(self, failure: str, checker: str, report: list[str]) -> Outcome:
-        counts = {
-            "requests": self.edges.requests, "replies": self.edges.replies,
-            "evictions": self.edges.evictions, "abandoned": self.edges.abandoned,
+        counts = self.clients.counts() | {
             "acknowledged": len(self.judge.answers.acknowledged),
             "sent": self.network.sent, "dropped": self.network.dropped,
             "crashes": self.faults.crashes, "power_cuts": self.faults.power_cuts,

@@ -13,6 +13,7 @@ class Answers:
     def __init__(self, rooms: RoomsModel) -> None:
         self.rooms = rooms
         self.op_answered = 0
+        self.log_seq_answered = 0
         self.acknowledged: dict[Key, int] = {}        # -> log_seq
 
     def on_request(self) -> int:
@@ -42,3 +43,18 @@ class Answers:
                            f"{applied.log_seq}")
         if self.acknowledged.setdefault(key, log_seq) != log_seq:
             violated(NAME, f"edge {edge}: {key} is acknowledged twice, as two records")
+
+    def on_ack(self, who: str, key: Key, floor: int, *, op: int, timestamp: int,
+               digest: bytes) -> None:
+        """A chat client is told that its message is stored; `floor` was answered when it asked."""
+        applied = self.rooms.applied.get(key)
+        if applied is None:
+            violated(NAME, f"{who}: {key} is acknowledged, but it was never applied")
+        if (op, timestamp, digest) != (applied.seq, applied.timestamp, applied.hash):
+            violated(NAME, f"{who}: {key} is acknowledged as {op}, {timestamp}, applied was "
+                           f"{applied}")
+        if applied.log_seq <= floor:
+            violated(NAME, f"{who}: {key} was asked after record {floor} had been acknowledged, "
+                           f"and became record {applied.log_seq}")
+        self.acknowledged[key] = applied.log_seq
+        self.log_seq_answered = max(self.log_seq_answered, applied.log_seq)

@@ -16,6 +16,7 @@ from appliance.simulation.failure import violated
 
 NAME = "rooms"
 _U64 = struct.Struct("<Q")
+_U32 = struct.Struct("<I")
 _ASKED = ((0, rec.TIMESTAMP), (rec.BODY_LEN, rec.CHECKSUM), (rec.CLIENT_ID, rec.SEQ))
 REFUSED = (ses.ROOM_UNKNOWN, ses.FORBIDDEN, ses.LIMIT, ses.STORAGE_FULL)
 
@@ -38,12 +39,13 @@ class Applied(NamedTuple):
 
 
 class Room:
-    """A room's count of records and the hash of its newest one."""
+    """A room's records, their count, and the hash of the newest one."""
 
-    __slots__ = ("count", "head_hash")
+    __slots__ = ("count", "head_hash", "keys")
 
     def __init__(self) -> None:
         self.count, self.head_hash = 0, bytes(32)
+        self.keys: list[Key] = []     # of its records, by seq - 1
 
 
 class RoomsModel:
@@ -54,6 +56,7 @@ class RoomsModel:
         self.applied: dict[Key, Applied] = {}
         self.hashes: list[bytes] = []                 # of record log_seq at log_seq - 1
         self.rooms: dict[bytes, Room] = {}
+        self.names: dict[bytes, str] = {}             # of rooms that edges may create
         self._newest: dict[tuple[bytes, bytes], int] = {}
         self._results: dict[int, bytes] = {}          # op -> results
 
@@ -85,8 +88,7 @@ class RoomsModel:
 
     def _judge(self, op: int, timestamp: int, record: bytes, result: bytes) -> None:
         key = key_of(record)
-        asked = self.asked.get(key)
-        if asked is None or any(asked[a:b] != record[a:b] for a, b in _ASKED):
+        if not self._was_asked(key, record):
             violated(NAME, f"op {op} holds a record that nobody asked for: {key}")
         if _U64.unpack_from(record, rec.TIMESTAMP)[0] != timestamp or not rec.sealed(record):
             violated(NAME, f"op {op}: a record has the wrong timestamp or checksum: {key}")
@@ -105,6 +107,15 @@ class RoomsModel:
         elif code == ses.ROOM_UNKNOWN and key.room_id in self.rooms:
             violated(NAME, f"op {op}: a room that exists is unknown")
 
+    def _was_asked(self, key: Key, record: bytes) -> bool:
+        asked = self.asked.get(key)
+        if asked is not None:
+            return all(asked[a:b] == record[a:b] for a, b in _ASKED)
+        name = self.names.get(key.room_id, "").encode()       # edges make these records themselves
+        body = record[rec.BODY:rec.BODY + _U32.unpack_from(record, rec.BODY_LEN)[0]]
+        creates = _U32.unpack_from(record, rec.FLAGS)[0] == rec.KIND_ROOM_CREATE
+        return creates and name != b"" and body == name
+
     def _accept(self, op: int, key: Key, record: bytes, applied: Applied, timestamp: int) -> None:
         if key in self.applied:
             violated(NAME, f"op {op} applies {key} a second time")
@@ -121,12 +132,15 @@ class RoomsModel:
             violated(NAME, f"op {op}: {key} became {applied}, expected {expected}")
         room.count += 1
         room.head_hash = digest
+        room.keys.append(key)
         self.hashes.append(digest)
         self.applied[key] = applied
         self._newest[key[:2]] = key.client_seq
 
     def _duplicate(self, op: int, key: Key, code: int, log_seq: int, newest: int) -> None:
         known = self.applied.get(key)
+        if known is None and key.room_id in self.names and key.room_id in self.rooms:
+            known = self.applied[self.rooms[key.room_id].keys[0]]     # somebody else created it
         if known is None:
             violated(NAME, f"op {op} calls {key} a duplicate, but it was never applied")
         expired = newest - key.client_seq >= WINDOW_LENGTH

@@ -1,0 +1,241 @@
+"""A chat client: one device that talks in one room over connections to one edge after the other.
+
+It creates its room, subscribes from where it stopped, sends a few messages, waits for their acks
+and goes on. It checks what it is told: each ack against what was applied, and that events come in
+order of op, from the first on, each once, whatever broke in between.
+"""
+
+from typing import Any, Protocol
+
+from appliance.base.prng import Prng
+from appliance.cores.edge.session import Session
+from appliance.formats import client
+from appliance.formats.author import author_id_of
+from appliance.simulation.checkers.rooms import Key
+from appliance.simulation.device import Device
+from appliance.simulation.failure import violated
+from appliance.simulation.judge import Judge
+from appliance.simulation.options import Options
+from appliance.simulation.schedule import TICK_US
+
+NAME = "answers"
+PAUSE_TICKS = 20                  # after a refusal, before it is tried again
+CREATE, SUBSCRIBE = "create", "subscribe"
+
+
+class Door(Protocol):
+    """What a talker sees of an edge."""
+
+    def open(self, talker: "Talker") -> Session: ...
+    def send(self, talker: "Talker", data: bytes) -> None: ...
+    def on_left(self, talker: "Talker") -> None: ...
+
+
+class Company(Protocol):
+    """What a talker sees of the chat."""
+
+    options: Options
+    prng: Prng
+    judge: Judge
+    closing: bool
+    requests: int
+    replies: int
+    events: int
+    abandoned: int
+    refusals: dict[str, int]
+
+    def edge_for(self, talker: "Talker") -> Door | None: ...
+    def think(self) -> int: ...
+
+
+class Talker:
+    """States: closed -> hello -> ready -> closed. `link` names the connection; 0 = none."""
+
+    def __init__(self, device: Device, *, name: str, room_name: str, binary: bool,
+                 chat: Company) -> None:
+        self.device, self.name, self.room_name, self.binary = device, name, room_name, binary
+        self.chat = chat
+        assert device.author_id == author_id_of(name)
+        self.edge: Door | None = None
+        self.session: Session | None = None
+        self.link = 0                 # of the connection; grows with each
+        self.ready = self.created = self.subscribed = False
+        self.next_op = 1              # of the event that must come next
+        self.asked: dict[int, int] = {}       # client_seq -> log_seq answered to anybody when asked
+        self.early: dict[int, None] = {}      # acknowledged before one that was said before
+        self.heard_us = 0             # when something came, or was first asked
+        self.next_us = 0              # no new message before
+        self.arrival_us = 0           # of the last frame on its way here: a connection keeps order
+        self.sending_us = 0           # the same, of the last frame on its way to the edge
+        self.last_said = False        # in the end: what had to be said is said
+
+    # --- time
+
+    def on_tick(self, now: int) -> None:
+        """Say what is to be said; leave an edge that does not answer."""
+        if self.edge is None:
+            if now >= self.next_us:
+                self._open(now)
+            return
+        patience = self.chat.options.session_patience_ticks * TICK_US
+        waiting = self.asked or not self.subscribed
+        if waiting and now - self.heard_us > patience:
+            self.chat.abandoned += 1
+            self.leave(now)
+        elif self.ready and now >= self.next_us and not self.asked:
+            self._say(now)
+
+    def _open(self, now: int) -> None:
+        self.edge = self.chat.edge_for(self)
+        if self.edge is None:
+            return
+        self.link += 1
+        self.ready = self.created = self.subscribed = False
+        self.heard_us = now
+        self.session = self.edge.open(self)
+        self._send(client.Hello(token=self.name, client_id=client.id_of(self.device.client_id)))
+
+    def leave(self, now: int) -> None:
+        """End the connection from here."""
+        if self.edge is not None:
+            self.edge.on_left(self)
+            self.on_closed(self.link, now)
+
+    def on_closed(self, link: int, now: int) -> None:
+        """The connection is gone."""
+        if link == self.link:
+            self.edge = self.session = None
+            self.asked.clear()
+            self.next_us = now + PAUSE_TICKS * TICK_US
+
+    def _say(self, now: int) -> None:
+        """The next thing: the room, the subscription, or messages."""
+        self.heard_us = now
+        self.next_us = now + PAUSE_TICKS * TICK_US
+        if not self.created:
+            self._send(client.CreateRoom(name=self.room_name, request=CREATE))
+        elif not self.subscribed:
+            self._send(client.SubscribeRoom(
+                room_id=client.id_of(self.device.room_id), since_op=self.next_op - 1,
+                request=SUBSCRIBE))
+        elif not self.device.done or self.chat.closing and not self.last_said:
+            if not self.device.retired:
+                self._speak()
+            self.last_said = self.chat.closing
+
+    def _speak(self) -> None:
+        """A few messages at once, now and then one that was answered long ago."""
+        chat, device = self.chat, self.device
+        seqs = [device.acknowledged + 1 + i
+                for i in range(chat.prng.between(1, chat.options.batch_max))]
+        if device.acknowledged and chat.prng.chance(chat.options.device_retry, 1_000_000):
+            seqs.insert(0, max(1, device.acknowledged - chat.prng.below(100)))
+        for client_seq in seqs:
+            chat.judge.rooms.on_ask(device.record(client_seq))
+            first = client_seq > device.asked
+            self.asked[client_seq] = chat.judge.answers.log_seq_answered if first else 0
+            device.asked = max(device.asked, client_seq)
+        chat.requests += 1
+        frames = [client.SendMessage(
+            room_id=client.id_of(device.room_id), client_seq=client_seq,
+            msg_id=client.id_of(device.msg_id(client_seq)),
+            body=device.body(client_seq).decode()) for client_seq in seqs]
+        if self.binary:
+            self._send(*frames)
+        else:
+            for frame in frames:
+                self._send(frame)
+
+    def _send(self, *frames: client.Frame) -> None:
+        assert self.edge is not None
+        data = client.encode_binary(*frames) if self.binary else client.encode_json(frames[0])
+        self.edge.send(self, data)
+
+    # --- what comes
+
+    def on_frames(self, link: int, payloads: list[bytes], now: int) -> None:
+        """Frames of the edge, in order."""
+        for payload in payloads:
+            frames = (client.parse_binary_edge(payload) if self.binary
+                      else [client.parse_json_edge(payload)])
+            for frame in frames:
+                if link != self.link or self.edge is None:
+                    return
+                self.heard_us = now
+                self._on_frame(frame, now)
+
+    def _on_frame(self, frame: Any, now: int) -> None:
+        if isinstance(frame, client.MessageEvent):
+            self._on_event(frame)
+        elif isinstance(frame, client.MessageAck):
+            self._on_ack(frame, now)
+        elif isinstance(frame, client.Error):
+            self._on_error(frame, now)
+        elif isinstance(frame, client.Subscribed):
+            if frame.status != "recovered" or frame.next_op != self.next_op:
+                violated(NAME, f"{self.name} subscribes from op {self.next_op}: {frame}")
+            self.subscribed, self.next_us = True, now
+        elif isinstance(frame, client.Room):
+            self.created, self.next_us = True, now
+        elif isinstance(frame, client.Welcome):
+            self.ready, self.next_us = True, now
+        else:
+            violated(NAME, f"{self.name} did not expect {frame}")
+
+    def _on_ack(self, frame: client.MessageAck, now: int) -> None:
+        device, chat = self.device, self.chat
+        key = Key(device.client_id, client.id_bytes(frame.room_id), frame.client_seq)
+        floor = self.asked.pop(frame.client_seq, None)
+        if floor is None:
+            violated(NAME, f"{self.name} is acknowledged what it did not ask: {frame}")
+        chat.replies += 1
+        chat.judge.answers.on_ack(
+            self.name, key, floor, op=frame.op, timestamp=frame.timestamp,
+            digest=bytes.fromhex(frame.hash))
+        if client.id_bytes(frame.msg_id) != device.msg_id(frame.client_seq):
+            violated(NAME, f"{self.name}: an ack names another message: {frame}")
+        # The first ack of what is a duplicate may have to wait for the replica beside the edge.
+        if frame.client_seq > device.acknowledged:
+            self.early[frame.client_seq] = None
+        while device.acknowledged + 1 in self.early:
+            device.acknowledged += 1
+            del self.early[device.acknowledged]
+        self.next_us = now + chat.think()
+
+    def _on_event(self, frame: client.MessageEvent) -> None:
+        room = self.chat.judge.rooms.rooms[self.device.room_id]
+        if frame.op != self.next_op or frame.op > room.count:
+            violated(NAME, f"{self.name} gets op {frame.op} after {self.next_op - 1}")
+        key = room.keys[frame.op - 1]
+        applied = self.chat.judge.rooms.applied[key]
+        told = (client.id_bytes(frame.client_id), frame.client_seq, frame.timestamp)
+        if told != (key.client_id, key.client_seq, applied.timestamp):
+            violated(NAME, f"{self.name} gets another record as op {frame.op}: {frame}")
+        self.next_op += 1
+        self.chat.events += 1
+
+    def _on_error(self, frame: client.Error, now: int) -> None:
+        """Refused: try again later, unless it can never be."""
+        device = self.device
+        self.chat.refusals[frame.name] = self.chat.refusals.get(frame.name, 0) + 1
+        self.next_us = max(self.next_us, now + PAUSE_TICKS * TICK_US)
+        if frame.name in ("limit_reached", "storage_full"):
+            device.retired = True
+        elif frame.name == "duplicate_expired":
+            if frame.client_seq is None or frame.client_seq > device.acknowledged:
+                violated(NAME, f"{self.name}: unanswered, and expired: {frame}")
+        elif not frame.temporary and frame.name not in ("sequence_gap", "room_unknown"):
+            violated(NAME, f"{self.name} is refused: {frame}")
+        if frame.client_seq is not None:
+            self.asked.pop(frame.client_seq, None)
+
+    # --- the end
+
+    def lacks(self) -> str:
+        """What is still to come, in words."""
+        if self.asked or not self.last_said:
+            return f"{self.name} has not said its last"
+        room = self.chat.judge.rooms.rooms.get(self.device.room_id)
+        if room is None or not self.subscribed or self.next_op <= room.count:
+            return f"{self.name} has seen {self.next_op - 1} of its room"
+        return ""
