@@ -25,10 +25,13 @@ from appliance.base.limits import BODY_SIZE_MAX, WINDOW_LENGTH
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.pump import Listener, Load, Sender, Told
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.drivers.network.ask import ask_status
 from appliance.drivers.nvme.direct import refuse_memory
 from appliance.drivers.nvme.volume import read_facts
 from appliance.drivers.terminal.options import site_options
 from appliance.formats.room_name import room_id_of
+from appliance.formats.site import SITE_FILE, load_site
 from appliance.simulation.workloads.audience import Audience
 from appliance.simulation.workloads.chatter import Ack, Chatter
 
@@ -38,6 +41,7 @@ LISTENERS = (1, 100, 1000)
 WARM_UP_S = 0.5
 DRAIN_S = 10.0
 AUDIENCE_WINDOW = 64
+AUDIENCE_MESSAGES_MAX = 10_000  # few listeners: the round is as long as the speaker needs
 AUDIENCE_STALL_S = 20.0
 DIALS_AT_ONCE = 50
 MILLISECOND = 1e6
@@ -135,7 +139,7 @@ def command(
             )
             show(uvloop.run(acknowledge(access, nodes, room, encoding, seconds)))
     for count in filter(None, listeners):
-        messages = max(AUDIENCE_WINDOW, deliveries // count)
+        messages = min(AUDIENCE_MESSAGES_MAX, max(AUDIENCE_WINDOW, deliveries // count))
         audience = Audience(
             listeners=count, messages=messages, window=AUDIENCE_WINDOW, body_size=body_size
         )
@@ -178,6 +182,23 @@ class Nodes:
                 raise BenchmarkFailed(f"process {process.pid} of the site ended") from None
             total += times.user + times.system
         return total
+
+    def durable_write_ms(self) -> list[float]:
+        """For each replica, what its newest durable writes of the log took: the median."""
+        if self.folder is None:
+            return []
+        site = load_site(self.folder / SITE_FILE)
+        found = []
+        for node in site.nodes:
+            for shard in site.shards_of(node.index):
+                status = ask_status(
+                    self.folder / node.name / SOCKETS_FOLDER,
+                    cluster=site.cluster,
+                    shard=shard.number,
+                )
+                if status is not None:
+                    found.append(round(status["volume"]["journal"]["p50_us"] / 1000, 3))
+        return found
 
     def facts(self, access: Access) -> dict[str, Any]:
         """What the measurements that follow were made on."""
@@ -282,6 +303,7 @@ async def acknowledge(
         "messages": count,
         **percentiles(latencies, MILLISECOND),
         **costs,
+        "durable_write_ms": nodes.durable_write_ms(),
     }
 
 
@@ -400,8 +422,8 @@ class Table:
     """Rows of one kind under one heading."""
 
     HEADS: dict[str, str] = {
-        "acknowledged": "encoding  TLS  in flight   acked/s   p50 ms   p99 ms   CPU µs a message: "
-        "nodes, generator",
+        "acknowledged": "encoding  TLS  in flight   acked/s   p50 ms   p99 ms   "
+        "CPU µs a message: nodes, generator   durable write ms",
         "fan_out": "listeners  TLS  messages  deliveries/s   p50 ms   p99 ms   CPU µs a delivery: "
         "nodes, generator",
     }
@@ -430,10 +452,11 @@ class Table:
 
     def _acknowledged(self, row: dict[str, Any]) -> str:
         tls = "yes" if row["client_tls"] else "no"
+        writes = " ".join(f"{value:.2f}" for value in row["durable_write_ms"])
         return (
             f"{row['encoding']:<8}  {tls:<3}  {row['in_flight']:>9}  {row['per_s']:>8,}  "
-            f"{row['p50_ms']:>7.2f}  {row['p99_ms']:>7.2f}   {row['cpu_us_nodes']:>20.0f}  "
-            f"{row['cpu_us_generator']:>10.0f}"
+            f"{row['p50_ms']:>7.2f}  {row['p99_ms']:>7.2f}   {row['cpu_us_nodes']:>23.0f}  "
+            f"{row['cpu_us_generator']:>9.0f}   {writes}"
         )
 
     def _fan_out(self, row: dict[str, Any]) -> str:

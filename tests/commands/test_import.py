@@ -21,7 +21,8 @@ def mails(folder, count, tag):
         entries = [
             f"{package}-{tag} ({version}-1) unstable; urgency=low\n\n  * Change {version}, grün.\n"
             + "".join(f"  * Detail {i} of a long entry.\n" for i in range(version * 3))
-            + f"\n -- Ann Example <ann@example.org>  Mon, 01 Mar 2004 10:{version % 60:02}:00 +0000\n\n"
+            + "\n -- Ann Example <ann@example.org>  "
+            + f"Mon, 01 Mar 2004 10:{version % 60:02}:00 +0000\n\n"
             for version in reversed(range(1, count // 3 + 1))
         ]
         with gzip.open(place / "changelog.Debian.gz", "wt") as file:

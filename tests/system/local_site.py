@@ -27,6 +27,7 @@ TOP = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "appliance"]
 NODES = 3
 UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10000000)
+IN_FLIGHT_OPS = 16  # two pipelines
 PORTS_NEEDED = 300  # from the first one: three nodes of a hundred
 
 
@@ -237,6 +238,16 @@ class LocalSite:
             return False
         places = {(s["view"], s["op"], s["commit_min"], s["checkpoint"]) for s in found if s}
         return len(places) == 1 and all(s["op"] == s["commit_min"] for s in found if s)
+
+    def settled(self) -> bool:
+        """Whether all replicas are in normal operation and none is behind by more than what is in
+        flight, so that any one of them may be lost."""
+        found = [status for status in self.statuses() if status]
+        if len(found) < NODES or any(s["status"] != "normal" for s in found):
+            return False
+        newest = max(s["commit_max"] for s in found)
+        behind = max(newest - s["commit_min"] for s in found)
+        return len({s["view"] for s in found}) == 1 and behind <= IN_FLIGHT_OPS
 
     def wait_serving(self, timeout_s: float = 60.0) -> None:
         wait_until(
