@@ -67,7 +67,8 @@ class Route:
         """(members to send to, as bits; route to name) of one prepare that this member, the
         primary, makes.
         """
-        if self.chain_wanted and not self.chain and tick - self.timeout_tick >= PROBE_TICKS:
+        left = not self.chain or self.suspects != 0
+        if self.chain_wanted and left and tick - self.timeout_tick >= PROBE_TICKS:
             self.reset(tick)
         everybody = ((1 << self.member_count) - 1) & ~(1 << self.index)
         if not self.chain:
