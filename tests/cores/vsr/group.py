@@ -22,6 +22,7 @@ from appliance.cores.vsr.client import Client
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes, load
 from appliance.cores.vsr.replica import Replica
+from appliance.cores.vsr.route import Routing
 from appliance.formats import envelope as env
 from appliance.formats import record
 from appliance.formats.envelope import Header, Message
@@ -128,11 +129,13 @@ class Group:
         seed: int = 1,
         view: int = 0,
         geometry: Geometry = SMALL,
+        routing: Routing = Routing.AUTO,
         segments_max: int = 8,
         start: list[int] | None = None,
     ) -> None:
         self.replica_count, self.geometry, self.segments_max = replica_count, geometry, segments_max
         self.prng = Prng(seed)
+        self.routing = routing
         self.tick = 0
         self.wire: deque[tuple[int, int, Message]] = deque()  # target below 0: a client
         self.rules: list[Rule] = []
@@ -184,6 +187,7 @@ class Group:
             replica_id=node.replica_id,
             prng=self.prng.fork(),
             state_machine=node.rooms,
+            routing=self.routing,
         )
         node.replica = core
         core.open(load(self.geometry, node.disk.read_many), *self.times())
@@ -425,12 +429,13 @@ class Group:
     def perform(self, node: Node, effect: tuple) -> None:
         kind = effect[0]
         if kind == fx.SEND:
-            _, mask, header, body, _ = effect
+            _, mask, header, body, route = effect
             assert mask and not mask >> node.index & 1 and env.body_valid(header, body)
             self.watch_speech(node, header, bytes(body))
             for target in range(len(self.nodes)):
                 if mask >> target & 1:
-                    self.put_on_wire(node.index, target, Message(header, bytes(body), node.index))
+                    message = Message(header, bytes(body), node.index, route)
+                    self.put_on_wire(node.index, target, message)
         elif kind == fx.SEND_CLIENT:
             self.to_client(node, *effect[1:])
         elif kind == fx.WRITE:

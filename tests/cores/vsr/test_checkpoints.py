@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from appliance.base.checksum import sha256
 from appliance.base.limits import SECTOR_SIZE
+from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
-from appliance.formats.geometry import PRODUCTION, SMALL, Geometry
-from tests.cores.vsr.disk import Write
+from appliance.formats import segment as seg
+from appliance.formats.geometry import PRODUCTION, RECORD_SIZE, SMALL, Geometry
+from tests.cores.vsr.disk import Disk, Write
 from tests.cores.vsr.group import TINY, Group, Node, Session
 from tests.cores.vsr.test_view_change import ended
 
@@ -190,6 +193,35 @@ def taking(group: Group, session: Session, node: Node) -> None:
     assert node.core.checkpointing is not None
 
 
+def missing_chunks(disk: Disk) -> list[ck.Place]:
+    """Chunks of the checkpoint that the superblock names and the disk does not hold."""
+    geometry, state = disk.geometry, disk.superblock().checkpoint
+    if state.header.op == 0:
+        return []
+    zone = geometry.checkpoints_offset
+    zone += geometry.checkpoint_zone(state.header.op) * geometry.checkpoint_zone_size
+    raw = disk.read(zone, state.manifest_size) or b""
+    if ck.checkpoint_id(raw) != state.checkpoint_id:
+        return [ck.Place(ck.KIND_MANIFEST, 0, 0, state.header.op)]
+    manifest = ck.decode(raw, geometry)
+    out = []
+    for name, table in manifest.tables.items():
+        for i, chunk_id in enumerate(table.chunk_ids):
+            index = ck.table_chunk_index(geometry, name, i)
+            place = ck.Place(ck.KIND_TABLE, 0, index, state.header.op)
+            at = zone + ck.zone_offset(geometry, place)
+            if sha256(disk.read(at, geometry.table_chunk_size) or b"") != chunk_id:
+                out.append(place)
+    number, count = divmod(manifest.log_seq, geometry.segment_records)
+    leaf_size = geometry.records_max * RECORD_SIZE
+    for i, leaf_id in enumerate(manifest.leaf_ids):
+        records = min(geometry.records_max, count - i * geometry.records_max)
+        data = disk.read(disk.extent_at(number) + i * leaf_size, records * RECORD_SIZE) or b""
+        if seg.leaf_id(data) != leaf_id:
+            out.append(ck.Place(ck.KIND_LEAF, records, i, number))
+    return out
+
+
 @pytest.mark.parametrize("order", ["first", "last"])
 def test_a_crash_at_each_point_of_a_checkpoint_leaves_one_whole_state(order):
     """After n of its writes: the restart stands on the old checkpoint or on the new one."""
@@ -206,6 +238,7 @@ def test_a_crash_at_each_point_of_a_checkpoint_leaves_one_whole_state(order):
                 group.io(node)
         finished = node.core.checkpoint_op > old
         group.crash(0, keep=lambda write: [0])
+        assert not missing_chunks(node.disk), "the superblock names only what is durable"
         core = group.start(0)
         assert core.checkpoint_op in (old, old + TINY.checkpoint_ops)
         group.until(group.converged)
@@ -230,6 +263,7 @@ def test_power_cuts_of_all_during_checkpoints(seed):
         group.run(2)
         for index in range(3):
             group.crash(index, keep=some)
+            assert not missing_chunks(group.nodes[index].disk)
         for index in range(3):
             group.start(index)
         group.until(group.converged, ticks=1500)

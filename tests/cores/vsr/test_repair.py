@@ -65,6 +65,15 @@ def test_an_older_view_is_no_reason_to_refuse_and_a_newer_one_none_to_accept():
     assert not repair.accepts(core, prepare(1, parent=b"somebody else's.", view=0).header)
 
 
+def test_a_link_to_a_header_that_hangs_in_the_air_is_no_link():
+    """3 is named by 4, and 4 by nobody: 5 is missing."""
+    group, node, prepares = with_head([1, 4, 6], 6)
+    node.core.view = node.core.log_view = 3
+    assert not repair.accepts(node.core, prepares[3].header)
+    node.core.journal.install(prepares[5].header)
+    assert repair.accepts(node.core, prepares[3].header)
+
+
 def test_headers_of_the_heads_own_view_cannot_contradict_it():
     group, node, prepares = with_head([1, 6], 6)
     assert repair.accepts(node.core, prepares[3].header), "same view as the head, and as the log"

@@ -8,7 +8,7 @@ from appliance.cores.vsr.member import Status
 from appliance.formats import envelope as env
 from appliance.formats.geometry import SMALL, SUPERBLOCK_COPY_STRIDE
 from appliance.formats.superblock import encode_checkpoint_state
-from tests.cores.vsr.chain import message
+from tests.cores.vsr.chain import blank, message, prepare
 from tests.cores.vsr.disk import Write
 from tests.cores.vsr.group import Group, Session
 from tests.cores.vsr.test_requests import register
@@ -599,6 +599,32 @@ def test_vc_faulty_unknown_then_header_learned_still_no_nack():
     core.journal.set_faulty(slot, 0)
     core.journal.set_dirty(slot, 1)
     assert vc.bits(core, [header]) == (0, 1), "known and never durable is denied"
+
+
+@pytest.mark.parametrize(
+    "known, dirty, faulty, readable, listed, bits",
+    [
+        ("mine", 0, 0, True, "mine", (1, 0)),  # present
+        ("mine", 1, 0, False, "mine", (0, 1)),  # missing
+        ("mine", 1, 1, False, "mine", (0, 0)),  # corrupt
+        ("mine", 1, 1, True, "mine", (1, 0)),  # its witness is lost, it can be served
+        ("none", 0, 0, False, "blank", (0, 1)),  # never seen
+        ("none", 1, 1, False, "blank", (0, 0)),  # a fault: it may have been held
+        ("none", 1, 1, False, "mine", (0, 0)),
+        ("none", 0, 0, False, "mine", (0, 1)),
+        ("other", 0, 0, False, "mine", (0, 1)),  # another version, so never this one
+        ("other", 1, 1, False, "mine", (0, 1)),
+    ],
+)
+def test_what_a_list_says_of_a_slot(known, dirty, faulty, readable, listed, bits):
+    """(present, nack) of one header, for every state a slot can be in."""
+    core = Group(start=[2]).core(2)
+    mine, other = prepare(7).header, prepare(7, view=1).header
+    core.journal.headers[7] = {"mine": mine, "other": other, "none": None}[known]
+    core.journal.set_faulty(7, faulty)
+    core.journal.set_dirty(7, dirty)
+    core.journal.present[7] = mine.digest if readable else None
+    assert vc.bits(core, [mine if listed == "mine" else blank(7)]) == bits
 
 
 def test_vc_sv_headers_beyond_the_journal_survive():
