@@ -39,7 +39,8 @@ class Change(NamedTuple):
 def changes(text: str) -> Iterator[Change]:
     """The entries of one changelog in Debian's form, newest first; what does not fit is left out.
     """
-    head, lines = None, []
+    head: re.Match[str] | None = None
+    lines: list[str] = []
     for line in text.splitlines():
         found, tail = _HEAD.match(line), _TAIL.match(line)
         if found:

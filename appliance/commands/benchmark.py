@@ -160,7 +160,7 @@ class Nodes:
 
     def _find(self) -> list[psutil.Process]:
         """Role processes work in their node's folder."""
-        found = []
+        found: list[psutil.Process] = []
         if self.folder is None:
             return found
         for process in psutil.process_iter():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -16,6 +17,8 @@ from appliance.drivers.terminal.options import site_options
 from appliance.formats.client import Message, MessageEvent
 from appliance.formats.record import KIND_MESSAGE, KIND_ROOM_CREATE
 from appliance.formats.room_name import room_id_of, room_name_valid
+
+Show = Callable[[Message | MessageEvent], None]
 
 LAST_DEFAULT, LAST_MAX = 10, 1_000_000
 PAGE = 1000
@@ -91,7 +94,7 @@ def _show_json(message: Message | MessageEvent) -> None:
     click.echo(json.dumps(plain, ensure_ascii=False))
 
 
-async def _follow(access: Access, room_id: UUID, last: int, since: int | None, show) -> None:
+async def _follow(access: Access, room_id: UUID, last: int, since: int | None, show: Show) -> None:
     async with Client(access.endpoints, access.token) as client:
         wish = {"last": last} if since is None else {"since_op": since}
         subscription = await client.subscribe(room_id, **wish)
@@ -101,7 +104,7 @@ async def _follow(access: Access, room_id: UUID, last: int, since: int | None, s
             show(event)
 
 
-async def _read(access: Access, room_id: UUID, last: int, since: int | None, show) -> None:
+async def _read(access: Access, room_id: UUID, last: int, since: int | None, show: Show) -> None:
     async with Client(access.endpoints, access.token) as client:
         if since is None:
             for message in await _newest(client, room_id, last):

@@ -52,7 +52,7 @@ def sentence() -> Callable[[subprocess.CompletedProcess[str], int], str]:
 
 @pytest.fixture(scope="session")
 def serving(tmp_path_factory, free_ports) -> Iterator[LocalSite]:
-    """A site of three nodes that serves, for all tests that talk to one; its rates are unlimited."""
+    """A site of three nodes that serves, for all tests that talk to one; rates are unlimited."""
     folder = tmp_path_factory.mktemp("serving") / "site"
     with LocalSite(folder, free_ports(PORTS_NEEDED)[0], log_level="warning") as site:
         yield site

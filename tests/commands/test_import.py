@@ -20,7 +20,7 @@ def mails(folder, count, tag):
         place.mkdir(parents=True)
         entries = [
             f"{package}-{tag} ({version}-1) unstable; urgency=low\n\n  * Change {version}, grün.\n"
-            + "".join(f"  * Detail {i} of a long entry.\n" for i in range(version * 3))
+            + "".join(f"  * Detail {i} of a long entry.\n" for i in range(version % 100 * 3))
             + "\n -- Ann Example <ann@example.org>  "
             + f"Mon, 01 Mar 2004 10:{version % 60:02}:00 +0000\n\n"
             for version in reversed(range(1, count // 3 + 1))

@@ -1,6 +1,7 @@
 """A chat by `room`, `send` and `tail`, over real sockets, also while a node dies."""
 
 import json
+import select
 import subprocess
 
 import pytest
@@ -110,6 +111,4 @@ def test_tail_that_follows_goes_on_when_its_node_is_killed(chat, room, serving):
 
 def select_line(process, timeout_s):
     """Whether the process printed something within the time."""
-    import select
-
     return bool(select.select([process.stdout], [], [], timeout_s)[0])

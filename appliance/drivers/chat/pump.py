@@ -78,10 +78,9 @@ class _End:
         self._first = asyncio.get_running_loop().create_future()
         encode = frames.encode_binary if self.binary else frames.encode_json
         self.connection.send(encode(frame))
+        waited: list[asyncio.Future] = [self._first, self.connection.lost]
         await asyncio.wait(
-            [self._first, self.connection.lost],
-            timeout=DIAL_TIMEOUT_S,
-            return_when=asyncio.FIRST_COMPLETED,
+            waited, timeout=DIAL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
         )
         if not self._first.done():
             raise ConnectionLost(f"{self.connection.endpoint.url}: no answer to {type(frame)}")
