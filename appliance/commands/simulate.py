@@ -77,12 +77,12 @@ def summary(outcome: Outcome) -> str:
 
 def failure_report(outcome: Outcome) -> list[str]:
     """What somebody needs who will mend it."""
-    mode = outcome.options.mode
-    return [f"TigerChat {VERSION}, seed {outcome.options.seed}, {mode}, tick {outcome.ticks}",
+    mode, seed = outcome.options.mode, outcome.options.seed
+    again = f"tigerchat simulate --{mode} --seed {seed}"
+    return [f"TigerChat {VERSION}, seed {seed}, {mode}, tick {outcome.ticks}",
             f"{outcome.checker}: {outcome.failure}", "", *outcome.report, "",
-            f"again: tigerchat simulate --{mode} --seed {outcome.options.seed}",
-            f"every event: tigerchat simulate --{mode} --seed {outcome.options.seed} "
-            f"--until {outcome.ticks + 1} --log full"]
+            f"again: {again}",
+            f"every event: {again} --until {outcome.ticks + 1} --log full"]
 
 
 def _same_elsewhere(options: Options, world: World, outcome: Outcome) -> bool:

@@ -27,7 +27,7 @@ class Area(NamedTuple):
     """One thing that is written and broken as a whole."""
 
     zone: int
-    index: int                    # copy, slot, session, chunk inside its checkpoint zone, extent
+    number: int                   # copy, slot, session, chunk inside its checkpoint zone, extent
 
 
 def area_of(geometry: Geometry, address: int) -> Area:
@@ -74,9 +74,9 @@ class Atlas:
         if self._solo:
             return False
         if area.zone == SUPERBLOCK:
-            return self.copies[replica] == area.index
+            return self.copies[replica] == area.number
         masks = self._masks[area.zone]
-        return area.index < len(masks) and bool(masks[area.index] >> replica & 1)
+        return area.number < len(masks) and bool(masks[area.number] >> replica & 1)
 
 
 class _Draw:

@@ -198,9 +198,9 @@ class Disk:
         count = {zones.SUPERBLOCK: SUPERBLOCK_COPIES, zones.REPLY: self.geometry.clients_max}.get(
             area.zone, self.geometry.slot_count)
         target = self.prng.below(count)
-        if target == area.index or not self.atlas.allows(self.replica, Area(area.zone, target)):
+        if target == area.number or not self.atlas.allows(self.replica, Area(area.zone, target)):
             return False
-        address = write.address + (target - area.index) * stride
+        address = write.address + (target - area.number) * stride
         end = address + len(write.data)
         for other in self.writes.values():
             if address < other.address + len(other.data) and other.address < end:
@@ -211,7 +211,7 @@ class Disk:
 
     def _faulted(self, area: Area, address: int, what: str) -> None:
         self.corrupted += 1
-        self.trace.add(self.schedule.now_us, kinds.CORRUPT, self.replica, address, area.index, what)
+        self.trace.add(self.schedule.now_us, kinds.CORRUPT, self.replica, address, area.number, what)
 
     def _dice(self, per_million: int) -> bool:
         return per_million > 0 and self.prng.chance(per_million, MILLION)

@@ -46,12 +46,12 @@ class Trace:
         """One line. `who`: a replica, WORLD, or EDGE + an edge; two numbers of the kind's own."""
         if what is None:
             identity = b""
-        elif type(what) is Header:
+        elif isinstance(what, Header):
             identity = what.digest
-        elif type(what) is str:
+        elif isinstance(what, str):
             identity = what.encode()[-16:]
         else:
-            identity = what[:16]          # type: ignore[index]
+            identity = what[:16]
         self._chain.update(_LINE.pack(time_us, kind, who, first, second, identity))
         line = (time_us, kind, who, first, second, what)
         self._last.append(line)
