@@ -437,6 +437,20 @@ def on_commit(member: Member, message: Message) -> None:
     return None
 
 
+def on_abdicate_timeout(member: Member) -> None:
+    """Nothing was acknowledged for too long, or the clock cannot be trusted: let others lead.
+
+    A clock that agreed meanwhile, with nothing in the pipeline, is no reason any more.
+    """
+    clock = member.clock.now_us(member.monotonic_ns, member.realtime_us)
+    if not member.pipeline and clock is not None:
+        member.timeouts["abdicate"].stop()
+        return
+    member.timeouts["abdicate"].start()
+    member.abdicating = True
+    member.mark("primary_abdicates")
+
+
 def on_prepare_timeout(member: Member) -> None:
     """The oldest prepare waits too long: send it again to those who are silent, or finish our own
     write.

@@ -440,9 +440,7 @@ def _timeouts(member: Member) -> None:
         normal.on_prepare_timeout(member)
         timeouts["prepare"].backoff(base=5, most=50, prng=prng)
     if timeouts["abdicate"].due:
-        timeouts["abdicate"].start()
-        member.abdicating = True
-        member.mark("primary_abdicates")
+        normal.on_abdicate_timeout(member)
     if timeouts["heartbeat"].due or member.heartbeat_due:
         timeouts["heartbeat"].reset()
         normal.send_heartbeat(member)
