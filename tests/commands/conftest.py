@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from appliance.__main__ import tigerchat as tigerchat_group
-from tests.system.local_site import PORTS_NEEDED, LocalSite
+from tests.system.local_site import LocalSite, ports_in_a_row
 
 TOP = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "appliance"]
@@ -54,7 +54,7 @@ def sentence() -> Callable[[subprocess.CompletedProcess[str], int], str]:
 def serving(tmp_path_factory, free_ports) -> Iterator[LocalSite]:
     """A site of three nodes that serves, for all tests that talk to one; rates are unlimited."""
     folder = tmp_path_factory.mktemp("serving") / "site"
-    with LocalSite(folder, free_ports(PORTS_NEEDED)[0], log_level="warning") as site:
+    with LocalSite(folder, ports_in_a_row(free_ports), log_level="warning") as site:
         yield site
 
 

@@ -36,6 +36,15 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(TOP)}
 
 
+def ports_in_a_row(free_ports: Callable[[int], list[int]]) -> int:
+    """The first of as many ports as a site uses, of those a test run may use."""
+    for _ in range(10):
+        ports = free_ports(PORTS_NEEDED)
+        if ports[-1] - ports[0] == PORTS_NEEDED - 1:
+            return ports[0]
+    raise AssertionError(f"no {PORTS_NEEDED} free ports in a row")
+
+
 def first_free_port() -> int:
     """The first of as many ports as a site uses, none of them taken now."""
     for first in range(33_000, 60_000, PORTS_NEEDED):

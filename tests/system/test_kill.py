@@ -13,7 +13,7 @@ from appliance.drivers.chat.client import Client
 from tests.system.chat_load import Writer, listen
 from tests.system.disk_history import history
 from tests.system.ledger import Ledger, Stored, check, read
-from tests.system.local_site import NODES, PORTS_NEEDED, LocalSite, wait_until
+from tests.system.local_site import NODES, LocalSite, ports_in_a_row, wait_until
 
 WRITERS, LISTENERS, ROOMS = 8, 2, 4
 PACE_S = 0.03  # between two messages of a writer, while nothing hurries
@@ -238,8 +238,3 @@ def test_thirty_kills_lose_double_and_reorder_nothing(tmp_path, free_ports, seed
 @pytest.mark.soak
 def test_three_hundred_kills_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):
     kill_and_judge(tmp_path, ports_in_a_row(free_ports), seed, kills=300)
-
-
-def ports_in_a_row(free_ports) -> int:
-    """The first of as many ports as a local site uses."""
-    return free_ports(PORTS_NEEDED)[0]
