@@ -16,9 +16,6 @@ LITE_FIXED, LITE_FRESH = range(80), 20
 SWARM_FIXED, SWARM_FRESH = range(12), 4
 GROUP = 10                        # seeds of one test
 
-# Seeds that once failed; the commit that mended each names it.
-LITE_ONCE_FAILED = (7, 20, 23, 27, 34, 36, 37, 41)
-SWARM_ONCE_FAILED = (0, 14, 20)
 ROOT = Path(__file__).parents[2]
 
 
@@ -53,13 +50,6 @@ def test_fresh_worlds_keep_every_promise(mode, count, seed):
     print(f"fresh seeds: tigerchat simulate --{mode} --seed {first} --seeds {count}")
     for number in range(first, first + count):
         run(number, mode)
-
-
-@pytest.mark.parametrize(("mode", "number"), [
-    *((LITE, number) for number in LITE_ONCE_FAILED if number not in LITE_FIXED),
-    *((SWARM, number) for number in SWARM_ONCE_FAILED if number not in SWARM_FIXED)])
-def test_a_world_that_once_failed_passes(mode, number):
-    run(number, mode)
 
 
 @pytest.mark.parametrize(("mode", "number"), [(LITE, 3), (SWARM, 2)])
