@@ -30,23 +30,36 @@ class Area(NamedTuple):
     number: int                   # copy, slot, session, chunk inside its checkpoint zone, extent
 
 
-def area_of(geometry: Geometry, address: int) -> Area:
-    """The area that holds `address`."""
-    if address < geometry.wal_headers_offset:
-        return Area(SUPERBLOCK, address // SUPERBLOCK_COPY_STRIDE)
-    if address < geometry.wal_headers_offset + geometry.slot_count * SECTOR_SIZE:
-        return Area(WITNESS, (address - geometry.wal_headers_offset) // SECTOR_SIZE)
-    if address < geometry.replies_offset:
-        offset = address - geometry.wal_prepares_offset
-        assert offset >= 0
-        return Area(PREPARE, offset // geometry.message_size_max)
-    if address < geometry.checkpoints_offset:
-        return Area(REPLY, (address - geometry.replies_offset) // geometry.reply_size_max)
-    if address < geometry.data_size:
-        offset = (address - geometry.checkpoints_offset) % geometry.checkpoint_zone_size
-        return Area(CHECKPOINT, 0 if offset < MANIFEST_SIZE_MAX else
-                    1 + (offset - MANIFEST_SIZE_MAX) // geometry.table_chunk_size)
-    return Area(SEGMENT, (address - geometry.data_size) // geometry.extent_size)
+class Map:
+    """Finds the area of an address. The bounds are computed once: it is asked at every access."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self.geometry = geometry
+        self._witnesses = geometry.wal_headers_offset
+        self._witnesses_end = geometry.wal_headers_offset + geometry.slot_count * SECTOR_SIZE
+        self._prepares = geometry.wal_prepares_offset
+        self._replies = geometry.replies_offset
+        self._checkpoints = geometry.checkpoints_offset
+        self._segments = geometry.data_size
+        self._extent_size = geometry.extent_size
+
+    def area(self, address: int) -> Area:
+        """The area that holds `address`."""
+        geometry = self.geometry
+        if address < self._witnesses:
+            return Area(SUPERBLOCK, address // SUPERBLOCK_COPY_STRIDE)
+        if address < self._witnesses_end:
+            return Area(WITNESS, (address - self._witnesses) // SECTOR_SIZE)
+        if address < self._replies:
+            assert address >= self._prepares
+            return Area(PREPARE, (address - self._prepares) // geometry.message_size_max)
+        if address < self._checkpoints:
+            return Area(REPLY, (address - self._replies) // geometry.reply_size_max)
+        if address < self._segments:
+            offset = (address - self._checkpoints) % geometry.checkpoint_zone_size
+            return Area(CHECKPOINT, 0 if offset < MANIFEST_SIZE_MAX else
+                        1 + (offset - MANIFEST_SIZE_MAX) // geometry.table_chunk_size)
+        return Area(SEGMENT, (address - self._segments) // self._extent_size)
 
 
 class Atlas:
@@ -54,7 +67,7 @@ class Atlas:
 
     def __init__(self, *, geometry: Geometry, replica_count: int, segments_max: int, spread: bool,
                  prng: Prng) -> None:
-        self.geometry = geometry
+        self.area = Map(geometry).area
         self.copies = [prng.below(SUPERBLOCK_COPIES) for _ in range(replica_count)]
         self._solo = replica_count == 1
         replication, view_change, _ = quorums(replica_count)

@@ -3,7 +3,7 @@
 from appliance.base.limits import SECTOR_SIZE
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
-from appliance.formats.geometry import HEADER_SIZE, Geometry
+from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_ZONE_SIZE, Geometry
 from appliance.formats.record import record_hash
 from appliance.formats.segment import RingView, number_of, slot_of
 from appliance.simulation.atlas import WITNESS, Area
@@ -115,7 +115,8 @@ class Judge:
             return
         ring = RingView(machine.ring, self.geometry)
         segment, last = number_of(self.geometry, log_seq), slot_of(self.geometry, log_seq)
-        for slot in range(max(0, last - self.geometry.records_max + 1), last + 1):
+        fresh = min(log_seq - machine.published, self.geometry.records_max)
+        for slot in range(max(0, last - fresh + 1), last + 1):
             number = log_seq - last + slot
             found = ring.records(segment, slot, 1)
             if found is None or record_hash(found) != self.rooms.hashes[number - 1]:
@@ -124,7 +125,7 @@ class Judge:
 
     def on_written(self, machine: Machine, address: int) -> None:
         """A write is on the medium; the core does not know yet."""
-        if address >= self.geometry.wal_headers_offset:
+        if address >= SUPERBLOCK_ZONE_SIZE:
             return
         index = machine.index
         if self.superblocks.on_written(index, machine.disk, address):

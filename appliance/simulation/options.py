@@ -107,7 +107,7 @@ def _draw_lite(prng: Prng, seed: int) -> Options:
         replica_count=3, view_first=prng.below(3),
         chat=prng.chance(1, 3), edge_count=2, batch_max=2,
         devices_per_room=prng.between(1, 2), records_per_device=200,
-        think_us=prng.between(60_000, 200_000),
+        think_us=prng.between(100_000, 400_000),
         delay_us_mean=prng.between(100, 2_000),
         crash_ticks_mean=prng.between(300, 2_000), crash_in_write=prng.choice((0, 2_000, 10_000)),
         restart_ticks_mean=prng.between(10, 300),

@@ -16,7 +16,7 @@ from appliance.base.prng import Prng
 from appliance.formats.geometry import SUPERBLOCK_COPY_STRIDE, Geometry
 from appliance.simulation import atlas as zones
 from appliance.simulation import trace as kinds
-from appliance.simulation.atlas import Area, Atlas, area_of
+from appliance.simulation.atlas import Area, Atlas
 from appliance.simulation.delay import exponential
 from appliance.simulation.failure import violated
 from appliance.simulation.options import Options
@@ -51,7 +51,8 @@ class Disk:
         self.schedule, self.prng, self.trace, self._done = schedule, prng, trace, done
         self.faults = True
         self.life = 0
-        self._data = bytearray(geometry.data_size)
+        self._data_size, self._extent_size = geometry.data_size, geometry.extent_size
+        self._data = bytearray(self._data_size)
         self._extents: dict[int, bytearray] = {}
         self.writes: dict[int, Write] = {}        # token -> in flight, of the life that runs
         self.reads: dict[int, tuple[int, int]] = {}
@@ -71,16 +72,15 @@ class Disk:
 
     def _place(self, address: int, length: int) -> tuple[bytearray, int]:
         assert address >= 0
-        if address < self.geometry.data_size:
-            assert address + length <= self.geometry.data_size
+        if address < self._data_size:
+            assert address + length <= self._data_size
             return self._data, address
-        size = self.geometry.extent_size
-        number, offset = divmod(address - self.geometry.data_size, size)
+        number, offset = divmod(address - self._data_size, self._extent_size)
         assert number < self.options.segments_max
-        assert offset + length <= size
+        assert offset + length <= self._extent_size
         extent = self._extents.get(number)
         if extent is None:
-            extent = self._extents[number] = bytearray(size)
+            extent = self._extents[number] = bytearray(self._extent_size)
         return extent, offset
 
     # --- reads
@@ -129,7 +129,7 @@ class Disk:
         if life != self.life:
             return                # a crash took it
         write = self.writes.pop(token)
-        if write.address < self.geometry.data_size and b"".join(write.buffers) != write.data:
+        if write.address < self._data_size and b"".join(write.buffers) != write.data:
             violated("journal", f"replica {self.replica}: the buffer of the write at "
                                 f"{write.address} was changed while it was in flight")
         self._apply(write)
@@ -137,7 +137,7 @@ class Disk:
 
     def _apply(self, write: Write) -> None:
         options = self.options
-        area = area_of(self.geometry, write.address)
+        area = self.atlas.area(write.address)
         if self.faults and self.atlas.allows(self.replica, area):
             if self._dice(options.write_loss):
                 self._faulted(area, write.address, "lost")
@@ -173,7 +173,7 @@ class Disk:
                 self.poke(write.address + start, write.data[start:start + SECTOR_SIZE])
 
     def _maybe_corrupt(self, address: int, length: int, per_million: int) -> None:
-        area = area_of(self.geometry, address)
+        area = self.atlas.area(address)
         if not self.atlas.allows(self.replica, area) or not self._dice(per_million):
             return
         self._faulted(area, address, "corrupt")
@@ -211,7 +211,8 @@ class Disk:
 
     def _faulted(self, area: Area, address: int, what: str) -> None:
         self.corrupted += 1
-        self.trace.add(self.schedule.now_us, kinds.CORRUPT, self.replica, address, area.number, what)
+        self.trace.add(self.schedule.now_us, kinds.CORRUPT, self.replica, address, area.number,
+                       what)
 
     def _dice(self, per_million: int) -> bool:
         return per_million > 0 and self.prng.chance(per_million, MILLION)
