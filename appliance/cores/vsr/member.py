@@ -97,6 +97,8 @@ SPEAK = {
     env.START_VIEW: (True, True),
 }
 
+SUPERBLOCK_CONFIRMED = 3  # copies read back before an update counts: 2 to open + 3 > 4
+SUPERBLOCK_ATTEMPTS_MAX = 3  # rewrites of copies that read back wrong, before giving up
 SCRUB_TICKS = 10  # between two items that the scrubber reads
 PREPARES_CACHED_MAX = 32  # bodies kept in memory: pipeline, commit, repair of peers
 
@@ -482,24 +484,20 @@ class Member:
         assert block.view >= self.superblock.view and block.log_view <= block.view
         assert block.checkpoint.header.op >= self.superblock.checkpoint.header.op
         self.superblock_writing = block
-        self.write(0, [sb.encode(block, 0)], Member.on_superblock_written, block, 0, 0)
+        self.write_superblock(block, 0, 0)
 
     def on_superblock_written(self, block: sb.Superblock, copy: int, attempts: int) -> None:
-        """One copy is durable: write the next, then read all back."""
-        if copy + 1 < SUPERBLOCK_COPIES:
-            address = (copy + 1) * SUPERBLOCK_COPY_STRIDE
-            self.write(
-                address,
-                [sb.encode(block, copy + 1)],
-                Member.on_superblock_written,
-                block,
-                copy + 1,
-                attempts,
-            )
+        """One copy is durable: write the next; once three are, read them back."""
+        if copy + 1 < SUPERBLOCK_CONFIRMED:
+            self.write_superblock(block, copy + 1, attempts)
             return
-        found: list[bytes | None] = [None] * SUPERBLOCK_COPIES
-        state = [SUPERBLOCK_COPIES]
-        for i in range(SUPERBLOCK_COPIES):
+        if self.superblock is block:
+            self.superblock_writing = None  # the last copy of an update that is confirmed
+            return
+        count = copy + 1
+        found: list[bytes | None] = [None] * count
+        waiting = [count]
+        for i in range(count):
             self.read(
                 i * SUPERBLOCK_COPY_STRIDE,
                 SUPERBLOCK_COPY_SIZE,
@@ -508,8 +506,19 @@ class Member:
                 i,
                 attempts,
                 found,
-                state,
+                waiting,
             )
+
+    def write_superblock(self, block: sb.Superblock, copy: int, attempts: int) -> None:
+        """Write one copy of an update; never two at once."""
+        self.write(
+            copy * SUPERBLOCK_COPY_STRIDE,
+            [sb.encode(block, copy)],
+            Member.on_superblock_written,
+            block,
+            copy,
+            attempts,
+        )
 
     def on_superblock_read(
         self,
@@ -520,24 +529,33 @@ class Member:
         found: list[bytes | None],
         waiting: list[int],
     ) -> None:
-        """Confirm the update once three copies are seen to hold it."""
+        """Confirm the update once three copies are seen to hold it; the fourth follows.
+
+        Three suffice to speak: whoever opens needs two that agree, and 2 + 3 > 4.
+        """
         found[copy] = data
         waiting[0] -= 1
         if waiting[0]:
             return
-        good = sum(found[i] == sb.encode(block, i) for i in range(SUPERBLOCK_COPIES))
-        if good >= 3:
+        good = sum(raw == sb.encode(block, i) for i, raw in enumerate(found))
+        last = SUPERBLOCK_COPIES - 1
+        if good >= SUPERBLOCK_CONFIRMED:
             self.superblock = block
-            self.superblock_writing = None
-            return
-        if attempts >= 3:
+            if len(found) <= last:
+                self.write_superblock(block, last, attempts)
+            else:
+                self.superblock_writing = None
+        elif len(found) <= last:
+            self.write_superblock(block, last, attempts)
+        elif attempts >= SUPERBLOCK_ATTEMPTS_MAX:
             self.halt(
                 "SUPERBLOCK_UNWRITABLE",
-                f"{good} of {SUPERBLOCK_COPIES} copies can be read back, 3 are needed",
+                f"{good} of {SUPERBLOCK_COPIES} copies can be read back, "
+                f"{SUPERBLOCK_CONFIRMED} are needed",
             )
-            return
-        self.mark("superblock_retried")
-        self.write(0, [sb.encode(block, 0)], Member.on_superblock_written, block, 0, attempts + 1)
+        else:
+            self.mark("superblock_retried")
+            self.write_superblock(block, 0, attempts + 1)
 
     # --- the log
 

@@ -23,6 +23,7 @@ from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE
 
 _BITS = struct.Struct("<QQQ")
+HEARTBEAT_DOUBT_TICKS = 6  # three heartbeats missed: enough to agree with somebody's vote
 
 
 class DoViewChange(NamedTuple):
@@ -147,6 +148,11 @@ def on_start_view_change(member: Member, message: Message) -> None:
     if not member.svc_from & ~(1 << member.index):
         member.timeouts["svc_window"].start()
     member.svc_from |= 1 << message.sender
+    silence = member.timeouts["heartbeat_lost"]
+    voted = member.svc_from >> member.index & 1
+    if not voted and silence.running and silence.elapsed >= HEARTBEAT_DOUBT_TICKS:
+        member.mark("vote_joined")
+        vote(member)  # we heard nothing for a while either: two timers need not both run out
     return None
 
 

@@ -1,8 +1,9 @@
-"""A running member changes its superblock: four writes in order, read back, three confirmed."""
+"""A running member changes its superblock: three writes in order, read back, then the fourth."""
 
 import pytest
 
 from appliance.base.limits import SUPERBLOCK_COPIES
+from appliance.cores.vsr.member import SUPERBLOCK_CONFIRMED
 from appliance.formats import superblock as sb
 from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
 from tests.cores.vsr.disk import Disk, Write
@@ -26,15 +27,23 @@ def superblock_writes(node: Node) -> list[Write]:
 
 def test_copies_are_written_one_after_the_other(group):
     node = opening(group)
-    for copy in range(SUPERBLOCK_COPIES):
+    for copy in range(SUPERBLOCK_CONFIRMED):
         (write,) = superblock_writes(node)
         assert write.address == copy * SUPERBLOCK_COPY_STRIDE
         assert sb.decode(write.data)[1] == copy
         group.finish(node, write)
-    assert len(node.disk.reads) == SUPERBLOCK_COPIES, "then all are read back"
+    assert len(superblock_reads(node)) == SUPERBLOCK_CONFIRMED, "then they are read back"
     assert node.core.durable_seen[3] != node.core.incarnation
+    read_back(group, node)
+    assert node.core.durable_seen[3] == node.core.incarnation, "three that are read back suffice"
+    (write,) = superblock_writes(node)
+    assert write.address == SUPERBLOCK_CONFIRMED * SUPERBLOCK_COPY_STRIDE
+    node.core.persist()
+    node.core.settle()
+    group.after(node)
+    assert superblock_writes(node) == [write], "no other update begins before the fourth"
     group.settle()
-    assert node.disk.superblock().incarnation == node.core.incarnation
+    assert whole_copies(node.disk) == [0, 1, 2, 3]
 
 
 def test_recovery_incarnation_monotonic(group):
@@ -53,6 +62,8 @@ def test_a_crash_after_each_write_or_sector_leaves_an_older_or_the_newer_one(gro
         before = node.disk.superblock()
         for _ in range(steps // 2):
             group.finish(node, superblock_writes(node)[0])
+            if len(superblock_reads(node)) == SUPERBLOCK_CONFIRMED:
+                read_back(group, node)
         group.crash(2, keep=lambda write, odd=steps % 2: [0] if odd else [])
         after = node.disk.superblock()
         assert after.sequence in (before.sequence, before.sequence + 1)
@@ -78,22 +89,31 @@ def whole_copies(disk: Disk) -> list[int]:
 # --- read-back ------------------------------------------------------------------------------------
 
 
+def superblock_reads(node: Node) -> list[tuple[int, int, int]]:
+    return [r for r in node.disk.reads if r[1] < SUPERBLOCK_COPIES * SUPERBLOCK_COPY_STRIDE]
+
+
+def read_back(group: Group, node: Node) -> None:
+    """Answer what was asked of the disk."""
+    while node.disk.reads:
+        token, address, length = node.disk.reads.pop(0)
+        node.core.on_read_done(token, node.disk.read(address, length))
+        effects, node.core.effects = node.core.effects, []
+        for effect in effects:
+            group.perform(node, effect)
+
+
 def run_update(group: Group, node: Node, lost: list[list[int]]) -> int:
     """Perform the update; attempt n loses the copies `lost[n]`. Returns the attempts made."""
     attempts = 0
     while node.halted is None and superblock_writes(node):
-        assert superblock_writes(node)[0].address == 0
-        for copy in range(SUPERBLOCK_COPIES):
-            group.finish(node, superblock_writes(node)[0])
-            if copy in (lost[attempts] if attempts < len(lost) else []):
-                node.disk.poke(copy * SUPERBLOCK_COPY_STRIDE, bytes(SUPERBLOCK_COPY_SIZE))
-        attempts += 1
-        while node.disk.reads:
-            token, address, length = node.disk.reads.pop(0)
-            node.core.on_read_done(token, node.disk.read(address, length))
-            effects, node.core.effects = node.core.effects, []
-            for effect in effects:
-                group.perform(node, effect)
+        write = superblock_writes(node)[0]
+        copy = write.address // SUPERBLOCK_COPY_STRIDE
+        attempts += copy == 0
+        group.finish(node, write)
+        if copy in (lost[attempts - 1] if attempts <= len(lost) else []):
+            node.disk.poke(copy * SUPERBLOCK_COPY_STRIDE, bytes(SUPERBLOCK_COPY_SIZE))
+        read_back(group, node)
     return attempts
 
 
@@ -114,7 +134,7 @@ def test_two_of_four_do_not_confirm_and_are_written_again(group):
 
 def test_nothing_is_said_while_an_update_is_not_confirmed(group):
     node = opening(group)
-    for _ in range(SUPERBLOCK_COPIES):
+    for _ in range(SUPERBLOCK_CONFIRMED):
         group.finish(node, superblock_writes(node)[0])
     node.core.on_tick(*group.times())
     assert not [e for e in node.core.effects if e[0] == 0], "its nonces might be used again"
