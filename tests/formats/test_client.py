@@ -134,7 +134,8 @@ def test_golden_bytes_of_a_send():
     assert (
         client.encode_json(frame)
         == (
-            '{"type":"send_message","room_id":"00000000-0000-0000-0000-000000000001","client_seq":2,'
+            '{"type":"send_message",'
+            '"room_id":"00000000-0000-0000-0000-000000000001","client_seq":2,'
             '"parent_id":"00000000-0000-0000-0000-000000000003",'
             '"msg_id":"12340000-0000-0000-0000-000000000000","body":"hé"}'
         ).encode()

@@ -16,7 +16,7 @@ import struct
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
 WATCHDOG_VARIABLE = "WATCHDOG_USEC"
 MESSAGE_SIZE_MAX = 4096
-_CREDENTIALS = struct.Struct("iII")    # pid, uid, gid
+_CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
 
 def notify(*fields: str) -> None:
@@ -27,7 +27,7 @@ def notify(*fields: str) -> None:
     path = "\0" + address[1:] if address.startswith("@") else address
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         sender.setblocking(False)
-        with contextlib.suppress(OSError):      # a listener that is gone or busy must not stop us
+        with contextlib.suppress(OSError):  # a listener that is gone or busy must not stop us
             sender.sendto("\n".join(fields).encode(), path)
 
 
@@ -57,12 +57,13 @@ class Listener:
         """(sender's pid, fields) of the next message; None when there is none."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(
-                MESSAGE_SIZE_MAX, socket.CMSG_SPACE(_CREDENTIALS.size))
+                MESSAGE_SIZE_MAX, socket.CMSG_SPACE(_CREDENTIALS.size)
+            )
         except BlockingIOError:
             return None
         for level, kind, content in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-                pid, _, _ = _CREDENTIALS.unpack(content[:_CREDENTIALS.size])
+                pid, _, _ = _CREDENTIALS.unpack(content[: _CREDENTIALS.size])
                 return pid, data.decode(errors="replace").splitlines()
         return 0, []
 
