@@ -99,7 +99,9 @@ def consider(member: Member, state: CheckpointState, header: Header, headers: li
     if not geometry.durable(following, commit_max):
         return False
     far = geometry.durable(following + geometry.checkpoint_ops, commit_max)
-    if not far and not member.sync_asked:
+    # A log of which nothing fits our ring can be joined in no other way.
+    out_of_reach = min(headers[-1].op, theirs) > geometry.prepare_max(own)
+    if not far and not member.sync_asked and not out_of_reach:
         return False
     if member.checkpointing is not None or member.installing:
         member.mark("sync_waits_for_a_checkpoint")
