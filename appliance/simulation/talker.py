@@ -60,6 +60,7 @@ class Talker:
         self.session: Session | None = None
         self.link = 0                 # of the connection; grows with each
         self.ready = self.created = self.subscribed = False
+        self.awaits = ""              # the request that is not answered yet
         self.next_op = 1              # of the event that must come next
         self.asked: dict[int, int] = {}       # client_seq -> log_seq answered to anybody when asked
         self.early: dict[int, None] = {}      # acknowledged before one that was said before
@@ -82,7 +83,7 @@ class Talker:
         if waiting and now - self.heard_us > patience:
             self.chat.abandoned += 1
             self.leave(now)
-        elif self.ready and now >= self.next_us and not self.asked:
+        elif self.ready and now >= self.next_us and not self.asked and not self.awaits:
             self._say(now)
 
     def _open(self, now: int) -> None:
@@ -91,6 +92,7 @@ class Talker:
             return
         self.link += 1
         self.ready = self.created = self.subscribed = False
+        self.awaits = ""
         self.heard_us = now
         self.session = self.edge.open(self)
         self._send(client.Hello(token=self.name, client_id=client.id_of(self.device.client_id)))
@@ -111,10 +113,11 @@ class Talker:
     def _say(self, now: int) -> None:
         """The next thing: the room, the subscription, or messages."""
         self.heard_us = now
-        self.next_us = now + PAUSE_TICKS * TICK_US
         if not self.created:
+            self.awaits = CREATE
             self._send(client.CreateRoom(name=self.room_name, request=CREATE))
         elif not self.subscribed:
+            self.awaits = SUBSCRIBE
             self._send(client.SubscribeRoom(
                 room_id=client.id_of(self.device.room_id), since_op=self.next_op - 1,
                 request=SUBSCRIBE))
@@ -174,9 +177,9 @@ class Talker:
         elif isinstance(frame, client.Subscribed):
             if frame.status != "recovered" or frame.next_op != self.next_op:
                 violated(NAME, f"{self.name} subscribes from op {self.next_op}: {frame}")
-            self.subscribed, self.next_us = True, now
+            self.subscribed, self.awaits, self.next_us = True, "", now
         elif isinstance(frame, client.Room):
-            self.created, self.next_us = True, now
+            self.created, self.awaits, self.next_us = True, "", now
         elif isinstance(frame, client.Welcome):
             self.ready, self.next_us = True, now
         else:
@@ -226,6 +229,8 @@ class Talker:
                 violated(NAME, f"{self.name}: unanswered, and expired: {frame}")
         elif not frame.temporary and frame.name not in ("sequence_gap", "room_unknown"):
             violated(NAME, f"{self.name} is refused: {frame}")
+        if frame.request == self.awaits:
+            self.awaits = ""
         if frame.client_seq is not None:
             self.asked.pop(frame.client_seq, None)
 
