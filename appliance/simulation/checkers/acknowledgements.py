@@ -73,12 +73,16 @@ class Acknowledgements:
             violated(NAME, f"replica {replica} votes twice for view {view}, with two lists")
 
     def on_start_view(self, replica: int, header: Header, headers: list[Header]) -> None:
-        """What a quorum acknowledged in an older view must be in the log of this one."""
+        """What a quorum acknowledged in an older view must be in the log of this one.
+
+        An op counts when all ops between it and what this log knows as committed count too: one
+        behind a gap could not be committed, however many hold it.
+        """
         listed = {known.op: known.digest for known in headers}
         for op, (view, digest) in self._quorate.items():
-            if view >= header.view:
+            if view >= header.view or op <= header.op and listed.get(op, digest) == digest:
                 continue
-            if op > header.op or listed.get(op, digest) != digest:
+            if all(below in self._quorate for below in range(header.commit_num + 1, op)):
                 violated(NAME, f"replica {replica} starts view {header.view} without op {op}, "
                                f"which a quorum acknowledged in view {view}")
 
