@@ -41,11 +41,18 @@ def append(member: Member, message: Message) -> None:
         if writing is None or writing.header.digest != header.digest:
             member.wal_waiting[slot] = message
         return
-    if len(member.wal_writing) >= member.geometry.wal_writes_max:
+    if len(member.wal_writing) >= _writes_max(member):
         if all(m.header.digest != header.digest for m in member.wal_queue):
             member.wal_queue.append(message)
         return
     _write_prepare(member, slot, message)
+
+
+def _writes_max(member: Member) -> int:
+    """Prepares in flight. A lone replica writes one after the other: with a hole below a later op it
+    could not tell a torn append from a lost one, and there is nobody to ask.
+    """
+    return 1 if member.replica_count == 1 else member.geometry.wal_writes_max
 
 
 def _write_prepare(member: Member, slot: int, message: Message) -> None:
@@ -98,7 +105,7 @@ def _next(member: Member, slot: int) -> None:
         waiting = member.wal_waiting.pop(slot, None)
         if waiting is not None:
             _start(member, waiting)
-    while member.wal_queue and len(member.wal_writing) < member.geometry.wal_writes_max:
+    while member.wal_queue and len(member.wal_writing) < _writes_max(member):
         _start(member, member.wal_queue.popleft())
 
 
