@@ -1,6 +1,7 @@
 """All checkers of a world, and who of them hears of what."""
 
 from appliance.base.limits import SECTOR_SIZE
+from appliance.cores.vsr.member import Status
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_ZONE_SIZE, Geometry
@@ -51,6 +52,8 @@ class Judge:
         """A core has taken an event; its effects are not performed yet."""
         replica, rooms = machine.replica, machine.rooms
         assert replica is not None and rooms is not None
+        if replica.status == Status.HALTED:
+            return                    # its effects say why
         if replica.commit_min != machine.commit_seen:
             self._commits(machine)
         invariants.check(machine.index, replica, self.geometry)
