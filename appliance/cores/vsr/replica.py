@@ -99,6 +99,8 @@ class Replica(Member):
             checkpoint_header=self.checkpoint.header,
             geometry=geometry,
         )
+        if solo:
+            self._cut_lone_tail()
         self.commit_min = self.checkpoint_op
         self.commit_max = max(
             self.superblock.commit_max, self.op - geometry.pipeline_max, self.commit_min
@@ -110,6 +112,15 @@ class Replica(Member):
         if self.journal.faulty_count:
             self.mark("recovered_with_faults")
         return True
+
+    def _cut_lone_tail(self) -> None:
+        """A superblock may name a head whose prepare was still on its way to the disk. Nobody else
+        can have it, and it was never acknowledged: it has never been.
+        """
+        while self.op > self.checkpoint_op and not self.journal.readable(self.head):
+            self.mark("lone_tail_cut")
+            self.journal.remove(self.op)
+            self.op -= 1
 
     def _begin(self) -> None:
         """Choose the first status, and bring the state machine to the checkpoint."""
