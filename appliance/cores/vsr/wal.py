@@ -122,13 +122,20 @@ def rewrite_witness(member: Member, slot: int) -> None:
     header = member.journal.headers[slot]
     if header is None:
         header = env.reserved(slot, member.cluster, member.shard)
+        member.witness_writing[slot] = header.digest
         member.write(
             member.geometry.wal_headers_offset + slot * SECTOR_SIZE,
             [header.raw, _PAD[: SECTOR_SIZE - HEADER_SIZE]],
-            lambda _: None,
+            _on_reserved_written,
+            slot,
         )
     elif slot not in member.witness_writing:
         write_witness(member, header)
+
+
+def _on_reserved_written(member: Member, slot: int) -> None:
+    del member.witness_writing[slot]
+    _next(member, slot)
 
 
 def writing(member: Member, header: Header) -> bool:
