@@ -5,7 +5,9 @@ any of them holds, stands on the same checkpoint, lacks no chunk, and every sess
 
 Excused only when the protocol cannot do better: too many replicas cannot name their head; or
 something that must be read has no intact copy in the core. A whole group has no such excuse,
-except for its heads in a world whose slots fail on everybody.
+except for its heads: in a world whose slots fail on everybody, and in a group of two. There a
+crash between the two rings of a slot that a later view writes anew is enough: which of the two
+prepares is the newer one cannot be told, and the peer alone is no quorum.
 """
 
 from appliance.cores.vsr.member import Status
@@ -53,8 +55,9 @@ def excuse(cluster: Cluster, core: list[int]) -> str:
     machines = [cluster.machines[index] for index in core]
     replicas = [machine.replica for machine in machines if machine.replica is not None]
     quorum = quorums(cluster.options.replica_count).view_change
-    whole = len(core) == cluster.options.replica_count
-    if whole and not cluster.options.slot_faults_spread:
+    count = cluster.options.replica_count
+    whole = len(core) == count
+    if whole and count != 2 and not cluster.options.slot_faults_spread:
         return ""                     # everybody is back, and the atlas kept a copy of everything
     voting = sum(replica.status != Status.RECOVERING_HEAD for replica in replicas)
     if voting < quorum:
