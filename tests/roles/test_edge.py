@@ -111,13 +111,27 @@ def test_history_and_followers_go_on_in_segments_that_were_sealed_meanwhile(
             assert walked_back(reader, room) == list(range(1, 426))
 
 
+def page_back(reader: Chat, room: uuid.UUID, upper: int | None) -> client.SnapshotChunk:
+    """The page that ends at op `upper`; asked for again while this node is still catching up."""
+    deadline = time.monotonic() + 30
+    while True:
+        reader.send(client.SnapshotRequest(room_id=room, limit=50, until_op=upper, backward=True))
+        try:
+            return reader.next(client.SnapshotChunk)
+        except AssertionError as refused:
+            answer = refused.args[0]
+            if not getattr(answer, "temporary", False) or time.monotonic() > deadline:
+                raise
+            reader.frames.remove(answer)
+            time.sleep(0.1)
+
+
 def walked_back(reader: Chat, room: uuid.UUID) -> list[int]:
     """Ops of a whole room, from its end, a page at a time."""
     ops: list[int] = []
     upper = None
     while True:
-        reader.send(client.SnapshotRequest(room_id=room, limit=50, until_op=upper, backward=True))
-        chunk = reader.next(client.SnapshotChunk)
+        chunk = page_back(reader, room, upper)
         ops = [message.op for message in chunk.messages] + ops
         upper = chunk.cursor
         if not chunk.has_more:

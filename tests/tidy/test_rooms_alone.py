@@ -21,7 +21,7 @@ class Hidden:
     def find_spec(self, name, path=None, target=None):
         other = tidy.room_of(name)
         above = other in ("cores", "drivers", "roles", "commands")  # holds rooms, is none
-        if other is not None and not above and not tidy.reachable(room, other, allowed):
+        if other not in (None, room) and not above and not tidy.reachable(room, other, allowed):
             raise ImportError(name + " is hidden from " + room)
         home = tidy.ONLY_IN.get(name)
         if home is not None and home != room:

@@ -128,10 +128,11 @@ def _install(member: Member, state: CheckpointState, header: Header, headers: li
     member.checkpoint_next = state
     member.checkpoint_applied = state.header.op
     member.checkpoint_due = False
+    applied = member.commit_min
     member.commit_min = state.header.op
     member.commit_reading = -1
     member.learn_commit(max(header.commit_num, state.header.op))
-    _replace_log(member, state, fitting)
+    _replace_log(member, state, fitting, applied)
     member.view_headers = headers[: member.geometry.pipeline_max + 1]
     member.view_headers_kind = sb.KIND_SV
     member.state_ready = False
@@ -147,16 +148,20 @@ def _install(member: Member, state: CheckpointState, header: Header, headers: li
     member.persist()
 
 
-def _replace_log(member: Member, state: CheckpointState, fitting: list[Header]) -> None:
+def _replace_log(
+    member: Member, state: CheckpointState, fitting: list[Header], applied: int
+) -> None:
     """Keep of the old log what lies in the new checkpoint's window; the rest is history or never
-    was.
+    was. What lies between the op applied last here and the checkpoint was never checked: some of
+    it may belong to a log that was cut.
     """
     journal = member.journal
     head = fitting[0].op
+    oldest = state.header.op - member.geometry.checkpoint_ops
     for slot, known in enumerate(journal.headers):
         if known is None:
             journal.forget_faults(slot)
-        elif known.op > head or known.op < state.header.op - member.geometry.checkpoint_ops:
+        elif known.op > head or known.op < oldest or applied < known.op < state.header.op:
             journal.forget_header(slot)
             journal.forget_faults(slot)
     for known in reversed([*fitting, state.header]):

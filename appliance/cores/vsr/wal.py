@@ -49,8 +49,8 @@ def append(member: Member, message: Message) -> None:
 
 
 def _writes_max(member: Member) -> int:
-    """Prepares in flight. A lone replica writes one after the other: with a hole below a later op it
-    could not tell a torn append from a lost one, and there is nobody to ask.
+    """Prepares in flight. A lone replica writes one after the other: with a hole below a later op
+    it could not tell a torn append from a lost one, and there is nobody to ask.
     """
     return 1 if member.replica_count == 1 else member.geometry.wal_writes_max
 
