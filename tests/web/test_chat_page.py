@@ -197,6 +197,7 @@ def test_without_any_node_messages_wait_and_a_return_sends_them_once(
     expect(alice.page.locator(".short-link")).to_be_visible()
     alice.write("one in the dark")
     alice.write("two in the dark")
+    alice.wait_text("two in the dark", state="pending")
     assert alice.texts("pending") == ["one in the dark", "two in the dark"]
     expect(alice.page.locator(".connection .waiting")).to_have_text("2 messages wait")
     site.start()
