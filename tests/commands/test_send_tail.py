@@ -121,4 +121,6 @@ def test_tail_that_follows_goes_on_when_its_node_is_killed(chat, room, serving):
 
 def select_line(process, timeout_s):
     """Whether the process printed something within the time."""
-    return bool(select.select([process.stdout], [], [], timeout_s)[0])
+    waiting = select.poll()  # select() takes no descriptor above 1023
+    waiting.register(process.stdout, select.POLLIN)
+    return bool(waiting.poll(timeout_s * 1000))
