@@ -1,4 +1,4 @@
-"""Sets up `.venv` with exactly what the locks say: node, check or tests.
+"""Sets up `.venv` with exactly what the locks say: node, check or tests; for tests an HDFS too.
 
 Runs before anything is installed, so it is standard library only and asks no more of the machine
 than python3. Registries and certificates come from the machine's own apt and pip settings.
@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ VENV = TOP / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "installed-locks"
 PYTHON_VERSION = (3, 11)  # the locks hold hashes resolved for this one
+JAVA_VERSION_MIN = 17
 LOG_LINES_SHOWN = 40  # of pip's output, when it failed
 
 # Settings under which pip would install somewhere else than into `.venv`.
@@ -74,6 +76,15 @@ def has_python_headers() -> bool:
     return Path(sysconfig.get_path("include"), "Python.h").exists()
 
 
+def has_java() -> bool:
+    """Spark and HDFS need Java 17; an older one that is found first would be taken."""
+    if shutil.which("java") is None:
+        return False
+    told = subprocess.run(["java", "-version"], check=False, capture_output=True, text=True)
+    version = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    return version is not None and int(version[1]) >= JAVA_VERSION_MIN
+
+
 def has_libsystemd() -> bool:
     if shutil.which("pkg-config") is None:
         return False
@@ -92,12 +103,26 @@ BROWSER_PACKAGES = (
     Package("chromium", has_program("chromium")),
     Package("fonts-dejavu-core", has_file("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")),
 )
+JAVA_PACKAGES = (
+    Package("openjdk-17-jre-headless", has_java),
+    Package("maven", has_program("mvn")),
+)
+FAULT_PACKAGES = (
+    Package("iproute2", has_program("ip")),
+    Package("nftables", has_program("nft")),
+    Package("strace", has_program("strace")),
+    Package("libfaketime", has_file(*(f"/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"
+                                      for machine in ("x86_64", "aarch64")))),
+)
 
 # environment -> (locks, Debian packages); `build` precedes all: it compiles what has no wheel.
 ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
     "node": (("build", "node"), BUILD_PACKAGES),
     "check": (("build", "node", "tests"), BUILD_PACKAGES),
-    "tests": (("build", "node", "tests"), BUILD_PACKAGES + BROWSER_PACKAGES),
+    "tests": (
+        ("build", "node", "tests", "reports"),
+        BUILD_PACKAGES + BROWSER_PACKAGES + FAULT_PACKAGES + JAVA_PACKAGES,
+    ),
 }
 
 
@@ -151,6 +176,9 @@ def one_at_a_time() -> Iterator[None]:
 def set_up(environment: str) -> None:
     locks, packages = ENVIRONMENTS[environment]
     install_packages([package for package in packages if not package.present()])
+    if environment == "tests":
+        run([sys.executable, str(TOP / "tools" / "hdfs.py"), "fetch"],
+            "the jars of HDFS could not be fetched; see above")
     installed = stamp_read() if PYTHON.exists() else {}
     stale = [lock for lock in locks if installed.get(lock) != digest(lock)]
     if not stale:

@@ -1,17 +1,16 @@
-"""The four digests the product uses, each under one name.
+"""The digests the product uses, each under one name.
 
 crc32c       accidents on a link or in a record; never an identity.
 blake2b_128  identity of a header (personalised), `docs/formats.md`.
-blake3_128   identity of a body: 0.15 ms a MiB where SHA-256 takes 1.2 ms.
+blake3_128   identity of a body, in `base/body_digest`: 0.15 ms a MiB where SHA-256 takes 1.2 ms.
 sha256       identity of what leaves the process group: records, leaves, segments, manifests.
 """
 
-from hashlib import blake2b, sha256 as _sha256
+from hashlib import blake2b
+from hashlib import sha256 as _sha256
 
 import crc32c as _crc32c
-from blake3 import blake3
 
-_BODY_CONTEXT = "tigerchat v1 body"
 _HEADER_PERSON = b"tc-header"
 
 crc32c = _crc32c.crc32c
@@ -25,11 +24,6 @@ def blake2b_128(data: bytes) -> bytes:
 def blake2b_256(data: bytes | memoryview) -> bytes:
     """32 bytes over `data`: the superblock's digest."""
     return blake2b(data, digest_size=32).digest()
-
-
-def blake3_128(data: bytes | bytearray | memoryview) -> bytes:
-    """First 16 bytes of BLAKE3 of `data` in the body's key-derivation context."""
-    return blake3(data, derive_key_context=_BODY_CONTEXT).digest(length=16)
 
 
 def sha256(data: bytes | bytearray | memoryview) -> bytes:

@@ -60,3 +60,28 @@ class ArchiveError(ApplianceError):
     def __init__(self, file: str, line: int, reason: str) -> None:
         super().__init__(f"{file}, line {line}: {reason}")
         self.file, self.line, self.reason = file, line, reason
+
+
+class TargetError(ApplianceError):
+    """The place to which records are shipped: what it was asked, and what it said."""
+
+    code = 1200
+
+
+class TargetUnavailable(TargetError):
+    """It may work later: the shipper tries again, the records stay in the log meanwhile."""
+
+    code = 1201
+
+
+class TargetRefused(TargetError):
+    """The operator must act: rights, token, folder. Tried again too, for the day when it is done.
+    """
+
+    code = 1202
+
+
+class TargetDamaged(TargetError):
+    """What lies there is not what was put, or cannot be put again."""
+
+    code = 1203

@@ -75,6 +75,7 @@ HTTP_REQUESTS_MAX = 256  # connections of plain HTTP at once; then 503
 EDGE_SEGMENTS_MAX = 1024  # sealed segments whose verified leaves are remembered
 ROOM_WAIT_MS_MAX = 500  # a room that was just created elsewhere is waited for
 REPLICA_BEHIND_OPS = 64  # a replica further behind is not asked whether a room exists
+REPLICA_SILENT_TICKS = 150  # nor one that has not heard most others for so long: 3 pings
 EVENT_FRAME_SIZE_MAX = 256 * KIB  # bytes of one frame of events, joined
 CHUNK_FRAME_SIZE_MAX = 512 * KIB  # bytes of one page of history
 CATCH_UP_RECORDS = 256  # records read at once for a lagging subscription: 1 to 2 ms

@@ -14,6 +14,7 @@ CONTEXT_SNAPSHOT = b"tigerchat v1 snapshot"
 CONTEXT_SEGMENT = b"tigerchat v1 segment"
 CONTEXT_CHECKPOINT = b"tigerchat v1 checkpoint"
 CONTEXT_MANIFEST = b"tigerchat v1 manifest"
+CONTEXT_SHIPPED_HEAD = b"tigerchat v1 shipped head"
 
 
 class SigningKey:

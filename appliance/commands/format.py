@@ -6,22 +6,28 @@ says that a node was completed: from then on nothing of it is made again, becaus
 lost its volume must not return empty under its old identity.
 """
 
+import asyncio
+import json
 import os
 import secrets
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from appliance import VERSION
 from appliance.base.errors import ConfigurationError, StorageError
-from appliance.base.limits import REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
+from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
 from appliance.cores.vsr.open import format_writes
 from appliance.drivers.host import identity
 from appliance.drivers.host.durable_file import lock_folder, sync_folder, unusable, write_durable
 from appliance.drivers.host.node_folder import (
+    CLIENT_CERTIFICATE_FILE,
+    CLIENT_KEY_FILE,
     FORMATTED_FILE,
     JWKS_FILE,
     KEYS_FOLDER,
@@ -31,6 +37,7 @@ from appliance.drivers.host.node_folder import (
     TLS_KEY_FILE,
     TOKEN_KEY_FILE,
     NodeFolder,
+    group_name,
     node_name,
     read_node,
     read_seed,
@@ -53,6 +60,7 @@ from appliance.formats.site import (
 SHARDS_LOCAL_MAX = 40             # peer ports of a node end where its client port begins
 PORTS_DEFAULT, PORTS_STEP = 7400, 100
 CLIENT_PORT, CONSOLE_PORT = 43, 80    # from a node's first port, which is that of its peers
+LOOK_S = 2.0                      # for the other members to answer
 TOKEN_NAME = "tigerchat"          # issuer and audience of a local site's tokens
 
 
@@ -60,6 +68,8 @@ TOKEN_NAME = "tigerchat"          # issuer and audience of a local site's tokens
 @click.option("--local", type=click.Path(path_type=Path), metavar="DIR",
               help="Make a whole site for this machine in DIR.")
 @click.option("--nodes", type=click.IntRange(1, REPLICAS_MAX), default=3, show_default=True)
+@click.option("--standbys", type=click.IntRange(0, MEMBERS_MAX - 1), default=0, show_default=True,
+              help="Nodes beside these that follow every shard without a vote.")
 @click.option("--shards", type=click.IntRange(1, SHARDS_LOCAL_MAX), default=1, show_default=True)
 @click.option("--ports", type=click.IntRange(1, 65535), default=PORTS_DEFAULT, show_default=True,
               help=f"First port of node 0; each node has {PORTS_STEP}.")
@@ -68,19 +78,25 @@ TOKEN_NAME = "tigerchat"          # issuer and audience of a local site's tokens
               help="Extents of 23 MiB that a shard may come to hold.")
 @click.option("--node-folder", type=click.Path(path_type=Path), metavar="F",
               help="Make the volumes of one node whose site.toml and node.toml lie in F.")
+@click.option("--another", is_flag=True, hidden=True)
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
-def command(local: Path | None, nodes: int, shards: int, ports: int, segments_max: int,
-            node_folder: Path | None, geometry: str) -> None:
+def command(local: Path | None, nodes: int, standbys: int, shards: int, ports: int,
+            segments_max: int, node_folder: Path | None, another: bool, geometry: str) -> None:
     """Make the keys and volumes of a site or of one node.
 
     Nothing that was formatted is ever overwritten. What an interrupted format left is completed.
     """
     if (local is None) == (node_folder is None):
         raise click.UsageError("say either --local DIR or --node-folder F")
+    if nodes + standbys > MEMBERS_MAX:
+        raise click.UsageError(f"--nodes and --standbys are {nodes} and {standbys}; allowed: at "
+                               f"most {MEMBERS_MAX} together")
     try:
-        if local is not None:
-            format_local(local, nodes=nodes, shards=shards, ports=ports, segments_max=segments_max,
-                         geometry=geometry)
+        if local is not None and another:
+            describe_another(local)
+        elif local is not None:
+            format_local(local, nodes=nodes, standbys=standbys, shards=shards, ports=ports,
+                         segments_max=segments_max, geometry=geometry)
         elif node_folder is not None:
             format_node_folder(node_folder, geometry)
     except OSError as error:
@@ -92,12 +108,12 @@ def command(local: Path | None, nodes: int, shards: int, ports: int, segments_ma
 
 
 def format_local(folder: Path, *, nodes: int, shards: int, ports: int, segments_max: int,
-                 geometry: str) -> None:
+                 geometry: str, standbys: int = 0) -> None:
     """Make or complete the site in `folder`."""
     _make_folder(folder)
     lock = lock_folder(folder)
     try:
-        site = _local_site(folder, nodes, shards, ports, segments_max)
+        site = _local_site(folder, (nodes, standbys), shards, ports, segments_max)
         places = [folder / node_name(node.index) for node in site.nodes]
         if all((place / FORMATTED_FILE).exists() for place in places):
             raise ConfigurationError(
@@ -115,15 +131,19 @@ def format_local(folder: Path, *, nodes: int, shards: int, ports: int, segments_
     click.echo(f"format: {folder} is ready: `tigerchat start --local {folder}`")
 
 
-def _local_site(folder: Path, nodes: int, shards: int, ports: int, segments_max: int) -> Site:
+def _local_site(folder: Path, counts: tuple[int, int], shards: int, ports: int,
+                segments_max: int) -> Site:
     """The site of an earlier run, if it is the one asked for; else a new one, after its keys."""
     path = folder / SITE_FILE
+    nodes = sum(counts)
     if path.exists():
         site = load_site(path)
-        if (len(site.nodes), len(site.shards)) != (nodes, shards):
+        there = (site.shards[0].replica_count, site.shards[0].standby_count)
+        if (there, len(site.shards)) != (counts, shards):
+            standbys = f", {there[1]} standbys" if there[1] else ""
             raise ConfigurationError(
-                f"{path} has {len(site.nodes)} nodes and {len(site.shards)} shards: name these, "
-                "choose another folder, or remove this one and all its messages")
+                f"{path} has {there[0]} nodes{standbys} and {len(site.shards)} shards: name "
+                "these, choose another folder, or remove this one and all its messages")
         return site
     _make_once(folder / TOKEN_KEY_FILE, identity.make_token_key, 0o600)
     described = []
@@ -133,10 +153,11 @@ def _local_site(folder: Path, nodes: int, shards: int, ports: int, segments_max:
             raise ConfigurationError(f"--ports {ports} leads to port {first + CONSOLE_PORT} for "
                                      f"node {index}; allowed: at most 65535")
         _make_keys(place, node_name(index), "127.0.0.1")
+        _share_client_certificate(folder / node_name(0), place)
         described.append(_described(place, index, node_name(index), "127.0.0.1", first))
     members = list(range(nodes))
     made = [Shard(number=number, members=members, replica_ids=[_fresh_id() for _ in members],
-                  replica_count=nodes, standby_count=0, segments_max=segments_max)
+                  replica_count=counts[0], standby_count=counts[1], segments_max=segments_max)
             for number in range(shards)]
     site = Site(cluster=_fresh_id(), nodes=described, shards=made, token_issuer=TOKEN_NAME,
                 token_audience=TOKEN_NAME)
@@ -144,11 +165,50 @@ def _local_site(folder: Path, nodes: int, shards: int, ports: int, segments_max:
     return site
 
 
+def _share_client_certificate(first: Path, place: Path) -> None:
+    """One certificate for the clients of all nodes: a browser that was told to trust it trusts the
+    next node too when its own is gone."""
+    if (place / CLIENT_CERTIFICATE_FILE).exists():
+        return
+    if place == first:
+        key, certificate = identity.make_certificate(TOKEN_NAME, "127.0.0.1")
+    else:
+        key = (first / CLIENT_KEY_FILE).read_text()
+        certificate = (first / CLIENT_CERTIFICATE_FILE).read_text()
+    write_durable(place / CLIENT_KEY_FILE, key, 0o600)
+    write_durable(place / CLIENT_CERTIFICATE_FILE, certificate)
+
+
+def describe_another(folder: Path) -> None:
+    """Add one node to the site in `folder`: its keys, and its place at the end of every shard. Its
+    volumes are made later, when the groups have taken it in.
+    """
+    site = load_site(folder / SITE_FILE)
+    index, first = len(site.nodes), site.nodes[-1].peer_port + PORTS_STEP
+    if len(site.shards[0].members) == MEMBERS_MAX:
+        raise ConfigurationError(f"{folder / SITE_FILE} names {MEMBERS_MAX} members of a shard; "
+                                 "allowed: no more, in all its time")
+    place = folder / node_name(index)
+    _make_keys(place, node_name(index), "127.0.0.1")
+    _share_client_certificate(folder / site.nodes[0].name, place)
+    node = _described(place, index, node_name(index), "127.0.0.1", first)
+    shards = [replace(shard, members=[*shard.members, index],
+                      replica_ids=[*shard.replica_ids, _fresh_id()],
+                      standby_count=shard.standby_count + 1) for shard in site.shards]
+    text = encode_site(replace(site, nodes=[*site.nodes, node], shards=shards))
+    _local_node_files(folder, place, index, text)
+    # The top-level file last: until it names the node, nothing was begun.
+    for other in site.nodes:
+        write_durable(folder / other.name / SITE_FILE, text)
+    write_durable(folder / SITE_FILE, text)
+
+
 def _described(place: Path, index: int, name: str, host: str, first: int) -> Node:
     return Node(index=index, name=name, host=host, peer_port=first,
                 client_port=first + CLIENT_PORT, console_port=first + CONSOLE_PORT,
                 public_key=identity.public_key_of(read_seed(place / SIGNING_KEY_FILE)),
-                certificate_pem=(place / TLS_CERTIFICATE_FILE).read_text())
+                certificate_pem=(place / TLS_CERTIFICATE_FILE).read_text(),
+                client_certificate_pem=(place / CLIENT_CERTIFICATE_FILE).read_text())
 
 
 def _fresh_id() -> bytes:
@@ -173,20 +233,52 @@ def format_node_folder(folder: Path, geometry: str) -> None:
         raise ConfigurationError(f"{folder / SITE_FILE} is missing: put the site file and "
                                  "node.toml there (docs/operations.md), then run this again")
     folder = folder.absolute()
-    lock = lock_folder(folder)
+    vouched = [*folder.glob(group_name("*"))]
+    # A node that lost one volume may run: what it lacks is nobody's until it is complete.
+    lock = None if vouched else lock_folder(folder)
     try:
-        if (folder / FORMATTED_FILE).exists():
+        if (folder / FORMATTED_FILE).exists() and not vouched:
             raise ConfigurationError(f"{folder / FORMATTED_FILE} exists, the node is formatted: "
                                      f"start it with `tigerchat start --node-folder {folder}`")
         if not (folder / SIGNING_KEY_FILE).exists():
             _make_keys(folder, folder.name, "localhost")
             click.echo(f"format: keys were made in {folder / KEYS_FOLDER}")
         node = read_node(folder)
+        _refuse_known_members(node)
         _check_room(folder, [(node, shard) for shard in node.shards], geometry)
         format_node(node, geometry)
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
     click.echo(f"format: {folder} is ready: `tigerchat start --node-folder {folder}`")
+
+
+def _refuse_known_members(node: NodeFolder) -> None:
+    """A group that has stored anything may have counted on this member: an empty volume under its
+    identity would deny that. Only `recover` and `member add` may vouch for one.
+    """
+    for shard in node.shards:
+        place = node.volume(shard.number)
+        if _volume_complete(place) or (node.path / group_name(shard.number)).exists():
+            continue
+        begun = asyncio.run(_begun(node, shard))
+        if begun is None:
+            click.echo(f"format: shard {shard.number}: no other member answers; if this node has "
+                       "ever run before, use `tigerchat recover` instead")
+        elif begun:
+            raise StorageError(
+                f"shard {shard.number} has stored {begun} operations and knows this node as a "
+                f"member: an empty volume would deny what it acknowledged; run `tigerchat recover "
+                f"--node-folder {node.path}`")
+
+
+async def _begun(node: NodeFolder, shard: Shard) -> int | None:
+    """How many operations the group has stored; None: nobody answers."""
+    from appliance.roles.operator.session import OperatorSession
+
+    async with OperatorSession(node, shard) as session:
+        await session.look(LOOK_S)
+        return session.commit if session.commit >= 0 else None
 
 
 def _make_keys(place: Path, name: str, host: str) -> None:
@@ -211,7 +303,7 @@ def _make_once(path: Path, make: Callable[[], str], mode: int) -> None:
 
 def format_node(node: NodeFolder, geometry: str) -> None:
     """Make the volumes of `node` that are not there yet, then say that it is formatted."""
-    if (node.path / FORMATTED_FILE).exists():
+    if (node.path / FORMATTED_FILE).exists() and not [*node.path.glob(group_name("*"))]:
         click.echo(f"format: {node.node.name}: kept, it was complete")
         return
     for shard in node.shards:
@@ -235,14 +327,27 @@ def _make_volume(node: NodeFolder, shard: Shard, geometry: str) -> dict:
     place = node.volume(shard.number)
     if place.exists():
         shutil.rmtree(place)      # of a format that did not reach its end: nothing was stored there
+    path = node.path / group_name(shard.number)
+    first = shard.number % shard.replica_count
+    group: dict[str, Any] = _read_group(path) if path.exists() else {
+        "epoch": 0, "members_op": 0, "members": shard.replica_ids,
+        "replica_count": shard.replica_count, "view": first, "log_view": first}
+    count = len(group["members"])
     writes = format_writes(
         GEOMETRIES[geometry], cluster=node.site.cluster, shard=shard.number,
-        replica_id=shard.replica_ids[index], members=shard.replica_ids,
-        replica_count=shard.replica_count, standby_count=shard.standby_count,
-        segments_max=shard.segments_max, view=shard.number % shard.replica_count)
+        replica_id=shard.replica_ids[index], standby_count=count - group["replica_count"],
+        segments_max=shard.segments_max, **group)
     facts = create(place, geometry=geometry, segments_max=shard.segments_max, writes=writes)
+    path.unlink(missing_ok=True)
     sync_folder(node.path)
     return facts
+
+
+def _read_group(path: Path) -> dict[str, Any]:
+    """What the running group said of itself when `recover` or `member add` asked it."""
+    group: dict[str, Any] = json.loads(path.read_text())
+    group["members"] = [bytes.fromhex(member) for member in group["members"]]
+    return group
 
 
 def _volume_complete(place: Path) -> bool:

@@ -212,7 +212,9 @@ def _decisions(geometry: Geometry, block: Superblock,
     op_max = max((h.op for slot in slots for h in (slot.witness_header, slot.prepare_header) if h),
                  default=0)
     solo = block.replica_count == 1
-    judged = [decide(slot, op_max=op_max, limit=limit, solo=solo) for slot in slots]
+    log = block.epoch << 32 | block.log_view
+    judged = [decide(slot, op_max=op_max, limit=limit, solo=solo, log_viewstamp=log)
+              for slot in slots]
     decisions = [decision for _, decision in judged]
     for index in torn(slots, decisions, op_max=op_max, limit=limit,
                       checkpoint=block.checkpoint.header.op, geometry=geometry):
@@ -373,7 +375,9 @@ def checkpoint_rows(reader: VolumeReader) -> Rows:
            "checkpoint_id": state.checkpoint_id.hex(), "log_seq": manifest.log_seq,
            "timestamp": manifest.timestamp, "oldest_segment": manifest.oldest_segment,
            "newest_segment_id": manifest.newest_segment_id.hex(),
-           "shipper_cursor": manifest.shipper_cursor}
+           "shipper_cursor": manifest.shipper_cursor,
+           "shipper_generation": manifest.shipping.generation,
+           "shipper_node": manifest.shipping.node, "shipped": manifest.shipping.manifest_count}
     for name in TABLES:
         table = manifest.tables[name]
         start, size = zone + geometry.table_offset(name), geometry.table_chunk_size

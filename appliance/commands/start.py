@@ -2,7 +2,7 @@
 
     start --local DIR          formats DIR if it is not; a process `start --node-folder` a node
     start --node-folder F      the supervisor of a node; a process `start ROLE` a role
-    start replica|edge|console one role, in this process
+    start ROLE                 one role, in this process: replica, edge, shipper or console
 
 A node's start is a list of named phases, each of which says what it found or explains why not.
 Every process asks the kernel to end it with the one that started it, so nothing is left behind.
@@ -26,7 +26,7 @@ from typing import Protocol
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
-from appliance.base.limits import REPLICAS_MAX, SUPERBLOCK_COPIES
+from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX, SUPERBLOCK_COPIES
 from appliance.cores.vsr import open as opening
 from appliance.drivers.chat.access import local_token
 from appliance.drivers.chat.endpoint import endpoint_of_node
@@ -41,6 +41,7 @@ from appliance.drivers.host.process import child_environment, cores, die_with_pa
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
+from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import SITE_FILE, Site, encode_site, load_site, ports_of
 from appliance.roles.supervisor import Child, Supervisor
 
@@ -56,6 +57,8 @@ _FOLDER = click.Path(path_type=Path)
 @click.group("start", invoke_without_command=True)
 @click.option("--local", type=_FOLDER, metavar="DIR", help="All nodes of the local site in DIR.")
 @click.option("--nodes", type=click.IntRange(1, REPLICAS_MAX), help="With --local; 3 if new.")
+@click.option("--standbys", type=click.IntRange(0, MEMBERS_MAX - 1),
+              help="With --local; none if new.")
 @click.option("--shards", type=click.IntRange(1), help="With --local; 1 if new.")
 @click.option("--ports", type=click.IntRange(1, 65535), help="First port of a local site; 7400.")
 @click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F.")
@@ -63,9 +66,9 @@ _FOLDER = click.Path(path_type=Path)
 @click.option("--quiet", is_flag=True, help="Say only what goes wrong.")
 @click.option("--unpinned", is_flag=True, hidden=True)
 @click.pass_context
-def command(ctx: click.Context, local: Path | None, nodes: int | None, shards: int | None,
-            ports: int | None, node_folder: Path | None, one_process: bool, quiet: bool,
-            unpinned: bool) -> None:
+def command(ctx: click.Context, local: Path | None, nodes: int | None, standbys: int | None,
+            shards: int | None, ports: int | None, node_folder: Path | None, one_process: bool,
+            quiet: bool, unpinned: bool) -> None:
     """Run a site on this machine, a node, or one role of a node."""
     if ctx.invoked_subcommand is not None:
         return
@@ -73,8 +76,8 @@ def command(ctx: click.Context, local: Path | None, nodes: int | None, shards: i
         raise click.UsageError("say --local DIR, --node-folder F, or a role")
     die_with_parent()
     if local is not None:
-        ctx.exit(start_local(local.absolute(), nodes=nodes, shards=shards, ports=ports,
-                             one_process=one_process))
+        ctx.exit(start_local(local.absolute(), nodes=nodes, standbys=standbys, shards=shards,
+                             ports=ports, one_process=one_process))
     assert node_folder is not None
     start = NodeStart(node_folder.absolute(), quiet=quiet, pinned=not unpinned)
     ctx.exit(start.run(one_process=one_process))
@@ -119,6 +122,17 @@ def start_console(ctx: click.Context, node_folder: Path) -> None:
 
     die_with_parent()
     ctx.exit(console.run(node_folder))
+
+
+@command.command("shipper")
+@_NODE_FOLDER
+@click.pass_context
+def start_shipper(ctx: click.Context, node_folder: Path) -> None:
+    """The shipper: committed records to signed files at the target."""
+    from appliance.roles import shipper
+
+    die_with_parent()
+    ctx.exit(shipper.run(node_folder))
 
 
 def _check_shard(node: NodeFolder, shard: int) -> None:
@@ -262,11 +276,14 @@ def _children(node: NodeFolder) -> list[Child]:
     edges = [Child(f"edge-{number}", [*start, "edge", *place, "--number", str(number)],
                    stop_group=0)
              for number in range(node.settings.edge_processes)]
-    return [*replicas, *edges, Child("console", [*start, "console", *place], stop_group=1)]
+    others = [Child("console", [*start, "console", *place], stop_group=1)]
+    if node.settings.ship_target != SHIP_OFF:
+        others.append(Child("shipper", [*start, "shipper", *place], stop_group=1))
+    return [*replicas, *edges, *others]
 
 
 def pinned(children: list[Child], available: list[int]) -> list[Child]:
-    """A core for each replica and edge, the rest for the console; all float if they do not do."""
+    """A core for each replica and edge, the rest for the others; all float if they do not do."""
     busy = [child for child in children if child.stop_group != 1]
     if len(available) <= len(busy):
         return children
@@ -279,18 +296,21 @@ def pinned(children: list[Child], available: list[int]) -> list[Child]:
 # --- a site on this machine -----------------------------------------------------------------------
 
 
-def start_local(folder: Path, *, nodes: int | None, shards: int | None, ports: int | None,
-                one_process: bool) -> int:
+def start_local(folder: Path, *, nodes: int | None, standbys: int | None, shards: int | None,
+                ports: int | None, one_process: bool) -> int:
     """All nodes of the site in `folder`; the exit code."""
     started = time.monotonic()
     if not _formatted(folder):
-        code = _format(folder, nodes or 3, shards or 1, ports)
+        code = _format(folder, nodes or 3, standbys or 0, shards or 1, ports)
         if code != 0:
             return code
     site = load_site(folder / SITE_FILE)
-    for name, wanted, there in (("nodes", nodes, site.nodes), ("shards", shards, site.shards)):
-        if wanted is not None and wanted != len(there):
-            raise ConfigurationError(f"--{name} is {wanted}; allowed: {len(there)}, as {folder} "
+    first = site.shards[0]
+    for name, wanted, there in (("nodes", nodes, first.replica_count),
+                                ("standbys", standbys, first.standby_count),
+                                ("shards", shards, len(site.shards))):
+        if wanted is not None and wanted != there:
+            raise ConfigurationError(f"--{name} is {wanted}; allowed: {there}, as {folder} "
                                      "was formatted, or another folder")
     lock_folder(folder)                   # held until this process ends
     if ports is not None:
@@ -311,9 +331,9 @@ def _formatted(folder: Path) -> bool:
     return all((folder / node.name / FORMATTED_FILE).exists() for node in load_site(path).nodes)
 
 
-def _format(folder: Path, nodes: int, shards: int, ports: int | None) -> int:
+def _format(folder: Path, nodes: int, standbys: int, shards: int, ports: int | None) -> int:
     words = [*own_command(), "format", "--local", str(folder), "--nodes", str(nodes),
-             "--shards", str(shards)]
+             "--standbys", str(standbys), "--shards", str(shards)]
     if ports is not None:
         words += ["--ports", str(ports)]
     return subprocess.run(words, env=child_environment(), check=False).returncode
@@ -393,8 +413,11 @@ class LocalStart:
     def description(self) -> str:
         """URLs, secrets and lines to try."""
         took = time.monotonic() - self.started
-        shards = len(self.nodes[0].site.shards)
-        lines = ["", f"serving: {len(self.nodes)} nodes, {shards} shards, after {took:.1f} s", ""]
+        site = self.nodes[0].site
+        standbys = site.shards[0].standby_count
+        beside = f" ({standbys} of them standby)" if standbys else ""
+        serving = f"{len(self.nodes)} nodes{beside}, {len(site.shards)} shards"
+        lines = ["", f"serving: {serving}, after {took:.1f} s", ""]
         for node in self.nodes:
             lines.append(f"  {node.node.name}   chat {chat_url(node)}"
                          f"   console {console_url(node)}")
@@ -449,12 +472,14 @@ def run_in_one_process(node: NodeFolder) -> int:
     import uvloop
 
     from appliance.drivers.host.log import start_log
-    from appliance.roles import console, edge, replica
+    from appliance.roles import console, edge, replica, shipper
 
     log = start_log(node.node.name, node.settings.log_level)
     os.chdir(node.path)
     roles: list[Role] = [replica.ReplicaRole(node, shard.number, log) for shard in node.shards]
     roles += [edge.EdgeRole(node, 0, log), console.ConsoleRole(node, log)]
+    if node.settings.ship_target != SHIP_OFF:
+        roles.append(shipper.ShipperRole(node, log))
     return uvloop.run(_serve_together(roles))
 
 

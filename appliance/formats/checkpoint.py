@@ -44,10 +44,25 @@ HEAD = np.dtype([
     ("newest_segment_id", "V32"),       # of the newest sealed segment; zero = none
     ("segments_max", "<u4"), ("leaf_count", "<u4"),
     ("tables", "<u4", (8,)),      # of each table: row high water, chunk count
-    ("reserved", "V88"),
+    ("shipping", "V72"),          # SHIPPING
+    ("reserved", "V16"),
 ])
 assert HEAD.itemsize == HEAD_SIZE
 _HEAD = struct_of(HEAD)
+
+SHIPPING = np.dtype([
+    ("generation", "<u4"),        # of the newest claim; 0 = nobody has claimed yet
+    ("node", "<u2"),              # that claimed it: index in the site
+    ("reserved", "V2"),
+    ("manifest_count", "<u8"),    # periods shipped; the number of the next manifest
+    ("manifest_hash", "V32"),     # of the newest manifest; zero = none
+    ("period_start_us", "<u8"),   # of the announced period, or else of the next; 0 = not known yet
+    ("period_us", "<u8"),         # of the announced period, or else of the last one shipped
+    ("announced_end", "<u8"),     # last record of the announced period + 1; 0 = none is announced
+])
+SHIPPING_SIZE = 72
+assert SHIPPING.itemsize == SHIPPING_SIZE
+_SHIPPING = struct_of(SHIPPING)
 
 ROOM_ROW = np.dtype([
     ("room_id", "V16"),
@@ -91,7 +106,8 @@ MEMBER_ROW = np.dtype([
     ("public_key", "V32"),        # Ed25519
     ("fingerprint", "V32"),       # SHA-256 of the certificate's public key (SPKI)
     ("address", "V256"),          # host:port in UTF-8, zero padded
-    ("reserved", "V176"),
+    ("votes", "u1"),              # 1: a replica, 0: a standby
+    ("reserved", "V175"),
 ])
 assert MEMBER_ROW.itemsize == MEMBER_ROW_SIZE
 
@@ -105,6 +121,18 @@ class TableState(NamedTuple):
 
     row_high_water: int           # rows ever used
     chunk_ids: list[bytes]        # SHA-256 of each chunk up to there, in order
+
+
+class ShippingState(NamedTuple):
+    """How far a shard is shipped, beside the cursor; fields as in SHIPPING."""
+
+    generation: int = 0
+    node: int = 0
+    manifest_count: int = 0
+    manifest_hash: bytes = bytes(32)
+    period_start_us: int = 0
+    period_us: int = 0
+    announced_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +157,7 @@ class Manifest:
     segments_max: int
     leaf_ids: list[bytes]
     tables: dict[str, TableState]
+    shipping: ShippingState = ShippingState()
 
     def check(self, geometry: Geometry) -> None:
         """Raise FormatError, naming the field, when an invariant does not hold."""
@@ -140,6 +169,10 @@ class Manifest:
                               f"{self.oldest_segment_before} before")
         if self.shipper_cursor > self.log_seq:
             raise FormatError(f"manifest: shipped {self.shipper_cursor} of {self.log_seq} records")
+        announced_end = self.shipping.announced_end
+        if announced_end and not self.shipper_cursor < announced_end <= self.log_seq:
+            raise FormatError(f"manifest: records below {announced_end} announced as shipped next, "
+                              f"of {self.log_seq}, {self.shipper_cursor} shipped")
         for name in TABLES:
             rows, chunk_ids = self.tables[name]
             if rows > geometry.table_rows_max(name):
@@ -165,7 +198,7 @@ def encode(manifest: Manifest) -> bytes:
     head = _HEAD.pack(MAGIC, VERSION, m.shard, m.epoch, m.cluster, m.op, m.timestamp,
                       m.prepare_digest, m.log_seq, m.shipper_cursor, m.oldest_segment,
                       m.oldest_segment_before, m.newest_segment_id, m.segments_max,
-                      len(m.leaf_ids), *counts, b"")
+                      len(m.leaf_ids), *counts, _encode_shipping(m.shipping), b"")
     raw = head + b"".join(ids)
     assert len(raw) <= MANIFEST_SIZE_MAX
     return raw
@@ -176,7 +209,8 @@ def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
     if not HEAD_SIZE <= len(raw) <= MANIFEST_SIZE_MAX:
         raise FormatError(f"manifest: {len(raw)} bytes")
     (magic, version, shard, epoch, cluster, op, timestamp, digest, log_seq, cursor, oldest,
-     oldest_before, newest_id, segments_max, leaf_count, *counts, reserved) = _HEAD.unpack_from(raw)
+     oldest_before, newest_id, segments_max, leaf_count, *counts, shipping,
+     reserved) = _HEAD.unpack_from(raw)
     if magic != MAGIC or version != VERSION:
         raise FormatError(f"manifest: magic {magic!r}, version {version}")
     if any(reserved):
@@ -193,9 +227,22 @@ def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
         cluster=cluster, shard=shard, epoch=epoch, op=op, timestamp=timestamp,
         prepare_digest=digest, log_seq=log_seq, shipper_cursor=cursor, oldest_segment=oldest,
         oldest_segment_before=oldest_before, newest_segment_id=newest_id,
-        segments_max=segments_max, leaf_ids=ids[:leaf_count], tables=tables)
+        segments_max=segments_max, leaf_ids=ids[:leaf_count], tables=tables,
+        shipping=_decode_shipping(shipping))
     manifest.check(geometry)
     return manifest
+
+
+def _encode_shipping(state: ShippingState) -> bytes:
+    generation, node, *rest = state
+    return _SHIPPING.pack(generation, node, b"", *rest)
+
+
+def _decode_shipping(raw: bytes) -> ShippingState:
+    generation, node, reserved, *rest = _SHIPPING.unpack(raw)
+    if any(reserved):
+        raise FormatError("manifest: reserved bytes are set")
+    return ShippingState(generation, node, *rest)
 
 
 def checkpoint_id(raw: bytes) -> bytes:

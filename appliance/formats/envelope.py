@@ -13,7 +13,8 @@ import struct
 
 import numpy as np
 
-from appliance.base.checksum import blake2b_128, blake3_128, crc32c
+from appliance.base.body_digest import blake3_128
+from appliance.base.checksum import blake2b_128, crc32c
 from appliance.base.layout import struct_of
 from appliance.base.signature import CONTEXT_ENVELOPE, SIGNATURE_SIZE, SigningKey
 from appliance.formats.geometry import HEADER_SIZE
@@ -163,6 +164,11 @@ class Header:
     def parent(self) -> bytes:
         """Digest of the prepare before this one (prepares only)."""
         return self.area[:16]
+
+    @property
+    def viewstamp(self) -> int:
+        """Epoch and view as one number: a view of a lower epoch never outranks."""
+        return self.epoch << 32 | self.view
 
     @property
     def timestamp(self) -> int:
@@ -332,6 +338,12 @@ def body_valid(header: Header, body: bytes | memoryview) -> bool:
     if len(body) != header.body_size:
         return False
     return header.body_digest == (blake3_128(body) if len(body) else BODY_DIGEST_EMPTY)
+
+
+def checksum_valid(head: bytes, body: bytes | memoryview) -> bool:
+    """Whether the link's checksum of a frame is right: for whoever checks a frame by hand."""
+    crc = crc32c(head[12:], crc32c(bytes(4), crc32c(head[:8])))
+    return crc32c(body, crc) == _TRANSPORT.unpack_from(head, 8)[0]
 
 
 def reserved(op: int, cluster: bytes, shard: int) -> Header:

@@ -3,20 +3,39 @@
     room_create   name of the room, 1 to 128 bytes of UTF-8
     room_policy   bits 8
     retain        oldest segment to keep 8
-    shipped       first log_seq 8, last log_seq 8, hash of the manifest 32 (zero: announced only)
+    shipped       SHIPPED: who ships from now on, a range that is announced, or its manifest
 
 A reader gets None for a body that is none of these: such a record is refused, never half applied.
 """
 
 import struct
+from typing import NamedTuple
 
+import numpy as np
+
+from appliance.base.layout import struct_of
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
 
 POLICY_CLOSED = 1                 # the room takes policies, nothing else
 _POLICY_KNOWN = POLICY_CLOSED
 
 _WORD = struct.Struct("<Q")
-_SHIPPED = struct.Struct("<QQ32s")
+
+# What a shipped record does.
+SHIP_CLAIM, SHIP_ANNOUNCE, SHIP_MANIFEST = 1, 2, 3
+
+SHIPPED = np.dtype([
+    ("action", "<u2"),            # SHIP_*
+    ("node", "<u2"),              # who writes it: index in the site
+    ("generation", "<u4"),        # of the claim; a claim's own is one more than the last one's
+    ("number", "<u8"),            # of the manifest: 0, 1, 2 ... of the shard; zero in a claim,
+    ("period_start_us", "<u8"), ("period_us", "<u8"),    # and so is all that follows
+    ("first_log_seq", "<u8"), ("last_log_seq", "<u8"),   # last = first - 1: an idle period
+    ("seen_log_seq", "<u8"),      # newest record that the shipper had read when it chose `last`
+    ("manifest_hash", "V32"),     # zero unless the manifest is what is told
+])
+assert SHIPPED.itemsize == 88
+_SHIPPED = struct_of(SHIPPED)
 
 
 def encode_policy(bits: int) -> bytes:
@@ -53,13 +72,32 @@ def decode_retain(body: bytes) -> int | None:
     return _WORD.unpack(body)[0] if len(body) == _WORD.size else None
 
 
-def encode_shipped(first_log_seq: int, last_log_seq: int, manifest_hash: bytes) -> bytes:
-    """Body of a shipped record; the hash is zero while the range is only announced."""
-    assert 1 <= first_log_seq <= last_log_seq
-    assert len(manifest_hash) == 32
-    return _SHIPPED.pack(first_log_seq, last_log_seq, manifest_hash)
+class Shipped(NamedTuple):
+    """A shipped record's body; fields as in SHIPPED."""
+
+    action: int
+    node: int
+    generation: int
+    number: int = 0
+    period_start_us: int = 0
+    period_us: int = 0
+    first_log_seq: int = 0
+    last_log_seq: int = 0
+    seen_log_seq: int = 0
+    manifest_hash: bytes = bytes(32)
 
 
-def decode_shipped(body: bytes) -> tuple[int, int, bytes] | None:
-    """(first log_seq, last log_seq, manifest hash) of a shipped record."""
-    return _SHIPPED.unpack(body) if len(body) == _SHIPPED.size else None
+def encode_shipped(shipped: Shipped) -> bytes:
+    """Body of a shipped record."""
+    assert shipped.action in (SHIP_CLAIM, SHIP_ANNOUNCE, SHIP_MANIFEST)
+    assert len(shipped.manifest_hash) == 32
+    return _SHIPPED.pack(*shipped)
+
+
+def decode_shipped(body: bytes) -> Shipped | None:
+    """What a shipped record says; whether it may be said now is for the state machine to judge."""
+    if len(body) != SHIPPED.itemsize:
+        return None
+    shipped = Shipped(*_SHIPPED.unpack(body))
+    known = shipped.action in (SHIP_CLAIM, SHIP_ANNOUNCE, SHIP_MANIFEST)
+    return shipped if known else None

@@ -18,6 +18,7 @@ from appliance.formats.configuration import (
 from appliance.formats.site import NODES_MAX
 
 SETTINGS_FILE = "node.toml"
+SHIP_FOLDER, SHIP_OFF = "folder", "off"    # of ship_target; anything else is a place
 RATE_MAX = 10_000_000             # messages a second, in effect no limit
 
 
@@ -46,6 +47,22 @@ KEYS = {
     "scrub_interval_ms": whole(10, 600_000, 100),
     # The way of a prepare to the other replicas; "auto" is a star up to 3 of them, else a chain.
     "routing": one_of(("auto", "star", "chain"), "auto"),
+    # Where committed records are shipped: "folder" (shipped/ in the node's folder), "off", a folder
+    # that all nodes see, or an HDFS: http(s)://name-node:9870/folder.
+    "ship_target": text(1000, SHIP_FOLDER),
+    # Who this node is for HDFS; a file with a delegation token is used instead, where it is named.
+    "ship_user": text(64, "tigerchat"),
+    "ship_token_file": text(1000, ""),
+    # Certificates that vouch for an https target, if the system's do not.
+    "ship_ca_file": text(1000, ""),
+    # Seconds of a period: what is committed in it becomes files with a manifest of their own.
+    "ship_period_s": whole(1, 31 * 86_400, 3600),
+    # Bytes a second that are written to the target and read back, together; 0 is no limit.
+    "ship_rate_max": whole(0, 10_000_000_000, 20_000_000),
+    # Seconds after the end of a period: unshipped by then, it is an alarm, and others take over.
+    "ship_late_s": whole(1, 31 * 86_400, 600),
+    # "off": this node never begins to ship by itself; `tigerchat ship now` makes it.
+    "ship_claim": one_of(("auto", "off"), "auto"),
     # The least important lines that reach the log.
     "log_level": one_of(("debug", "info", "warning", "error"), "info"),
 }
@@ -69,6 +86,14 @@ class Settings:
     flush_slow_ms: int
     scrub_interval_ms: int
     routing: str
+    ship_target: str
+    ship_user: str
+    ship_token_file: str
+    ship_ca_file: str
+    ship_period_s: int
+    ship_rate_max: int
+    ship_late_s: int
+    ship_claim: str
     log_level: str
 
 

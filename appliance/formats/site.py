@@ -49,6 +49,12 @@ class Node:
     console_port: int
     public_key: bytes             # Ed25519, 32 bytes: verifies what this node signs
     certificate_pem: str
+    client_certificate_pem: str = ""     # what clients and operators are shown; "": the same one
+
+    @property
+    def client_anchor(self) -> str:
+        """The certificate that a client of this node expects, PEM."""
+        return self.client_certificate_pem or self.certificate_pem
 
     @cached_property
     def spki(self) -> bytes:
@@ -159,6 +165,7 @@ _NODE_KEYS = {
     "peer_port": _PORT, "client_port": _PORT, "console_port": _PORT,
     "public_key": hexadecimal(32),
     "certificate": Key("an X.509 certificate as PEM text", _certificate),
+    "client_certificate": Key("an X.509 certificate as PEM text", _certificate, ""),
 }
 _SHARD_KEYS = {
     "number": whole(0, SHARDS_MAX - 1),
@@ -190,7 +197,8 @@ def _node(path: FilePath, table: Any, position: int) -> Node:
     values = check_table(path, table, _NODE_KEYS, prefix)
     if values["index"] != position:
         raise mistake(path, prefix + "index", values["index"], f"{position}, its position")
-    values["certificate_pem"] = values.pop("certificate")
+    for name in ("certificate", "client_certificate"):
+        values[f"{name}_pem"] = values.pop(name)
     return Node(**values)
 
 
@@ -255,6 +263,8 @@ def encode_site(site: Site) -> str:
                   f"client_port = {node.client_port}", f"console_port = {node.console_port}",
                   f'public_key = "{node.public_key.hex()}"',
                   f'certificate = """\n{node.certificate_pem.strip()}\n"""']
+        if node.client_certificate_pem:
+            lines.append(f'client_certificate = """\n{node.client_certificate_pem.strip()}\n"""')
     for shard in site.shards:
         ids = ", ".join(f'"{replica_id.hex()}"' for replica_id in shard.replica_ids)
         lines += ["", "[[shards]]", f"number = {shard.number}", f"members = {shard.members}",

@@ -50,7 +50,8 @@ SUPERBLOCK = np.dtype([
     ("members", "V128"), ("members_old", "V128"),   # 8 replica ids each, by index
     ("sync_log_seq", "<u8"), ("segments_max", "<u4"), ("reserved_c", "V4"),
     ("checkpoint", "V256"),
-    ("reserved_d", "V3392"),
+    ("members_op", "<u8"),        # op of the change that made `members`; 0 = format
+    ("reserved_d", "V3384"),
     ("view_headers", "V4096"),
 ])
 assert SUPERBLOCK.itemsize == SUPERBLOCK_COPY_SIZE
@@ -103,6 +104,7 @@ class Superblock:
     checkpoint: CheckpointState
     view_headers_kind: int
     view_headers: list[Header]    # descending op
+    members_op: int = 0           # op of the change that made `members`; 0 = format
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -149,7 +151,8 @@ def encode(superblock: Superblock, copy: int) -> bytes:
         s.view, s.log_view, s.epoch, s.incarnation, s.commit_max, s.sync_op_min, s.sync_op_max,
         s.replica_count, s.standby_count, s.replica_count_old, s.standby_count_old,
         len(s.view_headers), s.view_headers_kind, b"".join(s.members), b"".join(s.members_old),
-        s.sync_log_seq, s.segments_max, b"", encode_checkpoint_state(s.checkpoint), b"",
+        s.sync_log_seq, s.segments_max, b"", encode_checkpoint_state(s.checkpoint),
+        s.members_op, b"",
         b"".join(header.raw for header in s.view_headers)))
     raw[:32] = blake2b_256(memoryview(raw)[_DIGESTED:])
     return bytes(raw)
@@ -173,7 +176,7 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
      view, log_view, epoch, incarnation, commit_max, sync_op_min, sync_op_max,
      replica_count, standby_count, replica_count_old, standby_count_old,
      headers_count, headers_kind, members_raw, members_old_raw, sync_log_seq, segments_max, pad_c,
-     state_raw, pad_d, headers_raw) = _STRUCT.unpack(raw)
+     state_raw, members_op, pad_d, headers_raw) = _STRUCT.unpack(raw)
     if magic != MAGIC or version != VERSION or any(map(any, (pad_a, pad_b, pad_c, pad_d))):
         return None
     state = decode_checkpoint_state(state_raw)
@@ -189,7 +192,7 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
         replica_count=replica_count, standby_count=standby_count,
         replica_count_old=replica_count_old, standby_count_old=standby_count_old,
         members=members, members_old=members_old, segments_max=segments_max, checkpoint=state,
-        view_headers_kind=headers_kind, view_headers=headers)
+        view_headers_kind=headers_kind, view_headers=headers, members_op=members_op)
     superblock.check()            # the digest was right: whoever wrote this broke its own rules
     return superblock, copy, stored
 

@@ -17,6 +17,7 @@ import socket
 import ssl
 import time
 import traceback
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,16 +37,16 @@ from starlette.responses import (
 )
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from appliance.base.errors import ApplianceError, ConfigurationError, FormatError
+from appliance.base.limits import HTTP_HEAD_SIZE_MAX
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.drivers.host import service
 from appliance.drivers.host.log import start_log
 from appliance.drivers.host.neighbours import Neighbour, neighbours
 from appliance.drivers.host.node_folder import (
-    TLS_CERTIFICATE_FILE,
-    TLS_KEY_FILE,
     NodeFolder,
     open_node,
 )
@@ -106,6 +107,16 @@ class Watch:
         )
 
 
+class _Context(ssl.SSLContext):
+    """Counts the handshakes that somebody began: those that fail never become a connection."""
+
+    begun = 0
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        self.begun += 1
+        return super().wrap_bio(*args, **options)
+
+
 class _Server(uvicorn.Server):
     """Leaves signals to the role."""
 
@@ -127,6 +138,8 @@ class ConsoleRole:
         self._stopped = asyncio.Event()
         self._streams = 0
         self._status = b"{}"
+        self._tls = _Context(ssl.PROTOCOL_TLS_SERVER)
+        self._strangers: Counter[str] = Counter()
 
     @property
     def url(self) -> str:
@@ -183,10 +196,22 @@ class ConsoleRole:
         return sock
 
     def _configuration(self) -> uvicorn.Config:
-        certificate = self._node.path / TLS_CERTIFICATE_FILE
+        strangers = self._strangers
+
+        class Connection(H11Protocol):
+            """Counts who came through the handshake, and who then did not speak HTTP."""
+
+            def connection_made(self, transport: Any) -> None:
+                strangers["connected"] += 1
+                super().connection_made(transport)
+
+            def send_400_response(self, msg: str) -> None:
+                strangers["malformed"] += 1
+                super().send_400_response(msg)
+
         config = uvicorn.Config(
             self._app(),
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -197,13 +222,23 @@ class ConsoleRole:
             limit_concurrency=REQUESTS_MAX,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=1,
-            ssl_certfile=str(certificate),
-            ssl_keyfile=str(self._node.path / TLS_KEY_FILE),
+            h11_max_incomplete_event_size=HTTP_HEAD_SIZE_MAX,
         )
         config.load()
-        assert config.ssl is not None
-        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._tls.load_cert_chain(*self._node.client_certificate)
+        self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
+        config.ssl = self._tls
         return config
+
+    def _connections(self) -> dict[str, int]:
+        """What came to the port since the start, by name."""
+        connected = self._strangers["connected"]
+        return {
+            "handshakes": self._tls.begun,
+            "closed_handshake": self._tls.begun - connected,  # or is still in it
+            "connected": connected,
+            "malformed": self._strangers["malformed"],
+        }
 
     def _app(self) -> Starlette:
         return Starlette(
@@ -232,7 +267,8 @@ class ConsoleRole:
             except FormatError as error:
                 self._log.error("%s; is it of another version?", error)
             else:
-                self._status = json.dumps(self.watch.console.plain()).encode()
+                shown = self.watch.console.plain() | {"connection_events": self._connections()}
+                self._status = json.dumps(shown).encode()
                 self._looks += 1
                 async with self._news:
                     self._news.notify_all()

@@ -9,6 +9,7 @@ performed and its output is written, joined by connection. Nothing is decided he
 """
 
 import asyncio
+import dataclasses
 import json
 import logging
 import os
@@ -22,7 +23,12 @@ from typing import Any
 import uvloop
 
 from appliance.base.errors import ApplianceError, ConfigurationError
-from appliance.base.limits import REPLICA_BEHIND_OPS, TICK_MS, VSR_SESSIONS_PER_EDGE
+from appliance.base.limits import (
+    REPLICA_BEHIND_OPS,
+    REPLICA_SILENT_TICKS,
+    TICK_MS,
+    VSR_SESSIONS_PER_EDGE,
+)
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, REQUEST, Edge
@@ -41,6 +47,7 @@ from appliance.drivers.host.node_folder import (
     open_node,
 )
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network import link as links
 from appliance.drivers.network import websocket
 from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
@@ -64,7 +71,7 @@ from appliance.formats.envelope import (
     Message,
 )
 from appliance.formats.geometry import PRODUCTION, Geometry
-from appliance.formats.site import shard_of_room
+from appliance.formats.site import SITE_FILE, shard_of_room
 
 WEB = Path(__file__).parent.parent / "web"
 _SECOND_TICKS = 1_000 // TICK_MS
@@ -119,6 +126,17 @@ def _behind(status: dict[str, Any]) -> str:
     return f"{missing} ops behind" if missing > REPLICA_BEHIND_OPS else ""
 
 
+def _cut_off(status: dict[str, Any]) -> bool:
+    """Whether a replica cannot know what the others have stored meanwhile: it has heard nothing
+    from a primary since it started, or too few others of late."""
+    told = status["received"].get("prepare", 0) + status["received"].get("commit", 0)
+    if status["role"] != "primary" and not told:
+        return True
+    silences = [peer["silent_ticks"] for peer in status["peers"].values()]
+    heard = sum(ticks <= REPLICA_SILENT_TICKS for ticks in silences)
+    return 2 * (heard + 1) <= len(silences) + 1
+
+
 class _Local:
     """The replica of this node: a client's connection, and beside it ring, rooms and status."""
 
@@ -151,6 +169,7 @@ class _Local:
     def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
         assert ring is not None
         self._role.on_attached(self._shard, facts, ring)
+        self._role.edge.on_replica_status(self._shard, "", cut_off=True)  # until it says otherwise
         self._role.on_replica_connected(self._shard, self._replica)
 
     def on_message(self, link: LocalLink, message: Message) -> None:
@@ -165,7 +184,7 @@ class _Local:
                 edge.on_rooms(self._shard, header.op, asked, bytes(message.body))
         elif header.command == LOCAL_STATUS:
             status = json.loads(bytes(message.body))
-            edge.on_replica_status(self._shard, _behind(status))
+            edge.on_replica_status(self._shard, _behind(status), cut_off=_cut_off(status))
         else:
             self._role.on_message(self._shard, message)
 
@@ -214,6 +233,7 @@ class EdgeRole:
         self._clients: dict[bytes, tuple[int, int]] = {}  # client id -> shard, lane
         self._lanes: dict[int, list[Client]] = {}
         self._replicas: dict[int, list[_Remote | _Local]] = {}
+        self._watch = SiteWatch(node.path / SITE_FILE, site)
         self._make_clients()
         self._make_links()
         self._asked_ns: dict[tuple[int, int], int] = {}  # shard, lane: its request in flight
@@ -252,19 +272,26 @@ class EdgeRole:
                         replica_count=shard.replica_count,
                         geometry=self._geometry,
                         prng=self._prng.fork(),
+                        members=tuple(shard.replica_ids),
                     )
                 )
 
-    def _make_links(self) -> None:
+    def _make_links(self) -> list[Any]:
+        """A link to every member that has none yet, by its place in the site file. Standbys too:
+        they may come to vote.
+        """
         site, path = self._node.site, self._node.path
+        made: list[Any] = []
         context = client_context(
             path / TLS_CERTIFICATE_FILE,
             path / TLS_KEY_FILE,
             [node.certificate_pem for node in site.nodes],
         )
         for shard in site.shards:
-            replicas = self._replicas[shard.number] = []
-            for replica, index in enumerate(shard.members[: shard.replica_count]):
+            replicas = self._replicas.setdefault(shard.number, [])
+            for replica, index in enumerate(shard.members):
+                if replica < len(replicas):
+                    continue
                 if index == self._node.settings.index:
                     local = _Local(self, shard.number, replica)
                     local.link = LocalLink(
@@ -280,6 +307,7 @@ class EdgeRole:
                         drops=self._drops,
                     )
                     replicas.append(local)
+                    made.append(local.link)
                     continue
                 node = site.nodes[index]
                 remote = _Remote(self, shard.number, replica, index)
@@ -293,6 +321,22 @@ class EdgeRole:
                     counters=self._counters,
                 )
                 replicas.append(remote)
+                made.append(remote.link)
+        return made
+
+    def _read_site(self) -> None:
+        """Learn of nodes that were added to the site file."""
+        site = self._watch.changed()
+        if site is None:
+            return
+        self._node = dataclasses.replace(self._node, site=site)
+        for link in self._make_links():
+            link.start()
+
+    def _place(self, shard: int, client: Client, replica: int) -> int:
+        """The number under which a session knows a member of the site file; -1: it does not."""
+        replica_id = self._node.site.shards[shard].replica_ids[replica]
+        return client.members.index(replica_id) if replica_id in client.members else -1
 
     def _nodes(self) -> list[dict[str, Any]]:
         """Where clients connect: every node of the site, whose settings are taken to be alike."""
@@ -351,7 +395,7 @@ class EdgeRole:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0  # a handshake is cheap; nothing secret is kept to resume
         context.set_alpn_protocols(["http/1.1"])
-        certificate, key = self._node.path / TLS_CERTIFICATE_FILE, self._node.path / TLS_KEY_FILE
+        certificate, key = self._node.client_certificate
         try:
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:
@@ -460,6 +504,7 @@ class EdgeRole:
         if self._ticks % _SECOND_TICKS == 0:
             service.notify("WATCHDOG=1")
             self._read_keys()
+            self._read_site()
         if self._ticks % _STUCK_TICKS == 0:
             self.edge.close_stuck()
         self.wake()
@@ -482,7 +527,10 @@ class EdgeRole:
         for effect in effects:
             kind = effect[0]
             if kind == "send":
-                self._replicas[shard][effect[1]].send(effect[2], effect[3])
+                known = self._node.site.shards[shard].replica_ids
+                replica_id = client.members[effect[1]]
+                if replica_id in known:
+                    self._replicas[shard][known.index(replica_id)].send(effect[2], effect[3])
             elif kind == "reply":
                 asked_ns = self._asked_ns.pop((shard, lane), None)
                 if asked_ns is not None:
@@ -490,8 +538,18 @@ class EdgeRole:
                 self.edge.on_reply(shard, lane, effect[1])
             elif kind == "evicted":
                 self.edge.on_evicted(shard, lane)
+            elif kind == "members":
+                self._announce(shard, client)
         if client.ready:
             self.edge.on_ready(shard, lane)
+
+    def _announce(self, shard: int, client: Client) -> None:
+        """The group has other members: tell a session which of them can be reached."""
+        for replica, there in enumerate(self._replicas[shard]):
+            place = self._place(shard, client, replica)
+            if place >= 0 and there.link is not None and there.link.connected:
+                client.on_connected(place)
+        asyncio.get_running_loop().call_soon(self._perform_all, shard)
 
     def on_message(self, shard: int, message: Message) -> None:
         """A replica of `shard` answers one of our sessions."""
@@ -507,12 +565,16 @@ class EdgeRole:
 
     def on_replica_connected(self, shard: int, replica: int) -> None:
         for client in self._lanes[shard]:
-            client.on_connected(replica)
+            place = self._place(shard, client, replica)
+            if place >= 0:
+                client.on_connected(place)
         asyncio.get_running_loop().call_soon(self._perform_all, shard)
 
     def on_replica_gone(self, shard: int, replica: int) -> None:
         for client in self._lanes[shard]:
-            client.on_disconnected(replica)
+            place = self._place(shard, client, replica)
+            if place >= 0:
+                client.on_disconnected(place)
         self._perform_all(shard)
 
     def _perform_all(self, shard: int) -> None:

@@ -13,6 +13,7 @@ Clients (edges) are answered on the connection on which they were last heard.
 """
 
 import asyncio
+import dataclasses
 import json
 import logging
 import os
@@ -27,9 +28,10 @@ from typing import Any
 import uvloop
 
 from appliance.base.errors import ApplianceError
-from appliance.base.limits import CLIENT_ROUTES_MAX, LOCAL_ROOMS_MAX, TICK_MS
+from appliance.base.limits import CLIENT_ROUTES_MAX, LOCAL_ROOMS_MAX, MEMBERS_MAX, TICK_MS
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
+from appliance.cores.shipping.plan import SECOND_US, period_end
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr.open import VolumeUnusable, load
 from appliance.cores.vsr.replica import Replica
@@ -45,12 +47,14 @@ from appliance.drivers.host.node_folder import (
     open_node,
 )
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Listener, Secured
 from appliance.drivers.network.local import LocalServer, make_ring
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.drivers.nvme.volume import Volume
+from appliance.formats.checkpoint import ShippingState
 from appliance.formats.envelope import (
     COMMAND_NAMES,
     COMMANDS_CLIENT,
@@ -63,7 +67,10 @@ from appliance.formats.envelope import (
     make,
 )
 from appliance.formats.geometry import ROOM_ROW_SIZE
+from appliance.formats.membership import Configuration
 from appliance.formats.segment import ring_size
+from appliance.formats.settings import SHIP_OFF, Settings
+from appliance.formats.site import SITE_FILE
 
 EXIT_HALTED = 3
 _TICK_NS = TICK_MS * 1_000_000
@@ -119,7 +126,11 @@ class ReplicaRole:
         self._received = [0] * 256  # messages, by command
         self._sent = [0] * 256
         self._marks: Counter[str] = Counter()
-        self._windows = [NonceWindow() for _ in self._shard.members]
+        self._windows = [NonceWindow() for _ in range(MEMBERS_MAX)]
+        # Frames and links name members by their place in the site file, which stays; the core by
+        # their place in the group, which changes. Here: the former by the latter, -1 = unknown.
+        self._order = list(range(len(self._shard.members)))
+        self._watch = SiteWatch(node.path / SITE_FILE, node.site)
         self._clients: dict[bytes, Connection] = {}  # newest last
         self._signer: Signer | None = None  # once the core knows its incarnation
         self._published = self._announced = 0
@@ -139,40 +150,73 @@ class ReplicaRole:
             counters=self._counters_local,
             drops=self._drops,
         )
-        self._listener, self._links = self._make_network(ring_bytes)
-
-    def _make_network(self, ring_bytes: int) -> tuple[Listener, list[Link | None]]:
         self._ring_bytes = ring_bytes
+        self._links: list[Link | None] = []  # by the place in the site file
+        self._listener = self._make_network()
+
+    def _make_network(self) -> Listener:
+        """The listener; and a link to each other member."""
         site, size_max = self._node.site, self._geometry.message_size_max
         certificate, key = self._node.path / TLS_CERTIFICATE_FILE, self._node.path / TLS_KEY_FILE
         anchors = [node.certificate_pem for node in site.nodes]
-        pins = {node.spki: node.index for node in site.nodes}
-        server = server_context(certificate, key, anchors)
-        listener = Listener(
+        self._pins = {node.spki: node.index for node in site.nodes}
+        self._server_context = server_context(certificate, key, anchors)
+        self._client_context = client_context(certificate, key, anchors)
+        self._make_links()
+        return Listener(
             self,
-            secured=Secured(server, server_side=True, pins=pins),
+            secured=Secured(self._server_context, server_side=True, pins=self._pins),
             message_size_max=size_max,
             counters=self._counters,
         )
-        client = client_context(certificate, key, anchors)
-        links: list[Link | None] = []
-        for member, node_index in enumerate(self._shard.members):
+
+    def _make_links(self) -> list[Link]:
+        """Those to members that have none yet."""
+        made = []
+        for member in range(len(self._links), len(self._shard.members)):
             if member == self._index:
-                links.append(None)
+                self._links.append(None)
                 continue
-            node = site.nodes[node_index]
-            links.append(
-                Link(
-                    self,
-                    host=node.host,
-                    port=node.peer_port + self._shard.number,
-                    secured=Secured(client, server_side=False, pins={node.spki: node.index}),
-                    message_size_max=size_max,
-                    prng=Prng(clock.seed()),
-                    counters=self._counters,
-                )
+            node = self._node.site.nodes[self._shard.members[member]]
+            link = Link(
+                self,
+                host=node.host,
+                port=node.peer_port + self._shard.number,
+                secured=Secured(
+                    self._client_context, server_side=False, pins={node.spki: node.index}
+                ),
+                message_size_max=self._geometry.message_size_max,
+                prng=Prng(clock.seed()),
+                counters=self._counters,
             )
-        return listener, links
+            self._links.append(link)
+            made.append(link)
+        return made
+
+    def _read_site(self) -> None:
+        """Learn of nodes that were added to the site file; whether they are members the core says.
+        """
+        trouble = self._watch.trouble
+        site = self._watch.changed()
+        if self._watch.trouble and self._watch.trouble != trouble:
+            self._log.error("%s", self._watch.trouble)
+        if site is None:
+            return
+        anchors = "\n".join(node.certificate_pem for node in site.nodes)
+        for context in (self._server_context, self._client_context):
+            context.load_verify_locations(cadata=anchors)
+        self._pins.update({node.spki: node.index for node in site.nodes})
+        self._node = dataclasses.replace(self._node, site=site)
+        self._shard = site.shards[self._shard.number]
+        for link in self._make_links():
+            link.start()
+        self._order = self._places(self._core.configuration)
+        self._log.info("site file read anew: %d members described", len(self._shard.members))
+
+    def _places(self, configuration: Configuration) -> list[int]:
+        """The group's members by their place in the site file; -1: not described there."""
+        known = self._shard.replica_ids
+        return [known.index(m) if m in known else -1 for m in configuration.members]
 
     # --- life
 
@@ -195,6 +239,7 @@ class ReplicaRole:
             on_failed=self._halt,
         )
         self._core.open(loaded, clock.monotonic_ns(), clock.realtime_us())
+        self._order = self._places(self._core.configuration)
         del loaded
         self._perform()
         node = self._node.node
@@ -268,6 +313,7 @@ class ReplicaRole:
 
     def _each_second(self) -> None:
         service.notify("WATCHDOG=1")
+        self._read_site()
         if self._signer is not None and self._signer.left() < _NONCES_LEFT_MIN:
             self._log.warning("nonces used up: starting again with fresh ones")
             self._stopped.set()
@@ -303,6 +349,8 @@ class ReplicaRole:
                 self._volume.read(effect[1], effect[2], effect[3])
             elif kind == fx.MARK:
                 self._marks[effect[1]] += 1
+            elif kind == fx.MEMBERS:
+                self._order = self._places(effect[1])
             else:
                 assert kind == fx.HALT
                 self._halt(effect[1], effect[2])
@@ -322,8 +370,11 @@ class ReplicaRole:
     def _send(self, members: int, header: Any, body: Any, route: int) -> None:
         """Framed and signed once, whoever gets it; nobody there, nothing signed."""
         frame = None
-        for member, link in enumerate(self._links):
-            if members >> member & 1 and link is not None and link.connected:
+        for place, member in enumerate(self._order):
+            if not members >> place & 1 or member < 0:
+                continue
+            link = self._links[member]
+            if link is not None and link.connected:
                 if frame is None:
                     frame = self._frame(header, body, route)
                 if link.send(frame):
@@ -373,6 +424,11 @@ class ReplicaRole:
             else:
                 self._answer(connection, message)
                 return
+        elif message.sender in self._order:
+            message.sender = self._order.index(message.sender)
+        else:
+            self._drops["sender"] += 1  # described in the site file, no member of the group
+            return
         self._core.on_message(message)
 
     def on_batch(self, connection: Connection) -> None:
@@ -426,6 +482,14 @@ class ReplicaRole:
             "segments_folder": str(self._node.volume(self._shard.number) / "segments"),
         }
 
+    def _shipping(self) -> dict[str, Any]:
+        facts = shipping_facts(self._rooms.shipping, self._node.settings, clock.realtime_us())
+        return {
+            **facts,
+            "cursor": self._rooms.shipper_cursor,
+            "log_seq": self._rooms.log_seq,
+        }
+
     def status(self) -> dict[str, Any]:
         """Everything an operator may want to know, as plain values."""
         return {
@@ -434,6 +498,8 @@ class ReplicaRole:
             "node": self._node.settings.index,
             "time": time.time(),
             "published": self._published,
+            "incarnation": self._core.incarnation,
+            "nonce": 0 if self._signer is None else self._signer.nonce,
             "volume": self._volume.statistics(),
             "process": self._figures.read(),
             "links": {
@@ -449,9 +515,25 @@ class ReplicaRole:
             "connection_events": dict(self._counters),
             "local_events": dict(self._counters_local),
             "marks": dict(self._marks),
+            "shipping": self._shipping(),
             "ticks_late": self._ticks_late,
             "knobs": self._knobs,
         }
+
+
+def shipping_facts(state: ShippingState, settings: Settings, now_us: int) -> dict[str, Any]:
+    """Who ships, how far, and how late that is by this node's settings; 0 while nobody began."""
+    late_us = 0
+    if state.period_start_us:
+        announced = state.announced_end > 0
+        length = state.period_us if announced else settings.ship_period_s * SECOND_US
+        late_us = max(0, now_us - period_end(state.period_start_us, length))
+    return {
+        **state._asdict(),
+        "manifest_hash": state.manifest_hash.hex(),
+        "late_s": late_us / SECOND_US,
+        "late_s_max": 0 if settings.ship_target == SHIP_OFF else settings.ship_late_s,
+    }
 
 
 def _by_name(counts: list[int]) -> dict[str, int]:

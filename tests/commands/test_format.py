@@ -196,6 +196,12 @@ def test_a_node_makes_its_keys_asks_for_them_in_the_site_file_and_is_formatted(
     head, _, tail = site_text.rpartition(old.certificate_pem.strip())
     certificate = (folder / "keys/tls.crt").read_text().strip()
     (folder / "site.toml").write_text(head + certificate + tail)
+    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL), 2)
+    assert "nodes[1].client_certificate is given" in text
+    shown = f'client_certificate = """\n{old.client_certificate_pem.strip()}\n"""\n'
+    site_text = (folder / "site.toml").read_text()
+    assert site_text.count(shown) == 2  # the nodes of a local site show the same one
+    (folder / "site.toml").write_text(site_text.replace(shown, ""))
     result = tigerchat("format", "--node-folder", folder, *SMALL)
     assert result.returncode == 0, result.stderr
     assert open_node(folder).settings.index == 1

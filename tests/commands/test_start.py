@@ -171,14 +171,14 @@ def test_every_process_that_is_killed_comes_back_and_the_site_serves(tigerchat, 
     site = run(single)
     site.until_serving()
     node = single / "node-0"
-    for role in ("replica", "edge", "console"):
+    for role in ("replica", "edge", "console", "shipper"):
         victim = site.processes("start", role)[0]
         victim.kill()
         site.until(lambda r=role, v=victim: [p for p in site.processes("start", r)
                                              if p.pid != v.pid], f"{role} again")
     before = {process.pid for process in site.processes()} - {site.process.pid}
     site.processes("start", "--quiet", str(node))[0].kill()
-    site.until(lambda: len(fresh := {process.pid for process in site.processes()}) == 5
+    site.until(lambda: len(fresh := {process.pid for process in site.processes()}) == 6
                and before.isdisjoint(fresh), "all five again")
     made = tigerchat("room", "create", "again", "--local", single)
     assert made.returncode == 0, made.stderr
@@ -189,7 +189,7 @@ def test_every_process_that_is_killed_comes_back_and_the_site_serves(tigerchat, 
 def test_nothing_survives_a_launcher_that_was_killed(run, single):
     site = run(single)
     site.until_serving()
-    assert len(site.processes()) == 5
+    assert len(site.processes()) == 6
     site.process.kill()
     site.process.wait()
     deadline = time.monotonic() + 5

@@ -70,7 +70,7 @@ def test_token_for_reading_may_not_send_and_works_by_address(
     assert tigerchat("room", "create", "rights", "--local", serving.folder).returncode == 0
     token = tigerchat("token", "--local", serving.folder, "--user", "bob", "--right", "*=read")
     (tmp_path / "token").write_text(token.stdout)
-    (tmp_path / "ca.pem").write_text(serving.site.nodes[1].certificate_pem)
+    (tmp_path / "ca.pem").write_text(serving.site.nodes[1].client_anchor)
     address = [
         "--url",
         f"wss://127.0.0.1:{serving.site.nodes[1].client_port}",

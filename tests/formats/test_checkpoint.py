@@ -13,9 +13,11 @@ from appliance.formats.checkpoint import (
     HEAD,
     PLACE,
     POLICY,
+    SHIPPING,
     TABLE_ROWS,
     Manifest,
     Place,
+    ShippingState,
     TableState,
 )
 from appliance.formats.geometry import MANIFEST_SIZE_MAX, PRODUCTION, SMALL, TABLES, Geometry
@@ -29,7 +31,12 @@ LAYOUTS = {
         ("cluster_id", 16, 16), ("op", 32, 8), ("timestamp", 40, 8), ("prepare_digest", 48, 16),
         ("log_seq", 64, 8), ("shipper_cursor", 72, 8), ("oldest_segment", 80, 8),
         ("oldest_segment_before", 88, 8), ("newest_segment_id", 96, 32), ("segments_max", 128, 4),
-        ("leaf_count", 132, 4), ("tables", 136, 32), ("reserved", 168, 88)]),
+        ("leaf_count", 132, 4), ("tables", 136, 32), ("shipping", 168, 72),
+        ("reserved", 240, 16)]),
+    "shipping": (SHIPPING, [
+        ("generation", 0, 4), ("node", 4, 2), ("reserved", 6, 2), ("manifest_count", 8, 8),
+        ("manifest_hash", 16, 32), ("period_start_us", 48, 8), ("period_us", 56, 8),
+        ("announced_end", 64, 8)]),
     "rooms": (TABLE_ROWS["rooms"], [
         ("room_id", 0, 16), ("head_hash", 16, 32), ("message_count", 48, 8), ("op", 56, 8),
         ("sealed_segment", 64, 8), ("policy", 72, 32), ("reserved", 104, 24)]),
@@ -43,7 +50,7 @@ LAYOUTS = {
         ("reply_digest", 32, 16), ("reply_header", 48, 128), ("reserved_b", 176, 80)]),
     "members": (TABLE_ROWS["members"], [
         ("replica_id", 0, 16), ("public_key", 16, 32), ("fingerprint", 48, 32),
-        ("address", 80, 256), ("reserved", 336, 176)]),
+        ("address", 80, 256), ("votes", 336, 1), ("reserved", 337, 175)]),
     "place": (PLACE, [("kind", 0, 2), ("count", 2, 2), ("index", 4, 4), ("number", 8, 8)]),
 }
 
@@ -124,6 +131,8 @@ def test_a_manifest_of_another_size_is_refused(size):
     ({"oldest_segment": 8}, "oldest segment 8 of 7"),
     ({"oldest_segment_before": 4}, "oldest segment 3 of 7, 4 before"),
     ({"shipper_cursor": 717}, "shipped 717 of 716"),
+    ({"shipping": ShippingState(announced_end=717)}, "below 717 announced"),
+    ({"shipping": ShippingState(announced_end=345)}, "345 shipped"),
 ])
 def test_a_manifest_that_contradicts_itself_is_refused(change, reason):
     raw = checkpoint.encode(dataclasses.replace(manifest_value(), **change))

@@ -10,7 +10,8 @@ import pytest
 from appliance.base.layout import offset_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "formats.md"
-MODULES = ("record", "envelope", "session", "superblock", "segment", "checkpoint", "snapshot")
+MODULES = ("record", "envelope", "session", "superblock", "segment", "checkpoint", "snapshot",
+           "event", "membership")
 MARK = re.compile(r"<!-- (\w+)\.(\w+) -->\n((?:\|.*\n)+)")
 ROW = re.compile(r"\| (\d+) \| (\d+) \| `(\w+)` \| \S.* \|")
 

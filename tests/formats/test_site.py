@@ -165,6 +165,14 @@ WRONG = {
     "flush_slow_ms": ["-1", "1001", '"10ms"'],
     "scrub_interval_ms": ["9", "600001", '"1s"'],
     "routing": ['"ring"', "1"],
+    "ship_target": ['""', "7"],
+    "ship_user": ['""', "true"],
+    "ship_token_file": ['""', "7"],
+    "ship_ca_file": ['""', "7"],
+    "ship_period_s": ["0", "2678401", "1.5"],
+    "ship_rate_max": ["-1", "10000000001"],
+    "ship_late_s": ["0", "2678401"],
+    "ship_claim": ['"on"', "true"],
     "log_level": ['"loud"', "3"],
 }
 

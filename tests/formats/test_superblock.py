@@ -24,7 +24,7 @@ FIELDS = [
     ("standby_count_old", 171, 1), ("view_headers_count", 172, 2), ("view_headers_kind", 174, 2),
     ("members", 176, 128), ("members_old", 304, 128), ("sync_log_seq", 432, 8),
     ("segments_max", 440, 4), ("reserved_c", 444, 4), ("checkpoint", 448, 256),
-    ("reserved_d", 704, 3392), ("view_headers", 4096, 4096),
+    ("members_op", 704, 8), ("reserved_d", 712, 3384), ("view_headers", 4096, 4096),
 ]
 STATE_FIELDS = [
     ("header", 0, 128), ("checkpoint_id", 128, 32), ("parent", 160, 32), ("grandparent", 192, 32),

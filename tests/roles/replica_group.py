@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,21 +26,45 @@ from appliance.drivers.network.tls import client_context
 from appliance.formats import record, session
 from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
+from tests.conftest import PORTS, port_reserved
 
 REPO = Path(__file__).resolve().parents[2]
 PORTS_STEP = 100
 
 
+@contextmanager
+def peer_ports(nodes: int) -> Iterator[int]:
+    """The first of the ports of so many nodes, all of them reserved within."""
+    for first in range(PORTS.start, PORTS.stop - nodes * PORTS_STEP):
+        reserved = [port_reserved(first + PORTS_STEP * node) for node in range(nodes)]
+        if all(reserved):
+            break
+        _close(reserved)
+    try:
+        yield first
+    finally:
+        _close(reserved)
+
+
+def _close(reserved: list[socket.socket | None]) -> None:
+    for reservation in reserved:
+        if reservation is not None:
+            reservation.close()
+
+
 class Group:
     """A formatted site of one shard and its replica processes."""
 
-    def __init__(self, folder: Path, *, nodes: int, ports: int, geometry: str = "small") -> None:
+    def __init__(
+        self, folder: Path, *, nodes: int, ports: int, geometry: str = "small", standbys: int = 0
+    ) -> None:
         self.folder = folder / "site"
-        self.count = nodes
+        self.count = nodes + standbys
         format_local(
-            self.folder, nodes=nodes, shards=1, ports=ports, segments_max=16, geometry=geometry
-        )
-        self.processes: list[subprocess.Popen[str] | None] = [None] * nodes
+            self.folder, nodes=nodes, standbys=standbys, shards=1, ports=ports, segments_max=16,
+            geometry=geometry,
+        )  # fmt: skip
+        self.processes: list[subprocess.Popen[str] | None] = [None] * self.count
         self.cluster = open_node(self.node(0)).site.cluster
 
     def __enter__(self) -> "Group":
@@ -122,7 +148,7 @@ class EdgeLike:
         self._home, self._site, self._shard = home, site, shard
         self._client = Client(
             client_id=self.client_id, cluster=site.cluster, shard=0,
-            replica_count=group.count, geometry=SMALL, prng=prng,
+            replica_count=shard.replica_count, geometry=SMALL, prng=prng,
         )  # fmt: skip
         self._signer = Signer(sender=SENDER_CLIENT, key=node.signing_key, incarnation=1)
         self._waiting: asyncio.Future[list[tuple]] | None = None

@@ -19,8 +19,7 @@ from appliance.formats.envelope import LOCAL_READ_ROOMS, LOCAL_ROOMS
 from appliance.formats.geometry import RECORD_SIZE, ROOM_ROW_SIZE, SMALL
 from appliance.formats.record import BODY, RECORD_STRUCT, SHARD_ROOM_ID
 from appliance.formats.segment import RingView
-from tests.conftest import PORTS, port_reserved
-from tests.roles.replica_group import PORTS_STEP, EdgeLike, Group
+from tests.roles.replica_group import EdgeLike, Group, peer_ports
 
 GARBAGE_COUNT = 100_000
 GARBAGE_WARM = 10_000  # connections after which memory is looked at first
@@ -29,19 +28,8 @@ GARBAGE_WARM = 10_000  # connections after which memory is looked at first
 @pytest.fixture
 def ports() -> Iterator[int]:
     """A first port; those of all nodes are reserved while the test lasts."""
-    for first in range(PORTS.start, PORTS.stop - 3 * PORTS_STEP):
-        reserved = [port_reserved(first + PORTS_STEP * node) for node in range(3)]
-        if all(reserved):
-            break
-        close_all(reserved)
-    yield first
-    close_all(reserved)
-
-
-def close_all(reserved: list[socket.socket | None]) -> None:
-    for reservation in reserved:
-        if reservation is not None:
-            reservation.close()
+    with peer_ports(3) as first:
+        yield first
 
 
 @pytest.fixture

@@ -5,13 +5,25 @@ anew: a difference means that yesterday's bytes are no longer understood.
 """
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from appliance.base.signature import SigningKey
-from appliance.formats import checkpoint, envelope, record, segment, session, snapshot
-from appliance.formats.checkpoint import Manifest, Place, TableState
+from appliance.formats import (
+    checkpoint,
+    envelope,
+    event,
+    record,
+    segment,
+    session,
+    snapshot,
+)
+from appliance.formats import (
+    manifest as shipped,
+)
+from appliance.formats.checkpoint import Manifest, Place, ShippingState, TableState
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.record import RECORD
 
@@ -96,6 +108,25 @@ def manifest() -> bytes:
     return checkpoint.encode(manifest_value())
 
 
+def manifest_shipping_value() -> Manifest:
+    """The state above in the middle of a period that is announced."""
+    return replace(manifest_value(), shipping=ShippingState(
+        7, 2, 42, b"m" * 32, 1_749_999_600_000_000, 3_600_000_000, 701))
+
+
+def manifest_shipping() -> bytes:
+    return checkpoint.encode(manifest_shipping_value())
+
+
+def shipped_value() -> event.Shipped:
+    return event.Shipped(event.SHIP_MANIFEST, 2, 7, 42, 1_749_999_600_000_000, 3_600_000_000,
+                         346, 700, 702, b"h" * 32)
+
+
+def shipped_body() -> bytes:
+    return event.encode_shipped(shipped_value())
+
+
 def place() -> bytes:
     return checkpoint.encode_place(Place(checkpoint.KIND_LEAF, 6, 13, 0x0102030405060708))
 
@@ -108,10 +139,45 @@ def snapshot_file() -> bytes:
                                     key=KEY))
 
 
+def period_manifest_value() -> shipped.PeriodManifest:
+    """Two files, the second with a chunk more than full."""
+    return shipped.PeriodManifest(
+        cluster=CLUSTER, shard=7, number=42, previous=b"p" * 32,
+        period_start_us=1_749_999_600_000_000, period_us=3_600_000_000, first_log_seq=9_990,
+        last_log_seq=20_001, files=(
+            shipped.ShippedFile(9_990, 10_000, b"s" * 32, (b"a" * 32,)),
+            shipped.ShippedFile(10_001, 20_001, b"t" * 32, (b"b" * 32, b"c" * 32))))
+
+
+def period_manifest() -> bytes:
+    return shipped.sign_manifest(period_manifest_value(), KEY)
+
+
+def shipped_head_value() -> shipped.ShippedHead:
+    return shipped.ShippedHead(
+        cluster=CLUSTER, shard=7, number=42,
+        manifest=shipped.manifest_hash(period_manifest_value()),
+        period_start_us=1_749_999_600_000_000, period_us=3_600_000_000, last_log_seq=20_001)
+
+
+def shipped_head() -> bytes:
+    return shipped.sign_head(shipped_head_value(), KEY)
+
+
+def trusted_keys_value() -> shipped.TrustedKeys:
+    return shipped.TrustedKeys(CLUSTER, 2, (("node-1", KEY.public), ("node-2", b"k" * 32)))
+
+
+def trusted_keys() -> bytes:
+    return shipped.encode_keys(trusted_keys_value())
+
+
 EXAMPLES = {
     "record": committed_record, "frame": frame, "session_block": session_block, "result": result,
     "segment_footer": segment_footer, "manifest": manifest, "place": place,
-    "snapshot": snapshot_file,
+    "snapshot": snapshot_file, "period_manifest": period_manifest, "shipped_head": shipped_head,
+    "trusted_keys": trusted_keys, "manifest_shipping": manifest_shipping,
+    "shipped_body": shipped_body,
 }
 
 

@@ -12,6 +12,7 @@ faulty          warn   broken sectors are being repaired
 disk_slow       warn   durable writes take long
 disk            bad    the volume reports a fault of its own
 space           warn   few extents are left
+ship_late       warn   a period is over and not shipped yet
 clock           warn   the clock of this machine jumped
 """
 
@@ -163,7 +164,19 @@ def _replicas(look: Look) -> Iterator[Alarm]:
                     yield Alarm(name, severity, _subject(look, member), words)
 
 
-RULES = (_no_quorum, _unanswered, _silent, _replicas, _clock)
+def _ship_late(look: Look) -> Iterator[Alarm]:
+    """As the replica sees it that is furthest: one that is behind knows of less."""
+    for shard in look.shards:
+        own = [member.own for member in shard.members if member.own is not None]
+        own = [replica for replica in own if replica.ship_late_s_max > 0]
+        if own:
+            first = min(own, key=lambda replica: replica.ship_late_s)
+            if first.ship_late_s > first.ship_late_s_max:
+                words = f"{first.ship_late_s:.0f} s late; `tigerchat ship status` says why"
+                yield Alarm("ship_late", "warn", f"shard {shard.number}", words)
+
+
+RULES = (_no_quorum, _unanswered, _silent, _replicas, _ship_late, _clock)
 
 
 def alarms(look: Look, before: tuple[Alarm, ...]) -> tuple[Alarm, ...]:

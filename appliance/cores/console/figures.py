@@ -46,6 +46,8 @@ class Replica:
     connections: int  # of peers and of edges, here and on other machines
     cpu_percent: float
     rss: int
+    ship_late_s: float = 0.0  # since the end of the next period that is to be shipped
+    ship_late_s_max: float = 0.0  # more is an alarm; 0: nothing is shipped here
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ def parse_replica(raw: dict[str, Any]) -> Replica:
             connections=raw["connections"] + raw["edges"],
             cpu_percent=process["cpu_percent"],
             rss=process["rss"],
+            ship_late_s=float(raw.get("shipping", {}).get("late_s", 0)),
+            ship_late_s_max=float(raw.get("shipping", {}).get("late_s_max", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"status of a replica: {error!r}") from error

@@ -161,15 +161,54 @@ def _edge(source: Source, raw: dict[str, Any] | None, rates: Rates, now_ms: int)
     return EdgeLine(node=source.node, number=source.number, own=own, acked_per_s=rate)
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Who votes, by the place in the site file; the site file itself may lag behind."""
+
+    epoch: int
+    voters: tuple[int, ...]
+
+
+def _group(shard: Shard, raw: dict[str, Any]) -> Group:
+    """The group as one replica knows it."""
+    if "members" not in raw:
+        return Group(0, tuple(range(shard.replica_count)))
+    order = _order(shard, raw)
+    return Group(int(raw["epoch"]), tuple(order[: int(raw["replica_count"])]))
+
+
+def _order(shard: Shard, raw: dict[str, Any]) -> list[int]:
+    known = [replica_id.hex() for replica_id in shard.replica_ids]
+    return [known.index(member) if member in known else -1 for member in raw["members"]]
+
+
+def _placed(shard: Shard, raw: dict[str, Any]) -> dict[str, Any]:
+    """An answer whose peers are named by their places in the site file."""
+    if "members" not in raw:
+        return raw
+    order = _order(shard, raw)
+    peers = {str(order[int(place)]): peer for place, peer in raw["peers"].items()}
+    peers.pop("-1", None)
+    return raw | {"peers": peers}
+
+
 def _shard(shard: Shard, answers: Answers, rates: Rates, now_ms: int) -> ShardLine:
     own: dict[int, Replica] = {}
+    groups = [Group(0, tuple(range(shard.replica_count)))]
+    views: list[tuple[int, int]] = [(0, 0)]
     for index, node in enumerate(shard.members):
         raw = answers.get(Source("replica", node, shard.number))
         if raw is not None:
-            own[index] = parse_replica(raw)
-    members = tuple(_member(shard, index, own, answers) for index in range(len(shard.members)))
-    view = max((replica.view for replica in own.values()), default=0)
-    leader = members[view % shard.replica_count]
+            own[index] = parse_replica(_placed(shard, raw))
+            groups.append(_group(shard, raw))
+            views.append((groups[-1].epoch, own[index].view))
+    # the site file's word counts only where nobody answers
+    group = max(groups[1:] or groups, key=lambda group: group.epoch)
+    members = tuple(
+        _member(shard, index, own, answers, group) for index in range(len(shard.members))
+    )
+    view = max(view for view in views if view[0] <= group.epoch)[1]
+    leader = members[group.voters[view % len(group.voters)]]
     known = [replica.commit_max for replica in own.values()]
     known += [member.commit for member in members if member.commit is not None]
     records = max((replica.log_seq for replica in own.values()), default=0)
@@ -183,11 +222,13 @@ def _shard(shard: Shard, answers: Answers, rates: Rates, now_ms: int) -> ShardLi
         records=records,
         records_per_s=rate,
         normal_count=sum(member.normal and not member.standby for member in members),
-        quorum=shard.replica_count // 2 + 1,
+        quorum=len(group.voters) // 2 + 1,
     )
 
 
-def _member(shard: Shard, index: int, own: dict[int, Replica], answers: Answers) -> Member:
+def _member(
+    shard: Shard, index: int, own: dict[int, Replica], answers: Answers, group: Group
+) -> Member:
     node = shard.members[index]
     views = [
         peer
@@ -200,7 +241,7 @@ def _member(shard: Shard, index: int, own: dict[int, Replica], answers: Answers)
         shard=shard.number,
         index=index,
         node=node,
-        standby=index >= shard.replica_count,
+        standby=index not in group.voters,
         asked=Source("replica", node, shard.number) in answers,
         own=own.get(index),
         seen=min(views, key=lambda peer: peer.silent_ms, default=None),

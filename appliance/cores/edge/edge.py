@@ -367,8 +367,13 @@ class Edge:
         else:
             session.in_flight -= 1
 
-    def on_replica_status(self, shard: int, behind: str) -> None:
-        """Why the replica of this node cannot serve reads now, in a word; empty when it can."""
+    def on_replica_status(self, shard: int, behind: str, *, cut_off: bool = False) -> None:
+        """Why the replica of this node cannot serve reads now, in a word; empty when it can. While
+        it is cut off it may lack rooms and not know it."""
+        if cut_off:
+            self.requests.cut_off.add(shard)
+        else:
+            self.requests.cut_off.discard(shard)
         if behind:
             self.requests.behind[shard] = behind
         else:

@@ -34,6 +34,7 @@ class Lookup:
         self._asked: dict[bytes, None] = {}  # no answer yet
         self._to_ask: dict[bytes, None] = {}  # with the next effect
         self._waiting: dict[bytes, list[Session]] = {}
+        self._absent: set[bytes] = set()  # waited for, and the replica said that there is none
         self._lost: dict[bytes, None] = {}  # followed, but the shard's log was lost
 
     # --- asking
@@ -83,6 +84,12 @@ class Lookup:
                 waiting.remove(session)
             if not waiting:
                 self._waiting.pop(session.awaits[0], None)
+                self._absent.discard(session.awaits[0])
+
+    def absent(self, room_id: bytes) -> bool:
+        """Whether the replica, since somebody waits for this room, said that there is none: one
+        that did not answer in time says nothing."""
+        return room_id in self._absent
 
     # --- answers
 
@@ -95,8 +102,12 @@ class Lookup:
         ready = []
         for room_id, row in zip(room_ids, table, strict=True):
             self._asked.pop(room_id, None)
-            if row["room_id"].tobytes() == room_id and self._learn(shard, log_seq, room_id, row):
+            if row["room_id"].tobytes() != room_id:
+                if room_id in self._waiting:
+                    self._absent.add(room_id)
+            elif self._learn(shard, log_seq, room_id, row):
                 self._lost.pop(room_id, None)
+                self._absent.discard(room_id)
                 ready += self._waiting.pop(room_id, [])
         return ready
 

@@ -78,6 +78,7 @@ class Requests:
     ) -> None:
         self.now_ns = self.now_us = 0
         self.behind: dict[int, str] = {}  # shard -> why its replica here cannot serve reads
+        self.cut_off: set[int] = set()  # shards whose replica here may lack rooms unknowingly
         self.lists: dict[
             int, list[tuple[Session, client.ListRooms, int]]
         ] = {}  # shard -> asked, in order
@@ -179,10 +180,12 @@ class Requests:
         if session.awaits is None or session.awaits[0] != room_id:
             session.awaits = (room_id, self.now_ns + limits.ROOM_WAIT_MS_MAX * _MS_NS)
         elif self.now_ns >= session.awaits[1]:
+            absent = self._lookup.absent(room_id)
             self._lookup.leave(session)
             session.awaits = None
             shard = self._lookup.shard_of(room_id)
-            if room is None and shard in self._logs and shard not in self.behind:
+            unsure = shard not in self._logs or shard in self.behind or shard in self.cut_off
+            if room is None and absent and not unsure:
                 raise RoomUnknown("no such room")
             raise Unavailable("the replica of this node cannot read the room at the moment")
         self._lookup.wait(session, room_id)

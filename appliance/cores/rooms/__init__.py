@@ -20,7 +20,8 @@ Judging, in this order; the first that applies answers:
     duplicate           the number is among the newest 64: the first answer's log_seq
     duplicate_expired   it is older, or retention has freed the record
     sequence_gap        it is not the next number; seq says which is expected
-    forbidden           the room does not take this record (kind, policy, body)
+    forbidden           the room does not take this record (kind, policy, body), or a shipped
+                        record does not fit the state of shipping (module `shipping`)
     duplicate           room_create of a room that exists: log_seq of the record that created it
     storage_full        two extents or fewer are left; audit, retain and shipped may still enter
     limit               no row for a new room, or no window old enough to give its row to a new one

@@ -3,6 +3,7 @@
 from appliance.base.limits import WINDOW_LENGTH
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import SHARD_ROOM_ROW, RoomTable
+from appliance.cores.rooms.shipping import Shipping
 from appliance.cores.rooms.windows import Windows
 from appliance.formats import event
 from appliance.formats.geometry import Geometry
@@ -39,18 +40,19 @@ class Judge:
     """Looks at one record after the other; changes nothing."""
 
     def __init__(self, geometry: Geometry, rooms: RoomTable, windows: Windows,
-                 retention: Retention) -> None:
+                 retention: Retention, shipping: Shipping) -> None:
         self._segment_records = geometry.segment_records
         self._rooms = rooms
         self._windows = windows
         self._retention = retention
+        self._shipping = shipping
         self._room_row_of = rooms.row_of
         self._window_row_of = windows.row_of
 
     def judge(self, log_seq: int, timestamp: int, fields: tuple[bytes, int, int, bytes, int, int],
               record: memoryview) -> Verdict:
         """The verdict on a record of the prepare of `timestamp`, `log_seq` being the newest."""
-        room_id, author_id, _, client_id, client_seq, kind = fields
+        room_id, author_id, own_timestamp, client_id, client_seq, kind = fields
         room_row = self._room_row_of.get(room_id, CREATED)
         if room_row == CREATED and kind != KIND_ROOM_CREATE:
             return ROOM_UNKNOWN, 0, 0
@@ -69,7 +71,7 @@ class Judge:
         if kind == KIND_MESSAGE:
             if room_row == SHARD_ROOM_ROW or self._rooms.bits(room_row):
                 return FORBIDDEN, 0, 0
-        elif not self._takes(room_row, author_id, kind, record, log_seq):
+        elif not self._takes(room_row, author_id, own_timestamp, kind, record, log_seq):
             return FORBIDDEN, 0, 0
         elif creates and room_row != CREATED:
             return self._known(self._rooms.created_log_seq(room_row))
@@ -87,8 +89,8 @@ class Judge:
             return DUPLICATE_EXPIRED, 0, 0
         return DUPLICATE, 0, log_seq
 
-    def _takes(self, room_row: int, author_id: int, kind: int, record: memoryview,
-               log_seq: int) -> bool:
+    def _takes(self, room_row: int, author_id: int, timestamp: int, kind: int,
+               record: memoryview, log_seq: int) -> bool:
         """Whether the room takes this kind of record, from this author, with this body."""
         if (room_row == SHARD_ROOM_ROW) != (kind in KINDS_SHARD):
             return False
@@ -104,7 +106,7 @@ class Judge:
             return oldest is not None and self._retention.may_retain(oldest)
         if kind == KIND_SHIPPED:
             shipped = event.decode_shipped(body)
-            return shipped is not None and self._retention.may_ship(*shipped[:2], log_seq)
+            return shipped is not None and self._shipping.may_take(shipped, timestamp, log_seq)
         return kind in KINDS_SHARD or not self._rooms.bits(room_row)
 
     def _place(self, log_seq: int, timestamp: int, kind: int, room_row: int,

@@ -62,11 +62,7 @@ class Retention:
         self.oldest = oldest
         self._derive()
 
-    def may_ship(self, first_log_seq: int, last_log_seq: int, log_seq: int) -> bool:
-        """Whether the range follows the cursor and ends at or before `log_seq`, the newest."""
-        return self.shipper_cursor + 1 == first_log_seq <= last_log_seq <= log_seq
-
     def ship(self, last_log_seq: int) -> None:
         """All records up to `last_log_seq` are shipped."""
-        assert last_log_seq > self.shipper_cursor
+        assert last_log_seq >= self.shipper_cursor
         self.shipper_cursor = last_log_seq

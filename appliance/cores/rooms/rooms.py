@@ -9,9 +9,10 @@ from appliance.cores.rooms.judge import ACCEPTED, CREATED, Judge
 from appliance.cores.rooms.open_segment import OpenSegment, SegmentWrite
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import RoomTable
+from appliance.cores.rooms.shipping import Shipping
 from appliance.cores.rooms.windows import Windows
 from appliance.formats import event
-from appliance.formats.checkpoint import Manifest
+from appliance.formats.checkpoint import Manifest, ShippingState
 from appliance.formats.envelope import OPERATION_APPEND
 from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE, ROOM_ROW_SIZE, Geometry
 from appliance.formats.record import (
@@ -41,6 +42,7 @@ class StateCheckpoint:
     newest_segment_id: bytes
     leaf_ids: list[bytes]
     tables: dict[str, Table]
+    shipping: ShippingState
 
 
 class Rooms:
@@ -56,8 +58,9 @@ class Rooms:
         self._rooms = RoomTable(geometry)
         self._windows = Windows(geometry)
         self._retention = Retention(geometry, segments_max)
+        self._shipping = Shipping(self._retention)
         self._segment = OpenSegment(geometry=geometry, cluster=cluster, shard=shard, ring=ring)
-        self._judge = Judge(geometry, self._rooms, self._windows, self._retention)
+        self._judge = Judge(geometry, self._rooms, self._windows, self._retention, self._shipping)
 
     @property
     def log_seq(self) -> int:
@@ -142,8 +145,7 @@ class Rooms:
         elif kind == KIND_SHIPPED:
             shipped = event.decode_shipped(body)
             assert shipped is not None
-            if any(shipped[2]):
-                self._retention.ship(shipped[1])
+            self._shipping.take(shipped)
 
     def _seal(self) -> None:
         """Close the full segment; its rooms point to it from now on."""
@@ -179,7 +181,8 @@ class Rooms:
             oldest_segment=self._retention.oldest, oldest_segment_before=self._retention.before,
             newest_segment_id=self._segment.newest_id,
             leaf_ids=self._segment.leaf_ids_so_far(),
-            tables={"rooms": self._rooms.table, "windows": self._windows.table})
+            tables={"rooms": self._rooms.table, "windows": self._windows.table},
+            shipping=self._shipping.state)
 
     def restore(self, manifest: Manifest, tables: dict[str, list[bytes]],
                 leaves: list[bytes]) -> None:
@@ -196,6 +199,7 @@ class Rooms:
         self._windows.load(tables["windows"], manifest.tables["windows"].row_high_water)
         self._retention.set(oldest=manifest.oldest_segment, before=manifest.oldest_segment_before,
                             shipper_cursor=manifest.shipper_cursor)
+        self._shipping.state = manifest.shipping
         self._segment.resume(log_seq=manifest.log_seq, newest_id=manifest.newest_segment_id)
         restore.open_segment(self._geometry, manifest, leaves, self._segment, self._rooms)
 
@@ -204,9 +208,20 @@ class Rooms:
         self._rooms.clear()
         self._windows.clear()
         self._retention.set(oldest=0, before=0, shipper_cursor=0)
+        self._shipping.state = ShippingState()
         self._segment.clear()
 
     # --- reading
+
+    @property
+    def shipping(self) -> ShippingState:
+        """Who ships, and which period is next."""
+        return self._shipping.state
+
+    @property
+    def shipper_cursor(self) -> int:
+        """The newest record that is known to be shipped."""
+        return self._retention.shipper_cursor
 
     def leaf(self, number: int, index: int, count: int) -> bytes | None:
         """The first `count` records of a leaf, if the ring holds as many; else look on the disk."""

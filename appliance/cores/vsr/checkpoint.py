@@ -8,7 +8,7 @@ so a crash at any point leaves one whole state.
 """
 
 from appliance.base.checksum import sha256
-from appliance.cores.vsr import commit, replies, wal
+from appliance.cores.vsr import commit, membership, replies, wal
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
@@ -32,7 +32,7 @@ class Checkpointing:
 
 def advance(member: Member) -> None:
     """Begin a checkpoint that is due; finish one whose writes are durable."""
-    if member.checkpoint_due and member.checkpointing is None:
+    if member.checkpoint_due and member.checkpointing is None and _may_begin(member):
         _begin(member)
     now = member.checkpointing
     if now is None:
@@ -43,6 +43,16 @@ def advance(member: Member) -> None:
     if now.superblock and member.superblock is not None:
         if member.superblock.checkpoint.header.op == now.header.op:
             _finish(member, now)
+
+
+def _may_begin(member: Member) -> bool:
+    """Not while the group's members at this op are unknown: a volume made anew for a group that
+    changed later lacks what was before. It takes a peer's checkpoint instead.
+    """
+    if member.agreed_known:
+        return True
+    member.sync_asked = True
+    return False
 
 
 def _begin(member: Member) -> None:
@@ -60,7 +70,7 @@ def _begin(member: Member) -> None:
         ck.Manifest(
             cluster=member.cluster,
             shard=member.shard,
-            epoch=member.epoch,
+            epoch=member.agreed.epoch,
             op=header.op,
             timestamp=header.timestamp,
             prepare_digest=header.digest,
@@ -72,6 +82,7 @@ def _begin(member: Member) -> None:
             segments_max=member.superblock.segments_max,
             leaf_ids=state.leaf_ids,
             tables=tables,
+            shipping=state.shipping,
         )
     )
     now = Checkpointing(header, manifest, state.log_seq)
@@ -108,7 +119,7 @@ def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-unty
     member.freeze_everything = max(0, member.freeze_everything - 1)
     for name, raw, row_size in (
         ("sessions", member.sessions.encode(), geometry.table_row_size("sessions")),
-        ("members", members_table(member), MEMBER_ROW_SIZE),
+        ("members", membership.table(member), MEMBER_ROW_SIZE),
     ):
         chunks = [
             raw[i : i + geometry.table_chunk_size].ljust(geometry.table_chunk_size, b"\0")
@@ -117,13 +128,6 @@ def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-unty
         tables[name] = ck.TableState(len(raw) // row_size, [sha256(c) for c in chunks])
         writes += [(ck.table_chunk_index(geometry, name, i), c) for i, c in enumerate(chunks)]
     return tables, writes
-
-
-def members_table(member: Member) -> bytes:
-    """One row per member: what the group itself agreed on, which is its id; addresses are the
-    site's.
-    """
-    return b"".join(replica_id.ljust(MEMBER_ROW_SIZE, b"\0") for replica_id in member.members)
 
 
 def _write(member: Member, now: Checkpointing, address: int, data: bytes) -> None:

@@ -10,11 +10,12 @@ written before it counts.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError
 from appliance.base.limits import SECTOR_SIZE
-from appliance.cores.vsr import wal
+from appliance.cores.vsr import membership, wal
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.checkpoint import zone_address
 from appliance.cores.vsr.member import Member, Status
@@ -25,6 +26,7 @@ from appliance.formats import superblock as sb
 from appliance.formats.checkpoint import Place
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import RECORD_SIZE, TABLES
+from appliance.formats.membership import Configuration
 from appliance.formats.superblock import CheckpointState
 
 CHUNKS_PER_MESSAGE_MAX = 32
@@ -88,24 +90,37 @@ def matches(chunk: Chunk, data: bytes | memoryview) -> bool:
 # --- state sync: deciding and installing --------------------------------------------------------
 
 
-def consider(member: Member, state: CheckpointState, header: Header, headers: list[Header]) -> bool:
+class Announced(Protocol):
+    """What a start_view says, as far as a state sync needs it."""
+
+    @property
+    def state(self) -> CheckpointState: ...
+    @property
+    def configuration(self) -> Configuration: ...
+    @property
+    def headers(self) -> list[Header]: ...
+
+
+def consider(member: Member, header: Header, announced: Announced) -> bool:
     """Whether a start_view was consumed because its checkpoint replaces ours."""
     geometry = member.geometry
+    state, headers = announced.state, announced.headers
     own, theirs = member.checkpoint_op, state.header.op
     if theirs <= own or theirs <= member.commit_min:
         return False
     commit_max = max(member.commit_max, header.commit_num)
     following = geometry.checkpoint_next(own)
-    if not geometry.durable(following, commit_max):
+    if not geometry.durable(following, commit_max) and member.agreed_known:
         return False
     far = geometry.durable(following + geometry.checkpoint_ops, commit_max)
     # A log of which nothing fits our ring can be joined in no other way.
     out_of_reach = min(headers[-1].op, theirs) > geometry.prepare_max(own)
-    if not far and not member.sync_asked and not out_of_reach:
+    if not far and not member.sync_asked and not out_of_reach and member.agreed_known:
         return False
     if member.checkpointing is not None or member.installing:
         member.mark("sync_waits_for_a_checkpoint")
         return True
+    member.learn_members(announced.configuration)
     _install(member, state, header, headers)
     return True
 
@@ -218,7 +233,7 @@ def _on_local(
         then(member, chunk, piece)
         return
     member.mark("chunk_missing_locally")
-    if member.replica_count == 1 and owner is member.fetch:
+    if member.alone and owner is member.fetch:
         member.halt(
             "CHECKPOINT_CORRUPT",
             f"{chunk.place} does not hash to its id and there is no peer to ask",
@@ -329,6 +344,9 @@ def _finish(member: Member, fetch: Fetch) -> None:
     number = manifest.log_seq // geometry.segment_records
     leaves = [c.data for c in _leaves(fetch) if c.data is not None]
     member.state_machine.restore(manifest, tables, leaves)
+    known = b"".join(tables["members"])
+    high = manifest.tables["members"].row_high_water * geometry.table_row_size("members")
+    membership.load_table(member, known[:high], manifest.epoch)
     rows = b"".join(tables["sessions"])
     member.sessions.load(
         rows[: manifest.tables["sessions"].row_high_water * geometry.table_row_size("sessions")]
@@ -493,7 +511,7 @@ def request(member: Member) -> None:
     """Ask peers for chunks that are not here, a few of each at a time, first those of the
     checkpoint.
     """
-    if member.replica_count == 1:
+    if member.alone:
         return
     owner = member.fetch or member.backfill
     wanted = [*(owner.chunks.values() if owner is not None else ()), *member.mending.values()]
@@ -548,7 +566,7 @@ def _serve(member: Member, chunk: Chunk, mask: int) -> None:
         raw = member.fetch.raw if opening else member.manifests.get(place.number)
         if raw:
             _send_chunk(member, chunk, raw, mask)
-        return
+        return None
     if place.kind == ck.KIND_TABLE and place.number not in member.manifests and not opening:
         return member.drop("request_chunk_not_here")
     if place.kind == ck.KIND_LEAF and member.state_ready:

@@ -12,6 +12,7 @@ from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import SESSION_BLOCK_SIZE, Geometry
+from appliance.formats.membership import Configuration, decode_configuration
 
 REQUEST_TICKS = 10  # first patience; doubled with jitter up to
 REQUEST_TICKS_MAX = 500
@@ -21,7 +22,8 @@ RETRIES_AT_ONE_REPLICA = 2  # then the next replica is tried
 
 class Client:
     """Effects: ("send", replica, header, body), ("reply", results, header), ("registered",),
-    ("evicted", reason).
+    ("evicted", reason), ("members", configuration): from here on a replica's number is its place
+    in this configuration.
     """
 
     def __init__(
@@ -33,12 +35,16 @@ class Client:
         replica_count: int,
         geometry: Geometry,
         prng: Prng,
+        members: tuple[bytes, ...] = (),
     ) -> None:
         assert len(client_id) == 16 and any(client_id)
         self.client_id = client_id
         self.cluster = cluster
         self.shard = shard
         self.replica_count = replica_count
+        self.members = members  # replica ids by place; none: not known yet
+        self.members_op = 0  # of the change that made them
+        self.configuration: Configuration | None = None  # once a replica has told it
         self.geometry = geometry
         self.prng = prng
         self.effects: list[tuple] = []
@@ -83,7 +89,9 @@ class Client:
         elif header.command == env.EVICTION and header.area[:16] == self.client_id:
             self._on_eviction(header)
         elif header.command == env.PONG_CLIENT and header.area[:16] == self.client_id:
-            self._learn_view(header)
+            self._learn_members(message.body)
+            if header.epoch == self.epoch:
+                self._learn_view(header)
 
     def on_connected(self, replica: int) -> None:
         """Say who lives on this connection; send again what was in flight if it goes there."""
@@ -98,7 +106,7 @@ class Client:
         if replica == self.target and self.in_flight is not None:
             self._next_target()
             self._send()
-        self._ping_all()
+        self.ask_all()
 
     def on_tick(self) -> None:
         self.ticks += 1
@@ -110,7 +118,7 @@ class Client:
             self._send()
         if self.ping_timeout.fired():
             self.ping_timeout.reset()
-            self._ping_all()
+            self.ask_all()
 
     # --- inside
 
@@ -163,7 +171,7 @@ class Client:
         self.in_flight = None
         self.timeout.stop()
         self.reply_digest = message.header.digest
-        if message.header.view > self.view:
+        if message.header.epoch == self.epoch and message.header.view > self.view:
             self.view = message.header.view
         if header.operation == env.OPERATION_REGISTER:
             self.session = message.header.op
@@ -177,6 +185,27 @@ class Client:
             return
         self.effects.append(("evicted", header.aux))
         self._register()
+
+    def _learn_members(self, body: bytes | memoryview) -> None:
+        """A newer order of the group; what is connected stays connected, under its new number."""
+        learned = decode_configuration(body)
+        if learned is None or learned.epoch < self.epoch:
+            return
+        if self.configuration is None or learned.op > self.configuration.op:
+            self.configuration = learned
+        if learned.op <= self.members_op and self.members:
+            return
+        old, self.members = self.members, learned.members
+        self.members_op, self.replica_count = learned.op, learned.replica_count
+        if old and old != learned.members:
+            ids = [old[place] for place in range(len(old)) if self.connected >> place & 1]
+            self.connected = sum(
+                1 << place for place, member in enumerate(learned.members) if member in ids
+            )
+            self.effects.append(("members", learned))
+        if learned.epoch > self.epoch:
+            self.epoch, self.view = learned.epoch, 0
+        self.target = min(self.target, self.replica_count - 1)
 
     def _learn_view(self, header: Header) -> None:
         """A newer primary is asked at once: waiting for a timer would be the longest part of an
@@ -192,7 +221,8 @@ class Client:
             self.timeout.start(REQUEST_TICKS)
             self._send()
 
-    def _ping_all(self) -> None:
+    def ask_all(self) -> None:
+        """Ask every connected replica which view and members serve."""
         for replica in range(self.replica_count):
             if self.connected >> replica & 1:
                 self._ping(replica)

@@ -7,7 +7,7 @@ prepared in this very view.
 """
 
 from appliance.cores.vsr import effects as fx
-from appliance.cores.vsr import wal
+from appliance.cores.vsr import membership, wal
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
@@ -45,7 +45,7 @@ def committable(member: Member, op: int) -> Header | None:
     if known is None:
         return None
     named = member.commit_anchor == (anchor, known.digest)
-    if not named and not (known.view == member.view == member.log_view):
+    if not named and not (known.viewstamp == member.viewstamp == member.log_viewstamp):
         return None
     for n in range(anchor, op, -1):  # at most a ring of ops; usually a pipeline
         below = member.journal.at(n - 1)
@@ -64,7 +64,7 @@ def _next(member: Member) -> bool:
     """Apply the next op; False when something is missing or on its way."""
     op = member.commit_min + 1
     header = committable(member, op)
-    if header is None or member.commit_reading == op or _blocked(member):
+    if header is None or member.commit_reading == op or member.index < 0 or _blocked(member):
         return False
     message = member.prepare_in_memory(header)
     if message is None:
@@ -107,10 +107,15 @@ def apply(member: Member, message: Message) -> None:
         results = member.state_machine.commit(
             header.op, operation, header.timestamp, memoryview(message.body)[SESSION_BLOCK_SIZE:]
         )
+    change = operation in membership.OPERATIONS
+    if change:
+        results = membership.apply(member, header, message.body)
     member.commit_min = header.op
     member.timestamp_last = max(member.timestamp_last, header.timestamp)
     if block is not None:
         _remember(member, header, block, results)
+    if change:
+        membership.take_effect(member, header)
     if member.commit_min == member.geometry.checkpoint_next(member.checkpoint_applied):
         member.checkpoint_due = True
 

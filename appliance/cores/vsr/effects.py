@@ -9,7 +9,8 @@ kinds.
     read
     (HALT, code, reason)                          the process must stop
     (MARK, name)                                  a rare path was taken
+    (MEMBERS, configuration)      from here on member indexes are meant as in this configuration
 """
 
-SEND, SEND_CLIENT, WRITE, READ, PUBLISH, HALT, MARK = range(7)
-NAMES = ("send", "send_client", "write", "read", "publish", "halt", "mark")
+SEND, SEND_CLIENT, WRITE, READ, PUBLISH, HALT, MARK, MEMBERS = range(8)
+NAMES = ("send", "send_client", "write", "read", "publish", "halt", "mark", "members")

@@ -23,6 +23,7 @@ from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE, Geometry
+from appliance.formats.membership import Configuration
 
 
 class Status(IntEnum):
@@ -33,6 +34,7 @@ class Status(IntEnum):
     VIEW_CHANGE = 2
     RECOVERING_HEAD = 3  # may have acknowledged more than it can see; votes in nothing
     HALTED = 4
+    REMOVED = 5  # no member of the group any more; silent
 
 
 class StateMachine(Protocol):
@@ -41,7 +43,8 @@ class StateMachine(Protocol):
     Synchronous, pure, the same result on every member.
     """
 
-    log_seq: int
+    @property
+    def log_seq(self) -> int: ...
 
     def input_valid(self, operation: int, body: memoryview) -> bool: ...
     def prepare(self, operation: int, timestamp: int, body: memoryview) -> None: ...
@@ -83,6 +86,7 @@ class Peer:
     heard_tick: int = 0
     repair_ticks: int = 2  # smoothed time of an answer to request_prepare
     outstanding: int = 0
+    syncing: bool = False  # it lacks a state or sealed segments
 
 
 # Which durable values a message of our own needs before it may leave: (view, log_view).
@@ -96,6 +100,8 @@ SPEAK = {
     env.DO_VIEW_CHANGE: (True, True),
     env.START_VIEW: (True, True),
 }
+
+SILENT = (Status.RECOVERING, Status.HALTED, Status.REMOVED)
 
 SUPERBLOCK_CONFIRMED = 3  # copies read back before an update counts: 2 to open + 3 > 4
 SUPERBLOCK_ATTEMPTS_MAX = 3  # rewrites of copies that read back wrong, before giving up
@@ -117,6 +123,7 @@ TIMEOUT_TICKS = {
     "repair": 5,
     "repair_sync": 100,
     "chunks": 5,
+    "end_epoch": 100,
 }
 
 
@@ -157,6 +164,15 @@ class Member:
         self.standby_count = 0
         self.members: list[bytes] = []
         self.epoch = 0
+        # what of the four above is made: the newest known; and the one as of commit_min
+        self.configuration = self.agreed = Configuration(0, 0, 1, (replica_id,))
+        # whether `agreed` can be trusted; not while a volume made anew has replayed nothing
+        self.agreed_known = False
+        # of the epoch before, until enough have come along
+        self.members_old: Configuration | None = None
+        self.epoch_end: Header | None = None  # its last prepare
+        self.reconfiguring = 0  # op of a change in the log that is not applied yet
+        self.pull_tick = 0  # do not ask somebody of a newer epoch before this tick
         self.quorum_replication = self.quorum_view_change = self.quorum_nack = 0
         self.counters: dict[str, int] = {}
         self.halted: tuple[str, str] | None = None
@@ -261,7 +277,7 @@ class Member:
         self.repairs: dict[int, tuple[int, int]] = {}
         self.repair_due = False
         self.commit_before = -1  # commit_min when `repair_sync` last fired
-        self.durable_seen = (-1, -1, -1, -1)
+        self.durable_seen = (-1, -1, -1, -1, -1)
         self.rsv_tick = 0  # do not ask for a start_view before this tick
         self.headers_tick = 0  # nor for headers
         self.reads_for_others = 0
@@ -272,26 +288,72 @@ class Member:
 
     # --- who is who
 
-    def configure(self, block: sb.Superblock) -> None:
-        """Take members and epoch from a superblock."""
-        self.members = block.members
-        self.replica_count = block.replica_count
-        self.standby_count = block.standby_count
-        self.epoch = block.epoch
-        self.index = block.members.index(self.replica_id)
+    def configure(self, configuration: Configuration) -> None:
+        """Take members and epoch. Who stays in its place within an epoch stays known."""
+        before = dict(zip(self.members, self.peers, strict=True))
+        if configuration.epoch != self.epoch:
+            before = {}
+        place = (self.index, self.replica_count, self.epoch)
+        self.configuration = configuration
+        self.members = list(configuration.members)
+        self.replica_count = configuration.replica_count
+        self.standby_count = configuration.standby_count
+        self.epoch = configuration.epoch
+        self.index = self.index_of(self.replica_id)
         row = quorums(self.replica_count)
         self.quorum_replication, self.quorum_view_change, self.quorum_nack = row
-        self.peers = [Peer() for _ in block.members]
-        self.dvcs = [None] * self.replica_count
-        self.clock = Clock(
-            index=self.index, replica_count=self.replica_count, quorum=self.quorum_replication
-        )
+        self.peers = [before.get(replica_id) or Peer() for replica_id in self.members]
+        for peer in self.peers:
+            peer.outstanding = 0
+        self.repairs.clear()
+        if place != (self.index, self.replica_count, self.epoch):
+            self.dvcs = [None] * self.replica_count
+            self.clock = Clock(
+                index=self.index, replica_count=self.replica_count, quorum=self.quorum_replication
+            )
+            self.timeouts["ping"].start(1)
         self.route = Route(
             index=self.index,
             member_count=len(self.members),
             replica_count=self.replica_count,
             routing=self.routing,
         )
+
+    def learn_members(self, configuration: Configuration) -> bool:
+        """Take a configuration that a primary names, if it is newer; whoever calls persists.
+
+        The log that makes a newer epoch ours is installed in the same step: a view of the old
+        one means nothing from here on.
+        """
+        if configuration.op <= self.configuration.op:
+            return False
+        if configuration.epoch > self.epoch:
+            self.view = self.log_view = 0
+            self.members_old = None
+            self.epoch_end = None
+        self.configure(configuration)
+        self.effects.append((fx.MEMBERS, configuration))
+        self.mark("members_learned")
+        return True
+
+    def index_of(self, replica_id: bytes) -> int:
+        """The place of a member; -1: it is none."""
+        return self.members.index(replica_id) if replica_id in self.members else -1
+
+    @property
+    def viewstamp(self) -> int:
+        return self.epoch << 32 | self.view
+
+    @property
+    def log_viewstamp(self) -> int:
+        return self.epoch << 32 | self.log_view
+
+    @property
+    def serves(self) -> bool:
+        """Whether repairs are answered: a replica always, one that was retired until the others
+        have come along.
+        """
+        return not self.is_standby or self.members_old is not None
 
     def primary_of(self, view: int) -> int:
         return view % self.replica_count
@@ -307,6 +369,11 @@ class Member:
     @property
     def is_standby(self) -> bool:
         return self.index >= self.replica_count
+
+    @property
+    def alone(self) -> bool:
+        """The only replica: nobody else can be asked for anything. A standby beside it is not."""
+        return self.replica_count == 1 and not self.is_standby
 
     @property
     def normal_primary(self) -> bool:
@@ -332,11 +399,14 @@ class Member:
 
     @property
     def durable_view(self) -> int:
-        return self.superblock.view if self.superblock is not None else 0
+        """Of this epoch; -1 as long as not even that is durable."""
+        block = self.superblock
+        return block.view if block is not None and block.epoch == self.epoch else -1
 
     @property
     def durable_log_view(self) -> int:
-        return self.superblock.log_view if self.superblock is not None else 0
+        block = self.superblock
+        return block.log_view if block is not None and block.epoch == self.epoch else -1
 
     @property
     def others(self) -> int:
@@ -376,9 +446,9 @@ class Member:
         self, mask: int, header: Header, body: bytes | memoryview = b"", route: int = 0
     ) -> None:
         """Send to the members of `mask`, if what the message promises is durable."""
-        assert not mask >> self.index & 1
         if mask == 0 or not self.may_speak(header):
             return
+        assert not mask >> self.index & 1
         self.count("sent_" + env.COMMAND_NAMES[header.command])
         self.effects.append((fx.SEND, mask, header, body, route))
 
@@ -393,13 +463,16 @@ class Member:
 
         Nothing at all leaves before the incarnation is durable.
         """
-        if self.status in (Status.RECOVERING, Status.HALTED) or self.superblock is None:
+        if self.status in SILENT or self.superblock is None:
             return False
         if self.superblock.incarnation != self.incarnation:
             return False
+        if self.superblock.members_op != self.configuration.op:
+            return False  # who belongs to the group is durable before anybody hears of it
         needs = SPEAK.get(header.command)
         if needs is None:
-            if header.command == env.PREPARE and header.view == self.view and self.is_primary:
+            own = header.command == env.PREPARE and header.viewstamp == self.viewstamp
+            if own and self.is_primary:
                 return self.durable_log_view == self.log_view and self.durable_view >= header.view
             return True
         need_view, need_log_view = needs
@@ -457,6 +530,13 @@ class Member:
             log_view=self.log_view,
             incarnation=self.incarnation,
             epoch=self.epoch,
+            members=self.members,
+            replica_count=self.replica_count,
+            standby_count=self.standby_count,
+            members_op=self.configuration.op,
+            members_old=list(self.members_old.members) if self.members_old else [],
+            replica_count_old=self.members_old.replica_count if self.members_old else 0,
+            standby_count_old=self.members_old.standby_count if self.members_old else 0,
             commit_max=max(self.commit_max, state.header.op),
             checkpoint=state,
             sync_op_min=self.sync_op_min,
@@ -481,7 +561,8 @@ class Member:
             sequence=self.superblock.sequence + 1,
             parent=sb.digest(self.superblock),
         )
-        assert block.view >= self.superblock.view and block.log_view <= block.view
+        assert (block.epoch, block.view) >= (self.superblock.epoch, self.superblock.view)
+        assert block.log_view <= block.view
         assert block.checkpoint.header.op >= self.superblock.checkpoint.header.op
         self.superblock_writing = block
         self.write_superblock(block, 0, 0)
@@ -617,13 +698,34 @@ class Member:
         if commit_max > self.commit_max:
             self.commit_max = commit_max
 
+    def synced(self) -> tuple[int, int]:
+        """(records that are here, records that a state sync has to bring); equal when it is over.
+        """
+        if not self.sync_log_seq or self.checkpoint is None:
+            return 0, 0
+        total = self.checkpoint.log_seq - self.sync_log_seq + 1
+        if not self.state_ready or self.backfill is not None and self.backfill.number < 0:
+            return 0, total
+        if self.backfill is None:
+            return total, total
+        left = (self.backfill.number - self.backfill.low + 1) * self.geometry.segment_records
+        return max(0, total - left), total
+
     def status_line(self) -> dict[str, Any]:
         """Plain values for the console and for a failure report."""
         role = "standby" if self.is_standby else "primary" if self.is_primary else "backup"
+        if self.index < 0:
+            role = "removed"
         return {
             "status": self.status.name.lower(),
             "role": role,
             "replica": self.index,
+            "epoch": self.epoch,
+            "members": [member.hex() for member in self.members],
+            "replica_count": self.replica_count,
+            "members_old": [member.hex() for member in self.members_old.members]
+            if self.members_old
+            else [],
             "view": self.view,
             "log_view": self.log_view,
             "op": self.op,
@@ -634,6 +736,7 @@ class Member:
             "faulty": self.journal.faulty_count,
             "log_seq": self.state_machine.log_seq,
             "state_ready": self.state_ready,
+            "synced": list(self.synced()),
             "sync": [self.sync_op_min, self.sync_op_max, self.sync_log_seq],
             "clients": len(self.sessions.entries),
             "halted": list(self.halted) if self.halted else None,

@@ -4,9 +4,10 @@ acknowledgements commits.
 Nothing here waits: a prepare goes to the backups and to the disk in the same step.
 """
 
-from appliance.cores.vsr import start_view, wal
+from appliance.cores.vsr import heartbeat, membership, start_view, wal
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Entry, Member, Status
+from appliance.cores.vsr.sessions import Session
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
@@ -30,7 +31,12 @@ EVICTION_REASONS = {
     6: "invalid_body_size",
     7: "session_too_low",
 }
-_OPERATIONS = (env.OPERATION_REGISTER, env.OPERATION_NOOP, env.OPERATION_APPEND)
+_OPERATIONS = (
+    env.OPERATION_REGISTER,
+    env.OPERATION_NOOP,
+    env.OPERATION_APPEND,
+    *membership.OPERATIONS,
+)
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -43,7 +49,7 @@ def on_request(member: Member, message: Message) -> None:
         return member.drop("request_invalid")
     if member.status != Status.NORMAL or member.is_standby:
         return member.drop("request_not_normal")
-    if header.view > member.view:
+    if header.viewstamp > member.viewstamp:
         return member.drop("request_newer_view")
     if not member.is_primary:
         return _forward(member, message, block)
@@ -77,6 +83,7 @@ def _room(member: Member) -> bool:
         and member.op < member.geometry.prepare_max(member.checkpoint_op)
         and not member.request_queue
         and member.op - member.commit_min < 4 * member.geometry.pipeline_max
+        and not membership.pending(member)
     )
 
 
@@ -87,6 +94,10 @@ def _malformed(
     if header.operation not in _OPERATIONS:
         return EVICT_OPERATION
     records = len(body) - SESSION_BLOCK_SIZE
+    if header.operation in membership.OPERATIONS:
+        if records != membership.BODY_SIZES[header.operation] or block.record_count:
+            return EVICT_SIZE
+        return 0 if membership.parse(header.operation, body) is not None else EVICT_BODY
     if header.operation != env.OPERATION_APPEND:
         return EVICT_SIZE if records or block.record_count else 0
     if (
@@ -136,9 +147,9 @@ def _is_new(member: Member, header: Header, block: ses.SessionBlock) -> bool:
     return False
 
 
-def resend_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-def]
+def resend_reply(member: Member, entry: Session) -> None:
     """The stored reply, from memory or from its slot."""
-    if entry.body is not None:
+    if entry.body is not None and entry.reply is not None:
         member.send_client(entry.client, entry.reply, entry.body)
         return
     member.replies_wanted.add(entry.row)  # `repair` reads the slot, or asks a peer for it
@@ -166,7 +177,7 @@ def _forward(member: Member, message: Message, block: ses.SessionBlock) -> None:
         return member.drop("request_forwarded_twice")
     if entry is not None and header.aux == entry.request and entry.body is not None:
         if entry.body[48:64] == header.digest:
-            return member.send_client(entry.client, entry.reply, entry.body)
+            return resend_reply(member, entry)
     if header.operation == env.OPERATION_REGISTER or (
         entry is not None and header.aux > entry.request
     ):
@@ -194,6 +205,9 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
         member.state_machine.prepare(
             request.operation, timestamp, memoryview(body)[SESSION_BLOCK_SIZE:]
         )
+    elif request.operation in membership.OPERATIONS:
+        membership.stamp(member, request.operation, body)
+        member.reconfiguring = member.op + 1
     head = member.head
     header = member.make(
         env.PREPARE,
@@ -227,6 +241,7 @@ def advance_queue(member: Member) -> None:
             len(member.pipeline) >= geometry.pipeline_max
             or member.op >= geometry.prepare_max(member.checkpoint_op)
             or member.op - member.commit_min >= 4 * geometry.pipeline_max
+            or membership.pending(member)
         ):
             return
         message = waiting.popleft()
@@ -243,7 +258,8 @@ def on_prepare(member: Member, message: Message) -> None:
     """As backup: a new prepare of this view. What is older or lower is a repair (see `repair`)."""
     header = message.header
     head = member.head
-    assert header.view == member.view == member.log_view and header.op > member.op
+    assert header.viewstamp == member.viewstamp == member.log_viewstamp
+    assert header.op > member.op
     member.learn_commit(header.commit_num)
     start_view.heard(member)
     if member.installing or header.op > member.geometry.prepare_max(member.checkpoint_op):
@@ -251,7 +267,8 @@ def on_prepare(member: Member, message: Message) -> None:
     block = ses.decode(message.body)
     if block is None:
         return member.drop("prepare_invalid")
-    if header.op == member.op + 1 and head.view == header.view and header.parent != head.digest:
+    follows = header.op == member.op + 1 and header.viewstamp == head.viewstamp
+    if follows and header.parent != head.digest:
         return member.halt(
             "CHAIN_BROKEN", f"op {header.op} of view {header.view} does not continue op {head.op}"
         )
@@ -342,10 +359,10 @@ def on_prepare_ok(member: Member, message: Message) -> None:
 def _count(member: Member, replica: int, op: int, digest: bytes) -> None:
     """Count an acknowledgement; late ones are of no use."""
     if not member.pipeline or not member.normal_primary:
-        return
+        return None
     first = member.pipeline[0].header.op
     if not first <= op < first + len(member.pipeline):
-        return
+        return None
     entry = member.pipeline[op - first]
     if entry.header.digest != digest:
         return member.drop("prepare_ok_of_another_prepare")
@@ -385,25 +402,10 @@ def advance_commit_max(member: Member) -> None:
 
 
 def send_heartbeat(member: Member) -> None:
-    """Tell all members how far the log is committed, and that this primary lives."""
-    assert member.normal_primary and member.checkpoint is not None
+    """To everybody, unless others shall lead."""
     member.heartbeat_due = False
-    if member.abdicating:
-        return
-    known = member.journal.at(member.commit_max)
-    digest = known.digest if known is not None else bytes(16)
-    member.send(
-        member.others,
-        member.make(
-            env.COMMIT,
-            view=member.view,
-            op=member.checkpoint_op,
-            commit_num=member.commit_max,
-            area=digest + member.monotonic_ns.to_bytes(8, "little"),
-            body=member.checkpoint.checkpoint_id,
-        ),
-        member.checkpoint.checkpoint_id,
-    )
+    if not member.abdicating:
+        heartbeat.send(member, member.others)
 
 
 def on_commit(member: Member, message: Message) -> None:
@@ -475,7 +477,7 @@ def on_ping_client(member: Member, message: Message) -> None:
     if member.is_standby:
         return member.drop("ping_client_standby")
     client = message.header.area[:16]
-    member.send_client(client, vc.pong_client(member, client, message.header.area[16:24]))
+    vc.tell_client(member, client, message.header.area[16:24])
     if member.normal_primary and member.commit_min >= message.header.op and message.header.op > 0:
         if member.sessions.get(client) is None and member.state_ready:
             evict(member, client, message.header.op, EVICT_NO_SESSION)

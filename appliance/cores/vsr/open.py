@@ -220,10 +220,12 @@ def format_writes(
     view: int,
     log_view: int | None = None,
     epoch: int = 0,
+    members_op: int = 0,
 ) -> Iterator[tuple[int, bytes]]:
     """(address, bytes) of all that format writes over a file of zeros; the superblock comes last.
 
-    A lost disk is replaced with `view` = two above what the group has reached and `log_view` = 0.
+    A lost disk is replaced with `view` = two above what the group has reached and `log_view` = 0,
+    and with the group's present epoch, members and the op that made them.
     """
     assert replica_id in members and len(members) == replica_count + standby_count
     root = env.root(cluster, shard)
@@ -256,8 +258,10 @@ def format_writes(
         members_old=[],
         segments_max=segments_max,
         checkpoint=root_state(cluster, shard),
-        view_headers_kind=sb.KIND_SV,
+        # who replaces a lost disk votes at once, with this list
+        view_headers_kind=sb.KIND_SV if log_view in (None, view) else sb.KIND_DVC,
         view_headers=[root],
+        members_op=members_op,
     )
     for copy in range(SUPERBLOCK_COPIES):
         yield copy * SUPERBLOCK_COPY_STRIDE, sb.encode(block, copy)

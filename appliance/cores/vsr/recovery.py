@@ -64,8 +64,16 @@ def read_header(
     return Found.OP, header
 
 
-def decide(slot: Slot, *, op_max: int, limit: int, solo: bool) -> tuple[int, Decision]:
-    """(row of the table, decision), FAULTY where rows 2 and 3 may still turn out to be torn."""
+def decide(
+    slot: Slot, *, op_max: int, limit: int, solo: bool, log_viewstamp: int = -1
+) -> tuple[int, Decision]:
+    """(row of the table, decision), FAULTY where rows 2 and 3 may still turn out to be torn.
+
+    Row 14, two prepares of one op: one log has one prepare at an op, so that which was prepared in
+    the view of our durable log is the one that log holds. The witness is then of an older log that
+    this one replaced, or of a newer one in which nothing was acknowledged, for its log_view is not
+    durable. Without that nobody can know which of the two came last.
+    """
     w, p = slot.witness, slot.prepare
     w_op = slot.witness_header.op if slot.witness_header is not None else -1
     p_op = slot.prepare_header.op if slot.prepare_header is not None else -1
@@ -97,6 +105,8 @@ def decide(slot: Slot, *, op_max: int, limit: int, solo: bool) -> tuple[int, Dec
         return 13, lost
     if slot.witness_header.digest == slot.prepare_header.digest:
         return 15, Decision.CLEAN
+    if slot.prepare_header.viewstamp == log_viewstamp:
+        return 14, Decision.FIX
     return 14, lost
 
 
@@ -109,16 +119,17 @@ def torn(
     checkpoint: int,
     geometry: Geometry,
 ) -> list[int]:
-    """Slots of the tail whose unreadable prepares were appends in flight at the crash; all of
-    them or none.
+    """Slots whose unreadable prepares were appends in flight at the crash: in the tail all of them
+    or none, and those just below the highest op, whose writes overtook them.
     """
     size = geometry.slot_count
+    overtaken = _overtaken(slots, decisions, op_max, checkpoint, geometry)
     tail = [
         op
         for op in range(op_max + 1, limit + 1)
         if decisions[op % size] in (Decision.FAULTY, Decision.HALT)
     ]
-    if len(tail) > geometry.wal_writes_max:
+    if len(tail) + len(overtaken) > geometry.wal_writes_max:
         return []
     for op in tail:
         slot = slots[op % size]
@@ -130,7 +141,28 @@ def torn(
                 return []
         if op > op_max + geometry.wal_writes_max:
             return []
-    return [op % size for op in tail]
+    return [op % size for op in (*overtaken, *tail)]
+
+
+def _overtaken(
+    slots: list[Slot], decisions: list[Decision], op_max: int, checkpoint: int, geometry: Geometry
+) -> list[int]:
+    """Ops below the highest one whose append never finished while a later one's did.
+
+    Up to `wal_writes_max` prepares are in flight at once, so one may be torn and the next one
+    whole. A witness that is nil, or of the op one ring before, says that this append was never
+    witnessed, hence never acknowledged: what an acknowledged one leaves is its own witness.
+    """
+    size = geometry.slot_count
+    found = []
+    for op in range(max(checkpoint + 1, op_max - geometry.wal_writes_max + 1), op_max):
+        slot = slots[op % size]
+        if decisions[op % size] != Decision.FAULTY or slot.prepare != Found.BAD:
+            continue
+        witnessed = slot.witness_header.op if slot.witness_header is not None else -1
+        if slot.witness == Found.NIL or witnessed == op - size:
+            found.append(op)
+    return found
 
 
 @dataclass(slots=True)
@@ -151,7 +183,7 @@ def recover(
     geometry: Geometry,
     checkpoint: int,
     view_headers: list[Header],
-    log_view: int,
+    log_viewstamp: int,
     solo: bool,
 ) -> Recovered:
     """Apply the table, the torn rule and the view ranges to all slots."""
@@ -164,7 +196,9 @@ def recover(
     )
     decisions = []
     for slot in slots:
-        row, decision = decide(slot, op_max=op_max, limit=limit, solo=solo)
+        row, decision = decide(
+            slot, op_max=op_max, limit=limit, solo=solo, log_viewstamp=log_viewstamp
+        )
         out.rows[row] = out.rows.get(row, 0) + 1
         decisions.append(decision)
     for index in torn(
@@ -186,15 +220,15 @@ def recover(
             journal.set_faulty(index, 1)
             out.halted = out.halted or decision == Decision.HALT
     out.invalid = journal.faulty_count == geometry.slot_count
-    drop_foreign(journal, view_headers, log_view)
+    drop_foreign(journal, view_headers, log_viewstamp)
     out.rewrite = [
         i for i in out.rewrite if journal.headers[i] is not None or journal.present[i] is None
     ]
     return out
 
 
-def drop_foreign(journal: Journal, view_headers: list[Header], log_view: int) -> None:
-    """Empty the slots whose header cannot belong to the log of `log_view`.
+def drop_foreign(journal: Journal, view_headers: list[Header], log_viewstamp: int) -> None:
+    """Empty the slots whose header cannot belong to the log of that epoch and view.
 
     A crash between joining a view and persisting it leaves prepares of a log this member never
     promised.
@@ -204,23 +238,23 @@ def drop_foreign(journal: Journal, view_headers: list[Header], log_view: int) ->
     for slot, header in enumerate(journal.headers):
         if header is None or header.op == 0:
             continue
-        if not _fits(header, valid, log_view):
+        if not _fits(header, valid, log_viewstamp):
             journal.headers[slot] = None
             journal.set_faulty(slot, 0)
             journal.set_dirty(slot, 0)
 
 
-def _fits(header: Header, valid: list[Header], log_view: int) -> bool:
+def _fits(header: Header, valid: list[Header], log_viewstamp: int) -> bool:
     if header.op > valid[0].op:
-        return header.view == log_view
+        return header.viewstamp == log_viewstamp
     upper = valid[0]
     for lower in valid:
         if header.op == lower.op:
-            return header.view == lower.view
+            return header.viewstamp == lower.viewstamp
         if header.op > lower.op:
-            return lower.view <= header.view <= upper.view
+            return lower.viewstamp <= header.viewstamp <= upper.viewstamp
         upper = lower
-    return header.view <= valid[-1].view
+    return header.viewstamp <= valid[-1].viewstamp
 
 
 def head(

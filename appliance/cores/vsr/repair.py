@@ -161,9 +161,9 @@ def _forget_useless(member: Member, low: int) -> None:
         if (slot - first) % size >= needed and slot != journal.slot(member.op):
             if slot not in member.wal_writing and slot not in member.witness_writing:
                 journal.forget_faults(slot)
-                if journal.headers[slot] is not None:
-                    if journal.present[slot] != journal.headers[slot].digest:
-                        journal.forget_header(slot)
+                owner = journal.headers[slot]
+                if owner is not None and journal.present[slot] != owner.digest:
+                    journal.forget_header(slot)
         slot = journal.dirty.find(1, slot + 1)
 
 
@@ -201,7 +201,7 @@ def expire(member: Member) -> None:
 
 def accepts(member: Member, header: Header) -> bool:
     """Whether a header may be written at or behind the head."""
-    if header.view > member.view or header.op > member.op:
+    if header.viewstamp > member.viewstamp or header.op > member.op:
         return False
     if header.op < member.repair_min:
         slot = member.journal.slot(header.op)
@@ -217,7 +217,7 @@ def accepts(member: Member, header: Header) -> bool:
         return False
     if header.op <= member.commit_min and known is not None:
         return False  # it was applied: only the identical prepare may mend it
-    if member.head.view == header.view == member.log_view:
+    if member.head.viewstamp == header.viewstamp == member.log_viewstamp:
         return True
     if not member.chained_from(header.op + 1):
         return False
@@ -241,7 +241,7 @@ def on_headers(member: Member, message: Message) -> None:
 
 
 def on_request_headers(member: Member, message: Message) -> None:
-    if member.is_standby:
+    if not member.serves:
         return member.drop("request_headers_standby")
     low, high = int.from_bytes(message.header.area[:8], "little"), message.header.op
     if low > high:
@@ -289,7 +289,7 @@ def on_request_prepare(member: Member, message: Message) -> None:
     """Serve a prepare if exactly this one can be read here; otherwise stay silent, which denies
     nothing.
     """
-    if member.is_standby:
+    if not member.serves:
         return member.drop("request_prepare_standby")
     header = message.header
     digest, op = header.area[:16], header.op
@@ -386,7 +386,7 @@ def _request_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-de
 
 
 def on_request_reply(member: Member, message: Message) -> None:
-    if member.is_standby:
+    if not member.serves:
         return member.drop("request_reply_standby")
     digest = message.header.area[:16]
     for entry in member.sessions.entries.values():

@@ -13,6 +13,7 @@ from appliance.cores.vsr import (
     checkpoint,
     chunks,
     commit,
+    membership,
     normal,
     recovery,
     repair,
@@ -21,13 +22,14 @@ from appliance.cores.vsr import (
     wal,
 )
 from appliance.cores.vsr import view_change as vc
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import SILENT, Member, Status
 from appliance.cores.vsr.open import Loaded
 from appliance.cores.vsr.timeout import count_tick
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
 from appliance.formats.geometry import SUPERBLOCK_COPY_STRIDE
+from appliance.formats.membership import Configuration
 
 # passes over all rules after one event; the next event goes on
 SETTLE_ROUNDS_MAX = 8
@@ -54,7 +56,8 @@ class Replica(Member):
             self.halt("CLUSTER_MISMATCH", "the volume belongs to another cluster, shard or replica")
             return
         self.superblock = block
-        self.configure(block)
+        if not self._open_membership(block):
+            return
         self.view, self.log_view = block.view, block.log_view
         self.view_headers = list(block.view_headers)
         self.view_headers_kind = block.view_headers_kind
@@ -71,16 +74,36 @@ class Replica(Member):
         self.persist()
         self.settle()
 
+    def _open_membership(self, block: sb.Superblock) -> bool:
+        """Who belongs to the group, as the superblock has it; False if this member does not."""
+        self.configure(
+            Configuration(
+                block.epoch, block.members_op, block.replica_count, tuple(block.members)
+            )
+        )
+        if block.members_old:
+            self.members_old = Configuration(
+                block.epoch - 1, 0, block.replica_count_old, tuple(block.members_old)
+            )
+            self.timeouts["end_epoch"].start(1)
+        # A checkpoint has a table of its own; without one the log begins with what format said.
+        self.agreed = self.configuration
+        self.agreed_known = self.configuration.op == 0
+        if self.index < 0:
+            self.status = Status.REMOVED
+            self.mark("removed_from_the_group")
+        return self.index >= 0
+
     def _recover(self, loaded: Loaded) -> bool:
         """Journal and head from the rings; False after a halt."""
         geometry = self.geometry
-        solo = self.replica_count == 1 and not self.is_standby
+        solo = self.alone
         found = recovery.recover(
             loaded.slots,
             geometry=geometry,
             checkpoint=self.checkpoint_op,
             view_headers=self.view_headers,
-            log_view=self.log_view,
+            log_viewstamp=self.log_viewstamp,
             solo=solo,
         )
         if found.invalid:
@@ -106,6 +129,9 @@ class Replica(Member):
             self.superblock.commit_max, self.op - geometry.pipeline_max, self.commit_min
         )
         self.timestamp_last = self.head.timestamp if self.op else 0
+        ended = self.journal.at(self.configuration.op)
+        if self.members_old and ended and ended.operation == env.OPERATION_RECONFIGURE:
+            self.epoch_end = ended
         for slot in found.rewrite:
             self.mark("witness_rewritten")
             wal.rewrite_witness(self, slot)
@@ -133,7 +159,8 @@ class Replica(Member):
         self.repair_due = True
         if self.is_standby:
             self.status = Status.NORMAL
-        elif self.replica_count == 1:
+            timeouts["repair_sync"].start()
+        elif self.alone:
             self.view += 1
             self.log_view = self.view
             self.view_headers = [self.head]
@@ -162,7 +189,7 @@ class Replica(Member):
 
     def on_tick(self, monotonic_ns: int, realtime_us: int) -> None:
         """10 ms have passed; the only source of time."""
-        if self.status == Status.HALTED:
+        if self.status in (Status.HALTED, Status.REMOVED):
             return
         self.tick += 1
         self.monotonic_ns = monotonic_ns
@@ -176,7 +203,7 @@ class Replica(Member):
         """A message that passed the envelope's checks; its sender is a member, or 255 for a
         client.
         """
-        if self.status in (Status.RECOVERING, Status.HALTED):
+        if self.status in SILENT:
             return self.drop("not_open")
         header = message.header
         if header.cluster != self.cluster or header.shard != self.shard:
@@ -193,13 +220,11 @@ class Replica(Member):
             return self.drop("stranger")
         if handler is None:
             return self.drop("unknown_command")
-        if (
-            message.sender != env.SENDER_CLIENT
-            and header.command not in _ANY_EPOCH
-            and header.epoch != self.epoch
-        ):
-            return self.drop("other_epoch")
-        if header.command in _JUMPS and not _jump_view(self, message):
+        other = message.sender != env.SENDER_CLIENT and header.epoch != self.epoch
+        if other and header.command not in _ANY_EPOCH:
+            membership.on_other_epoch(self, message)
+            return self.settle()
+        if header.command in _JUMPS and not other and not _jump_view(self, message):
             return self.settle()
         handler(self, message)
         self.settle()
@@ -230,10 +255,13 @@ class Replica(Member):
         for _ in range(SETTLE_ROUNDS_MAX):
             if self.status == Status.HALTED:
                 return
+            if self.status == Status.REMOVED:
+                self.advance_superblock()  # the last word on this disk
+                return
             before = (
                 self.commit_min,
                 self.commit_max,
-                self.view,
+                self.viewstamp,
                 self.status,
                 self.op,
                 len(self.effects),
@@ -260,7 +288,7 @@ class Replica(Member):
             if before == (
                 self.commit_min,
                 self.commit_max,
-                self.view,
+                self.viewstamp,
                 self.status,
                 self.op,
                 len(self.effects),
@@ -276,6 +304,7 @@ class Replica(Member):
             self.superblock.log_view,
             self.superblock.checkpoint.header.op,
             self.superblock.incarnation,
+            self.superblock.members_op,
         )
         if now == self.durable_seen:
             return
@@ -288,7 +317,7 @@ class Replica(Member):
 
     def check(self) -> None:
         """The invariants that are cheap enough for every event."""
-        if self.status in (Status.RECOVERING, Status.HALTED):
+        if self.status in SILENT:
             return
         assert self.log_view <= self.view
         assert self.checkpoint_op <= self.commit_min <= self.commit_max
@@ -327,9 +356,10 @@ def _on_any_prepare(member: Member, message: Message) -> None:
         or header.commit_num >= header.op
     ):
         return member.drop("prepare_invalid")
-    if message.route and header.view == member.view and not member.is_primary:
+    current = header.viewstamp == member.viewstamp
+    if message.route and current and not member.is_primary:
         normal.forward(member, message)
-    fresh = header.view == member.view == member.log_view and header.op > member.op
+    fresh = current and member.view == member.log_view and header.op > member.op
     if fresh and member.status == Status.NORMAL and not member.is_primary:
         return normal.on_prepare(member, message)
     return repair.on_repair_prepare(member, message)
@@ -340,6 +370,7 @@ def _on_ping(member: Member, message: Message) -> None:
     peer = member.peers[message.sender]
     peer.view, peer.commit_min = header.view, max(peer.commit_min, header.commit_num)
     peer.checkpoint, peer.checkpoint_id = header.op, header.area[8:24]
+    peer.syncing = header.aux > 0
     own = member.checkpoint
     if own is not None and not member.syncing and header.op == own.header.op > 0:
         if header.area[8:24] != own.checkpoint_id[:16]:
@@ -348,7 +379,7 @@ def _on_ping(member: Member, message: Message) -> None:
             )
     pong = member.make(
         env.PONG,
-        view=member.durable_view,
+        view=max(0, member.durable_view),
         area=header.area[:8] + member.realtime_us.to_bytes(8, "little"),
     )
     member.send(1 << message.sender, pong)
@@ -366,10 +397,6 @@ def _on_pong(member: Member, message: Message) -> None:
     member.peers[message.sender].view = max(member.peers[message.sender].view, message.header.view)
 
 
-def _on_ignored(member: Member, message: Message) -> None:
-    member.drop("not_handled")
-
-
 _CLIENT: dict[int, Callable[[Member, Message], None]] = {
     env.REQUEST: normal.on_request,
     env.PING_CLIENT: normal.on_ping_client,
@@ -385,7 +412,7 @@ _MEMBER: dict[int, Callable[[Member, Message], None]] = {
     env.REPLY: repair.on_reply,
     env.PING: _on_ping,
     env.PONG: _on_pong,
-    env.END_EPOCH: _on_ignored,
+    env.END_EPOCH: membership.on_end_epoch,
     env.REQUEST_START_VIEW: start_view.on_request_start_view,
     env.REQUEST_HEADERS: repair.on_request_headers,
     env.REQUEST_PREPARE: repair.on_request_prepare,
@@ -394,8 +421,21 @@ _MEMBER: dict[int, Callable[[Member, Message], None]] = {
     env.REQUEST_CHUNK: chunks.on_request_chunk,
     env.CHUNK: chunks.on_chunk,
 }
+# What is judged by itself, not by the epoch of whoever sends it.
 _ANY_EPOCH = frozenset(
-    (env.REQUEST, env.REPLY, env.PREPARE, env.END_EPOCH, env.REQUEST_CHUNK, env.CHUNK)
+    (
+        env.REQUEST,
+        env.REPLY,
+        env.PREPARE,
+        env.START_VIEW,
+        env.END_EPOCH,
+        env.REQUEST_HEADERS,
+        env.HEADERS,
+        env.REQUEST_PREPARE,
+        env.REQUEST_REPLY,
+        env.REQUEST_CHUNK,
+        env.CHUNK,
+    )
 )
 _JUMPS = frozenset(
     (env.PREPARE, env.COMMIT, env.START_VIEW_CHANGE, env.DO_VIEW_CHANGE, env.PING, env.PONG)
@@ -441,7 +481,8 @@ def _timeouts(member: Member) -> None:
             member.others,
             member.make(
                 env.PING,
-                view=member.durable_view,
+                view=max(0, member.durable_view),
+                aux=int(member.syncing or member.backfill is not None),
                 op=member.checkpoint_op,
                 commit_num=member.commit_min,
                 area=area,
@@ -473,6 +514,8 @@ def _timeouts(member: Member) -> None:
         chunks.request(member)
         if member.fetch is None and member.backfill is None and not member.mending:
             timeouts["chunks"].stop()
+    if timeouts["end_epoch"].due:
+        membership.on_tick_due(member)
     if timeouts["scrub"].due:
         timeouts["scrub"].reset()
         scrub.on_timeout(member)

@@ -85,14 +85,16 @@ class Route:
         return next((i for i in self.order(primary) if hops >> i & 1), -1)
 
     def on_timeout(self, missing: int, tick: int) -> None:
-        """A prepare waited too long for the replicas in `missing`."""
+        """A prepare waited too long for the replicas in `missing`. The first of them in the ring is
+        to blame: those after it may have waited for what it did not forward.
+        """
         self.timeouts += 1
         self.timeout_tick = tick
-        for i in range(self.replica_count):
-            if missing >> i & 1:
-                self.misses[i] += 1
-                if self.misses[i] >= MISSES_MAX:
-                    self.suspects |= 1 << i
+        hop = self.first(missing & ~self.suspects & (1 << self.replica_count) - 1, self.index)
+        if hop >= 0:
+            self.misses[hop] += 1
+            if self.misses[hop] >= MISSES_MAX:
+                self.suspects |= 1 << hop
         if self.timeouts >= TIMEOUTS_MAX:
             self.chain = False
 

@@ -26,7 +26,6 @@ from appliance.formats.geometry import (
     TABLES,
 )
 
-
 SEGMENT_PATIENCE_TURNS = 1000  # then the rest of the round goes on without this segment
 
 

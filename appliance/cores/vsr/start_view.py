@@ -6,62 +6,90 @@ header that fits becomes our head, and the ring moves on from there. When our ch
 old for that, its successor is fetched whole: see `chunks`.
 """
 
+from typing import NamedTuple
+
 from appliance.cores.vsr import chunks
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
+from appliance.formats.membership import (
+    CONFIGURATION_SIZE,
+    Configuration,
+    decode_configuration,
+)
 from appliance.formats.superblock import CHECKPOINT_STATE_SIZE, CheckpointState
 
+_HEADERS_AT = CHECKPOINT_STATE_SIZE + CONFIGURATION_SIZE
 
-def parse(member: Member, message: Message) -> tuple[CheckpointState, list[Header]] | None:
-    """(the primary's checkpoint, headers descending); None when a static rule is broken."""
-    header = message.header
-    state = sb.decode_checkpoint_state(message.body[:CHECKPOINT_STATE_SIZE])
-    headers = vc.parse_headers(message.body[CHECKPOINT_STATE_SIZE:], member)
-    if state is None or not headers or len(headers) > sb.VIEW_HEADERS_MAX:
+
+class Announced(NamedTuple):
+    """What a start_view says: the primary's checkpoint, the group, headers descending."""
+
+    state: CheckpointState
+    configuration: Configuration
+    headers: list[Header]
+
+
+def parse(member: Member, message: Message) -> Announced | None:
+    """None when a static rule is broken."""
+    header, body = message.header, message.body
+    state = sb.decode_checkpoint_state(body[:CHECKPOINT_STATE_SIZE])
+    configuration = decode_configuration(body[CHECKPOINT_STATE_SIZE:_HEADERS_AT])
+    headers = vc.parse_headers(body[_HEADERS_AT:], member)
+    if state is None or configuration is None or configuration.epoch != header.epoch:
+        return None
+    if not headers or len(headers) > sb.VIEW_HEADERS_MAX:
         return None
     checkpoint = int.from_bytes(header.area[16:24], "little")
     if not header.op >= header.commit_num >= checkpoint or state.header.op != checkpoint:
         return None
     if header.op - header.commit_num > member.geometry.pipeline_max or headers[0].op != header.op:
         return None
-    if any(vc.blank(h) or h.view > header.view for h in headers):
+    if any(vc.blank(h) or h.viewstamp > header.viewstamp for h in headers):
         return None
-    return state, headers
+    return Announced(state, configuration, headers)
 
 
 def on_start_view(member: Member, message: Message) -> None:
     header = message.header
-    if header.view < member.view:
+    if header.viewstamp < member.viewstamp:
         return member.drop("sv_old_view")
-    if message.sender != member.primary_of(header.view):
-        return member.drop("sv_not_from_primary")
-    parsed = parse(member, message)
-    if parsed is None:
+    announced = parse(member, message)
+    if announced is None:
         return member.drop("sv_invalid")
+    if not _from_primary(member, message, announced.configuration):
+        return member.drop("sv_not_from_primary")
     if header.commit_num < member.checkpoint_op:
         return member.drop("sv_behind_checkpoint")
     if member.status == Status.RECOVERING_HEAD and not _fresh(member, header):
         member.mark("sv_not_fresh")
         return member.drop("sv_not_fresh")
-    if header.view == member.log_view and header.op < member.op:
+    same_log = header.viewstamp == member.log_viewstamp
+    if same_log and header.op < member.op:
         return member.drop("sv_lower_head")
-    state, headers = parsed
-    if header.view == member.log_view == member.view and member.status == Status.NORMAL:
+    if same_log and member.log_view == member.view and member.status == Status.NORMAL:
         member.learn_commit(header.commit_num)
         heard(member)
-    if chunks.consider(member, state, header, headers):
+    if chunks.consider(member, header, announced):
         return None
-    _install(member, header, headers, state)
+    _install(member, header, announced)
     return None
+
+
+def _from_primary(member: Member, message: Message, configuration: Configuration) -> bool:
+    """Whether the primary of that epoch and view sent it, and it is meant for us."""
+    if member.replica_id not in configuration.members:
+        return False
+    primary = configuration.members[message.header.view % configuration.replica_count]
+    return member.members[message.sender] == primary
 
 
 def _fresh(member: Member, header: Header) -> bool:
     """Whether this start_view was certainly made after our restart."""
     return (
-        header.view > member.view
+        header.viewstamp > member.viewstamp
         or header.area[:16] == member.nonce
         or header.op >= member.geometry.prepare_max(member.checkpoint_op)
     )
@@ -75,16 +103,20 @@ def heard(member: Member) -> None:
     member.svc_from &= ~(1 << member.index)
 
 
-def _install(member: Member, header: Header, headers: list[Header], state: CheckpointState) -> None:
+def _install(member: Member, header: Header, announced: Announced) -> None:
     limit = member.geometry.prepare_max(member.checkpoint_op)
+    headers, state = announced.headers, announced.state
     # committed, so it fits any log
     hooks = [state.header] if state.header.op < headers[-1].op else []
     fitting = [h for h in headers + hooks if h.op <= limit]
     if not fitting:
         member.mark("sv_beyond_reach")
         return member.drop("sv_beyond_reach")
-    same_log = header.view == member.log_view and member.status == Status.NORMAL
+    same_log = header.viewstamp == member.log_viewstamp and member.status == Status.NORMAL
+    newer = member.learn_members(announced.configuration)
     adopt(member, header, headers, fitting, same_log)
+    if newer:
+        member.persist()
     return None
 
 

@@ -21,8 +21,10 @@ from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.membership import encode_configuration
 
 _BITS = struct.Struct("<QQQ")
+OPERATIONS_MEMBERSHIP = (env.OPERATION_MEMBER_CHANGE, env.OPERATION_RECONFIGURE)
 HEARTBEAT_DOUBT_TICKS = 6  # three heartbeats missed: enough to agree with somebody's vote
 
 
@@ -245,7 +247,13 @@ def bits(member: Member, headers: list[Header]) -> tuple[int, int]:
         if (
             (known is None and not journal.faulty[slot])
             or (known is not None and valid and not same)
-            or (same and journal.dirty[slot] and not journal.faulty[slot])
+            or (
+                # a durable prepare may have been acknowledged: its witness can be lost, too
+                same
+                and journal.dirty[slot]
+                and not journal.faulty[slot]
+                and journal.present[slot] != header.digest
+            )
         ):
             nacks |= 1 << i
         if valid and (
@@ -321,7 +329,7 @@ def parse_do_view_change(member: Member, message: Message) -> DoViewChange | Non
         return None
     if presents >> len(headers) or nacks >> len(headers):
         return None
-    if any(h.view > header.view for h in headers):
+    if any(h.viewstamp > header.viewstamp for h in headers):
         return None
     return DoViewChange(
         message.sender,
@@ -538,14 +546,15 @@ def start_normal_primary(member: Member) -> None:
     leave_normal(member, Status.NORMAL)
     member.dvc_quorum = False
     member.route.reset(member.tick)
+    find_pending(member)
     for op in range(member.commit_max + 1, member.op + 1):
         header = member.journal.at(op)
         assert header is not None
         message = member.prepare_in_memory(header)
         assert message is not None
-        entry = Entry(header, bytes(message.body[:16]))
-        entry.acks = 1 << member.index
-        member.pipeline.append(entry)
+        member.pipeline.append(Entry(header, bytes(message.body[:16])))
+    # Our own word counts as any other: no further than our checkpoint lets us vouch.
+    member.acknowledge_tail = True
     member.timestamp_last = max(member.timestamp_last, member.head.timestamp)
     timeouts = member.timeouts
     timeouts["heartbeat"].start()
@@ -555,13 +564,33 @@ def start_normal_primary(member: Member) -> None:
         timeouts["abdicate"].start()
     send_start_view(member, member.others, bytes(16))
     for client in list(member.sessions.entries):
-        member.send_client(client, pong_client(member, client, bytes(8)))
+        tell_client(member, client, bytes(8))
     member.mark("primary_started_view")
+
+
+def find_pending(member: Member) -> None:
+    """A change of the group in the tail is still to be committed: nothing may follow it."""
+    for op in range(member.commit_min + 1, member.op + 1):
+        header = member.journal.at(op)
+        if header is not None and header.operation in OPERATIONS_MEMBERSHIP:
+            member.reconfiguring = op
+
+
+def tell_client(member: Member, client: bytes, echo: bytes) -> None:
+    """Tell a client which view and members serve."""
+    header = pong_client(member, client, echo)
+    member.send_client(client, header, encode_configuration(member.configuration))
 
 
 def pong_client(member: Member, client: bytes, echo: bytes) -> Header:
     """What tells a client which view this member serves."""
-    return member.make(env.PONG_CLIENT, view=member.durable_log_view, area=client + echo)
+    return member.make(
+        env.PONG_CLIENT,
+        view=max(0, member.durable_log_view),
+        op=member.commit_min,
+        area=client + echo,
+        body=encode_configuration(member.configuration),
+    )
 
 
 # --- start_view ---------------------------------------------------------------------------------
@@ -571,7 +600,13 @@ def send_start_view(member: Member, mask: int, nonce: bytes) -> None:
     """Name the log of this view: its last headers, and hooks that a lagging member can reach."""
     assert member.checkpoint is not None
     headers = start_view_headers(member)
-    body = sb.encode_checkpoint_state(member.checkpoint) + b"".join(h.raw for h in headers)
+    body = b"".join(
+        (
+            sb.encode_checkpoint_state(member.checkpoint),
+            encode_configuration(member.configuration),
+            *(h.raw for h in headers),
+        )
+    )
     header = member.make(
         env.START_VIEW,
         view=member.view,

@@ -52,7 +52,7 @@ def _writes_max(member: Member) -> int:
     """Prepares in flight. A lone replica writes one after the other: with a hole below a later op
     it could not tell a torn append from a lost one, and there is nobody to ask.
     """
-    return 1 if member.replica_count == 1 else member.geometry.wal_writes_max
+    return 1 if member.alone else member.geometry.wal_writes_max
 
 
 def _write_prepare(member: Member, slot: int, message: Message) -> None:

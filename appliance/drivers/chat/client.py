@@ -19,6 +19,7 @@ from appliance.formats.client_errors import (
     FieldInvalid,
     FrameMalformed,
     FrameUnknown,
+    RoomUnknown,
     SequenceGap,
     TokenExpired,
 )
@@ -485,11 +486,26 @@ class Client:
     def _on_request_error(self, error: frames.Error) -> None:
         frame, _ = self._requests.get(error.request or "", (None, None))
         if frame is None:
-            return
-        if error.temporary:
+            self._on_resume_error(error)
+        elif error.temporary:
             self._after(error.request, error.retry_after or RETRY_DEFAULT_MS, self._send, frame)
         else:
             self._on_result(error, Refused(error))
+
+    def _on_resume_error(self, error: frames.Error) -> None:
+        """A node does not let us go on with a room. One that is behind may not know the room yet,
+        though it was followed before: that passes too."""
+        for subscription in self._subscriptions.values():
+            if subscription.wish.request == error.request:
+                if error.temporary or error.error == RoomUnknown.code:
+                    delay_ms = error.retry_after or RETRY_DEFAULT_MS
+                    self._after(error.request, delay_ms, self._resume, subscription)
+                else:
+                    subscription.end(Refused(error))
+
+    def _resume(self, subscription: Subscription) -> None:
+        if not subscription.done:
+            self._send(subscription.resume())
 
     def _on_send_error(self, error: frames.Error) -> None:
         assert error.room_id is not None and error.client_seq is not None

@@ -6,7 +6,6 @@ go to `on_data` at once, without a task or a queue in between.
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake

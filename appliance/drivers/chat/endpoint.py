@@ -33,7 +33,7 @@ def endpoint_of_node(node: Node, *, client_tls: bool) -> Endpoint:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the certificate itself is pinned, whatever it is named
-    context.load_verify_locations(cadata=node.certificate_pem)
+    context.load_verify_locations(cadata=node.client_anchor)
     return Endpoint(node.host, node.client_port, context)
 
 

@@ -58,10 +58,14 @@ class _AckJson(msgspec.Struct):
 
 
 class _End:
-    """A connection on which the node said welcome; whatever is wrong ends up in `failure`."""
+    """A connection on which the node said welcome; whatever is wrong ends up in `failure`.
 
-    def __init__(self, binary: bool) -> None:
+    Frames go to whoever asked for an answer, else to `on_data`.
+    """
+
+    def __init__(self, binary: bool, on_data: Callable[[bytes], None]) -> None:
         self.binary = binary
+        self._on_data = on_data
         self.failure = ""
         self.connection: Connection | None = None
         self._first: asyncio.Future[bytes] | None = None
@@ -94,10 +98,7 @@ class _End:
         if self._first is not None and not self._first.done():
             self._first.set_result(data)
         else:
-            self.on_data(data)
-
-    def on_data(self, data: bytes) -> None:
-        raise NotImplementedError
+            self._on_data(data)
 
     def fail(self, data: bytes) -> None:
         """Note the first frame that should not have come."""
@@ -118,7 +119,7 @@ class Sender(_End):
     """Keeps its lanes full until it is told to stop."""
 
     def __init__(self, loads: list[Load], binary: bool, on_progress: Callable[[], None]) -> None:
-        super().__init__(binary)
+        super().__init__(binary, self._on_acks if binary else self._on_ack)
         assert loads and all(load.depth <= WINDOW_LENGTH for load in loads)
         order = sorted(
             range(len(loads)), key=lambda i: int.from_bytes(loads[i].room_id[:8], "little")
@@ -168,22 +169,26 @@ class Sender(_End):
         )
         return Told(lane, seq, op, at, latency)
 
-    def on_data(self, data: bytes) -> None:
+    def _on_acks(self, data: bytes) -> None:
+        """A binary frame of acknowledgements."""
+        if data[0] != _CODE_ACK:
+            self.fail(data)
+            return
+        items = np.frombuffer(data, dtype=_ACK, offset=_HEAD)
+        lanes = np.searchsorted(self._keys, items["room"])
+        self._note(lanes, items["client_seq"], items["op"])
+
+    def _on_ack(self, data: bytes) -> None:
+        """One acknowledgement as JSON."""
+        ack = self._decode(data)
+        if ack.type != "message_ack":
+            self.fail(data)
+            return
+        lanes = np.array([self._lane_of[ack.room_id]])
+        self._note(lanes, np.array([ack.client_seq], dtype=np.uint64), np.array([ack.op]))
+
+    def _note(self, lanes: np.ndarray, seqs: np.ndarray, ops: np.ndarray) -> None:
         now = time.perf_counter_ns()
-        if self.binary:
-            if data[0] != _CODE_ACK:
-                self.fail(data)
-                return
-            items = np.frombuffer(data, dtype=_ACK, offset=_HEAD)
-            lanes = np.searchsorted(self._keys, items["room"])
-            seqs, ops = items["client_seq"], items["op"]
-        else:
-            ack = self._decode(data)
-            if ack.type != "message_ack":
-                self.fail(data)
-                return
-            lanes = np.array([self._lane_of[ack.room_id]])
-            seqs, ops = np.array([ack.client_seq], dtype=np.uint64), np.array([ack.op])
         latency = now - self._sent_at[lanes, seqs & _MASK]
         self._told.append((now, lanes, seqs, ops, latency))
         self.acked += len(lanes)
@@ -257,7 +262,7 @@ class Listener(_End):
     """Counts the events of one room from now on."""
 
     def __init__(self, room_id: UUID, body_size: int, on_progress: Callable[[], None]) -> None:
-        super().__init__(binary=True)
+        super().__init__(True, self._on_events)
         self.room_id = room_id
         self.delivered = 0
         self.next_op = 0
@@ -283,7 +288,7 @@ class Listener(_End):
         assert isinstance(answer, frames.Subscribed)
         self.next_op = answer.next_op
 
-    def on_data(self, data: bytes) -> None:
+    def _on_events(self, data: bytes) -> None:
         if data[0] != _CODE_EVENT:
             self.fail(data)
             return

@@ -2,8 +2,10 @@
 
 node-0/
 ├── site.toml  node.toml  jwks.json     the site, settings, public keys of token issuers
-├── keys/                               signing.key, tls.key (secrets, 0600), tls.crt
+├── keys/                               signing.key, tls.key (secrets, 0600), tls.crt; perhaps
+│                                       client.key and client.crt, shown to clients instead
 ├── shard-0/ ...                        a volume for each replica of this node
+├── shipped/                            what is shipped, unless another target is set
 ├── sockets/                            Unix sockets between the node's own processes
 └── formatted                           written last by format: the node may be started
 """
@@ -20,9 +22,12 @@ from appliance.formats.site import SITE_FILE, Node, Shard, Site, load_site, spki
 JWKS_FILE = "jwks.json"
 KEYS_FOLDER = "keys"
 SOCKETS_FOLDER = "sockets"
+SHIPPED_FOLDER = "shipped"
 SIGNING_KEY_FILE = "keys/signing.key"
 TLS_KEY_FILE = "keys/tls.key"
 TLS_CERTIFICATE_FILE = "keys/tls.crt"
+CLIENT_KEY_FILE = "keys/client.key"  # both only where clients are shown another certificate
+CLIENT_CERTIFICATE_FILE = "keys/client.crt"
 FORMATTED_FILE = "formatted"
 # in a local site's folder: the private key of its issuer of tokens
 TOKEN_KEY_FILE = "token.key"
@@ -46,6 +51,13 @@ class NodeFolder:
         """The shards of which this node holds a replica."""
         return self.site.shards_of(self.settings.index)
 
+    @property
+    def client_certificate(self) -> tuple[Path, Path]:
+        """(certificate, key) that clients and operators are shown: the node's own by default."""
+        if self.node.client_certificate_pem:
+            return self.path / CLIENT_CERTIFICATE_FILE, self.path / CLIENT_KEY_FILE
+        return self.path / TLS_CERTIFICATE_FILE, self.path / TLS_KEY_FILE
+
     def volume(self, shard: int) -> Path:
         """The folder of a replica's volume."""
         return self.path / volume_name(shard)
@@ -54,6 +66,11 @@ class NodeFolder:
 def volume_name(shard: int) -> str:
     """Name of a volume's folder inside the node's."""
     return f"shard-{shard}"
+
+
+def group_name(shard: int | str) -> str:
+    """Name of the file that says what a new volume of a running group begins with."""
+    return f"shard-{shard}.group"
 
 
 def node_name(index: int | str) -> str:
@@ -73,7 +90,8 @@ def open_node(folder: Path | str) -> NodeFolder:
         if not node.volume(shard.number).exists():
             raise StorageError(
                 f"{node.volume(shard.number)} is missing: a replica that lost its volume must not "
-                "come back empty under its old identity; restore the folder or replace the replica"
+                "come back empty under its old identity: `tigerchat recover --node-folder "
+                f"{folder}`, or restore the folder"
             )
     return node
 
@@ -130,15 +148,26 @@ def _check_keys(node: NodeFolder) -> None:
             f"{site_path}: {prefix}public_key is not that of "
             f"{node.path / SIGNING_KEY_FILE}; allowed: {public.hex()}"
         )
-    certificate = node.path / TLS_CERTIFICATE_FILE
-    try:
-        spki = spki_of(certificate.read_text())
-    except OSError as error:
-        raise unusable(certificate, error) from error
-    except ValueError as error:
-        raise ConfigurationError(f"{certificate} is no PEM certificate: restore it") from error
-    if spki != spki_of(node.node.certificate_pem):
-        raise ConfigurationError(
-            f"{site_path}: {prefix}certificate is not that of {certificate}; "
-            "allowed: the text of that file"
+    described = {TLS_CERTIFICATE_FILE: ("certificate", node.node.certificate_pem)}
+    if node.node.client_certificate_pem:
+        described[CLIENT_CERTIFICATE_FILE] = (
+            "client_certificate", node.node.client_certificate_pem
         )
+    for name, (key, expected) in described.items():
+        certificate = node.path / name
+        try:
+            spki = spki_of(certificate.read_text())
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                f"{site_path}: {prefix}{key} is given and {certificate} is missing: put it and its "
+                "key there, or correct the site file"
+            ) from error
+        except OSError as error:
+            raise unusable(certificate, error) from error
+        except ValueError as error:
+            raise ConfigurationError(f"{certificate} is no PEM certificate: restore it") from error
+        if spki != spki_of(expected):
+            raise ConfigurationError(
+                f"{site_path}: {prefix}{key} is not that of {certificate}; "
+                "allowed: the text of that file"
+            )

@@ -15,10 +15,11 @@ ANSWER_SIZE_MAX = 1 << 20
 
 
 def ask_status(folder: Path, *, cluster: bytes, shard: int, kind: str = "shard",
-               timeout_s: float = 1.0) -> dict[str, Any] | None:
+               timeout_s: float = 1.0, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """The status of the replica of `shard` whose socket lies in `folder`; None: no answer.
 
-    With `kind` "edge", that of the edge of this number.
+    With `kind` "edge" or "shipper", that of the edge or shipper of this number; a shipper takes
+    a `wish`.
     """
     try:
         holder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -28,8 +29,9 @@ def ask_status(folder: Path, *, cluster: bytes, shard: int, kind: str = "shard",
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as sock:
             sock.settimeout(timeout_s)
             sock.connect(f"/proc/self/fd/{holder}/{kind}-{shard}")     # however long its name is
-            question = make(LOCAL_STATUS, cluster=cluster, shard=shard)
-            sock.sendall(Signer(sender=SENDER_CLIENT, key=None).frame(question, b""))
+            body = b"" if wish is None else json.dumps(wish).encode()
+            question = make(LOCAL_STATUS, cluster=cluster, shard=shard, body=body)
+            sock.sendall(Signer(sender=SENDER_CLIENT, key=None).frame(question, body))
             header = decode(_exactly(sock, HEADER_SIZE))
             if header is None or header.command != LOCAL_STATUS:
                 return None

@@ -5,7 +5,8 @@ import struct
 from collections import Counter
 from dataclasses import dataclass
 
-from appliance.base.checksum import blake3_128, crc32c
+from appliance.base.body_digest import blake3_128
+from appliance.base.checksum import crc32c
 from appliance.base.limits import NONCE_WINDOW
 from appliance.base.signature import CONTEXT_ENVELOPE, verify
 from appliance.formats.envelope import (

@@ -105,6 +105,11 @@ class Signer:
         self._nonce = incarnation * _NONCES_PER_INCARNATION
         self._nonce_end = self._nonce + _NONCES_PER_INCARNATION - 1
 
+    @property
+    def nonce(self) -> int:
+        """The last one that was used."""
+        return self._nonce
+
     def left(self) -> int:
         """Frames that may still be made under this incarnation."""
         return self._nonce_end - self._nonce

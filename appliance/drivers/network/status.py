@@ -1,7 +1,8 @@
 """Answers one question on a Unix socket: how are you? For processes with no other local frames.
 
 Whoever runs as the same user or as root may ask, as often as it likes on one connection. A question
-is a frame without a body; anything else ends the connection.
+is a frame without a body; with a body, a JSON object, it is a wish, if the process takes wishes.
+Anything else ends the connection.
 """
 
 import asyncio
@@ -20,14 +21,23 @@ from appliance.drivers.network.local import peer_allowed
 from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
 from appliance.formats.geometry import HEADER_SIZE
 
+WISH_SIZE_MAX = 4096  # bytes of JSON
+
 
 class StatusServer:
-    """`status` is called for each question and gives plain values."""
+    """`status` is called for each question, `on_wish` for each wish; both give plain values."""
 
     def __init__(
-        self, path: Path, *, cluster: bytes, number: int, status: Callable[[], dict[str, Any]]
+        self,
+        path: Path,
+        *,
+        cluster: bytes,
+        number: int,
+        status: Callable[[], dict[str, Any]],
+        on_wish: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self._path, self._cluster, self._number, self._status = path, cluster, number, status
+        self._on_wish = on_wish
         self._signer = Signer(sender=SENDER_CLIENT, key=None)
         self._server: asyncio.Server | None = None
         self._open: list[asyncio.StreamWriter] = []
@@ -53,30 +63,39 @@ class StatusServer:
             welcome = peer_allowed(real) and len(self._open) < CONNECTIONS_MAX
         self._open.append(writer)
         try:
-            while welcome and await self._question(reader):
-                body = json.dumps(self._status()).encode()
+            while welcome and (wish := await self._question(reader)) is not None:
+                said = self._on_wish(wish) if wish and self._on_wish else self._status()
+                body = json.dumps(said).encode()
                 header = make(LOCAL_STATUS, cluster=self._cluster, shard=self._number, body=body)
                 writer.write(self._signer.frame(header, body))
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+        except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
             pass  # whoever asked has gone, or takes no answer
         finally:
             self._open.remove(writer)
             writer.close()
 
-    async def _question(self, reader: asyncio.StreamReader) -> bool:
-        """Whether what comes next is a question; it may take its time, but not between bytes."""
+    async def _question(self, reader: asyncio.StreamReader) -> dict[str, Any] | None:
+        """The wish that comes next, empty for a question, None for anything else; it may take its
+        time, but not between bytes."""
         head = await reader.readexactly(1)
         async with asyncio.timeout(HANDSHAKE_MS_MAX / 1000):
-            head += await reader.readexactly(HEADER_SIZE + SIGNATURE_SIZE - 1)
-        header = decode(head[:HEADER_SIZE])
-        return (
-            header is not None
-            and header.command == LOCAL_STATUS
-            and header.body_size == 0
-            and header.cluster == self._cluster
-            and header.shard == self._number
-        )
+            head += await reader.readexactly(HEADER_SIZE - 1)
+            header = decode(head)
+            size_max = WISH_SIZE_MAX if self._on_wish else 0
+            if (
+                header is None
+                or header.command != LOCAL_STATUS
+                or header.body_size > size_max
+                or header.cluster != self._cluster
+                or header.shard != self._number
+            ):
+                return None
+            body = await reader.readexactly(header.body_size + SIGNATURE_SIZE)
+        if header.body_size == 0:
+            return {}
+        wish = json.loads(body[: header.body_size])
+        return wish if isinstance(wish, dict) else None
 
     async def close(self) -> None:
         if self._server is None:

@@ -127,6 +127,8 @@ class Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         was, self.state = self.state, "closed"
+        if was != "closed":
+            self._server.counters["ended_" + was] += 1
         self._server.forget(self)
         if was in ("open", "closing") and self.subprotocol:
             self._server.owner.on_closed(self)

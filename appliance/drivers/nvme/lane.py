@@ -19,6 +19,8 @@ Buffer = bytes | bytearray | memoryview
 # Why a lane stopped for good.
 STORAGE_WRITE = "STORAGE_WRITE"
 DISK_FULL = "DISK_FULL"
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+_NO_ROOM = _FULL | {errno.EFBIG}  # of a file that is to be made: a limit on its size is no fault
 
 
 class WriteItem(NamedTuple):
@@ -109,14 +111,10 @@ class Lane:
                 writes = self._write_group(self._take_group())
                 if reads or writes:
                     self._done(writes, reads)
-        except StorageError as error:
-            self._failed(DISK_FULL, str(error))
+        except StorageError as error:  # the next extent cannot be made, or opened
+            self._failed(_code(error.__cause__, _NO_ROOM), str(error))
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            self._failed(
-                DISK_FULL if full else STORAGE_WRITE,
-                f"{error.strerror or error} (errno {error.errno})",
-            )
+            self._failed(_code(error, _FULL), f"{error.strerror or error} (errno {error.errno})")
 
     def _take(self) -> bool:
         """Move what is queued to the two waiting lists, waiting if there is nothing. False = closed
@@ -224,6 +222,11 @@ class Lane:
             else:
                 runs.append(Run(file, start, item.size, offset))
         return runs
+
+
+def _code(error: BaseException | None, full: frozenset[int]) -> str:
+    """Why a lane stops: no room is another matter for the operator than a broken disk."""
+    return DISK_FULL if isinstance(error, OSError) and error.errno in full else STORAGE_WRITE
 
 
 def _overlaps(item: WriteItem, group: list[WriteItem]) -> bool:

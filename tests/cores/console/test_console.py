@@ -90,6 +90,12 @@ def test_limits_of_alarms_are_met_before_they_sound():
     ]
     assert one(volume=volume | {"extents": 3686}) == []
     assert one(volume=volume | {"extents": 3687}) == [("space", "warn", "409 of 4096 extents free")]
+    late = {"late_s": 700.4, "late_s_max": 600}
+    assert one(shipping=late) == [
+        ("ship_late", "warn", "700 s late; `tigerchat ship status` says why")
+    ]
+    assert one(shipping=late | {"late_s": 600}) == []
+    assert one(shipping=late | {"late_s_max": 0}) == []
     assert one(volume=volume | {"alarm": "no space left"}) == [("disk", "bad", "no space left")]
 
 

@@ -446,6 +446,30 @@ def test_a_replica_that_is_behind_is_named():
     assert type(world.take(session)[0]) is client.SnapshotChunk
 
 
+def test_a_replica_that_is_cut_off_does_not_say_that_a_room_is_unknown():
+    world = World()
+    session = world.open()
+    missing = client.id_of(room_id_of("made elsewhere"))
+    for cut_off, answer in ((True, ("unavailable", True)), (False, ("room_unknown", False))):
+        world.edge.on_replica_status(0, "", cut_off=cut_off)
+        world.send(session, client.SnapshotRequest(room_id=missing))
+        world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)
+        (frame,) = world.take(session)
+        assert (frame.name, frame.temporary) == answer
+
+
+def test_a_replica_that_does_not_answer_does_not_say_that_a_room_is_unknown():
+    """It may stand still, or have no time: the room may exist all the same."""
+    world = World()
+    session = world.open()
+    world.lookups_answered = False
+    missing = client.id_of(room_id_of("made elsewhere"))
+    world.send(session, client.SnapshotRequest(room_id=missing))
+    world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)
+    (frame,) = world.take(session)
+    assert (frame.name, frame.temporary) == ("unavailable", True)
+
+
 def test_when_the_node_stops_everybody_is_told():
     world = World()
     sessions = [world.open(number=1), fresh(world)]

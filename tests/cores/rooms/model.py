@@ -21,6 +21,9 @@ class Model:
         self.rooms: dict[bytes, dict] = {SHARD_ROOM: {"log": [], "closed": False, "created": 0}}
         self.windows: dict[tuple[bytes, bytes], dict] = {}
         self.oldest = self.at_checkpoint = self.before = self.cursor = 0
+        self.shipper = (0, 0)                  # generation, node
+        self.shipped: list[tuple[int, int, bytes]] = []      # (start, length, hash) of each period
+        self.announced: tuple[int, int, int] | None = None   # start, length, last record
 
     def apply(self, timestamp: int, body: bytes) -> list[tuple[int, int, int, int, bytes]]:
         return [self._apply(timestamp, body[at:at + 2240]) for at in range(0, len(body), 2240)]
@@ -58,8 +61,8 @@ class Model:
             entry["closed"] = body == struct.pack("<Q", 1)
         if kind == RETAIN:
             self.oldest = struct.unpack("<Q", body)[0]
-        if kind == SHIPPED and any(body[16:]):
-            self.cursor = struct.unpack_from("<Q", body, 8)[0]
+        if kind == SHIPPED:
+            self._ship(body)
         return OK, len(entry["log"]), len(self.log), stamp, hashlib.sha256(placed).digest()
 
     def _fields(self, raw: bytes) -> tuple[bytes, bytes, int, int, int, bytes]:
@@ -87,7 +90,8 @@ class Model:
         exists = kind == CREATE and room in self.rooms
         if number != newest + 1 and not exists:
             return GAP, newest + 1, 0
-        if not self._taken(room, author, kind, body):
+        stamp = struct.unpack_from("<Q", raw, 64)[0]
+        if not self._taken(room, author, kind, body, stamp):
             return FORBIDDEN, 0, 0
         if exists:
             return self._known(self.rooms[room]["created"])
@@ -107,7 +111,36 @@ class Model:
             return EXPIRED, 0, 0
         return DUPLICATE, 0, place
 
-    def _taken(self, room: bytes, author: int, kind: int, body: bytes) -> bool:
+    def _may_ship(self, stamp: int, body: bytes) -> bool:
+        what, node, generation, *numbers, digest = struct.unpack("<HHI6Q32s", body)
+        if what == 1:
+            return generation == self.shipper[0] + 1 and not any(numbers) and not any(digest)
+        number, start, length, first, last, seen = numbers
+        if self.shipper[0] == 0 or (generation, node) != self.shipper:
+            return False
+        if number != len(self.shipped) or first != self.cursor + 1:
+            return False
+        if what == 3:
+            return self.announced == (start, length, last) and seen == 0 and any(digest)
+        expected = sum(self.shipped[-1][:2]) if self.shipped else start
+        whole = start % 10**6 == length % 10**6 == 0 < start and 0 < length <= 366 * 86_400 * 10**6
+        nothing_after = last == seen == len(self.log)
+        return (what == 2 and self.announced is None and whole and start == expected
+                and stamp >= start + length and not any(digest) and last >= self.cursor
+                and (nothing_after or last < seen <= len(self.log)))
+
+    def _ship(self, body: bytes) -> None:
+        what, node, generation, _, start, length, _, last, _, digest = struct.unpack(
+            "<HHI6Q32s", body)
+        if what == 1:
+            self.shipper = (generation, node)
+        elif what == 2:
+            self.announced = (start, length, last)
+        else:
+            self.shipped.append((start, length, digest))
+            self.announced, self.cursor = None, last
+
+    def _taken(self, room: bytes, author: int, kind: int, body: bytes, stamp: int) -> bool:
         if room == SHARD_ROOM:
             if kind not in OF_THE_SHARD or author != 0:
                 return False
@@ -115,10 +148,7 @@ class Model:
                 shipped = self.cursor // self.geometry.segment_records
                 return len(body) == 8 and self.oldest <= struct.unpack("<Q", body)[0] <= shipped
             if kind == SHIPPED:
-                if len(body) != 48:
-                    return False
-                first, last = struct.unpack_from("<QQ", body)
-                return first == self.cursor + 1 and first <= last <= len(self.log)
+                return len(body) == 88 and self._may_ship(stamp, body)
             return True
         if kind == CREATE:
             return 1 <= len(body) <= 128

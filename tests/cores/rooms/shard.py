@@ -151,7 +151,7 @@ class Shard:
             oldest_segment=state.oldest_segment,
             oldest_segment_before=state.oldest_segment_before,
             newest_segment_id=state.newest_segment_id, segments_max=self.segments_max,
-            leaf_ids=state.leaf_ids, tables=tables)
+            leaf_ids=state.leaf_ids, tables=tables, shipping=state.shipping)
         return Durable(checkpoint.encode(manifest), chunks, self.leaves(state.log_seq))
 
     def leaves(self, log_seq: int) -> list[bytes]:

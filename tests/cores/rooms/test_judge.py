@@ -37,6 +37,21 @@ def opened(geometry: Geometry, segments_max: int = 8) -> Shard:
     return shard
 
 
+def ship_first_period(shard: Shard, last_log_seq: int) -> None:
+    """Ship records 1 to `last_log_seq` as the first period, by a device of its own."""
+    shard.timestamp += 10_000_000
+    start = shard.timestamp // 10**6 * 10**6 - 5_000_000
+    claim = event.Shipped(event.SHIP_CLAIM, 2, shard.rooms.shipping.generation + 1)
+    assert shard.one(shard_record(KIND_SHIPPED, 1, event.encode_shipped(claim), 801)).code == OK
+    announced = event.Shipped(
+        event.SHIP_ANNOUNCE, 2, claim.generation, period_start_us=start, period_us=1_000_000,
+        first_log_seq=1, last_log_seq=last_log_seq, seen_log_seq=shard.rooms.log_seq)
+    done = announced._replace(action=event.SHIP_MANIFEST, seen_log_seq=0, manifest_hash=b"h" * 32)
+    for number, shipped in ((2, announced), (3, done)):
+        body = event.encode_shipped(shipped)
+        assert shard.one(shard_record(KIND_SHIPPED, number, body, 801)).code == OK
+
+
 def answer(code: int, *, seq: int = 0, log_seq: int = 0) -> Result:
     """What a refused record is told; nothing else is filled."""
     return Result(code, seq, log_seq, 0, bytes(32))
@@ -209,16 +224,10 @@ def test_what_was_shipped_may_be_dropped_and_its_extents_return_two_checkpoints_
     shard.fill(0, 1, 99)
     retain = event.encode_retain(1)
     assert shard.one(shard_record(KIND_RETAIN, 1, retain)) == answer(FORBIDDEN)
-    done, announced = b"h" * 32, bytes(32)
-    for first, last, digest, code in ((1, 101, done, FORBIDDEN), (2, 100, done, FORBIDDEN),
-                                      (1, 100, announced, OK), (1, 100, done, OK),
-                                      (1, 100, done, FORBIDDEN)):
-        number = 1 + shard.rooms.log_seq - 100
-        body = event.encode_shipped(first, last, digest)
-        assert shard.one(shard_record(KIND_SHIPPED, number, body)).code == code
-    assert shard.one(shard_record(KIND_RETAIN, 3, event.encode_retain(2))) == answer(FORBIDDEN)
-    assert shard.one(shard_record(KIND_RETAIN, 3, retain)).code == OK
-    assert shard.one(shard_record(KIND_RETAIN, 4, event.encode_retain(0))) == answer(FORBIDDEN)
+    ship_first_period(shard, 100)
+    assert shard.one(shard_record(KIND_RETAIN, 1, event.encode_retain(2))) == answer(FORBIDDEN)
+    assert shard.one(shard_record(KIND_RETAIN, 1, retain)).code == OK
+    assert shard.one(shard_record(KIND_RETAIN, 2, event.encode_retain(0))) == answer(FORBIDDEN)
     assert shard.one(make(0, 1, 99)) == answer(DUPLICATE_EXPIRED)     # the retry of a freed record
     assert shard.one(make(0, 1, 100)) == answer(STORAGE_FULL)
     shard.checkpoint()

@@ -24,6 +24,29 @@ WISHES = st.lists(WISH, min_size=1, max_size=40).map(lambda wishes: [
     (0, 8, 1, 0, "create", 1), (1, 9, 1, 0, "create", 1), *wishes])
 
 
+def shipped_body(model: Model, count: int) -> bytes:
+    """What a shipper that knows the state writes next; each seventh time something near it."""
+    generation, node = model.shipper
+    if generation == 0 or count % 10 == 0:
+        return event.encode_shipped(event.Shipped(event.SHIP_CLAIM, count % 3, generation + 1))
+    start, length = START_US // 10**6 * 10**6, 10**6 * (1 + count % 2)
+    if model.shipped:
+        start = sum(model.shipped[-1][:2])
+    shipped = event.Shipped(
+        event.SHIP_ANNOUNCE, node, generation, number=len(model.shipped), period_start_us=start,
+        period_us=length, first_log_seq=model.cursor + 1,
+        last_log_seq=max(model.cursor, len(model.log) - count % 3), seen_log_seq=len(model.log))
+    if model.announced is not None:
+        start, length, last = model.announced
+        shipped = shipped._replace(
+            action=event.SHIP_MANIFEST, period_start_us=start, period_us=length, last_log_seq=last,
+            seen_log_seq=0, manifest_hash=b"%32d" % count)
+    if count % 7 == 0:
+        field = shipped._fields[1 + count % 8]
+        shipped = shipped._replace(**{field: getattr(shipped, field) + 1})
+    return event.encode_shipped(shipped)
+
+
 def records_of(model: Model, wish: tuple[int, int, int, int, str, int]) -> list[bytes]:
     """The records a wish stands for, numbered as a device that knows the answers would."""
     room, client, author, offset, what, count = wish
@@ -33,8 +56,7 @@ def records_of(model: Model, wish: tuple[int, int, int, int, str, int]) -> list[
         room_bytes, author = record.SHARD_ROOM_ID, 0
         kind, body = {
             "audit": (record.KIND_AUDIT, b"who did what"),
-            "ship": (record.KIND_SHIPPED, struct.pack(
-                "<QQ32s", model.cursor + 1, len(model.log), b"h" if count % 2 else b"")),
+            "ship": (record.KIND_SHIPPED, shipped_body(model, count)),
             "retain": (record.KIND_RETAIN, event.encode_retain(model.oldest + count % 3))}[what]
     elif what == "create":
         kind, body = record.KIND_ROOM_CREATE, b"name"
@@ -108,7 +130,8 @@ def deep_history(seed: int) -> list[tuple]:
         room = prng.below(20) if what == "create" or prng.chance(1, 4) else prng.choice(ROOMS)
         author = 1 + client % 2 if prng.chance(9, 10) else 3
         if what in ("ship", "retain"):
-            wishes += [(room, 5, 0, 0, what, prng.between(1, 5))] * 2
+            wishes += [(room, 5, 0, 0, what, prng.between(1, 70)),
+                       (room, 5, 0, 0, what, prng.between(1, 5))]
         elif what == "wait" or prng.chance(1, 8):
             wishes.append((0, 0, 0, 0, "wait", 1))
         wishes.append((room, client, author, prng.choice(OFFSETS), what, prng.between(1, 70)))

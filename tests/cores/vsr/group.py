@@ -11,7 +11,7 @@ While a story runs the group watches, with eyes of its own, what no story may br
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -60,6 +60,7 @@ class Node:
         self.rooms: Rooms | None = None
         self.starts = 0
         self.commit_seen = 0
+        self.order: list[int] = []  # machines, in the order in which the process counts them
         self.hold: Callable[[Write], bool] = lambda write: False
         self.marks: list[str] = []
         self.halted: tuple[str, str] | None = None
@@ -83,10 +84,26 @@ class Session:
             replica_count=group.replica_count,
             geometry=group.geometry,
             prng=Prng(1000 + number),
+            members=tuple(group.members_first),
         )
         self.asked = 0  # records of this device
         self.evictions: list[int] = []
         self.replies: list[tuple[Header, bytes]] = []
+
+    def place(self, machine: int) -> int | None:
+        """The number under which the session knows a machine; None: it does not."""
+        replica_id, members = self.group.members[machine], self.core.members
+        return members.index(replica_id) if replica_id in members else None
+
+    def connected(self, machine: int) -> None:
+        place = self.place(machine)
+        if place is not None:
+            self.core.on_connected(place)
+
+    def disconnected(self, machine: int) -> None:
+        place = self.place(machine)
+        if place is not None:
+            self.core.on_disconnected(place)
 
     def records(self, count: int) -> bytes:
         """The next `count` records of the device."""
@@ -146,6 +163,7 @@ class Group:
         self.checkpoints: dict[int, bytes] = {}  # op -> id, whoever took it
         self.committed_for: dict[bytes, int] = {}  # and the one op that is committed
         self.members = [b"replica %8d" % i for i in range(replica_count + standby_count)]
+        self.members_first = tuple(self.members)  # in the order of the format
         self.nodes: list[Node] = []
         for index, replica_id in enumerate(self.members):
             disk = Disk(geometry, segments_max)
@@ -191,10 +209,11 @@ class Group:
         )
         node.replica = core
         core.open(load(self.geometry, node.disk.read_many), *self.times())
+        node.order = self.order(core.members)
         node.commit_seen = core.commit_min
         self.after(node)
         for session in self.sessions:
-            session.core.on_connected(index)
+            session.connected(index)
             self.take_client(session)
         return core
 
@@ -207,7 +226,7 @@ class Group:
         node.hold = lambda write: False
         self.wire = deque(item for item in self.wire if index not in item[:2])
         for session in self.sessions:
-            session.core.on_disconnected(index)
+            session.disconnected(index)
             self.take_client(session)
 
     def restart(self, index: int) -> Replica:
@@ -240,7 +259,7 @@ class Group:
         session = Session(self, len(self.sessions) + 1)
         self.sessions.append(session)
         for node in self.running():
-            session.core.on_connected(node.index)
+            session.connected(node.index)
         self.take_client(session)
         return session
 
@@ -394,13 +413,23 @@ class Group:
             self.take_client(session)
             return
         node = self.nodes[target]
+        if source >= 0 and source not in node.order:
+            return
         if node.replica is not None and node.halted is None:
+            if source >= 0:  # who sent it is known by its connection
+                place = node.order.index(source)
+                message = Message(message.header, message.body, place, message.route)
             node.replica.on_message(message)
             self.after(node)
 
     def tell(self, target: int, message: Message) -> None:
         """A message that the test made itself; what follows from it stays on the wire."""
         self.deliver(message.sender, target, message)
+
+    def order(self, members: Iterable[bytes]) -> list[int]:
+        """The machines of these members; -1: one that is not made yet."""
+        known = self.members
+        return [known.index(member) if member in known else -1 for member in members]
 
     # --- effects
 
@@ -410,11 +439,16 @@ class Group:
             if kind == "send":
                 replica, header, body = rest
                 assert env.body_valid(header, body)
-                self.put_on_wire(-session.number, replica, Message(header, bytes(body)))
+                target = self.members.index(session.core.members[replica])
+                self.put_on_wire(-session.number, target, Message(header, bytes(body)))
             elif kind == "reply":
                 session.replies.append((rest[1], bytes(rest[0])))
             elif kind == "evicted":
                 session.evictions.append(rest[0])
+            elif kind == "members":
+                for node in self.running():
+                    session.connected(node.index)
+                self.take_client(session)
 
     def after(self, node: Node) -> None:
         """What follows an event of a node: checks, then its effects."""
@@ -430,10 +464,10 @@ class Group:
         kind = effect[0]
         if kind == fx.SEND:
             _, mask, header, body, route = effect
-            assert mask and not mask >> node.index & 1 and env.body_valid(header, body)
+            assert mask and env.body_valid(header, body)
             self.watch_speech(node, header, bytes(body))
-            for target in range(len(self.nodes)):
-                if mask >> target & 1:
+            for place, target in enumerate(node.order):
+                if mask >> place & 1 and target >= 0:
                     message = Message(header, bytes(body), node.index, route)
                     self.put_on_wire(node.index, target, message)
         elif kind == fx.SEND_CLIENT:
@@ -446,6 +480,8 @@ class Group:
             node.marks.append(effect[1])
         elif kind == fx.HALT:
             node.halted = effect[1:]
+        elif kind == fx.MEMBERS:
+            node.order = self.order(effect[1].members)
 
     def to_client(self, node: Node, client: bytes, header: Header, body: bytes) -> None:
         assert env.body_valid(header, body)
@@ -514,7 +550,7 @@ class Group:
                 result[0]
                 for _, body in session.replies
                 for result in RESULT_STRUCT.iter_unpack(body)
-                if result[3] == OK
+                if result[3] == OK and result[0]  # a record, no change of the group
             ]
             assert seen == sorted(set(seen))
 

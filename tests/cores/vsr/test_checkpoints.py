@@ -110,7 +110,7 @@ def same_segments(group: Group) -> int:
     for number in range(max(0, count - group.segments_max + 1), count):
         at = group.nodes[0].disk.extent_at(number)
         whole = [node.disk.read(at, group.geometry.extent_size) for node in group.nodes]
-        assert whole[0] == whole[1] == whole[2], f"segment {number} differs"
+        assert len(set(whole)) == 1, f"segment {number} differs"
     return count
 
 

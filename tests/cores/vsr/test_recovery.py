@@ -157,7 +157,7 @@ def recovered(
         geometry=SMALL,
         checkpoint=checkpoint,
         view_headers=view_headers or [ROOT],
-        log_view=log_view,
+        log_viewstamp=log_view,
         solo=solo,
     )
     out.journal.check()
@@ -272,9 +272,32 @@ def test_a_witness_of_the_ring_before_is_a_tear_if_the_checkpoint_covers_it():
     assert tail(66, slots, checkpoint=48, clean=headers) == [67]
 
 
-def test_a_hole_below_the_head_is_never_torn():
-    assert tail(10, {9: NEVER}) == []
-    assert tail(10, {9: NEVER, 11: NEVER}) == [11], "and does not keep the tail from being torn"
+def test_an_append_that_a_later_one_overtook_is_torn_if_it_was_never_witnessed():
+    assert tail(10, {9: NEVER}) == [9]
+    assert tail(10, {9: NEVER, 11: NEVER}) == [9, 11]
+    assert tail(10, {9: (OP, prepare(9).header)}) == [], "it was durable: acknowledged, maybe"
+    assert tail(10, {9: (BAD, None)}) == []
+    assert tail(20, {20 - WRITES: NEVER}) == [], "so far below nothing was in flight"
+    wave = dict.fromkeys((8, 9, *range(11, 10 + WRITES)), NEVER)
+    assert tail(10, wave) == [], "more than were in flight: none of them"
+
+
+def test_what_a_checkpoint_covers_is_not_torn():
+    headers = {op: m.header for op, m in chain(50).items() if op != 47}
+    assert tail(50, {47: NEVER}, checkpoint=48, clean=headers) == []
+
+
+def test_of_two_prepares_of_one_op_that_of_our_own_log_counts():
+    old, new = prepare(7, view=2).header, prepare(7, view=5).header
+    slot = Slot(OP, old, OP, new)
+    arguments = {"op_max": 7, "limit": LIMIT, "solo": False}
+    assert decide(slot, log_viewstamp=5, **arguments) == (14, Decision.FIX)
+    assert decide(slot, log_viewstamp=4, **arguments) == (14, Decision.FAULTY)
+    assert decide(slot, log_viewstamp=1 << 32 | 5, **arguments) == (14, Decision.FAULTY)
+    slots = ring(6)
+    slots[7] = slot
+    found = recovered(slots, log_view=5)
+    assert found.journal.at(7) is new and found.journal.dirty[7] and not found.journal.faulty[7]
 
 
 def test_beyond_what_the_checkpoint_may_hold_nothing_is_torn():

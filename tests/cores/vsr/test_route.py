@@ -55,6 +55,18 @@ def test_a_hop_that_misses_timeouts_becomes_a_suspect_and_is_served_apart():
     assert it.plan(50) == [(bits(2), 0), (bits(1), bits(3, 4))]
 
 
+def test_hops_behind_a_silent_one_are_not_blamed_for_it():
+    it = route(0, 5, 5)
+    for n in range(MISSES_MAX):
+        it.on_timeout(bits(2, 3, 4), 10 * n)
+        it.on_quorum()
+    assert it.suspects == bits(2)
+    for n in range(MISSES_MAX):
+        it.on_timeout(bits(2, 4), 50 + 10 * n)
+        it.on_quorum()
+    assert it.suspects == bits(2, 4), "with the first one out of the chain the next one shows"
+
+
 def test_timeouts_in_a_row_end_the_chain_until_it_is_tried_again():
     it = route(0, 5, 5)
     for n in range(TIMEOUTS_MAX):

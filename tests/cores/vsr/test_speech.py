@@ -8,6 +8,7 @@ from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import wal
 from appliance.cores.vsr.member import SPEAK, Status
 from appliance.formats import envelope as env
+from appliance.formats.membership import encode_configuration
 from appliance.formats.superblock import encode_checkpoint_state
 from tests.cores.vsr.chain import ROOT, chain, message
 from tests.cores.vsr.disk import Write
@@ -192,7 +193,8 @@ def test_a_start_view_is_acknowledged_only_after_its_log_view_is_durable():
 
 
 def start_view(node: Node, view: int, headers: list[env.Header]) -> env.Message:
-    body = encode_checkpoint_state(node.core.checkpoint) + b"".join(h.raw for h in headers)
+    body = encode_checkpoint_state(node.core.checkpoint)
+    body += encode_configuration(node.core.configuration) + b"".join(h.raw for h in headers)
     return message(
         env.START_VIEW,
         sender=view % 3,

@@ -7,6 +7,7 @@ from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Status
 from appliance.formats import envelope as env
 from appliance.formats.geometry import SMALL, SUPERBLOCK_COPY_STRIDE
+from appliance.formats.membership import encode_configuration
 from appliance.formats.superblock import encode_checkpoint_state
 from tests.cores.vsr.chain import blank, message, prepare
 from tests.cores.vsr.disk import Write
@@ -374,7 +375,8 @@ def test_recovery_head_outdated_start_view_rejected():
     group.crash(2)
     primary = group.core(1)
     headers = vc.start_view_headers(primary)
-    body = encode_checkpoint_state(primary.checkpoint) + b"".join(h.raw for h in headers)
+    body = encode_checkpoint_state(primary.checkpoint)
+    body += encode_configuration(primary.configuration) + b"".join(h.raw for h in headers)
 
     def old(nonce: bytes) -> env.Message:
         return message(
@@ -608,6 +610,7 @@ def test_vc_faulty_unknown_then_header_learned_still_no_nack():
         ("mine", 1, 0, False, "mine", (0, 1)),  # missing
         ("mine", 1, 1, False, "mine", (0, 0)),  # corrupt
         ("mine", 1, 1, True, "mine", (1, 0)),  # its witness is lost, it can be served
+        ("mine", 1, 0, True, "mine", (1, 0)),  # its witness is being written, perhaps again
         ("none", 0, 0, False, "blank", (0, 1)),  # never seen
         ("none", 1, 1, False, "blank", (0, 0)),  # a fault: it may have been held
         ("none", 1, 1, False, "mine", (0, 0)),

@@ -2,7 +2,7 @@
 
 It keeps rooms in memory, deduplicates as a site does, and answers on several ports, each a node. A
 seeded generator decides when a connection is cut (before or after a message is stored) and when a
-message is answered with `busy`.
+message is answered with `busy`, a subscription with `unavailable`.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.formats import client as frames
 from appliance.formats.client import id_of
+from appliance.formats.client_errors import RoomUnknown, Unavailable
 from appliance.formats.room_name import room_id_of
 
 LIMITS = frames.Limits(
@@ -212,6 +213,22 @@ class SmallSite:
                 continue
 
     async def _subscribe(self, connection, frame):
+        if self._random.random() < self._busy:
+            self.busies += 1
+            behind = self._random.random() < 0.5  # a node that is behind may not know the room yet
+            error = RoomUnknown if behind and frame.epoch else Unavailable
+            await self._say(
+                connection,
+                frames.Error(
+                    error=error.code,
+                    name=error.name,
+                    temporary=error is Unavailable,
+                    retry_after=2,
+                    request=frame.request,
+                    detail="",
+                ),
+            )
+            return
         room = self.rooms[frame.room_id]
         start = len(room)
         if frame.since_op is not None:

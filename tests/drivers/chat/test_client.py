@@ -48,7 +48,7 @@ def test_client_sends_each_message_once_and_in_order_whatever_is_cut(subprotocol
 def test_subscription_hears_each_message_once_and_in_order_whatever_is_cut(subprotocol, seed):
     async def story():
         async with (
-            SmallSite(seed=seed, cut_chance=0.01) as site,
+            SmallSite(seed=seed, cut_chance=0.01, busy_chance=0.3) as site,
             client_of(site, subprotocol=subprotocol) as speaker,
             client_of(site, subprotocol=subprotocol, first_endpoint=1) as listener,
         ):

@@ -1,0 +1,169 @@
+"""`tigerchat recover`: give a node whose volume was lost a new one, without forgetting what the old
+one acknowledged.
+
+    the group commits P operations    all that the lost volume may have acknowledged lies below them
+    its view w is noted               the new volume begins at w + 2: in no view that the old one
+                                      may have voted in, and with the log of none
+    format, start, state sync         the replica serves and votes when it holds the group's state
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.drivers.host.durable_file import lock_folder, write_durable
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, group_name, read_node
+from appliance.drivers.host.process import child_environment, die_with_parent, own_command
+from appliance.drivers.network.ask import ask_status
+from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
+from appliance.formats.envelope import OPERATION_NOOP
+from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.site import Shard
+from appliance.roles.operator.session import OperatorSession
+
+REPLICAS_MIN = 3  # in a smaller group nothing can be committed without the lost one
+POLL_S = 0.5
+
+
+@click.command("recover")
+@click.option("--node-folder", type=click.Path(path_type=Path), required=True, metavar="F",
+              help="The node that lost a volume; its site file and keys are still there.")
+@click.option("--patience", type=click.IntRange(1, 3600), default=30, show_default=True,
+              metavar="S", help="Seconds that the rest of the group is given to answer.")
+@click.option("--once", is_flag=True,
+              help="End when the replica is whole; else the node goes on until Ctrl-C.")
+@click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
+@click.pass_context
+def command(ctx: click.Context, node_folder: Path, patience: int, once: bool,
+            geometry: str) -> None:
+    """Make the lost volumes of a node anew and bring them up to date."""
+    folder = node_folder.absolute()
+    node = read_node(folder)
+    lost = [shard for shard in node.shards if _is_lost(node, shard)]
+    if not lost:
+        raise ConfigurationError(
+            f"{folder} lacks no volume: nothing to recover; a volume that is broken beyond repair "
+            f"has to be moved away first ({node.volume(node.shards[0].number)})"
+        )
+    for shard in lost:
+        asyncio.run(_vouch(node, shard, patience))
+    die_with_parent()
+    done = subprocess.run(
+        [*own_command(), "format", "--node-folder", str(folder), "--geometry", geometry],
+        env=child_environment(), check=False,
+    )  # fmt: skip
+    if done.returncode:
+        ctx.exit(done.returncode)
+    ctx.exit(_start_and_watch(node, lost, once=once))
+
+
+def _is_lost(node: NodeFolder, shard: Shard) -> bool:
+    """Whether there is no complete volume; one that is there is never touched."""
+    place = node.volume(shard.number)
+    if not (place / "volume.json").exists():
+        return True
+    read_facts(place)
+    return False
+
+
+async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
+    """Let the group commit a pipeline of operations, and note what a new volume begins with."""
+    position = shard.replica_index(node.settings.index)
+    assert position is not None
+    replica_id = shard.replica_ids[position]
+    pipeline = GEOMETRIES["production"].pipeline_max
+    async with OperatorSession(node, shard) as session:
+        for count in range(pipeline):
+            await session.ask(OPERATION_NOOP, b"", patience_s, f"operation {count + 1} of "
+                              f"{pipeline} that must follow all that the lost volume acknowledged")
+        group, view = session.configuration, session.view
+    if replica_id not in group.members:
+        raise ConfigurationError(
+            f"{node.node.name} is no member of shard {shard.number} any more: add it again with "
+            "`tigerchat member add`"
+        )
+    votes = group.members.index(replica_id) < group.replica_count
+    if votes and group.replica_count < REPLICAS_MIN:
+        raise StorageError(
+            f"shard {shard.number} has {group.replica_count} replicas: nobody else can vouch for "
+            "what the lost one acknowledged; restore its folder from a copy"
+        )
+    begin = {
+        "epoch": group.epoch, "members_op": group.op, "replica_count": group.replica_count,
+        "members": [member.hex() for member in group.members],
+        "view": view + 2 if votes else 0, "log_view": 0,
+    }  # fmt: skip
+    write_durable(node.path / group_name(shard.number), json.dumps(begin) + "\n")
+    click.echo(f"recover: shard {shard.number}: {pipeline} operations committed in view {view} of "
+               f"epoch {group.epoch}; the new volume begins at view {begin['view']}")
+
+
+# --- bringing it up to date -----------------------------------------------------------------------
+
+
+def _start_and_watch(node: NodeFolder, lost: list[Shard], *, once: bool) -> int:
+    """Start the node, unless its supervisor runs and does so itself; the exit code."""
+    child: subprocess.Popen[bytes] | None = None
+    try:
+        os.close(lock_folder(node.path))
+        free = True
+    except ConfigurationError:
+        free = False
+    if free:
+        words = [*own_command(), "start", "--node-folder", str(node.path), "--quiet"]
+        child = subprocess.Popen(words, env=child_environment())
+    try:
+        for shard in lost:
+            _watch(node, shard, child)
+        if child is not None and not once:
+            click.echo("recover: done; the node goes on, Ctrl-C stops it")
+            return child.wait()
+    finally:
+        if child is not None and child.poll() is None:
+            child.terminate()
+            child.wait()
+    return 0
+
+
+def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | None") -> None:
+    """Tell how far the replica has come, until it holds all."""
+    begun, told = time.monotonic(), ""
+    while True:
+        status = ask_status(node.path / SOCKETS_FOLDER, cluster=node.site.cluster,
+                            shard=shard.number)
+        if child is not None and child.poll() is not None:
+            raise StorageError(f"the node ended with code {child.returncode}: see its lines above")
+        if status is not None:
+            done, total = status["synced"]
+            line = progress(done, total, time.monotonic() - begun)
+            if line != told:
+                click.echo(f"recover: shard {shard.number}: {line}")
+                told = line
+            if whole(status):
+                click.echo(f"recover: shard {shard.number}: whole after "
+                           f"{time.monotonic() - begun:.1f} s, {status['role']} in view "
+                           f"{status['view']}, {status['log_seq']} records")
+                return
+        time.sleep(POLL_S)
+
+
+def whole(status: dict[str, Any]) -> bool:
+    """Whether the replica lacks nothing that the group had committed a moment ago."""
+    done, total = status["synced"]
+    lag = status["commit_max"] - status["commit_min"]
+    return (status["status"] == "normal" and status["state_ready"] and status["commit_max"] > 0
+            and done == total and lag <= 2 * GEOMETRIES["production"].pipeline_max)
+
+
+def progress(done: int, total: int, seconds: float) -> str:
+    """Records and bytes, in words."""
+    mib = done * RECORD_SIZE / (1 << 20)
+    rate = done / max(seconds, 0.001)
+    return f"{done} of {total} records, {mib:.0f} MiB, {rate:.0f} records/s"

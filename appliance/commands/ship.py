@@ -1,0 +1,403 @@
+"""`tigerchat ship`: what is shipped where, ship at once, verify what lies there, put it again."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from appliance.base.errors import ConfigurationError, FormatError, TargetDamaged, TargetUnavailable
+from appliance.base.prng import Prng
+from appliance.cores.shipping.audit import Finding, Found, audit_chain, audit_head
+from appliance.cores.shipping.render import Reading
+from appliance.drivers.hdfs.open_target import open_target
+from appliance.drivers.hdfs.target import Target
+from appliance.drivers.host import clock
+from appliance.drivers.host.neighbours import Neighbour, neighbours
+from appliance.drivers.host.node_folder import SHIPPED_FOLDER
+from appliance.drivers.network.ask import ask_status
+from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.formats import manifest as mf
+from appliance.formats.settings import SETTINGS_FILE, SHIP_OFF, load_settings
+from appliance.formats.site import SITE_FILE, Site, load_site
+
+POLL_S = 0.2
+SEQ_MAX = (1 << 62) - 1
+_FOLDER = click.Path(path_type=Path)
+
+
+def _places(function: Any) -> Any:
+    """Adds --local and --node-folder."""
+    function = click.option(
+        "--node-folder", type=_FOLDER, metavar="F", help="The node in F alone.")(function)
+    return click.option(
+        "--local", type=_FOLDER, metavar="DIR",
+        help=f"All nodes of the local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
+    )(function)
+
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="For programs: JSON, no bars.")
+
+
+@click.group("ship")
+def command() -> None:
+    """Committed records as signed files: how far, where, and whether they are whole.
+
+    Every node has a shipper; for each shard one of them ships: what was committed in a period
+    becomes snapshot files and a signed manifest at the target that node.toml names (ship_target).
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The nodes that were asked for, of one site."""
+
+    site: Site
+    nodes: list[Neighbour]
+
+    def ask(self, node: Neighbour, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        return ask_status(node.sockets, cluster=self.site.cluster, shard=0, kind="shipper",
+                          wish=wish, timeout_s=5.0)
+
+    def answers(self) -> Iterator[tuple[Neighbour, dict[str, Any] | None]]:
+        for node in self.nodes:
+            yield node, self.ask(node)
+
+    def name(self, index: int) -> str:
+        return self.site.nodes[index].name if index < len(self.site.nodes) else f"node {index}"
+
+
+def _place(local: Path | None, node_folder: Path | None) -> _Place:
+    if local is not None and node_folder is not None:
+        raise click.UsageError("say --local DIR or --node-folder F, not both")
+    if node_folder is not None:
+        folder = node_folder.absolute()
+        site = load_site(folder / SITE_FILE)
+        own = [node for node in neighbours(folder, site) if node.sockets.parent == folder]
+        if not own:
+            raise ConfigurationError(f"{folder} is not a folder of a node: correct the path")
+        return _Place(site, own)
+    folder = (local or Path(LOCAL_DEFAULT)).absolute()
+    site = load_site(folder / SITE_FILE)
+    return _Place(site, neighbours(folder / site.nodes[0].name, site))
+
+
+# --- status ---------------------------------------------------------------------------------------
+
+
+@command.command("status")
+@_places
+@_JSON
+@click.pass_context
+def status(ctx: click.Context, local: Path | None, node_folder: Path | None,
+           as_json: bool) -> None:
+    """Show who ships each shard, how far it is, what is late and why.
+
+    Exit code 0: nothing is late; 1: a shard is late, or no shipper answers.
+    """
+    place = _place(local, node_folder)
+    said = list(place.answers())
+    if as_json:
+        click.echo(json.dumps([answer for _, answer in said if answer is not None]))
+    late = False
+    answered = False
+    for node, answer in said:
+        if answer is None:
+            if not as_json:
+                click.echo(f"{place.name(node.index)}: its shipper does not answer")
+            continue
+        answered = True
+        late |= any(shard["late_s"] > answer["late_s_max"] for shard in answer["shards"])
+        if not as_json:
+            _show(place, node, answer)
+    ctx.exit(1 if late or not answered else 0)
+
+
+def _show(place: _Place, node: Neighbour, answer: dict[str, Any]) -> None:
+    click.echo(f"{place.name(node.index)}: target {answer['target']}, a period is "
+               f"{answer['period_s']} s")
+    for shard in answer["shards"]:
+        who = "ships" if shard["ships"] else f"waits, {place.name(shard['node'])} ships"
+        if shard["generation"] == 0:
+            who = "nobody ships yet"
+        line = (f"  shard {shard['shard']}: {who}; {shard['manifests']} periods, records up to "
+                f"{shard['cursor']} of {shard['log_seq']}")
+        if shard["late_s"] > 0:
+            line += f", {shard['late_s']:.0f} s past the end of the next period"
+        if shard["doing"]:
+            line += f"; now: {shard['doing']}"
+        click.echo(line)
+        if shard["error"]:
+            click.echo(f"    {shard['error']} (failed {shard['failures']} times, tried again)")
+
+
+# --- now ------------------------------------------------------------------------------------------
+
+
+@command.command("now")
+@_places
+@click.option("--claim", is_flag=True, help="Make the node of --node-folder the shipper.")
+@click.option("--wait", "wait_s", type=click.IntRange(0), default=60, show_default=True,
+              metavar="S", help="Seconds to wait until all that can be shipped is.")
+@_JSON
+@click.pass_context
+def now(ctx: click.Context, local: Path | None, node_folder: Path | None, claim: bool,
+        wait_s: int, as_json: bool) -> None:
+    """Ship what can be shipped, at once: sealed segments, and every period that is over.
+
+    No period is closed before its end. A shipper that pauses after a failure tries again; with
+    --claim, the node ships from now on, whoever did before.
+    """
+    if claim and node_folder is None:
+        raise click.UsageError("--claim needs --node-folder F: which node is to ship")
+    place = _place(local, node_folder)
+    told = [place.ask(node, {"wish": "now", "claim": claim}) for node in place.nodes]
+    if not any(told):
+        raise TargetUnavailable("no shipper answers: start the node, and see that ship_target is "
+                                f'not "{SHIP_OFF}"')
+    deadline = time.monotonic() + wait_s
+    while (waits := _waits_for(place, claim)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    if as_json:
+        click.echo(json.dumps({"done": not waits, "waits_for": waits}))
+    else:
+        click.echo(waits or "everything that can be shipped is")
+    ctx.exit(1 if waits else 0)
+
+
+def _waits_for(place: _Place, claim: bool) -> str:
+    """What is not shipped yet, in words; empty for nothing."""
+    for node, answer in place.answers():
+        for shard in answer["shards"] if answer is not None else ():
+            where = f"shard {shard['shard']} on {place.name(node.index)}"
+            if not shard["attached"]:
+                return f"{where}: the replica is not there"
+            if claim and not shard["ships"]:
+                return f"{where}: not claimed yet; {shard['error']}"
+            if shard["ships"] and (shard["late_s"] > 0 or shard["doing"] or shard["error"]):
+                return f"{where}: {shard['error'] or shard['doing'] or 'a period is over'}"
+    return ""
+
+
+# --- verify ---------------------------------------------------------------------------------------
+
+
+@command.command("verify")
+@_places
+@click.option("--shard", "only", type=click.IntRange(0), metavar="S", help="This shard alone.")
+@click.option("--keys", "keys_file", type=click.Path(path_type=Path, dir_okay=False),
+              help="Trust the keys in this file instead of those of the site.")
+@_JSON
+@click.pass_context
+def verify(ctx: click.Context, local: Path | None, node_folder: Path | None, only: int | None,
+           keys_file: Path | None, as_json: bool) -> None:
+    """Check all that lies at the target: keys, manifests, their chain, every byte of every file.
+
+    Exit code 0: whole; 1: something is missing or damaged, each is listed with its path.
+    """
+    place = _place(local, node_folder)
+    trusted = frozenset(node.public_key for node in place.site.nodes)
+    if keys_file is not None:
+        trusted = mf.parse_keys(_read(keys_file)).public_keys
+    findings: list[Finding] = []
+    counts = {"shards": 0, "manifests": 0, "files": 0, "records": 0}
+    for shard in place.site.shards:
+        if only in (None, shard.number):
+            check = _Verify(place, shard.number, trusted, quiet=as_json)
+            findings += check.run(counts)
+            counts["shards"] += 1
+    if as_json:
+        click.echo(json.dumps({**counts, "findings": [f._asdict() for f in findings]}))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.path}: {finding.problem}")
+        click.echo(f"{counts['manifests']} manifests, {counts['files']} files, "
+                   f"{counts['records']} records: " +
+                   (f"{len(findings)} findings" if findings else "whole"))
+    ctx.exit(1 if findings else 0)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _target_of(node: Neighbour) -> Target | None:
+    folder = node.sockets.parent
+    settings = load_settings(folder / SETTINGS_FILE)
+    if settings.ship_target == SHIP_OFF:
+        return None
+    return open_target(settings, folder, folder / SHIPPED_FOLDER, Prng(clock.seed()))
+
+
+class _Verify:
+    """One shard at every target that the nodes here have; own folders are taken together."""
+
+    def __init__(self, place: _Place, shard: int, trusted: frozenset[bytes], *,
+                 quiet: bool) -> None:
+        self._site, self._shard, self._trusted, self._quiet = place.site, shard, trusted, quiet
+        self._folder = mf.shard_folder(place.site.cluster, shard)
+        self._findings: list[Finding] = []
+        self._targets: dict[str, Target] = {}
+        for node in place.nodes:
+            target = _target_of(node)
+            if target is not None:
+                self._targets.setdefault(target.describe(), target)
+        if not self._targets:
+            raise ConfigurationError(f'ship_target is "{SHIP_OFF}" on every node asked for')
+
+    def run(self, counts: dict[str, int]) -> list[Finding]:
+        """All findings; `counts` grows by what was read."""
+        found: list[tuple[str, mf.Signed[mf.PeriodManifest], Target]] = []
+        heads = []
+        for target in self._targets.values():
+            found += self._manifests(target)
+            head = self._head(target)
+            if head is not None:
+                heads.append(head)
+        found.sort(key=lambda row: row[1].value.period_start_us)
+        chain: Found = [(path, signed) for path, signed, _ in found]
+        head = max(heads, key=lambda one: one.value.number, default=None)
+        self._findings += audit_chain(chain, self._folder, self._site.cluster, self._shard)
+        self._findings += audit_head(f"{self._folder}/{mf.HEAD_FILE}", head, chain)
+        files = [(target, path, file) for path, signed, target in found
+                 for file in signed.value.files]
+        with click.progressbar(files, label=f"shard {self._shard}",
+                               hidden=self._quiet or len(files) < 2) as bar:
+            for target, path, file in bar:
+                self._file(target, path.rpartition("/")[0], file)
+        counts["manifests"] += len(found)
+        counts["files"] += len(files)
+        counts["records"] += sum(file.record_count for _, _, file in files)
+        return self._findings
+
+    def _manifests(self, target: Target) -> Iterator[
+            tuple[str, mf.Signed[mf.PeriodManifest], Target]]:
+        for date in target.list(self._folder):
+            if not date.is_folder or not date.name.startswith("date="):
+                continue
+            for hour in target.list(f"{self._folder}/{date.name}"):
+                folder = f"{self._folder}/{date.name}/{hour.name}"
+                for entry in target.list(folder):
+                    if mf.parse_manifest_name(entry.name) is None:
+                        continue
+                    path = f"{folder}/{entry.name}"
+                    try:
+                        raw = b"".join(target.read(path))
+                        signed = mf.parse_manifest(raw, self._trusted)
+                    except FormatError as error:
+                        self._findings.append(Finding(path, str(error)))
+                        continue
+                    named = mf.manifest_name(signed.value.period_start_us)
+                    if named != entry.name:
+                        self._findings.append(Finding(path, f"is the manifest {named}"))
+                    yield path, signed, target
+
+    def _head(self, target: Target) -> mf.Signed[mf.ShippedHead] | None:
+        path = f"{self._folder}/{mf.HEAD_FILE}"
+        if target.status(path) is None:
+            return None
+        try:
+            return mf.parse_head(b"".join(target.read(path)), self._trusted)
+        except FormatError as error:
+            self._findings.append(Finding(path, str(error)))
+            return None
+
+    def _file(self, target: Target, folder: str, file: mf.ShippedFile) -> None:
+        path = f"{folder}/{file.name}"
+        entry = target.status(path)
+        if entry is None:
+            self._findings.append(Finding(path, "is missing"))
+            return
+        if entry.size != file.size:
+            self._findings.append(Finding(path, f"has {entry.size} of {file.size} bytes"))
+            return
+        reading = Reading()
+        for block in target.read(path):
+            reading.add(block)
+        if not reading.fits(file, self._trusted):
+            self._findings.append(Finding(path, "is not what its manifest says, or its signature "
+                                                "is of no trusted key"))
+
+
+# --- re-ship --------------------------------------------------------------------------------------
+
+
+@command.command("re-ship")
+@_places
+@click.option("--shard", type=click.IntRange(0), required=True, metavar="S")
+@click.option("--first", type=click.IntRange(1), default=1, metavar="N",
+              help="First record of the range; 1.")
+@click.option("--last", type=click.IntRange(1), default=SEQ_MAX, metavar="N",
+              help="Last record of the range; all that was shipped.")
+@_JSON
+@click.pass_context
+def re_ship(ctx: click.Context, local: Path | None, node_folder: Path | None, shard: int,
+            first: int, last: int, as_json: bool) -> None:
+    """Put again what is missing or damaged at the target; what is whole is only read.
+
+    Files and manifests are made from the log, with the same names and contents as before.
+    """
+    place = _place(local, node_folder)
+    shipping = [node for node, answer in place.answers() if answer is not None
+                and any(row["shard"] == shard and row["ships"] for row in answer["shards"])]
+    if not shipping:
+        raise TargetUnavailable(f"no shipper of shard {shard} answers here: see `tigerchat ship "
+                                "status`, and ask on the node that ships it")
+    wish = {"wish": "re-ship", "shard": shard, "first": first, "last": last}
+    answer = place.ask(shipping[0], wish)
+    if answer is None or "error" in answer:
+        raise TargetUnavailable("the shipper did not begin: "
+                                + (answer or {"error": "no answer"})["error"])
+    mending = _follow(place, shipping[0], shard, quiet=as_json)
+    if as_json:
+        click.echo(json.dumps(mending))
+    else:
+        for name in mending["mended"]:
+            click.echo(f"put again: {name}")
+        click.echo(f"{mending['done']} files and manifests looked at, "
+                   f"{len(mending['mended'])} put again")
+    if mending["error"]:
+        raise TargetDamaged(mending["error"])
+    ctx.exit(0)
+
+
+def _follow(place: _Place, node: Neighbour, shard: int, *, quiet: bool) -> dict[str, Any]:
+    """Until it has ended; how it did."""
+    with click.progressbar(length=1, label=f"shard {shard}", hidden=quiet) as bar:
+        silent = 0
+        while silent < 50:
+            answer = place.ask(node)
+            rows = [row for row in answer["shards"] if row["shard"] == shard] if answer else []
+            if not rows or rows[0]["mending"] is None:
+                silent += 1
+            else:
+                mending: dict[str, Any] = rows[0]["mending"]
+                bar.length = max(1, mending["total"])
+                bar.update(mending["done"] - bar.pos)
+                if mending["ended"]:
+                    return mending
+                silent = 0
+            time.sleep(POLL_S)
+    raise TargetUnavailable("the shipper has gone in the middle; run the same again")
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+@command.command("keys")
+@_places
+def keys(local: Path | None, node_folder: Path | None) -> None:
+    """Print the keys that sign what this site ships: what an analyst's machine is to trust.
+
+    Carry the text there by a way that you trust: `tigerchat ship keys > keys.json`.
+    """
+    site = _place(local, node_folder).site
+    rows = tuple((node.name, node.public_key) for node in site.nodes)
+    trusted = mf.TrustedKeys(site.cluster, len(site.shards), rows)
+    click.echo(mf.encode_keys(trusted).decode(), nl=False)

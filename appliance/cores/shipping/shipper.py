@@ -1,0 +1,296 @@
+"""The shipper of one shard: from what the shard remembers, the one step to do next."""
+
+from dataclasses import dataclass
+
+from appliance.base.prng import Prng
+from appliance.cores.shipping.plan import (
+    SECOND_US,
+    Part,
+    parts,
+    period_end,
+    period_start,
+    sealed_parts,
+)
+from appliance.cores.shipping.source import Source
+from appliance.formats.checkpoint import ShippingState
+from appliance.formats.event import SHIP_ANNOUNCE, SHIP_CLAIM, SHIP_MANIFEST, Shipped
+from appliance.formats.manifest import PeriodManifest, ShippedFile, ShippedHead, manifest_hash
+
+PAUSE_US_MIN, PAUSE_US_MAX = 500_000, 30 * SECOND_US    # after a failure; doubled, with jitter
+REFUSED_PAUSE_US = 200_000        # the log did not take a record: look at the state again
+LOOKS_PER_PATIENCE = 4            # at the target, while somebody else ships and is late
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write a shipped record into the shard's log."""
+
+    shipped: Shipped
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Have a file of these records in the folder of the period; report what it is."""
+
+    part: Part
+    period_start_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutManifest:
+    """Have this manifest in the folder of its period, and nothing else of its range there."""
+
+    manifest: PeriodManifest
+
+
+@dataclass(frozen=True, slots=True)
+class PutHead:
+    """Have head.json name this manifest, if it does not name a newer one."""
+
+    head: ShippedHead
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Remove from _incoming what shippers up to this generation have left there."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Tell what lies under _incoming and in the running period: does another shipper move?"""
+
+    period_start_us: int
+
+
+Step = Append | Put | PutManifest | PutHead | Sweep | Look
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Which shard is shipped by whom, and how."""
+
+    cluster: bytes
+    shard: int
+    node: int
+    members: tuple[int, ...]      # nodes that hold the shard; the first one claims at once
+    segment_records: int
+    period_us: int
+    patience_us: int              # late by so much, a period is an alarm, and others may claim
+    may_claim: bool               # the operator lets this node ship
+    shared: bool                  # every node sees the same target
+
+
+class Shipper:
+    """Inputs: state of the shard, outcome of the last step, `now_us` of a clock that only goes
+    forward. Output: `step`.
+
+    Invariants: `files` describes only what was read back at the target in this claim; nothing is
+    appended twice before the state shows the first.
+    """
+
+    def __init__(self, role: Role, prng: Prng) -> None:
+        self.role = role
+        self._prng = prng
+        self.state = ShippingState()
+        self.cursor = 0
+        self._state_log_seq = -1  # records that the state has seen; -1: none was told yet
+        self.generation = 0       # of our own claim; 0: we never claimed
+        self.files: dict[Part, ShippedFile] = {}
+        self._manifest_put = b""
+        self._head_number = -1    # of the newest head known to be at the target
+        self._swept = False
+        self._await_log_seq = 0
+        self._retry_at_us = 0
+        self.failures = 0         # in a row
+        self.error = ""           # why the last step failed; empty while they succeed
+        self._known_at_us: int | None = None    # when the state last changed
+        self._quiet_since_us: int | None = None    # since when the target shows no other's moves
+        self._look_at_us = 0
+        self._seen: tuple[object, ...] = ()
+        self._asked_to_claim = False
+
+    # --- inputs
+
+    def on_state(self, state: ShippingState, cursor: int, log_seq: int, now_us: int) -> None:
+        """What this node's replica has applied, as of record `log_seq`."""
+        if log_seq < self._state_log_seq:
+            return
+        if (state, cursor) != (self.state, self.cursor) or self._known_at_us is None:
+            self._known_at_us, self._quiet_since_us = now_us, None
+        self.state, self.cursor, self._state_log_seq = state, cursor, log_seq
+        for part in [part for part in self.files if part.last_log_seq <= cursor]:
+            del self.files[part]
+
+    def on_appended(self, step: Append, accepted: bool, log_seq: int, now_us: int) -> None:
+        """The log has answered; an accepted record has this place."""
+        self._succeeded()
+        if not accepted:
+            self._retry_at_us = now_us + REFUSED_PAUSE_US
+            return
+        self._await_log_seq = log_seq
+        if step.shipped.action == SHIP_CLAIM:
+            self.generation = step.shipped.generation
+            self.files.clear()
+            self._manifest_put, self._swept, self._head_number = b"", False, -1
+            self._asked_to_claim = False
+        elif step.shipped.action == SHIP_MANIFEST:
+            self._manifest_put, self._swept = b"", False
+
+    def on_put(self, step: Put, file: ShippedFile) -> None:
+        """The file lies at the target and was read back."""
+        self._succeeded()
+        self.files[step.part] = file
+
+    def on_done(self, step: PutManifest | PutHead | Sweep) -> None:
+        """The step is done."""
+        self._succeeded()
+        if isinstance(step, PutManifest):
+            self._manifest_put = manifest_hash(step.manifest)
+        elif isinstance(step, PutHead):
+            self._head_number = step.head.number
+        else:
+            self._swept = True
+
+    def on_looked(self, seen: tuple[object, ...], now_us: int) -> None:
+        """What lies at the target, in any form that differs when something moved."""
+        self._succeeded()
+        if seen != self._seen or self._quiet_since_us is None:
+            self._seen, self._quiet_since_us = seen, now_us
+
+    def on_failed(self, step: Step, reason: str, now_us: int) -> None:
+        """The step was not done; it is asked for again after a pause that grows."""
+        self.failures += 1
+        self.error = reason
+        most = min(PAUSE_US_MAX, PAUSE_US_MIN << min(self.failures, 16))
+        self._retry_at_us = now_us + self._prng.between(most // 2, most)
+        if isinstance(step, Look):
+            self._quiet_since_us = None    # the target is gone for us too: no reason to claim
+
+    def hurry(self, *, claim: bool) -> None:
+        """The operator asks: no pause, and with `claim`, ship from here."""
+        self._retry_at_us = 0
+        self._asked_to_claim = claim
+
+    def _succeeded(self) -> None:
+        self.failures, self.error = 0, ""
+
+    # --- looking
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the state does not show yet what we wrote."""
+        return self._state_log_seq < self._await_log_seq
+
+    @property
+    def ships(self) -> bool:
+        """Whether the newest claim is our own."""
+        return (self.generation > 0
+                and (self.state.generation, self.state.node) == (self.generation, self.role.node))
+
+    def late_us(self, source: Source, wall_us: int) -> int:
+        """By how much the end of the next period to ship has passed; 0 while it has not."""
+        if source.log_seq == 0:
+            return 0
+        start = self._start(source)
+        length = self.state.period_us if self.state.announced_end else self.role.period_us
+        return max(0, wall_us - period_end(start, length))
+
+    def _start(self, source: Source) -> int:
+        if self.state.period_start_us:
+            return self.state.period_start_us
+        return period_start(source.timestamp(1), self.role.period_us)
+
+    # --- the decision
+
+    def step(self, source: Source, now_us: int, wall_us: int) -> Step | None:
+        """What to do now; None while there is nothing. Raises NotHere when records are missing."""
+        if self.awaits or self._state_log_seq < 0:
+            return None           # the replica has not shown yet what we wrote
+        if source.log_seq == 0 or now_us < self._retry_at_us:
+            return None
+        if not self.ships:
+            return self._claim(source, now_us, wall_us)
+        if not self._swept:
+            return Sweep(self.generation)
+        if self.state.announced_end:
+            return self._close()
+        if self.state.manifest_count > self._head_number + 1:
+            return PutHead(self._head())
+        return self._announce(source, wall_us) or self._early(source)
+
+    def _claim(self, source: Source, now_us: int, wall_us: int) -> Step | None:
+        """Claim, or look whether to; None: another one ships, or the operator said no."""
+        role, state = self.role, self.state
+        claim = Append(Shipped(SHIP_CLAIM, role.node, state.generation + 1))
+        if self._asked_to_claim:
+            return claim
+        if not role.may_claim:
+            return None
+        assert self._known_at_us is not None
+        turn = role.members.index(role.node)
+        if state.generation == 0:
+            mine = now_us - self._known_at_us >= turn * role.patience_us
+            return claim if mine else None
+        if state.node == role.node and self.generation == 0:
+            return claim          # a process before us; should it live, it is fenced
+        if not role.shared or self.late_us(source, wall_us) < role.patience_us:
+            return None
+        if state.node in role.members:
+            turn = (turn - role.members.index(state.node)) % len(role.members) or len(role.members)
+        if now_us >= self._look_at_us:
+            self._look_at_us = now_us + role.patience_us // LOOKS_PER_PATIENCE
+            return Look(self._start(source))
+        since_us = self._quiet_since_us
+        quiet = since_us is not None and now_us - since_us >= turn * role.patience_us
+        return claim if quiet else None
+
+    def _close(self) -> Step:
+        """Files, manifest, log: what is left of the announced period."""
+        state, files = self.state, []
+        for part in parts(self.cursor + 1, state.announced_end - 1, self.role.segment_records):
+            if part not in self.files:
+                return Put(part, state.period_start_us)
+            files.append(self.files[part])
+        manifest = PeriodManifest(
+            cluster=self.role.cluster, shard=self.role.shard, number=state.manifest_count,
+            previous=state.manifest_hash, period_start_us=state.period_start_us,
+            period_us=state.period_us, first_log_seq=self.cursor + 1,
+            last_log_seq=state.announced_end - 1, files=tuple(files))
+        digest = manifest_hash(manifest)
+        if self._manifest_put != digest:
+            return PutManifest(manifest)
+        return Append(Shipped(
+            SHIP_MANIFEST, self.role.node, self.generation, number=manifest.number,
+            period_start_us=manifest.period_start_us, period_us=manifest.period_us,
+            first_log_seq=manifest.first_log_seq, last_log_seq=manifest.last_log_seq,
+            manifest_hash=digest))
+
+    def _head(self) -> ShippedHead:
+        state = self.state
+        return ShippedHead(
+            cluster=self.role.cluster, shard=self.role.shard, number=state.manifest_count - 1,
+            manifest=state.manifest_hash, period_start_us=state.period_start_us - state.period_us,
+            period_us=state.period_us, last_log_seq=self.cursor)
+
+    def _announce(self, source: Source, wall_us: int) -> Step | None:
+        """Close the next period, if it is over by the log or by the clock."""
+        start = self._start(source)
+        end = period_end(start, self.role.period_us)
+        if max(wall_us, source.timestamp(source.log_seq)) < end:
+            return None
+        return Append(Shipped(
+            SHIP_ANNOUNCE, self.role.node, self.generation, number=self.state.manifest_count,
+            period_start_us=start, period_us=end - start, first_log_seq=self.cursor + 1,
+            last_log_seq=source.last_before(self.cursor + 1, end), seen_log_seq=source.log_seq))
+
+    def _early(self, source: Source) -> Step | None:
+        """A sealed segment of the running period that is not there yet."""
+        for part in sealed_parts(self.cursor + 1, source.log_seq, self.role.segment_records):
+            if part not in self.files:
+                return Put(part, self._start(source))
+        return None

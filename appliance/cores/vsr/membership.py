@@ -1,0 +1,345 @@
+"""Changing who belongs to the group, while it works.
+
+    member_change   adds or removes a standby: takes effect where it is committed, quorums stay
+    reconfigure     orders the members anew: the last op of its epoch. Whoever applies it enters
+                    the next epoch at view 0, whose log is that op and all before it, committed;
+                    voting begins with view 1
+
+Two configurations are kept. The *agreed* one is that of the log up to commit_min, equal on all
+members; the *protocol's* is the newest this member knows, which a start_view may bring before the
+log does. (epoch, view) is compared as one number everywhere: see `Header.viewstamp`.
+"""
+
+from dataclasses import replace
+
+from appliance.base.layout import struct_of
+from appliance.base.limits import MEMBERS_MAX
+from appliance.cores.vsr import effects as fx
+from appliance.cores.vsr import heartbeat
+from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr.member import Member, Status
+from appliance.formats import envelope as env
+from appliance.formats import superblock as sb
+from appliance.formats.checkpoint import MEMBER_ROW
+from appliance.formats.envelope import Header, Message
+from appliance.formats.geometry import HEADER_SIZE, SESSION_BLOCK_SIZE
+from appliance.formats.membership import (
+    KIND_ADD,
+    MEMBER_CHANGE_SIZE,
+    RECONFIGURE_SIZE,
+    Configuration,
+    MemberChange,
+    Reconfigure,
+    Verdict,
+    decode_change,
+    decode_reconfigure,
+    encode_change,
+    encode_reconfigure,
+    encode_verdict,
+)
+
+OPERATIONS = vc.OPERATIONS_MEMBERSHIP
+BODY_SIZES = {
+    env.OPERATION_MEMBER_CHANGE: MEMBER_CHANGE_SIZE,
+    env.OPERATION_RECONFIGURE: RECONFIGURE_SIZE,
+}
+_ROW = struct_of(MEMBER_ROW)
+END_EPOCH_TICKS = 100  # between two reminders that the epoch has ended
+PULL_TICKS = 10  # between two questions to somebody of a newer epoch
+READY_SILENCE_TICKS = 200  # a standby to be promoted was heard as lately
+
+
+def parse(
+    operation: int, body: bytes | bytearray | memoryview
+) -> MemberChange | Reconfigure | None:
+    """The change that a request or prepare carries after its session block."""
+    raw = bytes(body[SESSION_BLOCK_SIZE:])
+    if operation == env.OPERATION_MEMBER_CHANGE:
+        return decode_change(raw)
+    return decode_reconfigure(raw)
+
+
+# --- judging ------------------------------------------------------------------------------------
+
+
+def judge(agreed: Configuration, change: MemberChange | Reconfigure) -> Verdict:
+    """What a change means to the group as the log has left it."""
+    if isinstance(change, Reconfigure):
+        return _judge_order(agreed, change)
+    known = change.replica_id in agreed.members
+    if known == (change.kind == KIND_ADD):
+        return Verdict.ALREADY_APPLIED
+    if change.epoch != agreed.epoch:
+        return Verdict.EPOCH_IN_PAST if change.epoch < agreed.epoch else Verdict.EPOCH_IN_FUTURE
+    if change.kind == KIND_ADD:
+        full = len(agreed.members) == MEMBERS_MAX
+        return Verdict.TOO_MANY_MEMBERS if full else Verdict.OK
+    if agreed.members.index(change.replica_id) < agreed.replica_count:
+        return Verdict.NOT_A_STANDBY
+    return Verdict.OK
+
+
+def _judge_order(agreed: Configuration, change: Reconfigure) -> Verdict:
+    if change.epoch == agreed.epoch and agreed.epoch > 0:
+        same = change.members == agreed.members
+        return Verdict.ALREADY_APPLIED if same else Verdict.CONFLICT
+    if change.epoch != agreed.epoch + 1:
+        return Verdict.EPOCH_IN_PAST if change.epoch <= agreed.epoch else Verdict.EPOCH_IN_FUTURE
+    if len(set(change.members)) != len(change.members):
+        return Verdict.DUPLICATE_MEMBER
+    if (change.replica_count, len(change.members)) != (agreed.replica_count, len(agreed.members)):
+        return Verdict.COUNT_CHANGED
+    if set(change.members) != set(agreed.members):
+        return Verdict.NOT_A_PERMUTATION
+    return Verdict.NO_OP if change.members == agreed.members else Verdict.OK
+
+
+def stamp(member: Member, operation: int, body: bytearray) -> None:
+    """As primary: judge a change and put verdict and outcome into it, before it is prepared. No
+    other change is in the log above commit_min then: see `pending`.
+    """
+    change = parse(operation, body)
+    assert change is not None
+    agreed = member.agreed
+    verdict = judge(agreed, change)
+    if verdict == Verdict.OK and member.members_old is not None:
+        verdict = Verdict.IN_PROGRESS
+    if isinstance(change, Reconfigure):
+        if verdict == Verdict.OK and not _ready(member, change):
+            verdict = Verdict.STANDBY_NOT_READY
+        raw = encode_reconfigure(replace(change, verdict=verdict))
+    else:
+        members = agreed.members
+        if verdict == Verdict.OK and change.kind == KIND_ADD:
+            members = (*members, change.replica_id)
+        elif verdict == Verdict.OK:
+            members = tuple(known for known in members if known != change.replica_id)
+        raw = encode_change(
+            replace(
+                change, verdict=verdict, replica_count=agreed.replica_count, members=members
+            )
+        )
+    body[SESSION_BLOCK_SIZE:] = raw
+
+
+def _ready(member: Member, change: Reconfigure) -> bool:
+    """Whether every standby that would vote holds nearly all, and lacks no state."""
+    for replica_id in change.members[: change.replica_count]:
+        index = member.index_of(replica_id)
+        if index < member.replica_count:
+            continue
+        peer = member.peers[index]
+        lag = member.op - peer.commit_min
+        silent = member.tick - peer.heard_tick > READY_SILENCE_TICKS or not peer.heard_tick
+        if silent or peer.syncing or lag > member.geometry.checkpoint_ops:
+            return False
+    return True
+
+
+# --- taking effect ------------------------------------------------------------------------------
+
+
+def apply(member: Member, header: Header, body: bytes | memoryview) -> bytes:
+    """The result of a committed change. `take_effect` follows once the reply is remembered."""
+    change = parse(header.operation, body)
+    assert change is not None, "a primary prepares what it could parse"
+    if change.verdict == Verdict.OK:
+        epoch = change.epoch
+        member.agreed = Configuration(epoch, header.op, change.replica_count, change.members)
+        member.agreed_known = True
+        member.mark("membership_changed")
+    else:
+        member.mark("membership_refused")
+    return encode_verdict(change.verdict, header.timestamp)
+
+
+def take_effect(member: Member, header: Header) -> None:
+    """Let the protocol follow the state, unless it is ahead already."""
+    member.reconfiguring = 0
+    agreed = member.agreed
+    if agreed.op != header.op or header.op <= member.configuration.op:
+        return
+    if agreed.epoch == member.epoch:
+        if member.normal_primary:
+            gone = [i for i, known in enumerate(member.members) if known not in agreed.members]
+            heartbeat.send(member, sum(1 << i for i in gone))  # the last thing they hear
+        take(member, agreed)
+        member.persist()
+        return
+    _begin_epoch(member, header)
+
+
+def take(member: Member, configuration: Configuration) -> None:
+    """Make a newer configuration the protocol's, and tell the driver who is who."""
+    member.configure(configuration)
+    member.effects.append((fx.MEMBERS, configuration))
+    if member.index < 0:
+        member.mark("removed_from_the_group")
+        vc.leave_normal(member, Status.REMOVED)
+
+
+def _begin_epoch(member: Member, header: Header) -> None:
+    """The last op of the old epoch is applied here: stand at view 0 of the new one, vote for
+    view 1.
+    """
+    assert header.op == member.commit_min and member.commit_max == header.op
+    for op in range(header.op + 1, member.op + 1):
+        if member.journal.at(op) is not None:
+            member.journal.remove(op)
+    vc.clear_above(member, header.op)
+    member.op = header.op
+    member.members_old = member.configuration
+    take(member, member.agreed)
+    assert member.index >= 0, "a reconfiguration is a permutation"
+    member.view = member.log_view = 0
+    member.view_headers, member.view_headers_kind = [header], sb.KIND_SV
+    member.heartbeat_ns = 0
+    member.epoch_end = header
+    vc.leave_normal(member, Status.NORMAL)
+    member.mark("epoch_begun")
+    member.timeouts["end_epoch"].start(1)
+    if member.is_standby:
+        member.timeouts["repair_sync"].start()
+        member.persist()
+    else:
+        vc.enter(member, 1)
+
+
+def pending(member: Member) -> bool:
+    """Whether the log ends with a change that is not applied here: nothing may follow it."""
+    if member.reconfiguring > member.commit_min:
+        return True
+    member.reconfiguring = 0
+    return False
+
+
+# --- the table in checkpoints -------------------------------------------------------------------
+
+
+def table(member: Member) -> bytes:
+    """One row per member, in order: its id, and whether it votes; addresses are the site's."""
+    votes = member.agreed.replica_count
+    return b"".join(
+        _ROW.pack(replica_id, b"", b"", b"", i < votes, b"")
+        for i, replica_id in enumerate(member.agreed.members)
+    )
+
+
+def load_table(member: Member, rows: bytes, epoch: int) -> None:
+    """The configuration that a checkpoint holds."""
+    found = list(_ROW.iter_unpack(rows))
+    members = tuple(row[0] for row in found)
+    member.agreed = Configuration(epoch, 0, sum(row[4] for row in found), members)
+    member.agreed_known = True
+
+
+# --- the end of an epoch ------------------------------------------------------------------------
+
+
+def on_tick_due(member: Member) -> None:
+    """While not everybody is known to have come along: say again how the old epoch ended."""
+    timeout = member.timeouts["end_epoch"]
+    if member.members_old is None:
+        timeout.stop()
+        return
+    timeout.start(END_EPOCH_TICKS)
+    if _settled(member):
+        member.mark("epoch_settled")
+        member.members_old = None
+        member.persist()
+        timeout.stop()
+        return
+    old = member.members_old
+    if member.epoch_end is not None and member.replica_id in old.members[: old.replica_count]:
+        send_end(member, member.others)
+
+
+def _settled(member: Member) -> bool:
+    """Whether a replication quorum of the new epoch stands on its beginning."""
+    begun = member.configuration.op
+    if member.commit_max > begun + member.geometry.slot_count:
+        return True
+    there = sum(
+        member.commit_min >= begun if i == member.index else peer.commit_min >= begun
+        for i, peer in enumerate(member.peers[: member.replica_count])
+    )
+    return there >= member.quorum_replication
+
+
+def send_end(member: Member, mask: int) -> None:
+    """Name the last op of the epoch before, in that epoch's own words."""
+    last = member.epoch_end
+    assert last is not None
+    header = env.make(
+        env.END_EPOCH,
+        cluster=member.cluster,
+        shard=member.shard,
+        epoch=last.epoch,
+        view=last.view,
+        op=last.op,
+        commit_num=last.op,
+        area=last.digest,
+        body=last.raw,
+    )
+    member.send(mask, header, last.raw)
+
+
+def on_end_epoch(member: Member, message: Message) -> None:
+    """Whoever is still in the epoch that has ended: its log is complete, and ends here."""
+    header = message.header
+    last = env.decode_stored(message.body) if len(message.body) == HEADER_SIZE else None
+    if last is None or last.op != header.op or last.operation != env.OPERATION_RECONFIGURE:
+        return member.drop("end_epoch_invalid")
+    if last.epoch != member.epoch or last.op <= member.commit_min or member.installing:
+        return member.drop("end_epoch_not_mine")
+    if last.op > member.geometry.prepare_max(member.checkpoint_op):
+        return member.drop("end_epoch_beyond_ring")
+    known = member.journal.at(last.op)
+    if known is not None and known.digest == last.digest and member.commit_max >= last.op:
+        member.repair_due = True
+        if member.status == Status.NORMAL:
+            return None
+    member.mark("end_epoch_taken")
+    for op in range(last.op + 1, member.op + 1):
+        if member.journal.at(op) is not None:
+            member.journal.remove(op)
+    vc.clear_above(member, last.op)
+    vc.install_header(member, last)
+    member.op = last.op
+    member.learn_commit(last.op)
+    member.commit_anchor = (last.op, last.digest)
+    vc.leave_normal(member, Status.NORMAL)
+    member.log_view = member.view
+    member.view_headers, member.view_headers_kind = [last], sb.KIND_SV
+    member.heartbeat_ns = 0
+    member.timeouts["repair"].start()
+    member.timeouts["repair_sync"].start()
+    member.repair_due = True
+    member.persist()
+    return None
+
+
+def on_other_epoch(member: Member, message: Message) -> None:
+    """A message that names another epoch: bring whoever is behind forward."""
+    header = message.header
+    if header.epoch > member.epoch:
+        member.drop("newer_epoch")
+        if member.tick >= member.pull_tick:
+            member.pull_tick = member.tick + PULL_TICKS
+            question = member.make(
+                env.REQUEST_START_VIEW,
+                view=max(0, member.durable_view),
+                op=member.op,
+                commit_num=member.commit_min,
+                area=member.nonce,
+            )
+            member.send(1 << message.sender, question)
+        return
+    member.drop("older_epoch")
+    if header.command != env.REQUEST_START_VIEW or not any(header.area[:16]):
+        return
+    mask = 1 << message.sender
+    if member.epoch_end is not None and member.epoch_end.epoch == header.epoch:
+        send_end(member, mask)
+    if member.normal_primary:
+        vc.send_start_view(member, mask, header.area[:16])

@@ -1,0 +1,117 @@
+"""A target that is a folder of this machine, or one that is mounted here."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
+from appliance.drivers.hdfs.target import BLOCK_SIZE, Entry, Limiter
+
+_PASSES = (4, 5, 16, 28, 110, 116, 122)    # EINTR, EIO, EBUSY, ENOSPC, ETIMEDOUT, ESTALE, EDQUOT
+
+
+class FolderTarget:
+    """Files are whole and durable when they get their name."""
+
+    def __init__(self, root: Path, *, rate_max: int = 0) -> None:
+        self._root = root
+        self._limiter = Limiter(rate_max)
+
+    def describe(self) -> str:
+        return str(self._root)
+
+    def put(self, path: str, data: bytes) -> None:
+        place = self._root / path
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with open(place, "wb") as file:
+                for at in range(0, len(data), BLOCK_SIZE):
+                    self._limiter.take(min(BLOCK_SIZE, len(data) - at))
+                    file.write(memoryview(data)[at:at + BLOCK_SIZE])
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _refusal(place, error) from error
+
+    def read(self, path: str) -> Iterator[bytes]:
+        place = self._root / path
+        try:
+            with open(place, "rb") as file:
+                while block := file.read(BLOCK_SIZE):
+                    self._limiter.take(len(block))
+                    yield block
+        except OSError as error:
+            raise _refusal(place, error) from error
+
+    def status(self, path: str) -> Entry | None:
+        try:
+            return _entry(self._root / path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _refusal(self._root / path, error) from error
+
+    def list(self, path: str) -> list[Entry]:
+        found = []
+        try:
+            for name in sorted(os.listdir(self._root / path)):
+                entry = self.status(f"{path}/{name}")
+                if entry is not None:
+                    found.append(entry)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _refusal(self._root / path, error) from error
+        return found
+
+    def rename(self, source: str, destination: str, *, overwrite: bool) -> bool:
+        self._limiter.take(0)
+        place = self._root / destination
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if not overwrite and place.exists():
+                return False
+            os.replace(self._root / source, place)
+            _sync(place.parent)
+        except OSError as error:
+            raise _refusal(place, error) from error
+        return True
+
+    def make_folder(self, path: str) -> None:
+        place = self._root / path
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _refusal(place, error) from error
+
+    def delete(self, path: str) -> bool:
+        place = self._root / path
+        try:
+            place.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _refusal(place, error) from error
+        return True
+
+    def abort(self) -> None:
+        self._limiter.stop()
+
+
+def _entry(place: Path) -> Entry:
+    stat = place.stat()
+    return Entry(place.name, stat.st_size, place.is_dir(), stat.st_mtime_ns // 1_000_000)
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _refusal(place: Path, error: OSError) -> TargetError:
+    if error.errno in _PASSES:
+        return TargetUnavailable(f"{place}: {error.strerror}")
+    return TargetRefused(f"{place}: {error.strerror}; let this user read and write the folder")

@@ -1,0 +1,254 @@
+"""HDFS over its HTTP interface, WebHDFS, with nothing but the standard library.
+
+    PUT  name node  ?op=CREATE ──307──▶ PUT  data node, the whole file with its length ──201
+    GET  name node  ?op=OPEN   ──307──▶ GET  data node
+    GETFILESTATUS, LISTSTATUS, RENAME, MKDIRS, DELETE: the name node answers itself
+
+A call that fails in a way that may pass (no connection, a timeout, safe mode, a standby name node,
+no data node free) is tried again a few times, with pauses that double and are drawn by chance; the
+caller's own back-off begins after that. A CREATE may always be sent again: it overwrites.
+"""
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
+from appliance.base.prng import Prng
+from appliance.drivers.hdfs.target import BLOCK_SIZE, Entry, Limiter
+
+CONNECT_S, ANSWER_S = 5.0, 30.0   # until a connection stands; between two bytes of an answer
+TRIES_MAX = 3
+PAUSE_MS_MIN, PAUSE_MS_MAX = 100, 2_000
+ANSWER_SIZE_MAX = 64 << 20        # bytes of an answer in JSON; a folder of 200,000 files
+REDIRECTS = (301, 302, 307, 308)
+
+# Exceptions of Hadoop that do not pass by themselves; what is not known may.
+LASTING = {"AccessControlException", "SecurityException", "AuthenticationException",
+           "InvalidToken", "NSQuotaExceededException", "DSQuotaExceededException",
+           "QuotaExceededException", "IllegalArgumentException", "UnsupportedOperationException",
+           "ParentNotDirectoryException", "FileAlreadyExistsException",
+           "HadoopIllegalArgumentException"}
+
+Result = TypeVar("Result")
+
+
+class WebHdfs:
+    """A folder of an HDFS. `url` is http(s)://host:port/folder of its name node.
+
+    `token_file` holds a delegation token and is read anew at each call, so that it can be renewed;
+    without one `user` is named, which a cluster without Kerberos believes.
+    """
+
+    def __init__(self, url: str, *, user: str, token_file: Path | None = None,
+                 ca_file: Path | None = None, rate_max: int = 0, prng: Prng,
+                 answer_s: float = ANSWER_S) -> None:
+        parts = urlsplit(url)
+        assert parts.scheme in ("http", "https") and parts.hostname
+        self._scheme, self._host = parts.scheme, parts.hostname
+        self._port = parts.port or (9871 if parts.scheme == "https" else 9870)
+        self._root = parts.path.strip("/")
+        self._user, self._token_file, self._prng = user, token_file, prng
+        self._answer_s = answer_s
+        self._limiter = Limiter(rate_max)
+        self._tls = ssl.create_default_context(cafile=ca_file) if self._scheme == "https" else None
+        self._lock = threading.Lock()
+        self._open: set[http.client.HTTPConnection] = set()
+
+    def describe(self) -> str:
+        return f"{self._scheme}://{self._host}:{self._port}/{self._root}"
+
+    # --- the calls
+
+    def put(self, path: str, data: bytes) -> None:
+        def create() -> None:
+            place = self._redirected("PUT", path, op="CREATE", overwrite="true")
+            with self._answer("PUT", place, body=self._paced(data), size=len(data)) as answer:
+                self._expect(answer, 201)
+
+        self._trying(f"put {path}", create)
+
+    def read(self, path: str) -> Iterator[bytes]:
+        def start() -> str:
+            return self._redirected("GET", path, op="OPEN")
+
+        place = self._trying(f"read {path}", start)
+        try:
+            with self._answer("GET", place) as answer:
+                self._expect(answer, 200)
+                while block := answer.read(BLOCK_SIZE):
+                    self._limiter.take(len(block))
+                    yield block
+        except (OSError, http.client.HTTPException) as error:
+            raise TargetUnavailable(f"{self.describe()}: read {path}: {_words(error)}") from error
+
+    def status(self, path: str) -> Entry | None:
+        found = self._call("GET", path, "GETFILESTATUS", missing=None)
+        return None if found is None else _entry(found["FileStatus"], path.rpartition("/")[2])
+
+    def list(self, path: str) -> list[Entry]:
+        found = self._call("GET", path, "LISTSTATUS", missing={"FileStatuses": {"FileStatus": []}})
+        rows = found["FileStatuses"]["FileStatus"]
+        return sorted((_entry(row, row["pathSuffix"]) for row in rows), key=lambda e: e.name)
+
+    def rename(self, source: str, destination: str, *, overwrite: bool) -> bool:
+        self.make_folder(destination.rpartition("/")[0])
+        wanted = {"destination": self._path(destination)}
+        if overwrite:
+            # the newer call of HDFS: it answers nothing, and refuses with an exception
+            self._call("PUT", source, "RENAME", renameoptions="OVERWRITE", **wanted)
+            return True
+        return bool(self._call("PUT", source, "RENAME", **wanted)["boolean"])
+
+    def make_folder(self, path: str) -> None:
+        self._call("PUT", path, "MKDIRS")
+
+    def delete(self, path: str) -> bool:
+        return bool(self._call("DELETE", path, "DELETE", missing={"boolean": False})["boolean"])
+
+    def abort(self) -> None:
+        self._limiter.stop()
+        with self._lock:
+            for connection in self._open:
+                if connection.sock is not None:
+                    try:
+                        connection.sock.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        continue  # it has ended by itself
+
+    # --- one call
+
+    _REQUIRED: Any = object()
+
+    def _call(self, method: str, path: str, op: str, missing: Any = _REQUIRED, **query: str) -> Any:
+        """The JSON that the name node answers; `missing` for a path that does not exist."""
+        def ask() -> Any:
+            with self._answer(method, self._url(path, op=op, **query)) as answer:
+                if answer.status == 404 and missing is not self._REQUIRED:
+                    answer.read(ANSWER_SIZE_MAX)
+                    return missing
+                self._expect(answer, 200)
+                raw = answer.read(ANSWER_SIZE_MAX)
+                return json.loads(raw) if raw else None
+
+        return self._trying(f"{op} {path}", ask)
+
+    def _trying(self, what: str, call: Callable[[], Result]) -> Result:
+        """Call, again a few times if that may help."""
+        pause_ms = PAUSE_MS_MIN
+        for attempt in range(TRIES_MAX):
+            try:
+                self._limiter.take(0)
+                return call()
+            except TargetRefused:
+                raise
+            except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError,
+                    TargetUnavailable) as error:
+                if attempt + 1 == TRIES_MAX or self._limiter.stopped:
+                    raise TargetUnavailable(
+                        f"{self.describe()}: {what}: {_words(error)}") from error
+            self._limiter.pause(self._prng.between(pause_ms // 2, pause_ms) / 1000)
+            pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+        raise AssertionError("the last try returns or raises")
+
+    def _redirected(self, method: str, path: str, **query: str) -> str:
+        """Where the name node sends us for the data of `path`."""
+        with self._answer(method, self._url(path, **query)) as answer:
+            if answer.status not in REDIRECTS:
+                self._expect(answer, 307)
+            answer.read(ANSWER_SIZE_MAX)
+            place = answer.headers.get("Location", "")
+        if urlsplit(place).scheme != self._scheme:
+            raise TargetRefused(f"{self.describe()}: redirected to {place.split('?')[0]!r}: the "
+                                f"data nodes must speak {self._scheme} too")
+        return place
+
+    @contextmanager
+    def _answer(self, method: str, url: str, body: Iterator[bytes] | None = None,
+                size: int = 0) -> Iterator[http.client.HTTPResponse]:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        if self._tls is None:
+            link = http.client.HTTPConnection(parts.hostname, parts.port, timeout=CONNECT_S)
+        else:
+            link = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=CONNECT_S,
+                                               context=self._tls)
+        with closing(link):
+            with self._lock:
+                self._open.add(link)
+            try:
+                link.connect()
+                link.sock.settimeout(self._answer_s)
+                headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+                link.request(method, f"{parts.path}?{parts.query}", body=body,
+                             headers=headers if method == "PUT" else {})
+                yield link.getresponse()
+            finally:
+                with self._lock:
+                    self._open.discard(link)
+
+    def _paced(self, data: bytes) -> Iterator[bytes]:
+        for at in range(0, len(data), BLOCK_SIZE):
+            block = data[at:at + BLOCK_SIZE]
+            self._limiter.take(len(block))
+            yield block
+
+    def _path(self, path: str) -> str:
+        return "/" + "/".join(part for part in (self._root, path.strip("/")) if part)
+
+    def _url(self, path: str, **query: str) -> str:
+        token = self._token()
+        query |= {"delegation": token} if token else {"user.name": self._user}
+        place = quote("/webhdfs/v1" + self._path(path), safe="/=")
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{self._scheme}://{host}:{self._port}{place}?{urlencode(query)}"
+
+    def _token(self) -> str:
+        if self._token_file is None:
+            return ""
+        try:
+            if self._token_file.stat().st_mode & 0o077:
+                raise TargetRefused(f"{self._token_file} can be read by others: "
+                                    f"`chmod 600 {self._token_file}`")
+            return self._token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise TargetRefused(f"{self._token_file}: cannot be read; put the delegation token "
+                                "there, for this user alone") from error
+
+    def _expect(self, answer: http.client.HTTPResponse, wanted: int) -> None:
+        """Raise what another answer than `wanted` means."""
+        if answer.status == wanted:
+            if wanted == 201:
+                answer.read(ANSWER_SIZE_MAX)
+            return
+        raise _remote_error(self.describe(), answer.status, answer.read(1 << 16))
+
+
+def _remote_error(where: str, status: int, raw: bytes) -> TargetError:
+    """The error in an answer; a name node says which of Hadoop's exceptions it was."""
+    try:
+        remote = json.loads(raw)["RemoteException"]
+        name, message = str(remote["exception"]), str(remote["message"]).splitlines()[0]
+    except (ValueError, KeyError, TypeError, IndexError):
+        name, message = f"HTTP {status}", raw[:100].decode(errors="replace").strip()
+    line = f"{where}: {name}: {message[:300]}"
+    if name not in LASTING and status not in (401, 407):
+        return TargetUnavailable(line)
+    return TargetRefused(f"{line}; check user, token, folder and its rights")
+
+
+def _entry(row: dict[str, Any], name: str) -> Entry:
+    return Entry(name, int(row["length"]), row["type"] == "DIRECTORY",
+                 int(row["modificationTime"]))
+
+
+def _words(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    return text if isinstance(error, TargetError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,192 @@
+"""A session of the log for one command: links to all members of a shard, one request at a time."""
+
+import asyncio
+import time
+from collections import Counter
+from types import TracebackType
+from typing import Any
+
+from appliance.base.errors import StorageError
+from appliance.base.limits import TICK_MS
+from appliance.base.prng import Prng
+from appliance.cores.vsr.client import Client
+from appliance.drivers.host import clock
+from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE, NodeFolder
+from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
+from appliance.drivers.network.framing import Signer
+from appliance.drivers.network.link import Connection, Link, Secured
+from appliance.drivers.network.tls import client_context
+from appliance.formats.envelope import PONG_CLIENT, SENDER_CLIENT, Message
+from appliance.formats.geometry import PRODUCTION
+from appliance.formats.membership import Configuration
+from appliance.formats.site import Shard
+
+POLL_S = 0.02
+
+
+class OperatorSession:
+    """`async with` it. `node` need not hold a volume: its keys are enough."""
+
+    def __init__(self, node: NodeFolder, shard: Shard) -> None:
+        self._node, self._shard = node, shard
+        prng = Prng(clock.seed())
+        self._client = Client(
+            client_id=prng.bytes(16),
+            cluster=node.site.cluster,
+            shard=shard.number,
+            replica_count=shard.replica_count,
+            geometry=PRODUCTION,
+            prng=prng.fork(),
+            members=tuple(shard.replica_ids),
+        )
+        self._signer = Signer(
+            sender=SENDER_CLIENT, key=node.signing_key, incarnation=clock.realtime_us() // 1_000_000
+        )
+        self._counters: Counter[str] = Counter()
+        self._drops: Counter[str] = Counter()
+        self._answer: asyncio.Future[bytes] | None = None
+        self.commit = -1  # the newest op that a replica says it has applied; -1: none answered
+        self._links = [self._link(index, prng) for index in shard.members]
+
+    def _link(self, index: int, prng: Prng) -> Link:
+        site, path = self._node.site, self._node.path
+        other = site.nodes[index]
+        context = client_context(
+            path / TLS_CERTIFICATE_FILE,
+            path / TLS_KEY_FILE,
+            [node.certificate_pem for node in site.nodes],
+        )
+        return Link(
+            self,
+            host=other.host,
+            port=other.peer_port + self._shard.number,
+            secured=Secured(context, server_side=False, pins={other.spki: index}),
+            message_size_max=PRODUCTION.message_size_max,
+            prng=prng.fork(),
+            counters=self._counters,
+        )
+
+    async def __aenter__(self) -> "OperatorSession":
+        for link in self._links:
+            link.start()
+        self._ticking = asyncio.create_task(self._tick())
+        return self
+
+    async def __aexit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ticking.cancel()
+        await asyncio.gather(*(link.close() for link in self._links))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            self._client.on_tick()
+            self._perform()
+
+    # --- what commands ask
+
+    @property
+    def view(self) -> int:
+        """The newest view of the newest epoch, as far as was heard."""
+        return self._client.view
+
+    @property
+    def configuration(self) -> Configuration:
+        """The group, as it said last."""
+        assert self._client.configuration is not None
+        return self._client.configuration
+
+    def greet(self) -> None:
+        """Ask every member how the group is now."""
+        self._client.ask_all()
+        self._perform()
+
+    async def look(self, patience_s: float) -> bool:
+        """Whether anybody of the group answers within this time."""
+        return await self._until(lambda: self._client.configuration is not None, patience_s)
+
+    async def ask(self, operation: int, body: bytes, patience_s: float, what: str) -> bytes:
+        """The results of one operation once it is committed; StorageError when it cannot be."""
+        begun = time.monotonic()
+        if not await self._until(lambda: self._client.ready, patience_s):
+            raise StorageError(self._hopeless(what, patience_s))
+        self._answer = asyncio.get_running_loop().create_future()
+        self._client.request(operation, body, 0)
+        self._perform()
+        left = max(0.1, patience_s - (time.monotonic() - begun))
+        try:
+            async with asyncio.timeout(left):
+                return await self._answer
+        except TimeoutError:
+            raise StorageError(self._hopeless(what, patience_s)) from None
+
+    def _hopeless(self, what: str, patience_s: float) -> str:
+        there = sum(link.connected for link in self._links)
+        return (
+            f"shard {self._shard.number}: {what} could not be committed in {patience_s:.0f} s, "
+            f"{there} of {len(self._links)} members can be reached: bring replicas back until a "
+            "quorum works, then run this again"
+        )
+
+    async def _until(self, condition: Any, patience_s: float) -> bool:
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
+
+    # --- links call
+
+    def on_open(self, connection: Connection) -> Checks:
+        assert connection.node is not None
+        replica = self._shard.members.index(connection.node)
+        asyncio.get_running_loop().call_soon(self._connected, replica)
+        return Checks(
+            cluster=self._node.site.cluster,
+            shard=self._shard.number,
+            message_size_max=PRODUCTION.message_size_max,
+            senders={replica: Sender(COMMANDS_TO_CLIENT, NonceWindow())},
+            public_key=self._node.site.nodes[connection.node].public_key,
+            drops=self._drops,
+        )
+
+    def _place(self, replica: int) -> int:
+        replica_id = self._shard.replica_ids[replica]
+        members = self._client.members
+        return members.index(replica_id) if replica_id in members else -1
+
+    def _connected(self, replica: int) -> None:
+        if self._links[replica].connected and self._place(replica) >= 0:
+            self._client.on_connected(self._place(replica))
+            self._perform()
+
+    def on_closed(self, connection: Connection) -> None:
+        if connection.node is not None:
+            place = self._place(self._shard.members.index(connection.node))
+            if place >= 0:
+                self._client.on_disconnected(place)
+
+    def on_message(self, connection: Connection, message: Message) -> None:
+        if message.header.command == PONG_CLIENT:
+            self.commit = max(self.commit, message.header.op)
+        self._client.on_message(message)
+
+    def on_batch(self, connection: Connection) -> None:
+        self._perform()
+
+    def _perform(self) -> None:
+        effects, self._client.effects = self._client.effects, []
+        for effect in effects:
+            if effect[0] == "send":
+                replica_id = self._client.members[effect[1]]
+                if replica_id in self._shard.replica_ids:
+                    link = self._links[self._shard.replica_ids.index(replica_id)]
+                    if link.connected:
+                        link.send(self._signer.frame(effect[2], effect[3]))
+            elif effect[0] == "reply" and self._answer is not None and not self._answer.done():
+                self._answer.set_result(bytes(effect[1]))
+            elif effect[0] == "members":
+                for replica in range(len(self._links)):
+                    asyncio.get_running_loop().call_soon(self._connected, replica)

@@ -1,0 +1,214 @@
+"""Whatever fails, whoever dies, however many ship: each record in one file of one manifest."""
+
+import pytest
+
+from appliance.cores.shipping.shipper import Append, Look, Put, PutHead, PutManifest, Sweep
+from appliance.formats import manifest as mf
+from appliance.formats.event import SHIP_ANNOUNCE, SHIP_CLAIM, SHIP_MANIFEST
+from appliance.formats.geometry import SMALL
+from tests.cores.rooms.shard import CLUSTER, SHARD
+from tests.cores.shipping.world import PATIENCE_US, PERIOD_US, TRUSTED, World
+
+SEEDS = 6
+
+
+def told(world: World, node: int, turns: int) -> list[object]:
+    """What this node's shipper does in as many turns, the others standing still."""
+    actor, steps = world.actors[node], []
+    for _ in range(turns):
+        rooms = world.shard.rooms
+        actor.core.on_state(rooms.shipping, rooms.shipper_cursor, rooms.log_seq, world.now_us)
+        step = actor.core.step(world.source, world.now_us, world.wall_us)
+        if step is not None:
+            steps.append(step.shipped.action if isinstance(step, Append) else type(step))
+            world.do(actor, step)
+    return steps
+
+
+class Sure:
+    """Chance that never strikes, for tests that tell a story."""
+
+    def __init__(self, prng) -> None:
+        self.fork, self.between, self.choice = prng.fork, prng.between, prng.choice
+
+    def chance(self, numerator: int, denominator: int) -> bool:
+        return False
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(1)
+    world.prng = Sure(world.prng)
+    return world
+
+
+@pytest.mark.parametrize("number", range(SEEDS))
+def test_random_faults_ship_each_record_exactly_once(seed, number):
+    world = World(seed + number)
+    for _ in range(6):
+        world.run(250)
+        world.judge()
+    world.run(600, calm=True)
+    world.wall_us += 3 * PERIOD_US
+    world.run(900, calm=True)
+    world.judge()
+    assert world.shard.rooms.shipping.manifest_count > 5
+    behind = world.wall_us - world.shard.rooms.shipping.period_start_us
+    assert behind < 30 * PERIOD_US
+    head = mf.parse_head(world.files[f"{world.folder}/head.json"], TRUSTED)
+    assert head.value.number <= world.shard.rooms.shipping.manifest_count - 1
+
+
+def test_equal_seeds_ship_equal_files(seed):
+    worlds = [World(seed), World(seed)]
+    for world in worlds:
+        world.run(800)
+    assert worlds[0].files == worlds[1].files
+
+
+def test_the_first_in_turn_claims_and_a_period_goes_its_way(world):
+    assert told(world, 0, 3) == []
+    assert told(world, 2, 3) == []
+    assert told(world, 1, 3) == [SHIP_CLAIM, Sweep]
+    world.wall_us += PERIOD_US
+    assert told(world, 1, 7) == [SHIP_ANNOUNCE, Put, PutManifest, SHIP_MANIFEST, Sweep, PutHead]
+    world.judge()
+    assert world.leftovers() == []
+    assert len(world.files) == 3
+
+
+def test_an_idle_period_gets_a_manifest_without_files(world):
+    told(world, 1, 3)
+    world.wall_us += PERIOD_US
+    told(world, 1, 7)
+    world.wall_us += 3 * PERIOD_US
+    steps = told(world, 1, 20)
+    assert steps.count(SHIP_MANIFEST) == 3
+    assert steps.count(Put) == 1          # the records that closed the first period
+    idle = [s.value for s in world.manifests() if not s.value.files]
+    assert [manifest.record_count for manifest in idle] == [0, 0]
+    world.judge()
+
+
+def test_sealed_segments_are_put_before_their_period_ends(world):
+    told(world, 1, 3)
+    world.message(2 * SMALL.segment_records)
+    assert told(world, 1, 5) == [Put, Put]
+    assert mf.parse_snapshot_name(sorted(world.files)[0].rpartition("/")[2]) == (1, 100)
+    world.wall_us += PERIOD_US
+    assert told(world, 1, 3) == [SHIP_ANNOUNCE, Put, PutManifest]
+    told(world, 1, 3)
+    world.judge()
+
+
+def test_a_restarted_process_claims_again_and_finds_its_files(world):
+    told(world, 1, 3)
+    world.message(SMALL.segment_records)
+    assert told(world, 1, 2) == [Put]
+    before = dict(world.files)
+    world.actors[1] = world.actor(1)
+    assert told(world, 1, 5) == [SHIP_CLAIM, Sweep, Put]
+    assert world.files == before           # read back, not put again
+    assert world.shard.rooms.shipping.generation == 2
+
+
+def test_another_node_takes_over_what_is_late_and_where_nothing_moves(world):
+    told(world, 1, 3)
+    world.message(5)
+    world.wall_us += PERIOD_US
+    assert told(world, 1, 1) == [SHIP_ANNOUNCE]     # then it dies
+    assert told(world, 2, 3) == []
+    world.wall_us += PATIENCE_US + PERIOD_US
+    steps = []
+    for _ in range(5):
+        world.wall_us += PATIENCE_US // 4
+        steps += told(world, 2, 1)
+        assert told(world, 0, 1) in ([], [Look])     # its turn comes later
+    assert steps == [Look] * 5
+    assert told(world, 2, 5) == [SHIP_CLAIM, Sweep, Put, PutManifest, SHIP_MANIFEST]
+    world.judge()
+
+
+def test_nobody_takes_over_while_something_moves_at_the_target(world):
+    told(world, 1, 3)
+    world.message(5)
+    world.wall_us += PERIOD_US + PATIENCE_US
+    for i in range(20):
+        world.files[f"{world.folder}/_incoming/1-x"] = bytes(i)
+        world.wall_us += PATIENCE_US // 3
+        assert SHIP_CLAIM not in told(world, 2, 2)
+
+
+def test_nobody_claims_while_the_target_is_away_for_all(world):
+    told(world, 1, 3)
+    world.message(5)
+    world.down = True
+    for _ in range(20):
+        world.wall_us += PATIENCE_US
+        for node in range(3):
+            assert SHIP_CLAIM not in told(world, node, 2)
+    assert world.shard.rooms.shipping.generation == 1
+    world.down = False
+    world.wall_us += 31_000_000            # its longest pause
+    told(world, 1, 60)
+    world.judge()
+    assert world.shard.rooms.shipper_cursor >= 7
+
+
+def test_folders_of_their_own_are_never_taken_over_but_by_wish():
+    world = World(1, shared=False)
+    world.prng = Sure(world.prng)
+    told(world, 1, 3)
+    world.wall_us += 100 * PERIOD_US
+    assert told(world, 2, 5) == told(world, 0, 5) == []
+    world.actors[2].core.hurry(claim=True)
+    assert told(world, 2, 3) == [SHIP_CLAIM, Sweep, SHIP_ANNOUNCE]
+
+
+def test_a_fenced_shipper_stops_at_once(world):
+    told(world, 1, 3)
+    world.wall_us += PERIOD_US
+    assert told(world, 1, 2) == [SHIP_ANNOUNCE, Put]
+    world.actors[0].core.hurry(claim=True)
+    assert told(world, 0, 1) == [SHIP_CLAIM]
+    assert told(world, 1, 3) == []
+    zombie = world.actors[1]
+    zombie.lag = 100                       # its replica does not show it the claim
+    zombie.core.on_state(zombie.core.state, zombie.core.cursor, 10**6, world.now_us)
+    told(world, 0, 10)
+    world.judge()
+    assert len(world.manifests()) == 1
+
+
+def test_a_failure_is_repeated_after_pauses_that_grow_to_a_bound(world):
+    told(world, 1, 2)
+    world.wall_us += PERIOD_US
+    assert told(world, 1, 1) == [SHIP_ANNOUNCE]
+    world.down = True
+    pauses = []
+    for _ in range(12):
+        started = world.wall_us
+        while told(world, 1, 1) != [Put]:
+            world.wall_us += 10_000
+        pauses.append(world.wall_us - started)
+    assert pauses[1] < pauses[5] <= max(pauses) <= 31_000_000
+    core = world.actors[1].core
+    assert core.error == "the target is away"
+    assert core.late_us(world.source, world.wall_us) > 0
+    core.hurry(claim=False)
+    world.down = False
+    assert told(world, 1, 1) == [Put]
+    assert core.error == ""
+
+
+def test_the_head_is_of_this_shard_and_names_the_newest_manifest(world):
+    told(world, 1, 3)
+    world.wall_us += PERIOD_US
+    told(world, 1, 8)
+    head = mf.parse_head(world.files[f"{world.folder}/head.json"], TRUSTED).value
+    newest = world.manifests()[-1]
+    assert (head.cluster, head.shard, head.number) == (CLUSTER, SHARD, 0)
+    assert head.manifest == newest.hash
+    assert head.last_log_seq == newest.value.last_log_seq
+    assert head.period_start_us == newest.value.period_start_us
+    assert PutHead not in told(world, 1, 5)
