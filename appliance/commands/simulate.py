@@ -4,16 +4,19 @@ The executable is the code that a seed belongs to, so this verb exists on every 
 `docs/simulation.md` tells how to read a failure.
 """
 
+import gc
 import json
 import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import click
 
 from appliance import VERSION
-from appliance.simulation.options import LITE, SWARM, Options, draw
+from appliance.simulation import minimise as smaller
+from appliance.simulation.options import LITE, SWARM, Options, draw, parse
 from appliance.simulation.trace import BLOCK_EVENTS
 from appliance.simulation.world import Outcome, World
 
@@ -30,23 +33,29 @@ EXIT_FAILED = 1
               help="Every class of fault, 20,000 ticks (default).")
 @click.option("--check-determinism", is_flag=True,
               help="Run each seed again in another process and compare every event.")
+@click.option("--minimise", is_flag=True,
+              help="Of a seed that fails, find the fewest faults and the shortest time it needs.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
+              help="Change an option that the seed has drawn; as --minimise prints them.")
 @click.option("--until", type=click.IntRange(1), metavar="TICK", help="Stop at this tick.")
 @click.option("--log", type=click.Choice(("full",)), help="Print every event up to --until.")
 @click.option("--json", "as_json", is_flag=True, hidden=True)
 @click.option("--events", type=(int, int), hidden=True, help="Keep the text of these events.")
-def command(seed: int, seeds: int, mode: str, check_determinism: bool, until: int | None,
-            log: str | None, as_json: bool, events: tuple[int, int] | None) -> int:
+def command(seed: int, seeds: int, mode: str, check_determinism: bool, minimise: bool,
+            settings: tuple[str, ...], until: int | None, log: str | None, as_json: bool,
+            events: tuple[int, int] | None) -> int:
     """Run the cores in a simulated world with a seed."""
     if log is not None and until is None:
         raise click.UsageError("--log full needs --until TICK: a whole run is too long to read")
     wanted = range(sys.maxsize) if log is not None else range(*events) if events else range(0)
     marks: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
     for number in range(seed, seed + seeds):
-        options = draw(number, mode)
+        options = _options(number, mode, settings)
         if seeds == 1 and not as_json:
             click.echo(options.describe())
         world = World(options, wanted=wanted)
-        outcome = world.run(-1 if until is None else until)
+        outcome = run(world, until)
         if as_json:
             click.echo(json.dumps({"digest": outcome.digest, "blocks": world.trace.blocks,
                                    "events": outcome.events, "kept": world.trace.kept}))
@@ -55,14 +64,34 @@ def command(seed: int, seeds: int, mode: str, check_determinism: bool, until: in
             click.echo(line)
         click.echo(summary(outcome))
         marks.update(outcome.marks)
+        faults.update(outcome.faults)
         if outcome.failure:
-            click.echo("\n".join(failure_report(outcome)))
+            click.echo("\n".join(failure_report(outcome, settings)))
+            if minimise:
+                _minimise(options)
             return EXIT_FAILED
         if check_determinism and not _same_elsewhere(options, world, outcome):
             return EXIT_FAILED
     if not as_json:
-        click.echo("marks: " + ", ".join(f"{name} {n}" for name, n in sorted(marks.items())))
+        for title, found in (("faults", faults), ("marks", marks)):
+            click.echo(f"{title}: " + ", ".join(f"{name} {n}" for name, n in sorted(found.items())))
     return 0
+
+
+def run(world: World, until: int | None = None) -> Outcome:
+    """Run a world while the collector of cycles rests: a world makes few, and it looks at all."""
+    gc.disable()
+    try:
+        return world.run(-1 if until is None else until)
+    finally:
+        gc.enable()
+
+
+def _options(seed: int, mode: str, settings: tuple[str, ...]) -> Options:
+    try:
+        return parse(draw(seed, mode), settings)
+    except ValueError as error:
+        raise click.UsageError(f"--set {error}") from error
 
 
 def summary(outcome: Outcome) -> str:
@@ -72,17 +101,41 @@ def summary(outcome: Outcome) -> str:
     excused = f" (excused: {outcome.excuse})" if outcome.excuse else ""
     return (f"seed {outcome.options.seed} {outcome.options.mode} {verdict}{excused}: R="
             f"{outcome.options.replica_count} ticks={outcome.ticks} events={outcome.events} "
-            f"ops={outcome.ops} records={outcome.records} {counts} trace={outcome.digest}")
+            f"ops={outcome.ops} records={outcome.records} {counts} "
+            f"faults={sum(outcome.faults.values())} trace={outcome.digest}")
 
 
-def failure_report(outcome: Outcome) -> list[str]:
+def failure_report(outcome: Outcome, settings: tuple[str, ...] = ()) -> list[str]:
     """What somebody needs who will mend it."""
     mode, seed = outcome.options.mode, outcome.options.seed
-    again = f"tigerchat simulate --{mode} --seed {seed}"
-    return [f"TigerChat {VERSION}, seed {seed}, {mode}, tick {outcome.ticks}",
+    again = " ".join([f"tigerchat simulate --{mode} --seed {seed}",
+                      *(f"--set {setting}" for setting in settings)])
+    return [f"TigerChat {VERSION}{commit()}, seed {seed}, {mode}, tick {outcome.ticks}",
             f"{outcome.checker}: {outcome.failure}", "", *outcome.report, "",
             f"again: {again}",
             f"every event: {again} --until {outcome.ticks + 1} --log full"]
+
+
+def commit() -> str:
+    """The commit of a source tree, in words; nothing where there is none."""
+    root = Path(__file__).parents[2]
+    if getattr(sys, "frozen", False) or not (root / ".git").exists():
+        return ""
+    done = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty"],
+                          capture_output=True, text=True, check=False)
+    return f", commit {done.stdout.strip()}" if done.returncode == 0 else ""
+
+
+def _minimise(options: Options) -> None:
+    """Print the smallest options that still fail, and how to run them."""
+    least = smaller.minimise(options, lambda tried: run(World(tried)), click.echo)
+    drawn = draw(options.seed, options.mode)
+    changed = [f"--set {name}={getattr(least, name)}" for name in smaller.NEUTRAL
+               if getattr(least, name) != getattr(drawn, name)]
+    click.echo("what it needs: " + ", ".join(
+        f"{name} = {value}" for name, value in smaller.differences(least).items()))
+    click.echo(" ".join([f"again: tigerchat simulate --{options.mode} --seed {options.seed}",
+                         *changed]))
 
 
 def _same_elsewhere(options: Options, world: World, outcome: Outcome) -> bool:
@@ -99,7 +152,7 @@ def _same_elsewhere(options: Options, world: World, outcome: Outcome) -> bool:
         same += 1
     span = range(same * BLOCK_EVENTS, (same + 1) * BLOCK_EVENTS)
     again = World(options, wanted=span)
-    again.run()
+    run(again)
     here, there = again.trace.kept, _elsewhere(options, span)["kept"]
     first = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b),
                  min(len(here), len(there)))

@@ -10,6 +10,8 @@ Slots of the ring are special: a replica that cannot read a slot beyond its head
 another one tells it the log. So in most worlds the same replicas may lose any slot, and the others
 can always form a quorum. In *spread* worlds each slot has its own such replicas: nothing may be
 lost there either, but a group in which everybody has lost some slot may stand still for ever.
+
+A standby may lose anything: nobody counts on it. In *overload* worlds everybody may.
 """
 
 from typing import NamedTuple
@@ -65,11 +67,12 @@ class Map:
 class Atlas:
     """`allows(replica, area)`: whether this replica's copy of this area may be lost."""
 
-    def __init__(self, *, geometry: Geometry, replica_count: int, segments_max: int, spread: bool,
-                 prng: Prng) -> None:
+    def __init__(self, *, geometry: Geometry, replica_count: int, member_count: int,
+                 segments_max: int, spread: bool, overload: bool, prng: Prng) -> None:
         self.area = Map(geometry).area
-        self.copies = [prng.below(SUPERBLOCK_COPIES) for _ in range(replica_count)]
-        self._solo = replica_count == 1
+        self.copies = [prng.below(SUPERBLOCK_COPIES) for _ in range(member_count)]
+        self._solo, self._overload = replica_count == 1, overload
+        self._replica_count = replica_count
         replication, view_change, _ = quorums(replica_count)
         draw = _Draw(prng, replica_count, replication - 1)
         chunks_max = geometry.checkpoint_zone_size // geometry.table_chunk_size
@@ -86,8 +89,12 @@ class Atlas:
     def allows(self, replica: int, area: Area) -> bool:
         if self._solo:
             return False
+        if self._overload:
+            return True
         if area.zone == SUPERBLOCK:
             return self.copies[replica] == area.number
+        if replica >= self._replica_count:
+            return True
         masks = self._masks[area.zone]
         return area.number < len(masks) and bool(masks[area.number] >> replica & 1)
 

@@ -205,6 +205,7 @@ class Edge:
         prng = self.chat.prng
         if self.talkers and prng.chance(BLOCKED, 1_000_000) and not self.chat.closing:
             connection = self.core.sessions[prng.choice(sorted(self.talkers))]
+            self.chat.blocked += 1
             self.core.on_blocked(connection)
             ticks = ticks_around(prng, BLOCKED_TICKS_MEAN)
             self.chat.schedule.after(ticks * TICK_US, self._writable, self.life, connection)
@@ -289,6 +290,7 @@ class Chat:
         self.sessions, self.cluster, self.prng = sessions, cluster, prng
         self.trace, self.judge = trace, judge
         self.requests = self.replies = self.events = self.abandoned = self.edge_crashes = 0
+        self.blocked = self.retried = 0
         self.refusals: dict[str, int] = {}
         self.closing = False
         sessions.on_reply = lambda s, results, header: s.load.edge.on_reply(
@@ -416,6 +418,11 @@ class Chat:
     def waiting(self) -> str:
         """Who still waits for something, in words; empty when all have said and seen all."""
         return next((lack for talker in self.talkers if (lack := talker.lacks())), "")
+
+    def faulted(self) -> dict[str, int]:
+        """Faults of clients, by class."""
+        return {"edge_crash": self.edge_crashes, "client_abandoned": self.abandoned,
+                "client_blocked": self.blocked, "late_retry": self.retried}
 
     def counts(self) -> dict[str, Any]:
         """Figures for the summary."""

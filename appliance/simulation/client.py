@@ -48,7 +48,7 @@ class Clients:
                  trace: Trace, judge: Judge) -> None:
         self.options, self.schedule, self.sessions = options, schedule, sessions
         self.prng, self.trace, self.judge = prng, trace, judge
-        self.requests = self.replies = self.abandoned = 0
+        self.requests = self.replies = self.abandoned = self.killed = self.retried = 0
         self.closing = False          # each session asks once more, then is silent
         sessions.on_reply, sessions.on_evicted = self._answered, self._evicted
         sessions.on_registered = lambda session: None
@@ -112,6 +112,7 @@ class Clients:
         session.core.request(OPERATION_APPEND, b"".join(records), len(records))
         self.sessions.settle(session)
         if self.prng.chance(self.options.session_kill, MILLION):
+            self.killed += 1
             self._abandon(session)
 
     def _batch(self, load: Load) -> list[bytes]:
@@ -123,6 +124,7 @@ class Clients:
             if device.done and not self.closing or device.retired:
                 continue
             if device.acknowledged and self.prng.chance(self.options.device_retry, MILLION):
+                self.retried += 1
                 again = max(1, device.acknowledged - self.prng.below(100))
                 self._add(load, records, device, again)
                 left -= 1
@@ -221,6 +223,11 @@ class Clients:
             if load.devices and not load.last_request:
                 return f"a session of edge {session.edge} has not asked its last request"
         return ""
+
+    def faulted(self) -> dict[str, int]:
+        """Faults of clients, by class."""
+        return {"session_kill": self.killed, "session_abandoned": self.abandoned,
+                "late_retry": self.retried}
 
     def counts(self) -> dict[str, Any]:
         """Figures for the summary."""

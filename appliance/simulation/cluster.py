@@ -12,7 +12,7 @@ from typing import Any
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import effects as fx
-from appliance.cores.vsr.open import format_writes, load
+from appliance.cores.vsr.open import VolumeUnusable, format_writes, load
 from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope
 from appliance.formats.envelope import SENDER_CLIENT, Message
@@ -35,7 +35,11 @@ EFFECTS_MAX = 2_000               # effects of one event
 
 
 class Cluster:
-    """All machines of one shard. `on_life(replica, up)` and `on_write(replica)` tell the world."""
+    """All machines of one shard, those of standbys last.
+
+    The world is told by `on_life(replica, up)`, by `on_write(replica, address)`, and by
+    `on_failed(replica)` when a failed write has ended a process.
+    """
 
     def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int,
                  schedule: Schedule, network: Network, prng: Prng, trace: Trace,
@@ -45,17 +49,21 @@ class Cluster:
         self.judge = judge
         self.on_life: Callable[[int, bool], None] = lambda replica, up: None
         self.on_publish: Callable[[int, int], None] = lambda replica, log_seq: None
-        self.on_write: Callable[[int], None] = lambda replica: None
+        self.on_write: Callable[[int, int], None] = lambda replica, address: None
+        self.on_failed: Callable[[int], None] = lambda replica: None
+        self.on_disk_fault: Callable[[int], None] = lambda replica: None
         self.atlas = Atlas(geometry=geometry, replica_count=options.replica_count,
-                           segments_max=options.segments_max,
-                           spread=options.slot_faults_spread, prng=prng.fork())
-        self.members = [prng.bytes(16) for _ in range(options.replica_count)]
+                           member_count=options.member_count, segments_max=options.segments_max,
+                           spread=options.slot_faults_spread, overload=options.overload,
+                           prng=prng.fork())
+        self.members = [prng.bytes(16) for _ in range(options.member_count)]
         self.marks: dict[str, int] = {}
-        self.machines = [self._machine(i) for i in range(options.replica_count)]
+        self.halts: dict[str, int] = {}
+        self.machines = [self._machine(i) for i in range(options.member_count)]
         self._perform_by_kind = {
             fx.SEND: self._send, fx.SEND_CLIENT: self._send_client, fx.WRITE: self._write,
             fx.READ: self._read, fx.PUBLISH: self._publish, fx.HALT: self._halt,
-            fx.MARK: self._mark}
+            fx.MARK: self._mark, fx.MEMBERS: self._members}
 
     def _machine(self, index: int) -> Machine:
         options, prng = self.options, self.prng
@@ -63,20 +71,31 @@ class Cluster:
         def done(token: int, data: bytes | None, address: int) -> None:
             self._storage_done(self.machines[index], token, data, address)
 
+        def failed(reason: str) -> None:
+            self._write_failed(self.machines[index], reason)
+
         disk = Disk(replica=index, geometry=self.geometry, options=options, atlas=self.atlas,
-                    schedule=self.schedule, prng=prng.fork(), trace=self.trace, done=done)
+                    schedule=self.schedule, prng=prng.fork(), trace=self.trace, done=done,
+                    failed=failed, faulty=lambda: self.on_disk_fault(index))
         offset_max, drift_max = options.clock_offset_us_max, options.clock_drift_ppm_max
         clock = Clock(offset_us=prng.between(-offset_max, offset_max),
                       drift_ppm=prng.between(-drift_max, drift_max), boot_ns=prng.below(1 << 30))
+        machine = Machine(index, disk, clock, prng.fork())
+        if index == options.clock_liar:
+            clock.lie()
+        self.format(machine, view=options.view_first)
+        return machine
+
+    def format(self, machine: Machine, *, view: int, log_view: int | None = None) -> None:
+        """Make an empty volume on the machine's disk."""
+        options = self.options
         for address, data in format_writes(
                 self.geometry, cluster=self.cluster, shard=self.shard,
-                replica_id=self.members[index], members=self.members,
-                replica_count=options.replica_count, standby_count=0,
-                segments_max=options.segments_max, view=options.view_first):
-            disk.poke(address, data)
-        machine = Machine(index, disk, clock, prng.fork())
+                replica_id=self.members[machine.index], members=self.members,
+                replica_count=options.replica_count, standby_count=options.standby_count,
+                segments_max=options.segments_max, view=view, log_view=log_view):
+            machine.disk.poke(address, data)
         self.judge.on_format(machine)
-        return machine
 
     # --- life of a process
 
@@ -95,8 +114,16 @@ class Cluster:
         machine.published = 0
         machine.started_us = self.schedule.now_us
         self._trace(machine, kinds.START, machine.disk.life)
-        loaded = load(self.geometry, machine.disk.read_many)
+        try:
+            loaded = load(self.geometry, machine.disk.read_many)
+        except VolumeUnusable as unusable:
+            if not self.options.overload:
+                machine.replica = None
+                raise
+            self._halted(machine, unusable.halt, str(unusable))
+            return
         machine.replica.open(loaded, *self._times(machine))
+        machine.order = [self.members.index(member) for member in machine.replica.members]
         self.judge.on_start(machine)
         self._settle(machine)
         machine.beat += 1
@@ -108,10 +135,19 @@ class Cluster:
         machine = self.machines[index]
         assert machine.replica is not None
         self._trace(machine, kinds.CRASH, len(machine.disk.writes))
+        self._end(machine)
+
+    def _write_failed(self, machine: Machine, reason: str) -> None:
+        """The driver cannot know what is on the disk now: it ends the process."""
+        self._trace(machine, kinds.HALT, 0, 0, reason)
+        self._end(machine)
+        self.on_failed(machine.index)
+
+    def _end(self, machine: Machine) -> None:
         machine.replica, machine.rooms, machine.inbox, machine.paused = None, None, [], False
         machine.beat += 1
         machine.disk.crash()
-        self.on_life(index, False)
+        self.on_life(machine.index, False)
 
     def pause(self, index: int) -> None:
         """The process stands still; what comes for it waits."""
@@ -145,38 +181,48 @@ class Cluster:
             if len(machine.inbox) < INBOX_MAX:
                 machine.inbox.append((self.deliver, (index, source, message)))
             return
-        if machine.replica is None:
+        if machine.replica is None or machine.halted:
             return
         if message.sender == SENDER_CLIENT:
             area = message.header.command == envelope.PING_CLIENT
             client = message.header.area[:16] if area else message.body[:16]
-            machine.connections[bytes(client)] = source - self.options.replica_count
+            machine.connections[bytes(client)] = source - self.options.member_count
+        elif source in machine.order:
+            # Who sent it is known by its connection, not by what it says of itself.
+            message = Message(message.header, message.body, machine.order.index(source),
+                              message.route)
+        else:
+            return
         self.trace.add(self.schedule.now_us, kinds.DELIVER, index, source, message.header.op,
                        message.header)
+        self.judge.on_deliver(machine, message)
         machine.replica.on_message(message)
         self._settle(machine)
 
     def _tick(self, machine: Machine, beat: int) -> None:
-        if beat != machine.beat:
+        if beat != machine.beat or machine.halted:
             return                # of a process that crashed or was paused meanwhile
         assert machine.replica is not None
         machine.replica.on_tick(*self._times(machine))
-        self._settle(machine)
+        if machine.replica.effects:   # else nothing has happened
+            self._settle(machine)
         self.schedule.after(TICK_US, self._tick, machine, beat)
 
     def _storage_done(self, machine: Machine, token: int, data: bytes | None,
                       address: int) -> None:
-        """A read is over, or a write: then `data` is None and `address` says where it went."""
+        """A read is over, or a write: then `address` says where it went."""
         if machine.paused:
             machine.inbox.append((self._storage_done, (machine, token, data, address)))
             return
         assert machine.replica is not None
-        if data is None:
+        if machine.halted:
+            return
+        if address >= 0:
             self._trace(machine, kinds.WRITE_DONE, token)
             self.judge.on_written(machine, address)
             machine.replica.on_write_done(token)
         else:
-            self._trace(machine, kinds.READ_DONE, token, len(data))
+            self._trace(machine, kinds.READ_DONE, token, len(data) if data is not None else -1)
             machine.replica.on_read_done(token, data)
         self._settle(machine)
 
@@ -204,12 +250,13 @@ class Cluster:
     def _send(self, machine: Machine, effect: tuple) -> None:
         _, mask, header, body, route = effect
         body = body if type(body) is bytes else bytes(body)
-        assert mask and not mask >> machine.index & 1
+        replica = machine.replica
+        assert replica is not None and mask
         self._trace(machine, kinds.SEND, mask, header.op, header)
         self.judge.on_send(machine, header, body)
-        message = Message(header, body, machine.index, route)
-        for target in range(self.options.replica_count):
-            if mask >> target & 1:
+        message = Message(header, body, replica.index, route)
+        for place, target in enumerate(machine.order):
+            if mask >> place & 1:
                 self.network.send(machine.index, target, message)
 
     def _send_client(self, machine: Machine, effect: tuple) -> None:
@@ -219,14 +266,15 @@ class Cluster:
         self.judge.on_send_client(machine, header, body)
         edge = machine.connections.get(bytes(client))
         if edge is not None:
-            message = Message(header, body, machine.index)
-            self.network.send(machine.index, self.options.replica_count + edge, message)
+            assert machine.replica is not None
+            message = Message(header, body, machine.replica.index)
+            self.network.send(machine.index, self.options.member_count + edge, message)
 
     def _write(self, machine: Machine, effect: tuple) -> None:
         _, token, address, buffers = effect
         self._trace(machine, kinds.WRITE, token, address)
         machine.disk.write(token, address, buffers)
-        self.on_write(machine.index)
+        self.on_write(machine.index, address)
 
     def _read(self, machine: Machine, effect: tuple) -> None:
         _, token, address, length = effect
@@ -243,10 +291,21 @@ class Cluster:
         self.marks[effect[1]] = self.marks.get(effect[1], 0) + 1
         self._trace(machine, kinds.MARK, 0, 0, effect[1])
 
+    def _members(self, machine: Machine, effect: tuple) -> None:
+        """The core counts its fellows in another order now; machines stay where they are."""
+        machine.order = [self.members.index(member) for member in effect[1].members]
+
     def _halt(self, machine: Machine, effect: tuple) -> None:
         _, code, reason = effect
+        self._halted(machine, code, reason)
+
+    def _halted(self, machine: Machine, code: str, reason: str) -> None:
+        """A replica stops for good: right only where more broke than can be mended."""
         self._trace(machine, kinds.HALT, 0, 0, f"{code}: {reason}")
-        violated("halt", f"replica {machine.index} halted: {code}: {reason}")
+        if not self.options.overload:
+            violated("halt", f"replica {machine.index} halted: {code}: {reason}")
+        self.halts[code] = self.halts.get(code, 0) + 1
+        machine.halted = True
 
     def _trace(self, machine: Machine, kind: int, first: int = 0, second: int = 0,
                what: Any = None) -> None:

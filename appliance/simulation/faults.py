@@ -6,16 +6,23 @@ stops with the safety phase.
 """
 
 from appliance.base.prng import Prng
+from appliance.formats.geometry import SUPERBLOCK_ZONE_SIZE
 from appliance.simulation import trace as kinds
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.delay import exponential, ticks_around
 from appliance.simulation.network import MILLION, Network
 from appliance.simulation.options import Options
+from appliance.simulation.replacement import Replacement
 from appliance.simulation.schedule import TICK_US, Schedule
+from appliance.simulation.storage import Disk
 from appliance.simulation.trace import WORLD, Trace
 
 CLOCK_STEP_US_MAX = 1_000_000
 POWER_OFF_TICKS_MEAN = 50
+OPERATOR_TICKS_MEAN = 500         # until somebody starts a process again that a disk has ended
+DISK_FULL_TICKS_MEAN = 500
+CRASH_AFTER_TICKS_MEANS = (1, 50)     # while what broke is still the head, or later
+SUPERBLOCK_WEIGHT = 10            # there a crash in a write is so much more likely
 
 
 class Faults:
@@ -26,25 +33,36 @@ class Faults:
         self.options, self.schedule, self.network = options, schedule, network
         self.cluster, self.prng, self.trace = cluster, prng, trace
         self.active = True
-        self.crashes = self.power_cuts = self.pauses = self.partitions = 0
+        self.replacement: Replacement
+        self._cut_armed = 0           # power cuts that wait for a moment in which much is written
+        self._victim = prng.below(options.replica_count)      # the one whose disk may be lost
+        self.done: dict[str, int] = {}        # faults so far, by kind
         cluster.on_write = self._on_write
+        cluster.on_failed = self._on_failed
+        cluster.on_disk_fault = self._on_disk_fault
 
     def begin(self) -> None:
         """Draw the first fault of each kind."""
         options = self.options
-        for index in range(options.replica_count):
+        for index in range(options.member_count):
             if options.crash_ticks_mean:
                 self._in_ticks(options.crash_ticks_mean, self._crash_in_turn, index)
             if options.pause_ticks_mean:
                 self._in_ticks(options.pause_ticks_mean, self._pause, index)
             if options.clock_step_ticks_mean:
                 self._in_ticks(options.clock_step_ticks_mean, self._step_clock, index)
+        if options.disk_full_ticks_mean:
+            self._in_ticks(options.disk_full_ticks_mean, self._fill_disk)
         for _ in range(options.power_cuts):
             # A third of them early, inside the first turn of the ring.
             span = options.safety_ticks // (10 if self.prng.chance(1, 3) else 1)
-            self.schedule.after(self.prng.between(1, span) * TICK_US, self._power_cut)
+            wanted = self._power_cut if self.prng.chance(1, 2) else self._arm_power_cut
+            self.schedule.after(self.prng.between(1, span) * TICK_US, wanted)
         if options.partition != "none":
             self._in_ticks(options.partition_pause_ticks_mean, self._partition)
+
+    def _count(self, what: str) -> None:
+        self.done[what] = self.done.get(what, 0) + 1
 
     def _in_ticks(self, mean: int, callback, *arguments) -> None:  # type: ignore[no-untyped-def]
         delay = ticks_around(self.prng, mean) * TICK_US + self.prng.below(TICK_US)
@@ -54,40 +72,85 @@ class Faults:
 
     def _crash_in_turn(self, index: int) -> None:
         if self.active:
-            self._crash(index)
+            self._crash(index, "crash")
             self._in_ticks(self.options.crash_ticks_mean, self._crash_in_turn, index)
 
-    def _on_write(self, index: int) -> None:
+    def _on_write(self, index: int, address: int) -> None:
         """A write has been started: it may be the last."""
-        if self.active and self.options.crash_in_write and self.prng.chance(
-                self.options.crash_in_write, MILLION):
+        if self._cut_armed and self._much_is_written():
+            self._cut_armed -= 1
+            self.schedule.after(self.prng.below(self.options.write_us_min + 1), self._power_cut)
+        chance = self.options.crash_in_write
+        if address < SUPERBLOCK_ZONE_SIZE:
+            chance *= SUPERBLOCK_WEIGHT
+        if self.active and chance and self.prng.chance(chance, MILLION):
             delay = exponential(self.prng, self.options.write_us_mean)
             life = self.cluster.machines[index].disk.life
             self.schedule.after(delay, self._crash_in_write, index, life)
 
     def _crash_in_write(self, index: int, life: int) -> None:
         if self.active and life == self.cluster.machines[index].disk.life:
-            self._crash(index)
+            self._crash(index, "crash_in_write")
 
-    def _crash(self, index: int) -> None:
+    def _crash(self, index: int, why: str) -> None:
         machine = self.cluster.machines[index]
         stable_until = machine.started_us + self.options.stable_ticks * TICK_US
         if machine.replica is None or self.schedule.now_us < stable_until:
             return
-        self.crashes += 1
+        self._count(why)
         self.cluster.crash(index)
         self._in_ticks(self.options.restart_ticks_mean, self._restart, index, machine.disk.life)
 
     def _restart(self, index: int, life: int) -> None:
         machine = self.cluster.machines[index]
-        if self.active and machine.replica is None and machine.disk.life == life:
+        if not self.active or machine.replica is not None or machine.disk.life != life:
+            return
+        if index == self.replacement.waiting:
+            return                    # it has no disk to start from
+        if self.options.reformat and index == self._victim and self.prng.chance(
+                self.options.reformat, MILLION):
+            self.replacement.begin(index)
+        else:
             self.cluster.start(index)
+
+    def _on_failed(self, index: int) -> None:
+        """A failed write has ended the process: somebody looks after it and starts it again."""
+        life = self.cluster.machines[index].disk.life
+        self._in_ticks(OPERATOR_TICKS_MEAN, self._restart, index, life)
+
+    def _on_disk_fault(self, index: int) -> None:
+        """What is broken on a disk shows when a process has to start from it."""
+        if self.active and self.prng.chance(self.options.crash_after_disk_fault, MILLION):
+            life = self.cluster.machines[index].disk.life
+            mean = self.prng.choice(CRASH_AFTER_TICKS_MEANS)
+            self._in_ticks(mean, self._crash_in_write, index, life)
+
+    def _arm_power_cut(self) -> None:
+        self._cut_armed += 1
+
+    def _much_is_written(self) -> bool:
+        """Whether several writes of most machines would be torn now."""
+        machines = self.cluster.machines
+        return sum(len(machine.disk.writes) > 1 for machine in machines) * 2 > len(machines)
+
+    def _fill_disk(self) -> None:
+        """One disk takes no new extent for a while."""
+        if not self.active:
+            return
+        disk = self.prng.choice(self.cluster.machines).disk
+        disk.full = True
+        self._in_ticks(DISK_FULL_TICKS_MEAN, self._free_disk, disk)
+
+    def _free_disk(self, disk: Disk) -> None:
+        disk.full = False
+        if self.active:
+            self._in_ticks(self.options.disk_full_ticks_mean, self._fill_disk)
 
     def _power_cut(self) -> None:
         """All machines stop at once; each comes back when it comes back."""
         if not self.active:
             return
-        self.power_cuts += 1
+        self._count("power_cut")
         for machine in self.cluster.machines:
             if machine.replica is not None:
                 self.cluster.crash(machine.index)
@@ -97,7 +160,7 @@ class Faults:
         if not self.active:
             return
         if self.cluster.machines[index].running:
-            self.pauses += 1
+            self._count("pause")
             self.cluster.pause(index)
             life = self.cluster.machines[index].disk.life
             self._in_ticks(self.options.paused_ticks_mean, self._resume, index, life)
@@ -115,7 +178,7 @@ class Faults:
             return
         groups = self._groups()
         one_way = self.prng.choice(groups) if self.options.partition_one_way else -1
-        self.partitions += 1
+        self._count("partition_" + ("both_ways" if one_way < 0 else "one_way"))
         mask = sum(group << 2 * node for node, group in enumerate(groups))
         self.trace.add(self.schedule.now_us, kinds.PARTITION, WORLD, mask, one_way)
         self.network.block(groups, one_way)
@@ -124,7 +187,7 @@ class Faults:
     def _groups(self) -> list[int]:
         """A group for each node; edges fall to any side."""
         nodes = list(range(self.network.node_count))
-        replicas = nodes[:self.options.replica_count]
+        replicas = nodes[:self.options.member_count]
         groups = [0] * len(nodes)
         if self.options.partition == "isolate_one":
             groups[self.prng.choice(replicas)] = 1
@@ -136,7 +199,7 @@ class Faults:
         else:
             for node in replicas:
                 groups[node] = self.prng.below(2)
-        for node in nodes[self.options.replica_count:]:
+        for node in nodes[self.options.member_count:]:
             groups[node] = self.prng.below(2)
         return groups
 
@@ -153,6 +216,7 @@ class Faults:
         if not self.active:
             return
         delta = self.prng.between(0, 2 * CLOCK_STEP_US_MAX) - CLOCK_STEP_US_MAX
+        self._count("clock_step")
         self.trace.add(self.schedule.now_us, kinds.CLOCK_STEP, index, delta)
         self.cluster.machines[index].clock.step(delta)
         self._in_ticks(self.options.clock_step_ticks_mean, self._step_clock, index)

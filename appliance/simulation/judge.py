@@ -2,8 +2,9 @@
 
 from appliance.base.limits import SECTOR_SIZE
 from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope
-from appliance.formats.envelope import Header
+from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_ZONE_SIZE, Geometry
 from appliance.formats.record import record_hash
 from appliance.formats.segment import RingView, number_of, slot_of
@@ -15,6 +16,7 @@ from appliance.simulation.checkers.checkpoints import Checkpoints
 from appliance.simulation.checkers.log import CommittedLog
 from appliance.simulation.checkers.rooms import RoomsModel
 from appliance.simulation.checkers.superblocks import Superblocks
+from appliance.simulation.checkers.votes import Votes
 from appliance.simulation.clock import Clock
 from appliance.simulation.failure import violated
 from appliance.simulation.machine import Machine
@@ -27,26 +29,33 @@ class Judge:
     """Told of everything; raises a Violation when something does not hold."""
 
     def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int) -> None:
-        count = options.replica_count
+        count = options.member_count
         self.geometry = geometry
         self.log = CommittedLog(cluster, shard)
         self.rooms = RoomsModel()
         self.answers = Answers(self.rooms)
-        self.acknowledgements = Acknowledgements(geometry, count)
+        self.acknowledgements = Acknowledgements(geometry, count, options.replica_count)
+        self.votes = Votes(count)
         self.superblocks = Superblocks(count)
         self.checkpoints = Checkpoints(
             geometry=geometry, segments_max=options.segments_max, replica_count=count,
             log=self.log, rooms=self.rooms)
+        self.formats = 0              # volumes made so far
         self.realtime_us_max = 0      # the latest that any wall clock has shown
 
     def on_format(self, machine: Machine) -> None:
+        """A volume was made: the first, or a new one for a disk that was lost."""
+        self.formats += 1
         self.superblocks.on_format(machine.index, machine.disk)
+        self.checkpoints.forget(machine.index)
+        self.acknowledgements.on_format(machine.index)
 
     def on_start(self, machine: Machine) -> None:
         """A process has opened its disk."""
         assert machine.replica is not None
         machine.commit_seen = machine.replica.commit_min
         self.superblocks.on_start(machine.index)
+        self.votes.on_start(machine.index, machine.replica)
 
     def on_step(self, machine: Machine) -> None:
         """A core has taken an event; its effects are not performed yet."""
@@ -56,11 +65,19 @@ class Judge:
             return                    # its effects say why
         if replica.commit_min != machine.commit_seen:
             self._commits(machine)
+        self.votes.on_step(machine.index, replica)
         invariants.check(machine.index, replica, self.geometry)
+
+    def on_deliver(self, machine: Machine, message: Message) -> None:
+        """A replica is handed a message."""
+        if message.header.command == envelope.START_VIEW_CHANGE:
+            assert machine.replica is not None
+            self.votes.on_vote(machine.index, message.sender, message.header, machine.replica.tick)
 
     def on_clock(self, clock: Clock, now_us: int) -> None:
         """A replica is told what its wall clock shows."""
-        self.realtime_us_max = max(self.realtime_us_max, clock.realtime_us(now_us))
+        if not clock.lying:
+            self.realtime_us_max = max(self.realtime_us_max, clock.realtime_us(now_us))
 
     def _commits(self, machine: Machine) -> None:
         replica, rooms = machine.replica, machine.rooms
@@ -74,11 +91,27 @@ class Judge:
             header = replica.journal.at(op)
             if header is None:
                 continue              # skipped by a state sync: the checkpoint's id vouches for it
-            if self.log.on_commit(index, replica.view, header):
+            if self.log.on_commit(index, replica.viewstamp, header):
                 self._time(index, header)
+                self._held_by_quorum(op)
         machine.commit_seen = replica.commit_min
         for op, timestamp, body, results in applied:
             self.rooms.on_commit(index, op, timestamp, body, results)
+
+    def _held_by_quorum(self, op: int) -> None:
+        """An op this far above a checkpoint says that a quorum holds it: slots of the ring that
+        only others need may be used again from here on.
+        """
+        geometry = self.geometry
+        checkpoint = (op - geometry.pipeline_max - 1) // geometry.checkpoint_ops * (
+            geometry.checkpoint_ops)
+        if checkpoint <= 0 or self.formats > len(self.superblocks.durable):
+            return                    # a lost disk takes its checkpoint with it
+        holders = sum(block is not None and block.checkpoint.header.op >= checkpoint
+                      for block in self.superblocks.durable)
+        if holders < self.acknowledgements.quorum:
+            violated("checkpoints", f"op {op} is committed, but only {holders} replicas hold "
+                                    f"checkpoint {checkpoint}")
 
     def _time(self, index: int, header: Header) -> None:
         if header.timestamp > self.realtime_us_max + CLOCK_TOLERANCE_US:
@@ -89,17 +122,38 @@ class Judge:
         """A replica sends to its peers."""
         index, command, replica = machine.index, header.command, machine.replica
         assert replica is not None
-        own = (command == envelope.PREPARE and header.view == replica.view
-               and header.view % replica.replica_count == index)
+        own = (command == envelope.PREPARE and header.viewstamp == replica.viewstamp
+               and header.view % replica.replica_count == replica.index)
         self.superblocks.on_say(index, replica.incarnation, header, body, own_prepare=own)
         if command == envelope.PREPARE_OK:
-            self.acknowledgements.on_prepare_ok(index, header, machine.disk)
+            if replica.is_standby:
+                violated("acknowledgements", f"replica {index} is a standby and says {header}")
+            block = self.superblocks.durable[index]
+            assert block is not None
+            if replica.is_standby:
+                violated("acknowledgements", f"replica {index} is a standby and acknowledges")
+            self.acknowledgements.on_prepare_ok(
+                index, header, machine.disk, block.checkpoint.header.op)
+            self._vouches(machine, replica, header)
         elif command == envelope.DO_VIEW_CHANGE:
-            self.acknowledgements.on_do_view_change(index, header)
+            self.acknowledgements.on_do_view_change(index, header, body)
         elif command == envelope.START_VIEW:
             headers = headers_of(header, body)
             self.log.on_start_view(index, header, headers)
             self.acknowledgements.on_start_view(index, header, headers)
+
+    def _vouches(self, machine: Machine, replica: Replica, header: Header) -> None:
+        """Whoever still fetches its checkpoint must not help to make it the only one."""
+        block = self.superblocks.durable[machine.index]
+        assert block is not None
+        op = block.checkpoint.header.op
+        lacks = not replica.state_ready or replica.backfill is not None
+        known = max(self.log.op, replica.commit_max)
+        limit = op + self.geometry.pipeline_max
+        if block.sync_op_max and lacks and header.op > limit and not (
+                self.geometry.durable(op, known)):
+            violated("acknowledgements", f"replica {machine.index} acknowledges op {header.op} and "
+                                         f"has not fetched checkpoint {op} yet")
 
     def on_send_client(self, machine: Machine, header: Header, body: bytes) -> None:
         """A replica answers a client."""

@@ -52,6 +52,7 @@ def _lacks(machine: Machine) -> str:
 
 def excuse(cluster: Cluster, core: list[int]) -> str:
     """Why this core cannot be expected to converge; empty when it should."""
+    core = [index for index in core if index < cluster.options.replica_count]   # no standbys
     machines = [cluster.machines[index] for index in core]
     replicas = [machine.replica for machine in machines if machine.replica is not None]
     quorum = quorums(cluster.options.replica_count).view_change

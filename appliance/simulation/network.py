@@ -9,16 +9,20 @@ that a message comes once.
 from collections.abc import Callable
 
 from appliance.base.prng import Prng
+from appliance.formats import envelope
 from appliance.formats.envelope import Message
+from appliance.formats.geometry import HEADER_SIZE
 from appliance.simulation import trace as kinds
 from appliance.simulation.delay import exponential
+from appliance.simulation.failure import violated
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
 from appliance.simulation.trace import Trace
 
 MILLION = 1_000_000
 _SHIFT, _MASK = 20, (1 << 20) - 1
-DROP_COMMAND_TICKS = 500          # how long one command stays lost on one link
+DROP_COMMAND_TICKS = 500          # how long one command stays lost
+DROP_LINKS = 4                    # on how many links
 
 
 class Network:
@@ -34,9 +38,11 @@ class Network:
         self.lossy = bytearray(b"\1" * links)     # whether loss, duplicates and clogs happen here
         self._in_flight = [0] * links
         self._clogged_until = [0] * links
-        self._drop_link = prng.below(links)
+        self._drop_links = [prng.below(links) for _ in range(DROP_LINKS)]
         self._drop_from = prng.between(0, options.safety_ticks) * TICK_US
-        self.sent = self.delivered = self.dropped = 0
+        self.sent_by = [0] * node_count       # messages so far, by whoever sent them
+        self.delivered = 0
+        self.faulted: dict[str, int] = {}     # faults so far, by kind
         self._loss = _threshold(options.loss)
         self._duplicate = _threshold(options.duplicate)
         self._clog = _threshold(options.clog)
@@ -45,20 +51,29 @@ class Network:
         """One message on one link."""
         assert source != target
         assert type(message.body) is bytes
-        self.sent += 1
+        self.sent_by[source] += 1
         link = source * self.node_count + target
         if self.blocked[link]:
-            self._drop(link, message)
+            self._drop(link, message, "partition")
             return
         copies = 1
         if self.lossy[link]:
             dice = self.prng.next_u64()
-            if dice & _MASK < self._loss or self._command_lost(link, message.header.command):
-                self._drop(link, message)
+            if dice & _MASK < self._loss:
+                self._drop(link, message, "loss")
+                return
+            if message.header.command == self.options.drop_command and self._command_lost(link):
+                self._drop(link, message, "command_lost")
                 return
             if (dice >> _SHIFT) & _MASK < self._duplicate:
+                self._count("duplicate")
                 copies = 2
+            if self.options.wire_damage and self.prng.chance(self.options.wire_damage, MILLION):
+                self._damage(message)
+                self._drop(link, message, "wire_damage")
+                return
             if (dice >> 2 * _SHIFT) & _MASK < self._clog:
+                self._count("clog")
                 until = self.schedule.now_us + exponential(self.prng, self.options.clog_us_mean)
                 self._clogged_until[link] = max(until, self._clogged_until[link])
         for copy in range(copies):
@@ -66,7 +81,7 @@ class Network:
 
     def _carry(self, link: int, target: int, source: int, message: Message, again: int) -> None:
         if self._in_flight[link] >= self.options.capacity:
-            self._drop(link, message)
+            self._drop(link, message, "capacity")
             return
         options = self.options
         delay = options.delay_us_min + exponential(self.prng, options.delay_us_mean)
@@ -79,19 +94,37 @@ class Network:
     def _arrive(self, link: int, target: int, source: int, message: Message) -> None:
         self._in_flight[link] -= 1
         if self.blocked[link]:
-            self._drop(link, message)
+            self._drop(link, message, "partition")
             return
         self.delivered += 1
         self._deliver(target, source, message)
 
-    def _drop(self, link: int, message: Message) -> None:
-        self.dropped += 1
+    def _damage(self, message: Message) -> None:
+        """Flip bits of the frame: what is left of it must not pass for a message."""
+        sender, route = message.sender, message.route
+        raw = b"".join(envelope.frame(message.header, message.body, sender=sender, route=route,
+                                      nonce=1 + self.prng.below(1 << 32), key=None))
+        damaged = bytearray(raw[:HEADER_SIZE + len(message.body)])
+        for _ in range(self.prng.between(1, 4)):
+            damaged[self.prng.below(len(damaged))] ^= 1 << self.prng.below(8)
+        head, body = bytes(damaged[:HEADER_SIZE]), bytes(damaged[HEADER_SIZE:])
+        if damaged == raw[:len(damaged)] or not envelope.checksum_valid(head, body):
+            return                    # as it was, or an accident that the link's checksum tells
+        header = envelope.decode(head)
+        if header is not None and envelope.body_valid(header, body):
+            violated("wire", f"a damaged frame passes for {header}")
+
+    def _count(self, what: str) -> None:
+        self.faulted[what] = self.faulted.get(what, 0) + 1
+
+    def _drop(self, link: int, message: Message, why: str) -> None:
+        self._count(why)
         source, target = divmod(link, self.node_count)
         self.trace.add(self.schedule.now_us, kinds.DROP, kinds.WORLD, source, target,
                        message.header)
 
-    def _command_lost(self, link: int, command: int) -> bool:
-        if command != self.options.drop_command or link != self._drop_link:
+    def _command_lost(self, link: int) -> bool:
+        if link not in self._drop_links:
             return False
         elapsed = self.schedule.now_us - self._drop_from
         return 0 <= elapsed < DROP_COMMAND_TICKS * TICK_US

@@ -8,9 +8,11 @@ have a character.
 Times are in microseconds of virtual time or in ticks of 10 ms; rates are per million.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from appliance.base.limits import REPLICAS_MAX
+from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
 from appliance.base.prng import Prng
 from appliance.formats import envelope
 
@@ -31,6 +33,7 @@ class Options:
     safety_ticks: int = 20_000
     liveness_ticks: int = 3_000       # how long the healed core may take to converge
     replica_count: int = 3
+    standby_count: int = 0
     view_first: int = 0               # view in the superblock that format writes
     segments_max: int = 64
 
@@ -61,15 +64,18 @@ class Options:
     partition_ticks_mean: int = 0     # how long one lasts
     partition_pause_ticks_mean: int = 0   # how long until the next
     drop_command: int = 0             # one command, lost on one link for a while
+    wire_damage: int = 0              # bits flip on the wire: whoever receives it must notice
 
     # Processes.
     crash_ticks_mean: int = 0         # between two crashes of one replica; 0 = none
     crash_in_write: int = 0           # per million of writes: crash while it is in flight
+    crash_after_disk_fault: int = 0   # per million of them: the machine is started anew by it
     restart_ticks_mean: int = 100
     stable_ticks: int = 0             # no crash this soon after a start
     power_cuts: int = 0
     pause_ticks_mean: int = 0         # between two pauses of one replica; 0 = none
     paused_ticks_mean: int = 0
+    reformat: int = 0                 # per million of restarts of one replica: its disk is lost
 
     # Disks.
     read_us_min: int = 50
@@ -82,12 +88,22 @@ class Options:
     write_corruption: int = 0
     write_loss: int = 0
     write_misdirection: int = 0
+    read_error: int = 0               # a sector cannot be read until it is written again
+    write_error: int = 0              # the process ends, as if somebody had pulled the plug
+    disk_full_ticks_mean: int = 0     # between two times when one disk takes no new extent
     slot_faults_spread: bool = False  # each slot of the ring has its own replicas that may lose it
+    overload: bool = False            # everybody may lose everything: no wrong answer, if any
 
     # Clocks.
     clock_offset_us_max: int = 0
     clock_drift_ppm_max: int = 0
     clock_step_ticks_mean: int = 0    # 0 = no steps
+    clock_liar: int = -1              # this one's wall clock is wrong by an hour
+
+    @property
+    def member_count(self) -> int:
+        """Replicas and standbys."""
+        return self.replica_count + self.standby_count
 
     def describe(self) -> str:
         """One `name = value` a line, in the order above."""
@@ -99,6 +115,19 @@ def draw(seed: int, mode: str) -> Options:
     assert mode in MODES
     prng = Prng(seed * len(MODES) + MODES.index(mode))
     return _draw_lite(prng, seed) if mode == LITE else _draw_swarm(prng, seed)
+
+
+def parse(options: Options, settings: Iterable[str]) -> Options:
+    """`options` with some changed, each as `name=value`; ValueError for what is no option."""
+    changed: dict[str, Any] = {}
+    known = {field.name: field for field in fields(Options)}
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name not in known or not value:
+            raise ValueError(f"{setting!r}: NAME=VALUE with one of the names that a run prints")
+        kind = type(getattr(options, name))
+        changed[name] = value == "True" if kind is bool else kind(value)
+    return replace(options, **changed)
 
 
 def _draw_lite(prng: Prng, seed: int) -> Options:
@@ -116,10 +145,12 @@ def _draw_lite(prng: Prng, seed: int) -> Options:
 
 
 def _draw_swarm(prng: Prng, seed: int) -> Options:
+    """Each class of options has a generator of its own: one draw more moves no other class."""
     count = prng.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, REPLICAS_MAX))
     options = Options(seed=seed, mode=SWARM, replica_count=count, view_first=prng.below(count))
-    for draw_class in (_load, _network, _partitions, _processes, _disks, _clocks):
-        options = draw_class(prng, options)
+    for draw_class in (_load, _network, _partitions, _processes, _disks, _clocks, _members, _rare,
+                       _overload):
+        options = draw_class(prng.fork(), options)
     return options
 
 
@@ -130,7 +161,8 @@ def _load(prng: Prng, options: Options) -> Options:
         edge_crash_ticks_mean=prng.choice((0, 2_000, 10_000)),
         edge_count=prng.between(1, 3), sessions_per_edge=prng.choice((1, 1, 1, 2, 3)),
         room_count=rooms, devices_per_room=prng.between(1, 6 // rooms - 1),
-        batch_max=prng.between(1, 7), think_us=prng.between(50_000, 400_000),
+        records_per_device=prng.between(100, 400), batch_max=prng.between(1, 7),
+        think_us=prng.between(50_000, 400_000),
         device_retry=prng.choice((0, 20_000, 100_000)),
         session_kill=prng.choice((0, 0, 5_000, 50_000)),
         session_patience_ticks=prng.between(200, 1_000))
@@ -186,7 +218,9 @@ def _disks(prng: Prng, options: Options) -> Options:
         read_corruption=prng.choice((0, 100, 1_000) if spread else (0, 1_000, 10_000, 100_000)),
         write_corruption=prng.choice((0, 1_000, 10_000, 50_000)),
         write_loss=prng.choice((0, 1_000, 10_000, 50_000)),
-        write_misdirection=prng.choice((0, 0, 1_000, 10_000)))
+        write_misdirection=prng.choice((0, 0, 1_000, 10_000)),
+        crash_after_disk_fault=prng.choice((0, 100_000, 500_000)),
+        read_error=prng.choice((0, 0, 100, 1_000) if spread else (0, 0, 1_000, 10_000)))
 
 
 def _clocks(prng: Prng, options: Options) -> Options:
@@ -196,3 +230,41 @@ def _clocks(prng: Prng, options: Options) -> Options:
         options, clock_offset_us_max=prng.choice((1_000, 100_000, 2_000_000)),
         clock_drift_ppm_max=prng.choice((0, 50, 500)),
         clock_step_ticks_mean=prng.choice((0, 0, 3_000)))
+
+
+def _members(prng: Prng, options: Options) -> Options:
+    """Standbys follow the log and have no say in it."""
+    count = prng.choice((0, 0, 0, 1, 1, 2)) if options.replica_count > 1 else 0
+    return replace(options, standby_count=min(count, MEMBERS_MAX - options.replica_count))
+
+
+def _rare(prng: Prng, options: Options) -> Options:
+    """What few worlds have, since it outweighs the rest."""
+    count = options.replica_count
+    if prng.chance(1, 10):
+        options = replace(options, wire_damage=prng.choice((1_000, 5_000, 20_000)))
+    if prng.chance(1, 10) and count >= 2:
+        options = replace(options, write_error=prng.choice((100, 1_000)))
+    if prng.chance(1, 10) and count >= 2:
+        options = replace(options, disk_full_ticks_mean=prng.between(500, 5_000))
+    if prng.chance(1, 10) and count >= 3:
+        options = replace(options, clock_liar=prng.below(count))
+    if prng.chance(1, 10) and count >= 3 and options.crash_ticks_mean:
+        # A lost disk is the only thing that its world's disks do wrong.
+        options = replace(options, reformat=300_000, read_corruption=0, write_corruption=0,
+                          write_loss=0, write_misdirection=0, read_error=0)
+    return options
+
+
+def _overload(prng: Prng, options: Options) -> Options:
+    """More damage than replication can mend, all of it such as a disk or a digest tells.
+
+    A lost write is not: both copies of an acknowledged prepare lost on a quorum look as if it had
+    never been.
+    """
+    if not prng.chance(1, 12) or options.replica_count == 1 or options.reformat:
+        return options
+    return replace(
+        options, overload=True, slot_faults_spread=True, write_loss=0, write_misdirection=0,
+        read_corruption=prng.choice((1_000, 10_000)), read_error=prng.choice((0, 1_000)),
+        write_corruption=prng.choice((1_000, 10_000)))

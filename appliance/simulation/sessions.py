@@ -27,14 +27,17 @@ class Session:
 
 
 class Sessions:
-    """All sessions of all edges. Replies, evictions and registrations go to their owners."""
+    """All sessions of `edges`. Replies, evictions and registrations go to their owners."""
 
     def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int,
-                 schedule: Schedule, network: Network, prng: Prng, trace: Trace) -> None:
+                 schedule: Schedule, network: Network, prng: Prng, trace: Trace,
+                 edges: range, members: list[bytes]) -> None:
         self.options, self.geometry, self.cluster, self.shard = options, geometry, cluster, shard
         self.schedule, self.network, self.prng, self.trace = schedule, network, prng, trace
         self.all: list[Session] = []
-        self.connected = [[False] * options.replica_count for _ in range(options.edge_count)]
+        self.edges = edges
+        self.members = members        # by machine
+        self.connected = {edge: [False] * options.member_count for edge in edges}
         self.evictions = 0
         self.on_reply: Callable[[Session, bytes, Header], None]
         self.on_evicted: Callable[[Session], None]
@@ -45,14 +48,24 @@ class Sessions:
         client_id = self.prng.bytes(16)
         core = Client(client_id=client_id, cluster=self.cluster, shard=self.shard,
                       replica_count=self.options.replica_count, geometry=self.geometry,
-                      prng=self.prng.fork())
+                      prng=self.prng.fork(), members=tuple(self.members))
         session = Session(edge, client_id, core, self.schedule.now_us, load)
         self.all.append(session)
-        for replica, up in enumerate(self.connected[edge]):
-            if up:
-                core.on_connected(replica)
-        self.settle(session)
+        self._connect(session)
         return session
+
+    def _connect(self, session: Session) -> None:
+        """Tell a session of all connections of its edge to machines that it knows."""
+        for machine, up in enumerate(self.connected[session.edge]):
+            place = self._place(session, machine)
+            if up and place is not None:
+                session.core.on_connected(place)
+        self.settle(session)
+
+    def _place(self, session: Session, machine: int) -> int | None:
+        """The number under which a session knows a machine; None: it does not."""
+        known, replica_id = session.core.members, self.members[machine]
+        return known.index(replica_id) if replica_id in known else None
 
     def close(self, session: Session) -> None:
         """Forget a session; what it has in flight may still be committed."""
@@ -60,18 +73,19 @@ class Sessions:
 
     def on_life(self, replica: int, up: bool) -> None:
         """A replica's process has started, or is gone: each edge learns it a little later."""
-        for edge in range(self.options.edge_count):
+        for edge in self.edges:
             delay = 1_000 + self.prng.below(2 * TICK_US)
             self.schedule.after(delay, self._connection, edge, replica, up)
 
     def _connection(self, edge: int, replica: int, up: bool) -> None:
         self.connected[edge][replica] = up
         for session in list(self.all):
-            if session.edge == edge:
+            place = self._place(session, replica)
+            if session.edge == edge and place is not None:
                 if up:
-                    session.core.on_connected(replica)
+                    session.core.on_connected(place)
                 else:
-                    session.core.on_disconnected(replica)
+                    session.core.on_disconnected(place)
                 self.settle(session)
 
     def deliver(self, edge: int, source: int, message: Message) -> None:
@@ -103,6 +117,8 @@ class Sessions:
                 self.on_reply(session, bytes(effect[1]), effect[2])
             elif effect[0] == "registered":
                 self.on_registered(session)
+            elif effect[0] == "members":
+                self._connect(session)
             else:
                 assert effect[0] == "evicted"         # the core registers anew by itself
                 self.evictions += 1
@@ -110,7 +126,8 @@ class Sessions:
 
     def _send(self, session: Session, replica: int, header: Header, body: bytes) -> None:
         assert header.command in (REQUEST, PING_CLIENT)
-        if self.connected[session.edge][replica]:
+        machine = self.members.index(session.core.members[replica])
+        if self.connected[session.edge][machine]:
             body = body if type(body) is bytes else bytes(body)
-            node = self.options.replica_count + session.edge
-            self.network.send(node, replica, Message(header, body))
+            node = self.options.member_count + session.edge
+            self.network.send(node, machine, Message(header, body))

@@ -4,9 +4,9 @@
                 data file, zero-filled     preallocated with zeros, made here when first touched
 
 A write changes the medium when it is done, not before; until then a crash may leave any part of
-its sectors behind. A sector is written whole or not at all. Lost, corrupt and misdirected sectors
-come only where the atlas allows them, and stay: a disk that lied once lies again. Reads of other
-sectors tell the truth.
+its sectors behind. A sector is written whole or not at all. Lost, corrupt, unreadable and
+misdirected sectors come only where the atlas allows them, and stay until they are written again.
+Reads of other sectors tell the truth.
 """
 
 from collections.abc import Callable
@@ -41,27 +41,35 @@ class Disk:
     """One replica's medium and what is on its way to it. Survives crashes of the process.
 
     A crash begins a new `life`; what an older one started is never reported.
-    `done(token, data, address)` is called when a read is over, or a write: then `data` is None.
+    `done(token, data, address)` is called when a write is over, with the address where it went, and
+    when a read is: then with -1 and the bytes, or None for what cannot be read. `failed(reason)`: a
+    write failed, which ends the process. `faulty()`: something has broken, which nobody knows yet.
     """
 
     def __init__(self, *, replica: int, geometry: Geometry, options: Options, atlas: Atlas,
                  schedule: Schedule, prng: Prng, trace: Trace,
-                 done: Callable[[int, bytes | None, int], None]) -> None:
+                 done: Callable[[int, bytes | None, int], None],
+                 failed: Callable[[str], None], faulty: Callable[[], None]) -> None:
         self.replica, self.geometry, self.options, self.atlas = replica, geometry, options, atlas
         self.schedule, self.prng, self.trace, self._done = schedule, prng, trace, done
+        self._failed, self._faulty = failed, faulty
         self.faults = True
+        self.full = False             # a write to an extent that was not there yet fails
         self.life = 0
         self._data_size, self._extent_size = geometry.data_size, geometry.extent_size
         self._data = bytearray(self._data_size)
         self._extents: dict[int, bytearray] = {}
         self.writes: dict[int, Write] = {}        # token -> in flight, of the life that runs
         self.reads: dict[int, tuple[int, int]] = {}
-        self.corrupted = 0
+        self._unreadable: set[int] = set()        # addresses of sectors that give an error
+        self.faulted: dict[str, int] = {}         # faults so far, by kind
 
     # --- the medium
 
     def peek(self, address: int, length: int) -> bytes:
         """What lies there, truly: for checkers."""
+        if address >= self._data_size and self._extent_of(address) not in self._extents:
+            return bytes(length)
         buffer, offset = self._place(address, length)
         return bytes(buffer[offset:offset + length])
 
@@ -69,6 +77,11 @@ class Disk:
         """Put `data` there, at once: for `format`, and for tests that break a disk on purpose."""
         buffer, offset = self._place(address, len(data))
         buffer[offset:offset + len(data)] = data
+        if self._unreadable:
+            self._unreadable.difference_update(_sectors(address, len(data)))
+
+    def _extent_of(self, address: int) -> int:
+        return (address - self._data_size) // self._extent_size
 
     def _place(self, address: int, length: int) -> tuple[bytearray, int]:
         assert address >= 0
@@ -101,12 +114,25 @@ class Disk:
     def _read_done(self, life: int, token: int) -> None:
         if life == self.life:
             address, length = self.reads.pop(token)
-            self._done(token, self._read(address, length), address)
+            self._done(token, self._read(address, length), -1)
 
-    def _read(self, address: int, length: int) -> bytes:
-        if self.faults and self.options.read_corruption:
-            self._maybe_corrupt(address, length, self.options.read_corruption)
+    def _read(self, address: int, length: int) -> bytes | None:
+        if self.faults:
+            if self.options.read_corruption:
+                self._maybe_corrupt(address, length, self.options.read_corruption,
+                                    "read_corruption")
+            if self.options.read_error and self._dice(self.options.read_error):
+                self._lose_sector(address, length)
+        if self._unreadable and not self._unreadable.isdisjoint(_sectors(address, length)):
+            return None
         return self.peek(address, length)
+
+    def _lose_sector(self, address: int, length: int) -> None:
+        sector = self.prng.choice(_sectors(address, length))
+        area = self.atlas.area(sector)
+        if self.atlas.allows(self.replica, area):
+            self._faulted(area, sector, "read_error")
+            self._unreadable.add(sector)
 
     # --- writes
 
@@ -132,21 +158,37 @@ class Disk:
         if write.address < self._data_size and b"".join(write.buffers) != write.data:
             violated("journal", f"replica {self.replica}: the buffer of the write at "
                                 f"{write.address} was changed while it was in flight")
+        if self.faults:
+            if self.options.write_error and self._dice(self.options.write_error):
+                self._fail(write, "write_error")
+                return
+            if self.full and write.address >= self._data_size and (
+                    self._extent_of(write.address) not in self._extents):
+                self._fail(write, "disk_full")
+                return
         self._apply(write)
         self._done(token, None, write.address)
+
+    def _fail(self, write: Write, what: str) -> None:
+        """The driver is told that a write failed: what of it lies there, nobody knows."""
+        self._faulted(self.atlas.area(write.address), write.address, what)
+        if what == "write_error":
+            self._tear(write)
+        self._failed(what)
 
     def _apply(self, write: Write) -> None:
         options = self.options
         area = self.atlas.area(write.address)
         if self.faults and self.atlas.allows(self.replica, area):
             if self._dice(options.write_loss):
-                self._faulted(area, write.address, "lost")
+                self._faulted(area, write.address, "write_loss")
                 return
             if self._dice(options.write_misdirection) and self._misdirect(area, write):
                 return
         self.poke(write.address, write.data)
         if self.faults and options.write_corruption:
-            self._maybe_corrupt(write.address, len(write.data), options.write_corruption)
+            self._maybe_corrupt(write.address, len(write.data), options.write_corruption,
+                                "write_corruption")
 
     # --- faults
 
@@ -158,7 +200,16 @@ class Disk:
             self._tear(write)
         self.writes.clear()
 
+    def lose(self) -> None:
+        """The disk is gone, and a new one is in its place: zeros."""
+        self._count("reformat")
+        self.life += 1
+        self._data = bytearray(self._data_size)
+        self._extents = {}
+        self._unreadable.clear()
+
     def _tear(self, write: Write) -> None:
+        self._count("torn_write")
         sectors = len(write.data) // SECTOR_SIZE
         if not self.prng.chance(self.options.torn_percent, 100):
             kept = [self.prng.chance(1, 2)] * sectors             # all of it, or nothing
@@ -172,23 +223,26 @@ class Disk:
                 start = i * SECTOR_SIZE
                 self.poke(write.address + start, write.data[start:start + SECTOR_SIZE])
 
-    def _maybe_corrupt(self, address: int, length: int, per_million: int) -> None:
-        area = self.atlas.area(address)
-        if not self.atlas.allows(self.replica, area) or not self._dice(per_million):
+    def _maybe_corrupt(self, address: int, length: int, per_million: int, what: str) -> None:
+        if not self._dice(per_million):
             return
-        self._faulted(area, address, "corrupt")
+        touched = _sectors(address, length)
+        sector = self.prng.choice(touched)
+        area = self.atlas.area(sector)
+        if not self.atlas.allows(self.replica, area):
+            return
+        self._faulted(area, sector, what)
         shape = self.prng.below(3)
         if shape == 0:            # one byte
-            place = address + self.prng.below(length)
+            place = max(address, sector) + self.prng.below(
+                min(address + length, sector + SECTOR_SIZE) - max(address, sector))
             self.poke(place, bytes([self.peek(place, 1)[0] ^ self.prng.between(1, 255)]))
         elif shape == 1:          # one sector
-            first = address // SECTOR_SIZE
-            last = (address + length - 1) // SECTOR_SIZE
-            self.poke(self.prng.between(first, last) * SECTOR_SIZE, self.prng.bytes(8) * 512)
-        else:                     # all that was touched
-            start = address // SECTOR_SIZE * SECTOR_SIZE
-            end = -(-(address + length) // SECTOR_SIZE) * SECTOR_SIZE
-            self.poke(start, bytes(end - start))
+            self.poke(sector, self.prng.bytes(8) * (SECTOR_SIZE // 8))
+        else:                     # all that was touched of this area
+            for other in touched:
+                if self.atlas.area(other) == area:
+                    self.poke(other, bytes(SECTOR_SIZE))
 
     def _misdirect(self, area: Area, write: Write) -> bool:
         """Put `write` at another place of its zone, if there is one that may be lost as well."""
@@ -205,14 +259,18 @@ class Disk:
         for other in self.writes.values():
             if address < other.address + len(other.data) and other.address < end:
                 return False
-        self._faulted(area, write.address, "misdirected")
+        self._faulted(area, write.address, "write_misdirection")
         self.poke(address, write.data)
         return True
 
     def _faulted(self, area: Area, address: int, what: str) -> None:
-        self.corrupted += 1
+        self._count(what)
+        self._faulty()
         self.trace.add(self.schedule.now_us, kinds.CORRUPT, self.replica, address, area.number,
                        what)
+
+    def _count(self, what: str) -> None:
+        self.faulted[what] = self.faulted.get(what, 0) + 1
 
     def _dice(self, per_million: int) -> bool:
         return per_million > 0 and self.prng.chance(per_million, MILLION)
@@ -220,6 +278,11 @@ class Disk:
     def _latency(self, minimum: int, mean: int) -> int:
         delay = minimum + exponential(self.prng, mean)
         return delay * SLOW_FACTOR if self.replica == self.options.slow_replica else delay
+
+
+def _sectors(address: int, length: int) -> range:
+    """Addresses of the sectors that these bytes lie in."""
+    return range(address - address % SECTOR_SIZE, address + length, SECTOR_SIZE)
 
 
 def _strides(geometry: Geometry) -> dict[int, int]:

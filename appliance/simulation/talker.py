@@ -42,6 +42,7 @@ class Company(Protocol):
     replies: int
     events: int
     abandoned: int
+    retried: int
     refusals: dict[str, int]
 
     def edge_for(self, talker: "Talker") -> Door | None: ...
@@ -132,6 +133,7 @@ class Talker:
         seqs = [device.acknowledged + 1 + i
                 for i in range(chat.prng.between(1, chat.options.batch_max))]
         if device.acknowledged and chat.prng.chance(chat.options.device_retry, 1_000_000):
+            chat.retried += 1
             seqs.insert(0, max(1, device.acknowledged - chat.prng.below(100)))
         for client_seq in seqs:
             chat.judge.rooms.on_ask(device.record(client_seq))

@@ -1,9 +1,12 @@
 """One seed, from its options to its verdict."""
 
 import traceback
+from collections import Counter
 from dataclasses import dataclass
 
 from appliance.base.prng import Prng
+from appliance.cores.vsr.member import TIMEOUT_TICKS
+from appliance.cores.vsr.open import VolumeUnusable
 from appliance.cores.vsr.quorums import quorums
 from appliance.formats.envelope import Message
 from appliance.formats.geometry import SMALL, Geometry
@@ -17,11 +20,23 @@ from appliance.simulation.faults import Faults
 from appliance.simulation.judge import Judge
 from appliance.simulation.network import Network
 from appliance.simulation.options import Options
+from appliance.simulation.replacement import Replacement
 from appliance.simulation.schedule import TICK_US, Schedule
 from appliance.simulation.sessions import Sessions
 from appliance.simulation.trace import WORLD, Trace
 
 SHARD = 0
+# Every class of fault that some world must have met, by the names under which they are counted.
+FAULT_CLASSES = (
+    "loss", "duplicate", "capacity", "clog", "partition", "partition_both_ways",
+    "partition_one_way", "command_lost", "wire_damage", "crash", "crash_in_write", "power_cut",
+    "pause", "reformat", "torn_write", "read_corruption", "read_error", "write_corruption",
+    "write_loss", "write_misdirection", "write_error", "disk_full", "slow_disk", "overload",
+    "clock_offset", "clock_drift", "clock_step", "clock_liar", "session_kill",
+    "session_abandoned", "eviction", "late_retry", "edge_crash", "client_abandoned",
+    "client_blocked")
+
+QUIET_TICKS = 100                 # watched after everything has converged
 LOOK_TICKS = 20                   # how often the end of a phase is looked for
 
 
@@ -38,6 +53,7 @@ class Outcome:
     ops: int
     records: int
     counts: dict[str, int]
+    faults: dict[str, int]            # by class
     marks: dict[str, int]
     excuse: str
     report: list[str]                 # status lines and last events, of a failure
@@ -55,7 +71,7 @@ class World:
         cluster = self.prng.bytes(16)
         self.judge = Judge(options=options, geometry=geometry, cluster=cluster, shard=SHARD)
         self.network = Network(
-            options=options, node_count=options.replica_count + options.edge_count,
+            options=options, node_count=options.member_count + options.edge_count + 1,
             schedule=self.schedule, prng=self.prng.fork(), trace=self.trace, deliver=self._deliver)
         self.cluster = Cluster(
             options=options, geometry=geometry, cluster=cluster, shard=SHARD,
@@ -63,13 +79,19 @@ class World:
             judge=self.judge)
         self.sessions = Sessions(
             options=options, geometry=geometry, cluster=cluster, shard=SHARD,
-            schedule=self.schedule, network=self.network, prng=self.prng.fork(), trace=self.trace)
+            schedule=self.schedule, network=self.network, prng=self.prng.fork(), trace=self.trace,
+            edges=range(options.edge_count), members=self.cluster.members)
         self.clients = self._clients()
-        self.cluster.on_life = self.clients.on_life
+        self.cluster.on_life = self._on_life
         self.cluster.on_publish = self.clients.on_publish
         self.faults = Faults(
             options=options, schedule=self.schedule, network=self.network, cluster=self.cluster,
             prng=self.prng.fork(), trace=self.trace)
+        self.replacement = Replacement(
+            options=options, geometry=geometry, cluster=cluster, shard=SHARD,
+            schedule=self.schedule, network=self.network, machines=self.cluster,
+            prng=self.prng.fork(), trace=self.trace)
+        self.faults.replacement = self.replacement
         self.excuse = ""
 
     def _clients(self) -> Clients | Chat:
@@ -83,10 +105,16 @@ class World:
                        prng=prng, trace=self.trace, judge=self.judge)
 
     def _deliver(self, target: int, source: int, message: Message) -> None:
-        if target < self.options.replica_count:
+        if target < self.options.member_count:
             self.cluster.deliver(target, source, message)
-        else:
-            self.sessions.deliver(target - self.options.replica_count, source, message)
+            return
+        edge = target - self.options.member_count
+        owner = self.sessions if edge < self.options.edge_count else self.replacement.sessions
+        owner.deliver(edge, source, message)
+
+    def _on_life(self, replica: int, up: bool) -> None:
+        self.clients.on_life(replica, up)
+        self.replacement.sessions.on_life(replica, up)
 
     # --- phases
 
@@ -103,8 +131,11 @@ class World:
                 self.liveness()
         except Violation as violation:
             failure, checker = violation.sentence, violation.checker
-        except AssertionError:
-            failure, checker = traceback.format_exc(), "assertion"
+        except VolumeUnusable as unusable:
+            failure, checker = str(unusable), "halt"
+        except Exception as error:    # a bug of the product, and only its seed explains it
+            failure = traceback.format_exc()
+            checker = "assertion" if isinstance(error, AssertionError) else "exception"
         if failure:
             report = [*self.status(), "", *self.trace.last()]
         return self._outcome(failure, checker, report)
@@ -129,6 +160,7 @@ class World:
     def liveness(self) -> None:
         """Heal a core, leave the rest broken for ever, and see whether the core converges."""
         core = self._choose_core()
+        core += range(self.options.replica_count, self.options.member_count)
         mask = sum(1 << index for index in core)
         self.trace.add(self.schedule.now_us, kinds.PHASE, WORLD, mask)
         self._heal(core)
@@ -139,18 +171,46 @@ class World:
             reason = liveness.shortcoming(self.cluster, core) or self.clients.waiting()
             if not reason:
                 break
+        if self.options.overload:
+            return                    # whether it goes on is a matter of luck
         if reason:
             self.excuse = liveness.excuse(self.cluster, core)
             if not self.excuse:
                 violated("liveness", f"the core {core} has not converged in "
                                      f"{self.options.liveness_ticks} ticks: {reason}")
+        if not reason:
+            self._quiet(core)
         for index in core:
             self.judge.final(self.cluster.machines[index])
+
+    def _quiet(self, core: list[int]) -> None:
+        """Nobody asks for anything: heartbeats, pings and the scrubber are all that is left."""
+        views = [_view(self.cluster, index) for index in core]
+        sent = self._spoken(core)
+        self.run_ticks(QUIET_TICKS)
+        sent = self._spoken(core) - sent
+        others = self.options.member_count - 1        # those that are cut off are called as well
+        beats = QUIET_TICKS // 2 * others
+        pings = (QUIET_TICKS // TIMEOUT_TICKS["ping"] + 1) * 2 * len(core) * others
+        asking = len(self.sessions.all) * len(core) * 2 * (1 + QUIET_TICKS // 10)
+        if sent > beats + 2 * (pings + asking):
+            violated("quiet", f"{sent} messages in {QUIET_TICKS} ticks in which nobody asked for "
+                              "anything")
+        for index, before in zip(core, views, strict=True):
+            if _view(self.cluster, index) != before:
+                violated("quiet", f"replica {index} leaves view {before} without a reason")
+
+    def _spoken(self, core: list[int]) -> int:
+        """Messages so far. A replica that is cut off has not converged and goes on calling."""
+        cut_off = set(range(self.options.replica_count)) - set(core)
+        return sum(n for i, n in enumerate(self.network.sent_by) if i not in cut_off)
 
     def _choose_core(self) -> list[int]:
         """All replicas in half of the worlds and in starved ones; else a view quorum or more."""
         count = self.options.replica_count
         everybody = list(range(count))
+        if self.replacement.ever:
+            return everybody          # what is new here may be too new to do without another
         starved = self.judge.log.op < self.geometry.pipeline_max
         if starved or self.prng.chance(1, 2):
             return everybody
@@ -159,17 +219,19 @@ class World:
 
     def _heal(self, core: list[int]) -> None:
         self.faults.active = False
-        count = self.options.replica_count
+        count = self.options.member_count
         for machine in self.cluster.machines:
-            machine.disk.faults = False
+            machine.disk.faults = machine.disk.full = False
+            machine.clock.repent()
             if machine.index in core:
                 if machine.paused:
                     self.cluster.resume(machine.index)
-                if machine.replica is None:
+                lost = machine.index == self.replacement.waiting
+                if machine.replica is None and not machine.halted and not lost:
                     self.cluster.start(machine.index)
             else:
                 self.network.isolate(machine.index)
-        nodes = core + list(range(count, count + self.options.edge_count))
+        nodes = core + list(range(count, count + self.options.edge_count + 1))
         self.network.calm(nodes)
 
     # --- telling
@@ -181,17 +243,37 @@ class World:
     def _outcome(self, failure: str, checker: str, report: list[str]) -> Outcome:
         counts = self.clients.counts() | {
             "acknowledged": len(self.judge.answers.acknowledged),
-            "sent": self.network.sent, "dropped": self.network.dropped,
-            "crashes": self.faults.crashes, "power_cuts": self.faults.power_cuts,
-            "pauses": self.faults.pauses, "partitions": self.faults.partitions,
-            "disk_faults": sum(m.disk.corrupted for m in self.cluster.machines),
-            "view": max(entry.observed_view for entry in self.judge.log.entries)}
+            "sent": sum(self.network.sent_by), "halts": sum(self.cluster.halts.values()),
+            "view": max(entry.observed_view & 0xFFFF_FFFF for entry in self.judge.log.entries)}
         return Outcome(
             options=self.options, failure=failure, checker=checker,
             ticks=self.schedule.now_us // TICK_US, digest=self.trace.digest(),
             events=self.trace.count, ops=self.judge.log.op, records=self.judge.rooms.log_seq,
-            counts=counts, marks=dict(sorted(self.cluster.marks.items())), excuse=self.excuse,
-            report=report)
+            counts=counts, faults=self._faults(), marks=dict(sorted(self.cluster.marks.items())),
+            excuse=self.excuse, report=report)
+
+    def _faults(self) -> dict[str, int]:
+        """How often each class of fault has struck."""
+        found = Counter(self.network.faulted)
+        found.update(self.faults.done)
+        for machine in self.cluster.machines:
+            found.update(machine.disk.faulted)
+        found.update(self.clients.faulted())
+        found["eviction"] = self.sessions.evictions
+        for name, value in (
+                ("slow_disk", self.options.slow_replica + 1),
+                ("clock_offset", self.options.clock_offset_us_max),
+                ("clock_drift", self.options.clock_drift_ppm_max),
+                ("clock_liar", self.options.clock_liar + 1),
+                ("overload", self.options.overload)):
+            found[name] = int(value > 0)
+        return {name: found[name] for name in sorted(found) if found[name]}
+
+
+def _view(cluster: Cluster, index: int) -> tuple[int, int]:
+    replica = cluster.machines[index].replica
+    assert replica is not None
+    return replica.epoch, replica.view
 
 
 def _status_line(cluster: Cluster, index: int) -> str:

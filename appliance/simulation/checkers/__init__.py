@@ -9,6 +9,7 @@ replica's memory where the medium or the wire can be asked.
     acknowledgements  who promised what: nothing acknowledged before it lies on the medium, nothing
                       a quorum acknowledged ever missing from a later log, no promise of a view
                       taken back
+    votes             nobody leaves a view without a quorum of fresh votes
     superblocks       durable roots only move forward, and nothing is said before it is durable
     checkpoints       equal ops have equal checkpoints; the records below them are on the medium
     rooms             a second, plain state machine for records: applied once, dense numbers,

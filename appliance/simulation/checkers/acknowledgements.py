@@ -10,6 +10,8 @@ from appliance.cores.vsr.quorums import quorums
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import HEADER_SIZE, Geometry
+from appliance.formats.membership import CONFIGURATION_SIZE
+from appliance.formats.superblock import CHECKPOINT_STATE_SIZE
 from appliance.simulation import atlas as zones
 from appliance.simulation.atlas import Area
 from appliance.simulation.failure import violated
@@ -22,28 +24,45 @@ OPS_KEPT = 256                    # older ops are forgotten: they are committed,
 class Acknowledgements:
     """Ledger of prepare_oks and do_view_changes of all replicas."""
 
-    def __init__(self, geometry: Geometry, replica_count: int) -> None:
+    def __init__(self, geometry: Geometry, member_count: int, replica_count: int) -> None:
         self.geometry = geometry
         self.quorum = quorums(replica_count).replication
-        self.promised = [0] * replica_count           # view below which it will not acknowledge
-        self.acknowledged = [(0, 0)] * replica_count  # highest (view, op)
+        self.promised = [0] * member_count           # view below which it will not acknowledge
+        self.acknowledged = [(0, 0)] * member_count  # highest (view, op)
         self._lists: dict[tuple[int, int], bytes] = {}    # (replica, view) -> digest of its list
+        # replica -> op -> (view, digest) of its newest acknowledgement
+        self._said: list[dict[int, tuple[int, bytes]]] = [{} for _ in range(member_count)]
         self._acks: dict[int, dict[tuple[int, bytes], int]] = {}  # op -> (view, digest) -> replicas
         self._quorate: dict[int, tuple[int, bytes]] = {}  # op -> (view, digest) of a quorum
 
-    def on_prepare_ok(self, replica: int, header: Header, disk: Disk) -> None:
+    def on_format(self, replica: int) -> None:
+        """A new volume knows no log; what the old one promised is promised still."""
+        self.acknowledged[replica] = (0, 0)
+        self._said[replica] = {}
+
+    def on_prepare_ok(self, replica: int, header: Header, disk: Disk, checkpoint: int) -> None:
+        """`replica`, whose durable checkpoint is `checkpoint`, acknowledges `header.op`."""
         digest = header.area[:16]
-        if header.view < self.promised[replica]:
+        view = header.viewstamp
+        if view < self.promised[replica]:
             violated(NAME, f"replica {replica} acknowledges op {header.op} in view {header.view} "
                            f"after it promised view {self.promised[replica]}")
+        if header.op > checkpoint + self.geometry.checkpoint_ops + self.geometry.pipeline_max:
+            violated(NAME, f"replica {replica} acknowledges op {header.op} on checkpoint "
+                           f"{checkpoint}: the next one would not be on a quorum yet")
         self._on_medium(replica, header.op, digest, disk)
-        self.promised[replica] = header.view
-        self.acknowledged[replica] = max(self.acknowledged[replica], (header.view, header.op))
+        said = self._said[replica]
+        said[header.op] = (view, digest)
+        if len(said) > 2 * OPS_KEPT:
+            self._said[replica] = {
+                op: word for op, word in said.items() if op >= header.op - OPS_KEPT}
+        self.promised[replica] = view
+        self.acknowledged[replica] = max(self.acknowledged[replica], (view, header.op))
         masks = self._acks.setdefault(header.op, {})
-        mask = masks.get((header.view, digest), 0) | 1 << replica
-        masks[header.view, digest] = mask
+        mask = masks.get((view, digest), 0) | 1 << replica
+        masks[view, digest] = mask
         if mask.bit_count() >= self.quorum:
-            self._quorate[header.op] = (header.view, digest)
+            self._quorate[header.op] = (view, digest)
         if len(self._acks) > 2 * OPS_KEPT:
             self._forget(header.op)
 
@@ -59,8 +78,8 @@ class Acknowledgements:
                 violated(NAME, f"replica {replica} acknowledges op {op}, but its {name} is not "
                                "durable")
 
-    def on_do_view_change(self, replica: int, header: Header) -> None:
-        view, log_view = header.view, header.aux
+    def on_do_view_change(self, replica: int, header: Header, body: bytes) -> None:
+        view, log_view = header.viewstamp, header.epoch << 32 | header.aux
         if view < self.promised[replica]:
             violated(NAME, f"replica {replica} votes for view {view} after it promised view "
                            f"{self.promised[replica]}")
@@ -71,6 +90,27 @@ class Acknowledgements:
         known = self._lists.setdefault((replica, view), header.body_digest)
         if known != header.body_digest:
             violated(NAME, f"replica {replica} votes twice for view {view}, with two lists")
+        self._denies(replica, header, headers_of(header, body, blanks=True))
+
+    def _denies(self, replica: int, header: Header, headers: list[Header]) -> None:
+        """What it acknowledged in the view of its log it may have lost, but not deny."""
+        log_view = header.epoch << 32 | header.aux
+        nacks = int.from_bytes(header.area[8:16], "little")
+        for listed in headers:
+            if listed.viewstamp > log_view:
+                violated(NAME, f"replica {replica} votes with the log of view {log_view} and lists "
+                               f"{listed}")
+        for op, (view, digest) in self._said[replica].items():
+            if view != log_view or op <= header.op - len(headers):
+                continue
+            i = header.op - op
+            if i < 0 or nacks >> i & 1:
+                violated(NAME, f"replica {replica} denies op {op} in its vote for view "
+                               f"{header.view}, but acknowledged it in view {view}")
+            listed = headers[i]
+            if listed.operation != envelope.OPERATION_RESERVED and listed.digest != digest:
+                violated(NAME, f"replica {replica} lists another op {op} than it acknowledged in "
+                               f"view {view}")
 
     def on_start_view(self, replica: int, header: Header, headers: list[Header]) -> None:
         """What a quorum acknowledged in an older view must be in the log of this one.
@@ -80,7 +120,7 @@ class Acknowledgements:
         """
         listed = {known.op: known.digest for known in headers}
         for op, (view, digest) in self._quorate.items():
-            if view >= header.view or op <= header.op and listed.get(op, digest) == digest:
+            if view >= header.viewstamp or op <= header.op and listed.get(op, digest) == digest:
                 continue
             if all(below in self._quorate for below in range(header.commit_num + 1, op)):
                 violated(NAME, f"replica {replica} starts view {header.view} without op {op}, "
@@ -92,8 +132,11 @@ class Acknowledgements:
             self._quorate.pop(old, None)
 
 
-def headers_of(header: Header, body: bytes) -> list[Header]:
-    """The valid headers in the body of a start_view, blanks left out."""
-    start = 256 if header.command == envelope.START_VIEW else 0
+def headers_of(header: Header, body: bytes, *, blanks: bool = False) -> list[Header]:
+    """The headers in the body of a start_view or of a vote."""
+    start = 0
+    if header.command == envelope.START_VIEW:
+        start = CHECKPOINT_STATE_SIZE + CONFIGURATION_SIZE
     found = [envelope.decode(body[i:i + HEADER_SIZE]) for i in range(start, len(body), HEADER_SIZE)]
-    return [h for h in found if h is not None and h.operation != envelope.OPERATION_RESERVED]
+    return [h for h in found
+            if h is not None and (blanks or h.operation != envelope.OPERATION_RESERVED)]

@@ -10,7 +10,10 @@ NAME = "log"
 
 
 class Entry(NamedTuple):
-    """One committed prepare. `observed_view`: of the replica that was first seen to commit it."""
+    """One committed prepare; views with their epochs, as one number.
+
+    `observed_view`: of the replica that was first seen to commit it.
+    """
 
     digest: bytes
     view: int
@@ -43,12 +46,12 @@ class CommittedLog:
         if header.parent != last.digest:
             violated(NAME, f"replica {replica} committed {header}, which does not follow op "
                            f"{op - 1}")
-        if header.view < last.view:
+        if header.viewstamp < last.view:
             violated(NAME, f"op {op} is of view {header.view}, the op before of view {last.view}")
         if header.timestamp <= last.timestamp:
             violated(NAME, f"op {op} has timestamp {header.timestamp}, the op before "
                            f"{last.timestamp}")
-        self.entries.append(Entry(header.digest, header.view, header.timestamp, view))
+        self.entries.append(Entry(header.digest, header.viewstamp, header.timestamp, view))
         return True
 
     def on_reply(self, replica: int, header: Header) -> None:
@@ -63,13 +66,13 @@ class CommittedLog:
     def on_start_view(self, replica: int, header: Header, headers: list[Header]) -> None:
         """A primary announces the log of `header.view`: what was committed before must be in it."""
         op = self.op
-        while op > header.op and self.entries[op].observed_view >= header.view:
+        while op > header.op and self.entries[op].observed_view >= header.viewstamp:
             op -= 1
         if op > header.op:
             violated(NAME, f"replica {replica} starts view {header.view} with head {header.op}, "
                            f"but op {op} was committed in view {self.entries[op].observed_view}")
         for known in headers:
-            if known.op > self.op or self.entries[known.op].observed_view >= header.view:
+            if known.op > self.op or self.entries[known.op].observed_view >= header.viewstamp:
                 continue
             if known.digest != self.entries[known.op].digest:
                 violated(NAME, f"replica {replica} starts view {header.view} with another prepare "

@@ -36,7 +36,9 @@ class Superblocks:
         self._lives = [0] * replica_count             # incarnation of the life before
 
     def on_format(self, replica: int, disk: Disk) -> None:
-        """Read what format wrote."""
+        """Read what format wrote; what an older volume held is gone with it."""
+        self.durable[replica] = None
+        self._digests[replica] = [b""] * SUPERBLOCK_COPIES
         for copy in range(SUPERBLOCK_COPIES):
             self._read(replica, disk, copy)
         self._confirm(replica)
@@ -73,10 +75,12 @@ class Superblocks:
     def _forward(self, replica: int, before: Superblock | None, block: Superblock) -> None:
         if before is None:
             return
-        for name in ("epoch", "view", "log_view", "commit_max", "incarnation"):
-            if getattr(block, name) < getattr(before, name):
-                violated(NAME, f"replica {replica}: durable {name} went from "
-                               f"{getattr(before, name)} back to {getattr(block, name)}")
+        for name in ("view", "log_view", "commit_max", "incarnation"):
+            was, now = getattr(before, name), getattr(block, name)
+            if name.endswith("view"):     # counts anew in each epoch
+                was, now = (before.epoch, was), (block.epoch, now)
+            if now < was:
+                violated(NAME, f"replica {replica}: durable {name} went from {was} back to {now}")
         if block.checkpoint.header.op < before.checkpoint.header.op:
             violated(NAME, f"replica {replica}: durable checkpoint went from "
                            f"{before.checkpoint.header.op} back to {block.checkpoint.header.op}")
@@ -98,9 +102,9 @@ class Superblocks:
         needs = (True, True) if own_prepare else NEEDS.get(header.command)
         if needs is None:
             return
-        if block.view < header.view:
+        if (block.epoch, block.view) < (header.epoch, header.view):
             violated(NAME, f"replica {replica} says {header}, but its durable view is {block.view}")
-        if needs[1] and block.log_view != header.view:
+        if needs[1] and (block.epoch, block.log_view) != (header.epoch, header.view):
             violated(NAME, f"replica {replica} says {header}, but its durable log_view is "
                            f"{block.log_view}")
         if header.command == envelope.DO_VIEW_CHANGE:

@@ -1,0 +1,566 @@
+"""Bugs to be found: methods of the product replaced, each as somebody might write it who has not
+read why it is so.
+
+`PLANTS` names them all. Nothing here is a switch of the product: a plant lives as long as the
+patches of the test that sows it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+
+from appliance.cores.rooms.rooms import Rooms
+from appliance.cores.vsr import (
+    chunks,
+    commit,
+    member,
+    normal,
+    recovery,
+    repair,
+    start_view,
+    view_change,
+    wal,
+)
+from appliance.cores.vsr import replica as dispatcher
+from appliance.cores.vsr.clock import Clock
+from appliance.cores.vsr.journal import Journal
+from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.sessions import Sessions
+from appliance.formats import envelope as env
+from appliance.formats.geometry import Geometry
+
+Patch = pytest.MonkeyPatch
+
+
+class Plant(NamedTuple):
+    """`sow` puts the bug in; `trap` says in a few words what it is."""
+
+    trap: str
+    sow: Callable[[Patch], None]
+
+
+PLANTS: dict[str, Plant] = {}
+
+
+def plant(trap: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    """Enter a bug under its function's name."""
+
+    def enter(sow: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        PLANTS[sow.__name__] = Plant(trap, sow)
+        return sow
+
+    return enter
+
+
+# --- what is durable ------------------------------------------------------------------------------
+
+
+@plant("an acknowledgement leaves when its write is started")
+def acknowledge_before_durable(patch: Patch) -> None:
+    write_prepare = wal._write_prepare
+
+    def write_and_trust(it, slot, message):
+        write_prepare(it, slot, message)
+        Journal.set_clean(it.journal, message.header)
+        it.clean_ops.append(message.header.op)
+
+    patch.setattr(wal, "_write_prepare", write_and_trust)
+
+
+@plant("the superblock keeps the view that it was formatted with")
+def view_forgotten(patch: Patch) -> None:
+    present = Member.superblock_present
+
+    def present_without_view(it):
+        forgotten = it.superblock
+        return replace(present(it), view=forgotten.view, log_view=forgotten.log_view,
+                       view_headers=forgotten.view_headers,
+                       view_headers_kind=forgotten.view_headers_kind)
+
+    patch.setattr(Member, "superblock_present", present_without_view)
+    patch.setattr(Member, "durable_view", property(lambda it: it.view))
+    patch.setattr(Member, "durable_log_view", property(lambda it: it.log_view))
+
+
+@plant("the incarnation, from which nonces are counted, is not persisted")
+def nonce_not_persisted(patch: Patch) -> None:
+    present = Member.superblock_present
+
+    def present_without_incarnation(it):
+        it.incarnation = it.superblock.incarnation
+        return present(it)
+
+    patch.setattr(Member, "superblock_present", present_without_incarnation)
+
+
+@plant("T7: views are spoken of before they are durable")
+def speak_before_durable(patch: Patch) -> None:
+    patch.setattr(Member, "may_speak", lambda it, header: (
+        it.status not in (Status.RECOVERING, Status.HALTED)
+        and it.superblock.incarnation == it.incarnation))
+
+
+@plant("an update of the superblock counts with its first copy")
+def superblock_by_one_copy(patch: Patch) -> None:
+    patch.setattr(member, "SUPERBLOCK_CONFIRMED", 1)
+
+
+@plant("a checkpoint is named before its records are durable")
+def checkpoint_before_records(patch: Patch) -> None:
+    patch.setattr(Rooms, "durable_log_seq", lambda it: it.log_seq)
+
+
+@plant("both checkpoints share a zone")
+def one_checkpoint_zone(patch: Patch) -> None:
+    patch.setattr(Geometry, "checkpoint_zone", lambda it, op: 0)
+
+
+@plant("T16: the ring turns before the next checkpoint exists")
+def ring_overwritten_early(patch: Patch) -> None:
+    patch.setattr(Geometry, "prepare_max", lambda it, checkpoint: (
+        checkpoint + it.slot_count + it.pipeline_max))
+    patch.setattr(Geometry, "prepare_ok_max", lambda it, checkpoint: (
+        checkpoint + it.slot_count + it.pipeline_max))
+
+
+# --- what a restart finds -------------------------------------------------------------------------
+
+
+@plant("the log ends at the first slot whose checksum is wrong")
+def truncate_at_bad_checksum(patch: Patch) -> None:
+    recover = recovery.recover
+
+    def recover_and_cut(slots, *, geometry, checkpoint, **rest):
+        found = recover(slots, geometry=geometry, checkpoint=checkpoint, **rest)
+        journal = found.journal
+        for op in range(checkpoint + 1, geometry.prepare_max(checkpoint) + 1):
+            if journal.faulty[journal.slot(op)]:
+                for slot, header in enumerate(journal.headers):
+                    if header is None or header.op >= op:
+                        journal.headers[slot] = None
+                        journal.forget_faults(slot)
+                break
+        return found
+
+    patch.setattr(recovery, "recover", recover_and_cut)
+
+
+@plant("a head that may have been lost is taken for certain")
+def head_always_certain(patch: Patch) -> None:
+    patch.setattr(recovery, "head_certain", lambda *rest: True)
+
+
+@plant("T11: only one write can be torn")
+def one_torn_write(patch: Patch) -> None:
+    torn = recovery.torn
+
+    def torn_once(*rest, **named):
+        found = torn(*rest, **named)
+        return found if len(found) <= 1 else []
+
+    patch.setattr(recovery, "torn", torn_once)
+
+
+@plant("prepares of a log that was never promised stay in the ring")
+def foreign_prepares_kept(patch: Patch) -> None:
+    patch.setattr(recovery, "drop_foreign", lambda *rest: None)
+
+
+@plant("T20: a prepare is believed in whatever slot it lies")
+def slot_position_unchecked(patch: Patch) -> None:
+    def read_anywhere(raw, *, index, cluster, shard, geometry):
+        header = env.decode_stored(raw[:128]) if raw is not None else None
+        if header is None or header.command != env.PREPARE:
+            return recovery.Found.BAD, None
+        if header.operation == env.OPERATION_RESERVED:
+            return recovery.Found.NIL, None
+        return recovery.Found.OP, header
+
+    patch.setattr(recovery, "read_header", read_anywhere)
+    patch.setattr("appliance.cores.vsr.open.read_header", read_anywhere)
+
+
+@plant("T5: a start_view from before the restart is believed")
+def stale_start_view_believed(patch: Patch) -> None:
+    patch.setattr(start_view, "_fresh", lambda it, header: True)
+
+
+@plant("the hash of a body is not looked at")
+def body_hash_unchecked(patch: Patch) -> None:
+    def parse(data, header):
+        if data is None or bytes(data[:128]) != header.raw:
+            return None
+        return env.Message(header, bytes(data[128:128 + header.body_size]))
+
+    patch.setattr(wal, "parse_prepare", parse)
+    patch.setattr("appliance.cores.vsr.open.parse_prepare", parse)
+
+
+@plant("a chunk is believed by its length")
+def chunk_hash_unchecked(patch: Patch) -> None:
+    def matches(chunk, data):
+        if chunk.place.kind == chunks.ck.KIND_LEAF:
+            return len(data) == chunk.place.count * chunks.RECORD_SIZE
+        return len(data) > 0
+
+    patch.setattr(chunks, "matches", matches)
+
+
+@plant("the table of sessions is not restored")
+def sessions_not_restored(patch: Patch) -> None:
+    patch.setattr(Sessions, "load", lambda it, raw: None)
+
+
+@plant("what was applied of each device is kept in memory only")
+def idempotency_not_replicated(patch: Patch) -> None:
+    restore = Rooms.restore
+
+    def restore_without_windows(it, manifest, tables, leaves):
+        restore(it, manifest, tables, leaves)
+        it._windows.clear()
+
+    patch.setattr(Rooms, "restore", restore_without_windows)
+
+
+# --- the normal protocol --------------------------------------------------------------------------
+
+
+@plant("one acknowledgement commits")
+def commit_without_quorum(patch: Patch) -> None:
+    configure = Member.configure
+
+    def configure_alone(it, block):
+        configure(it, block)
+        it.quorum_replication = 1
+
+    patch.setattr(Member, "configure", configure_alone)
+
+
+@plant("a heartbeat calls the head committed")
+def heartbeat_names_head(patch: Patch) -> None:
+    on_commit = normal.on_commit
+
+    def on_commit_and_more(it, message):
+        on_commit(it, message)
+        if it.status == Status.NORMAL and message.header.view == it.view and not it.is_primary:
+            it.learn_commit(it.op)
+
+    patch.setitem(dispatcher._MEMBER, env.COMMIT, on_commit_and_more)
+
+
+@plant("what lies at an op is applied, chained to the head or not")
+def commit_unchained(patch: Patch) -> None:
+    patch.setattr(commit, "committable", lambda it, op: it.journal.at(op))
+
+
+@plant("T6: an acknowledgement goes to the primary of the prepare's view, under that view")
+def acknowledge_view_of_prepare(patch: Patch) -> None:
+    def acknowledge(it, op):
+        header = it.journal.at(op)
+        if header is None or it.status != Status.NORMAL or it.is_standby or op > it.op:
+            return
+        if it.installing or not it.journal.clean(header) or op > normal.acknowledge_max(it):
+            return
+        if it.is_primary:
+            normal._count(it, it.index, op, header.digest)
+        elif it.primary_of(header.view) != it.index:
+            it.send(1 << it.primary_of(header.view), it.make(
+                env.PREPARE_OK, view=header.view, op=op, commit_num=it.commit_min,
+                area=header.digest))
+
+    patch.setattr(normal, "acknowledge", acknowledge)
+
+
+@plant("T12: a session's number is raised when its request is prepared")
+def session_updated_at_prepare(patch: Patch) -> None:
+    prepare = normal.prepare
+
+    def prepare_and_count(it, message, block):
+        prepare(it, message, block)
+        entry = it.sessions.get(block.client)
+        if entry is not None:
+            entry.request = message.header.aux
+
+    patch.setattr(normal, "prepare", prepare_and_count)
+
+
+@plant("a request in the pipeline is prepared again when it comes again")
+def request_prepared_twice(patch: Patch) -> None:
+    patch.setattr(normal, "_preparing", lambda it, client: False)
+
+
+@plant("a prepare carries the time of its primary's clock, whatever came before")
+def timestamps_go_back(patch: Patch) -> None:
+    prepare = normal.prepare
+
+    def prepare_now(it, message, block):
+        it.timestamp_last = 0
+        prepare(it, message, block)
+
+    patch.setattr(normal, "prepare", prepare_now)
+
+
+@plant("a clock is believed that nobody agrees with")
+def clock_alone(patch: Patch) -> None:
+    patch.setattr(Clock, "now_us", lambda it, monotonic_ns, realtime_us: realtime_us)
+
+
+@plant("the session that was met first is evicted")
+def evict_first_met(patch: Patch) -> None:
+    register = Sessions.register
+
+    def register_over_first(it, client, op):
+        if client not in it.entries and len(it.entries) == it.capacity:
+            it.remove(next(iter(it.entries)))
+        return register(it, client, op)
+
+    patch.setattr(Sessions, "register", register_over_first)
+
+
+# --- view changes ---------------------------------------------------------------------------------
+
+
+@plant("T1: the longest log wins, whichever view it is of")
+def highest_op_wins(patch: Patch) -> None:
+    evaluate, install = view_change.evaluate, view_change._install
+
+    def longest(dvcs):
+        head = max((d.op for d in dvcs), default=0)
+        return [d._replace(log_view=int(d.op == head)) for d in dvcs]
+
+    patch.setattr(view_change, "evaluate", lambda dvcs, **rest: evaluate(longest(dvcs), **rest))
+    patch.setattr(view_change, "_install",
+                  lambda it, dvcs, result: install(it, longest(dvcs), result))
+
+
+@plant("T2: what cannot be read was never there")
+def corrupt_is_missing(patch: Patch) -> None:
+    bits = view_change.bits
+
+    def bits_of_the_blind(it, headers):
+        presents, nacks = bits(it, headers)
+        for i, header in enumerate(headers):
+            if it.journal.faulty[it.journal.slot(header.op)]:
+                nacks |= 1 << i
+        return presents, nacks
+
+    patch.setattr(view_change, "bits", bits_of_the_blind)
+
+
+@plant("a prepare whose witness was lost is denied while the witness is written again")
+def lost_witness_denies(patch: Patch) -> None:
+    bits = view_change.bits
+
+    def bits_without_witness(it, headers):
+        presents, nacks = bits(it, headers)
+        for i, header in enumerate(headers):
+            slot = it.journal.slot(header.op)
+            known = it.journal.at(header.op)
+            if known is not None and it.journal.dirty[slot] and not it.journal.faulty[slot]:
+                nacks |= 1 << i
+        return presents, nacks
+
+    patch.setattr(view_change, "bits", bits_without_witness)
+
+
+@plant("T3: a header that arrives for a lost slot ends its fault")
+def header_ends_fault(patch: Patch) -> None:
+    install = Journal.install
+
+    def install_and_forgive(it, header):
+        slot = it.slot(header.op)
+        if it.headers[slot] is None:
+            it.set_faulty(slot, 0)
+        install(it, header)
+
+    patch.setattr(Journal, "install", install_and_forgive)
+
+
+@plant("T4: a vote lists only headers of the journal")
+def vote_without_view_headers(patch: Patch) -> None:
+    def describe(it):
+        headers = []
+        for op in range(it.op, -1, -1):
+            headers.append(it.journal.at(op) or env.reserved(op, it.cluster, it.shard))
+            if op <= it.commit_max:
+                break
+        return headers[:it.geometry.pipeline_max + 1]
+
+    patch.setattr(view_change, "describe", describe)
+
+
+@plant("T8: log_view is raised only when the view is normal")
+def log_view_raised_late(patch: Patch) -> None:
+    install, start = view_change._install, view_change.start_normal_primary
+
+    def install_but_not_the_view(it, dvcs, result):
+        before = it.log_view
+        install(it, dvcs, result)
+        if it.dvc_quorum:
+            it.log_view = before
+
+    def start_and_raise(it):
+        it.log_view = it.view
+        start(it)
+
+    def rest(it):
+        it.log_view, before = it.view, it.log_view
+        install_rest(it)
+        if it.status == Status.VIEW_CHANGE:
+            it.log_view = before
+
+    install_rest = view_change._install_rest
+    patch.setattr(dispatcher.Replica, "check", lambda it: None)
+    patch.setattr(Member, "durable_log_view", property(lambda it: it.durable_view))
+    patch.setattr(view_change, "_install", install_but_not_the_view)
+    patch.setattr(view_change, "_install_rest", rest)
+    patch.setattr(view_change, "start_normal_primary", start_and_raise)
+
+
+@plant("T10: a new primary drops the log of the others where its own has a gap to it")
+def gap_drops_log(patch: Patch) -> None:
+    install = view_change._install
+
+    def install_without_gap(it, dvcs, result):
+        head = result.head
+        if result.floor > it.op + 1:
+            head = result.floor
+        install(it, dvcs, result._replace(head=head))
+
+    patch.setattr(view_change, "_install", install_without_gap)
+
+
+@plant("one denial cuts an op")
+def one_nack_cuts(patch: Patch) -> None:
+    evaluate = view_change.evaluate
+    patch.setattr(view_change, "evaluate",
+                  lambda dvcs, *, quorum_nack, **rest: evaluate(dvcs, quorum_nack=1, **rest))
+
+
+@plant("a view starts with one vote less than its quorum")
+def view_quorum_too_small(patch: Patch) -> None:
+    configure = Member.configure
+
+    def configure_smaller(it, block):
+        configure(it, block)
+        it.quorum_view_change = max(1, it.quorum_view_change - 1)
+
+    patch.setattr(Member, "configure", configure_smaller)
+
+
+@plant("a new primary vouches for its whole log, whatever checkpoint it is on")
+def primary_vouches_for_all(patch: Patch) -> None:
+    start = view_change.start_normal_primary
+
+    def start_and_vouch(it):
+        start(it)
+        for entry in it.pipeline:
+            entry.acks = 1 << it.index
+
+    patch.setattr(view_change, "start_normal_primary", start_and_vouch)
+
+
+@plant("T13: a backup that missed the start of its view waits for it for ever")
+def missed_start_view_awaited(patch: Patch) -> None:
+    ask = start_view.request_start_view
+
+    def ask_only_when_normal(it, view):
+        if it.status == Status.NORMAL:
+            ask(it, view)
+
+    patch.setattr(start_view, "request_start_view", ask_only_when_normal)
+
+
+@plant("T14: votes to leave a view never grow old")
+def votes_never_expire(patch: Patch) -> None:
+    vote = view_change.on_start_view_change
+
+    def vote_without_window(it, message):
+        vote(it, message)
+        it.timeouts["svc_window"].stop()
+
+    patch.setitem(dispatcher._MEMBER, env.START_VIEW_CHANGE, vote_without_window)
+
+
+@plant("T15: nobody reacts to a higher view")
+def higher_views_ignored(patch: Patch) -> None:
+    def jump(it, message):
+        return message.header.view <= it.view
+
+    patch.setattr(dispatcher, "_jump_view", jump)
+
+
+# --- repair and state sync ------------------------------------------------------------------------
+
+
+@plant("T9: a repair may become the head")
+def repair_moves_head(patch: Patch) -> None:
+    on_repair = repair.on_repair_prepare
+
+    def on_repair_or_more(it, message):
+        header = message.header
+        if (repair.allowed(it) and header.op == it.op + 1 and not it.is_primary
+                and header.parent == it.head.digest
+                and header.op <= it.geometry.prepare_max(it.checkpoint_op)):
+            it.journal.install(header)
+            it.extend_head(header)
+            wal.append(it, message)
+            return
+        on_repair(it, message)
+
+    patch.setattr(repair, "on_repair_prepare", on_repair_or_more)
+
+
+@plant("a header behind the head is accepted from anybody, chained or not")
+def repair_unchained(patch: Patch) -> None:
+    def accepts(it, header):
+        if header.view > it.view or not it.repair_min <= header.op < it.op:
+            return False
+        known = it.journal.at(header.op)
+        owner = it.journal.headers[it.journal.slot(header.op)]
+        if owner is not None and owner.op > header.op:
+            return False
+        return not (header.op <= it.commit_min and known is not None)
+
+    patch.setattr(repair, "accepts", accepts)
+
+
+@plant("T17: a replica that still fetches its checkpoint vouches for what follows it")
+def syncing_replica_counts(patch: Patch) -> None:
+    patch.setattr(normal, "acknowledge_max",
+                  lambda it: it.geometry.prepare_ok_max(it.checkpoint_op))
+
+
+@plant("a fetched checkpoint is installed without the log that follows it")
+def sync_without_suffix(patch: Patch) -> None:
+    install = chunks._install
+
+    def install_alone(it, state, header, headers):
+        install(it, state, header, headers)
+        for op in range(it.checkpoint_op + 1, it.op + 1):
+            if it.journal.at(op) is not None:
+                it.journal.remove(op)
+        it.op = it.checkpoint_op
+        it.view_headers = [state.header]
+
+    patch.setattr(chunks, "_install", install_alone)
+
+
+@plant("a fetched checkpoint keeps the old log below it, whatever that was")
+def sync_keeps_old_log(patch: Patch) -> None:
+    replace_log = chunks._replace_log
+    patch.setattr(chunks, "_replace_log", lambda it, state, fitting, applied: (
+        replace_log(it, state, fitting, state.header.op)))
+
+
+@plant("a lagging replica does not ask for what it skipped")
+def sync_without_segments(patch: Patch) -> None:
+    finish = chunks._finish
+
+    def finish_at_once(it, fetch):
+        finish(it, fetch)
+        it.backfill = None
+
+    patch.setattr(chunks, "_finish", finish_at_once)

@@ -1,0 +1,86 @@
+"""Many seeds in two processes: what `make test`, `make soak` and the campaign have in common."""
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from appliance.commands.simulate import failure_report
+from appliance.commands.simulate import run as run_world
+from appliance.simulation.options import draw
+from appliance.simulation.world import World
+
+PROCESSES = 2
+CHUNK = 2                         # seeds handed to a process at once
+
+
+class Result(NamedTuple):
+    """What is kept of a seed."""
+
+    seed: int
+    mode: str
+    failure: str                  # the whole report; empty when everything held
+    excuse: str
+    ticks: int
+    ops: int
+    records: int
+    acknowledged: int
+    faults: dict[str, int]
+    marks: dict[str, int]
+    halts: int
+    cpu_s: float
+
+
+def run(job: tuple[int, str]) -> Result:
+    """One seed to its verdict."""
+    seed, mode = job
+    started = time.process_time()
+    outcome = run_world(World(draw(seed, mode)))
+    report = "\n".join(failure_report(outcome)) if outcome.failure else ""
+    return Result(seed, mode, report, outcome.excuse, outcome.ticks, outcome.ops, outcome.records,
+                  outcome.counts["acknowledged"], outcome.faults, outcome.marks,
+                  outcome.counts["halts"], time.process_time() - started)
+
+
+def run_all(jobs: Iterable[tuple[int, str]], processes: int = PROCESSES) -> Iterator[Result]:
+    """All seeds, in no particular order, by as many processes as there are cores for."""
+    processes = max(1, min(processes, os.cpu_count() or 1))
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(run, jobs, chunksize=CHUNK)
+
+
+class Tally:
+    """Sums over seeds, for one line of text."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.seeds = self.ticks = self.ops = self.acknowledged = self.excused = 0
+        self.cpu_s = 0.0
+        self.faults: Counter[str] = Counter()
+        self.marks: Counter[str] = Counter()
+
+    def add(self, result: Result) -> None:
+        self.seeds += 1
+        self.ticks += result.ticks
+        self.ops += result.ops
+        self.acknowledged += result.acknowledged
+        self.excused += bool(result.excuse)
+        self.cpu_s += result.cpu_s
+        self.faults.update(result.faults)
+        self.marks.update(result.marks)
+
+    def line(self) -> str:
+        cpu = max(self.cpu_s, 0.001)
+        wall = time.monotonic() - self.started
+        return (f"{self.seeds} seeds, {self.ops} ops, {self.acknowledged} records acknowledged, "
+                f"{sum(self.faults.values())} faults, {self.ticks} ticks in {wall:.0f} s; "
+                f"{self.ticks / wall:.0f} ticks per second, {self.ticks / cpu:.0f} per CPU second, "
+                f"{60 * self.seeds / cpu:.1f} seeds per CPU minute")
+
+    def as_json(self) -> dict[str, Any]:
+        return {"seeds": self.seeds, "ticks": self.ticks, "ops": self.ops,
+                "acknowledged": self.acknowledged, "excused": self.excused,
+                "cpu_s": round(self.cpu_s, 1), "faults": dict(sorted(self.faults.items())),
+                "marks": dict(sorted(self.marks.items()))}
