@@ -21,6 +21,8 @@ import hypothesis
 import psutil
 import pytest
 
+from tests.system import hdfs_site
+
 RUN_MARK = "TIGERCHAT_TEST_RUN"
 SEED_DEFAULT = 20260701
 PORTS = range(20_000, 32_000)  # below the range from which the kernel takes ports for clients
@@ -165,6 +167,21 @@ def free_ports() -> Iterator[Callable[[int], list[int]]]:
     yield take
     for reservation in reserved:
         reservation.close()
+
+
+@pytest.fixture(scope="session")
+def hdfs_of_run(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[hdfs_site.Hdfs]:
+    """One HDFS for the whole run."""
+    yield from hdfs_site.running(tmp_path_factory.mktemp("hdfs"), free_ports)
+
+
+@pytest.fixture
+def hdfs(hdfs_of_run: hdfs_site.Hdfs) -> hdfs_site.Hdfs:
+    """The run's HDFS, both its parts serving, whatever the test before did to them."""
+    hdfs_of_run.ensure()
+    return hdfs_of_run
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from appliance.drivers.chat.access import Access
 from appliance.drivers.chat.client import Client
+from appliance.drivers.chat.errors import Refused
 from appliance.formats.client import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON, MessageAck
 from tests.system.ledger import Ledger
 
@@ -63,7 +64,10 @@ class Writer:
         def on_done(future: asyncio.Future) -> None:
             self._waiting.discard(future)
             self._outstanding.release()
-            if future.cancelled() or future.exception() is not None:
+            problem = None if future.cancelled() else future.exception()
+            if future.cancelled() or problem is not None:
+                type_ = "fail" if isinstance(problem, Refused) else "info"
+                self.ledger.add(self.number, type_, "send", value)
                 return  # whoever closed the client tells why
             self._note(value, future.result())
             self.newest_ack_sent = max(self.newest_ack_sent, sent)

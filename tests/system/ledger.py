@@ -6,8 +6,9 @@ The ledger is a file of JSON lines, one for each thing a client did or saw:
 
 `type` is `invoke` (asked), `ok` (acknowledged), `fail` (refused for good: never stored) or `info`
 (given up without knowing). `f` is `send`, or `event` for what a subscriber was delivered (only
-`ok`). `value` names the message: `room`, `client`, `seq` (its client_seq), `body`, and once it is
-known `op`, `msg_id`, `timestamp`, `hash`.
+`ok`), or `read` and `final` for pages, which `history.py` judges. `value` names the message:
+`room`, `client`, `seq` (its client_seq), `body`, and once it is known `op`, `msg_id`, `timestamp`,
+`hash`.
 
 `check` judges a ledger with the histories of the replicas in O(n log n). Violations have a kind:
 
@@ -67,6 +68,7 @@ class Ledger:
     """Appends to a ledger file; one writer."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file: TextIO = path.open("a", encoding="utf-8")
         self.counts: dict[str, int] = defaultdict(int)
 
@@ -74,7 +76,7 @@ class Ledger:
         """Write one line, with the time it is written."""
         event = Event(time.monotonic_ns(), process, type_, f, value)
         self._file.write(json.dumps(event._asdict()) + "\n")
-        self.counts[f if f == "event" else type_] += 1
+        self.counts[type_ if f == "send" else f] += 1
 
     def close(self) -> None:
         self._file.close()

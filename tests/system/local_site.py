@@ -90,7 +90,7 @@ def wait_until(
 
 
 class LocalSite:
-    """Three nodes, one shard. `settings` go into every node.toml.
+    """One shard on three nodes unless told otherwise. `settings` go into every node.toml.
 
     Not `supervised`: replicas and edges run as children of this process, and nothing starts one
     again but `start_role`; for measurements that kill more often than a supervisor would forgive.
@@ -101,20 +101,26 @@ class LocalSite:
         folder: Path,
         first_port: int,
         *,
+        nodes: int = NODES,
         supervised: bool = True,
+        shards: int = 1,
         **settings: int | bool | str,
     ) -> None:
-        self.folder, self.first_port = folder, first_port
-        self.settings = {**UNLIMITED, **settings}
-        self.supervised = supervised
+        self.folder, self.first_port, self.nodes = folder, first_port, range(nodes)
+        self.settings = {**UNLIMITED, "ship_target": "off", **settings}
+        self.supervised, self.shards = supervised, shards
+        assert supervised or shards == 1
         self.supervisors: dict[int, subprocess.Popen] = {}
         self.roles: dict[tuple[int, str], subprocess.Popen] = {}
         self.log = (folder.parent / f"{folder.name}.log").open("ab")
 
     def __enter__(self) -> "LocalSite":
-        done = run("format", "--local", str(self.folder), "--ports", str(self.first_port))
+        words = ["--ports", str(self.first_port), "--shards", str(self.shards)]
+        words += ["--nodes", str(len(self.nodes))]
+        done = run("format", "--local", str(self.folder), *words)
         assert done.returncode == 0, done.stderr
         self.configure(**self.settings)
+        self._settle()
         self.site = load_site(self.folder / SITE_FILE)
         try:
             self.start()
@@ -128,38 +134,47 @@ class LocalSite:
         self.stop()
         self.log.close()
 
+    # --- what a site with a network of its own does otherwise
+
+    def _settle(self) -> None:
+        """Change the files of the site before it is started for the first time."""
+
+    def _wrapped(self, node: int, command: list[str]) -> list[str]:
+        """The command that runs `command` on a node."""
+        return command
+
     # --- processes
 
     def configure(self, **settings: int | bool | str) -> None:
         """Write node.toml of every node; read at the next start."""
-        for node in range(NODES):
+        for node in self.nodes:
             path = self.place(node) / SETTINGS_FILE
             path.write_text(encode_settings(node, **settings))
 
     def start(self, *nodes: int) -> None:
         """Start these nodes, or all; does not wait."""
-        for node in nodes or range(NODES):
+        for node in nodes or self.nodes:
             if self.supervised:
                 assert node not in self.supervisors
-                self.supervisors[node] = self._spawn(
-                    "--node-folder", str(self.place(node)), "--quiet", "--unpinned"
-                )
+                words = ["--node-folder", str(self.place(node)), "--quiet", "--unpinned"]
+                self.supervisors[node] = self._spawn(node, words, {})
             else:
                 self.start_role(node, "replica")
                 self.start_role(node, "edge")
 
-    def start_role(self, node: int, role: str) -> None:
-        """Start one role process of a node as a child of ours."""
+    def start_role(self, node: int, role: str, **variables: str) -> None:
+        """Start one role process of a node as a child of ours, with more in its environment."""
         words = [role, "--node-folder", str(self.place(node))]
         if role == "replica":
             words += ["--shard", "0"]
-        self.roles[node, role] = self._spawn(*words)
+        self.roles[node, role] = self._spawn(node, words, variables)
 
-    def _spawn(self, *words: str) -> subprocess.Popen:
+    def _spawn(self, node: int, words: list[str], variables: dict[str, str]) -> subprocess.Popen:
         """A node of its own, or a role that ends with this thread."""
+        inherited = environment() if self.supervised else child_environment()
         return subprocess.Popen(
-            [*COMMAND, "start", *words],
-            env=environment() if self.supervised else child_environment(),
+            self._wrapped(node, [*COMMAND, "start", *words]),
+            env=inherited | variables,
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
@@ -187,21 +202,33 @@ class LocalSite:
         supervisor.kill()
         supervisor.wait()
 
-    def kill_replica(self, node: int) -> int | None:
+    def kill_replica(self, node: int, shard: int = 0) -> int | None:
         """SIGKILL to the replica's process, if there is one; its supervisor starts it again."""
-        for process in self.processes(node, "replica"):
+        for process in self.replicas(node, shard):
             process.kill()
             return process.pid
         return None
 
+    def replicas(self, node: int, shard: int = 0) -> list[psutil.Process]:
+        """The process of the node's replica of a shard, if there is one."""
+        found = []
+        for process in self.processes(node, "replica"):
+            try:
+                words = process.cmdline()
+            except psutil.Error:
+                continue
+            if words[-2:] == ["--shard", str(shard)]:
+                found.append(process)
+        return found
+
     def processes(self, node: int | None = None, role: str = "") -> list[psutil.Process]:
         """Role processes of the site or of a node: they work in its folder."""
-        places = [self.place(n) for n in (range(NODES) if node is None else [node])]
+        places = [self.place(n) for n in (self.nodes if node is None else [node])]
         found = []
         for process in psutil.process_iter():
             try:
                 words = process.cmdline()
-                mine = any(str(place) in words for place in places)
+                mine = "start" in words and any(str(place) in words for place in places)
                 if mine and (not role or role in words):
                     found.append(process)
             except psutil.Error:
@@ -222,27 +249,30 @@ class LocalSite:
     def access(self, user: str = "tester") -> Access:
         return local_access(self.folder, user)
 
-    def status(self, node: int) -> dict[str, Any] | None:
-        """What the node's replica says of itself; None: it does not answer."""
+    def status(self, node: int, shard: int = 0) -> dict[str, Any] | None:
+        """What the node's replica of a shard says of itself; None: it does not answer."""
         return ask_status(
-            self.place(node) / "sockets", cluster=self.site.cluster, shard=0, timeout_s=0.3
+            self.place(node) / "sockets", cluster=self.site.cluster, shard=shard, timeout_s=2.0
         )
 
-    def statuses(self) -> list[dict[str, Any] | None]:
-        return [self.status(node) for node in range(NODES)]
+    def statuses(self, shard: int = 0) -> list[dict[str, Any] | None]:
+        return [self.status(node, shard) for node in self.nodes]
 
-    def primary(self) -> int | None:
-        """The node whose replica leads, as far as can be seen."""
+    def primary(self, shard: int = 0) -> int | None:
+        """The node whose replica leads a shard, as far as can be seen."""
         found = [
             (s["view"], n)
-            for n, s in enumerate(self.statuses())
+            for n, s in enumerate(self.statuses(shard))
             if s and s["status"] == "normal" and s["role"] == "primary"
         ]
         return max(found)[1] if found else None
 
     def caught_up(self) -> bool:
         """Whether all replicas have executed the same ops and nothing is missing anywhere."""
-        found = self.statuses()
+        return all(map(self._shard_caught_up, range(self.shards)))
+
+    def _shard_caught_up(self, shard: int) -> bool:
+        found = self.statuses(shard)
         if any(s is None or s["status"] != "normal" or s["dirty"] or s["faulty"] for s in found):
             return False
         places = {(s["view"], s["op"], s["commit_min"], s["checkpoint"]) for s in found if s}
@@ -251,8 +281,11 @@ class LocalSite:
     def settled(self) -> bool:
         """Whether all replicas are in normal operation and none is behind by more than what is in
         flight, so that any one of them may be lost."""
-        found = [status for status in self.statuses() if status]
-        if len(found) < NODES or any(s["status"] != "normal" for s in found):
+        return all(map(self._shard_settled, range(self.shards)))
+
+    def _shard_settled(self, shard: int) -> bool:
+        found = [status for status in self.statuses(shard) if status]
+        if len(found) < len(self.nodes) or any(s["status"] != "normal" for s in found):
             return False
         newest = max(s["commit_max"] for s in found)
         behind = max(newest - s["commit_min"] for s in found)
@@ -260,9 +293,9 @@ class LocalSite:
 
     def wait_serving(self, timeout_s: float = 60.0) -> None:
         wait_until(
-            lambda: self.caught_up() and all(map(self.edge_serves, range(NODES))),
+            lambda: self.caught_up() and all(map(self.edge_serves, self.nodes)),
             timeout_s,
-            lambda: f"three replicas in normal operation: {self.statuses()}",
+            lambda: f"all replicas in normal operation: {self.statuses()}",
         )
 
     def edge_serves(self, node: int) -> bool:
@@ -276,15 +309,15 @@ class LocalSite:
 
     # --- disks
 
-    def inspect(self, node: int, *words: str) -> Iterator[dict[str, Any]]:
-        """Rows of `tigerchat inspect` of the node's volume."""
+    def inspect(self, node: int, *words: str, shard: int = 0) -> Iterator[dict[str, Any]]:
+        """Rows of `tigerchat inspect` of the node's volume of a shard."""
         command = [
             *COMMAND,
             "inspect",
             *words,
             "--json",
             "--volume",
-            str(self.place(node) / "shard-0"),
+            str(self.place(node) / f"shard-{shard}"),
         ]
         with subprocess.Popen(command, env=child_environment(), stdout=subprocess.PIPE) as process:
             assert process.stdout is not None

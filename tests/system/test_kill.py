@@ -32,6 +32,7 @@ STEPS = {
     "away": (2, 1),
 }
 ROUND = [step for step, (_, times) in STEPS.items() for _ in range(times)]
+SHORT_ROUND = ["primary", "primary", "backup", "all", "node", "during_start", "view_change"]
 
 
 def shown(status: dict | None) -> str:
@@ -43,23 +44,30 @@ def shown(status: dict | None) -> str:
 
 
 class Killer:
-    """Hurts the site by a seeded plan; runs in a thread beside the clients."""
+    """Hurts the site by a seeded plan; runs in a thread beside the clients.
 
-    def __init__(self, site: LocalSite, writers: list[Writer], seed: int) -> None:
+    Each step hurts one shard's replicas, drawn anew; all writers write to all shards.
+    """
+
+    def __init__(
+        self, site: LocalSite, writers: list[Writer], seed: int, steps: list[str] = ROUND
+    ) -> None:
         self.site, self.writers, self.chance = site, writers, random.Random(seed)
+        self.steps, self.shard = steps, 0
         self.kills: Counter[str] = Counter()
         self.outages_s: list[float] = []
 
     def run(self, kills: int) -> None:
         """At least so many kills, in whole rounds, each followed by acknowledgements that flow."""
         while sum(self.kills.values()) < kills:
-            steps = list(ROUND)
+            steps = list(self.steps)
             self.chance.shuffle(steps)
             for step in steps:
                 self._step(step)
 
     def _step(self, step: str) -> None:
         begin = time.monotonic()
+        self.shard = self.chance.randrange(self.site.shards)
         getattr(self, f"_{step}")()
         self.kills[step] += STEPS[step][0]
         killed = time.monotonic()
@@ -78,10 +86,12 @@ class Killer:
         self.outages_s.append(time.monotonic() - since)
 
     def _picture(self) -> str:
-        return f"kills {dict(self.kills)}; " + "; ".join(map(shown, self.site.statuses()))
+        return f"kills {dict(self.kills)}; " + "; ".join(
+            shown(s) for shard in range(self.site.shards) for s in self.site.statuses(shard)
+        )
 
     def _replica_of(self, wanted: str) -> int:
-        primary = self.site.primary()
+        primary = self.site.primary(self.shard)
         is_wanted = [
             primary is None or (n == primary) == (wanted == "primary") for n in range(NODES)
         ]
@@ -89,14 +99,14 @@ class Killer:
         return self.chance.choice(nodes)
 
     def _primary(self) -> None:
-        self.site.kill_replica(self._replica_of("primary"))
+        self.site.kill_replica(self._replica_of("primary"), self.shard)
 
     def _backup(self) -> None:
-        self.site.kill_replica(self._replica_of("backup"))
+        self.site.kill_replica(self._replica_of("backup"), self.shard)
 
     def _all(self) -> None:
         for node in range(NODES):
-            self.site.kill_replica(node)
+            self.site.kill_replica(node, self.shard)
 
     def _node(self) -> None:
         node = self.chance.randrange(NODES)
@@ -107,21 +117,22 @@ class Killer:
     def _during_start(self) -> None:
         """A second time, at a random moment of what it does to come back."""
         node = self.chance.randrange(NODES)
-        first = self.site.kill_replica(node)
+        first = self.site.kill_replica(node, self.shard)
         wait_until(
-            lambda: any(p.pid != first for p in self.site.processes(node, "replica")),
+            lambda: any(p.pid != first for p in self.site.replicas(node, self.shard)),
             20,
             f"the replica of node {node} is started again",
         )
         time.sleep(self.chance.random() * 1.5)
-        self.site.kill_replica(node)
+        self.site.kill_replica(node, self.shard)
 
     def _view_change(self) -> None:
         """Another replica while the others agree on a new primary."""
         node = self._replica_of("primary")
-        self.site.kill_replica(node)
+        self.site.kill_replica(node, self.shard)
         time.sleep(self.chance.random() * 0.4)
-        self.site.kill_replica(self.chance.choice([n for n in range(NODES) if n != node]))
+        other = self.chance.choice([n for n in range(NODES) if n != node])
+        self.site.kill_replica(other, self.shard)
 
     def _away(self) -> None:
         """A node misses more than the log holds; it is killed while it is brought up to date."""
@@ -146,21 +157,27 @@ class Killer:
 
 
 def histories(site: LocalSite) -> list[list[Stored]]:
-    """What each replica's disk says was stored."""
+    """What each node's disks say was stored, one shard after the other."""
 
-    def one(node: int) -> list[Stored]:
-        block = next(r for r in site.inspect(node, "superblock") if r["kind"] == "superblock")
+    def of_shard(node: int, shard: int) -> list[Stored]:
+        blocks = site.inspect(node, "superblock", shard=shard)
+        block = next(row for row in blocks if row["kind"] == "superblock")
         return history(
-            site.inspect(node, "segment", "--records"),
-            site.inspect(node, "wal", "--records"),
+            site.inspect(node, "segment", "--records", shard=shard),
+            site.inspect(node, "wal", "--records", shard=shard),
             block["checkpoint_log_seq"],
         )
+
+    def one(node: int) -> list[Stored]:
+        return [record for shard in range(site.shards) for record in of_shard(node, shard)]
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(one, range(NODES)))
 
 
-async def load_while_killing(site: LocalSite, ledger: Ledger, seed: int, kills: int) -> Killer:
+async def load_while_killing(
+    site: LocalSite, ledger: Ledger, seed: int, kills: int, steps: list[str]
+) -> Killer:
     """Writers, listeners and the killer; ends when all is answered and heard."""
     access = site.access()
     async with Client(access.endpoints, access.token) as client:
@@ -174,7 +191,7 @@ async def load_while_killing(site: LocalSite, ledger: Ledger, seed: int, kills: 
         asyncio.create_task(listen(100 + number, access, ledger, rooms))
         for number in range(LISTENERS)
     ]
-    killer = Killer(site, writers, seed)
+    killer = Killer(site, writers, seed, steps)
     killing = asyncio.create_task(asyncio.to_thread(killer.run, kills))
     try:
         done, _ = await asyncio.wait(
@@ -192,7 +209,9 @@ async def load_while_killing(site: LocalSite, ledger: Ledger, seed: int, kills: 
             CATCH_UP_S,
             lambda: "all three replicas hold the same: " + "; ".join(map(shown, site.statuses())),
         )
-        await asyncio.to_thread(wait_until, lambda: heard_all(ledger), 30, "listeners heard all")
+        await asyncio.to_thread(
+            wait_until, lambda: heard_all(ledger), 30, lambda: f"all was heard; {unheard(ledger)}"
+        )
     finally:
         stop.set()
         for task in (*writing, *listening):
@@ -207,15 +226,24 @@ def heard_all(ledger: Ledger) -> bool:
     return ledger.counts["event"] >= LISTENERS * (ledger.counts["invoke"] + ROOMS)
 
 
-def kill_and_judge(folder, first_port: int, seed: int, kills: int) -> None:
-    """One run; asserts that nothing was wrong."""
+def unheard(ledger: Ledger) -> str:
+    """What each listener heard of each room, for whoever must find out why it is not all."""
+    heard = Counter((e.process, e.value["room"][:8]) for e in read(ledger.path) if e.f == "event")
+    return f"{dict(ledger.counts)}, events by listener and room: {dict(heard)}"
+
+
+def kill_and_judge(
+    folder, first_port: int, seed: int, kills: int, steps: list[str] = ROUND, shards: int = 1
+) -> None:
+    """One run; asserts that nothing was wrong, and that each shard holds some of the rooms."""
     print(f"seed {seed}")
     ledger = Ledger(folder / "ledger.jsonl")
-    site = LocalSite(folder / "site", first_port, log_level="warning")
+    site = LocalSite(folder / "site", first_port, shards=shards, log_level="warning")
     with site:
-        killer = asyncio.run(load_while_killing(site, ledger, seed, kills))
+        killer = asyncio.run(load_while_killing(site, ledger, seed, kills, steps))
         marks = Counter()
-        for status in site.statuses():
+        for status in [s for shard in range(shards) for s in site.statuses(shard)]:
+            assert status["log_seq"] > 0, "a shard without rooms proves nothing"
             marks.update(status["marks"])
     ledger.close()
     outages = sorted(killer.outages_s)
@@ -233,6 +261,11 @@ def kill_and_judge(folder, first_port: int, seed: int, kills: int) -> None:
 
 def test_thirty_kills_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):
     kill_and_judge(tmp_path, ports_in_a_row(free_ports), seed, kills=30)
+
+
+def test_kills_in_two_shards_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):
+    first_port = ports_in_a_row(free_ports)
+    kill_and_judge(tmp_path, first_port, seed, kills=9, steps=SHORT_ROUND, shards=2)
 
 
 @pytest.mark.soak

@@ -1,0 +1,49 @@
+"""What the fault suite did to real processes, added up, for a table and for one more judgement.
+
+`TIGERCHAT_FAULT_FIGURES=FILE` in the environment names a file that each judged trial is added to;
+without it nothing is written. Several runs make one table:
+
+    {"runs": 4, "hurt": {"kill primary": 12, ...}, "acknowledged": 81234, "lost": 0,
+     "sent": {"prepare": 4711, ...}, "received": {...}}
+
+`lost` is the number of acknowledged messages that were missing on any disk. Whoever finds one fails
+before it comes here, so it stays 0.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "TIGERCHAT_FAULT_FIGURES"
+COUNTED = ("hurt", "sent", "received")
+
+of_this_run: dict[str, Any] = {}  # the same table, for this process' trials
+
+
+def add_figures(
+    hurt: Mapping[str, int], *, acknowledged: int, spoken: Mapping[str, Mapping[str, int]]
+) -> None:
+    """Add one judged trial."""
+    trial = {"runs": 1, "acknowledged": acknowledged, "lost": 0, "hurt": hurt, **spoken}
+    _add(of_this_run, trial)
+    name = os.environ.get(VARIABLE)
+    if name:
+        path = Path(name)
+        figures = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        _add(figures, trial)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        fresh.replace(path)
+
+
+def _add(figures: dict[str, Any], trial: dict[str, Any]) -> None:
+    for name, value in trial.items():
+        if name not in COUNTED:
+            figures[name] = figures.get(name, 0) + value
+            continue
+        counts = figures.setdefault(name, {})
+        for what, count in value.items():
+            counts[what] = counts.get(what, 0) + count
+        figures[name] = dict(sorted(counts.items()))

@@ -1,0 +1,160 @@
+"""Members come, change places and lose their disks while clients write; nothing acknowledged is
+lost."""
+
+import asyncio
+import shutil
+import time
+
+from appliance.drivers.chat.client import Client
+from tests.system.chat_load import Writer
+from tests.system.disk_history import history
+from tests.system.ledger import Ledger, check, read
+from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
+
+WRITERS, ROOMS = 4, 2
+PACE_S = 0.05
+FLOW_S, CATCH_UP_S = 40.0, 90.0
+NEW = 3  # the node that joins
+
+
+def done(*words: str) -> str:
+    result = run(*words, timeout_s=150)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def refused(*words: str) -> str:
+    result = run(*words, timeout_s=60)
+    assert result.returncode == 1, result.stdout + result.stderr
+    return result.stderr
+
+
+class Operator:
+    """Runs commands beside the clients, in a thread."""
+
+    def __init__(self, site: LocalSite, writers: list[Writer]) -> None:
+        self.site, self.writers, self.local = site, writers, ("--local", str(site.folder))
+
+    def flows(self) -> None:
+        since = time.monotonic()
+        wait_until(
+            lambda: any(writer.newest_ack_sent > since for writer in self.writers),
+            FLOW_S,
+            lambda: f"acknowledgements flow: {[self.site.status(n) for n in range(4)]}",
+        )
+
+    def role(self, node: int, role: tuple[str, ...], epoch: int) -> None:
+        """Until a node is in this role and lacks next to nothing."""
+
+        def there() -> bool:
+            status = self.site.status(node)
+            return (
+                status is not None
+                and status["role"] in role
+                and (status["status"], status["epoch"]) == ("normal", epoch)
+                and status["commit_max"] - status["commit_min"] < 64
+            )
+
+        wait_until(there, CATCH_UP_S, lambda: f"node {node} is {role}: {self.site.status(node)}")
+
+    def work(self) -> None:
+        active = ("primary", "backup")
+        self.flows()
+        done("member", "add", *self.local)
+        self.site.start(NEW)
+        self.role(NEW, ("standby",), 0)
+        done("member", "promote", "node-3", "--retire", "node-0", *self.local)
+        self.role(NEW, active, 1)
+        self.role(0, ("standby",), 1)
+        self.flows()
+        self.lose_and_recover(1)
+        self.role(1, active, 1)
+        self.site.kill_node(2)  # the one that came and the one that came back are the quorum now
+        self.flows()
+        self.site.start(2)
+        self.role(2, active, 1)
+        assert "shard 0  epoch 1" in done("member", "list", *self.local)
+        done("member", "remove", "node-0", *self.local)
+        wait_until(
+            lambda: (self.site.status(0) or {}).get("role") == "removed", 10, "node 0 is removed"
+        )
+        self.flows()
+
+    def lose_and_recover(self, node: int) -> None:
+        self.site.kill_node(node)
+        place = self.site.place(node)
+        shutil.rmtree(place / "shard-0")
+        (place / "formatted").unlink()
+        assert "knows this node" in refused("format", "--node-folder", str(place))
+        (place / "formatted").write_text("by hand")
+        said = done("recover", "--node-folder", str(place), "--once")
+        assert "whole after" in said and "records" in said
+        self.site.start(node)
+
+
+async def work_under_load(site: LocalSite, ledger: Ledger, seed: int) -> None:
+    access = site.access()
+    async with Client(access.endpoints, access.token) as client:
+        rooms = [(await client.create_room(f"room-{i}")).room_id for i in range(ROOMS)]
+    writers = [Writer(number, access, ledger, seed) for number in range(WRITERS)]
+    for writer in writers:
+        writer.pace_s = PACE_S
+    stop = asyncio.Event()
+    writing = [asyncio.create_task(writer.write(rooms, stop)) for writer in writers]
+    operator = Operator(site, writers)
+    working = asyncio.create_task(asyncio.to_thread(operator.work))
+    try:
+        finished, _ = await asyncio.wait([working, *writing], return_when=asyncio.FIRST_COMPLETED)
+        for task in finished:
+            task.result()
+        await working
+        stop.set()
+        await asyncio.gather(*writing)
+    finally:
+        stop.set()
+        for task in writing:
+            task.cancel()
+        await asyncio.gather(*writing, return_exceptions=True)
+
+
+def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, free_ports, seed):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
+    with site:
+        asyncio.run(work_under_load(site, ledger, seed))
+        nodes = (1, 2, NEW)
+
+        def equal() -> bool:
+            found = [site.status(node) for node in nodes]
+            places = {(s["view"], s["op"], s["commit_min"]) for s in found if s}
+            return all(found) and len(places) == 1
+
+        wait_until(equal, CATCH_UP_S, lambda: f"{[site.status(n) for n in nodes]}")
+    ledger.close()
+    log = (tmp_path / "site.log").read_text(errors="replace")
+    assert "Traceback" not in log and "HALT" not in log, log[-3000:]
+    stored = []
+    for node in nodes:
+        block = next(r for r in site.inspect(node, "superblock") if r["kind"] == "superblock")
+        stored.append(
+            history(
+                site.inspect(node, "segment", "--records"),
+                site.inspect(node, "wal", "--records"),
+                block["checkpoint_log_seq"],
+            )
+        )
+    violations = check(read(tmp_path / "ledger.jsonl"), stored)
+    assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
+    assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
+
+
+def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path, free_ports):
+    site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
+    with site:
+        for node in (0, 1):
+            site.kill_node(node)
+            shutil.rmtree(site.place(node) / "shard-0")
+        said = refused("recover", "--node-folder", str(site.place(0)), "--patience", "5")
+        assert "could not be committed in 5 s" in said
+        assert not (site.place(0) / "shard-0").exists()
+        assert not list(site.place(0).glob("*.group"))

@@ -1,0 +1,167 @@
+"""Nodes that cannot hear each other, that lose packets, stand still or die: with 3 and 5 nodes in
+network namespaces, under load. Acknowledgements flow again, and none was a lie."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.system import network
+from tests.system.faulty_disk_site import failing_calls
+from tests.system.local_site import wait_until
+from tests.system.network import Pair, Switch
+from tests.system.networked_site import NetworkedSite
+from tests.system.trial import Trial
+
+HOLD_S = 2.5  # each fault lasts so long
+FLAPS = 3  # times in a second's rhythm
+DROP_PERCENT = 10
+
+
+class Saboteur:
+    """Parts, slows, stops and kills nodes, one fault after the other."""
+
+    def __init__(self, site: NetworkedSite, trial: Trial) -> None:
+        self.site, self.trial, self.chance = site, trial, trial.chance
+        self.steps: list[Callable[[], None]] = [
+            self.full, self.half, self.one_way, self.majority_ring, self.isolated_primary,
+            self.isolated_backup, self.flapping, self.random_drop, self.stopped_primary,
+            self.stopped_backup, self.killed_primary,
+        ]  # fmt: skip
+        if len(site.nodes) == 3:
+            self.steps.append(self.failing_disk)
+
+    def run(self) -> None:
+        """Each once, in an order of this run's own."""
+        steps = list(self.steps)
+        self.chance.shuffle(steps)
+        for step in steps:
+            self.trial.settle()
+            step()
+
+    def _primary(self) -> int:
+        found = self.site.primary()
+        return self.chance.choice(self.site.nodes) if found is None else found
+
+    def _backup(self) -> int:
+        primary = self._primary()
+        return self.chance.choice([node for node in self.site.nodes if node != primary])
+
+    def _order(self) -> list[int]:
+        return self.chance.sample(self.site.nodes, len(self.site.nodes))
+
+    def _part(self, name: str, pairs: set[Pair], *, majority: bool = True) -> None:
+        """Hold a partition; with a majority that hears each other, messages flow all the while."""
+        self.site.switch.cut(pairs)
+        if majority:
+            self.trial.flows(f"during {name}", count=False)
+        time.sleep(HOLD_S)
+        dropped = sum(map(self.site.switch.dropped, self.site.nodes))
+        self.site.switch.heal()
+        self.trial.flows(f"partition {name}")
+        assert dropped > 0, f"{name}: no packet met a rule"
+
+    def full(self) -> None:
+        self._part("full", network.full(self.site.nodes), majority=False)
+
+    def half(self) -> None:
+        self._part("half", network.halves(self._order()))
+
+    def one_way(self) -> None:
+        self._part("one-way", network.one_way(self._primary(), self.site.nodes))
+
+    def majority_ring(self) -> None:
+        self._part("majority ring", network.majority_ring(self._order()), majority=False)
+
+    def isolated_primary(self) -> None:
+        self._part("isolated primary", network.isolated(self._primary(), self.site.nodes))
+
+    def isolated_backup(self) -> None:
+        self._part("isolated backup", network.isolated(self._backup(), self.site.nodes))
+
+    def flapping(self) -> None:
+        """A primary that is there and gone, each half a second long."""
+        pairs = network.isolated(self._primary(), self.site.nodes)
+        for _ in range(FLAPS):
+            self.site.switch.cut(pairs)
+            time.sleep(0.5)
+            self.site.switch.heal()
+            time.sleep(0.5)
+        self.trial.flows("partition flapping")
+
+    def random_drop(self) -> None:
+        self.site.switch.drop(DROP_PERCENT)
+        self.trial.flows(f"while {DROP_PERCENT} % of packets are lost", count=False)
+        time.sleep(HOLD_S)
+        self.trial.flows(f"while {DROP_PERCENT} % of packets are lost", count=False)
+        dropped = sum(map(self.site.switch.dropped, self.site.nodes))
+        self.site.switch.heal()
+        self.trial.flows("packets lost")
+        assert dropped > 0
+
+    def _stop(self, name: str, node: int) -> None:
+        """SIGSTOP to all of a node: its connections stay open and nobody answers there."""
+        frozen = self.site.processes(node)
+        _signal(frozen, signal.SIGSTOP)
+        try:
+            self.trial.flows(f"while the {name} stands still", count=False)
+            time.sleep(HOLD_S)
+        finally:
+            _signal(frozen, signal.SIGCONT)
+        self.trial.flows(f"stop {name}")
+
+    def stopped_primary(self) -> None:
+        self._stop("primary", self._primary())
+
+    def stopped_backup(self) -> None:
+        self._stop("backup", self._backup())
+
+    def killed_primary(self) -> None:
+        node = self._primary()
+        self.site.kill_node(node)
+        self.trial.flows("kill primary's node")
+        self.site.start(node)
+
+    def failing_disk(self) -> None:
+        """A replica halts because its disk fails; its supervisor starts it again later."""
+        node = self.chance.choice(self.site.nodes)
+        log = Path(self.site.log.name)
+        start = log.stat().st_size
+        (process,) = self.site.processes(node, "replica")
+        with failing_calls(process.pid, log.parent, "fdatasync,io_submit", "EIO", "1"):
+            wait_until(lambda: b"HALT STORAGE_WRITE" in log.read_bytes()[start:], 20, "it halts")
+        self.trial.flows("EIO under a supervisor")
+        wait_until(
+            lambda: b"(exit code 3); starting it again in 5.00 s" in log.read_bytes()[start:], 10,
+            "the supervisor tells that it starts the replica again",
+        )  # fmt: skip
+
+
+def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        process.send_signal(number)
+
+
+def hurt_and_judge(folder, nodes: int, seed: int, rounds: int) -> None:
+    with Switch(nodes) as switch:
+        site = NetworkedSite(folder / "site", switch, log_level="warning")
+        with site, Trial(site, folder, seed, switch.in_load) as trial:
+            for _ in range(rounds):
+                Saboteur(site, trial).run()
+            trial.settle()
+            trial.finish()
+        trial.judge(halts_expected=True)
+
+
+@pytest.mark.parametrize("nodes", [pytest.param(3, marks=pytest.mark.soak), 5])
+def test_partitions_losses_and_stops_lose_nothing(tmp_path, seed, nodes):
+    hurt_and_judge(tmp_path, nodes, seed, rounds=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_partitions_losses_and_stops_again_and_again_lose_nothing(tmp_path, seed, nodes):
+    hurt_and_judge(tmp_path, nodes, seed, rounds=10)

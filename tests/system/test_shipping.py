@@ -1,0 +1,326 @@
+"""Three nodes ship to a real HDFS while everything is killed: each record exactly once."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from appliance.base.prng import Prng
+from appliance.drivers.chat.access import Access
+from appliance.drivers.chat.client import Client
+from appliance.drivers.hdfs.folder import FolderTarget
+from appliance.drivers.hdfs.target import Target
+from appliance.drivers.hdfs.webhdfs import WebHdfs
+from appliance.drivers.network.ask import ask_status
+from tests.system import shipped
+from tests.system.hdfs_site import USER, Hdfs, fresh_folder
+from tests.system.local_site import NODES, LocalSite, ports_in_a_row, run, wait_until
+
+PERIOD_S, LATE_S = 2, 3
+PATIENCE_S = 180.0
+FLOW_S = 60.0
+KILLS = {"shipper": 4, "node": 2, "data": 3}     # of each round
+
+
+class Talker(threading.Thread):
+    """Writes to a room without a break, beside everything else; `acked` is (op, body)."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__()
+        self._access, self._ended = access, threading.Event()
+        self.room: UUID | None = None
+        self.acked: list[tuple[int, str]] = []
+        self.failed: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._talk())
+        except BaseException as error:
+            self.failed = error
+            raise
+
+    async def _talk(self) -> None:
+        async with Client(self._access.endpoints, self._access.token,
+                          patience_s=PATIENCE_S) as client:
+            self.room = (await client.create_room("shipped")).room_id
+            number = 0
+            while not self._ended.is_set():
+                bodies = [f"message {number + i} " + "x" * (number % 300) for i in range(20)]
+                number += len(bodies)
+                acks = [await client.post(self.room, body) for body in bodies]
+                for body, ack in zip(bodies, acks, strict=True):
+                    self.acked.append(((await ack).op, body))
+                await asyncio.sleep(0.02)
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive() and self.failed is None, self.failed
+
+
+class Site:
+    """A running site that ships to `target`."""
+
+    def __init__(self, local: LocalSite, target: Target) -> None:
+        self.local, self.target = local, target
+
+    def shipper(self, node: int) -> dict | None:
+        """What the shipper of a node says of shard 0."""
+        answer = ask_status(self.local.place(node) / "sockets", cluster=self.local.site.cluster,
+                            shard=0, kind="shipper")
+        return answer["shards"][0] if answer else None
+
+    def shipping_node(self) -> int | None:
+        found = [(row["generation"], node) for node in range(NODES)
+                 if (row := self.shipper(node)) and row["ships"]]
+        return max(found)[1] if found else None
+
+    def cursor(self) -> int:
+        rows = [status["shipping"]["cursor"] for status in self.local.statuses() if status]
+        return max(rows, default=0)
+
+    def log_seq(self) -> int:
+        return max((status["log_seq"] for status in self.local.statuses() if status), default=0)
+
+    def wait_shipped(self, log_seq: int, timeout_s: float = PATIENCE_S) -> None:
+        wait_until(lambda: self.cursor() >= log_seq, timeout_s,
+                   lambda: f"records up to {log_seq} shipped: {self.picture()}")
+
+    def picture(self) -> str:
+        return "; ".join(str(self.shipper(node)) for node in range(NODES))
+
+    def kill_shipper(self, node: int) -> None:
+        for process in self.local.processes(node, "shipper"):
+            process.kill()
+
+    def judge(self, talker: Talker) -> shipped.Shipped:
+        """Stop talking, let all be shipped, and read what lies at the target."""
+        talker.end()
+        self.wait_shipped(self.log_seq())
+        wait_until(self.swept, PATIENCE_S, lambda: f"_incoming empty: {self.picture()}")
+        found = shipped.read(self.target, self.local.site)
+        assert found.incoming == []
+        told = found.messages()
+        assert talker.room is not None
+        for op, body in talker.acked:
+            assert told[talker.room.bytes[::-1], op] == body.encode()
+        assert found.unlisted == []
+        return found
+
+    def swept(self) -> bool:
+        root = f"cluster={self.local.site.cluster.hex()}/shard=00000"
+        return self.target.list(f"{root}/_incoming") == []
+
+
+def over_http(hdfs: Hdfs, folder: str) -> WebHdfs:
+    return WebHdfs(f"{hdfs.url}/{folder}", user=USER, prng=Prng(1))
+
+
+@pytest.fixture
+def make_site(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> Iterator[Callable]:
+    sites = []
+
+    def make(where: str, target: Target, **settings: int | str) -> Site:
+        chosen = {"ship_target": where, "ship_user": USER, "ship_period_s": PERIOD_S,
+                  "ship_late_s": LATE_S, **settings}
+        local = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), **chosen)
+        sites.append(local)
+        return Site(local.__enter__(), target)
+
+    yield make
+    for local in sites:
+        local.__exit__()
+
+
+@pytest.fixture
+def on_hdfs(make_site, hdfs) -> Site:
+    folder = fresh_folder()
+    return make_site(f"{hdfs.url}/{folder}", over_http(hdfs, folder))
+
+
+@pytest.fixture
+def talker() -> Iterator[Callable[[Site], Talker]]:
+    started = []
+
+    def start(site: Site) -> Talker:
+        started.append(Talker(site.local.access()))
+        started[-1].start()
+        wait_until(lambda: bool(started[-1].acked), PATIENCE_S, "a first acknowledgement")
+        return started[-1]
+
+    yield start
+    for thread in started:
+        thread._ended.set()
+        thread.join(PATIENCE_S)
+
+
+class Killer:
+    """Kills shippers, their nodes and the data node at random moments."""
+
+    def __init__(self, site: Site, hdfs: Hdfs, seed: int) -> None:
+        self.site, self.hdfs, self.chance = site, hdfs, random.Random(seed)
+
+    def run(self, steps: list[str]) -> None:
+        self.chance.shuffle(steps)
+        for step in steps:
+            time.sleep(self.chance.random() * PERIOD_S)
+            before = self.site.cursor()
+            getattr(self, f"_{step}")()
+            wait_until(lambda low=before: self.site.cursor() > low, PATIENCE_S,
+                       lambda what=step: f"shipping after {what}: {self.site.picture()}")
+            print(f"kill: {step}, cursor {before} to {self.site.cursor()}")
+
+    def _shipper(self) -> None:
+        node = self.site.shipping_node()
+        if node is not None:
+            self.site.kill_shipper(node)
+
+    def _node(self) -> None:
+        node = self.site.shipping_node()
+        wait_until(self.site.local.settled, PATIENCE_S, "any one node may be lost")
+        if node is not None:
+            cursor = self.site.cursor()
+            self.site.local.kill_node(node)
+            wait_until(lambda: self.site.cursor() > cursor, PATIENCE_S,
+                       lambda: f"another node ships: {self.site.picture()}")
+            self.site.local.start(node)
+
+    def _data(self) -> None:
+        self.hdfs.kill("datanode")
+        time.sleep(self.chance.random())
+        self.hdfs.ensure()
+
+
+def test_kills_of_shipper_node_and_data_node_ship_each_record_once(on_hdfs, hdfs, talker, seed):
+    talking = talker(on_hdfs)
+    steps = [step for step, count in KILLS.items() for _ in range(count)]
+    Killer(on_hdfs, hdfs, seed).run(steps)
+    found = on_hdfs.judge(talking)
+    assert len(found.manifests) > 5
+    assert {manifest["period_us"] for manifest in found.manifests} == {PERIOD_S * 1_000_000}
+
+
+@pytest.mark.soak
+def test_hundreds_of_kills_ship_each_record_once(on_hdfs, hdfs, talker, seed, soak_seconds):
+    talking, kills = talker(on_hdfs), 0
+    deadline = time.monotonic() + soak_seconds
+    killer = Killer(on_hdfs, hdfs, seed)
+    while kills < 100 or time.monotonic() < deadline:
+        steps = [step for step, count in KILLS.items() for _ in range(count)]
+        killer.run(steps)
+        kills += len(steps)
+    on_hdfs.judge(talking)
+
+
+def test_a_name_node_that_is_away_and_in_safe_mode_delays_and_loses_nothing(
+        on_hdfs, hdfs, talker):
+    talking = talker(on_hdfs)
+    on_hdfs.wait_shipped(1)
+    hdfs.kill("namenode")
+    node = on_hdfs.shipping_node()
+    assert node is not None
+    wait_until(lambda: (on_hdfs.shipper(node) or {}).get("failures", 0) > 0, PATIENCE_S,
+               "the shipper notices")
+    wait_until(lambda: _alarms(on_hdfs.local), PATIENCE_S, "an alarm")
+    told = run("ship", "status", "--local", str(on_hdfs.local.folder))
+    assert told.returncode == 1
+    assert "tried again" in told.stdout and hdfs.url in told.stdout
+    hdfs.ensure()
+    hdfs.safe_mode(True)
+    before = on_hdfs.cursor()
+    time.sleep(2 * PERIOD_S)
+    assert on_hdfs.cursor() == before
+    hdfs.safe_mode(False)
+    place = str(on_hdfs.local.folder)
+    wait_until(lambda: run("ship", "now", "--local", place).returncode == 0, PATIENCE_S,
+               "what can be shipped now is, once HDFS takes it")
+    on_hdfs.judge(talking)
+    wait_until(lambda: not _alarms(on_hdfs.local), PATIENCE_S, "the alarm goes")
+
+
+def _alarms(local: LocalSite) -> bool:
+    said = run("status", "--json", "--local", str(local.folder))
+    return any(alarm["name"] == "ship_late" for alarm in json.loads(said.stdout)["alarms"])
+
+
+def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(
+        on_hdfs, talker):
+    talking = talker(on_hdfs)
+    on_hdfs.wait_shipped(1)
+    node = on_hdfs.shipping_node()
+    assert node is not None
+    zombie = on_hdfs.local.processes(node, "shipper")[0]
+    os.kill(zombie.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: on_hdfs.shipping_node() not in (None, node), PATIENCE_S,
+                   lambda: f"another claims: {on_hdfs.picture()}")
+        cursor = on_hdfs.cursor()
+        on_hdfs.wait_shipped(cursor + 1)
+    finally:
+        if zombie.is_running():
+            os.kill(zombie.pid, signal.SIGCONT)
+    on_hdfs.wait_shipped(on_hdfs.log_seq())
+    on_hdfs.judge(talking)
+
+
+def test_half_written_leftovers_and_damage_are_swept_found_and_put_again(on_hdfs, talker):
+    talking = talker(on_hdfs)
+    on_hdfs.wait_shipped(1)
+    root = f"cluster={on_hdfs.local.site.cluster.hex()}/shard=00000"
+    on_hdfs.target.put(f"{root}/_incoming/1-half", b"half")
+    whole = on_hdfs.judge(talking)
+    place = ("--local", str(on_hdfs.local.folder))
+    done = run("ship", "verify", *place)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("whole\n")
+
+    dates = [f"{root}/{entry.name}" for entry in on_hdfs.target.list(root)
+             if entry.name.startswith("date=")]
+    hours = [f"{date}/{entry.name}" for date in dates for entry in on_hdfs.target.list(date)]
+    files = [f"{hour}/{entry.name}" for hour in hours for entry in on_hdfs.target.list(hour)]
+    snapshots = [path for path in files if path.endswith(".tig")]
+    manifests = [path for path in files if path.endswith(".json")]
+    raw = bytearray(b"".join(on_hdfs.target.read(snapshots[0])))
+    raw[100] ^= 1
+    on_hdfs.target.put(snapshots[0], bytes(raw))
+    on_hdfs.target.delete(snapshots[1])
+    on_hdfs.target.put(snapshots[2], b"short")
+    on_hdfs.target.delete(manifests[1])
+    done = run("ship", "verify", *place)
+    assert done.returncode == 1
+    for path in (snapshots[0], snapshots[2]):
+        assert path in done.stdout
+    assert "expected 1" in done.stdout            # the manifest that is missing
+
+    done = run("ship", "re-ship", "--shard", "0", *place)
+    assert done.returncode == 0, done.stderr
+    for path in (*snapshots[:3], manifests[1]):
+        assert f"put again: {path.rpartition('/')[2]}" in done.stdout
+    assert run("ship", "verify", *place).returncode == 0
+    again = shipped.read(on_hdfs.target, on_hdfs.local.site)
+    assert again.manifests[:len(whole.manifests)] == whole.manifests
+
+
+def test_without_an_hdfs_it_ships_into_the_nodes_own_folder(make_site, talker, tmp_path):
+    site = make_site("folder", FolderTarget(tmp_path / "site" / "node-0" / "shipped"))
+    talking = talker(site)
+    site.wait_shipped(1)
+    node = site.shipping_node()
+    assert node is not None
+    site.target = FolderTarget(tmp_path / "site" / f"node-{node}" / "shipped")
+    site.judge(talking)
+    told = run("ship", "keys", "--local", str(site.local.folder))
+    assert site.local.site.nodes[2].public_key.hex() in told.stdout
+    other = (node + 1) % NODES
+    done = run("ship", "now", "--claim", "--node-folder", str(site.local.place(other)))
+    assert done.returncode == 0, done.stdout
+    assert site.shipping_node() == other
+    assert run("ship", "verify", "--local", str(site.local.folder)).returncode == 0
