@@ -1,0 +1,97 @@
+"""Makes a report: every question's table as Parquet and CSV, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from appliance.base.limits import SEGMENTS_MAX_DEFAULT
+from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.manifest import CHUNK_RECORDS
+from appliance.reports import questions as ask
+from appliance.reports import tables
+from appliance.reports.ledger import State
+from appliance.reports.page import Outlook, Report, render
+from appliance.reports.place import Place
+
+GROWTH_DAYS = 7                   # whose mean is taken to go on
+PAGE = "report.html"
+
+
+def build(spark: SparkSession, place: Place, state: State, target: Path, *,
+          key_names: dict[str, str], capacity: int = 0,
+          say: Callable[[str], None] = print) -> Report:
+    """Write the report into the folder `target`; `capacity` is in bytes, 0 = that of the shards."""
+    rows = tables.records(spark, place, state).select(
+        "date", "timestamp", "shard", "room_id", "msg_id", "parent_id", "author", "kind",
+        "body_len")
+    traffic = tables.traffic(spark, place, state).cache()
+    rooms = tables.rooms(tables.records(spark, place, state)).cache()
+    answers = ask.replies(rows)
+    threads = ask.threads(answers, rooms).cache()
+    answered = {
+        "messages_by_hour": ask.messages_by_hour(traffic),
+        "messages_by_day": ask.messages_by_day(traffic),
+        "messages_by_room": ask.messages_by_room(traffic, rooms),
+        "messages_by_author": ask.messages_by_author(traffic),
+        "messages_by_room_author_day": ask.messages_by_room_author_day(traffic, rooms),
+        "active_users": ask.active_users(traffic),
+        "rooms_new": ask.rooms_new(traffic, rooms),
+        "rooms_dormant": ask.rooms_dormant(traffic, rooms),
+        "week": ask.week(traffic),
+        "threads": threads,
+        "reply_times": ask.reply_times(threads),
+        "first_reply_times": ask.first_reply_times(threads),
+        "message_sizes": ask.sizes(rows),
+        "peaks": ask.peaks(rows),
+        "volume": ask.volume(traffic, record_size=RECORD_SIZE),
+        "quarantine": tables.quarantine(spark, state),
+    }
+    found = _written(answered, target, say)
+    report = Report(found, state, outlook(found["volume"], state, capacity), key_names,
+                    datetime.now(UTC))
+    (target / PAGE).write_text(render(report), encoding="utf-8")
+    for frame in (traffic, rooms, threads):
+        frame.unpersist()
+    return report
+
+
+def _written(answered: dict[str, DataFrame], target: Path,
+             say: Callable[[str], None]) -> dict[str, pa.Table]:
+    folder = target / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for i, (name, frame) in enumerate(answered.items(), 1):
+        table = frame.toArrow()
+        pq.write_table(table, folder / f"{name}.parquet")
+        pyarrow.csv.write_csv(table, folder / f"{name}.csv")
+        found[name] = table
+        say(f"{i} of {len(answered)}: {name}, {table.num_rows:,} rows")
+    return found
+
+
+def outlook(volume: pa.Table, state: State, capacity: int) -> Outlook:
+    """How fast it grew in the last whole days, and what there is room for."""
+    by_day: dict = {}
+    for row in volume.select(["date", "bytes"]).to_pylist():
+        by_day[row["date"]] = by_day.get(row["date"], 0) + row["bytes"]
+    used = pc.sum(volume["bytes"]).as_py() or 0
+    newest = max(by_day, default=None)
+    whole = [day for day in by_day if day != newest] or list(by_day)
+    since = max(whole, default=None)
+    counted = [day for day in whole if since is not None
+               and day > since - timedelta(days=GROWTH_DAYS)]
+    days = (max(counted) - min(counted)).days + 1 if counted else 1
+    a_day = sum(by_day[day] for day in counted) / days
+    if capacity:
+        return Outlook("the archive", capacity, used, a_day)
+    shards = max(len(state.shards), 1)
+    full = shards * SEGMENTS_MAX_DEFAULT * CHUNK_RECORDS * RECORD_SIZE
+    return Outlook("the shards' volume", full, used, a_day)

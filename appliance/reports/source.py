@@ -1,0 +1,319 @@
+"""`spark.read.format("tigerchat")`: snapshot files as rows, straight from an archive.
+
+    option      meaning
+    path        a snapshot file, several by a pattern (local), or the root of an archive
+    keys        trusted keys file; needed for the root of an archive, whose manifests are verified
+    check       "false" leaves out the CRC of each record
+    counters    a folder that gets what was read and what was skipped; `counted` sums it up
+    hdfs_http, hdfs_user    as for `tigerchat report`
+
+Only the columns of the schema that is asked for are made: `.schema("room_id string, seq long")`.
+Filters on shard, room_id, log_seq and timestamp are taken over from Spark: whole files are skipped
+by what their manifest and name say, parts of a file by its order, rows of other rooms before they
+become columns. Chains and digests are for `ingest` to verify, which is what makes tables of it.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import operator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from appliance.base.errors import ConfigurationError, FormatError
+from appliance.formats import manifest as shipped
+from appliance.formats import snapshot
+from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.record import TIMESTAMP
+from appliance.reports import block
+from appliance.reports.archive import Archive
+from appliance.reports.columns import FORMS, batch_of, spark_schema
+from appliance.reports.place import LocalPlace, Place, place_of, read_all
+from appliance.reports.webhdfs import Login
+
+NAME = "tigerchat"
+RANGE_RECORDS = 100_000           # of one partition
+BATCH_RECORDS = 10_000
+_NUMBER_MAX = 1 << 63
+
+_LOW = {GreaterThan: 1, GreaterThanOrEqual: 0}    # filter -> what to add to its value
+_HIGH = {LessThan: -1, LessThanOrEqual: 0}
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What the filters leave; ranges are inclusive."""
+
+    shards: frozenset[int] | None = None
+    rooms: frozenset[bytes] | None = None
+    low: dict[str, int] = field(default_factory=lambda: {"timestamp": 0, "log_seq": 0})
+    high: dict[str, int] = field(
+        default_factory=lambda: {"timestamp": _NUMBER_MAX, "log_seq": _NUMBER_MAX})
+
+    def take(self, one: Filter) -> bool:
+        """Narrow by a filter; False if it is none of ours."""
+        if isinstance(one, EqualTo | In) and one.attribute in (("shard",), ("room_id",)):
+            values = one.value if isinstance(one, In) else (one.value,)
+            if one.attribute == ("shard",):
+                self.shards = _both(self.shards, {int(value) for value in values})
+            else:
+                self.rooms = _both(self.rooms, {UUID(value).bytes[::-1] for value in values})
+            return True
+        comparisons = EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
+        if not isinstance(one, comparisons) or one.attribute[0] not in self.low:
+            return False
+        name = one.attribute[0]
+        value = _number(one.value)
+        if not isinstance(one, tuple(_HIGH)):
+            self.low[name] = max(self.low[name], value + _LOW.get(type(one), 0))
+        if not isinstance(one, tuple(_LOW)):
+            self.high[name] = min(self.high[name], value + _HIGH.get(type(one), 0))
+        return True
+
+    def overlaps(self, name: str, low: int, high: int) -> bool:
+        return low <= self.high[name] and high >= self.low[name]
+
+
+def _both(known: frozenset | None, more: Iterable) -> frozenset:
+    return frozenset(more) if known is None else known & frozenset(more)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1_000_000)
+    return int(value)
+
+
+@dataclass
+class Range(InputPartition):
+    """Some records of a file."""
+
+    path: str
+    shard: int
+    first_log_seq: int            # of the file
+    start: int
+    count: int
+
+
+class Source(DataSource):
+    """See the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return spark_schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return Reader(dict(self.options), schema.fieldNames())
+
+
+class Reader(DataSourceReader):
+    """One scan."""
+
+    def __init__(self, options: dict[str, str], names: Sequence[str]) -> None:
+        unknown = [name for name in names if name not in FORMS]
+        if unknown:
+            raise ConfigurationError(f"columns {', '.join(unknown)} are unknown; there are "
+                                     f"{', '.join(FORMS)}")
+        self._options, self._names = options, list(names)
+        self._wanted = Wanted()
+        self._check = options.get("check", "true").lower() != "false"
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Spark's name for it: the filters that are left for Spark."""
+        return [one for one in filters if not self._wanted.take(one)]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        ranges: list[Range] = []
+        files = skipped = 0
+        bytes_skipped = 0
+        for path, shard, first, count, times in self._files():
+            files += 1
+            low = max(first, self._wanted.low["log_seq"])
+            high = min(first + count - 1, self._wanted.high["log_seq"])
+            foreign = self._wanted.shards is not None and shard not in self._wanted.shards
+            if foreign or low > high or not self._wanted.overlaps("timestamp", *times):
+                skipped += 1
+                bytes_skipped += count * RECORD_SIZE
+                continue
+            bytes_skipped += (count - (high - low + 1)) * RECORD_SIZE
+            for start in range(low, high + 1, RANGE_RECORDS):
+                length = min(RANGE_RECORDS, high + 1 - start)
+                ranges.append(Range(path, shard, first, start - first, length))
+        self._count("plan", files=files, files_skipped=skipped, bytes_skipped=bytes_skipped)
+        return ranges or [Range("", 0, 0, 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        start, end = partition.start, partition.start + partition.count
+        place = self._place()
+        if isinstance(place, LocalPlace) and partition.count:
+            start, end = self._narrowed(place, partition)
+        read = rows = 0
+        if end > start:
+            offset = snapshot.HEAD_SIZE + start * RECORD_SIZE
+            buffer = memoryview(bytearray(BATCH_RECORDS * RECORD_SIZE))
+            with place.open(partition.path, offset, (end - start) * RECORD_SIZE) as stream:
+                for at in range(start, end, BATCH_RECORDS):
+                    batch = self._batch(stream, buffer, partition, at, min(BATCH_RECORDS, end - at))
+                    read += min(BATCH_RECORDS, end - at) * RECORD_SIZE
+                    rows += batch.num_rows
+                    yield batch
+        whole = partition.count * RECORD_SIZE
+        self._count("read", bytes_read=read, bytes_skipped=whole - read, rows=rows)
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def _place(self, url: str = "") -> Place:
+        who = Login(self._options.get("hdfs_user", ""))
+        if not url and "path" not in self._options:
+            raise ConfigurationError('format("tigerchat") needs a path: .load("/archive")')
+        found = place_of(url or self._options["path"], login=who,
+                         http_address=self._options.get("hdfs_http", ""))
+        return LocalPlace("/") if isinstance(found, LocalPlace) and not url else found
+
+    def _files(self) -> Iterator[tuple[str, int, int, int, tuple[int, int]]]:
+        """(path, shard, first log_seq, records, times between which they lie) of each file."""
+        path = self._options.get("path", "")
+        if "keys" in self._options:
+            yield from self._listed(path)
+            return
+        place = self._place()
+        names = sorted(glob.glob(path)) if isinstance(place, LocalPlace) else [""]
+        if not names or any(Path(name).is_dir() for name in names):
+            raise ConfigurationError(f"{path}: no snapshot file; the root of an archive needs the "
+                                     'trusted keys file beside it: .option("keys", …)')
+        for name in names:
+            name = str(Path(name).absolute()) if name else name
+            shown = shipped.parse_snapshot_name((name or path).rpartition("/")[2])
+            if shown is None:
+                raise ConfigurationError(f"{name or path}: no name of a snapshot file")
+            yield name, -1, shown[0], shown[1] - shown[0] + 1, (0, _NUMBER_MAX)
+
+    def _listed(self, path: str) -> Iterator[tuple[str, int, int, int, tuple[int, int]]]:
+        """By the manifests, each of which must be signed by a trusted key."""
+        keys = shipped.parse_keys(Path(self._options["keys"]).read_bytes())
+        archive = Archive(self._place(path), keys)
+        prefix = ""
+        if isinstance(archive.place, LocalPlace):
+            prefix = archive.place.root + "/"
+        for shard in archive.shards():
+            for _, name in archive.manifests_after(shard, "", 0):
+                found = shipped.parse_manifest(read_all(archive.place, name), keys.public_keys)
+                for file in found.value.files:
+                    yield (f"{prefix}{name.rpartition('/')[0]}/{file.name}", shard,
+                           file.first_log_seq, file.record_count,
+                           (found.value.period_start_us, found.value.period_end_us))
+
+    # --- one range --------------------------------------------------------------------------------
+
+    def _narrowed(self, place: LocalPlace, partition: Range) -> tuple[int, int]:
+        """(first record, one past the last) that the wanted times leave, found by halving."""
+        start, end = partition.start, partition.start + partition.count
+        low, high = self._wanted.low["timestamp"], self._wanted.high["timestamp"]
+        handle = os.open(Path(place.root, partition.path), os.O_RDONLY)
+        try:
+            if low > 0:
+                start = _first(handle, start, end, low, operator.ge)
+            if high < _NUMBER_MAX:
+                end = _first(handle, start, end, high, operator.gt)
+        finally:
+            os.close(handle)
+        return start, end
+
+    def _batch(self, stream: Any, buffer: memoryview, partition: Range, at: int,
+               count: int) -> pa.RecordBatch:
+        room = buffer[:count * RECORD_SIZE]
+        got = 0
+        while got < len(room):
+            read = stream.readinto(room[got:])
+            if not read:
+                raise FormatError(f"{partition.path}: ends at record {at + got // RECORD_SIZE}; "
+                                  "it is truncated")
+            got += read
+        found = block.columns_of(room, count)
+        if self._check:
+            wrong = block.crc_wrong(room, found)
+            if wrong.any():
+                raise FormatError(f"{partition.path}: record {at + int(np.argmax(wrong))} has a "
+                                  "wrong CRC; `tigerchat report ingest` leaves such files out")
+        if int(found["log_seq"][0]) != partition.first_log_seq + at:
+            raise FormatError(f"{partition.path}: record {at} is not number "
+                              f"{partition.first_log_seq + at}")
+        hashes = block.hashes_of(room, count) if "hash" in self._names else None
+        kept = self._kept(found)
+        if kept is not None:
+            found = found[kept]
+            hashes = hashes[kept] if hashes is not None else None
+        return batch_of(found, self._names, shard=partition.shard, hashes=hashes)
+
+    def _kept(self, found: np.ndarray) -> np.ndarray | None:
+        """Which rows the filters leave; None: all."""
+        kept = None
+        if self._wanted.rooms is not None:
+            ids = np.ascontiguousarray(found["room_id"])
+            kept = np.isin(ids, np.array(sorted(self._wanted.rooms), "V16"))
+        low, high = self._wanted.low["timestamp"], self._wanted.high["timestamp"]
+        if low > 0 or high < _NUMBER_MAX:
+            times = found["timestamp"]
+            within = (times >= np.uint64(max(low, 0))) & (times <= np.uint64(max(high, 0)))
+            kept = within if kept is None else kept & within
+        return kept
+
+    def _count(self, what: str, **numbers: int) -> None:
+        folder = self._options.get("counters")
+        if folder:
+            name = f"{what}-{os.urandom(8).hex()}.json"
+            self._place(folder).write(name, json.dumps(numbers).encode())
+
+
+def _first(handle: int, start: int, end: int, value: int,
+           is_past: Callable[[int, int], bool]) -> int:
+    """The first record from `start` on whose time is past `value`; `end` if none is."""
+    while start < end:
+        middle = (start + end) // 2
+        raw = os.pread(handle, 8, snapshot.HEAD_SIZE + middle * RECORD_SIZE + TIMESTAMP)
+        if is_past(int.from_bytes(raw, "little"), value):
+            end = middle
+        else:
+            start = middle + 1
+    return start
+
+
+def counted(place: Place) -> dict[str, int]:
+    """Sums of what scans with the option `counters` wrote into this folder."""
+    sums: dict[str, int] = {}
+    for entry in place.list(""):
+        for name, number in json.loads(read_all(place, entry.name)).items():
+            sums[name] = sums.get(name, 0) + number
+    return sums
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session."""
+    spark.dataSource.register(Source)

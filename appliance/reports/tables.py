@@ -1,0 +1,131 @@
+"""The tables as DataFrames, of exactly the files that count."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
+
+from appliance.base.errors import ConfigurationError
+from appliance.formats.author import author_name
+from appliance.reports.columns import TABLE_NAMES, kind_name, spark_schema
+from appliance.reports.ledger import RECORDS, STAGING, TRAFFIC, Ledger, State, TableFile
+from appliance.reports.place import Place
+
+ROOM_NAME_KIND = "room_create"
+_PARTITIONS = [StructField("date", DateType()), StructField("shard", IntegerType())]
+
+
+def records(spark: SparkSession, place: Place, state: State) -> DataFrame:
+    """Every record that counts, with `date` and `shard`."""
+    schema = StructType([*spark_schema(TABLE_NAMES).fields, *_PARTITIONS])
+    return _read(spark, place, RECORDS, state.records, schema)
+
+
+def traffic(spark: SparkSession, place: Place, state: State) -> DataFrame:
+    """Records and bytes by hour, shard, room, author and kind, as of the last refresh."""
+    if not state.traffic:
+        return aggregated(records(spark, place, state))
+    return _read(spark, place, TRAFFIC, state.traffic, None)
+
+
+def _read(spark: SparkSession, place: Place, table: str, files: list[TableFile],
+          schema: StructType | None) -> DataFrame:
+    if place.url.startswith(("webhdfs://", "swebhdfs://")):
+        raise ConfigurationError(f"{place.url}: Spark's own Parquet reader does not speak WebHDFS "
+                                 "here; name the tables by hdfs://, and --hdfs-http beside it")
+    if not files:
+        assert schema is not None
+        return spark.createDataFrame([], schema)
+    reader = spark.read.option("basePath", f"{place.url}/{table}")
+    if schema is not None:
+        reader = reader.schema(schema)
+    return reader.parquet(*(f"{place.url}/{file.path}" for file in files))
+
+
+def aggregated(rows: DataFrame) -> DataFrame:
+    """What `traffic` holds, from records."""
+    hour = f.date_trunc("hour", "timestamp").alias("hour")
+    return rows.groupBy("date", hour, "shard", "room_id", "author", "kind").agg(
+        f.count(f.lit(1)).alias("records"), f.sum("body_len").alias("bytes"),
+        f.min("timestamp").alias("first"), f.max("timestamp").alias("last"))
+
+
+def refresh_traffic(spark: SparkSession, ledger: Ledger, state: State) -> list[str]:
+    """Make `traffic` fresh for the days that got records; their dates."""
+    dates = state.stale_dates
+    if not dates:
+        return []
+    rows = records(spark, ledger.place, state).where(f.col("date").isin(dates))
+    found = aggregated(rows).orderBy("hour", "shard", "room_id", "author").toArrow()
+    staging = f"{STAGING}/{os.urandom(8).hex()}"
+    gone = [file for file in state.traffic if file.date in dates]
+    moves, made = [], []
+    for date in dates:
+        mask = [str(value) == date for value in found.column("date").to_pylist()]
+        part = found.filter(mask).drop_columns(["date"])
+        name = f"traffic-{os.urandom(8).hex()}.parquet"
+        path = f"{TRAFFIC}/date={date}/{name}"
+        with tempfile.TemporaryDirectory(prefix="tigerchat-") as folder:
+            local = Path(folder, name)
+            pq.write_table(part, local, compression="zstd")
+            made.append(TableFile(path, date, -1, part.num_rows, local.stat().st_size, 0, 0))
+            ledger.place.put(f"{staging}/{name}", local)
+        moves.append((f"{staging}/{name}", path))
+    state.traffic = [file for file in state.traffic if file not in gone] + made
+    state.moves, state.deletes = moves, [file.path for file in gone]
+    state.stale_dates = []
+    ledger.commit(state, {})
+    return dates
+
+
+def rooms(rows: DataFrame) -> DataFrame:
+    """room_id, name, when and by whom it was created: what room_create records say."""
+    created = rows.where(f.col("kind") == ROOM_NAME_KIND)
+    return created.select(
+        "room_id", f.col("body").cast("string").alias("room"), "shard",
+        f.col("timestamp").alias("created"), f.col("author").alias("created_by"))
+
+
+def messages(rows: DataFrame) -> DataFrame:
+    """What people wrote, with room names and text; later kinds of record join by their kind.
+
+    An edit or a redaction names the message it changes as its parent; the newest edit counts.
+    """
+    changed = rows.where(f.col("kind").isin("edit", "redact")).groupBy(
+        "room_id", f.col("parent_id").alias("msg_id")).agg(
+            f.max_by(f.when(f.col("kind") == "edit", f.col("body")), "seq").alias("edit"),
+            f.max(f.col("kind") == "redact").alias("redacted"))
+    said = rows.where(f.col("kind").isin("message", "blob", "federated"))
+    joined = said.join(rooms(rows).select("room_id", "room"), "room_id", "left").join(
+        changed, ["room_id", "msg_id"], "left")
+    redacted = f.coalesce("redacted", f.lit(False))
+    text = f.when(~redacted, f.coalesce("edit", "body").cast("string"))
+    return joined.select(
+        "date", "timestamp", "shard", "log_seq", "room_id", "room", "seq", "author", "kind",
+        "msg_id", "parent_id", "body_len", text.alias("text"),
+        f.col("edit").isNotNull().alias("edited"), redacted.alias("redacted"), "blob_hash", "hash")
+
+
+def register(spark: SparkSession, place: Place, state: State) -> None:
+    """The tables as views for SQL: records, messages, rooms, traffic, files, quarantine."""
+    rows = records(spark, place, state)
+    rows.createOrReplaceTempView("records")
+    rooms(rows).createOrReplaceTempView("rooms")
+    messages(rows).createOrReplaceTempView("messages")
+    traffic(spark, place, state).createOrReplaceTempView("traffic")
+    quarantine(spark, state).createOrReplaceTempView("quarantine")
+    spark.udf.register("author_name", lambda value: author_name(value % (1 << 64)), StringType())
+    spark.udf.register("kind_name", kind_name, StringType())
+
+
+def quarantine(spark: SparkSession, state: State) -> DataFrame:
+    """What is left out, and why."""
+    schema = ("shard int, number long, file string, record long, offset long, first_log_seq long, "
+              "last_log_seq long, reason string, sentence string")
+    return spark.createDataFrame([tuple(row) for row in state.quarantine], schema)

@@ -1,0 +1,40 @@
+"""`tigerchat report` as an analyst types it, with Spark's rubbish in a folder of the test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+MASTER = "local[2]"
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Of Spark: nothing outside the folder."""
+    return {"spark.local.dir": str(folder),
+            "spark.sql.warehouse.dir": f"{folder}/warehouse",
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -Xmx1g"}
+
+
+def report(folder: Path, *words: str, master: str = MASTER) -> subprocess.Popen[str]:
+    """Start it, in a session of its own, so that it can be killed with all its processes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    line = [sys.executable, "-m", "appliance", "report", "--master", master]
+    for name, value in settings(folder).items():
+        line += ["--conf", f"{name}={value}"]
+    return subprocess.Popen([*line, *words], cwd=folder, text=True, start_new_session=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env=environment(folder))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(TOP), "TMPDIR": str(folder),
+            "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def finished(process: subprocess.Popen[str], timeout_s: float = 200) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr)."""
+    out, err = process.communicate(timeout=timeout_s)
+    return process.returncode, out, err

@@ -1,0 +1,45 @@
+"""One Spark for all tests of the reports, in this process, on loopback; ended with the run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from appliance.reports.session import session
+from appliance.reports.source import register
+from tests.reports.site_tables import Tables
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYTHONPATH"] = str(TOP)    # of Spark's workers
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["SPARK_LOCAL_DIRS"] = str(folder)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = (
+        f"--conf spark.sql.warehouse.dir={folder}/warehouse "
+        f"--driver-java-options -Djava.io.tmpdir={folder} pyspark-shell")
+    found = session("tests of the reports", "local[2]")
+    register(found)
+    yield found
+    gateway = SparkContext._gateway
+    found.stop()
+    gateway.shutdown()
+    process: subprocess.Popen = gateway.proc
+    process.stdin.close()
+    process.wait(timeout=30)
+
+
+@pytest.fixture
+def tables(spark: SparkSession, tmp_path: Path) -> Callable[..., Tables]:
+    """`tables(site, archive)`: tables of their own."""
+    made = iter(range(100))
+    return lambda site, archive: Tables(spark, site, archive, tmp_path / f"tables-{next(made)}")

@@ -1,0 +1,137 @@
+"""A report's figures are those of the records, counted here without any of its code."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from appliance.reports import build as building
+from appliance.reports import tables as readers
+from tests.reports.maker import HOUR_US, Site, make
+from tests.reports.rows import fingerprint
+from tests.reports.site_tables import Tables
+
+pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
+
+
+@pytest.fixture(scope="module")
+def report(spark, tmp_path_factory):
+    """(folder of the report, truth) of two shards with some days."""
+    folder = tmp_path_factory.mktemp("report")
+    site = Site(seed=31, shards=2)
+    shards = make(folder / "archive", site, 5, 240, period_us=12 * HOUR_US)
+    made = Tables(spark, site, folder / "archive", folder / "tables")
+    assert made.ingest().clean
+    names = {key.hex(): name for name, key in site.trusted.keys}
+    building.build(spark, made.ledger.place, made.state, folder / "out", key_names=names,
+                   say=lambda line: None)
+    assert fingerprint(made.folder, made.state)[0] == 2 * 5 * 240
+    truth = [entry for shard in shards for entry in shard.truth]
+    return folder / "out", truth, made
+
+
+def said(truth: list) -> list:
+    """Without the records that create rooms, the first of each."""
+    seen: set[str] = set()
+    return [entry for entry in truth if entry[0] in seen or seen.add(entry[0])]
+
+
+def table(folder: Path, name: str) -> list[dict]:
+    return pq.read_table(folder / "tables" / f"{name}.parquet").to_pylist()
+
+
+def day(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%d")
+
+
+def test_messages_by_room_author_and_day_are_those_of_the_records(report):
+    folder, truth, _ = report
+    wanted = Counter((room, author, day(time)) for room, time, author, _ in said(truth))
+    found = {(row["room"], row["author"], str(row["date"])): row["messages"]
+             for row in table(folder, "messages_by_room_author_day")}
+    assert found == wanted
+
+
+def test_hours_peaks_sizes_and_people_are_those_of_the_records(report):
+    folder, truth, _ = report
+    rows = said(truth)
+    hours = Counter(time // HOUR_US for _, time, _, _ in rows)
+    assert {int(row["hour"].timestamp()) // 3600: row["messages"]
+            for row in table(folder, "messages_by_hour")} == hours
+    seconds = Counter(time // 1_000_000 for _, time, _, _ in rows)
+    busiest = {}
+    for second, count in seconds.items():
+        date = day(second * 1_000_000)
+        busiest[date] = max(busiest.get(date, 0), count)
+    assert {str(row["date"]): row["in_a_second"] for row in table(folder, "peaks")} == busiest
+    assert sum(row["count"] for row in table(folder, "message_sizes")) == len(rows)
+    people = {date: {a for _, time, a, _ in rows if day(time) == date} for date in busiest}
+    assert {str(row["date"]): row["daily"] for row in table(folder, "active_users")} == {
+        date: len(authors) for date, authors in people.items()}
+
+
+def test_replies_are_those_whose_parent_is_a_message(report, spark):
+    folder, _, made = report
+    rows = readers.records(spark, made.ledger.place, made.state).where("kind = 'message'").select(
+        "room_id", "msg_id", "parent_id").collect()
+    ids = {(row.room_id, row.msg_id) for row in rows}
+    wanted = sum((row.room_id, row.parent_id) in ids for row in rows)
+    threads = table(folder, "threads")
+    assert sum(row["replies"] for row in threads) == wanted > 0
+    assert all(0 < row["first_reply_s"] <= row["last_reply_s"] for row in threads)
+
+
+def test_every_table_is_there_as_csv_with_the_same_rows(report):
+    folder, _, _ = report
+    for path in (folder / "tables").glob("*.parquet"):
+        with path.with_suffix(".csv").open(newline="") as file:
+            assert len(list(csv.reader(file))) - 1 == pq.read_metadata(path).num_rows
+
+
+class Page(HTMLParser):
+    """Tags that are open and every address in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        if tag not in ("meta", "rect", "line", "circle", "polyline", "polygon", "path", "br"):
+            self.open.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_startendtag(self, tag: str, attrs: list) -> None:
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("rect", "circle"):
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_fetches_nothing(report):
+    folder, truth, _ = report
+    text = (folder / "report.html").read_text()
+    page = Page()
+    page.feed(re.sub(r"<(rect|circle)([^>]*[^/])>(<title>[^<]*</title>)</\1>", r"\3", text))
+    assert page.open == []
+    assert page.addresses == []
+    assert "<script" not in text and "url(" not in text and "http" not in text
+    assert "every record verified" in text
+    assert "node-0, node-1" in text
+
+
+def test_sql_answers_from_messages_with_their_text(report, spark):
+    _, truth, made = report
+    readers.register(spark, made.ledger.place, made.state)
+    found = spark.sql("select room, count(*) as n from messages where text like '%tiger%' "
+                      "group by room").collect()
+    wanted = Counter(room for room, _, _, body in said(truth) if b"tiger" in body)
+    assert {row.room: row.n for row in found} == wanted

@@ -1,0 +1,69 @@
+"""kill -9 of an ingest at random moments: the next one goes on, and no row is missing or double."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from tests.reports.command_line import finished, report
+from tests.reports.maker import Site, make
+from tests.reports.rows import fingerprint, log_seqs
+
+pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
+
+HOURS, PER_HOUR = 24, 400
+BATCH = 2000                      # five hours: several commits in a run
+
+
+def killed_and_finished(tables, tmp_path, seed: int, kills: int) -> None:
+    prng = random.Random(seed)
+    site = Site(seed=seed % 10**6, shards=2)
+    root = tmp_path / "archive"
+    make(root, site, HOURS, PER_HOUR)
+    keys = site.write_keys(tmp_path / "keys.json")
+    disturbed, calm = tables(site, root), tables(site, root)
+    words = ("ingest", str(root), "--keys", str(keys), "--tables", str(disturbed.folder),
+             "--batch-records", str(BATCH))
+    done = 0
+    for number in range(kills):
+        process = report(tmp_path / f"spark-{number}", *words)
+        wait_s = prng.uniform(0, 0.6)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "verified" in line:
+                break
+        time.sleep(wait_s)
+        if process.poll() is None:
+            done += 1
+        os.killpg(process.pid, signal.SIGKILL)
+        finished(process)
+    code, out, err = finished(report(tmp_path / "spark-last", *words))
+    assert code == 0, err
+    assert "verified and in the tables" in out
+    assert done > 0, "every run had ended before it was killed"
+    assert calm.ingest().clean
+    assert fingerprint(disturbed.folder, disturbed.state) == fingerprint(calm.folder, calm.state)
+    total = HOURS * PER_HOUR
+    assert log_seqs(disturbed.folder, disturbed.state) == {
+        shard: list(range(1, total + 1)) for shard in range(2)}
+    assert not (disturbed.folder / "_staging").exists() or not any(
+        (disturbed.folder / "_staging").rglob("*.parquet"))
+    listed = {file.path for file in disturbed.state.records}
+    assert {path.relative_to(disturbed.folder).as_posix()
+            for path in (disturbed.folder / "records").rglob("*.parquet")} == listed
+
+
+def test_ingest_killed_three_times_makes_the_same_tables(tables, tmp_path, seed):
+    killed_and_finished(tables, tmp_path, seed, 3)
+
+
+@pytest.mark.soak
+def test_ingest_killed_again_and_again_makes_the_same_tables(tables, tmp_path, seed, soak_seconds):
+    deadline, number = time.monotonic() + soak_seconds, 0
+    while time.monotonic() < deadline:
+        killed_and_finished(tables, tmp_path / str(number), seed + number, 8)
+        number += 1

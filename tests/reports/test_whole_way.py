@@ -1,0 +1,136 @@
+"""From a mailbox to a report: imported on three nodes and two shards, shipped to HDFS while a
+primary and a shipper are killed, ingested, and counted against the mailbox by plain Python.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections import Counter
+from datetime import UTC
+from email.utils import parseaddr, parsedate_to_datetime
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from appliance.formats.manifest import parse_keys
+from appliance.reports import build as building
+from appliance.reports import tables as readers
+from appliance.reports.archive import Archive
+from appliance.reports.ledger import Ledger
+from appliance.reports.main import ingest
+from appliance.reports.place import place_of
+from appliance.reports.webhdfs import Login
+from tests.system.hdfs_site import USER, Hdfs, fresh_folder
+from tests.system.local_site import (
+    COMMAND,
+    LocalSite,
+    environment,
+    ports_in_a_row,
+    run,
+    wait_until,
+)
+from tools.mailbox import mails, read_all
+
+pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
+
+MAILS = 1500
+PERIOD_S, PATIENCE_S = 2, 120.0
+FIRST_LINE = re.compile(r"^(?P<author>[^\n]*) · (?P<day>\d{4}-\d\d-\d\d)T\d\d:\d\d:\d\dZ\n")
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def mailbox(path: Path) -> list[str]:
+    """Mails whose headers are plain ASCII: what they say is then beyond doubt."""
+    found = [mail for mail in mails(read_all(Path("/usr/share/doc")))
+             if mail.partition("\n\n")[0].isascii()][-MAILS:]
+    path.write_text("".join(found), encoding="utf-8")
+    return found
+
+
+def counted(found: list[str]) -> tuple[Counter, dict[str, str]]:
+    """(mails by room, author and day; SHA-256 of all that is to be in a room) by reading them."""
+    counts: Counter = Counter()
+    texts: dict[str, list[str]] = {}
+    for mail in found:
+        head, _, body = mail.partition("\n\n")
+        headers = dict(line.split(": ", 1) for line in head.split("\n")[1:])
+        room = headers["List-Id"].strip("<>").split(".")[0]
+        shown, address = parseaddr(headers["From"])
+        author = " ".join((shown or address).split())
+        moment = parsedate_to_datetime(headers["Date"]).astimezone(UTC)
+        subject = " ".join(headers["Subject"].split())
+        said = re.sub(r"^>(>*From )", r"\1", body, flags=re.MULTILINE)
+        words = CONTROLS.sub("", said).strip("\n")
+        text = "\n\n".join(part for part in (subject, words) if part)
+        counts[room, author, f"{moment:%Y-%m-%d}"] += 1
+        texts.setdefault(room, []).append(f"{author} · {moment:%Y-%m-%dT%H:%M:%SZ}\n{text}")
+    return counts, {room: sha256("".join(parts).encode()).hexdigest()
+                    for room, parts in texts.items()}
+
+
+def shipping(local: LocalSite) -> list[dict]:
+    """What `tigerchat ship status` says of each shard."""
+    told = run("ship", "status", "--json", "--local", str(local.folder))
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def test_a_mailbox_arrives_in_the_report_whole(spark, hdfs: Hdfs, free_ports, tmp_path):
+    source = tmp_path / "changes.mbox"
+    found = mailbox(source)
+    assert len(found) > 500, "this machine has too few changelogs"
+    folder = fresh_folder()
+    local = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), shards=2,
+                      ship_target=f"{hdfs.url}/{folder}", ship_user=USER, ship_period_s=PERIOD_S,
+                      ship_late_s=3)
+    with local:
+        with subprocess.Popen([*COMMAND, "import", "mbox", str(source), "--local",
+                               str(local.folder)], env=environment(), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as importing:
+            wait_until(lambda: any(s and s["log_seq"] > 200 for s in local.statuses()),
+                       PATIENCE_S, "something is imported")
+            primary = local.primary()
+            assert primary is not None
+            local.kill_node(primary)    # with it goes its shipper
+            for process in local.processes(role="shipper")[:1]:
+                process.kill()
+            local.start(primary)
+            out, _ = importing.communicate(timeout=300)
+        assert importing.returncode == 0, out
+        wait_until(lambda: run("ship", "now", "--local", str(local.folder)).returncode == 0,
+                   PATIENCE_S, lambda: f"all is shipped: {shipping(local)}")
+        told = run("ship", "keys", "--local", str(local.folder))
+        assert told.returncode == 0, told.stderr
+    (tmp_path / "keys.json").write_text(told.stdout)
+    judged(spark, hdfs, folder, tmp_path, found)
+
+
+def judged(spark, hdfs: Hdfs, folder: str, tmp_path: Path, found: list[str]) -> None:
+    """Ingest from HDFS and compare with the mails."""
+    trusted = parse_keys((tmp_path / "keys.json").read_bytes())
+    archive = Archive(place_of(f"{hdfs.webhdfs_url}/{folder}", login=Login(USER)), trusted)
+    ledger = Ledger(place_of(str(tmp_path / "tables")), trusted.cluster)
+    done = ingest(spark, archive, ledger, say=lambda line: None)
+    assert done.clean, [row.line() for row in (*done.quarantined, *done.waiting)]
+    state = ledger.load()
+    assert len(state.shards) == 2
+    counts, texts = counted(found)
+    rows = readers.messages(readers.records(spark, ledger.place, state)).select(
+        "room", "seq", "text", "date").orderBy("room", "seq").collect()
+    by_room: dict[str, list[str]] = {}
+    for row in rows:
+        by_room.setdefault(row.room, []).append(row.text)
+    assert {room: sha256("".join(parts).encode()).hexdigest()
+            for room, parts in by_room.items()} == texts
+    firsts = Counter((row.room, line["author"], line["day"]) for row in rows
+                     if (line := FIRST_LINE.match(row.text)))
+    assert firsts == counts
+    report = building.build(spark, ledger.place, state, tmp_path / "report", key_names={},
+                            say=lambda line: None)
+    told = Counter()
+    for line in report.rows("messages_by_room_author_day"):
+        told[line["room"], str(line["date"])] += line["messages"]
+    assert told == Counter((row.room, str(row.date)) for row in rows)
+    assert "every record verified" in (tmp_path / "report" / "report.html").read_text()
