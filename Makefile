@@ -1,6 +1,7 @@
 # The only door. `make` alone lists the targets.
 
 NODES ?= 3
+STANDBYS ?= 0
 SHARDS ?= 1
 SECONDS ?= 600
 TESTS ?= tests
@@ -10,19 +11,20 @@ PYTHON := .venv/bin/python
 SETUP := $(PYTHON3) tools/setup.py
 
 # One command each; add arguments of your own with ARGS="...".
-START := $(PYTHON) -m appliance start --local ./run --nodes $(NODES) --shards $(SHARDS)
+START := $(PYTHON) -m appliance start --local ./run --nodes $(NODES) \
+	--standbys $(STANDBYS) --shards $(SHARDS)
 TEST := $(PYTHON) -m pytest $(TESTS) --durations=25 -rs
 UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats -q -rs
 BENCH := $(PYTHON) tests/bench/run.py
 SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s
 
-.PHONY: targets run test check format bench soak locks clean
+.PHONY: targets run test check format bench soak hdfs locks clean
 .DEFAULT_GOAL := targets
 
 targets:
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-run: ## start a site on this machine; NODES=3 SHARDS=1, Ctrl-C ends it, data stays in ./run
+run: ## start a site on this machine; NODES=3 STANDBYS=0 SHARDS=1, Ctrl-C ends it, data stays in ./run
 	@$(SETUP) node
 	@exec $(START) $(ARGS)
 
@@ -33,27 +35,29 @@ test: ## run every test, as CI does; TESTS=tests/base for some
 check: ## tidy, format, lint, types and the tests of base and formats, in two minutes
 	@$(SETUP) check
 	$(PYTHON) tools/tidy.py
-	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(UNITS)
 
-format: ## rewrite the Python files as check wants them
+format: ## mend what the linter can mend in the Python files
 	@$(SETUP) check
-	$(PYTHON) -m ruff format .
-	$(PYTHON) -m ruff check --fix-only .
+	$(PYTHON) -m ruff check --fix .
 
 bench: ## measure, print, and append to the history of measurements
-	@$(SETUP) node
+	@$(SETUP) tests
 	@exec $(BENCH) $(ARGS)
 
 soak: ## fresh seeds and many kills for SECONDS=600
 	@$(SETUP) tests
 	@exec $(SOAK) $(ARGS)
 
+hdfs: ## start a real HDFS on this machine, to ship to and look at; Ctrl-C ends it
+	@$(SETUP) tests
+	@exec $(PYTHON) tools/hdfs.py run
+
 locks: ## resolve packaging/locks/*.in anew, with hashes
 	@$(SETUP) locks
 
 clean: ## remove .venv and caches; the data in ./run stays
-	rm -rf .venv .venv-locks .venv.lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .hdfs .venv .venv-locks .venv.lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

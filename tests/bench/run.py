@@ -32,6 +32,8 @@ import psutil  # noqa: E402
 from appliance.commands.benchmark import Table  # noqa: E402
 from appliance.drivers.host.process import child_environment  # noqa: E402
 from appliance.drivers.nvme.direct import file_system_of_memory  # noqa: E402
+from tests.bench import restart, steady  # noqa: E402
+from tests.bench import shipping as ships  # noqa: E402
 from tests.bench.failover import outages  # noqa: E402
 from tests.system.local_site import COMMAND, LocalSite, first_free_port  # noqa: E402
 
@@ -40,6 +42,9 @@ SEED = 20260701
 RATE_MIN = 12_000  # acknowledged messages a second, binary, no client TLS, 256 in flight
 OUTAGE_P50_MS_MAX, OUTAGE_P99_MS_MAX = 300, 500
 KILLS, SLOW_FLUSH_MS = 100, 10
+BACK_S_MAX = 5  # until p99 is within twice of what it was before a node died or stood still
+REPORTS_RATE_MIN = 150_000  # records a second, verified and in Parquet, on 2 cores
+REPORTS_SCALE_MIN, REPORTS_RSS_SPREAD_MAX = 1.6, 0.2
 
 Row = dict[str, Any]
 
@@ -55,7 +60,7 @@ def main(arguments: list[str]) -> int:
         for name in chosen.only or PARTS:
             print(f"\n--- {name}", flush=True)
             rows += PARTS[name](folder, chosen.quick)
-    missed = [] if chosen.quick else missed_bars(rows)
+    missed = [] if chosen.quick else missed_bars(rows) + missed_after_faults(rows)
     for line in missed:
         print(f"missed: {line}")
     if not chosen.quick and not chosen.only:
@@ -151,6 +156,37 @@ def failover(folder: Path, quick: bool) -> list[Row]:
     return rows
 
 
+def shipping(folder: Path, quick: bool) -> list[Row]:
+    """The same load while the log is shipped into a folder, and while it is not."""
+    target = str(folder / "target")
+    with made(folder / "ships", client_tls=False, ship_target=target, **ships.SETTINGS) as site:
+        return [ships.compare(site, quick, say)]
+
+
+def one_node_hurt(folder: Path, quick: bool) -> list[Row]:
+    """kill -9 and SIGSTOP of each node under steady load, by both ways of replication."""
+    rows = []
+    short = steady.Plan(measured_s=0.5, before_s=2, after_s=2, ways=("stop",))
+    plan = short if quick else steady.Plan()
+    for routing in ("chain",) if quick else ("star", "chain"):
+        say(f"routing {routing}")
+        options: dict[str, Any] = {"supervised": False, "client_tls": False, "routing": routing}
+        with made(folder / f"steady-{routing}", **options) as site:
+            nodes = [0] if quick else list(site.nodes)
+            found = asyncio.run(steady.hurt_each_node(site, plan, nodes, say))
+        rows += [row | {"routing": routing} for row in found]
+    return rows
+
+
+def big_volumes(folder: Path, quick: bool) -> list[Row]:
+    """Memory, restart and catching up with a million records."""
+    if quick:
+        return []
+    options: dict[str, Any] = {"supervised": False, "client_tls": False}
+    with made(folder / "big", **options) as site:
+        return restart.measure(site, restart.Sizes(), say)
+
+
 @contextmanager
 def made(folder: Path, **options: Any) -> Iterator[LocalSite]:
     """A site that serves; its folder is removed afterwards, its log shown if something broke."""
@@ -171,10 +207,38 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def reports(folder: Path, quick: bool) -> list[Row]:
+    """Verify what was shipped and write Parquet, in Spark: of files of several sizes, of HDFS."""
+    if quick:
+        return []  # the tests of the reports start Spark, once
+    place = folder / "reports"
+    place.mkdir()
+    words = [sys.executable, str(TOP / "tests" / "reports" / "measure.py"), str(place)]
+    rows = []
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env=child_environment()
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            row = json.loads(line)
+            rows.append(row)
+            say(f"verify and write Parquet, {row['over']} of {row['file_records']} records, "
+                f"{row['cores']} cores: {row['per_s']} records/s, workers of "
+                f"{row['peak_rss_mib']} MiB at most")
+    shutil.rmtree(place, ignore_errors=True)
+    if process.returncode != 0:
+        raise SystemExit(f"bench: the reports ended with {process.returncode}")
+    return rows
+
+
 PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "without client TLS": without_tls,
     "with client TLS": with_tls,
     "failover": failover,
+    "shipping": shipping,
+    "one node hurt": one_node_hurt,
+    "big volumes": big_volumes,
+    "reports": reports,
 }
 
 
@@ -192,6 +256,8 @@ def missed_bars(rows: list[Row]) -> list[str]:
                     f"{row['per_s']} acknowledged messages/s at 256 in flight, binary, no "
                     f"client TLS; at least {RATE_MIN}"
                 )
+        elif row["kind"] == "shipping":
+            missed += ships.missed(row)
         elif row["kind"] == "failover":
             for name, most in (("p50_ms", OUTAGE_P50_MS_MAX), ("p99_ms", OUTAGE_P99_MS_MAX)):
                 if row[name] >= most:
@@ -199,6 +265,42 @@ def missed_bars(rows: list[Row]) -> list[str]:
                         f"back after {row[name]} ms {name[:3]}, flushes slowed by "
                         f"{row['flush_slow_ms']} ms; below {most}"
                     )
+    return missed + missed_reports(rows)
+
+
+def missed_reports(rows: list[Row]) -> list[str]:
+    """What the reports' rows fall short of."""
+    found = {(row["over"], row["file_records"], row["cores"]): row
+             for row in rows if row["kind"] == "reports"}
+    if not found:
+        return []
+    missed = []
+    one, two = found["files", 100_000, 1], found["files", 100_000, 2]
+    large = found["files", 1_000_000, 2]
+    if two["per_s"] < REPORTS_RATE_MIN:
+        missed.append(f"{two['per_s']} records/s verified and written on 2 cores; at least "
+                      f"{REPORTS_RATE_MIN}")
+    if two["per_s"] < REPORTS_SCALE_MIN * one["per_s"]:
+        missed.append(f"{two['per_s'] / one['per_s']:.2f} times the records/s of one core on two; "
+                      f"at least {REPORTS_SCALE_MIN}")
+    if abs(large["peak_rss_mib"] / two["peak_rss_mib"] - 1) > REPORTS_RSS_SPREAD_MAX:
+        missed.append(f"workers of {large['peak_rss_mib']} MiB at a million records a file, "
+                      f"{two['peak_rss_mib']} at a hundred thousand; within "
+                      f"{REPORTS_RSS_SPREAD_MAX:.0%}")
+    return missed
+
+
+def missed_after_faults(rows: list[Row]) -> list[str]:
+    """What falls short when a node is hurt, comes back or has much to hold, in words."""
+    missed = []
+    for row in rows:
+        if row["kind"] == "steady" and (row["back_s"] is None or row["back_s"] > BACK_S_MAX):
+            missed.append(
+                f"{row['how']} {row['role']}, {row['routing']}: p99 back within twice of "
+                f"{row['before_ms']} ms after {row['back_s']} s; at most {BACK_S_MAX}"
+            )
+        elif "bar" in row and not row["held"]:
+            missed.append(f"{row['what']}: {row['value']} {row['unit']}; {row['bar']}")
     return missed
 
 
