@@ -69,8 +69,10 @@ def load(geometry: Geometry, read_many: ReadMany) -> Loaded:
 
 
 def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
-    """The superblock that counts, and the copies to repair. A confirmed update is always found: 2
-    + 3 > 4.
+    """The superblock that counts, and the copies to repair.
+
+    Two that agree, of the highest sequence. A confirmed update is always found: 2 + 3 > 4. Where no
+    two agree, one copy may have rotted while a crash tore another: see `_unfinished`.
     """
     found: list[tuple[sb.Superblock, int, bytes] | None] = [
         sb.decode(raw) if raw is not None else None for raw in copies
@@ -85,13 +87,28 @@ def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
             index = copy if copy < SUPERBLOCK_COPIES else position
             groups.setdefault(digest, set()).add(index)
             blocks[digest] = block
-    valid = [d for d, members in groups.items() if len(members) >= 2]
+    valid = [d for d, members in groups.items() if len(members) >= 2] or _unfinished(blocks)
     if not valid:
         raise VolumeUnusable("SUPERBLOCK_QUORUM_LOST", "no two superblock copies agree")
     chosen_digest = max(valid, key=lambda d: blocks[d].sequence)
     chosen = blocks[chosen_digest]
     _check_others(chosen, chosen_digest, blocks, valid)
     return chosen, _repairs(found, chosen_digest)
+
+
+def _unfinished(blocks: dict[bytes, sb.Superblock]) -> list[bytes]:
+    """The update that a crash cut off, where each of its copies and its predecessor's stands alone.
+
+    Copies are written one at a time, so one is torn at most; with a rotten one beside it two are
+    left: the update and its predecessor. Had the update been confirmed, on three copies, one of
+    them would be left now; so the newest is never older than what was spoken of. That it names its
+    predecessor as parent shows that no update between them was lost.
+    """
+    if len(blocks) < 2:
+        return []
+    older, newest = sorted(blocks, key=lambda digest: blocks[digest].sequence)[-2:]
+    follows = blocks[newest].sequence == blocks[older].sequence + 1
+    return [newest] if follows and blocks[newest].parent == older else []
 
 
 def _check_others(
@@ -136,7 +153,7 @@ def _grown(old: sb.Superblock, new: sb.Superblock) -> bool:
 
 def _repairs(found: list, digest: bytes) -> list[int]:
     """Copies to write again: first what exists nowhere, then what lies elsewhere, then misplaced
-    duplicates.
+    duplicates. A copy that still tells of an older update goes after those that tell nothing.
     """
     home = [
         i for i, item in enumerate(found) if item is not None and item[2] == digest and item[1] == i
@@ -147,7 +164,8 @@ def _repairs(found: list, digest: bytes) -> list[int]:
         if item is not None and item[2] == digest and item[1] != i
     }
     broken = [i for i in range(SUPERBLOCK_COPIES) if i not in home]
-    empty = [i for i in broken if found[i] is None or found[i][2] != digest]
+    empty = [i for i in broken if found[i] is None]
+    empty += [i for i in broken if found[i] is not None and found[i][2] != digest]
     misplaced = [i for i in broken if i not in empty]
     return (
         [i for i in empty if i not in elsewhere] + [i for i in empty if i in elsewhere] + misplaced

@@ -88,7 +88,7 @@ def test_recovery_superblock_each_torn_step():
         whole = written // sectors
         assert found_id == (NEW_ID if whole >= 2 else OLD_ID)
         wanted = copies(NEW if whole >= 2 else OLD)
-        assert repairs == [i for i in range(SUPERBLOCK_COPIES) if raw[i] != wanted[i]]
+        assert sorted(repairs) == [i for i in range(SUPERBLOCK_COPIES) if raw[i] != wanted[i]]
 
 
 def test_a_confirmed_update_is_found_whatever_single_copy_is_lost_and_whatever_follows_is_torn():
@@ -106,6 +106,33 @@ def test_a_lone_newest_copy_is_not_chosen():
     found = copies(OLD)
     found[2] = sb.encode(NEW, 2)
     assert chosen(found) == (OLD_ID, [2])
+
+
+def test_an_update_torn_beside_a_rotten_copy_is_found():
+    """Swarm seed 3033115067: copy 0 rotten, copy 1 new, copy 2 torn, copy 3 still old."""
+    assert chosen([None, sb.encode(NEW, 1), None, sb.encode(OLD, 3)]) == (NEW_ID, [0, 2, 3])
+
+
+def test_every_tear_beside_every_rotten_copy_finds_what_was_confirmed():
+    """Copies are written in order; three confirm; a rotten one is unreadable or as it was long ago."""
+    ancient = replace(OLD, sequence=0)
+    for rotten in range(SUPERBLOCK_COPIES):
+        for torn in range(SUPERBLOCK_COPIES):
+            found: list[bytes | None] = [
+                sb.encode(NEW if i < torn else OLD, i) for i in range(SUPERBLOCK_COPIES)
+            ]
+            found[torn] = None
+            for left in (None, sb.encode(ancient, rotten)):
+                found[rotten] = left
+                digest = chosen(list(found))[0]
+                confirmed = torn == 3
+                assert digest == NEW_ID if confirmed else digest in (OLD_ID, NEW_ID)
+
+
+def test_two_lone_copies_that_do_not_follow_each_other_halt():
+    other = replace(NEW, parent=bytes(32))
+    assert halt_of([None, sb.encode(other, 1), None, sb.encode(OLD, 3)]) == "SUPERBLOCK_QUORUM_LOST"
+    assert halt_of([None, sb.encode(NEWER, 1), None, sb.encode(OLD, 3)]) == "SUPERBLOCK_QUORUM_LOST"
 
 
 # --- halts ----------------------------------------------------------------------------------------
