@@ -27,7 +27,7 @@ from appliance.simulation.options import SWARM
 from appliance.simulation.world import FAULT_CLASSES
 from tests.simulation import planted
 from tests.simulation.plants import PLANTS
-from tests.simulation.seeds import run_all
+from tests.simulation.seeds import PROCESSES, run_all
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reliability.md"
@@ -220,7 +220,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("what", choices=("run", "write"))
     parser.add_argument("--seeds", type=int, default=SEEDS_MIN)
     parser.add_argument("--minutes", type=int, default=8)
-    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=PROCESSES)
     asked = parser.parse_args(arguments)
     if asked.what == "run":
         return run(asked.seeds, asked.minutes, asked.processes)

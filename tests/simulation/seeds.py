@@ -3,8 +3,9 @@
 import multiprocessing
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from multiprocessing.pool import AsyncResult
 from typing import Any, NamedTuple
 
 from appliance.commands.simulate import failure_report
@@ -13,7 +14,7 @@ from appliance.simulation.options import draw
 from appliance.simulation.world import World
 
 PROCESSES = 2
-CHUNK = 2                         # seeds handed to a process at once
+AHEAD = 12                        # seeds in hand for each process: one may be long
 
 
 class Result(NamedTuple):
@@ -45,10 +46,17 @@ def run(job: tuple[int, str]) -> Result:
 
 
 def run_all(jobs: Iterable[tuple[int, str]], processes: int = PROCESSES) -> Iterator[Result]:
-    """All seeds, in no particular order, by as many processes as there are cores for."""
+    """All seeds, in order, by as many processes as there are cores for. Jobs are taken as they are
+    needed, so that an iterator may end them by the clock."""
     processes = max(1, min(processes, os.cpu_count() or 1))
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap_unordered(run, jobs, chunksize=CHUNK)
+        running: deque[AsyncResult[Result]] = deque()
+        for job in jobs:
+            running.append(pool.apply_async(run, (job,)))
+            if len(running) == AHEAD * processes:
+                yield running.popleft().get()
+        while running:
+            yield running.popleft().get()
 
 
 class Tally:
