@@ -97,7 +97,8 @@ def _column(records: Array, name: str, shard: int, hashes: Array | None) -> pa.A
         return pa.array(records[name].astype("<i8"), pa.timestamp("us", tz="UTC"))
     if form == "long":
         return pa.array(records[name].astype("<i8"))
-    raw = np.ascontiguousarray(records[name]).view(np.uint8).reshape(len(records), -1)
+    width = records.dtype[name].itemsize
+    raw = np.ascontiguousarray(records[name]).view(np.uint8).reshape(len(records), width)
     absent = np.logical_not(raw.any(axis=1)) if name in NULL_WHEN_ZERO else None
     if form == "binary":
         return _fixed(raw, absent)

@@ -198,7 +198,7 @@ class Reader(DataSourceReader):
         return LocalPlace("/") if isinstance(found, LocalPlace) and not url else found
 
     def _files(self) -> Iterator[tuple[str, int, int, int, tuple[int, int]]]:
-        """(path, shard, first log_seq, records, times between which they lie) of each file."""
+        """(path, shard, first log_seq, records, (earliest, latest) time they may have) of a file."""
         path = self._options.get("path", "")
         if "keys" in self._options:
             yield from self._listed(path)
@@ -228,7 +228,7 @@ class Reader(DataSourceReader):
                 for file in found.value.files:
                     yield (f"{prefix}{name.rpartition('/')[0]}/{file.name}", shard,
                            file.first_log_seq, file.record_count,
-                           (found.value.period_start_us, found.value.period_end_us))
+                           (found.value.period_start_us, found.value.period_end_us - 1))
 
     # --- one range --------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ protocol must survive that anywhere.
 Slots of the ring are special: a replica that cannot read a slot beyond its head cannot vote until
 another one tells it the log. So in most worlds the same replicas may lose any slot, and the others
 can always form a quorum. In *spread* worlds each slot has its own such replicas: nothing may be
-lost there either, but a group in which everybody has lost some slot may stand still for ever.
+lost there either, but a group in which everybody has lost some slot may stand still for ever. One
+slot stays whole on all: a replica that can read none halts, for its volume may be another one's.
 
 A standby may lose anything: nobody counts on it. In *overload* worlds everybody may.
 """
@@ -81,6 +82,7 @@ class Atlas:
         if not spread:                # and the others can elect a primary: not so in a group of two
             mask = slots[0] if replica_count - slots[0].bit_count() >= view_change else 0
             slots = [mask] * geometry.slot_count
+        slots[prng.below(geometry.slot_count)] = 0
         self._masks = {
             WITNESS: slots, PREPARE: slots, REPLY: draw.masks(geometry.clients_max),
             CHECKPOINT: draw.masks(chunks_max if replica_count >= 3 else 0),

@@ -18,8 +18,6 @@ from tests.reports.maker import HOUR_US, Site, make
 from tests.reports.rows import fingerprint
 from tests.reports.site_tables import Tables
 
-pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
-
 
 @pytest.fixture(scope="module")
 def report(spark, tmp_path_factory):

@@ -20,8 +20,6 @@ from tests.reports.maker import Site, make
 from tests.reports.rows import fingerprint
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 
-pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
-
 SPARK_CLASS = Path(sys.executable).with_name("spark-class")
 STARTS_WITHIN_S = 60
 

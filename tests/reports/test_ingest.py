@@ -15,8 +15,6 @@ from appliance.reports.plan import UNIT_RECORDS_MIN
 from tests.reports.maker import HOUR_US, START_US, Shard, Site, make
 from tests.reports.rows import fingerprint, log_seqs
 
-pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
-
 
 def test_tables_hold_exactly_what_was_written(tables, tmp_path, spark):
     site = Site(seed=1, shards=2)

@@ -13,8 +13,6 @@ from tests.reports.command_line import finished, report
 from tests.reports.maker import Site, make
 from tests.reports.rows import fingerprint, log_seqs
 
-pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
-
 HOURS, PER_HOUR = 24, 400
 BATCH = 2000                      # five hours: several commits in a run
 

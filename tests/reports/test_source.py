@@ -16,8 +16,6 @@ from appliance.reports.place import place_of
 from appliance.reports.source import NAME, counted
 from tests.reports.maker import HOUR_US, START_US, Site, make
 
-pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
-
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from appliance.reports import tables as readers
 from appliance.reports.stream import follow
 from tests.reports.maker import Shard, Site
 from tests.reports.rows import log_seqs
-
-pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
 
 
 def test_arriving_hours_keep_tables_and_traffic_fresh(tables, tmp_path, spark):

@@ -6,12 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from appliance.commands.report import MAIN, packed
 from tests.system.local_site import run
-
-pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
 
 VENV_SPARK = Path(sys.executable).with_name("spark-submit")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
-
 from appliance.base.signature import SigningKey
 from appliance.formats import manifest as shipped
 from appliance.formats import snapshot
@@ -16,8 +14,6 @@ from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.record import BODY, CHECKSUM, MSG_ID, PREV_HASH, ROOM_ID, SEQ, TIMESTAMP
 from tests.reports.maker import Shard, Site, file_of, resealed
 from tests.reports.rows import log_seqs
-
-pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
 
 HOURS, PER_HOUR, FILE_RECORDS = 4, 36, 12
 TAMPERINGS_MIN = 200

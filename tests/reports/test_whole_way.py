@@ -13,8 +13,6 @@ from email.utils import parseaddr, parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
-
 from appliance.formats.manifest import parse_keys
 from appliance.reports import build as building
 from appliance.reports import tables as readers
@@ -33,8 +31,6 @@ from tests.system.local_site import (
     wait_until,
 )
 from tools.mailbox import mails, read_all
-
-pytestmark = pytest.mark.soak    # by `make soak` until a whole run of them is seen
 
 MAILS = 1500
 PERIOD_S, PATIENCE_S = 2, 120.0
