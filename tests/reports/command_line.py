@@ -15,7 +15,7 @@ def settings(folder: Path) -> dict[str, str]:
     """Of Spark: nothing outside the folder."""
     return {"spark.local.dir": str(folder),
             "spark.sql.warehouse.dir": f"{folder}/warehouse",
-            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -Xmx1g"}
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder}"}
 
 
 def report(folder: Path, *words: str, master: str = MASTER) -> subprocess.Popen[str]:

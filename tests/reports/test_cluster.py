@@ -95,14 +95,14 @@ def test_two_workers_ingest_from_hdfs_and_report(cluster, hdfs: Hdfs, tables, tm
         code, out, err = finished(report(
             tmp_path / "spark", *submit, "ingest", f"{base}/{folder}/archive", "--keys", str(keys),
             "--tables", tables_url, *on_hdfs, master=cluster))
-        assert code == 0, err
+        assert code == 0, out + err
         code, out, err = finished(report(
             tmp_path / "spark", *submit, "sql", "select shard, count(*) as n from records "
             "group by shard order by shard", "--format", "csv", "--tables", tables_url, *on_hdfs,
             master=cluster))
     finally:
         del os.environ["HADOOP_USER_NAME"]
-    assert code == 0, err
+    assert code == 0, out + err
     assert out.splitlines()[-3:] == ["shard,n", "0,900", "1,900"]
     calm = tables(site, root)
     calm.ingest()

@@ -37,10 +37,10 @@ def killed_and_finished(tables, tmp_path, seed: int, kills: int) -> None:
         time.sleep(wait_s)
         if process.poll() is None:
             done += 1
-        os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
         finished(process)
     code, out, err = finished(report(tmp_path / "spark-last", *words))
-    assert code == 0, err
+    assert code == 0, out + err
     assert "verified and in the tables" in out
     assert done > 0, "every run had ended before it was killed"
     assert calm.ingest().clean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,9 @@ def test_plain_spark_submit_runs_the_archive_and_mistakes_are_one_sentence(tmp_p
             "--conf", f"spark.local.dir={tmp_path}",
             "--driver-java-options", f"-Djava.io.tmpdir={tmp_path}", str(tmp_path / "main.py"),
             "sql", "select 1", "--tables", str(tmp_path / "none")]
-    done = subprocess.run(line, cwd=tmp_path, text=True, capture_output=True, check=False,
-                          timeout=120)
-    assert done.returncode == 2, done.stderr
-    assert "no tables here; `tigerchat report ingest` makes them" in done.stderr
+    done = subprocess.run(line, cwd=tmp_path, text=True, check=False, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env={**os.environ, "PYSPARK_PYTHON": sys.executable,
+                               "SPARK_LOCAL_IP": "127.0.0.1"})
+    assert done.returncode == 2, done.stdout
+    assert "no tables here; `tigerchat report ingest` makes them" in done.stdout
