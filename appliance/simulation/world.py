@@ -59,6 +59,10 @@ class Outcome:
     report: list[str]                 # status lines and last events, of a failure
 
 
+class _Stopped(Exception):
+    """The tick at which a run was to stop is reached."""
+
+
 class World:
     """Everything of one seed. `run` goes from start to verdict; tests may drive the parts."""
 
@@ -93,6 +97,7 @@ class World:
             prng=self.prng.fork(), trace=self.trace)
         self.faults.replacement = self.replacement
         self.excuse = ""
+        self._stop_us: int | None = None
 
     def _clients(self) -> Clients | Chat:
         """Devices straight on sessions, or a whole chat through edges."""
@@ -122,13 +127,13 @@ class World:
         """Both phases, or all that happens before `until_tick`; never raises a Violation."""
         failure = checker = ""
         report: list[str] = []
+        self._stop_us = until_tick * TICK_US if until_tick >= 0 else None
         try:
             self.start()
-            if until_tick >= 0:
-                self.run_ticks(until_tick)
-            else:
-                self.safety()
-                self.liveness()
+            self.safety()
+            self.liveness()
+        except _Stopped:
+            pass
         except Violation as violation:
             failure, checker = violation.sentence, violation.checker
         except VolumeUnusable as unusable:
@@ -147,8 +152,13 @@ class World:
         self.faults.begin()
 
     def run_ticks(self, ticks: int) -> None:
-        """Let `ticks` ticks pass."""
-        self.schedule.run_until(self.schedule.now_us + ticks * TICK_US)
+        """Let `ticks` ticks pass, or what is left of them until the run has to stop."""
+        end_us = self.schedule.now_us + ticks * TICK_US
+        if self._stop_us is None or end_us <= self._stop_us:
+            self.schedule.run_until(end_us)
+        else:
+            self.schedule.run_until(self._stop_us)
+            raise _Stopped
 
     def safety(self) -> None:
         """All faults on, until every device is done or the time is up."""

@@ -29,6 +29,7 @@ def advance(member: Member) -> None:
             break
     if member.state_machine.log_seq != before:
         write_segments(member)
+    if member.state_machine.log_seq != member.published:  # a checkpoint may hold all there is
         member.effects.append((fx.PUBLISH, member.state_machine.log_seq))
         member.published = member.state_machine.log_seq
 

@@ -116,15 +116,17 @@ class Acknowledgements:
         """What a quorum acknowledged in an older view must be in the log of this one.
 
         An op counts when all ops between it and what this log knows as committed count too: one
-        behind a gap could not be committed, however many hold it.
+        behind a gap could not be committed, however many hold it, and once it is left out nobody
+        can close that gap any more.
         """
         listed = {known.op: known.digest for known in headers}
-        for op, (view, digest) in self._quorate.items():
+        for op, (view, digest) in sorted(self._quorate.items()):
             if view >= header.viewstamp or op <= header.op and listed.get(op, digest) == digest:
                 continue
             if all(below in self._quorate for below in range(header.commit_num + 1, op)):
                 violated(NAME, f"replica {replica} starts view {header.view} without op {op}, "
                                f"which a quorum acknowledged in view {view}")
+            del self._quorate[op]
 
     def _forget(self, op: int) -> None:
         for old in [known for known in self._acks if known < op - OPS_KEPT]:

@@ -307,3 +307,18 @@ def test_a_restart_reads_the_checkpoint_and_replays_only_what_follows():
     group.settle()
     assert core.state_ready and core.state_machine.log_seq >= core.commit_min - 2
     ended(group, session)
+
+
+def test_a_restart_on_a_checkpoint_that_holds_every_record_lets_them_be_read():
+    """Swarm seeds 271 and 312: nothing but registers follow the checkpoint, so nothing changed."""
+    group = Group(geometry=TIGHT)
+    session = group.opened()
+    group.fill(session, TIGHT.checkpoint_ops)
+    while min(node.core.checkpoint_op for node in group.nodes) < TIGHT.checkpoint_ops:
+        group.client()
+        group.settle()
+    records = group.core(1).published
+    assert records > 0
+    group.restart(1)
+    assert group.core(1).published == 0
+    group.until(lambda: group.core(1).published == records)
