@@ -78,7 +78,8 @@ class ShardLog:
 
     def open(self, log_seq: int) -> bool:
         """Index the ring up to `log_seq`; False when the ring has moved on, try again with a newer
-        one."""
+        one. A segment that `log_seq` fills is sealed: the ring of a replica that has just started
+        does not hold it, and need not."""
         self._index.clear()
         self._paths.clear()
         self.log_seq = log_seq
@@ -89,7 +90,10 @@ class ShardLog:
             self.log_seq = first_log_seq_of(self.geometry, number) - 1
             end = min(log_seq, first_log_seq_of(self.geometry, number + 1) - 1)
             if self.advance(end, ()) is None and number == newest:
-                return False
+                if slot_of(self.geometry, log_seq) != self.geometry.segment_records - 1:
+                    return False
+                self._index.pop(newest, None)
+                self.log_seq = log_seq
         return self.log_seq == log_seq
 
     def advance(self, log_seq: int, wanted: Container[bytes]) -> Fresh | None:

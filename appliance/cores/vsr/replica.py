@@ -143,9 +143,13 @@ class Replica(Member):
         """A superblock may name a head whose prepare was still on its way to the disk. Nobody else
         can have it, and it was never acknowledged: it has never been.
         """
-        while self.op > self.checkpoint_op and not self.journal.readable(self.head):
+        while self.op > self.checkpoint_op:
+            header = self.journal.at(self.op)
+            if header is not None and self.journal.readable(header):
+                break
             self.mark("lone_tail_cut")
-            self.journal.remove(self.op)
+            if header is not None:
+                self.journal.remove(self.op)
             self.op -= 1
 
     def _begin(self) -> None:

@@ -92,11 +92,13 @@ def test_a_page_is_bounded_in_bytes():
     assert walked(world, session, room, 1000, True) == list(range(1, 602))
 
 
-def test_history_survives_a_restart_of_the_replica_and_of_the_edge():
-    world, session, rooms = written([0, 1] * 170 + [2])
+@pytest.mark.parametrize("pairs", [170, 198], ids=["open segment", "last segment full"])
+def test_history_survives_a_restart_of_the_replica_and_of_the_edge(pairs):
+    world, session, rooms = written([0, 1] * pairs + [2])
     world.edge.on_detached(0)
     world.shard.ring[:] = bytes(len(world.shard.ring))  # a fresh ring holds the open segment only
-    for log_seq in range(301, len(world.shard.log) + 1):
+    count = len(world.shard.log)
+    for log_seq in range(count - count % SMALL.segment_records + 1, count + 1):
         world.shard.write(world.shard.log[log_seq - 1], log_seq)
     world.attach()
     world.tick(2)
