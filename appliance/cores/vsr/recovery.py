@@ -266,18 +266,20 @@ def head(
     checkpoint_header: Header,
     geometry: Geometry,
 ) -> int:
-    """The op of the head, after installing what the durable list says of it."""
+    """The op of the head, after installing what the durable list says of it.
+
+    A list that begins beyond what the ring can hold tells that what lies here may be of a log that
+    was cut since: what links the two is not known yet. Then the list's highest header that fits is
+    the head, else the checkpoint; a start_view tells the rest.
+    """
     limit = geometry.prepare_max(checkpoint_header.op)
-    candidate = journal.op_maximum() if view == log_view else -1
-    for header in view_headers:
-        if header.operation == envelope.OPERATION_RESERVED or header.op > limit:
-            continue
-        if header.op >= candidate:
-            candidate = header.op
-            journal.install(header)
-        break
-    if candidate < 0:
-        candidate = journal.op_maximum()
+    listed = [h for h in view_headers if h.operation != envelope.OPERATION_RESERVED]
+    trusted = view == log_view and listed[0].op <= limit
+    candidate = journal.op_maximum() if trusted else -1
+    fitting = next((h for h in listed if h.op <= limit), None)
+    if fitting is not None and fitting.op >= candidate:
+        candidate = fitting.op
+        journal.install(fitting)
     if candidate < checkpoint_header.op:
         journal.install(checkpoint_header)
         candidate = checkpoint_header.op

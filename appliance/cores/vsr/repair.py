@@ -109,7 +109,7 @@ def _repair_prepares(member: Member, low: int) -> None:
         return  # all that is dirty is on its way to the disk
     _forget_useless(member, low)
     expire(member)
-    floor = max(low, member.chain_low)
+    floor, repair_min = max(low, member.chain_low), member.repair_min
     start = max(floor, member.commit_min + 1)
     budget = sum(
         REPAIRS_PER_PEER_MAX - p.outstanding
@@ -118,8 +118,8 @@ def _repair_prepares(member: Member, low: int) -> None:
     )
     for op in (*range(start, member.op + 1), *range(floor, min(start, member.op + 1))):
         slot = journal.slot(op)
-        if not journal.dirty[slot]:
-            continue
+        if not journal.dirty[slot] or op < repair_min and not journal.faulty[slot]:
+            continue  # below repair_min only what was lost is mended: `accepts` refuses the rest
         header = journal.at(op)
         if header is None or wal.writing(member, header):
             continue

@@ -439,6 +439,16 @@ def test_blanks_and_what_the_ring_cannot_hold_are_passed_over():
     assert head_of([0, 1, 2], view=2, log_view=1, listed=[blank(5), chain(2)[2].header])[0] == 2
 
 
+def test_what_lies_here_is_not_trusted_below_a_list_that_is_out_of_reach():
+    """Swarm seed 108: op 2 of a log that was cut lay there, and became the head."""
+    listed = [prepare(LIMIT + 2).header, prepare(LIMIT + 1).header]
+    for log_view in (1, 2):
+        assert head_of([0, 1, 2], view=2, log_view=log_view, listed=listed)[0] == 0
+    hook = prepare(LIMIT - 1).header
+    op, journal = head_of([0, 1, 2, LIMIT], view=2, log_view=2, listed=[*listed, hook])
+    assert op == LIMIT - 1 and journal.at(op).digest == hook.digest
+
+
 def test_an_empty_journal_starts_at_its_checkpoint():
     checkpoint = prepare(48).header
     op, journal = head_of([], listed=[prepare(2).header], checkpoint=checkpoint)
