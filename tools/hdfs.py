@@ -18,6 +18,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TOP = Path(__file__).resolve().parent.parent
 POM = TOP / "packaging" / "hdfs" / "pom.xml"
@@ -128,11 +129,19 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+class Tls(NamedTuple):
+    """What HDFS needs to speak HTTPS only, and to hand out delegation tokens."""
+
+    keystore: Path                  # PKCS#12: a key, and its certificate for 127.0.0.1
+    password: str
+    ca_file: Path                   # vouches for that certificate
+
+
 class Hdfs:
     """One NameNode and one DataNode whose data lie in `folder`. A context manager."""
 
-    def __init__(self, folder: Path, ports: Sequence[int]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, ports: Sequence[int], tls: Tls | None = None) -> None:
+        self.folder, self.tls = folder, tls
         (self.rpc_port, self.http_port, self.data_port, self.data_http_port,
          self.data_ipc_port) = ports[:PORTS_NEEDED]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -141,7 +150,7 @@ class Hdfs:
     @property
     def url(self) -> str:
         """What a shipper's `ship_target` takes, without the folder."""
-        return f"http://{HOST}:{self.http_port}"
+        return f"http{'s' if self.tls else ''}://{HOST}:{self.http_port}"
 
     @property
     def hdfs_url(self) -> str:
@@ -151,7 +160,7 @@ class Hdfs:
     @property
     def webhdfs_url(self) -> str:
         """What Spark takes over HTTP, without the folder."""
-        return f"webhdfs://{HOST}:{self.http_port}"
+        return f"{'s' if self.tls else ''}webhdfs://{HOST}:{self.http_port}"
 
     def __enter__(self) -> Hdfs:
         self.format()
@@ -253,8 +262,9 @@ class Hdfs:
 
     def _bean(self, name: str) -> dict[str, Any] | None:
         query = f"{self.url}/jmx?qry=Hadoop:service=NameNode,name={name}"
+        trust = ssl.create_default_context(cafile=self.tls.ca_file) if self.tls else None
         try:
-            with urllib.request.urlopen(query, timeout=5.0) as answer:
+            with urllib.request.urlopen(query, timeout=5.0, context=trust) as answer:
                 beans: list[dict[str, Any]] = json.load(answer)["beans"]
                 return beans[0] if beans else None
         except (OSError, urllib.error.URLError, ValueError):
@@ -291,10 +301,11 @@ class Hdfs:
         core = {"fs.defaultFS": f"hdfs://{HOST}:{self.rpc_port}",
                 "hadoop.tmp.dir": str(self.folder / "tmp"),
                 "hadoop.http.staticuser.user": USER}
+        names = ("https-address", "https.address") if self.tls else ("http-address", "http.address")
         addresses = {"dfs.namenode.rpc-address": self.rpc_port,
-                     "dfs.namenode.http-address": self.http_port,
+                     f"dfs.namenode.{names[0]}": self.http_port,
                      "dfs.datanode.address": self.data_port,
-                     "dfs.datanode.http.address": self.data_http_port,
+                     f"dfs.datanode.{names[1]}": self.data_http_port,
                      "dfs.datanode.ipc.address": self.data_ipc_port}
         hdfs = {"dfs.replication": "1", "dfs.permissions.enabled": "false",
                 "dfs.namenode.name.dir": f"file://{self.folder / 'name'}",
@@ -306,10 +317,18 @@ class Hdfs:
                 "dfs.namenode.heartbeat.recheck-interval": "2000",
                 "dfs.client.block.write.replace-datanode-on-failure.policy": "NEVER",
                 "dfs.namenode.resource.du.reserved": "10485760"}
-        for name, table in (("core", core), ("hdfs", hdfs)):
+        tables = {"core-site": core, "hdfs-site": hdfs}
+        if self.tls is not None:
+            hdfs |= {"dfs.http.policy": "HTTPS_ONLY",
+                     "dfs.namenode.delegation.token.always-use": "true"}
+            store = {"location": str(self.tls.keystore), "type": "pkcs12",
+                     "password": self.tls.password, "keypassword": self.tls.password}
+            tables["ssl-server"] = {f"ssl.server.keystore.{key}": value
+                                    for key, value in store.items()}
+        for name, table in tables.items():
             rows = "".join(f"<property><name>{key}</name><value>{value}</value></property>\n"
                            for key, value in table.items())
-            path = self.folder / "conf" / f"{name}-site.xml"
+            path = self.folder / "conf" / f"{name}.xml"
             path.write_text(f"<configuration>\n{rows}</configuration>\n")
         (self.folder / "conf" / "log4j.properties").write_text(LOGGING)
 

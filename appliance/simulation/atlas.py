@@ -12,7 +12,7 @@ can always form a quorum. In *spread* worlds each slot has its own such replicas
 lost there either, but a group in which everybody has lost some slot may stand still for ever. One
 slot stays whole on all: a replica that can read none halts, for its volume may be another one's.
 
-A standby may lose anything: nobody counts on it. In *overload* worlds everybody may.
+A standby may lose anything else: nobody counts on it. In *overload* worlds everybody may.
 """
 
 from typing import NamedTuple
@@ -82,7 +82,7 @@ class Atlas:
         if not spread:                # and the others can elect a primary: not so in a group of two
             mask = slots[0] if replica_count - slots[0].bit_count() >= view_change else 0
             slots = [mask] * geometry.slot_count
-        slots[prng.below(geometry.slot_count)] = 0
+        self._sound = prng.below(geometry.slot_count)
         self._masks = {
             WITNESS: slots, PREPARE: slots, REPLY: draw.masks(geometry.clients_max),
             CHECKPOINT: draw.masks(chunks_max if replica_count >= 3 else 0),
@@ -90,6 +90,8 @@ class Atlas:
 
     def allows(self, replica: int, area: Area) -> bool:
         if self._solo:
+            return False
+        if area.number == self._sound and area.zone in (WITNESS, PREPARE):
             return False
         if self._overload:
             return True

@@ -172,8 +172,8 @@ class Judge:
             return
         ring = RingView(machine.ring, self.geometry)
         segment, last = number_of(self.geometry, log_seq), slot_of(self.geometry, log_seq)
-        if machine.published == 0 and last == self.geometry.segment_records - 1:
-            return                    # it has started behind a segment that is sealed
+        if last == self.geometry.segment_records - 1 and ring.record_count(segment) is None:
+            return                    # it has started, or synced, behind a segment that is sealed
         fresh = min(log_seq - machine.published, self.geometry.records_max)
         for slot in range(max(0, last - fresh + 1), last + 1):
             number = log_seq - last + slot
