@@ -198,7 +198,7 @@ class Reader(DataSourceReader):
         return LocalPlace("/") if isinstance(found, LocalPlace) and not url else found
 
     def _files(self) -> Iterator[tuple[str, int, int, int, tuple[int, int]]]:
-        """(path, shard, first log_seq, records, (earliest, latest) time they may have) of a file."""
+        """(path, shard, first log_seq, records, (earliest, latest) possible time) of a file."""
         path = self._options.get("path", "")
         if "keys" in self._options:
             yield from self._listed(path)

@@ -121,6 +121,8 @@ class Clients:
         self.prng.shuffle(devices)
         left = self.prng.between(1, self.options.batch_max)
         for device in devices:
+            if left <= 0:
+                break
             if device.done and not self.closing or device.retired:
                 continue
             if device.acknowledged and self.prng.chance(self.options.device_retry, MILLION):
@@ -137,8 +139,6 @@ class Clients:
                 self._add(load, records, device, client_seq)
                 device.asked = max(device.asked, client_seq)
             left -= count
-            if left <= 0:
-                break
         return records
 
     def _add(self, load: Load, records: list[bytes], device: Device, client_seq: int) -> None:

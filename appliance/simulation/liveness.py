@@ -4,14 +4,19 @@ Converged: every replica of the core is normal in one view, has committed and ho
 any of them holds, stands on the same checkpoint, lacks no chunk, and every session has its answer.
 
 Excused only when the protocol cannot do better: too many replicas cannot name their head; or
-something that must be read has no intact copy in the core. A whole group has no such excuse,
-except for its heads: in a world whose slots fail on everybody, and in a group of two. There a
+something that must be read has no intact copy in the core. The atlas keeps a copy of every prepare;
+of a chunk it cannot, since fewer than a quorum may hold a checkpoint to which the others have just
+synced. Else a whole group has no excuse, except for its heads: in a world whose slots fail on everybody, and in a group of two. There a
 crash between the two rings of a slot that a later view writes anew is enough: which of the two
 prepares is the newer one cannot be told, and the peer alone is no quorum.
 """
 
+from appliance.cores.vsr import chunks
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.quorums import quorums
+from appliance.cores.vsr.replica import Replica
+from appliance.formats import checkpoint as ck
+from appliance.formats.geometry import RECORD_SIZE
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.machine import Machine
 
@@ -58,8 +63,11 @@ def excuse(cluster: Cluster, core: list[int]) -> str:
     quorum = quorums(cluster.options.replica_count).view_change
     count = cluster.options.replica_count
     whole = len(core) == count
+    lost = _lost_chunk(machines)
+    if lost:
+        return lost
     if whole and count != 2 and not cluster.options.slot_faults_spread:
-        return ""                     # everybody is back, and the atlas kept a copy of everything
+        return ""                     # everybody is back, and the atlas kept every prepare
     voting = sum(replica.status != Status.RECOVERING_HEAD for replica in replicas)
     if voting < quorum:
         return f"{len(core) - voting} of {len(core)} replicas cannot name their head"
@@ -78,3 +86,25 @@ def excuse(cluster: Cluster, core: list[int]) -> str:
     if any(not r.state_ready or r.backfill is not None or r.fetch is not None for r in replicas):
         return "a chunk may have no intact copy in the core"
     return ""
+
+
+def _lost_chunk(machines: list[Machine]) -> str:
+    """A chunk that some replica needs for its state, and that no disk of these holds intact."""
+    for machine in machines:
+        replica = machine.replica
+        if replica is None or replica.state_ready or replica.fetch is None:
+            continue
+        for chunk in replica.fetch.chunks.values():
+            if chunk.data is None and not any(_holds(other, replica, chunk) for other in machines):
+                return f"replica {machine.index} needs {chunk.place}, which nobody can read"
+    return ""
+
+
+def _holds(machine: Machine, asking: Replica, chunk: chunks.Chunk) -> bool:
+    """Whether this disk has the chunk that `asking` asks for, intact."""
+    assert asking.fetch is not None
+    address, skip = chunks.local_address(asking, chunk.place)
+    size = {ck.KIND_MANIFEST: asking.fetch.state.manifest_size,
+            ck.KIND_TABLE: asking.geometry.table_chunk_size,
+            ck.KIND_LEAF: chunk.place.count * RECORD_SIZE}[chunk.place.kind]
+    return chunks.matches(chunk, machine.disk.peek(address + skip, size))

@@ -541,7 +541,11 @@ def request(member: Member) -> None:
 
 
 def on_request_chunk(member: Member, message: Message) -> None:
-    """Serve what we hold under exactly that id; about the rest stay silent."""
+    """Serve what we hold under exactly that id; about the rest stay silent.
+
+    A zone may hold a whole chunk of a checkpoint that is not ours: of the one before, or of one
+    whose writing was cut short. Its id tells, so whatever lies there is tried.
+    """
     body = message.body
     if (
         len(body) % CHUNK_ENTRY_SIZE
@@ -567,8 +571,8 @@ def _serve(member: Member, chunk: Chunk, mask: int) -> None:
         if raw:
             _send_chunk(member, chunk, raw, mask)
         return None
-    if place.kind == ck.KIND_TABLE and place.number not in member.manifests and not opening:
-        return member.drop("request_chunk_not_here")
+    if place.kind == ck.KIND_TABLE and place.number % geometry.checkpoint_ops:
+        return member.drop("request_chunk_invalid")
     if place.kind == ck.KIND_LEAF and member.state_ready:
         data = member.state_machine.leaf(place.number, place.index, place.count)
         if data is not None:

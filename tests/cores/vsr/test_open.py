@@ -114,7 +114,7 @@ def test_an_update_torn_beside_a_rotten_copy_is_found():
 
 
 def test_every_tear_beside_every_rotten_copy_finds_what_was_confirmed():
-    """Copies are written in order; three confirm; a rotten one is unreadable or as it was long ago."""
+    """Copies are written in order, three confirm; a rotten one is unreadable or very old."""
     ancient = replace(OLD, sequence=0)
     for rotten in range(SUPERBLOCK_COPIES):
         for torn in range(SUPERBLOCK_COPIES):
