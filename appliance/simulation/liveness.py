@@ -6,9 +6,10 @@ any of them holds, stands on the same checkpoint, lacks no chunk, and every sess
 Excused only when the protocol cannot do better: too many replicas cannot name their head; or
 something that must be read has no intact copy in the core. The atlas keeps a copy of every prepare;
 of a chunk it cannot, since fewer than a quorum may hold a checkpoint to which the others have just
-synced. Else a whole group has no excuse, except for its heads: in a world whose slots fail on everybody, and in a group of two. There a
-crash between the two rings of a slot that a later view writes anew is enough: which of the two
-prepares is the newer one cannot be told, and the peer alone is no quorum.
+synced. Else a whole group has no excuse, except for its heads: in a world whose slots fail on
+everybody, and in a group of two. There a crash between the two rings of a slot that a later view
+writes anew is enough: which of the two prepares is the newer one cannot be told, and the peer alone
+is no quorum.
 """
 
 from appliance.cores.vsr import chunks
