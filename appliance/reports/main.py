@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -173,7 +174,7 @@ def run_sql(chosen: argparse.Namespace) -> int:
     if chosen.format == "table":
         found.show(SQL_ROWS_SHOWN, truncate=80)
         return 0
-    frame = found.toPandas()
+    frame: Any = found.toPandas()
     if chosen.format == "csv":
         frame.to_csv(sys.stdout, index=False)
     else:

@@ -122,7 +122,7 @@ class Talker:
             self._send(client.SubscribeRoom(
                 room_id=client.id_of(self.device.room_id), since_op=self.next_op - 1,
                 request=SUBSCRIBE))
-        elif not self.device.done or self.chat.closing and not self.last_said:
+        elif not self.last_said and (self.chat.closing or not self.device.done):
             if not self.device.retired:
                 self._speak()
             self.last_said = self.chat.closing
