@@ -9,8 +9,9 @@ protocol must survive that anywhere.
 Slots of the ring are special: a replica that cannot read a slot beyond its head cannot vote until
 another one tells it the log. So in most worlds the same replicas may lose any slot, and the others
 can always form a quorum. In *spread* worlds each slot has its own such replicas: nothing may be
-lost there either, but a group in which everybody has lost some slot may stand still for ever. One
-slot stays whole on all: a replica that can read none halts, for its volume may be another one's.
+lost there either, but a group in which everybody has lost some slot may stand still for ever. Of a
+slot's two writes one at most is lost without a trace: nobody could know of the other. One slot
+stays whole on all: a replica that can read none halts, for its volume may be another one's.
 
 A standby may lose anything else: nobody counts on it. In *overload* worlds everybody may.
 """

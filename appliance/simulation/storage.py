@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.base.prng import Prng
-from appliance.formats.geometry import SUPERBLOCK_COPY_STRIDE, Geometry
+from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_COPY_STRIDE, Geometry
 from appliance.simulation import atlas as zones
 from appliance.simulation import trace as kinds
 from appliance.simulation.atlas import Area, Atlas
@@ -179,7 +179,8 @@ class Disk:
     def _apply(self, write: Write) -> None:
         options = self.options
         area = self.atlas.area(write.address)
-        if self.faults and self.atlas.allows(self.replica, area):
+        allowed = self.atlas.allows(self.replica, area) and not self._last_trace(write, area)
+        if self.faults and allowed:
             if self._dice(options.write_loss):
                 self._faulted(area, write.address, "write_loss")
                 return
@@ -189,6 +190,17 @@ class Disk:
         if self.faults and options.write_corruption:
             self._maybe_corrupt(write.address, len(write.data), options.write_corruption,
                                 "write_corruption")
+
+    def _last_trace(self, write: Write, area: Area) -> bool:
+        """Whether this is the witness of a prepare whose own write was lost: with both gone
+        without a trace nobody could know that there had been anything, and no protocol survives
+        that on a quorum's last member.
+        """
+        if area.zone != zones.WITNESS:
+            return False
+        prepare = (self.geometry.wal_prepares_offset
+                   + area.number * self.geometry.message_size_max)
+        return self.peek(prepare, HEADER_SIZE) != write.data[:HEADER_SIZE]
 
     # --- faults
 
