@@ -172,7 +172,7 @@ class Judge:
             return
         ring = RingView(machine.ring, self.geometry)
         segment, last = number_of(self.geometry, log_seq), slot_of(self.geometry, log_seq)
-        if last == self.geometry.segment_records - 1 and ring.record_count(segment) is None:
+        if last == self.geometry.segment_records - 1 and not ring.record_count(segment):
             return                    # it has started, or synced, behind a segment that is sealed
         fresh = min(log_seq - machine.published, self.geometry.records_max)
         for slot in range(max(0, last - fresh + 1), last + 1):
