@@ -2,9 +2,9 @@
 
     python tests/bench/run.py [--quick] [--folder DIR] [--only NAME]...
 
-Each part prints what it finds as it goes. A whole run appends one line to `history.jsonl`; it ends
-with 1 when a bar is missed. `--quick` goes through the same motions in seconds: no bars, no
-history.
+Each part prints what it finds as it goes. A run appends one line to `history.jsonl`, which names
+the parts it had; it ends with 1 when a bar is missed. `--quick` goes through the same motions in
+seconds: no bars, no history.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     rows: list[Row] = []
     with folder_on_disk(chosen.folder) as folder:
-        for name in chosen.only or PARTS:
+        parts = chosen.only or list(PARTS)
+        for name in parts:
             print(f"\n--- {name}", flush=True)
             rows += PARTS[name](folder, chosen.quick)
     missed = [] if chosen.quick else missed_bars(rows) + missed_after_faults(rows)
     for line in missed:
         print(f"missed: {line}")
-    if not chosen.quick and not chosen.only:
-        remember(rows, missed)
+    if not chosen.quick:
+        remember(parts, rows, missed)
     return 1 if missed else 0
 
 
@@ -304,7 +305,7 @@ def missed_after_faults(rows: list[Row]) -> list[str]:
     return missed
 
 
-def remember(rows: list[Row], missed: list[str]) -> None:
+def remember(parts: list[str], rows: list[Row], missed: list[str]) -> None:
     """One line more in the history of measurements."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
@@ -323,6 +324,7 @@ def remember(rows: list[Row], missed: list[str]) -> None:
             "kernel": platform.release(),
             "python": platform.python_version(),
         },
+        "parts": parts,
         "missed": missed,
         "rows": rows,
     }
