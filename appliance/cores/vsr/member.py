@@ -269,6 +269,7 @@ class Member:
         self.faulty_before = 0  # faulty slots when last looked at
         self.faulty_tick = 0  # when that number last changed
         self.tour: Any = None  # scrub.Tour
+        self.commit_told = 0  # committed, by a vote that came too late to count
         self.published = 0
 
     def _begin_repair(self) -> None:

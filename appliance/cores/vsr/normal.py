@@ -376,11 +376,13 @@ def _count(member: Member, replica: int, op: int, digest: bytes) -> None:
 
 
 def advance_commit_max(member: Member) -> None:
-    """As primary: what reached its quorum is committed, in op order."""
+    """As primary: what reached its quorum, or is known to have done so in an older view, is
+    committed, in op order.
+    """
     pipeline = member.pipeline
-    quorum = member.quorum_replication
+    quorum, told = member.quorum_replication, member.commit_told
     moved = False
-    while pipeline and pipeline[0].acks.bit_count() >= quorum:
+    while pipeline and (pipeline[0].acks.bit_count() >= quorum or pipeline[0].header.op <= told):
         entry = pipeline.popleft()
         assert entry.header.op == member.commit_max + 1
         member.commit_max = entry.header.op

@@ -348,10 +348,14 @@ def on_do_view_change(member: Member, message: Message) -> None:
         return member.drop("dvc_not_voting")
     if message.header.view < member.view:
         return member.drop("dvc_old_view")
+    started = member.status == Status.NORMAL or member.dvc_quorum
+    if member.is_primary and started and message.header.view == member.view:
+        # This log holds whatever was committed; a vote that comes late may tell how far that goes.
+        # Its sender, on a checkpoint beyond what is known here, could not join this view before.
+        member.commit_told = max(member.commit_told, message.header.commit_num)
+        return member.drop("dvc_quorum_done")
     if member.status != Status.VIEW_CHANGE or not member.is_primary:
         return member.drop("dvc_not_primary")
-    if member.dvc_quorum:
-        return member.drop("dvc_quorum_done")
     parsed = parse_do_view_change(member, message)
     if parsed is None:
         return member.drop("dvc_invalid")
