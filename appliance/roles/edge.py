@@ -32,10 +32,11 @@ from appliance.base.limits import (
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, REQUEST, Edge
+from appliance.cores.edge.pace import Pace
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens, parse_jwks
 from appliance.cores.vsr.client import Client
-from appliance.drivers.host import clock, service
+from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.log import start_log
 from appliance.drivers.host.node_folder import (
@@ -232,6 +233,8 @@ class EdgeRole:
         self._drops: Counter[str] = Counter()
         self._clients: dict[bytes, tuple[int, int]] = {}  # client id -> shard, lane
         self._lanes: dict[int, list[Client]] = {}
+        self._paces: dict[tuple[int, int], Pace] = {}  # shard, lane
+        self._paced: set[tuple[int, int]] = set()  # lanes that could ask and wait for more
         self._replicas: dict[int, list[_Remote | _Local]] = {}
         self._watch = SiteWatch(node.path / SITE_FILE, site)
         self._make_clients()
@@ -257,6 +260,7 @@ class EdgeRole:
         self._exit_code = 0
         self._awake = False
         self._ticks = 0
+        self._knobs: dict[str, str] = {}
 
     def _make_clients(self) -> None:
         for shard in self._node.site.shards:
@@ -264,6 +268,7 @@ class EdgeRole:
             for lane in range(len(self.edge.lanes[shard.number])):
                 client_id = self._prng.bytes(16)
                 self._clients[client_id] = (shard.number, lane)
+                self._paces[shard.number, lane] = Pace(self._geometry.records_max)
                 lanes.append(
                     Client(
                         client_id=client_id,
@@ -380,6 +385,11 @@ class EdgeRole:
             for replica in replicas:
                 assert replica.link is not None
                 replica.link.start()
+        self._knobs = {
+            "timers": knobs.fine_timers(),
+            "malloc": knobs.keep_memory(),
+            "memory": knobs.settle_memory(),
+        }
         self._tick_at = loop.time()
         self._tick()
         service.notify("READY=1", f"STATUS=edge {self._number} on port {self._server.port}")
@@ -460,6 +470,8 @@ class EdgeRole:
 
     def _beat(self) -> None:
         self._awake = False
+        if self._paced:
+            self._go_on()
         more = self.edge.beat()
         closing = []
         for effect in self.edge.take_effects():
@@ -515,7 +527,8 @@ class EdgeRole:
     def _request(self, shard: int, lane: int, records: Any, count: int) -> None:
         client = self._lanes[shard][lane]
         client.request(OPERATION_APPEND, records, count)
-        self._asked_ns[shard, lane] = clock.monotonic_ns()
+        now_ns = self._asked_ns[shard, lane] = clock.monotonic_ns()
+        self._paces[shard, lane].on_request(now_ns, count)
         self._perform(shard, client)
 
     def _perform(self, shard: int, client: Client) -> None:
@@ -532,16 +545,36 @@ class EdgeRole:
                 if replica_id in known:
                     self._replicas[shard][known.index(replica_id)].send(effect[2], effect[3])
             elif kind == "reply":
-                asked_ns = self._asked_ns.pop((shard, lane), None)
-                if asked_ns is not None:
-                    self._latency.add(clock.monotonic_ns() - asked_ns)
                 self.edge.on_reply(shard, lane, effect[1])
+                self._on_answered(shard, lane)
             elif kind == "evicted":
                 self.edge.on_evicted(shard, lane)
             elif kind == "members":
                 self._announce(shard, client)
         if client.ready:
-            self.edge.on_ready(shard, lane)
+            self._paced.add((shard, lane))
+            self._go_on()
+
+    def _on_answered(self, shard: int, lane: int) -> None:
+        asked_ns = self._asked_ns.pop((shard, lane), None)
+        if asked_ns is None:
+            return
+        now_ns = clock.monotonic_ns()
+        self._latency.add(now_ns - asked_ns)
+        waiting = self.edge.lanes[shard][lane].depth
+        longest_s = self._paces[shard, lane].on_reply(now_ns, waiting)
+        asyncio.get_running_loop().call_later(longest_s, self.wake)
+
+    def _go_on(self) -> None:
+        """Let lanes ask again for which enough has collected."""
+        now_ns = clock.monotonic_ns()
+        for shard, lane in list(self._paced):
+            waiting = self.edge.lanes[shard][lane].depth
+            if not self._lanes[shard][lane].ready:  # its session was lost while it waited
+                self._paced.discard((shard, lane))
+            elif self._paces[shard, lane].may_ask(now_ns, waiting):
+                self._paced.discard((shard, lane))
+                self.edge.on_ready(shard, lane)
 
     def _announce(self, shard: int, client: Client) -> None:
         """The group has other members: tell a session which of them can be reached."""
@@ -662,6 +695,7 @@ class EdgeRole:
             ),
             "ack": self._latency.figures(),
             "process": self._figures.read(),
+            "knobs": self._knobs,
             "counters": dict(edge.counters),
             "dropped": dict(self._drops),
             "connection_events": dict(self._counters),

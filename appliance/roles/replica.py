@@ -251,6 +251,7 @@ class ReplicaRole:
         self._knobs = {
             "timers": knobs.fine_timers(),
             "threads": knobs.quick_threads(),
+            "malloc": knobs.keep_memory(),
             "memory": knobs.settle_memory(),
         }
         self._tick_at = loop.time()

@@ -65,6 +65,7 @@ from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import Shard
 
 STATE_TICKS = 25                  # between two questions for the state of a shard
+NICE = 19                         # whoever chats comes first, on a busy machine by far
 IDLE_S, AWAIT_S = 0.1, 0.02       # between two looks for a step; while an own record is awaited
 
 
@@ -541,7 +542,7 @@ def run(folder: Path) -> int:
     node = open_node(folder)
     log = start_log("shipper", node.settings.log_level)
     os.chdir(node.path)           # sockets are found by short, relative paths
-    os.nice(10)                   # whoever chats comes first
+    os.nice(NICE)
     try:
         return uvloop.run(_serve(node, log))
     except ApplianceError:

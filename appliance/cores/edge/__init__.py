@@ -10,10 +10,10 @@ Theory of operation
 
     A sent message becomes a record, packed straight into the batch that the lane of its device is
     filling. A shard has a few lanes; each is one session of the replicated log with at most one
-    request in flight. While it is, what arrives is collected; the reply lets the next batch go.
-    There is no timer: an idle lane sends batches of one. A device has one lane, so its order is
-    kept, and a batch is kept until it is answered, so that a lost session of the log loses nothing:
-    the rooms recognise what they have seen.
+    request in flight. While it is, what arrives is collected; the reply lets the next batch go,
+    once those who were answered had the time to come back (`pace`). An idle lane sends at once. A
+    device has one lane, so its order is kept, and a batch is kept until it is answered, so that a
+    lost session of the log loses nothing: the rooms recognise what they have seen.
 
     What is committed is read from the ring that the replica of this node shares, or from sealed
     segments. All live subscriptions of a room stand at the same place, the room's head: one
@@ -38,6 +38,7 @@ Rooms of this package, each importing only those above it
     session       one connection: state, encoding, output
     lookup        from a room's id to its name and place
     publish       lanes and batches
+    pace          when a lane's next request leaves
     answer        replies to acks and errors
     subscription  fan-out and catch-up
     history       pages of a room

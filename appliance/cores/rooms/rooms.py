@@ -91,42 +91,56 @@ class Rooms:
         assert len(body) % RECORD_SIZE == 0
         assert self.can_commit(len(body) // RECORD_SIZE)
         view = memoryview(body)
-        judge = self._judge.judge
+        judge, segment = self._judge.judge, self._segment
+        append, pack = segment.append, RESULT_STRUCT.pack_into
+        advance_room, advance_window = self._rooms.advance, self._windows.advance
+        full_log_seq = self._retention.full_log_seq
         results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
-        start = at = 0
-        for fields in _JUDGED.iter_unpack(body):
+        start = at = room_row = window_row = seq = 0
+        digest = b""
+        following: tuple[bytes, bytes, int, int, int] | None = None
+        for room_id, author_id, own_timestamp, client_id, client_seq, kind in (
+                _JUDGED.iter_unpack(body)):
             record = view[start:start + RECORD_SIZE]
-            code, first, second = judge(self._segment.log_seq, timestamp, fields, record)
-            if code == ACCEPTED:
-                seq, digest = self._accept(op, fields, record, first, second)
-                RESULT_STRUCT.pack_into(results, at, seq, self._segment.log_seq, fields[2], OK,
-                                        _ZERO4, digest)
-            else:
-                RESULT_STRUCT.pack_into(results, at, first, second, 0, code, _ZERO4, _ZERO32)
             start += RECORD_SIZE
+            # A device's next message to the room it has just sent one to: nothing that the judge
+            # looks at has changed but the place that is left.
+            if ((room_id, client_id, author_id, client_seq, kind) != following
+                    or segment.log_seq >= full_log_seq):
+                code, first, second = judge(
+                    segment.log_seq, timestamp,
+                    (room_id, author_id, own_timestamp, client_id, client_seq, kind), record)
+                if code != ACCEPTED:
+                    following = None
+                    pack(results, at, first, second, 0, code, _ZERO4, _ZERO32)
+                    at += RESULT_SIZE
+                    continue
+                room_row, window_row = self._rows(first, second, room_id, client_id)
+                digest, seq = self._rooms.head(room_row)
+            seq += 1
+            digest = append(record, digest, seq)
+            advance_room(room_row, digest, seq, op)
+            advance_window(window_row, author_id, client_seq, segment.log_seq, own_timestamp)
+            pack(results, at, seq, segment.log_seq, own_timestamp, OK, _ZERO4, digest)
             at += RESULT_SIZE
-        self._segment.publish()
+            if kind == KIND_MESSAGE:
+                following = room_id, client_id, author_id, client_seq + 1, kind
+            else:
+                following = None
+                self._take_effect(kind, room_row, record)
+            if segment.full:
+                self._seal()
+        segment.publish()
         return bytes(results)
 
-    def _accept(self, op: int, fields: tuple[bytes, int, int, bytes, int, int], record: memoryview,
-                room_row: int, window_row: int) -> tuple[int, bytes]:
-        """Give an accepted record its place; (seq, hash). A row of -1 is to be taken now."""
-        room_id, author_id, timestamp, client_id, client_seq, kind = fields
+    def _rows(self, room_row: int, window_row: int, room_id: bytes,
+              client_id: bytes) -> tuple[int, int]:
+        """The rows of an accepted record; those that it is the first to need are taken now."""
         if room_row == CREATED:
             room_row = self._rooms.create(room_id)
         if window_row == CREATED:
             window_row = self._windows.take(client_id + room_id)
-        head_hash, count = self._rooms.head(room_row)
-        seq = count + 1
-        segment = self._segment
-        digest = segment.append(record, head_hash, seq)
-        self._rooms.advance(room_row, digest, seq, op)
-        self._windows.advance(window_row, author_id, client_seq, segment.log_seq, timestamp)
-        if kind != KIND_MESSAGE:
-            self._take_effect(kind, room_row, record)
-        if segment.full:
-            self._seal()
-        return seq, digest
+        return room_row, window_row
 
     def _take_effect(self, kind: int, room_row: int, record: memoryview) -> None:
         """What an accepted record other than a message changes beside its room's chain."""

@@ -6,9 +6,13 @@ import os
 import sys
 from collections.abc import Iterable
 
+from appliance.base.limits import MIB
+
 _PR_SET_TIMERSLACK = 29
 _TIMER_SLACK_NS = 1_000
 _GC_THRESHOLDS = (50_000, 20, 50)  # generations: what lives long was frozen at start
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+_KEPT_SIZE = 32 * MIB  # glibc takes no larger threshold; a batch has up to 1 MiB
 _SWITCH_SECONDS = 0.0005  # an I/O thread waits no longer for the interpreter
 
 
@@ -42,3 +46,11 @@ def settle_memory() -> str:
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     return f"ok: {gc.get_freeze_count()} objects frozen"
+
+
+def keep_memory() -> str:
+    """Let freed batches be used again: by default each is mapped, zeroed and unmapped anew, page by
+    page."""
+    libc = ctypes.CDLL(None)
+    done = [libc.mallopt(name, _KEPT_SIZE) for name in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD)]
+    return f"ok: {_KEPT_SIZE // MIB} MiB kept" if all(done) else "failed: mallopt refused"

@@ -1,0 +1,43 @@
+"""When a lane's next request leaves: soon after a reply, but with those who were just answered.
+
+    reply to A ──▶ A's senders send again ──▶ one request of A + B        instead of A, B, A, B ...
+                   B collected meanwhile
+
+Senders that wait for their acknowledgement before they send again come back right after a reply.
+A request that left at the reply would miss them, and they would make a second small one: the same
+messages cost twice the requests, each with its flushes and signatures. So a lane waits until as
+many records have collected as could come back, and never longer than a fraction of what its last
+request took: with one message in flight it never waits, and an idle lane sends at once.
+"""
+
+WAIT_FRACTION = 4  # a quarter of the last request's time, at most
+
+
+class Pace:
+    """Of one lane. `waiting` is always the number of records that have collected in it."""
+
+    __slots__ = ("_records_max", "_asked_ns", "_asked", "_wanted", "_until_ns")
+
+    def __init__(self, records_max: int) -> None:
+        self._records_max = records_max
+        self._asked_ns = self._asked = 0  # when the last request left; its records
+        self._wanted = 0  # records to wait for; 0: for none
+        self._until_ns = 0
+
+    def on_request(self, now_ns: int, count: int) -> None:
+        """A request of `count` records has left."""
+        self._asked_ns, self._asked = now_ns, count
+        self._wanted = 0
+
+    def on_reply(self, now_ns: int, waiting: int) -> float:
+        """It is answered; the seconds after which `may_ask` allows the next one in any case."""
+        longest_ns = (now_ns - self._asked_ns) // WAIT_FRACTION
+        self._wanted = min(self._asked + waiting, self._records_max)
+        self._until_ns = now_ns + longest_ns
+        return longest_ns / 1e9
+
+    def may_ask(self, now_ns: int, waiting: int) -> bool:
+        """Whether the next request may leave now."""
+        if waiting >= self._wanted or now_ns >= self._until_ns:
+            self._wanted = 0
+        return not self._wanted
