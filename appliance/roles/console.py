@@ -12,11 +12,9 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import socket
 import ssl
 import time
-import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -24,7 +22,6 @@ from typing import Any
 
 import argon2
 import uvicorn
-import uvloop
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -39,19 +36,18 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from appliance.base.errors import ApplianceError, ConfigurationError, FormatError
+from appliance.base.errors import ConfigurationError, FormatError
 from appliance.base.limits import HTTP_HEAD_SIZE_MAX
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.drivers.host import service
-from appliance.drivers.host.log import start_log
 from appliance.drivers.host.neighbours import Neighbour, neighbours
 from appliance.drivers.host.node_folder import (
     NodeFolder,
-    open_node,
 )
 from appliance.drivers.host.operator_door import SESSION_S, Door
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.role_process import run_role
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.pages import SafeHeaders
 from appliance.formats.site import Site
@@ -377,17 +373,4 @@ async def _secret_in(request: Request) -> str | None:
 
 def run(folder: Path) -> int:
     """Show the node in `folder` until told to stop; the exit code."""
-    node = open_node(folder)
-    log = start_log("console", node.settings.log_level)
-    os.chdir(node.path)
-    try:
-        return uvloop.run(_serve(node, log))
-    except ApplianceError:
-        raise
-    except Exception as error:
-        traceback.print_exception(error)
-        return 1
-
-
-async def _serve(node: NodeFolder, log: logging.Logger) -> int:
-    return await ConsoleRole(node, log).serve()
+    return run_role(folder, "console", ConsoleRole)

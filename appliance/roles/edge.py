@@ -12,7 +12,6 @@ import asyncio
 import dataclasses
 import json
 import logging
-import os
 import ssl
 import sys
 import traceback
@@ -20,9 +19,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
-from appliance.base.errors import ApplianceError, ConfigurationError
+from appliance.base.errors import ConfigurationError
 from appliance.base.limits import (
     REPLICA_BEHIND_OPS,
     REPLICA_SILENT_TICKS,
@@ -38,16 +35,15 @@ from appliance.cores.edge.token import Tokens, parse_jwks
 from appliance.cores.vsr.client import Client
 from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
-from appliance.drivers.host.log import start_log
 from appliance.drivers.host.node_folder import (
     JWKS_FILE,
     SOCKETS_FOLDER,
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
     NodeFolder,
-    open_node,
 )
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.role_process import run_role
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network import link as links
 from appliance.drivers.network import websocket
@@ -734,17 +730,4 @@ class EdgeRole:
 
 def run(folder: Path, number: int) -> int:
     """Serve chat clients of the node in `folder` until SIGTERM; the exit code."""
-    node = open_node(folder)
-    log = start_log(f"edge-{number}", node.settings.log_level)
-    os.chdir(node.path)  # sockets are found by short, relative paths
-    try:
-        return uvloop.run(_serve(node, number, log))
-    except ApplianceError:
-        raise
-    except Exception as error:
-        traceback.print_exception(error)
-        return 1
-
-
-async def _serve(node: NodeFolder, number: int, log: logging.Logger) -> int:
-    return await EdgeRole(node, number, log).serve()
+    return run_role(folder, f"edge-{number}", lambda node, log: EdgeRole(node, number, log))

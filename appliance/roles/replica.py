@@ -16,7 +16,6 @@ import asyncio
 import dataclasses
 import json
 import logging
-import os
 import sys
 import threading
 import time
@@ -24,8 +23,6 @@ import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
-
-import uvloop
 
 from appliance.base.errors import ApplianceError
 from appliance.base.limits import CLIENT_ROUTES_MAX, LOCAL_ROOMS_MAX, MEMBERS_MAX, TICK_MS
@@ -38,15 +35,14 @@ from appliance.cores.vsr.replica import Replica
 from appliance.cores.vsr.route import Routing
 from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
-from appliance.drivers.host.log import start_log
 from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
     NodeFolder,
-    open_node,
 )
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.role_process import run_role
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
@@ -222,6 +218,15 @@ class ReplicaRole:
 
     async def serve(self) -> int:
         """Until SIGTERM or a halt; the exit code."""
+        try:
+            return await self._serve()
+        except ApplianceError:
+            raise
+        except Exception as error:
+            self._on_bug(error)
+            return EXIT_HALTED
+
+    async def _serve(self) -> int:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_exception)
         threading.excepthook = lambda args: loop.call_soon_threadsafe(self._on_bug, args.exc_value)
@@ -547,14 +552,4 @@ def _by_name(counts: list[int]) -> dict[str, int]:
 
 def run(folder: Path, number: int) -> int:
     """Serve shard `number` of the node in `folder` until SIGTERM; the exit code."""
-    node = open_node(folder)
-    log = start_log(f"replica-{number}", node.settings.log_level)
-    os.chdir(node.path)  # sockets are found by short, relative paths
-    role = ReplicaRole(node, number, log)
-    try:
-        return uvloop.run(role.serve())
-    except ApplianceError:
-        raise
-    except Exception as error:
-        role._on_bug(error)
-        return EXIT_HALTED
+    return run_role(folder, f"replica-{number}", lambda node, log: ReplicaRole(node, number, log))

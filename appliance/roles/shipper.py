@@ -12,15 +12,12 @@ shipped records as it takes those of an edge, and passes them on to the primary.
 import asyncio
 import json
 import logging
-import os
 import sys
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import uvloop
 
 from appliance.base.errors import ApplianceError, FormatError, TargetDamaged, TargetError
 from appliance.base.limits import TICK_MS
@@ -36,14 +33,13 @@ from appliance.drivers.hdfs.open_target import is_shared, open_target
 from appliance.drivers.hdfs.target import Entry, Target
 from appliance.drivers.host import clock, service
 from appliance.drivers.host.figures import Figures
-from appliance.drivers.host.log import start_log
 from appliance.drivers.host.node_folder import (
     SHIPPED_FOLDER,
     SOCKETS_FOLDER,
     NodeFolder,
-    open_node,
 )
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.role_process import run_role
 from appliance.drivers.network.local import LocalLink
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.nvme.mapped_segments import MappedSegments
@@ -539,18 +535,4 @@ class ShipperRole:
 
 def run(folder: Path) -> int:
     """Ship the shards of the node in `folder` until SIGTERM; the exit code."""
-    node = open_node(folder)
-    log = start_log("shipper", node.settings.log_level)
-    os.chdir(node.path)           # sockets are found by short, relative paths
-    os.nice(NICE)
-    try:
-        return uvloop.run(_serve(node, log))
-    except ApplianceError:
-        raise
-    except Exception as error:
-        traceback.print_exception(error)
-        return 1
-
-
-async def _serve(node: NodeFolder, log: logging.Logger) -> int:
-    return await ShipperRole(node, log).serve()
+    return run_role(folder, "shipper", ShipperRole, nice=NICE)

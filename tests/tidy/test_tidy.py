@@ -165,8 +165,9 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
         4,
         "except",
     ),
-    "second_except_of_a_role": (
-        ROLE,
+    "except_of_a_role": (ROLE, "try:\n    pass\nexcept Exception:\n    pass\n", 3, "except"),
+    "second_except_of_a_replica": (
+        "appliance/roles/replica.py",
         "try:\n    pass\nexcept Exception:\n    pass\n" * 2,
         7,
         "except",

@@ -1,0 +1,48 @@
+"""This process as one role of a node: its folder, its log, its loop, and how it ends."""
+
+import logging
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import uvloop
+
+from appliance.base.errors import ApplianceError
+from appliance.drivers.host.log import start_log
+from appliance.drivers.host.node_folder import NodeFolder, open_node
+
+EXIT_BUG = 1
+
+
+class Role(Protocol):
+    """What a node has to do for long."""
+
+    async def serve(self) -> int:
+        """Until it is told to stop; the exit code."""
+
+
+def run_role(
+    folder: Path, name: str, make: Callable[[NodeFolder, logging.Logger], Role], *, nice: int = 0
+) -> int:
+    """Do a role's duty for the node in `folder`; the exit code. An ApplianceError is for the
+    operator and passes through; anything else is a bug and ends in a traceback.
+    """
+    node = open_node(folder)
+    log = start_log(name, node.settings.log_level)
+    os.chdir(node.path)  # sockets are found by short, relative paths
+    os.nice(nice)
+    try:
+        return uvloop.run(_serve(node, log, make))
+    except ApplianceError:
+        raise
+    except Exception as error:
+        traceback.print_exception(error)
+        return EXIT_BUG
+
+
+async def _serve(
+    node: NodeFolder, log: logging.Logger, make: Callable[[NodeFolder, logging.Logger], Role]
+) -> int:
+    return await make(node, log).serve()
