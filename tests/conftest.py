@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -58,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=2000)
     hypothesis.settings.load_profile("soak" if soaks else "test")
     own_folder(config)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what was started ends
 
 
 def own_folder(config: pytest.Config) -> None:

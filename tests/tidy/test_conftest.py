@@ -57,6 +57,24 @@ def test_own_temporary_folders_are_no_fault_and_are_removed(tmp_path):
     assert match and not Path(match[1]).exists()
 
 
+TERMINATED = """
+import os, pathlib, pytest, signal, time
+@pytest.fixture
+def started():
+    yield
+    pathlib.Path("ended").touch()
+def test_it(started):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+"""
+
+
+def test_a_run_that_is_terminated_ends_what_its_tests_started(tmp_path):
+    status, output = run(tmp_path, TERMINATED)
+    assert status == pytest.ExitCode.INTERRUPTED, output
+    assert (tmp_path / "ended").exists()
+
+
 def test_two_ports_differ_and_can_be_bound(free_ports):
     assert len(set(free_ports(3) + free_ports(3))) == 6
 
