@@ -330,6 +330,29 @@ def test_repair_commit_continues_over_later_holes():
     ended(group, session)
 
 
+def test_below_the_repairable_range_only_what_was_lost_is_asked_for():
+    """Swarm seed 53: what lay between a lost slot and repair_min was asked for without end, and
+    would have been refused."""
+    group, session = running_group(K + 12)
+    core = group.core(0)
+    lost, unclean, wanted = K - 8, K - 4, K + 2
+    assert core.repair_min == K + 1 and core.chained_from(lost)
+    for op in (lost, unclean, wanted):
+        slot = core.journal.slot(op)
+        core.journal.present[slot] = None
+        core.journal.set_dirty(slot, 1)
+        core.prepares.pop(op, None)
+    core.journal.set_faulty(core.journal.slot(lost), 1)
+    mark = len(group.trace)
+    core.repair_due = True
+    core.settle()
+    group.after(group.nodes[0])
+    asked = group.sent(env.REQUEST_PREPARE, source=0, since=mark)
+    assert sorted(header.op for header in asked) == [lost, wanted]
+    group.until(group.converged)
+    ended(group, session)
+
+
 def test_a_witness_alone_is_written_again_without_asking_anybody():
     """After an install, bytes that are already here are verified and witnessed."""
     group, session = running_group()

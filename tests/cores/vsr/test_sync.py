@@ -322,6 +322,22 @@ def test_a_chunk_is_served_under_its_own_id_only():
     assert not asked_chunk(group, 0, [(wanted, windows)]), "what rotted is not served"
 
 
+@pytest.mark.parametrize("back", [1, 3])
+def test_a_whole_chunk_of_another_checkpoint_is_served_if_it_lies_in_its_zone(back):
+    """Swarm seed 700041: two groups of replicas, on two checkpoints, refused each other the chunk
+    that was broken here and whole there."""
+    group, session = tiny(4 * K + 2)
+    group.until(group.converged)
+    op = group.core(0).checkpoint_op - back * K
+    place = ck.Place(ck.KIND_TABLE, 0, ck.table_chunk_index(TINY, "windows", 0), op)
+    before = zone_of(group, group.core(0).checkpoint_op - K)
+    assert zone_of(group, op) == before, "the zone that the newest checkpoint does not have"
+    start = before + MANIFEST_SIZE_MAX + place.index * TINY.table_chunk_size
+    data = group.nodes[0].disk.read(start, TINY.table_chunk_size)
+    (served,) = asked_chunk(group, 0, [(ck.checkpoint_id(data), place)])
+    assert served[48:] == data
+
+
 @pytest.mark.parametrize("body", [b"", bytes(47), bytes(48), bytes(48 * 33)])
 def test_a_request_for_chunks_that_breaks_a_rule_is_dropped(body):
     group, session = tiny()

@@ -536,6 +536,24 @@ def test_vc_crash_within_the_superblock_write_of_a_new_view(copies):
     ended(group, session)
 
 
+def test_a_vote_that_comes_after_the_view_has_started_tells_how_far_the_log_is_committed():
+    """Lite seed 3283277945: its sender, on a newer checkpoint, could not join the view before the
+    primary had committed what it knew to be committed, and nobody else could acknowledge it."""
+    group, session = running_group()
+    silence = group.drop(lambda s, t, header: header.command == env.PREPARE)
+    session.ask()
+    group.settle()
+    core = group.core(1)
+    op = core.op
+    assert core.normal_primary and core.commit_max == op - 1
+    vote = message(env.DO_VIEW_CHANGE, sender=0, view=core.view, op=op, commit_num=op)
+    group.tell(1, vote)
+    group.settle()
+    assert core.commit_max == core.commit_min == op
+    group.heal(silence)
+    ended(group, session)
+
+
 def test_vc_log_view_never_regresses():
     """Whatever order of crashes: a log_view that was spoken of is on the disk for ever."""
     group, session = running_group()
