@@ -247,6 +247,11 @@ class EdgeLike:
 
     # --- for tests
 
+    @property
+    def ready(self) -> bool:
+        """Registered, and nothing in flight."""
+        return self._client.ready
+
     async def append(self, count: int, kind: int = record.KIND_MESSAGE) -> list[tuple]:
         """Send `count` records of the room as one request; the results, once acknowledged."""
         async with asyncio.timeout(20):

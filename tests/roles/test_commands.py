@@ -1,0 +1,134 @@
+"""Real processes come to need every command of the protocol: none is there for the simulator only.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+
+from appliance.drivers.host.process import child_environment
+from appliance.formats.envelope import COMMAND_NAMES
+from appliance.formats.geometry import SMALL
+from tests.roles.replica_group import EdgeLike, Group, peer_ports
+
+VOTERS, STANDBY = 3, 3
+TO_CLIENTS, FROM_CLIENTS = {"pong_client", "eviction"}, {"ping_client"}
+AWAY_OPS = 2 * SMALL.slot_count
+
+
+class Counts:
+    """What the processes of a group sent and received, also those that are killed meanwhile."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.sent: Counter[str] = Counter()
+        self.received: Counter[str] = Counter()
+
+    def take(self, index: int) -> None:
+        """Add what one process has counted."""
+        status = self.group.until(index, lambda status: True)
+        self.sent.update(status["sent"])
+        self.received.update(status["received"])
+
+    def kill(self, index: int) -> None:
+        self.take(index)
+        self.group.kill(index)
+
+    def primary(self) -> int:
+        """Whoever leads now."""
+        for _ in range(400):
+            for index in range(VOTERS):
+                status = self.group.status(index)
+                if status is not None and status["role"] == "primary":
+                    return index
+        raise AssertionError("nobody leads")
+
+
+async def holds(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def talk(counts: Counts) -> None:
+    """Sessions that come and are evicted, a view change, a backup that was away for long."""
+    group = counts.group
+    async with EdgeLike(group, home=0, seed=1) as first:
+        await first.create_room()
+        others = [EdgeLike(group, home=0, seed=2 + n) for n in range(SMALL.clients_max)]
+        for other in others:
+            async with other:
+                await holds(lambda other=other: other.ready)
+        late = asyncio.create_task(first.append(1))
+        await holds(lambda: bool((group.status(counts.primary()) or {})["sent"].get("eviction")))
+        late.cancel()
+    async with EdgeLike(group, home=0, seed=20) as edge:
+        await edge.create_room()
+        leader = counts.primary()
+        counts.kill(leader)
+        await edge.append(1)
+        group.start(leader)
+        await asyncio.to_thread(group.until, leader, lambda s: s["status"] == "normal")
+        away = next(index for index in (1, 2) if index != counts.primary())
+        counts.kill(away)
+        for _ in range(AWAY_OPS):
+            await edge.append(1)
+        newest = group.until(0, lambda s: True)["log_seq"]
+        group.start(away)
+        await asyncio.to_thread(group.until, away, lambda s: s["log_seq"] >= newest)
+        counts.kill(away)
+        spoil(group.node(away) / "shard-0" / "data")
+        group.start(away)
+        await asyncio.to_thread(
+            group.until, away, lambda s: s["log_seq"] >= newest and s["status"] == "normal"
+        )
+        await holds(lambda: "reply" in group.status(away)["received"])
+
+
+def spoil(data: Path) -> None:
+    """Break a few prepares of the ring, and all replies."""
+    with data.open("r+b") as file:
+        for slot in range(0, SMALL.slot_count, 9):
+            flip(file, SMALL.wal_prepares_offset + slot * SMALL.message_size_max + 200)
+        for row in range(SMALL.clients_max):
+            flip(file, SMALL.replies_offset + row * SMALL.reply_size_max + 140)
+
+
+def flip(file, offset: int) -> None:
+    file.seek(offset)
+    byte = file.read(1)[0]
+    file.seek(offset)
+    file.write(bytes([byte ^ 1]))
+
+
+def promote(group: Group, retired: int) -> None:
+    """The standby takes a voter's place."""
+    words = ["member", "promote", f"node-{STANDBY}", "--retire", f"node-{retired}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", *words, "--local", str(group.folder)],
+        env=child_environment(), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_command_is_sent_and_received_between_real_processes(disk_folder):
+    with (
+        peer_ports(VOTERS + 1) as ports,
+        Group(disk_folder, nodes=VOTERS, standbys=1, ports=ports) as group,
+    ):
+        group.start_all()
+        counts = Counts(group)
+        uvloop.run(talk(counts))
+        retired = next(index for index in range(VOTERS) if index != counts.primary())
+        promote(group, retired)
+        for index in range(VOTERS + 1):
+            if group.processes[index].poll() is None:
+                counts.take(index)
+    every = set(COMMAND_NAMES.values())
+    assert len(every) == 21
+    assert every - set(counts.sent) == FROM_CLIENTS
+    assert every - set(counts.received) == TO_CLIENTS
