@@ -28,6 +28,7 @@ COMMAND = [sys.executable, "-m", "appliance"]
 NODES = 3
 UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10000000)
 IN_FLIGHT_OPS = 16  # two pipelines
+SLOWER_MAX = 3  # times slower than usual that a machine may be: nothing here is a claim on time
 PORTS_NEEDED = 300  # from the first one: three nodes of a hundred
 
 
@@ -80,12 +81,16 @@ def run(
 def wait_until(
     condition: Callable[[], bool], timeout_s: float, what: str | Callable[[], str]
 ) -> None:
-    """Poll `condition`; an assertion fails when it does not hold in time, and says `what`."""
-    deadline = time.monotonic() + timeout_s
+    """Poll `condition`; an assertion fails when it does not hold in time, and says `what`.
+
+    `timeout_s` is for a machine at its usual speed: enough to call it hung, not a claim.
+    """
+    begin = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begin
+        if waited > SLOWER_MAX * timeout_s:
             text = what if isinstance(what, str) else what()
-            raise AssertionError(f"after {timeout_s:g} s not yet: {text}")
+            raise AssertionError(f"after {waited:.0f} s not yet: {text}")
         time.sleep(0.02)
 
 
@@ -188,7 +193,7 @@ class LocalSite:
             child.send_signal(signal.SIGTERM)
         for child in children:
             try:
-                child.wait(15)
+                child.wait(15 * SLOWER_MAX)
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()

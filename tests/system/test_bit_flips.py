@@ -55,8 +55,10 @@ def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(tmp_path, f
         print(f"marks {marks}")
         asyncio.run(fill(site, 2 * 960 + 100, 3000))  # both checkpoint zones are written anew
         wait_until(site.caught_up, 30, "all replicas stand at the same op")
-    volumes = [VolumeReader(site.place(node) / "shard-0") for node in range(NODES)]
-    assert_superblocks_whole(volumes[VICTIM])
+        volumes = [VolumeReader(site.place(node) / "shard-0") for node in range(NODES)]
+        # The fourth copy follows the other three, which already count.
+        wait_until(lambda: whole(superblocks(volumes[VICTIM])), 10,
+                   lambda: f"four equal superblock copies: {superblocks(volumes[VICTIM])}")
     for zone, (reference, mended) in compared(volumes).items():
         assert reference == mended, f"{zone}: {len(reference ^ mended)} places differ"
 
@@ -269,14 +271,19 @@ def byte_at(file: Path, offset: int) -> int:
         return os.pread(volume.fileno(), SECTOR_SIZE, sector)[offset - sector]
 
 
-def assert_superblocks_whole(volume: VolumeReader) -> None:
-    copies = [
+def superblocks(volume: VolumeReader) -> list[tuple[sb.Superblock, int, bytes] | None]:
+    """What each copy holds: (block, number of the copy, digest)."""
+    return [
         sb.decode(volume.read(i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE) or b"")
         for i in range(4)
     ]
-    assert all(copies), "a superblock copy is broken"
-    assert len({copy[2] for copy in copies if copy}) == 1, "the superblock copies differ"
-    assert [copy[1] for copy in copies if copy] == [0, 1, 2, 3]
+
+
+def whole(copies: list[tuple[sb.Superblock, int, bytes] | None]) -> bool:
+    """Whether all four are there, in their places, and say the same."""
+    if not all(copies) or len({copy[2] for copy in copies if copy}) != 1:
+        return False
+    return [copy[1] for copy in copies if copy] == [0, 1, 2, 3]
 
 
 def compared(volumes: list[VolumeReader]) -> dict[str, tuple[set, set]]:

@@ -17,7 +17,7 @@ from tests.system.local_site import NODES, LocalSite, ports_in_a_row, wait_until
 
 WRITERS, LISTENERS, ROOMS = 8, 2, 4
 PACE_S = 0.03  # between two messages of a writer, while nothing hurries
-AWAY_OPS = 2000  # ops that a node misses when it is kept away
+AWAY_OPS = 1200  # ops that a node misses when it is kept away: more than the ring has slots
 FLOW_S = 30.0  # for acknowledgements to flow again
 CATCH_UP_S = 60.0
 
