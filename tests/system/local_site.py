@@ -79,14 +79,20 @@ def run(
 
 
 def wait_until(
-    condition: Callable[[], bool], timeout_s: float, what: str | Callable[[], str]
+    condition: Callable[[], bool],
+    timeout_s: float,
+    what: str | Callable[[], str],
+    progress: Callable[[], object] = lambda: None,
 ) -> None:
     """Poll `condition`; an assertion fails when it does not hold in time, and says `what`.
 
-    `timeout_s` is for a machine at its usual speed: enough to call it hung, not a claim.
+    `timeout_s` is for a machine at its usual speed: enough to call it hung, not a claim. It counts
+    anew whenever `progress` gives something else: for work whose amount is not known.
     """
-    begin = time.monotonic()
+    begin, done = time.monotonic(), progress()
     while not condition():
+        if done != (now_done := progress()):
+            begin, done = time.monotonic(), now_done
         waited = time.monotonic() - begin
         if waited > SLOWER_MAX * timeout_s:
             text = what if isinstance(what, str) else what()
