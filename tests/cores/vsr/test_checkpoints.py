@@ -12,7 +12,7 @@ from appliance.formats import segment as seg
 from appliance.formats.geometry import PRODUCTION, RECORD_SIZE, SMALL, Geometry
 from tests.cores.vsr.disk import Disk, Write
 from tests.cores.vsr.group import TINY, Group, Node, Session
-from tests.cores.vsr.test_view_change import ended
+from tests.cores.vsr.story import ended
 
 TIGHT = replace(SMALL, slot_count=4 + 2 * 4 + 1, checkpoint_ops=4)  # K = P, S = K + 2P + 1
 

@@ -9,8 +9,8 @@ from appliance.formats import membership as ms
 from appliance.formats.membership import Verdict
 from tests.cores.vsr.disk import Disk
 from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Node, Session
+from tests.cores.vsr.story import ended
 from tests.cores.vsr.test_checkpoints import same_segments
-from tests.cores.vsr.test_view_change import ended
 
 K = TINY.checkpoint_ops
 

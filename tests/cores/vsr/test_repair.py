@@ -9,7 +9,7 @@ from appliance.formats.envelope import Header
 from appliance.formats.geometry import SMALL
 from tests.cores.vsr.chain import ROOT, chain, message, prepare
 from tests.cores.vsr.group import Group, Node, Session
-from tests.cores.vsr.test_view_change import broken, ended, running_group
+from tests.cores.vsr.story import broken, ended, running_group
 
 K, S = SMALL.checkpoint_ops, SMALL.slot_count
 

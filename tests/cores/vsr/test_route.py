@@ -5,7 +5,7 @@ import pytest
 from appliance.cores.vsr.route import MISSES_MAX, PROBE_TICKS, TIMEOUTS_MAX, Route, Routing
 from appliance.formats import envelope as env
 from tests.cores.vsr.group import Group
-from tests.cores.vsr.test_view_change import ended
+from tests.cores.vsr.story import ended
 
 
 def route(index: int, members: int, replicas: int, routing: Routing = Routing.AUTO) -> Route:

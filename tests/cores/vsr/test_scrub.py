@@ -10,9 +10,9 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_STRIDE,
 )
 from tests.cores.vsr.group import TINY, Group
+from tests.cores.vsr.story import ended
 from tests.cores.vsr.test_checkpoints import tiny
 from tests.cores.vsr.test_sync import zone_of
-from tests.cores.vsr.test_view_change import ended
 
 K = TINY.checkpoint_ops
 

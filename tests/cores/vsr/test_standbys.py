@@ -5,8 +5,8 @@ import pytest
 from appliance.cores.vsr.member import Status
 from appliance.formats import envelope as env
 from tests.cores.vsr.group import TINY, Group
+from tests.cores.vsr.story import ended
 from tests.cores.vsr.test_checkpoints import same_segments
-from tests.cores.vsr.test_view_change import ended
 
 K = TINY.checkpoint_ops
 SILENT = (

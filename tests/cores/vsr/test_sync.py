@@ -11,8 +11,8 @@ from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE
 from tests.cores.vsr.chain import message
 from tests.cores.vsr.disk import Disk
 from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session
+from tests.cores.vsr.story import crash_when, ended
 from tests.cores.vsr.test_checkpoints import same_segments, tiny
-from tests.cores.vsr.test_view_change import crash_when, ended
 
 K = TINY.checkpoint_ops
 

@@ -1,0 +1,66 @@
+"""How a story of a group begins, what may befall it, and that it ends well."""
+
+from collections.abc import Callable
+
+from appliance.formats import envelope as env
+from tests.cores.vsr.group import Group, Rule, Session
+
+
+def running_group(ops: int = 10, *, replica_count: int = 3, seed: int = 1) -> tuple[Group, Session]:
+    """A group with some history; replica 1 is its primary."""
+    group = Group(replica_count, seed=seed)
+    session = group.opened()
+    group.run(20)
+    group.fill(session, ops)
+    group.until(group.converged)
+    assert group.primary == 1
+    return group, session
+
+
+def lost_acks(group: Group, *, of: int | None = None) -> Rule:
+    """No prepare_ok arrives, or none of one replica, until the rule is healed."""
+    return group.drop(lambda s, t, header: header.command == env.PREPARE_OK and of in (None, s))
+
+
+def broken(group: Group, index: int, op: int) -> None:
+    """The prepare rots while nobody looks: the replica finds out when it starts."""
+    disk = group.nodes[index].disk
+    disk.flip(disk.prepare_at(op) + 130)
+
+
+def crash_when(group: Group, index: int, ready: Callable[[], bool], ticks: int = 300) -> None:
+    """Crash replica `index` at the first event after which `ready` holds."""
+    for _ in range(ticks):
+        for _ in range(10_000):
+            if ready():
+                return group.crash(index)
+            if group.wire:
+                group.deliver(*group.wire.popleft())
+            elif not any(group.io(node) for node in group.running()):
+                break
+        group.tick += 1
+        for node in group.running():
+            node.core.on_tick(*group.times())
+            group.after(node)
+        for session in group.sessions:
+            session.core.on_tick()
+            group.take_client(session)
+    raise AssertionError("the moment never came:\n" + group.report())
+
+
+def ended(group: Group, session: Session | None = None) -> None:
+    """The story ends well: all agree, everything asked is answered once, more can be asked."""
+    group.heal()
+    for node in group.nodes:
+        if node.replica is None:
+            group.start(node.index)
+    group.until(lambda: all(s.core.ready for s in group.sessions), ticks=2000)
+    if session is not None:
+        group.put(session, 3)
+    group.until(group.converged, ticks=2000)
+    group.check()
+    log = group.core(0).state_machine.log_seq
+    assert all(group.core(i).state_machine.log_seq == log for i in range(group.replica_count))
+    assert log == 1 + sum(s.asked for s in group.sessions), (
+        "each record once: the room, and the texts"
+    )
