@@ -28,9 +28,9 @@ sys.exit(run_role(Path({folder!r}), "duty", Duty, nice=7))
 """
 
 
-@pytest.fixture(scope="module")
-def node_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("role") / "site"
+@pytest.fixture
+def node_folder(disk_folder):
+    folder = disk_folder / "site"
     with peer_ports(1) as ports:
         format_local(folder, nodes=1, shards=1, ports=ports, segments_max=16, geometry="small")
     return folder / "node-0"
