@@ -130,6 +130,17 @@ class Group:
             time.sleep(0.05)
         raise AssertionError(f"replica {index}: {self.status(index)}")
 
+    def primary(self) -> int:
+        """Whoever leads; while nobody does, whoever is next to: 20 seconds at most."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            for index in range(self.count):
+                status = self.status(index)
+                if status is not None and status["role"] == "primary":
+                    return index
+            time.sleep(0.05)
+        raise AssertionError("nobody leads")
+
 
 class EdgeLike:
     """One session of an edge on node `home`: its own replica by socket, the others by TLS."""

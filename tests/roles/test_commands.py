@@ -13,6 +13,7 @@ import uvloop
 from appliance.drivers.host.process import child_environment
 from appliance.formats.envelope import COMMAND_NAMES
 from appliance.formats.geometry import SMALL
+from tests.drivers.nvme.rot import flip
 from tests.roles.replica_group import EdgeLike, Group, peer_ports
 
 VOTERS, STANDBY = 3, 3
@@ -38,20 +39,17 @@ class Counts:
         self.take(index)
         self.group.kill(index)
 
-    def primary(self) -> int:
-        """Whoever leads now."""
-        for _ in range(400):
-            for index in range(VOTERS):
-                status = self.group.status(index)
-                if status is not None and status["role"] == "primary":
-                    return index
-        raise AssertionError("nobody leads")
-
 
 async def holds(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+def evicted(group: Group) -> bool:
+    """Whether some primary has told a client that its session is gone."""
+    statuses = [group.status(index) for index in range(group.count)]
+    return any(status is not None and "eviction" in status["sent"] for status in statuses)
 
 
 async def talk(counts: Counts) -> None:
@@ -64,16 +62,16 @@ async def talk(counts: Counts) -> None:
             async with other:
                 await holds(lambda other=other: other.ready)
         late = asyncio.create_task(first.append(1))
-        await holds(lambda: bool((group.status(counts.primary()) or {})["sent"].get("eviction")))
+        await holds(lambda: evicted(group))
         late.cancel()
     async with EdgeLike(group, home=0, seed=20) as edge:
         await edge.create_room()
-        leader = counts.primary()
+        leader = group.primary()
         counts.kill(leader)
         await edge.append(1)
         group.start(leader)
         await asyncio.to_thread(group.until, leader, lambda s: s["status"] == "normal")
-        away = next(index for index in (1, 2) if index != counts.primary())
+        away = next(index for index in (1, 2) if index != group.primary())
         counts.kill(away)
         for _ in range(AWAY_OPS):
             await edge.append(1)
@@ -86,23 +84,15 @@ async def talk(counts: Counts) -> None:
         await asyncio.to_thread(
             group.until, away, lambda s: s["log_seq"] >= newest and s["status"] == "normal"
         )
-        await holds(lambda: "reply" in group.status(away)["received"])
+        await asyncio.to_thread(group.until, away, lambda s: "reply" in s["received"])
 
 
 def spoil(data: Path) -> None:
     """Break a few prepares of the ring, and all replies."""
-    with data.open("r+b") as file:
-        for slot in range(0, SMALL.slot_count, 9):
-            flip(file, SMALL.wal_prepares_offset + slot * SMALL.message_size_max + 200)
-        for row in range(SMALL.clients_max):
-            flip(file, SMALL.replies_offset + row * SMALL.reply_size_max + 140)
-
-
-def flip(file, offset: int) -> None:
-    file.seek(offset)
-    byte = file.read(1)[0]
-    file.seek(offset)
-    file.write(bytes([byte ^ 1]))
+    for slot in range(0, SMALL.slot_count, 9):
+        flip(data, SMALL.wal_prepares_offset + slot * SMALL.message_size_max + 200)
+    for row in range(SMALL.clients_max):
+        flip(data, SMALL.replies_offset + row * SMALL.reply_size_max + 140)
 
 
 def promote(group: Group, retired: int) -> None:
@@ -123,7 +113,7 @@ def test_every_command_is_sent_and_received_between_real_processes(disk_folder):
         group.start_all()
         counts = Counts(group)
         uvloop.run(talk(counts))
-        retired = next(index for index in range(VOTERS) if index != counts.primary())
+        retired = next(index for index in range(VOTERS) if index != group.primary())
         promote(group, retired)
         for index in range(VOTERS + 1):
             if group.processes[index].poll() is None:

@@ -10,6 +10,7 @@ import pytest
 
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.roles.replica import REMEDIES
+from tests.drivers.nvme.rot import flip
 from tests.system.faulty_disk_site import HALTED, FaultyDiskSite
 from tests.system.local_site import ports_in_a_row, wait_until
 from tests.system.test_bit_flips import used
@@ -136,7 +137,7 @@ class Faults:
         spans = used(VolumeReader(folder), folder)
         for zone in ("witness", "prepare", "reply"):
             for path, offset, size in self.chance.sample(spans[zone], min(10, len(spans[zone]))):
-                _flip(path, offset + self.chance.randrange(size))
+                flip(path, offset + self.chance.randrange(size))
         self.trial.flows("bit rot while it runs")
         self.site.roles[node, "replica"].kill()
         self.site.ended_with(node)
@@ -160,14 +161,6 @@ class Faults:
         time.sleep(1.5)
         self.trial.flows(f"wall clock {what}")
         self.site.set_clock(node, 0)
-
-
-def _flip(path: Path, offset: int) -> None:
-    with path.open("r+b", buffering=0) as volume:
-        volume.seek(offset)
-        byte = volume.read(1)[0]
-        volume.seek(offset)
-        volume.write(bytes([byte ^ 0x10]))
 
 
 def hurt(site: FaultyDiskSite, trial: Trial, rounds: int) -> None:
