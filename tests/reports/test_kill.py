@@ -15,6 +15,7 @@ from tests.reports.rows import fingerprint, log_seqs
 
 HOURS, PER_HOUR = 24, 400
 BATCH = 2000                      # five hours: several commits in a run
+SOAK_ROUNDS_MIN = 3               # of 8 kills each
 
 
 def killed_and_finished(tables, tmp_path, seed: int, kills: int) -> None:
@@ -61,7 +62,7 @@ def test_ingest_killed_three_times_makes_the_same_tables(tables, tmp_path, seed)
 
 @pytest.mark.soak
 def test_ingest_killed_again_and_again_makes_the_same_tables(tables, tmp_path, seed, soak_seconds):
-    deadline, number = time.monotonic() + soak_seconds, 0
-    while time.monotonic() < deadline:
-        killed_and_finished(tables, tmp_path / str(number), seed + number, 8)
-        number += 1
+    deadline, rounds = time.monotonic() + soak_seconds, 0
+    while rounds < SOAK_ROUNDS_MIN or time.monotonic() < deadline:
+        killed_and_finished(tables, tmp_path / str(rounds), seed + rounds, 8)
+        rounds += 1
