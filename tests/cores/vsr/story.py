@@ -17,9 +17,9 @@ def running_group(ops: int = 10, *, replica_count: int = 3, seed: int = 1) -> tu
     return group, session
 
 
-def lost_acks(group: Group, *, of: int | None = None) -> Rule:
-    """No prepare_ok arrives, or none of one replica, until the rule is healed."""
-    return group.drop(lambda s, t, header: header.command == env.PREPARE_OK and of in (None, s))
+def lost_acks(group: Group) -> Rule:
+    """No prepare_ok arrives until the rule is healed."""
+    return group.drop(lambda s, t, header: header.command == env.PREPARE_OK)
 
 
 def broken(group: Group, index: int, op: int) -> None:
