@@ -50,7 +50,7 @@ def sentence() -> Callable[[subprocess.CompletedProcess[str], int], str]:
     return of
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # even an idle site takes a quarter of a core from other tests
 def serving(tmp_path_factory, free_ports) -> Iterator[LocalSite]:
     """A site of three nodes that serves, for all tests that talk to one; rates are unlimited."""
     folder = tmp_path_factory.mktemp("serving") / "site"

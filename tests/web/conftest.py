@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Chromium:
-    """A browser for the whole run that lets other tests of the run have loops of their own.
+    """A browser for all tests of the pages; other tests may have loops of their own meanwhile.
 
     Playwright's synchronous interface keeps a loop running in this thread, in a greenlet of its
     own; asyncio would refuse every other one for as long. So that loop is put away between tests.
@@ -57,7 +57,7 @@ class Chromium:
         self.put_away()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Chromium]:
     chromium = Chromium()
     yield chromium
@@ -71,7 +71,7 @@ def browser(chromium: Chromium) -> Iterator[Browser]:
     chromium.put_away()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # even an idle site takes a quarter of a core from other tests
 def running_site(
     tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
 ) -> Iterator[LiveSite]:
