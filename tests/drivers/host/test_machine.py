@@ -71,6 +71,16 @@ def test_figures_are_those_of_this_process() -> None:
     assert figures["cpu_seconds"] > 0 and figures["started"] < time.time()
 
 
+def test_figures_are_read_once_a_second_however_often_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times_ns = iter([0, 999_999_999, 1_000_000_000])
+    monkeypatch.setattr(clock, "monotonic_ns", lambda: next(times_ns))
+    figures = Figures()
+    first, second, third = figures.read(), figures.read(), figures.read()
+    assert first is second and third is not first
+
+
 @pytest.mark.parametrize(("level", "count"), [("info", 1), ("error", 0)])
 def test_log_lines_reach_stderr_from_their_level_on(level: str, count: int) -> None:
     code = f"""
