@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Protocol
 
 import click
 
@@ -38,6 +37,7 @@ from appliance.drivers.host.node_folder import (
     open_node,
 )
 from appliance.drivers.host.process import child_environment, cores, die_with_parent, own_command
+from appliance.drivers.host.role_process import Role
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
@@ -107,10 +107,10 @@ def start_replica(ctx: click.Context, node_folder: Path, shard: int) -> None:
 @click.pass_context
 def start_edge(ctx: click.Context, node_folder: Path, number: int) -> None:
     """An edge: listens for chat clients."""
-    from appliance.roles import edge
+    from appliance.roles.edge import role
 
     die_with_parent()
-    ctx.exit(edge.run(node_folder, number))
+    ctx.exit(role.run(node_folder, number))
 
 
 @command.command("console")
@@ -472,21 +472,16 @@ def run_in_one_process(node: NodeFolder) -> int:
     import uvloop
 
     from appliance.drivers.host.log import start_log
-    from appliance.roles import console, edge, replica, shipper
+    from appliance.roles import console, replica, shipper
+    from appliance.roles.edge.role import EdgeRole
 
     log = start_log(node.node.name, node.settings.log_level)
     os.chdir(node.path)
     roles: list[Role] = [replica.ReplicaRole(node, shard.number, log) for shard in node.shards]
-    roles += [edge.EdgeRole(node, 0, log), console.ConsoleRole(node, log)]
+    roles += [EdgeRole(node, 0, log), console.ConsoleRole(node, log)]
     if node.settings.ship_target != SHIP_OFF:
         roles.append(shipper.ShipperRole(node, log))
     return uvloop.run(_serve_together(roles))
-
-
-class Role(Protocol):
-    """What `replica`, `edge` and `console` have."""
-
-    async def serve(self) -> int: ...
 
 
 async def _serve_together(roles: list[Role]) -> int:

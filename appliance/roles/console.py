@@ -42,9 +42,7 @@ from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.drivers.host import service
 from appliance.drivers.host.neighbours import Neighbour, neighbours
-from appliance.drivers.host.node_folder import (
-    NodeFolder,
-)
+from appliance.drivers.host.node_folder import NodeFolder
 from appliance.drivers.host.operator_door import SESSION_S, Door
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.role_process import run_role

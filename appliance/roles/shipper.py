@@ -33,11 +33,7 @@ from appliance.drivers.hdfs.open_target import is_shared, open_target
 from appliance.drivers.hdfs.target import Entry, Target
 from appliance.drivers.host import clock, service
 from appliance.drivers.host.figures import Figures
-from appliance.drivers.host.node_folder import (
-    SHIPPED_FOLDER,
-    SOCKETS_FOLDER,
-    NodeFolder,
-)
+from appliance.drivers.host.node_folder import SHIPPED_FOLDER, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.role_process import run_role
 from appliance.drivers.network.local import LocalLink

@@ -377,7 +377,9 @@ def test_a_core_is_given_to_each_role_only_when_there_are_enough():
 def test_templates_roles_and_names_that_start_accepts_are_the_same():
     templates = {path.name.removeprefix("tigerchat-").split(".")[0].rstrip("@"): path.read_text()
                  for path in (TOP / "systemd").glob("tigerchat-*.service")}
-    modules = {path.stem for path in Path(roles.__file__).parent.glob("[a-z]*.py")}
+    folder = Path(roles.__file__).parent
+    modules = {path.stem for path in folder.glob("[a-z]*.py")}
+    modules |= {path.parent.name for path in folder.glob("*/role.py")}
     assert templates.keys() == modules
     assert set(start.command.commands) == modules - {"supervisor"}
     for name, text in templates.items():

@@ -169,7 +169,7 @@ def test_the_page_its_files_and_figures_are_on_the_same_port(site: EdgeSite) -> 
     assert (status, "<html" in text) == (200, True)
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert site.get(1, "/web/chat.css")[0] == 200
-    assert site.get(1, "/web/../roles/edge.py")[0] == 404
+    assert site.get(1, "/web/../roles/edge/role.py")[0] == 404
     assert site.get(1, "/nothing")[0] == 404
     assert site.get(1, "/v1")[0] == 404  # without the upgrade
     assert site.metric(1, "tigerchat_edge_connections") >= 0

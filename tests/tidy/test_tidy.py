@@ -39,7 +39,7 @@ def test_every_exception_names_a_known_rule_and_has_a_reason():
 
 
 CORE = "appliance/cores/vsr/pipeline.py"
-ROLE = "appliance/roles/edge.py"
+ROLE = "appliance/roles/edge/role.py"
 BASE = "appliance/base/ring.py"
 TYPING = "from typing import TYPE_CHECKING\n"
 LONG_FUNCTION = "def run():\n" + "    pass\n" * tidy.FUNCTION_LINES_MAX
@@ -243,7 +243,7 @@ def test_tidy_says_nothing_about_what_is_right(tmp_path):
             "async def run():\n    try:\n        asyncio.sleep(pipeline, volume)\n"
             "    except Exception:\n        raise\n"
         ),
-        "appliance/commands/start.py": "def run():\n    import appliance.roles.edge\n",
+        "appliance/commands/start.py": "def run():\n    import appliance.roles.edge.role\n",
         BASE: "try:\n    pass\nexcept BaseException:\n    print('closed')\n    raise\n",
         "appliance/base/limits.py": "# bytes\nA_MAX = 1\nB_MAX = (  # why\n    2\n)\n",
         "appliance/web/vendor/preact.js": "x" * 1000,

@@ -16,28 +16,27 @@ WAIT_FRACTION = 4  # a quarter of the last request's time, at most
 class Pace:
     """Of one lane. `waiting` is always the number of records that have collected in it."""
 
-    __slots__ = ("_records_max", "_asked_ns", "_asked", "_wanted", "_until_ns")
+    __slots__ = ("_records_max", "_asked_ns", "_asked", "_wanted", "until_ns")
 
     def __init__(self, records_max: int) -> None:
         self._records_max = records_max
         self._asked_ns = self._asked = 0  # when the last request left; its records
         self._wanted = 0  # records to wait for; 0: for none
-        self._until_ns = 0
+        self.until_ns = 0  # from then on the next request may leave, however few wait
 
     def on_request(self, now_ns: int, count: int) -> None:
         """A request of `count` records has left."""
         self._asked_ns, self._asked = now_ns, count
         self._wanted = 0
 
-    def on_reply(self, now_ns: int, waiting: int) -> float:
-        """It is answered; the seconds after which `may_ask` allows the next one in any case."""
-        longest_ns = (now_ns - self._asked_ns) // WAIT_FRACTION
+    def on_reply(self, now_ns: int, waiting: int) -> int:
+        """It is answered; the nanoseconds it took."""
+        took_ns = now_ns - self._asked_ns
         self._wanted = min(self._asked + waiting, self._records_max)
-        self._until_ns = now_ns + longest_ns
-        return longest_ns / 1e9
+        self.until_ns = now_ns + took_ns // WAIT_FRACTION
+        return took_ns
 
     def may_ask(self, now_ns: int, waiting: int) -> bool:
-        """Whether the next request may leave now."""
-        if waiting >= self._wanted or now_ns >= self._until_ns:
-            self._wanted = 0
-        return not self._wanted
+        """Whether the next request may leave now. Once it may, it may until it has left: what has
+        collected stays, and time goes on."""
+        return waiting >= self._wanted or now_ns >= self.until_ns

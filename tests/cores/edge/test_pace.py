@@ -39,12 +39,20 @@ def test_senders_that_do_not_come_back_delay_the_others_by_a_quarter_of_a_reques
     assert pace.may_ask(latest, 0)  # from then on nobody waits until the next reply
 
 
-def test_the_seconds_told_are_those_after_which_the_lane_may_ask_in_any_case():
+def test_a_reply_tells_how_long_its_request_took_and_until_when_the_next_one_waits_at_most():
     pace = Pace(RECORDS_MAX)
     pace.on_request(7 * MS, 40)
-    seconds = pace.on_reply(27 * MS, 45)
-    assert seconds == 0.020 / WAIT_FRACTION
-    assert pace.may_ask(27 * MS + round(seconds * 1e9), 45)
+    assert pace.on_reply(27 * MS, 45) == 20 * MS
+    assert pace.until_ns == 27 * MS + 20 * MS // WAIT_FRACTION
+    assert not pace.may_ask(pace.until_ns - 1, 84)
+    assert pace.may_ask(pace.until_ns, 45)
+
+
+def test_to_look_whether_a_lane_may_ask_changes_nothing():
+    pace = answered(asked=40, waiting=45)
+    for _ in range(2):
+        assert pace.may_ask(20 * MS, 85)
+        assert not pace.may_ask(20 * MS, 84)
 
 
 def test_a_full_batch_does_not_wait_for_more_than_fits():

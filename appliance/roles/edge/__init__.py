@@ -1,0 +1,16 @@
+"""One edge process: chat clients on one side, the replicas of all shards on the other.
+
+    chat clients ◀──frames──▶ ┌──────┐ ──records──▶ ┌───────┐ ──requests──▶ ┌──────────┐ ──▶ all
+    clock ──tick, 10 ms─────▶ │ core │ ◀──results── │ lanes │ ◀──replies─── │ replicas │ ◀── shards
+                              └──▲───┘              └───────┘               └────┬─────┘
+                                 └─────── ring, rooms, status of this node's ────┘
+
+    role       makes the others and runs them: start and stop, the beat and the tick, chat clients
+    lanes      sessions of the log: what the core has collected becomes requests, each in its pace
+    replicas   links to all replicas, by TLS or by a local socket; those of this node tell more
+    figures    what the core tells about itself, for status and metrics
+
+The core is `cores/edge`, where everything is decided. `role` imports the others, and none of them
+another: what a link hears of a session goes where `replicas.Sessions` says. Whoever starts an edge
+takes `run` or `EdgeRole` from `role`.
+"""

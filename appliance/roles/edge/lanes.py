@@ -1,0 +1,174 @@
+"""The lanes of all shards: each a session of the log that carries what the core has collected.
+
+    core ──records──▶ ┌─────────────────────────────────┐ ──requests──▶ the replica that the client
+    core ◀──results── │ client: one request at a time   │ ◀──replies─── takes for the primary
+    core ◀──ready──── │ pace: when the next one leaves  │ ◀──connected, gone── each replica
+                      └─────────────────────────────────┘
+
+A client numbers the replicas of its shard as the newest configuration does that it was told; a link
+knows the one replica at its other end. So between the two a replica is named by its id.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.base.prng import Prng
+from appliance.cores.edge import publish
+from appliance.cores.edge.edge import Edge
+from appliance.cores.edge.pace import Pace
+from appliance.cores.vsr.client import Client
+from appliance.drivers.host import clock
+from appliance.drivers.nvme.latency import Latency
+from appliance.formats.envelope import OPERATION_APPEND, REPLY, Header, Message
+from appliance.formats.site import Shard, Site
+
+Send = Callable[[Header, bytes], None]  # to one replica, now or never
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One lane: its session of the log, and what collects for it in the core."""
+
+    client: Client
+    pace: Pace
+    queue: publish.Lane
+
+    @property
+    def is_paced(self) -> bool:
+        """Its session could take a request, but the core was not told so yet."""
+        return not self.queue.ready and self.client.ready
+
+
+class Lanes:
+    """All lanes of one edge. `wake` asks for a beat, which begins with `go_on`."""
+
+    def __init__(
+        self, site: Site, *, edge: Edge, prng: Prng, wake: Callable[[], None], drops: Counter[str]
+    ) -> None:
+        self.latency = Latency()  # of requests, from leaving to their reply
+        self._edge, self._wake, self._drops = edge, wake, drops
+        self._lanes = {
+            shard.number: [
+                _Lane(_new_client(site, shard, edge, prng), Pace(edge.geometry.records_max), queue)
+                for queue in edge.lanes[shard.number]
+            ]
+            for shard in site.shards
+        }
+        self._by_client = {
+            lane.client.client_id: lane for lanes in self._lanes.values() for lane in lanes
+        }
+        # shard -> replica id -> how to send to it, while it is connected
+        self._senders: dict[int, dict[bytes, Send]] = {shard: {} for shard in self._lanes}
+
+    def has_session(self, shard: int) -> bool:
+        """Whether the group of `shard` has answered: a lane is registered with it."""
+        return any(lane.client.session for lane in self._lanes[shard])
+
+    # --- the beat and the tick
+
+    def go_on(self) -> None:
+        """Let lanes ask again for which enough has collected."""
+        now_ns = clock.monotonic_ns()
+        for shard, lanes in self._lanes.items():
+            for lane in lanes:
+                if lane.is_paced and lane.pace.may_ask(now_ns, lane.queue.depth):
+                    self._edge.on_ready(shard, lane.queue.index)
+
+    def request(self, shard: int, index: int, records: Any, count: int) -> None:
+        """Ask the log to append `count` records; the core hears of the reply."""
+        lane = self._lanes[shard][index]
+        lane.client.request(OPERATION_APPEND, records, count)
+        lane.pace.on_request(clock.monotonic_ns(), count)
+        self._perform(lane)
+
+    def on_tick(self) -> None:
+        """Every 10 ms."""
+        for lane in self._by_client.values():
+            lane.client.on_tick()
+            self._perform(lane)
+
+    # --- replicas
+
+    def on_connected(self, shard: int, replica_id: bytes, send: Send) -> None:
+        """This replica can be reached by `send`, until it is gone."""
+        self._senders[shard][replica_id] = send
+        for lane in self._lanes[shard]:
+            if replica_id in lane.client.members:
+                lane.client.on_connected(lane.client.members.index(replica_id))
+        asyncio.get_running_loop().call_soon(self._perform_all, shard)  # it is still opening
+
+    def on_gone(self, shard: int, replica_id: bytes) -> None:
+        """A connection to this replica has ended, or failed before it was open."""
+        self._senders[shard].pop(replica_id, None)
+        for lane in self._lanes[shard]:
+            if replica_id in lane.client.members:
+                lane.client.on_disconnected(lane.client.members.index(replica_id))
+        self._perform_all(shard)
+
+    def on_message(self, shard: int, message: Message) -> None:
+        """A replica of `shard` answers one of our sessions."""
+        header = message.header
+        client_id = bytes(message.body[:16]) if header.command == REPLY else header.area[:16]
+        lane = self._by_client.get(client_id)
+        if lane is None or lane.client.shard != shard:
+            self._drops["client_unknown"] += 1
+            return
+        lane.client.on_message(message)
+        self._perform(lane)
+
+    # --- what a session of the log wants
+
+    def _perform(self, lane: _Lane) -> None:
+        """Do what a client wants. It does not say that it is ready again: `go_on` looks, as a beat
+        follows whatever a client is told."""
+        client, index = lane.client, lane.queue.index
+        if not client.effects:
+            return
+        effects, client.effects = client.effects, []
+        for effect in effects:
+            kind = effect[0]
+            if kind == "send":
+                send = self._senders[client.shard].get(client.members[effect[1]])
+                if send is not None:
+                    send(effect[2], effect[3])
+            elif kind == "reply":
+                self._edge.on_reply(client.shard, index, effect[1])
+                self._on_answered(lane)
+            elif kind == "evicted":
+                self._edge.on_evicted(client.shard, index)
+            elif kind == "members":
+                self._announce(client)
+
+    def _perform_all(self, shard: int) -> None:
+        for lane in self._lanes[shard]:
+            self._perform(lane)
+        self._wake()
+
+    def _on_answered(self, lane: _Lane) -> None:
+        now_ns = clock.monotonic_ns()
+        self.latency.add(lane.pace.on_reply(now_ns, lane.queue.depth))
+        longest_s = (lane.pace.until_ns - now_ns) / 1e9
+        asyncio.get_running_loop().call_later(longest_s, self._wake)
+
+    def _announce(self, client: Client) -> None:
+        """The group has other members: tell a session which of them can be reached."""
+        for replica_id in self._senders[client.shard]:
+            if replica_id in client.members:
+                client.on_connected(client.members.index(replica_id))
+        asyncio.get_running_loop().call_soon(self._perform_all, client.shard)
+
+
+def _new_client(site: Site, shard: Shard, edge: Edge, prng: Prng) -> Client:
+    """A session of the log of `shard` under an id of its own."""
+    return Client(
+        client_id=prng.bytes(16),
+        cluster=site.cluster,
+        shard=shard.number,
+        replica_count=shard.replica_count,
+        geometry=edge.geometry,
+        prng=prng.fork(),
+        members=tuple(shard.replica_ids),
+    )

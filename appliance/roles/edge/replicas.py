@@ -1,0 +1,319 @@
+"""The replicas that an edge talks to: a TLS link to each on another node, a local socket to each on
+this node, which also tells what is committed, which rooms there are, and how it is.
+
+    lanes ──requests──────────────▶ ┌───────┐ ◀──TLS─────▶ replicas of other nodes
+    lanes ◀──replies─────────────── │ links │
+    core ◀──ring, rooms, status──── │       │ ◀──socket──▶ replicas of this node
+                                    └───────┘
+
+Lanes are told of each replica by its id: its place in the site file is not always the number under
+which its group knows it.
+"""
+
+import asyncio
+import json
+import ssl
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from appliance.base.limits import REPLICA_BEHIND_OPS, REPLICA_SILENT_TICKS
+from appliance.base.prng import Prng
+from appliance.cores.edge.edge import Edge
+from appliance.drivers.host import clock
+from appliance.drivers.host.node_folder import (
+    SOCKETS_FOLDER,
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
+    NodeFolder,
+)
+from appliance.drivers.network import link as links
+from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
+from appliance.drivers.network.framing import Signer
+from appliance.drivers.network.local import LocalLink
+from appliance.drivers.network.tls import client_context
+from appliance.drivers.nvme.mapped_segments import MappedSegments
+from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.formats.envelope import (
+    LOCAL_COMMITTED,
+    LOCAL_READ_ROOMS,
+    LOCAL_ROOMS,
+    LOCAL_STATUS,
+    SENDER_CLIENT,
+    Header,
+    Message,
+)
+from appliance.formats.site import Shard
+
+
+class Sessions(Protocol):
+    """Who uses the links: sessions of the log, each of one shard."""
+
+    def on_connected(
+        self, shard: int, replica_id: bytes, send: Callable[[Header, bytes], None]
+    ) -> None:
+        """This replica can be reached by `send`, until it is gone."""
+
+    def on_message(self, shard: int, message: Message) -> None:
+        """A replica of `shard` sent this to one of them."""
+
+    def on_gone(self, shard: int, replica_id: bytes) -> None:
+        """A connection to this replica has ended, or failed before it was open."""
+
+
+class Remote:
+    """A replica of another node: what its link tells, passed on with shard and id."""
+
+    link: links.Link  # set by who makes it: a link is made with its owner
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        wake: Callable[[], None],
+        *,
+        shard: int,
+        replica_id: bytes,
+        signer: Signer,
+        new_checks: Callable[[], Checks],
+    ) -> None:
+        self._sessions, self._wake = sessions, wake
+        self._shard, self._replica_id = shard, replica_id
+        self._signer, self._new_checks = signer, new_checks
+
+    def send(self, header: Header, body: bytes) -> None:
+        if self.link.connected:
+            self.link.send(self._signer.frame(header, body))
+
+    def on_open(self, connection: links.Connection) -> Checks:
+        self._sessions.on_connected(self._shard, self._replica_id, self.send)
+        return self._new_checks()
+
+    def on_message(self, connection: links.Connection, message: Message) -> None:
+        self._sessions.on_message(self._shard, message)
+
+    def on_batch(self, connection: links.Connection) -> None:
+        self._wake()
+
+    def on_closed(self, connection: links.Connection) -> None:
+        self._sessions.on_gone(self._shard, self._replica_id)
+
+
+class Local:
+    """A replica of this node: beside what a remote one says, its ring, rooms and status."""
+
+    link: LocalLink  # set by who makes it: a link is made with its owner
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        wake: Callable[[], None],
+        *,
+        shard: int,
+        replica_id: bytes,
+        edge: Edge,
+    ) -> None:
+        self._sessions, self._wake = sessions, wake
+        self._shard, self._replica_id = shard, replica_id
+        self._edge = edge
+        self._asked: deque[list[bytes] | None] = deque()  # room ids looked up, or None: a list
+
+    def send(self, header: Header, body: bytes) -> None:
+        if self.link.connected:
+            self.link.send(self.link.signer.frame(header, body))
+
+    def look_up(self, room_ids: list[bytes]) -> None:
+        """Ask for rooms by id; the core hears the answer."""
+        self._ask(room_ids, body=b"".join(room_ids))
+
+    def list(self, first_row: int, count: int) -> None:
+        """Ask for rooms in order; the core hears the answer."""
+        self._ask(None, op=first_row, aux=count)
+
+    def _ask(self, asked: Any, **fields: Any) -> None:
+        if self.link.ask(LOCAL_READ_ROOMS, **fields):
+            self._asked.append(asked)
+
+    def ask_status(self) -> None:
+        """Ask how it is; the core hears the answer."""
+        if self.link.connected:
+            self.link.ask(LOCAL_STATUS)
+
+    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
+        assert ring is not None
+        geometry = self._edge.geometry
+        assert GEOMETRIES[facts["geometry"]] is geometry
+        segments = MappedSegments(Path(facts["segments_folder"]), geometry, facts["segments_max"])
+        self._edge.on_attached(self._shard, ring, segments, facts["log_seq"])
+        self._edge.on_replica_status(self._shard, "", cut_off=True)  # until it says otherwise
+        self._sessions.on_connected(self._shard, self._replica_id, self.send)
+        self._wake()
+
+    def on_message(self, link: LocalLink, message: Message) -> None:
+        header, edge = message.header, self._edge
+        if header.command == LOCAL_COMMITTED:
+            edge.on_committed(self._shard, header.op)
+        elif header.command == LOCAL_ROOMS:
+            asked = self._asked.popleft()
+            if asked is None:
+                edge.on_list(self._shard, bytes(message.body))
+            else:
+                edge.on_rooms(self._shard, header.op, asked, bytes(message.body))
+        elif header.command == LOCAL_STATUS:
+            status = json.loads(bytes(message.body))
+            edge.on_replica_status(self._shard, _behind(status), cut_off=_cut_off(status))
+        else:
+            self._sessions.on_message(self._shard, message)
+
+    def on_batch(self, link: LocalLink) -> None:
+        self._wake()
+
+    def on_detached(self, link: LocalLink) -> None:
+        self._asked.clear()
+        self._edge.on_detached(self._shard)
+        self._sessions.on_gone(self._shard, self._replica_id)
+
+
+def _behind(status: dict[str, Any]) -> str:
+    """Why a replica's tables may lack what the shard has stored; empty when they do not."""
+    if status["status"] != "normal":
+        return str(status["status"])
+    missing = status["commit_max"] - status["commit_min"]
+    return f"{missing} ops behind" if missing > REPLICA_BEHIND_OPS else ""
+
+
+def _cut_off(status: dict[str, Any]) -> bool:
+    """Whether a replica cannot know what the others have stored meanwhile: it has heard nothing
+    from a primary since it started, or too few others of late."""
+    told = status["received"].get("prepare", 0) + status["received"].get("commit", 0)
+    if status["role"] != "primary" and not told:
+        return True
+    silences = [peer["silent_ticks"] for peer in status["peers"].values()]
+    heard = sum(ticks <= REPLICA_SILENT_TICKS for ticks in silences)
+    return 2 * (heard + 1) <= len(silences) + 1
+
+
+class Replicas:
+    """Links to all members of all shards: those of the site file, standbys too, as they may come to
+    vote. `wake` asks for a beat."""
+
+    def __init__(
+        self,
+        node: NodeFolder,
+        *,
+        edge: Edge,
+        sessions: Sessions,
+        wake: Callable[[], None],
+        prng: Prng,
+        counters: Counter[str],
+        drops: Counter[str],
+    ) -> None:
+        self._edge, self._sessions, self._wake, self._prng = edge, sessions, wake, prng
+        self._counters, self._drops = counters, drops
+        self._signer = Signer(
+            sender=SENDER_CLIENT, key=node.signing_key, incarnation=clock.realtime_us() // 1_000_000
+        )
+        self._links: dict[tuple[int, int], links.Link | LocalLink] = {}  # shard, place in site file
+        self._locals: dict[int, Local] = {}  # shard -> the replica of this node
+        self._make_links(node)
+
+    def start(self) -> None:
+        for link in self._links.values():
+            link.start()
+
+    def on_site(self, node: NodeFolder) -> None:
+        """The site file has new members: a link to each, after `start`."""
+        for link in self._make_links(node):
+            link.start()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+
+    def local(self, shard: int) -> Local:
+        """The replica of this node; the core asks for it only while it has read its ring."""
+        return self._locals[shard]
+
+    def ask_status(self) -> None:
+        """Ask every replica of this node how it is."""
+        for replica in self._locals.values():
+            replica.ask_status()
+
+    # --- links, which a site file only ever adds to
+
+    def _make_links(self, node: NodeFolder) -> list[links.Link | LocalLink]:
+        """A link to every member that has none yet."""
+        context = client_context(
+            node.path / TLS_CERTIFICATE_FILE,
+            node.path / TLS_KEY_FILE,
+            [other.certificate_pem for other in node.site.nodes],
+        )
+        made: list[links.Link | LocalLink] = []
+        for shard in node.site.shards:
+            for place, index in enumerate(shard.members):
+                if (shard.number, place) in self._links:
+                    continue
+                link: links.Link | LocalLink
+                if index == node.settings.index:
+                    link = self._local_link(node, shard, place)
+                else:
+                    link = self._remote_link(node, shard, place, context)
+                self._links[shard.number, place] = link
+                made.append(link)
+        return made
+
+    def _local_link(self, node: NodeFolder, shard: Shard, place: int) -> LocalLink:
+        replica = self._locals[shard.number] = Local(
+            self._sessions,
+            self._wake,
+            shard=shard.number,
+            replica_id=shard.replica_ids[place],
+            edge=self._edge,
+        )
+        replica.link = LocalLink(
+            replica,
+            Path(SOCKETS_FOLDER) / f"shard-{shard.number}",
+            cluster=node.site.cluster,
+            shard=shard.number,
+            replica=place,
+            attach=True,
+            message_size_max=self._edge.geometry.message_size_max,
+            prng=self._prng.fork(),
+            counters=self._counters,
+            drops=self._drops,
+        )
+        return replica.link
+
+    def _remote_link(
+        self, node: NodeFolder, shard: Shard, place: int, context: ssl.SSLContext
+    ) -> links.Link:
+        there = node.site.nodes[shard.members[place]]
+        size_max = self._edge.geometry.message_size_max
+
+        def new_checks() -> Checks:
+            return Checks(
+                cluster=node.site.cluster,
+                shard=shard.number,
+                message_size_max=size_max,
+                senders={place: Sender(COMMANDS_TO_CLIENT, NonceWindow())},
+                public_key=there.public_key,
+                drops=self._drops,
+            )
+
+        replica = Remote(
+            self._sessions,
+            self._wake,
+            shard=shard.number,
+            replica_id=shard.replica_ids[place],
+            signer=self._signer,
+            new_checks=new_checks,
+        )
+        replica.link = links.Link(
+            replica,
+            host=there.host,
+            port=there.peer_port + shard.number,
+            secured=links.Secured(context, server_side=False, pins={there.spki: there.index}),
+            message_size_max=size_max,
+            prng=self._prng.fork(),
+            counters=self._counters,
+        )
+        return replica.link

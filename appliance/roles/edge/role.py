@@ -1,0 +1,355 @@
+"""One edge, wired: its core, the lanes to the logs, the links to replicas, and its chat clients.
+
+The loop has one beat for each wake-up: all that arrived is fed to the core, then its effects are
+performed and its output is written, joined by connection. Nothing is decided here.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import ssl
+import sys
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.limits import TICK_MS, VSR_SESSIONS_PER_EDGE
+from appliance.base.prng import Prng
+from appliance.cores.edge.admission import Admission
+from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, REQUEST, Edge
+from appliance.cores.edge.session import Session
+from appliance.cores.edge.token import Tokens, parse_jwks
+from appliance.drivers.host import clock, knobs, service
+from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.node_folder import JWKS_FILE, SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.role_process import run_role
+from appliance.drivers.host.site_watch import SiteWatch
+from appliance.drivers.network import websocket
+from appliance.drivers.network.pages import Pages
+from appliance.drivers.network.status import StatusServer
+from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
+from appliance.formats.client import SUBPROTOCOL_BINARY
+from appliance.formats.geometry import PRODUCTION, Geometry
+from appliance.formats.site import SITE_FILE, shard_of_room
+from appliance.roles.edge.figures import metrics_of, sessions_of
+from appliance.roles.edge.lanes import Lanes
+from appliance.roles.edge.replicas import Replicas
+
+WEB = Path(__file__).parents[2] / "web"
+_SECOND_TICKS = 1_000 // TICK_MS
+_STATUS_TICKS = _SECOND_TICKS // 4
+_STUCK_TICKS = 5 * _SECOND_TICKS
+
+
+def _geometry(node: NodeFolder) -> Geometry:
+    """The sizes of this site's shards: all are formatted alike."""
+    for shard in node.shards:
+        return GEOMETRIES[read_facts(node.volume(shard.number))["geometry"]]
+    return PRODUCTION
+
+
+def _lanes_per_shard(node: NodeFolder, geometry: Geometry) -> int:
+    """Sessions of the log for each shard: all edges together use half of what a shard remembers."""
+    edges = len(node.site.nodes) * node.settings.edge_processes
+    return max(1, min(VSR_SESSIONS_PER_EDGE, geometry.clients_max // (2 * edges)))
+
+
+class EdgeRole:
+    """Wires one edge. Made before the loop runs; `serve` runs it until it is told to stop."""
+
+    def __init__(self, node: NodeFolder, number: int, log: logging.Logger) -> None:
+        self._node, self._number, self._log = node, number, log
+        site, settings = node.site, node.settings
+        geometry = _geometry(node)
+        self._tokens = Tokens(issuer=site.token_issuer, audience=site.token_audience, keys={})
+        self._jwks = node.path / JWKS_FILE
+        self._jwks_seen: tuple[int, int] | None = None
+        self._read_keys(at_start=True)
+        prng = Prng(clock.seed())
+        self._edge = Edge(
+            geometry=geometry,
+            node=settings.index,
+            epoch=int.from_bytes(site.cluster[:4], "little") >> 1,
+            shard_count=len(site.shards),
+            shard_of=lambda room_id: shard_of_room(site, room_id),
+            tokens=self._tokens,
+            admission=Admission(
+                device_rate=settings.device_rate,
+                user_rate=settings.user_rate,
+                room_rate=settings.room_rate,
+                address_rate=settings.address_rate,
+            ),
+            prng=prng.fork(),
+            lanes_per_shard=_lanes_per_shard(node, geometry),
+        )
+        self._counters: Counter[str] = Counter()
+        self._drops: Counter[str] = Counter()
+        self._watch = SiteWatch(node.path / SITE_FILE, site)
+        self._lanes = Lanes(site, edge=self._edge, prng=prng, wake=self.wake, drops=self._drops)
+        self._replicas = Replicas(
+            node,
+            edge=self._edge,
+            sessions=self._lanes,
+            wake=self.wake,
+            prng=prng,
+            counters=self._counters,
+            drops=self._drops,
+        )
+        self._pages = Pages(WEB, nodes=self._nodes(), health=self.health, metrics=self.metrics)
+        self._status_server = StatusServer(
+            Path(SOCKETS_FOLDER) / f"edge-{number}",
+            cluster=site.cluster,
+            number=number,
+            status=self.status,
+        )
+        self._server = websocket.WebSocketServer(
+            self,
+            make_http=self._pages.protocol,
+            connections_max=settings.connections_max,
+            connections_per_address_max=settings.connections_per_address_max,
+            counters=self._counters,
+        )
+        self._figures = Figures()
+        self._stopped = asyncio.Event()
+        self._exit_code = 0
+        self._awake = False
+        self._ticks = 0
+        self._knobs: dict[str, str] = {}
+
+    def _read_site(self) -> None:
+        """Learn of nodes that were added to the site file."""
+        site = self._watch.changed()
+        if site is not None:
+            self._node = dataclasses.replace(self._node, site=site)
+            self._replicas.on_site(self._node)
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        """Where clients connect: every node of the site, whose settings are taken to be alike."""
+        scheme = "wss" if self._node.settings.client_tls else "ws"
+        return [
+            {
+                "index": node.index,
+                "name": node.name,
+                "url": f"{scheme}://{f'[{node.host}]' if ':' in node.host else node.host}"
+                f":{node.client_port}/v1",
+            }
+            for node in self._node.site.nodes
+        ]
+
+    # --- life
+
+    async def serve(self) -> int:
+        """Until SIGTERM; the exit code."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_exception)
+        on_stop_signal(self._stopped.set)
+        self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
+        node, settings = self._node.node, self._node.settings
+        await self._server.start(
+            node.host, node.client_port, tls=self._tls(), shared=settings.edge_processes > 1
+        )
+        await self._status_server.start()
+        self._replicas.start()
+        self._knobs = {
+            "timers": knobs.fine_timers(),
+            "malloc": knobs.keep_memory(),
+            "memory": knobs.settle_memory(),
+        }
+        self._tick_at = loop.time()
+        self._tick()
+        service.notify("READY=1", f"STATUS=edge {self._number} on port {self._server.port}")
+        await self._stopped.wait()
+        service.notify("STOPPING=1")
+        await self._close()
+        return self._exit_code
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if not self._node.settings.client_tls:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0  # a handshake is cheap; nothing secret is kept to resume
+        context.set_alpn_protocols(["http/1.1"])
+        certificate, key = self._node.client_certificate
+        try:
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(
+                f"{certificate} and {key}: not a certificate and its key, or not "
+                f"readable ({error}); restore them"
+            ) from error
+        return context
+
+    async def _close(self) -> None:
+        self._edge.shut_down()
+        self._beat()
+        await self._server.close()
+        await self._status_server.close()
+        await self._pages.close()
+        await self._replicas.close()
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Nobody caught it: an operating system's error is weather, anything else is a bug."""
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError | asyncio.CancelledError):
+            self._log.debug("%s: %s", context.get("message"), error)
+            return
+        traceback.print_exception(error)
+        print(
+            f"tigerchat: edge {self._number} stops: {type(error).__name__} {error}",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._exit_code = 1
+        self._stopped.set()
+
+    def _read_keys(self, *, at_start: bool = False) -> None:
+        """Take the public keys of the token issuer anew when their file has changed."""
+        try:
+            stat = self._jwks.stat()
+            seen = (stat.st_mtime_ns, stat.st_size)
+            if seen != self._jwks_seen:
+                self._tokens.keys = parse_jwks(self._jwks.read_bytes())
+                self._jwks_seen = seen
+        except (OSError, ValueError) as error:
+            if at_start:
+                raise ConfigurationError(
+                    f"{self._jwks}: {error}; allowed: a JSON Web Key Set of Ed25519 public keys"
+                ) from error
+            self._log.error("%s: %s; the keys read before stay", self._jwks, error)
+
+    # --- the beat
+
+    def wake(self) -> None:
+        """Something arrived: one beat after all that is being read now."""
+        if not self._awake:
+            self._awake = True
+            asyncio.get_running_loop().call_soon(self._beat)
+
+    def _beat(self) -> None:
+        self._awake = False
+        self._lanes.go_on()
+        more = self._edge.beat()
+        closing = []
+        for effect in self._edge.take_effects():
+            kind = effect[0]
+            if kind == REQUEST:
+                self._lanes.request(*effect[1:])
+            elif kind == CLOSE:
+                closing.append(effect)
+            elif kind == LOOK_UP:
+                self._replicas.local(effect[1]).look_up(effect[2])
+            else:
+                assert kind == LIST
+                self._replicas.local(effect[1]).list(effect[2], effect[3])
+        for session, frames in self._edge.take_output():
+            connection = session.transport
+            if connection is not None:
+                connection.write(frames)
+        for _, session, code, reason in closing:
+            if session.transport is not None:
+                session.transport.close(code, reason)
+        if more:
+            self.wake()
+
+    def _tick(self) -> None:
+        """Every 10 ms; what a stall swallowed is not caught up."""
+        loop = asyncio.get_running_loop()
+        self._tick_at = max(self._tick_at + TICK_MS / 1000, loop.time())
+        self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
+        self._lanes.on_tick()
+        self._ticks += 1
+        if self._ticks % _STATUS_TICKS == 0:
+            self._replicas.ask_status()
+        if self._ticks % _SECOND_TICKS == 0:
+            service.notify("WATCHDOG=1")
+            self._read_keys()
+            self._read_site()
+        if self._ticks % _STUCK_TICKS == 0:
+            self._edge.close_stuck()
+        self.wake()
+        loop.call_at(self._tick_at + TICK_MS / 1000, self._tick)
+
+    # --- chat clients
+
+    def on_open(self, connection: websocket.Connection) -> None:
+        session = self._edge.on_open(
+            connection.address, connection.subprotocol == SUBPROTOCOL_BINARY
+        )
+        session.transport = connection
+        connection.user = session
+
+    def on_client_message(
+        self, connection: websocket.Connection, data: bytes, is_text: bool
+    ) -> None:
+        session: Session = connection.user
+        self._edge.on_frame(session, data, is_text)
+        connection.read_on(not session.is_crowded)
+        self.wake()
+
+    def on_oversize(self, connection: websocket.Connection) -> None:
+        self._edge.on_oversize(connection.user)
+        self._beat()
+
+    def on_blocked(self, connection: websocket.Connection) -> None:
+        self._edge.on_blocked(connection.user)
+        connection.read_on(False)
+
+    def on_writable(self, connection: websocket.Connection) -> None:
+        self._edge.on_writable(connection.user)
+        connection.read_on(True)
+        self.wake()
+
+    def on_closed(self, connection: websocket.Connection) -> None:
+        session: Session = connection.user
+        session.transport = None
+        self._edge.on_close(session)
+
+    # --- figures
+
+    def health(self) -> str:
+        """Why this node does not serve; empty while it does."""
+        for shard in self._node.shards:
+            if shard.number not in self._edge.logs:
+                return f"the replica of shard {shard.number} is not attached"
+            if shard.number in self._edge.requests.behind:
+                why = self._edge.requests.behind[shard.number]
+                return f"the replica of shard {shard.number} is {why}"
+        for shard in self._node.site.shards:
+            if not self._lanes.has_session(shard.number):
+                return f"shard {shard.number} has no primary that answers"
+        return ""
+
+    def status(self) -> dict[str, Any]:
+        """Everything an operator may want to know, as plain values."""
+        return {
+            "node": self._node.settings.index,
+            "edge": self._number,
+            "health": self.health(),
+            "connections": self._server.count(),
+            **sessions_of(self._edge),
+            "ack": self._lanes.latency.figures(),
+            "process": self._figures.read(),
+            "knobs": self._knobs,
+            "counters": dict(self._edge.counters),
+            "dropped": dict(self._drops),
+            "connection_events": dict(self._counters),
+        }
+
+    def metrics(self) -> str:
+        """All figures in Prometheus' text format."""
+        return metrics_of(
+            self._edge,
+            connections=self._server.count(),
+            process=self._figures.read(),
+            connection_events=self._counters,
+            drops=self._drops,
+        )
+
+
+def run(folder: Path, number: int) -> int:
+    """Serve chat clients of the node in `folder` until SIGTERM; the exit code."""
+    return run_role(folder, f"edge-{number}", lambda node, log: EdgeRole(node, number, log))
