@@ -57,7 +57,7 @@ from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import Shard
 
 STATE_TICKS = 25                  # between two questions for the state of a shard
-NICE = 10                         # whoever chats comes first; at 19 a busy node would hardly ship
+NICE = 19                         # whoever chats comes first; an hour of records can wait
 IDLE_S, AWAIT_S = 0.1, 0.02       # between two looks for a step; while an own record is awaited
 
 

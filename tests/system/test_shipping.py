@@ -26,12 +26,13 @@ from tests.system.local_site import NODES, LocalSite, ports_in_a_row, run, wait_
 
 PERIOD_S, LATE_S = 2, 3
 PATIENCE_S = 180.0
+PACE_S = 0.1                      # between two handfuls of messages: shipping keeps up with them
 FLOW_S = 60.0
 KILLS = {"shipper": 4, "node": 2, "data": 3}     # of each round
 
 
 class Talker(threading.Thread):
-    """Writes to a room without a break, beside everything else; `acked` is (op, body)."""
+    """Writes to a room all the time, beside everything else; `acked` is (op, body)."""
 
     def __init__(self, access: Access) -> None:
         super().__init__()
@@ -58,7 +59,7 @@ class Talker(threading.Thread):
                 acks = [await client.post(self.room, body) for body in bodies]
                 for body, ack in zip(bodies, acks, strict=True):
                     self.acked.append(((await ack).op, body))
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(PACE_S)
 
     def end(self) -> None:
         self._ended.set()
