@@ -1,6 +1,7 @@
 """The program as its users run it: a process, what it printed, its exit code."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ def serving(tmp_path_factory, free_ports) -> Iterator[LocalSite]:
     folder = tmp_path_factory.mktemp("serving") / "site"
     with LocalSite(folder, ports_in_a_row(free_ports), log_level="warning") as site:
         yield site
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -116,9 +116,22 @@ class Site:
         assert found.unlisted == []
         return found
 
+    @property
+    def root(self) -> str:
+        """Where the files of shard 0 lie at the target."""
+        return f"cluster={self.local.site.cluster.hex()}/shard=00000"
+
     def swept(self) -> bool:
-        root = f"cluster={self.local.site.cluster.hex()}/shard=00000"
-        return self.target.list(f"{root}/_incoming") == []
+        return self.target.list(f"{self.root}/_incoming") == []
+
+    def files(self, suffix: str) -> list[str]:
+        """All that were shipped under names that end so, the oldest first."""
+        def inside(folders: list[str]) -> list[str]:
+            return sorted(f"{folder}/{entry.name}" for folder in folders
+                          for entry in self.target.list(folder))
+
+        dates = [path for path in inside([self.root]) if "/date=" in path]
+        return [path for path in inside(inside(dates)) if path.endswith(suffix)]
 
 
 def over_http(hdfs: Hdfs, folder: str) -> WebHdfs:
@@ -275,21 +288,15 @@ def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(
 
 def test_half_written_leftovers_and_damage_are_swept_found_and_put_again(on_hdfs, talker):
     talking = talker(on_hdfs)
-    on_hdfs.wait_shipped(1)
-    root = f"cluster={on_hdfs.local.site.cluster.hex()}/shard=00000"
-    on_hdfs.target.put(f"{root}/_incoming/1-half", b"half")
+    wait_until(lambda: len(on_hdfs.files(".tig")) >= 3, PATIENCE_S, "three snapshots")
+    on_hdfs.target.put(f"{on_hdfs.root}/_incoming/1-half", b"half")
     whole = on_hdfs.judge(talking)
     place = ("--local", str(on_hdfs.local.folder))
     done = run("ship", "verify", *place)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("whole\n")
 
-    dates = [f"{root}/{entry.name}" for entry in on_hdfs.target.list(root)
-             if entry.name.startswith("date=")]
-    hours = [f"{date}/{entry.name}" for date in dates for entry in on_hdfs.target.list(date)]
-    files = [f"{hour}/{entry.name}" for hour in hours for entry in on_hdfs.target.list(hour)]
-    snapshots = [path for path in files if path.endswith(".tig")]
-    manifests = [path for path in files if path.endswith(".json")]
+    snapshots, manifests = on_hdfs.files(".tig"), on_hdfs.files(".json")
     raw = bytearray(b"".join(on_hdfs.target.read(snapshots[0])))
     raw[100] ^= 1
     on_hdfs.target.put(snapshots[0], bytes(raw))
