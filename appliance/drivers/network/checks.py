@@ -39,7 +39,6 @@ DROPS = (
     "header_digest",
 )
 
-# what a member may send to an edge
 # What a member may send to an edge, and to a member: there also a request that it forwards.
 COMMANDS_TO_CLIENT = frozenset((REPLY, PONG_CLIENT, EVICTION))
 COMMANDS_MEMBER = frozenset(COMMAND_NAMES) - {PING_CLIENT}
