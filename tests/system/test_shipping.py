@@ -25,6 +25,7 @@ from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 from tests.system.local_site import NODES, LocalSite, ports_in_a_row, run, wait_until
 
 PERIOD_S, LATE_S = 2, 3
+CAUGHT_UP_PERIOD_S = 8            # a slow machine ships one such period before the next one ends
 PATIENCE_S = 180.0
 PACE_S = 0.1                      # between two handfuls of messages: shipping keeps up with them
 FLOW_S = 60.0
@@ -95,6 +96,10 @@ class Site:
         wait_until(lambda: self.cursor() >= log_seq, PATIENCE_S,
                    lambda: f"records up to {log_seq} shipped: {self.picture()}", self.cursor)
 
+    def failures(self) -> list[int]:
+        """Steps that failed in a row, by node."""
+        return [(self.shipper(node) or {}).get("failures", 0) for node in range(NODES)]
+
     def picture(self) -> str:
         return "; ".join(str(self.shipper(node)) for node in range(NODES))
 
@@ -155,9 +160,17 @@ def make_site(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> Iterato
 
 
 @pytest.fixture
-def on_hdfs(make_site, hdfs) -> Site:
-    folder = fresh_folder()
-    return make_site(f"{hdfs.url}/{folder}", over_http(hdfs, folder))
+def make_on_hdfs(make_site, hdfs) -> Callable[..., Site]:
+    def make(**settings: int) -> Site:
+        folder = fresh_folder()
+        return make_site(f"{hdfs.url}/{folder}", over_http(hdfs, folder), **settings)
+
+    return make
+
+
+@pytest.fixture
+def on_hdfs(make_on_hdfs) -> Site:
+    return make_on_hdfs()
 
 
 @pytest.fixture
@@ -236,14 +249,12 @@ def test_hundreds_of_kills_ship_each_record_once(on_hdfs, hdfs, talker, seed, so
 
 
 def test_a_name_node_that_is_away_and_in_safe_mode_delays_and_loses_nothing(
-        on_hdfs, hdfs, talker):
+        make_on_hdfs, hdfs, talker):
+    on_hdfs = make_on_hdfs(ship_period_s=CAUGHT_UP_PERIOD_S)
     talking = talker(on_hdfs)
     on_hdfs.wait_shipped(1)
     hdfs.kill("namenode")
-    node = on_hdfs.shipping_node()
-    assert node is not None
-    wait_until(lambda: (on_hdfs.shipper(node) or {}).get("failures", 0) > 0, PATIENCE_S,
-               "the shipper notices")
+    wait_until(lambda: any(on_hdfs.failures()), PATIENCE_S, "the shipper notices")
     wait_until(lambda: _alarms(on_hdfs.local), PATIENCE_S, "an alarm")
     told = run("ship", "status", "--local", str(on_hdfs.local.folder))
     assert told.returncode == 1
@@ -251,10 +262,11 @@ def test_a_name_node_that_is_away_and_in_safe_mode_delays_and_loses_nothing(
     hdfs.ensure()
     hdfs.safe_mode(True)
     before = on_hdfs.cursor()
-    time.sleep(2 * PERIOD_S)
+    place = str(on_hdfs.local.folder)
+    wait_until(lambda: "safe mode" in run("ship", "now", "--wait", "1", "--local", place).stdout,
+               PATIENCE_S, lambda: f"a step that safe mode refused: {on_hdfs.picture()}")
     assert on_hdfs.cursor() == before
     hdfs.safe_mode(False)
-    place = str(on_hdfs.local.folder)
     wait_until(lambda: run("ship", "now", "--local", place).returncode == 0, PATIENCE_S,
                "what can be shipped now is, once HDFS takes it")
     on_hdfs.judge(talking)
