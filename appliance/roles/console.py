@@ -48,6 +48,7 @@ from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.role_process import run_role
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.pages import SafeHeaders
+from appliance.drivers.network.tls import show_certificate
 from appliance.formats.site import Site
 
 WEB = Path(__file__).parent.parent / "web"
@@ -219,8 +220,7 @@ class ConsoleRole:
             h11_max_incomplete_event_size=HTTP_HEAD_SIZE_MAX,
         )
         config.load()
-        self._tls.load_cert_chain(*self._node.client_certificate)
-        self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
+        show_certificate(self._tls, *self._node.client_certificate)
         config.ssl = self._tls
         return config
 

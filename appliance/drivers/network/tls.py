@@ -1,9 +1,9 @@
-"""TLS between nodes: 1.3 only, both sides show a certificate, and the key in it must be a known
+"""TLS, 1.3 only. Between nodes both sides show a certificate, and the key in it must be a known
 node's.
 
-Certificates are signed by themselves, and those of the site's nodes are the only trust anchors:
-there is no authority that could issue another one. Names in them are ignored; what counts is the
-digest of the public key (SPKI).
+Certificates of nodes are signed by themselves, and those of the site's nodes are the only trust
+anchors: there is no authority that could issue another one. Names in them are ignored; what counts
+is the digest of the public key (SPKI).
 """
 
 import hashlib
@@ -25,6 +25,21 @@ def spki_digest(certificate_der: bytes) -> bytes:
     ).digest()
 
 
+def show_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Have `context` speak TLS 1.3 only, and show this certificate of its files (PEM).
+
+    Raises ConfigurationError, which names both files.
+    """
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"{certificate} and {key}: not a certificate and its key, or not readable ({error}); "
+            f"restore both files"
+        ) from error
+
+
 def server_context(certificate: Path, key: Path, anchors: Iterable[str]) -> ssl.SSLContext:
     """For connections that nodes open to us."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, anchors)
@@ -40,17 +55,10 @@ def client_context(certificate: Path, key: Path, anchors: Iterable[str]) -> ssl.
 def _context(protocol: int, certificate: Path, key: Path, anchors: Iterable[str]) -> ssl.SSLContext:
     """`anchors` are the certificates of all nodes of the site, PEM."""
     context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    show_certificate(context, certificate, key)
     context.check_hostname = False  # the key is compared instead, see `identify`
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(
-            f"{certificate} and {key}: not a certificate and its key, or not readable "
-            f"({error}); restore them from `tigerchat format`"
-        ) from error
     try:
         context.load_verify_locations(cadata="\n".join(anchors))
     except ssl.SSLError as error:

@@ -30,6 +30,7 @@ from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network import websocket
 from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.status import StatusServer
+from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.client import SUBPROTOCOL_BINARY
 from appliance.formats.geometry import PRODUCTION, Geometry
@@ -170,17 +171,9 @@ class EdgeRole:
         if not self._node.settings.client_tls:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        show_certificate(context, *self._node.client_certificate)
         context.num_tickets = 0  # a handshake is cheap; nothing secret is kept to resume
         context.set_alpn_protocols(["http/1.1"])
-        certificate, key = self._node.client_certificate
-        try:
-            context.load_cert_chain(certificate, key)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(
-                f"{certificate} and {key}: not a certificate and its key, or not "
-                f"readable ({error}); restore them"
-            ) from error
         return context
 
     async def _close(self) -> None:

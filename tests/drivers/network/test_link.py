@@ -312,5 +312,5 @@ def test_files_that_are_no_certificate_are_named(tmp_path: Path, nodes: list[Tes
     with pytest.raises(ConfigurationError, match=r"0-0\.crt .* not a certificate and its key"):
         nodes[0].server([nodes[1]])
     nodes[1].certificate.unlink()
-    with pytest.raises(ConfigurationError, match="restore them"):
+    with pytest.raises(ConfigurationError, match="restore both files"):
         nodes[1].server([])
