@@ -15,6 +15,7 @@ import json
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,41 +63,49 @@ class Sessions(Protocol):
         """A connection to this replica has ended, or failed before it was open."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which replica it is, and who is told what it says."""
+
+    sessions: Sessions
+    wake: Callable[[], None]
+    shard: int
+    replica_id: bytes
+
+    def opened(self, send: Callable[[Header, bytes], None]) -> None:
+        self.sessions.on_connected(self.shard, self.replica_id, send)
+
+    def said(self, message: Message) -> None:
+        self.sessions.on_message(self.shard, message)
+
+    def gone(self) -> None:
+        self.sessions.on_gone(self.shard, self.replica_id)
+
+
 class Remote:
     """A replica of another node: what its link tells, passed on with shard and id."""
 
     link: links.Link  # set by who makes it: a link is made with its owner
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        wake: Callable[[], None],
-        *,
-        shard: int,
-        replica_id: bytes,
-        signer: Signer,
-        new_checks: Callable[[], Checks],
-    ) -> None:
-        self._sessions, self._wake = sessions, wake
-        self._shard, self._replica_id = shard, replica_id
-        self._signer, self._new_checks = signer, new_checks
+    def __init__(self, place: Place, *, signer: Signer, new_checks: Callable[[], Checks]) -> None:
+        self._place, self._signer, self._new_checks = place, signer, new_checks
 
     def send(self, header: Header, body: bytes) -> None:
         if self.link.connected:
             self.link.send(self._signer.frame(header, body))
 
     def on_open(self, connection: links.Connection) -> Checks:
-        self._sessions.on_connected(self._shard, self._replica_id, self.send)
+        self._place.opened(self.send)
         return self._new_checks()
 
     def on_message(self, connection: links.Connection, message: Message) -> None:
-        self._sessions.on_message(self._shard, message)
+        self._place.said(message)
 
     def on_batch(self, connection: links.Connection) -> None:
-        self._wake()
+        self._place.wake()
 
     def on_closed(self, connection: links.Connection) -> None:
-        self._sessions.on_gone(self._shard, self._replica_id)
+        self._place.gone()
 
 
 class Local:
@@ -104,18 +113,8 @@ class Local:
 
     link: LocalLink  # set by who makes it: a link is made with its owner
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        wake: Callable[[], None],
-        *,
-        shard: int,
-        replica_id: bytes,
-        edge: Edge,
-    ) -> None:
-        self._sessions, self._wake = sessions, wake
-        self._shard, self._replica_id = shard, replica_id
-        self._edge = edge
+    def __init__(self, place: Place, edge: Edge) -> None:
+        self._place, self._edge = place, edge
         self._asked: deque[list[bytes] | None] = deque()  # room ids looked up, or None: a list
 
     def send(self, header: Header, body: bytes) -> None:
@@ -144,34 +143,35 @@ class Local:
         geometry = self._edge.geometry
         assert GEOMETRIES[facts["geometry"]] is geometry
         segments = MappedSegments(Path(facts["segments_folder"]), geometry, facts["segments_max"])
-        self._edge.on_attached(self._shard, ring, segments, facts["log_seq"])
-        self._edge.on_replica_status(self._shard, "", cut_off=True)  # until it says otherwise
-        self._sessions.on_connected(self._shard, self._replica_id, self.send)
-        self._wake()
+        shard = self._place.shard
+        self._edge.on_attached(shard, ring, segments, facts["log_seq"])
+        self._edge.on_replica_status(shard, "", cut_off=True)  # until it says otherwise
+        self._place.opened(self.send)
+        self._place.wake()
 
     def on_message(self, link: LocalLink, message: Message) -> None:
-        header, edge = message.header, self._edge
+        header, edge, shard = message.header, self._edge, self._place.shard
         if header.command == LOCAL_COMMITTED:
-            edge.on_committed(self._shard, header.op)
+            edge.on_committed(shard, header.op)
         elif header.command == LOCAL_ROOMS:
             asked = self._asked.popleft()
             if asked is None:
-                edge.on_list(self._shard, bytes(message.body))
+                edge.on_list(shard, bytes(message.body))
             else:
-                edge.on_rooms(self._shard, header.op, asked, bytes(message.body))
+                edge.on_rooms(shard, header.op, asked, bytes(message.body))
         elif header.command == LOCAL_STATUS:
             status = json.loads(bytes(message.body))
-            edge.on_replica_status(self._shard, _behind(status), cut_off=_cut_off(status))
+            edge.on_replica_status(shard, _behind(status), cut_off=_cut_off(status))
         else:
-            self._sessions.on_message(self._shard, message)
+            self._place.said(message)
 
     def on_batch(self, link: LocalLink) -> None:
-        self._wake()
+        self._place.wake()
 
     def on_detached(self, link: LocalLink) -> None:
         self._asked.clear()
-        self._edge.on_detached(self._shard)
-        self._sessions.on_gone(self._shard, self._replica_id)
+        self._edge.on_detached(self._place.shard)
+        self._place.gone()
 
 
 def _behind(status: dict[str, Any]) -> str:
@@ -261,14 +261,11 @@ class Replicas:
                 made.append(link)
         return made
 
+    def _place(self, shard: Shard, place: int) -> Place:
+        return Place(self._sessions, self._wake, shard.number, shard.replica_ids[place])
+
     def _local_link(self, node: NodeFolder, shard: Shard, place: int) -> LocalLink:
-        replica = self._locals[shard.number] = Local(
-            self._sessions,
-            self._wake,
-            shard=shard.number,
-            replica_id=shard.replica_ids[place],
-            edge=self._edge,
-        )
+        replica = self._locals[shard.number] = Local(self._place(shard, place), self._edge)
         replica.link = LocalLink(
             replica,
             Path(SOCKETS_FOLDER) / f"shard-{shard.number}",
@@ -300,12 +297,7 @@ class Replicas:
             )
 
         replica = Remote(
-            self._sessions,
-            self._wake,
-            shard=shard.number,
-            replica_id=shard.replica_ids[place],
-            signer=self._signer,
-            new_checks=new_checks,
+            self._place(shard, place), signer=self._signer, new_checks=new_checks
         )
         replica.link = links.Link(
             replica,
