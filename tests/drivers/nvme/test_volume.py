@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -454,8 +455,9 @@ def test_what_a_killed_process_had_confirmed_is_on_disk(folder: Path, seed: int)
                 confirmed[address] = max(number, confirmed.get(address, 0))
             if lines == wanted:
                 killer.start()
-        writer.wait()
+        assert writer.wait() == -signal.SIGKILL  # not of itself, and so not before it was due
         killer.join()
+        assert len(confirmed) > 20
         volume = Volume(folder)  # the lock went with the process
         for address, number in confirmed.items():
             (found,) = volume.read_many([(address, SECTOR_SIZE)])
