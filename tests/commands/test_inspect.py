@@ -13,6 +13,7 @@ from appliance.drivers.host.node_folder import NodeFolder, open_node, read_seed
 from appliance.formats import envelope, record, session, snapshot
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.segment import encode_footer, leaf_id
+from tests.drivers.nvme.rot import flip
 
 ROOMS = [bytes([room + 1]) * 16 for room in range(3)]
 CLIENT = bytes(range(16))
@@ -78,15 +79,6 @@ class Prepared:
 
     def segment(self, number: int) -> Path:
         return self.volume / "segments" / f"{number:06d}"
-
-
-def flip(path: Path, address: int) -> None:
-    """Turn one bit of a file."""
-    with open(path, "r+b") as file:
-        file.seek(address)
-        value = file.read(1)[0]
-        file.seek(address)
-        file.write(bytes([value ^ 1]))
 
 
 def fresh_record(number: int) -> bytes:

@@ -131,7 +131,7 @@ class Group:
         raise AssertionError(f"replica {index}: {self.status(index)}")
 
     def primary(self) -> int:
-        """Whoever leads; while nobody does, whoever is next to: 20 seconds at most."""
+        """Whoever leads, waited for as long as nobody does: 20 seconds at most."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             for index in range(self.count):

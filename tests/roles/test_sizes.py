@@ -69,5 +69,4 @@ def test_a_standby_follows_is_brought_up_to_date_after_an_absence_and_never_vote
         assert status["sent"]["request_chunk"] > 0 and status["received"]["chunk"] > 0
         votes = ("prepare_ok", "start_view_change", "do_view_change", "start_view")
         assert not any(status["sent"].get(name) for name in votes)
-        primary = next(i for i in range(3) if group.status(i)["role"] == "primary")
-        group.until(primary, lambda s: s["peers"]["3"]["commit_min"] > 0)
+        group.until(group.primary(), lambda s: s["peers"]["3"]["commit_min"] > 0)

@@ -25,6 +25,7 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_STRIDE,
     Geometry,
 )
+from tests.drivers.nvme.rot import flip
 from tests.system.local_site import NODES, PORTS_NEEDED, LocalSite, wait_until
 
 ROOMS, WRITERS = 4, 8
@@ -131,11 +132,7 @@ def flip_all(folder: Path, chance: random.Random) -> list[tuple[str, Path, int]]
             file, offset, size = chance.choice(places)
             taken.add((file, offset + chance.randrange(size)))
         for file, offset in sorted(taken):
-            with file.open("r+b") as volume:
-                volume.seek(offset)
-                byte = volume.read(1)[0]
-                volume.seek(offset)
-                volume.write(bytes([byte ^ 1 << chance.randrange(8)]))
+            flip(file, offset, chance.randrange(8))
             out.append((zone, file, offset))
     return out
 

@@ -343,14 +343,18 @@ class Group:
     def run(self, ticks: int) -> None:
         """Let time pass."""
         for _ in range(ticks):
-            self.tick += 1
-            for node in self.running():
-                node.core.on_tick(*self.times())
-                self.after(node)
-            for session in self.sessions:
-                session.core.on_tick()
-                self.take_client(session)
+            self.tell_time()
             self.settle()
+
+    def tell_time(self) -> None:
+        """One tick passes; what it leads to is not carried out yet."""
+        self.tick += 1
+        for node in self.running():
+            node.core.on_tick(*self.times())
+            self.after(node)
+        for session in self.sessions:
+            session.core.on_tick()
+            self.take_client(session)
 
     def until(self, condition: Callable[[], bool], ticks: int = 600) -> None:
         """Let time pass until `condition` holds."""
@@ -380,11 +384,16 @@ class Group:
     def settle(self) -> None:
         """Deliver and perform until nothing moves but what is held."""
         for _ in range(200_000):
-            if self.wire:
-                self.deliver(*self.wire.popleft())
-            elif not any(self.io(node) for node in self.running()):
+            if not self.go_on():
                 return
         raise AssertionError("it never settles:\n" + self.report())
+
+    def go_on(self) -> bool:
+        """Deliver or perform one thing; False when nothing moves but what is held."""
+        if self.wire:
+            self.deliver(*self.wire.popleft())
+            return True
+        return any(self.io(node) for node in self.running())
 
     def io(self, node: Node) -> bool:
         """Perform the oldest read or write of a node that is not held."""

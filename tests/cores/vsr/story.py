@@ -34,17 +34,9 @@ def crash_when(group: Group, index: int, ready: Callable[[], bool], ticks: int =
         for _ in range(10_000):
             if ready():
                 return group.crash(index)
-            if group.wire:
-                group.deliver(*group.wire.popleft())
-            elif not any(group.io(node) for node in group.running()):
+            if not group.go_on():
                 break
-        group.tick += 1
-        for node in group.running():
-            node.core.on_tick(*group.times())
-            group.after(node)
-        for session in group.sessions:
-            session.core.on_tick()
-            group.take_client(session)
+        group.tell_time()
     raise AssertionError("the moment never came:\n" + group.report())
 
 
