@@ -3,6 +3,8 @@
 import asyncio
 import random
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 from appliance.drivers.chat.access import Access
@@ -11,6 +13,7 @@ from appliance.drivers.chat.errors import Refused
 from appliance.formats.client import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON, MessageAck
 from tests.system.ledger import Ledger
 
+CATCH_UP_PACE_S = 0.3  # between two messages of a writer, while a node catches up
 OUTSTANDING_MAX = 12  # of one writer
 RESENT = 20  # newest messages of each room that are sent again in the end
 PATIENCE_S = 60.0
@@ -103,6 +106,24 @@ class Writer:
                 ]
                 for seq, ack in zip(range(start, end), acks, strict=True):
                     self._note(self._value(room, seq), await ack)
+
+
+def pace(writers: Iterable[Writer], pace_s: float) -> None:
+    """Have writers pause so long between two messages, from now on."""
+    for writer in writers:
+        writer.pace_s = pace_s
+
+
+@contextmanager
+def unhurried(writers: list[Writer]) -> Iterator[None]:
+    """Writers take their time within: a busy machine may write as fast as a node catches up."""
+    paces = [writer.pace_s for writer in writers]
+    pace(writers, CATCH_UP_PACE_S)
+    try:
+        yield
+    finally:
+        for writer, pace_s in zip(writers, paces, strict=True):
+            writer.pace_s = pace_s
 
 
 async def listen(number: int, access: Access, ledger: Ledger, rooms: list[UUID]) -> None:

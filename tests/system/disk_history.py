@@ -8,12 +8,14 @@ gives.
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
 from appliance.formats import record
 from appliance.formats.client import id_bytes
 from tests.system.ledger import Stored
+from tests.system.local_site import LocalSite
 
 Row = dict[str, Any]
 KINDS = {"record", "prepared_record"}
@@ -31,6 +33,25 @@ def stored(row: Row) -> Stored:
         timestamp=row["timestamp"],
         hash=row["hash"],
     )
+
+
+def histories(site: LocalSite, nodes: Iterable[int]) -> list[list[Stored]]:
+    """What the disks of each node say was stored, one shard after the other."""
+
+    def of_shard(node: int, shard: int) -> list[Stored]:
+        blocks = site.inspect(node, "superblock", shard=shard)
+        block = next(row for row in blocks if row["kind"] == "superblock")
+        return history(
+            site.inspect(node, "segment", "--records", shard=shard),
+            site.inspect(node, "wal", "--records", shard=shard),
+            block["checkpoint_log_seq"],
+        )
+
+    def one(node: int) -> list[Stored]:
+        return [record for shard in range(site.shards) for record in of_shard(node, shard)]
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(one, nodes))
 
 
 def history(segments: Iterable[Row], wal: Iterable[Row], checkpoint_log_seq: int) -> list[Stored]:

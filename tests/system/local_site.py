@@ -100,6 +100,14 @@ def wait_until(
         time.sleep(0.02)
 
 
+def shown(status: dict | None) -> str:
+    """A replica's state in a few words."""
+    if status is None:
+        return "silent"
+    names = ("status", "view", "log_view", "op", "commit_min", "commit_max", "checkpoint", "dirty")
+    return " ".join(f"{name} {status[name]}" for name in names)
+
+
 class LocalSite:
     """One shard on three nodes unless told otherwise. `settings` go into every node.toml.
 

@@ -6,13 +6,13 @@ import shutil
 import time
 
 from appliance.drivers.chat.client import Client
-from tests.system.chat_load import Writer
-from tests.system.disk_history import history
+from tests.system.chat_load import Writer, pace, unhurried
+from tests.system.disk_history import histories
 from tests.system.ledger import Ledger, check, read
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
 WRITERS, ROOMS = 4, 2
-PACE_S, SETTLING_PACE_S = 0.05, 0.2  # between two messages of a writer
+PACE_S = 0.05  # between two messages of a writer
 FLOW_S, CATCH_UP_S = 40.0, 90.0
 NEW = 3  # the node that joins
 
@@ -44,8 +44,7 @@ class Operator:
         )
 
     def role(self, node: int, role: tuple[str, ...], epoch: int) -> None:
-        """Until a node is in this role and lacks next to nothing. Clients take their time: a busy
-        machine may write as fast as a node catches up."""
+        """Until a node is in this role and lacks next to nothing."""
 
         def there() -> bool:
             status = self.site.status(node)
@@ -56,13 +55,10 @@ class Operator:
                 and status["commit_max"] - status["commit_min"] < 64
             )
 
-        self.hurry(SETTLING_PACE_S)
-        wait_until(there, CATCH_UP_S, lambda: f"node {node} is {role}: {self.site.status(node)}")
-        self.hurry(PACE_S)
-
-    def hurry(self, pace_s: float) -> None:
-        for writer in self.writers:
-            writer.pace_s = pace_s
+        with unhurried(self.writers):
+            wait_until(
+                there, CATCH_UP_S, lambda: f"node {node} is {role}: {self.site.status(node)}"
+            )
 
     def work(self) -> None:
         active = ("primary", "backup")
@@ -105,7 +101,7 @@ async def work_under_load(site: LocalSite, ledger: Ledger, seed: int) -> None:
         rooms = [(await client.create_room(f"room-{i}")).room_id for i in range(ROOMS)]
     writers = [Writer(number, access, ledger, seed) for number in range(WRITERS)]
     operator = Operator(site, writers)
-    operator.hurry(PACE_S)
+    pace(writers, PACE_S)
     stop = asyncio.Event()
     writing = [asyncio.create_task(writer.write(rooms, stop)) for writer in writers]
     working = asyncio.create_task(asyncio.to_thread(operator.work))
@@ -139,16 +135,7 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, f
     ledger.close()
     log = (tmp_path / "site.log").read_text(errors="replace")
     assert "Traceback" not in log and "HALT" not in log, log[-3000:]
-    stored = []
-    for node in nodes:
-        block = next(r for r in site.inspect(node, "superblock") if r["kind"] == "superblock")
-        stored.append(
-            history(
-                site.inspect(node, "segment", "--records"),
-                site.inspect(node, "wal", "--records"),
-                block["checkpoint_log_seq"],
-            )
-        )
+    stored = histories(site, nodes)
     violations = check(read(tmp_path / "ledger.jsonl"), stored)
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
     assert len(stored[0]) == ledger.counts["invoke"] + ROOMS

@@ -11,6 +11,7 @@ import pytest
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.roles.replica import REMEDIES
 from tests.drivers.nvme.rot import flip
+from tests.system.chat_load import pace
 from tests.system.faulty_disk_site import HALTED, FaultyDiskSite
 from tests.system.local_site import ports_in_a_row, wait_until
 from tests.system.test_bit_flips import used
@@ -90,7 +91,7 @@ class Faults:
         self.site.ended_with(node)
         for name in FIRST_EXTENTS:
             (self.site.place(node) / "shard-0" / "segments" / name).unlink()
-        self.trial.hurry(0.0)  # the first segment is written when its first leaf is full
+        pace(self.trial.writers, 0.0)  # the first segment is written when its first leaf is full
         for call, error in (("fallocate", "ENOSPC"), ("fallocate", "EIO"), ("openat", "EIO")):
             start = self.site.log_size()
             segments = self.site.place(node) / "shard-0" / "segments"
@@ -100,7 +101,7 @@ class Faults:
             halt = self.site.halt_since(start)
             assert halt is not None and halt[0] == CODES[error], (call, error, halt)
             self.trial.flows(f"{error} of {call}")
-        self.trial.hurry(PACE_S)
+        pace(self.trial.writers, PACE_S)
         self.site.start_role(node, "replica")
 
     # --- writes that are not what they seem

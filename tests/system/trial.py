@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,29 +26,20 @@ from uuid import UUID
 from appliance.base.errors import ApplianceError
 from appliance.drivers.chat.client import Client
 from appliance.formats.envelope import COMMAND_NAMES
-from tests.system.chat_load import PATIENCE_S, Writer, listen
-from tests.system.disk_history import history
+from tests.system.chat_load import PATIENCE_S, Writer, listen, pace, unhurried
+from tests.system.disk_history import histories
 from tests.system.fault_figures import add_figures
 from tests.system.history import check_history
-from tests.system.ledger import Ledger, Stored, check, read
-from tests.system.local_site import LocalSite, wait_until
+from tests.system.ledger import Ledger, check, read
+from tests.system.local_site import LocalSite, shown, wait_until
 
 WRITERS, LISTENERS, ROOMS = 8, 2, 4
 READER, FINAL_READER = 200, 300  # their process numbers in the ledger; a final reader for each node
 PACE_S = 0.04  # between two messages of a writer, while nothing hurries
-SETTLING_PACE_S = 0.3  # while replicas catch up
 FLOW_S = 60.0  # for acknowledgements to flow again, on a busy machine
 CATCH_UP_S = 120.0
 PAGE = 1000
 LOG_LINES_SHOWN = 60
-
-
-def shown(status: dict | None) -> str:
-    """A replica's state in a few words."""
-    if status is None:
-        return "silent"
-    names = ("status", "view", "log_view", "op", "commit_min", "commit_max", "checkpoint", "dirty")
-    return " ".join(f"{name} {status[name]}" for name in names)
 
 
 class Spoken:
@@ -75,21 +66,6 @@ class Spoken:
 
 def no_namespace(call: Callable[[], Any]) -> Any:
     return call()
-
-
-def histories(site: LocalSite) -> list[list[Stored]]:
-    """What each replica's disk says was stored."""
-
-    def one(node: int) -> list[Stored]:
-        block = next(r for r in site.inspect(node, "superblock") if r["kind"] == "superblock")
-        return history(
-            site.inspect(node, "segment", "--records"),
-            site.inspect(node, "wal", "--records"),
-            block["checkpoint_log_seq"],
-        )
-
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(one, site.nodes))
 
 
 class Trial:
@@ -170,17 +146,10 @@ class Trial:
         done = f"so far {dict(self.hurt)}; "
         return done + "; ".join(map(shown, self.site.statuses()))
 
-    def hurry(self, pace_s: float) -> None:
-        for writer in self.writers:
-            writer.pace_s = pace_s
-
     def settle(self) -> None:
-        """Until any one replica may be lost; clients take their time meanwhile."""
-        paces = [writer.pace_s for writer in self.writers]
-        self.hurry(SETTLING_PACE_S)
-        wait_until(self.site.settled, CATCH_UP_S, lambda: f"all caught up; {self.picture()}")
-        for writer, pace_s in zip(self.writers, paces, strict=True):
-            writer.pace_s = pace_s
+        """Until any one replica may be lost."""
+        with unhurried(self.writers):
+            wait_until(self.site.settled, CATCH_UP_S, lambda: f"all caught up; {self.picture()}")
 
     def commit_max(self) -> int:
         return max((s["commit_max"] for s in self.site.statuses() if s), default=0)
@@ -214,8 +183,7 @@ class Trial:
             names = [f"room-{self.seed:x}-{i}" for i in range(ROOMS)]
             self.rooms = [(await client.create_room(name)).room_id for name in names]
         self.writers = [Writer(n, access, self.ledger, self.seed) for n in range(WRITERS)]
-        for writer in self.writers:
-            writer.pace_s = PACE_S
+        pace(self.writers, PACE_S)
         works = [writer.write(self.rooms, self._stop) for writer in self.writers]
         works += [listen(100 + n, access, self.ledger, self.rooms) for n in range(LISTENERS)]
         works.append(self._read_pages())
@@ -274,7 +242,7 @@ class Trial:
         assert "Traceback" not in log, log[-4000:]
         assert halts_expected or "HALT" not in log, log[-4000:]
         events = read(self.path)
-        stored = histories(self.site)
+        stored = histories(self.site, self.site.nodes)
         violations = check(events, stored) + check_history(events)
         assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
         mine = {str(room) for room in self.rooms}
