@@ -1,6 +1,6 @@
 """CPU time of the rooms: µs a record to check, stamp, apply; ms of a checkpoint, a restore.
 
-python tests/bench/bench_rooms.py
+python -m tests.bench.bench_rooms
 
 Batches of 64 over 16 rooms and 16 devices, four messages of a device to a room at a time, bodies of
 256 bytes, in the geometry of production; the disk takes every write at once.

@@ -1,6 +1,7 @@
 """Rooms: the state machine of a shard, as the replication core sees it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from appliance.base.layout import picked
 from appliance.base.table import Table
@@ -93,43 +94,49 @@ class Rooms:
         view = memoryview(body)
         judge, segment = self._judge.judge, self._segment
         append, pack = segment.append, RESULT_STRUCT.pack_into
-        advance_room, advance_window = self._rooms.advance, self._windows.advance
+        advance_window = self._windows.advance
         full_log_seq = self._retention.full_log_seq
         results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
-        start = at = room_row = window_row = seq = 0
-        digest = b""
-        following: tuple[bytes, bytes, int, int, int] | None = None
+        heads: dict[int, list[Any]] = {}      # row of a room -> [hash of its newest record, seq]
+        # (room, device, author) -> [its next client_seq, row of its window, head of its room]
+        senders: dict[tuple[bytes, bytes, int], list[Any]] = {}
+        start = at = 0
         for room_id, author_id, own_timestamp, client_id, client_seq, kind in (
                 _JUDGED.iter_unpack(body)):
             record = view[start:start + RECORD_SIZE]
             start += RECORD_SIZE
-            # A device's next message to the room it has just sent one to: nothing that the judge
-            # looks at has changed but the place that is left.
-            if ((room_id, client_id, author_id, client_seq, kind) != following
+            sender = senders.get((room_id, client_id, author_id))
+            # A device's next message to a room that took one of it in this batch: nothing that the
+            # judge looks at has changed but the place that is left; a window so new is not evicted.
+            if (sender is None or sender[0] != client_seq or kind != KIND_MESSAGE
                     or segment.log_seq >= full_log_seq):
                 code, first, second = judge(
                     segment.log_seq, timestamp,
                     (room_id, author_id, own_timestamp, client_id, client_seq, kind), record)
                 if code != ACCEPTED:
-                    following = None
                     pack(results, at, first, second, 0, code, _ZERO4, _ZERO32)
                     at += RESULT_SIZE
                     continue
                 room_row, window_row = self._rows(first, second, room_id, client_id)
-                digest, seq = self._rooms.head(room_row)
-            seq += 1
-            digest = append(record, digest, seq)
-            advance_room(room_row, digest, seq, op)
-            advance_window(window_row, author_id, client_seq, segment.log_seq, own_timestamp)
-            pack(results, at, seq, segment.log_seq, own_timestamp, OK, _ZERO4, digest)
+                if room_row not in heads:
+                    heads[room_row] = list(self._rooms.head(room_row))
+                sender = [client_seq, window_row, heads[room_row]]
+                senders[room_id, client_id, author_id] = sender
+            _, window_row, head = sender
+            sender[0] = client_seq + 1
+            head[1] = seq = head[1] + 1
+            head[0] = digest = append(record, head[0], seq)
+            log_seq = segment.log_seq
+            advance_window(window_row, author_id, client_seq, log_seq, own_timestamp)
+            pack(results, at, seq, log_seq, own_timestamp, OK, _ZERO4, digest)
             at += RESULT_SIZE
-            if kind == KIND_MESSAGE:
-                following = room_id, client_id, author_id, client_seq + 1, kind
-            else:
-                following = None
+            if kind != KIND_MESSAGE:
                 self._take_effect(kind, room_row, record)
+                senders.clear()                   # that may be on any of them
             if segment.full:
                 self._seal()
+        for room_row, (digest, seq) in heads.items():
+            self._rooms.advance(room_row, digest, seq, op)
         segment.publish()
         return bytes(results)
 

@@ -253,3 +253,24 @@ def test_a_refused_record_leaves_no_trace_and_its_retry_is_judged_again():
     assert before == (bytes(shard.ring), shard.rooms.room_rows(0, 9), shard.checkpoint().tables)
     assert shard.one(create(5, client=1)).code == OK
     assert shard.one(make(5, 1, 2)).code == OK
+
+
+def test_within_a_batch_each_record_is_judged_by_what_those_before_it_did():
+    shard = opened(PRODUCTION)         # the small one takes 7 records at once
+    closed, opened_again = event.encode_policy(1), event.encode_policy(0)
+    told = [
+        (make(0, 1, 1), OK),
+        (make(0, 1, 2, author=2), FORBIDDEN),         # the device is another author's
+        (make(0, 1, 2), OK),
+        (make(0, 2, 1, kind=KIND_ROOM_POLICY, body=closed), OK),
+        (make(0, 1, 3), FORBIDDEN),
+        (make(0, 2, 2, kind=KIND_ROOM_POLICY, body=opened_again), OK),
+        (make(0, 1, 3), OK),
+        (make(0, 1, 4, kind=KIND_ROOM_POLICY, body=b"no policy"), FORBIDDEN),
+        (make(0, 1, 4), OK),
+        (make(0, 1, 4), DUPLICATE),
+        (make(0, 1, 6), SEQUENCE_GAP),
+        (make(0, 1, 5), OK)]
+    results = shard.commit(*(raw for raw, _ in told))
+    assert [result.code for result in results] == [code for _, code in told]
+    assert [result.seq for result in results if result.code == OK] == list(range(2, 9))
