@@ -13,7 +13,8 @@ lost there either, but a group in which everybody has lost some slot may stand s
 slot's two writes one at most is lost without a trace: nobody could know of the other. One slot
 stays whole on all: a replica that can read none halts, for its volume may be another one's.
 
-A standby may lose anything else: nobody counts on it. In *overload* worlds everybody may.
+A standby may lose anything else: nobody counts on it, unless it may be promoted; then it is one of
+those of whom so few may lose an area. In *overload* worlds everybody may.
 """
 
 from typing import NamedTuple
@@ -70,13 +71,14 @@ class Atlas:
     """`allows(replica, area)`: whether this replica's copy of this area may be lost."""
 
     def __init__(self, *, geometry: Geometry, replica_count: int, member_count: int,
-                 segments_max: int, spread: bool, overload: bool, prng: Prng) -> None:
+                 voters_max: int, segments_max: int, spread: bool, overload: bool,
+                 prng: Prng) -> None:
         self.area = Map(geometry).area
         self.copies = [prng.below(SUPERBLOCK_COPIES) for _ in range(member_count)]
         self._solo, self._overload = replica_count == 1, overload
-        self._replica_count = replica_count
+        self._voters_max = voters_max
         replication, view_change, _ = quorums(replica_count)
-        draw = _Draw(prng, replica_count, replication - 1)
+        draw = _Draw(prng, voters_max, replication - 1)
         chunks_max = geometry.checkpoint_zone_size // geometry.table_chunk_size
         # One mask for both rings: they hold two copies of one truth.
         slots = draw.masks(geometry.slot_count)
@@ -98,7 +100,7 @@ class Atlas:
             return True
         if area.zone == SUPERBLOCK:
             return self.copies[replica] == area.number
-        if replica >= self._replica_count:
+        if replica >= self._voters_max:
             return True
         masks = self._masks[area.zone]
         return area.number < len(masks) and bool(masks[area.number] >> replica & 1)

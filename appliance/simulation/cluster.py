@@ -17,6 +17,7 @@ from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope
 from appliance.formats.envelope import SENDER_CLIENT, Message
 from appliance.formats.geometry import Geometry
+from appliance.formats.membership import Configuration
 from appliance.formats.segment import ring_size
 from appliance.simulation import trace as kinds
 from appliance.simulation.atlas import Atlas
@@ -53,7 +54,8 @@ class Cluster:
         self.on_failed: Callable[[int], None] = lambda replica: None
         self.on_disk_fault: Callable[[int], None] = lambda replica: None
         self.atlas = Atlas(geometry=geometry, replica_count=options.replica_count,
-                           member_count=options.member_count, segments_max=options.segments_max,
+                           member_count=options.member_count,
+                           voters_max=options.voters_max, segments_max=options.segments_max,
                            spread=options.slot_faults_spread, overload=options.overload,
                            prng=prng.fork())
         self.members = [prng.bytes(16) for _ in range(options.member_count)]
@@ -86,14 +88,18 @@ class Cluster:
         self.format(machine, view=options.view_first)
         return machine
 
-    def format(self, machine: Machine, *, view: int, log_view: int | None = None) -> None:
-        """Make an empty volume on the machine's disk."""
+    def format(self, machine: Machine, *, view: int, log_view: int | None = None,
+               configuration: Configuration | None = None) -> None:
+        """Make an empty volume on the machine's disk, of a group as it began, or as it is now."""
         options = self.options
+        group = configuration or Configuration(
+            0, 0, options.replica_count, tuple(self.members))
         for address, data in format_writes(
                 self.geometry, cluster=self.cluster, shard=self.shard,
-                replica_id=self.members[machine.index], members=self.members,
-                replica_count=options.replica_count, standby_count=options.standby_count,
-                segments_max=options.segments_max, view=view, log_view=log_view):
+                replica_id=self.members[machine.index], members=list(group.members),
+                replica_count=group.replica_count, standby_count=group.standby_count,
+                segments_max=options.segments_max, view=view, log_view=log_view,
+                epoch=group.epoch, members_op=group.op):
             machine.disk.poke(address, data)
         self.judge.on_format(machine)
 

@@ -14,6 +14,7 @@ from appliance.simulation.checkers.acknowledgements import Acknowledgements, hea
 from appliance.simulation.checkers.answers import Answers
 from appliance.simulation.checkers.checkpoints import Checkpoints
 from appliance.simulation.checkers.log import CommittedLog
+from appliance.simulation.checkers.membership import Membership
 from appliance.simulation.checkers.rooms import RoomsModel
 from appliance.simulation.checkers.superblocks import Superblocks
 from appliance.simulation.checkers.votes import Votes
@@ -36,6 +37,7 @@ class Judge:
         self.answers = Answers(self.rooms)
         self.acknowledgements = Acknowledgements(geometry, count, options.replica_count)
         self.votes = Votes(count)
+        self.membership = Membership()
         self.superblocks = Superblocks(count)
         self.checkpoints = Checkpoints(
             geometry=geometry, segments_max=options.segments_max, replica_count=count,
@@ -61,11 +63,12 @@ class Judge:
         """A core has taken an event; its effects are not performed yet."""
         replica, rooms = machine.replica, machine.rooms
         assert replica is not None and rooms is not None
-        if replica.status == Status.HALTED:
-            return                    # its effects say why
+        if replica.status == Status.HALTED or replica.checkpoint is None:
+            return                    # its effects say why; or it was removed before it started
         if replica.commit_min != machine.commit_seen:
             self._commits(machine)
         self.votes.on_step(machine.index, replica)
+        self.membership.on_step(machine.index, replica)
         invariants.check(machine.index, replica, self.geometry)
 
     def on_deliver(self, machine: Machine, message: Message) -> None:

@@ -24,7 +24,7 @@ from appliance.simulation.machine import Machine
 
 def shortcoming(cluster: Cluster, core: list[int]) -> str:
     """Why the core has not converged yet, in words; empty when it has."""
-    machines = [cluster.machines[index] for index in core]
+    machines = members(cluster, core)
     for machine in machines:
         reason = _lacks(machine)
         if reason:
@@ -36,6 +36,12 @@ def shortcoming(cluster: Cluster, core: list[int]) -> str:
             return f"{name} differs: {values}"
     ids = [r.checkpoint.checkpoint_id for r in replicas if r.checkpoint is not None]
     return "checkpoints differ" if any(found != ids[0] for found in ids) else ""
+
+
+def members(cluster: Cluster, core: list[int]) -> list[Machine]:
+    """Machines of the core that belong to the group; one that was removed may lag for ever."""
+    known = cluster.judge.membership.members()
+    return [cluster.machines[index] for index in core if cluster.members[index] in known]
 
 
 def _lacks(machine: Machine) -> str:
@@ -58,7 +64,8 @@ def _lacks(machine: Machine) -> str:
 
 def excuse(cluster: Cluster, core: list[int]) -> str:
     """Why this core cannot be expected to converge; empty when it should."""
-    core = [index for index in core if index < cluster.options.replica_count]   # no standbys
+    voters = cluster.judge.membership.voters()
+    core = [index for index in core if cluster.members[index] in voters]      # no standbys
     machines = [cluster.machines[index] for index in core]
     replicas = [machine.replica for machine in machines if machine.replica is not None]
     quorum = quorums(cluster.options.replica_count).view_change

@@ -76,6 +76,7 @@ class Options:
     pause_ticks_mean: int = 0         # between two pauses of one replica; 0 = none
     paused_ticks_mean: int = 0
     reformat: int = 0                 # per million of restarts of one replica: its disk is lost
+    member_changes: int = 0           # standbys come and go, replicas are numbered anew; not drawn
 
     # Disks.
     read_us_min: int = 50
@@ -104,6 +105,11 @@ class Options:
     def member_count(self) -> int:
         """Replicas and standbys."""
         return self.replica_count + self.standby_count
+
+    @property
+    def voters_max(self) -> int:
+        """Members that vote, or may come to."""
+        return self.member_count if self.member_changes else self.replica_count
 
     def describe(self) -> str:
         """One `name = value` a line, in the order above."""

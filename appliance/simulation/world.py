@@ -18,6 +18,7 @@ from appliance.simulation.cluster import Cluster
 from appliance.simulation.failure import Violation, violated
 from appliance.simulation.faults import Faults
 from appliance.simulation.judge import Judge
+from appliance.simulation.membership import MemberChanges
 from appliance.simulation.network import Network
 from appliance.simulation.options import Options
 from appliance.simulation.replacement import Replacement
@@ -34,7 +35,7 @@ FAULT_CLASSES = (
     "write_loss", "write_misdirection", "write_error", "disk_full", "slow_disk", "overload",
     "clock_offset", "clock_drift", "clock_step", "clock_liar", "session_kill",
     "session_abandoned", "eviction", "late_retry", "edge_crash", "client_abandoned",
-    "client_blocked")
+    "client_blocked", "members_reordered", "standby_promoted", "member_removed", "member_added")
 
 QUIET_TICKS = 100                 # watched after everything has converged
 LOOK_TICKS = 20                   # how often the end of a phase is looked for
@@ -95,7 +96,13 @@ class World:
             options=options, geometry=geometry, cluster=cluster, shard=SHARD,
             schedule=self.schedule, network=self.network, machines=self.cluster,
             prng=self.prng.fork(), trace=self.trace)
-        self.faults.replacement = self.replacement
+        self.changes = MemberChanges(
+            options=options, geometry=geometry, cluster=cluster, shard=SHARD,
+            schedule=self.schedule, network=self.network, machines=self.cluster,
+            # What worlds without changes draw stays as it is.
+            prng=self.prng.fork() if options.member_changes else Prng(options.seed),
+            trace=self.trace)
+        self.faults.replacement, self.faults.changes = self.replacement, self.changes
         self.excuse = ""
         self._stop_us: int | None = None
 
@@ -114,12 +121,17 @@ class World:
             self.cluster.deliver(target, source, message)
             return
         edge = target - self.options.member_count
-        owner = self.sessions if edge < self.options.edge_count else self.replacement.sessions
+        owner = self.sessions
+        if edge == self.options.edge_count:       # the operator, who does one thing or the other
+            changes = self.options.member_changes > 0
+            owner = self.changes.sessions if changes else self.replacement.sessions
         owner.deliver(edge, source, message)
 
     def _on_life(self, replica: int, up: bool) -> None:
         self.clients.on_life(replica, up)
         self.replacement.sessions.on_life(replica, up)
+        if self.options.member_changes:
+            self.changes.sessions.on_life(replica, up)
 
     # --- phases
 
@@ -150,6 +162,7 @@ class World:
         for machine in self.cluster.machines:
             self.cluster.start(machine.index)
         self.faults.begin()
+        self.changes.begin()
 
     def run_ticks(self, ticks: int) -> None:
         """Let `ticks` ticks pass, or what is left of them until the run has to stop."""
@@ -174,11 +187,15 @@ class World:
         mask = sum(1 << index for index in core)
         self.trace.add(self.schedule.now_us, kinds.PHASE, WORLD, mask)
         self._heal(core)
-        self.clients.close(core)
-        reason = ""
+        closed, reason = False, ""
         for _ in range(self.options.liveness_ticks // LOOK_TICKS):
+            if not closed and not self.changes.waiting():
+                closed = True         # from here on nobody's machine is taken away
+                members = liveness.members(self.cluster, core)
+                self.clients.close([machine.index for machine in members])
             self.run_ticks(LOOK_TICKS)
-            reason = liveness.shortcoming(self.cluster, core) or self.clients.waiting()
+            reason = (self.changes.waiting() or liveness.shortcoming(self.cluster, core)
+                      or self.clients.waiting())
             if not reason:
                 break
         if self.options.overload:
@@ -190,11 +207,12 @@ class World:
                                      f"{self.options.liveness_ticks} ticks: {reason}")
         if not reason:
             self._quiet(core)
-        for index in core:
-            self.judge.final(self.cluster.machines[index])
+        for machine in liveness.members(self.cluster, core):
+            self.judge.final(machine)
 
     def _quiet(self, core: list[int]) -> None:
         """Nobody asks for anything: heartbeats, pings and the scrubber are all that is left."""
+        core = [machine.index for machine in liveness.members(self.cluster, core)]
         views = [_view(self.cluster, index) for index in core]
         sent = self._spoken(core)
         self.run_ticks(QUIET_TICKS)
@@ -212,14 +230,14 @@ class World:
 
     def _spoken(self, core: list[int]) -> int:
         """Messages so far. A replica that is cut off has not converged and goes on calling."""
-        cut_off = set(range(self.options.replica_count)) - set(core)
+        cut_off = set(range(self.options.member_count)) - set(core)
         return sum(n for i, n in enumerate(self.network.sent_by) if i not in cut_off)
 
     def _choose_core(self) -> list[int]:
         """All replicas in half of the worlds and in starved ones; else a view quorum or more."""
         count = self.options.replica_count
         everybody = list(range(count))
-        if self.replacement.ever:
+        if self.replacement.ever or self.options.member_changes:
             return everybody          # what is new here may be too new to do without another
         starved = self.judge.log.op < self.geometry.pipeline_max
         if starved or self.prng.chance(1, 2):
@@ -228,7 +246,7 @@ class World:
         return sorted(everybody[:self.prng.between(quorums(count).view_change, count)])
 
     def _heal(self, core: list[int]) -> None:
-        self.faults.active = False
+        self.faults.active = self.changes.active = False
         count = self.options.member_count
         for machine in self.cluster.machines:
             machine.disk.faults = machine.disk.full = False
@@ -236,7 +254,7 @@ class World:
             if machine.index in core:
                 if machine.paused:
                     self.cluster.resume(machine.index)
-                lost = machine.index == self.replacement.waiting
+                lost = machine.index in (self.replacement.waiting, self.changes.away)
                 if machine.replica is None and not machine.halted and not lost:
                     self.cluster.start(machine.index)
             else:
@@ -269,6 +287,7 @@ class World:
         for machine in self.cluster.machines:
             found.update(machine.disk.faulted)
         found.update(self.clients.faulted())
+        found.update(self.changes.done)
         found["eviction"] = self.sessions.evictions
         for name, value in (
                 ("slow_disk", self.options.slow_replica + 1),
@@ -291,6 +310,8 @@ def _status_line(cluster: Cluster, index: int) -> str:
     replica = machine.replica
     if replica is None:
         return f"replica {index}: down, life {machine.disk.life}"
+    if replica.checkpoint is None:
+        return f"replica {index}: {replica.status.name.lower()}, life {machine.disk.life}"
     paused = ", paused" if machine.paused else ""
     return (f"replica {index}: {replica.status.name.lower()}"
             f" {'primary' if replica.is_primary else 'backup'}{paused}, life {machine.disk.life},"

@@ -309,6 +309,7 @@ def on_end_epoch(member: Member, message: Message) -> None:
     member.learn_commit(last.op)
     member.commit_anchor = (last.op, last.digest)
     vc.leave_normal(member, Status.NORMAL)
+    member.view = max(member.view, last.view)  # what it lists must not be newer than its log
     member.log_view = member.view
     member.view_headers, member.view_headers_kind = [last], sb.KIND_SV
     member.heartbeat_ns = 0

@@ -21,6 +21,7 @@ class Votes:
     def __init__(self, member_count: int) -> None:
         self._views: list[tuple[int, int]] = [(0, 0)] * member_count      # (epoch, view)
         self._highest = (0, 0)
+        # (viewstamp, tick) of the newest vote, by the place of whoever sent it
         self._heard: list[dict[int, tuple[int, int]]] = [{} for _ in range(member_count)]
 
     def on_start(self, index: int, replica: Replica) -> None:
@@ -32,7 +33,7 @@ class Votes:
     def on_vote(self, index: int, sender: int, header: Header, tick: int) -> None:
         """`index`, in its tick `tick`, hears a vote to leave `header.view`."""
         known = self._heard[index].get(sender, (0, 0))
-        self._heard[index][sender] = max(known, (header.view, tick))
+        self._heard[index][sender] = max(known, (header.viewstamp, tick))
 
     def on_step(self, index: int, replica: Replica) -> None:
         """Its view has grown, if it has."""
@@ -48,7 +49,7 @@ class Votes:
             return
         if any(effect[1] in LEAVES for effect in replica.effects):
             return
-        votes = 1 + sum(of == before[1] and replica.tick - tick <= FRESH_TICKS
+        votes = 1 + sum(of == epoch << 32 | before[1] and replica.tick - tick <= FRESH_TICKS
                         for of, tick in self._heard[index].values())
         if view != before[1] + 1 or votes < replica.quorum_view_change:
             violated(NAME, f"replica {index} goes from view {before[1]} to {view} with {votes} "
