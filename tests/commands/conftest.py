@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from appliance.__main__ import tigerchat as tigerchat_group
+from tests.patience import HUNG_S
 from tests.system.local_site import LocalSite, ports_in_a_row
 
 TOP = Path(__file__).resolve().parents[2]
@@ -29,7 +30,7 @@ def environment() -> dict[str, str]:
 def tigerchat() -> Tigerchat:
     """`tigerchat("format", "--local", folder)`: run a verb to its end."""
 
-    def run(*words: object, timeout: float = 60, **options) -> subprocess.CompletedProcess[str]:
+    def run(*words: object, timeout: float = HUNG_S, **options) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*COMMAND, *map(str, words)], env=environment(), capture_output=True, text=True,
             timeout=timeout, check=False, **options)

@@ -17,6 +17,7 @@ from appliance.drivers.host.node_folder import NodeFolder, open_node
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.site import encode_site, load_site
 from tests.commands.conftest import COMMAND, environment
+from tests.patience import HUNG_S
 
 SMALL = ("--geometry", "small")
 KILOBYTE, MEGABYTE = 1 << 10, 1 << 20
@@ -123,7 +124,7 @@ MOMENTS = ["token.key", "node-1/keys/tls.key", "site.toml", "node-0/shard-0/data
 def test_a_killed_format_is_completed_by_the_next_one(tigerchat, tmp_path, moment):
     words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
     process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HUNG_S
     awaited = tmp_path / moment
     while not awaited.exists() and process.poll() is None and time.monotonic() < deadline:
         pass                      # no pause: the moment is short
@@ -145,7 +146,7 @@ def test_ctrl_c_leaves_what_the_next_format_completes(tigerchat, tmp_path):
     while not (tmp_path / "site.toml").exists():
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=HUNG_S)
     assert b"Traceback" not in errors
     assert process.returncode in (0, 130)
     format_small(tigerchat, tmp_path)
@@ -170,7 +171,7 @@ def test_two_formats_at_once_do_not_meet(tigerchat, sentence, tmp_path):
     text = sentence(format_small(tigerchat, tmp_path), 2)
     assert text.startswith(f"{tmp_path} is in use by process {process.pid}: stop that one first")
     os.kill(process.pid, signal.SIGCONT)
-    assert process.wait(30) == 0
+    assert process.wait(HUNG_S) == 0
     assert_whole(tmp_path, nodes=3, shards=1)
 
 

@@ -11,6 +11,7 @@ import zipfile
 from tests.commands.conftest import COMMAND, TOP, environment
 from tests.formats.test_archive_irc import IRSSI, WEECHAT
 from tests.formats.test_archive_slack import WHOLE
+from tests.patience import HUNG_S
 
 
 def mails(folder, count, tag):
@@ -89,7 +90,7 @@ def test_import_that_is_killed_goes_on_with_equal_counts(chat, serving, tmp_path
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         ) as importing:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + HUNG_S
             start = counts(chat).get("mail-three", 0)
             while importing.poll() is None and counts(chat).get("mail-three", 0) <= start:
                 assert time.monotonic() < deadline

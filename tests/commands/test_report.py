@@ -10,6 +10,7 @@ import pytest
 
 from appliance.base.errors import ConfigurationError
 from appliance.commands.report import packed, spark_submit
+from tests.patience import HUNG_S
 from tests.system.local_site import run
 
 
@@ -55,5 +56,5 @@ def test_the_archive_is_the_same_each_time(tmp_path):
 def test_the_command_itself_imports_no_spark():
     program = ("import sys, appliance.commands.report\n"
                "assert not {'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)")
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60,
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=HUNG_S,
                    cwd=Path(__file__).parents[2])

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.commands.conftest import COMMAND, environment
+from tests.patience import HUNG_S
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def messages(printed):
 
 def shown(chat, room, count, *options):
     """Messages that `tail` shows, once it shows so many: its node may be a heartbeat behind."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HUNG_S
     while True:
         rows = messages(chat("tail", room, "--no-follow", "--json", *options))
         if len(rows) >= count or time.monotonic() > deadline:

@@ -21,8 +21,8 @@ from appliance.commands import inspect, start
 from appliance.formats.site import encode_site, load_site
 from appliance.roles.supervisor import Child
 from tests.commands.conftest import COMMAND, TOP, environment
+from tests.patience import HUNG_S
 
-SERVES_WITHIN_S = 60
 SMALL = ("--geometry", "small")
 
 
@@ -41,7 +41,7 @@ class Running:
     def printed(self) -> str:
         return self.output.read_text()
 
-    def until(self, condition: Callable[[], object], what: str, within_s: float = SERVES_WITHIN_S):
+    def until(self, condition: Callable[[], object], what: str, within_s: float = HUNG_S):
         deadline = time.monotonic() + within_s
         while not (result := condition()):
             assert self.process.poll() is None, self.printed()
@@ -55,7 +55,7 @@ class Running:
     def stop(self, number: int = signal.SIGINT) -> int:
         """What Ctrl-C does: the signal reaches the whole process group."""
         os.killpg(self.process.pid, number)
-        return self.process.wait(20)
+        return self.process.wait(HUNG_S)
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Those of this site whose command line has all of `words`."""
@@ -192,7 +192,7 @@ def test_nothing_survives_a_launcher_that_was_killed(run, single):
     assert len(site.processes()) == 6
     site.process.kill()
     site.process.wait()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + HUNG_S
     while (left := site.processes()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert left == []

@@ -16,6 +16,7 @@ from appliance.drivers.network.status import StatusServer
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import SITE_FILE, Node, Site, encode_site
 from tests.cores.console.worlds import edge, replica, site
+from tests.patience import HUNG_S
 
 Answering = Callable[..., object]
 
@@ -73,7 +74,7 @@ def answering(folder: Path, *, but: tuple[str, ...] = (), **changes: object) -> 
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(HUNG_S)
     try:
         yield
     finally:

@@ -1,0 +1,1 @@
+"""Reports by a real Spark. A package: the Spark that its tests share ends with it."""

@@ -1,4 +1,4 @@
-"""One Spark for all tests of the reports, in this process, on loopback; ended with the run."""
+"""One Spark for all tests of the reports, in this process, on loopback; ended with them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pyspark.sql import SparkSession
 
 from appliance.reports.session import session
 from appliance.reports.source import register
+from tests.patience import HUNG_S
 from tests.reports.site_tables import Tables
 
 TOP = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYTHONPATH"] = str(TOP)    # of Spark's workers
@@ -35,7 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     gateway.shutdown()
     process: subprocess.Popen = gateway.proc
     process.stdin.close()
-    process.wait(timeout=30)
+    process.wait(timeout=HUNG_S)
 
 
 @pytest.fixture

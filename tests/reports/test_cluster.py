@@ -15,13 +15,13 @@ import pytest
 from appliance.reports.ledger import Ledger
 from appliance.reports.place import place_of, read_all
 from appliance.reports.webhdfs import Login
+from tests.patience import HUNG_S
 from tests.reports.command_line import finished, report
 from tests.reports.maker import Site, make
 from tests.reports.rows import fingerprint
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 
 SPARK_CLASS = Path(sys.executable).with_name("spark-class")
-STARTS_WITHIN_S = 60
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def cluster(tmp_path: Path, free_ports) -> Iterator[str]:
         for process in reversed(processes):
             process.terminate()
         for process in processes:
-            process.wait(timeout=30)
+            process.wait(timeout=HUNG_S)
 
 
 def wait_alive(port: int, workers: int) -> None:
-    deadline = time.monotonic() + STARTS_WITHIN_S
+    deadline = time.monotonic() + HUNG_S
     told = ""
     while time.monotonic() < deadline:
         try:

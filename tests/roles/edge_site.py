@@ -21,15 +21,15 @@ from appliance.drivers.chat.access import local_token
 from appliance.drivers.host.node_folder import open_node
 from appliance.formats import client
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from tests.patience import HUNG_S
 from tests.roles.replica_group import REPO, Group
 
 RIGHTS = {"*": ["read", "send", "moderate"]}
-PATIENCE_S = 60.0  # for what takes one or two on a machine of one's own
 
 
 def until(condition: Callable[[], object], what: str | Callable[[], str]) -> None:
     """Wait until something holds; an assertion fails when it does not in time."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + HUNG_S
     while not condition():
         assert time.monotonic() < deadline, f"not yet: {what if isinstance(what, str) else what()}"
         time.sleep(0.02)
@@ -85,7 +85,7 @@ class EdgeSite(Group):
         """SIGTERM; exit code and what it said."""
         process = self.edges.pop(index)
         process.terminate()
-        code = process.wait(10)
+        code = process.wait(HUNG_S)
         with process.stderr as said:
             return code, said.read()
 
@@ -186,7 +186,7 @@ class Chat:
             for frame in frames:
                 self.socket.send(client.encode_json(frame).decode())
 
-    def next(self, of: type, timeout_s: float = PATIENCE_S) -> client.Frame:
+    def next(self, of: type, timeout_s: float = HUNG_S) -> client.Frame:
         """The next frame of a class; those of others stay for later."""
         deadline = time.monotonic() + timeout_s
         while True:

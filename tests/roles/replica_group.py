@@ -27,6 +27,7 @@ from appliance.formats import record, session
 from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from tests.conftest import PORTS, port_reserved
+from tests.patience import HUNG_S
 
 REPO = Path(__file__).resolve().parents[2]
 PORTS_STEP = 100
@@ -120,8 +121,8 @@ class Group:
         return ask_status(self.node(index) / "sockets", cluster=self.cluster, shard=0)
 
     def until(self, index: int, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The first status of a replica for which `condition` holds; 20 seconds at most."""
-        deadline = time.monotonic() + 20
+        """The first status of a replica for which `condition` holds."""
+        deadline = time.monotonic() + HUNG_S
         while time.monotonic() < deadline:
             status = self.status(index)
             if status is not None and condition(status):
@@ -131,8 +132,8 @@ class Group:
         raise AssertionError(f"replica {index}: {self.status(index)}")
 
     def primary(self) -> int:
-        """Whoever leads, waited for as long as nobody does: 20 seconds at most."""
-        deadline = time.monotonic() + 20
+        """Whoever leads, waited for as long as nobody does."""
+        deadline = time.monotonic() + HUNG_S
         while time.monotonic() < deadline:
             for index in range(self.count):
                 status = self.status(index)

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatu
 from websockets.sync.client import connect
 
 from appliance.formats import client
+from tests.patience import HUNG_S
 from tests.roles.edge_site import Chat, EdgeSite, dial, insecure, until
 from tests.roles.replica_group import REPO
 
@@ -113,7 +114,7 @@ def test_history_and_followers_go_on_in_segments_that_were_sealed_meanwhile(
 
 def page_back(reader: Chat, room: uuid.UUID, upper: int | None) -> client.SnapshotChunk:
     """The page that ends at op `upper`; asked for again while this node is still catching up."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HUNG_S
     while True:
         reader.send(client.SnapshotRequest(room_id=room, limit=50, until_op=upper, backward=True))
         try:
@@ -198,9 +199,9 @@ def test_closings_come_with_their_codes(site: EdgeSite) -> None:
     ):
         with dial(site, 0, False) as chat:
             chat.send(data)
-            frame = client.parse_json_edge(chat.recv(timeout=10))
+            frame = client.parse_json_edge(chat.recv(timeout=HUNG_S))
             with pytest.raises(ConnectionClosed) as closed:
-                chat.recv(timeout=10)
+                chat.recv(timeout=HUNG_S)
             outcomes.append((frame.name, closed.value.rcvd.code))
     assert outcomes == [
         ("hello_required", 4001),
@@ -215,7 +216,7 @@ def test_broken_framing_ends_the_connection_and_nothing_else(site: EdgeSite) -> 
         sock = dial(site, 0, True)
         sock.socket.sendall(b"\xff" * 100)
         with pytest.raises(ConnectionClosed) as closed:
-            sock.recv(timeout=10)
+            sock.recv(timeout=HUNG_S)
         assert closed.value.rcvd.code == 1002
         other.send(client.Ping(request="p"))
         assert other.next(client.Pong).request == "p"
@@ -256,10 +257,10 @@ def test_a_reader_that_stops_is_served_later_and_others_now(site: EdgeSite) -> N
         fast.send(client.SubscribeRoom(room_id=room, since_op=0))
         slow = dial(site, 0, True)
         slow.send(client.encode_binary(client.Hello(token=site.token(), client_id=fast.device)))
-        slow.recv(timeout=10)
+        slow.recv(timeout=HUNG_S)
         slow.send(client.encode_binary(client.SubscribeRoom(room_id=room, since_op=0)))
-        slow.recv(timeout=10)
-        slow.socket.settimeout(10)
+        slow.recv(timeout=HUNG_S)
+        slow.socket.settimeout(HUNG_S)
         pid = psutil.Process(site.edges[0].pid)
         slow.recv_messages.pause()  # its socket fills up
         before = pid.memory_info().rss
@@ -272,7 +273,7 @@ def test_a_reader_that_stops_is_served_later_and_others_now(site: EdgeSite) -> N
         while len(ops) < 2521:
             ops += [
                 frame.op
-                for frame in client.parse_binary_edge(slow.recv(timeout=20))
+                for frame in client.parse_binary_edge(slow.recv(timeout=HUNG_S))
                 if type(frame) is client.MessageEvent
             ]
         assert ops == list(range(1, 2522))
@@ -289,7 +290,7 @@ def test_new_token_keys_are_read_while_running(site: EdgeSite) -> None:
             with dial(site, 1, False) as chat:
                 hello = client.Hello(token=site.token(), client_id=client.id_of(b"c" * 16))
                 chat.send(client.encode_json(hello).decode())
-                frame = client.parse_json_edge(chat.recv(timeout=10))
+                frame = client.parse_json_edge(chat.recv(timeout=HUNG_S))
                 return type(frame) is client.Error and frame.name == "token_key_unknown"
 
         until(refused, "the key is gone")
@@ -307,7 +308,7 @@ def test_a_stopped_edge_sends_its_clients_away_and_ends_well(site: EdgeSite) -> 
         assert time.monotonic() - started < 4
         assert chat.next(client.Error).name == "closing"
         with pytest.raises(ConnectionClosed) as closed:
-            chat.socket.recv(timeout=10)
+            chat.socket.recv(timeout=HUNG_S)
         assert closed.value.rcvd.code == 1001
     site.start_edge(2)
     until(lambda: site.get(2, "/healthz")[0] == 200, "the edge is back")
@@ -318,7 +319,7 @@ def test_a_taken_port_is_a_mistake_of_the_operator(site: EdgeSite) -> None:
     with socket.create_server(("127.0.0.1", site.ports[1])):
         site.start_edge(1)
         process = site.edges.pop(1)
-        assert process.wait(20) == 2
+        assert process.wait(HUNG_S) == 2
         with process.stderr as said:
             line = said.read()
         assert f"client_port {site.ports[1]}" in line

@@ -19,6 +19,7 @@ from appliance.formats.envelope import LOCAL_READ_ROOMS, LOCAL_ROOMS
 from appliance.formats.geometry import RECORD_SIZE, ROOM_ROW_SIZE, SMALL
 from appliance.formats.record import BODY, RECORD_STRUCT, SHARD_ROOM_ID
 from appliance.formats.segment import RingView
+from tests.patience import HUNG_S
 from tests.roles.replica_group import EdgeLike, Group, peer_ports
 
 GARBAGE_COUNT = 100_000
@@ -145,7 +146,7 @@ def test_a_whole_group_that_was_killed_continues(group: Group) -> None:
 # --- stopping -------------------------------------------------------------------------------------
 
 
-def ended(group: Group, index: int, within: float = 15) -> tuple[int, list[str]]:
+def ended(group: Group, index: int, within: float = HUNG_S) -> tuple[int, list[str]]:
     """Exit code and lines of stderr of a process that ends by itself."""
     process = group.processes[index]
     assert process is not None

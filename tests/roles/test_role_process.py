@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from appliance.commands.format import format_local
+from tests.patience import HUNG_S
 from tests.roles.replica_group import REPO, peer_ports
 
 CODE = """
@@ -43,7 +44,7 @@ def ended(node_folder, duty: str) -> subprocess.CompletedProcess:
         env={**os.environ, "PYTHONPATH": str(REPO)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HUNG_S,
         check=False,
     )
 

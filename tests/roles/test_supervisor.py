@@ -12,6 +12,7 @@ import pytest
 
 from appliance.drivers.host import service
 from appliance.drivers.host.service import Listener
+from tests.patience import HUNG_S
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -83,7 +84,7 @@ class Run:
         path = self.folder / name
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
-    def until(self, condition, what: str, within_s: float = 10.0):
+    def until(self, condition, what: str, within_s: float = HUNG_S):
         deadline = time.monotonic() + within_s
         while not (result := condition()):
             assert time.monotonic() < deadline, f"{what}; printed:\n{self.printed()}"
@@ -95,7 +96,7 @@ class Run:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(15)
+        return self.process.wait(HUNG_S)
 
     def alive(self) -> list[int]:
         """Children that still run."""
@@ -122,7 +123,7 @@ def run(tmp_path):
     for started in runs:
         if started.process.poll() is None:
             started.process.kill()
-            started.process.wait(5)
+            started.process.wait(HUNG_S)
 
 
 def test_children_are_stopped_group_by_group_and_the_code_is_0(run):
@@ -166,8 +167,8 @@ def test_no_child_survives_a_supervisor_that_was_killed(run, signal_number):
     supervisor.until(lambda: supervisor.pids("replica") and supervisor.pids("edge"), "no start")
     assert len(supervisor.alive()) == 2
     supervisor.process.send_signal(signal_number)
-    supervisor.process.wait(5)
-    supervisor.until(lambda: supervisor.alive() == [], "an orphan", within_s=3)
+    supervisor.process.wait(HUNG_S)
+    supervisor.until(lambda: supervisor.alive() == [], "an orphan")
 
 
 def test_a_child_that_ignores_the_signal_is_killed_in_the_end(run):
@@ -193,7 +194,7 @@ def test_asked_twice_to_stop_it_kills_at_once(run):
 
 def test_a_mistake_of_the_operator_stops_the_node_with_code_2(run):
     supervisor = run("edge:0:exit=2", "replica:1:")
-    assert supervisor.process.wait(10) == 2
+    assert supervisor.process.wait(HUNG_S) == 2
     assert len(supervisor.pids("edge")) == 1
     assert "edge cannot start (exit code 2)" in supervisor.printed()
     assert supervisor.alive() == []
@@ -201,7 +202,7 @@ def test_a_mistake_of_the_operator_stops_the_node_with_code_2(run):
 
 def test_a_child_that_is_refused_four_times_stops_the_node_with_code_1(run):
     supervisor = run("replica:0:exit=1", "edge:0:")
-    assert supervisor.process.wait(10) == 1
+    assert supervisor.process.wait(HUNG_S) == 1
     assert len(supervisor.pids("replica")) == 4
     assert supervisor.alive() == []
 

@@ -225,16 +225,22 @@ def wait_mended(site: LocalSite, flipped: list[tuple[str, Path, int]]) -> dict[s
         if zone == "segment" or op_at(peer, zone, offset) > status["checkpoint"]
     ]
     assert {zone for zone, _, _ in wrong} == {"segment", "witness", "prepare"}
-    deadline = time.monotonic() + MEND_S
-    while wrong and time.monotonic() < deadline:
+
+    def broken() -> int:
+        """How many are; those that were mended are not looked at again."""
         time.sleep(0.5)
-        wrong = [
+        wrong[:] = [
             (zone, file, offset)
             for zone, file, offset in wrong
             if byte_at(file, offset) != byte_at(peer.folder / place_of(file), offset)
         ]
+        return len(wrong)
+
+    wait_until(
+        lambda: not wrong, MEND_S, lambda: f"still broken: {wrong}; {site.status(VICTIM)}", broken
+    )
     status = site.status(VICTIM)
-    assert status is not None and not wrong, f"still broken: {wrong}; {status}"
+    assert status is not None
     marks: dict[str, int] = status["marks"]
     assert marks["scrub_found_segment"] > 0 and marks["segment_backfilled"] > 0
     return marks

@@ -114,3 +114,14 @@ def test_seeds_are_printed_and_repeat(tmp_path):
     assert len(seeds) == 1
     assert "seed: 7 (again: --seed 7)" in outputs[0]
     assert "seed of this test: " + seeds.pop() not in run(tmp_path, text, "--seed", "8")[1]
+
+
+def test_what_the_tests_of_a_folder_share_ends_with_them():
+    """pytest counts a folder without __init__.py to the package above it: to the whole run."""
+    shared = [
+        path.parent
+        for path in (TOP / "tests").rglob("conftest.py")
+        if 'scope="package"' in path.read_text()
+    ]
+    assert len(shared) >= 3
+    assert [folder for folder in shared if not (folder / "__init__.py").exists()] == []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HUNG_S
 from tools import tidy
 
 TOP = Path(__file__).resolve().parents[2]
@@ -54,5 +55,5 @@ def test_every_room_has_a_floor():
 def test_room_imports_alone(room):
     program = PROGRAM.format(top=str(TOP), room=room, modules=ROOMS[room])
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HUNG_S)
     assert done.returncode == 0, done.stderr

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.patience import HUNG_S
 from tests.web.site import LiveSite
 from tests.web.window import Window
 
@@ -40,6 +41,7 @@ class Chromium:
     def __init__(self) -> None:
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
+        expect.set_options(timeout=HUNG_S * 1000)
         self.browser = self._playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         self.put_away()
 

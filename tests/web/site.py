@@ -14,6 +14,7 @@ from appliance.drivers.chat.access import local_token
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.site import SITE_FILE, encode_site, load_site
+from tests.patience import HUNG_S
 
 TOP = Path(__file__).resolve().parents[2]
 PORT_NAMES = ("peer_port", "client_port", "console_port")
@@ -56,7 +57,7 @@ class LiveSite:
                 )
         for node in nodes or (0, 1, 2):
             try:
-                wait_for(lambda node=node: self.serves(node), f"node {node} to serve", seconds=60)
+                wait_for(lambda node=node: self.serves(node), f"node {node} to serve")
             except AssertionError as error:
                 error.add_note(self.log(node).read_text()[-2000:])
                 raise
@@ -102,7 +103,7 @@ class LiveSite:
             process.send_signal(signal.SIGTERM)
         for process in self._processes.values():
             try:
-                process.wait(10)
+                process.wait(HUNG_S)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -122,7 +123,7 @@ def run(*words: str) -> str:
     return done.stdout
 
 
-def wait_for(true: Callable[[], bool], what: str, seconds: float = 20.0) -> float:
+def wait_for(true: Callable[[], bool], what: str, seconds: float = HUNG_S) -> float:
     """Seconds until `true()`; fails when it takes longer than `seconds`."""
     begun = time.monotonic()
     while not true():

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from appliance.drivers.host.operator_door import FAILURES_MAX
+from tests.patience import HUNG_S
 from tests.web.site import TOP, LiveSite
 
 
@@ -25,7 +26,7 @@ def sign_in(context: BrowserContext, site: LiveSite, node: int = 1) -> Page:
     page.goto(site.console_url(node))
     page.get_by_label("One-time secret").fill(site.secret(node).lower())
     page.keyboard.press("Enter")
-    expect(page.locator(".age")).to_have_attribute("data-fresh", "yes", timeout=15_000)
+    expect(page.locator(".age")).to_have_attribute("data-fresh", "yes")
     return page
 
 
@@ -79,7 +80,7 @@ def test_replicas_are_shown_and_the_view_is_new_each_second(
     assert sorted(roles) == ["backup", "backup", "primary"]
     expect(page.locator(".chart canvas")).to_have_count(2)
     times = set()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HUNG_S
     while len(times) < 3 and time.monotonic() < deadline:
         times.add(page.locator(".age time").inner_text())
     assert len(times) >= 3
@@ -89,19 +90,19 @@ def test_a_kill_shows_within_seconds_and_passes_when_the_node_is_back(
     context: BrowserContext, site: LiveSite
 ):
     page = sign_in(context, site, node=1)
-    expect(page.locator('[data-alarm="replica_down"]')).to_have_count(0, timeout=15_000)
+    expect(page.locator('[data-alarm="replica_down"]')).to_have_count(0)
     site.kill(0)
     begun = time.monotonic()
     down = page.locator('[data-alarm="replica_down"]')
-    expect(down).to_contain_text("shard 0 on node-0", timeout=10_000)
+    expect(down).to_contain_text("shard 0 on node-0")
     took = time.monotonic() - begun
     assert took < 5.0
     expect(page.locator('[data-alarm="edge_down"]')).to_contain_text("edge 0 on node-0")
     row = page.locator(".table", has_text="Replicas").locator("tbody tr", has_text="node-0")
     expect(row.locator("td:nth-child(5)")).to_have_text("does not answer")
     site.start(0)
-    expect(down).to_have_count(0, timeout=15_000)
-    expect(row.locator("td:nth-child(5)")).to_have_text("normal", timeout=15_000)
+    expect(down).to_have_count(0)
+    expect(row.locator("td:nth-child(5)")).to_have_text("normal")
 
 
 def test_the_page_says_when_its_node_is_gone_and_signs_in_anew_after(
@@ -109,10 +110,10 @@ def test_the_page_says_when_its_node_is_gone_and_signs_in_anew_after(
 ):
     page = sign_in(context, site, node=2)
     site.kill(2)
-    expect(page.locator(".age")).to_have_attribute("data-fresh", "no", timeout=15_000)
+    expect(page.locator(".age")).to_have_attribute("data-fresh", "no")
     expect(page.locator(".age")).to_contain_text("no news since")
     site.start(2)
-    expect(page.get_by_label("One-time secret")).to_be_visible(timeout=15_000)
+    expect(page.get_by_label("One-time secret")).to_be_visible()
 
 
 def test_page_and_terminal_show_the_same_tables(context: BrowserContext, site: LiveSite):

@@ -5,6 +5,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
+from tests.patience import HUNG_S
 from tests.web.site import LiveSite, wait_for
 
 
@@ -43,7 +44,7 @@ class Window:
 
     def wait_live(self) -> None:
         expect(self.page.locator(".connection")).to_have_attribute(
-            "data-link", "live", timeout=15_000
+            "data-link", "live", timeout=HUNG_S * 1000
         )
 
     @property
@@ -62,7 +63,7 @@ class Window:
 
     def open(self, room: str) -> None:
         """Wait for the room to be listed, and go there."""
-        self.page.locator(f'[data-room="{room}"]').click(timeout=25_000)
+        self.page.locator(f'[data-room="{room}"]').click(timeout=HUNG_S * 1000)
         expect(self.page.locator(".title h2")).to_have_text(room)
         self.wait_loaded()
 
@@ -82,7 +83,7 @@ class Window:
         found = self.page.locator(".text").evaluate_all("nodes => nodes.map(n => n.dataset.op)")
         return [int(op) for op in found if op is not None]
 
-    def wait_text(self, text: str, state: str = "acknowledged", seconds: float = 15.0) -> float:
+    def wait_text(self, text: str, state: str = "acknowledged", seconds: float = HUNG_S) -> float:
         return wait_for(
             lambda: text in self.texts(state), f"{self.user} to see {text[:40]!r}", seconds
         )

@@ -18,6 +18,7 @@ from appliance.formats import client as frames
 from appliance.formats.client import id_of
 from appliance.formats.client_errors import RoomUnknown, Unavailable
 from appliance.formats.room_name import room_id_of
+from tests.patience import HUNG_S
 
 LIMITS = frames.Limits(
     frame_size_max=1 << 20,
@@ -252,7 +253,7 @@ class SmallSite:
         self._followers[connection, frame.room_id] = None
 
 
-async def eventually(condition, timeout_s=20.0):
+async def eventually(condition, timeout_s=HUNG_S):
     """Wait until `condition()`; the test fails when that takes too long."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110

@@ -10,6 +10,7 @@ import pytest
 
 from appliance.drivers.host import clock
 from appliance.drivers.host.figures import Figures
+from tests.patience import HUNG_S
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -21,7 +22,7 @@ def in_a_process(code: str, environment: dict[str, str] | None = None) -> tuple[
         env={**os.environ, "PYTHONPATH": str(REPO), **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=HUNG_S,
         check=True,
     )
     return done.stdout, done.stderr

@@ -24,6 +24,7 @@ from appliance.drivers.nvme.volume import Volume, create, read_facts
 from appliance.formats.geometry import SMALL
 from tests.drivers.nvme import serving as serving_module
 from tests.drivers.nvme.serving import Serving, numbered_sector
+from tests.patience import HUNG_S
 
 REPO = Path(__file__).resolve().parents[3]
 SEGMENTS_MAX = 8
@@ -349,7 +350,7 @@ def limited(folder: Path, limit: int, writes: list[tuple[int, int]]) -> list[str
     asked = " ".join(f"{address}+{size}" for address, size in writes)
     done = subprocess.run(
         process("limit", folder, limit), input=asked, env=ENVIRONMENT, text=True,
-        capture_output=True, timeout=30, check=True,
+        capture_output=True, timeout=HUNG_S, check=True,
     )  # fmt: skip
     return done.stdout.splitlines()
 

@@ -1,0 +1,1 @@
+"""Commands as users run them. A package: its shared site ends with it."""

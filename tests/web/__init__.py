@@ -1,0 +1,1 @@
+"""Pages in a browser. A package: its shared site and browser end with it."""
