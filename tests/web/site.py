@@ -36,6 +36,7 @@ class LiveSite:
         for place in (folder, *(folder / node.name for node in nodes)):
             (place / SITE_FILE).write_text(encode_site(self.site))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._begins: dict[int, int] = {}  # of what a node has printed since it was started last
 
     def log(self, node: int) -> Path:
         return self.folder / f"node-{node}.out"
@@ -52,6 +53,7 @@ class LiveSite:
                 str(self.folder / f"node-{node}"),
             ]
             with self.log(node).open("ab") as log:
+                self._begins[node] = log.tell()
                 self._processes[node] = subprocess.Popen(
                     words, cwd=TOP, stdout=log, stderr=log, start_new_session=True
                 )
@@ -67,7 +69,7 @@ class LiveSite:
         sockets = self.folder / f"node-{node}" / SOCKETS_FOLDER
         replica = ask_status(sockets, cluster=self.site.cluster, shard=0)
         edge = ask_status(sockets, cluster=self.site.cluster, shard=0, kind="edge")
-        printed = "one-time secret" in self.log(node).read_text()
+        printed = b"one-time secret" in self.log(node).read_bytes()[self._begins[node] :]
         return (
             replica is not None
             and replica["status"] == "normal"
