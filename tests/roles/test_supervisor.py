@@ -168,7 +168,7 @@ def test_no_child_survives_a_supervisor_that_was_killed(run, signal_number):
     assert len(supervisor.alive()) == 2
     supervisor.process.send_signal(signal_number)
     supervisor.process.wait(HUNG_S)
-    supervisor.until(lambda: supervisor.alive() == [], "an orphan")
+    supervisor.until(lambda: supervisor.alive() == [], "an orphan", within_s=3)
 
 
 def test_a_child_that_ignores_the_signal_is_killed_in_the_end(run):
