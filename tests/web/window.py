@@ -43,9 +43,7 @@ class Window:
         return self.faults
 
     def wait_live(self) -> None:
-        expect(self.page.locator(".connection")).to_have_attribute(
-            "data-link", "live", timeout=HUNG_S * 1000
-        )
+        expect(self.page.locator(".connection")).to_have_attribute("data-link", "live")
 
     @property
     def node(self) -> int:
