@@ -133,7 +133,10 @@ def parse(options: Options, settings: Iterable[str]) -> Options:
             raise ValueError(f"{setting!r}: NAME=VALUE with one of the names that a run prints")
         kind = type(getattr(options, name))
         changed[name] = value == "True" if kind is bool else kind(value)
-    return replace(options, **changed)
+    options = replace(options, **changed)
+    if options.member_changes and options.reformat:
+        raise ValueError("member_changes needs reformat=0: the operator does one of the two")
+    return options
 
 
 def _draw_lite(prng: Prng, seed: int) -> Options:

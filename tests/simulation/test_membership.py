@@ -10,7 +10,7 @@ from appliance.cores.vsr import membership
 from appliance.formats.membership import Configuration
 from appliance.simulation.checkers.membership import Membership
 from appliance.simulation.failure import Violation
-from appliance.simulation.options import SWARM, Options, draw
+from appliance.simulation.options import SWARM, Options, draw, parse
 from appliance.simulation.world import World
 
 KINDS = ("members_reordered", "standby_promoted", "member_removed", "member_added")
@@ -59,6 +59,12 @@ def test_a_world_of_the_swarm_keeps_every_promise_when_its_members_change(seed, 
     outcome = World(replace(draw(seed, SWARM), member_changes=changes)).run()
     assert not outcome.failure, outcome.failure
     assert sum(outcome.faults.get(name, 0) for name in KINDS) > 0
+
+
+def test_a_world_has_an_operator_for_changes_or_for_lost_disks_and_not_for_both():
+    with pytest.raises(ValueError, match="reformat=0"):
+        parse(Options(seed=1, mode=SWARM, reformat=300_000), ["member_changes=1"])
+    assert parse(Options(seed=1, mode=SWARM), ["member_changes=1"]).member_changes == 1
 
 
 def test_two_configurations_of_one_op_are_a_violation():
