@@ -52,7 +52,7 @@ def command() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """The nodes that were asked for, of one site."""
 
     site: Site
@@ -70,7 +70,7 @@ class _Place:
         return self.site.nodes[index].name if index < len(self.site.nodes) else f"node {index}"
 
 
-def _place(local: Path | None, node_folder: Path | None) -> _Place:
+def _place(local: Path | None, node_folder: Path | None) -> Place:
     if local is not None and node_folder is not None:
         raise click.UsageError("say --local DIR or --node-folder F, not both")
     if node_folder is not None:
@@ -79,10 +79,10 @@ def _place(local: Path | None, node_folder: Path | None) -> _Place:
         own = [node for node in neighbours(folder, site) if node.sockets.parent == folder]
         if not own:
             raise ConfigurationError(f"{folder} is not a folder of a node: correct the path")
-        return _Place(site, own)
+        return Place(site, own)
     folder = (local or Path(LOCAL_DEFAULT)).absolute()
     site = load_site(folder / SITE_FILE)
-    return _Place(site, neighbours(folder / site.nodes[0].name, site))
+    return Place(site, neighbours(folder / site.nodes[0].name, site))
 
 
 # --- status ---------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def status(ctx: click.Context, local: Path | None, node_folder: Path | None,
     ctx.exit(1 if late or not answered else 0)
 
 
-def _show(place: _Place, node: Neighbour, answer: dict[str, Any]) -> None:
+def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
     click.echo(f"{place.name(node.index)}: target {answer['target']}, a period is "
                f"{answer['period_s']} s")
     for shard in answer["shards"]:
@@ -159,7 +159,7 @@ def now(ctx: click.Context, local: Path | None, node_folder: Path | None, claim:
         raise TargetUnavailable("no shipper answers: start the node, and see that ship_target is "
                                 f'not "{SHIP_OFF}"')
     deadline = time.monotonic() + wait_s
-    while (waits := _waits_for(place, claim)) and time.monotonic() < deadline:
+    while (waits := waits_for(place, claim)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
     if as_json:
         click.echo(json.dumps({"done": not waits, "waits_for": waits}))
@@ -168,8 +168,9 @@ def now(ctx: click.Context, local: Path | None, node_folder: Path | None, claim:
     ctx.exit(1 if waits else 0)
 
 
-def _waits_for(place: _Place, claim: bool) -> str:
+def waits_for(place: Place, claim: bool) -> str:
     """What is not shipped yet, in words; empty for nothing."""
+    shipped: dict[int, bool] = {}         # by shard with records: whether somebody asked ships it
     for node, answer in place.answers():
         for shard in answer["shards"] if answer is not None else ():
             where = f"shard {shard['shard']} on {place.name(node.index)}"
@@ -179,6 +180,14 @@ def _waits_for(place: _Place, claim: bool) -> str:
                 return f"{where}: not claimed yet; {shard['error']}"
             if shard["ships"] and (shard["late_s"] > 0 or shard["doing"] or shard["error"]):
                 return f"{where}: {shard['error'] or shard['doing'] or 'a period is over'}"
+            if shard["ships"] and not shard["settled"]:
+                return f"{where}: a period is not closed yet"
+            if shard["log_seq"]:
+                number = shard["shard"]
+                shipped[number] = shipped.get(number, False) or shard["ships"]
+    unclaimed = [number for number, ships in sorted(shipped.items()) if not ships]
+    if unclaimed and len(place.nodes) == len(place.site.nodes):
+        return f"shard {unclaimed[0]}: no node ships it yet"
     return ""
 
 
@@ -238,7 +247,7 @@ def _target_of(node: Neighbour) -> Target | None:
 class _Verify:
     """One shard at every target that the nodes here have; own folders are taken together."""
 
-    def __init__(self, place: _Place, shard: int, trusted: frozenset[bytes], *,
+    def __init__(self, place: Place, shard: int, trusted: frozenset[bytes], *,
                  quiet: bool) -> None:
         self._site, self._shard, self._trusted, self._quiet = place.site, shard, trusted, quiet
         self._folder = mf.shard_folder(place.site.cluster, shard)
@@ -367,7 +376,7 @@ def re_ship(ctx: click.Context, local: Path | None, node_folder: Path | None, sh
     ctx.exit(0)
 
 
-def _follow(place: _Place, node: Neighbour, shard: int, *, quiet: bool) -> dict[str, Any]:
+def _follow(place: Place, node: Neighbour, shard: int, *, quiet: bool) -> dict[str, Any]:
     """Until it has ended; how it did."""
     with click.progressbar(length=1, label=f"shard {shard}", hidden=quiet) as bar:
         silent = 0

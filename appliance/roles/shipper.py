@@ -398,7 +398,8 @@ class ShardShipping:
                 self._role.log.debug("shard %d: %s", self._shard.number, error)
         return {
             "shard": self._shard.number, "attached": self.source is not None,
-            "ships": shipper.ships, "generation": state.generation, "node": state.node,
+            "ships": shipper.ships, "settled": shipper.settled,
+            "generation": state.generation, "node": state.node,
             "cursor": shipper.cursor, "log_seq": newest, "backlog": newest - shipper.cursor,
             "manifests": state.manifest_count, "announced": state.announced_end > 0,
             "period_start_us": state.period_start_us, "late_s": late_us / SECOND_US,

@@ -1,7 +1,7 @@
 """Keeps the processes of a node alive: starts them, restarts what dies, stops all in order.
 
     starting ──READY──▶ ready ──exit──▶ waiting (back-off) ──▶ starting
-        │ exit code 2, or 1 again and again before it was ever ready
+        │ exit code 2, or 1 again and again for a while before it was ever ready
         ▼
     the whole node stops with that code
 
@@ -27,7 +27,9 @@ BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0     # before a restart; doubled each ti
 YOUNG_S = 10.0                # a process that lived as long has proved that it can
 HALTED_CODE = 3               # a replica that must not go on; it said why, the retry is slow
 MISTAKE_CODE = 2              # the operator's: nothing is retried before it was ever ready
-REFUSALS_MAX = 4              # exits with code 1 before it was ever ready; then the node gives up
+REFUSALS_MIN = 4              # exits with code 1 before it was ever ready, ...
+REFUSED_S_MIN = 10.0          # ... and since the first of them, before the node gives up: a killed
+                              # predecessor may take a while to let go of its files and ports
 SILENT_S_MAX = 10.0           # whoever has said WATCHDOG and then is silent for so long is not well
 STOP_S = 4.0                  # for a group to end by itself; then it is killed
 
@@ -53,6 +55,7 @@ class _Kept:
     heard: float | None = None    # when it last said WATCHDOG
     status: str = ""
     refusals: int = 0
+    refused_since: float = 0.0
     backoff_s: float = BACKOFF_S_MIN
     started: float = 0.0
 
@@ -137,8 +140,12 @@ class Supervisor:
         """Seconds until the next start after an exit with `code`, if the node does not give up."""
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         if not kept.ready_once and code in (1, MISTAKE_CODE):
+            now = time.monotonic()
             kept.refusals += 1
-            if code == MISTAKE_CODE or kept.refusals >= REFUSALS_MAX:
+            if kept.refusals == 1:
+                kept.refused_since = now
+            tried = kept.refusals >= REFUSALS_MIN and now - kept.refused_since >= REFUSED_S_MIN
+            if code == MISTAKE_CODE or tried:
                 self._report(f"{kept.child.name} cannot start ({how}); see its line above")
                 self._give_up(code)
         lived = time.monotonic() - kept.started

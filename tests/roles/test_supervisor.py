@@ -12,12 +12,13 @@ import pytest
 
 from appliance.drivers.host import service
 from appliance.drivers.host.service import Listener
+from appliance.roles.supervisor import REFUSALS_MIN, REFUSED_S_MIN
 from tests.patience import HUNG_S
 
 TOP = Path(__file__).resolve().parents[2]
 
 # A child: notes that it started, does as told, says READY, ends on SIGTERM. "deaf" does not end,
-# "mute" never says READY, "once" says it in its first life only.
+# "mute" never says READY, "once" says it in its first life only, "refuse=N" exits with 1 N times.
 CHILD = """
 import os, signal, sys, time
 from pathlib import Path
@@ -39,6 +40,9 @@ for order in orders:
     if order.startswith("exit="):
         sys.exit(int(order[5:]))
 lives = len(Path(folder, name).read_text().split())
+for order in orders:
+    if order.startswith("refuse=") and lives <= int(order[7:]):
+        sys.exit(1)
 if not ("mute" in orders or "once" in orders and lives > 1):
     notify("READY=1", "WATCHDOG=1")
 while True:
@@ -200,11 +204,22 @@ def test_a_mistake_of_the_operator_stops_the_node_with_code_2(run):
     assert supervisor.alive() == []
 
 
-def test_a_child_that_is_refused_four_times_stops_the_node_with_code_1(run):
+def test_a_child_that_is_refused_again_and_again_stops_the_node_with_code_1(run):
+    started = time.monotonic()
     supervisor = run("replica:0:exit=1", "edge:0:")
     assert supervisor.process.wait(HUNG_S) == 1
-    assert len(supervisor.pids("replica")) == 4
+    assert time.monotonic() - started > REFUSED_S_MIN
+    assert len(supervisor.pids("replica")) >= REFUSALS_MIN
+    assert "replica cannot start (exit code 1)" in supervisor.printed()
     assert supervisor.alive() == []
+
+
+def test_a_child_whose_killed_predecessor_is_slow_to_go_starts_in_the_end(run):
+    refusals = REFUSALS_MIN + 2
+    supervisor = run(f"replica:0:refuse={refusals}", "edge:0:")
+    supervisor.until_ready()
+    assert len(supervisor.pids("replica")) == refusals + 1
+    assert supervisor.stop() == 0
 
 
 def test_a_halted_replica_is_tried_again_slowly_and_the_others_go_on(run):

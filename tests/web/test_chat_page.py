@@ -201,7 +201,7 @@ def test_without_any_node_messages_wait_and_a_return_sends_them_once(
     assert alice.texts("pending") == ["one in the dark", "two in the dark"]
     expect(alice.page.locator(".connection .waiting")).to_have_text("2 messages wait")
     site.start()
-    alice.wait_text("two in the dark", seconds=20)
+    alice.wait_text("two in the dark")
     assert [message.body for message in stored(site, room)[1:]] == [
         "light",
         "one in the dark",

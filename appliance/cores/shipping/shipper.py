@@ -187,6 +187,12 @@ class Shipper:
         return self._state_log_seq < self._await_log_seq
 
     @property
+    def settled(self) -> bool:
+        """Whether nothing is under way: no period half closed, and the head names the newest."""
+        return (self._state_log_seq >= 0 and not self.awaits and not self.state.announced_end
+                and self.state.manifest_count == self._head_number + 1)
+
+    @property
     def ships(self) -> bool:
         """Whether the newest claim is our own."""
         return (self.generation > 0

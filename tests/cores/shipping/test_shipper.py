@@ -77,6 +77,18 @@ def test_the_first_in_turn_claims_and_a_period_goes_its_way(world):
     assert len(world.files) == 3
 
 
+def test_a_period_is_under_way_until_the_head_names_it(world):
+    shipper = world.actors[1].core
+    assert not shipper.settled
+    told(world, 1, 5)
+    assert shipper.settled
+    world.wall_us += PERIOD_US
+    steps = []
+    while PutHead not in steps:
+        steps += told(world, 1, 1)
+        assert shipper.settled == (PutHead in steps), steps
+
+
 def test_an_idle_period_gets_a_manifest_without_files(world):
     told(world, 1, 3)
     world.wall_us += PERIOD_US
