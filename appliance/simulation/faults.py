@@ -10,8 +10,8 @@ from appliance.formats.geometry import SUPERBLOCK_ZONE_SIZE
 from appliance.simulation import trace as kinds
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.delay import exponential, ticks_around
-from appliance.simulation.membership import MemberChanges
 from appliance.simulation.network import MILLION, Network
+from appliance.simulation.operator import Operator
 from appliance.simulation.options import Options
 from appliance.simulation.replacement import Replacement
 from appliance.simulation.schedule import TICK_US, Schedule
@@ -34,8 +34,8 @@ class Faults:
         self.options, self.schedule, self.network = options, schedule, network
         self.cluster, self.prng, self.trace = cluster, prng, trace
         self.active = True
+        self.operator: Operator
         self.replacement: Replacement
-        self.changes: MemberChanges
         self._cut_armed = 0           # power cuts that wait for a moment in which much is written
         self._victim = prng.below(options.replica_count)      # the one whose disk may be lost
         self.done: dict[str, int] = {}        # faults so far, by kind
@@ -107,8 +107,8 @@ class Faults:
         machine = self.cluster.machines[index]
         if not self.active or machine.replica is not None or machine.disk.life != life:
             return
-        if index in (self.replacement.waiting, self.changes.away):
-            return                    # it has no disk to start from
+        if index in self.operator.without_disk:
+            return
         if self.options.reformat and index == self._victim and self.prng.chance(
                 self.options.reformat, MILLION):
             self.replacement.begin(index)

@@ -17,6 +17,7 @@ from appliance.simulation.checkers.log import CommittedLog
 from appliance.simulation.checkers.membership import Membership
 from appliance.simulation.checkers.rooms import RoomsModel
 from appliance.simulation.checkers.superblocks import Superblocks
+from appliance.simulation.checkers.views import Views
 from appliance.simulation.checkers.votes import Votes
 from appliance.simulation.clock import Clock
 from appliance.simulation.failure import violated
@@ -36,6 +37,7 @@ class Judge:
         self.rooms = RoomsModel()
         self.answers = Answers(self.rooms)
         self.acknowledgements = Acknowledgements(geometry, count, options.replica_count)
+        self.views = Views()
         self.votes = Votes(count)
         self.membership = Membership()
         self.superblocks = Superblocks(count)
@@ -67,6 +69,7 @@ class Judge:
             return                    # its effects say why; or it was removed before it started
         if replica.commit_min != machine.commit_seen:
             self._commits(machine)
+        self.acknowledgements.on_step(machine.index, replica)
         self.votes.on_step(machine.index, replica)
         self.membership.on_step(machine.index, replica)
         invariants.check(machine.index, replica, self.geometry)
@@ -139,11 +142,14 @@ class Judge:
                 index, header, machine.disk, block.checkpoint.header.op)
             self._vouches(machine, replica, header)
         elif command == envelope.DO_VIEW_CHANGE:
-            self.acknowledgements.on_do_view_change(index, header, body)
+            listed = headers_of(header, body, blanks=True)
+            self.acknowledgements.on_do_view_change(index, header, listed)
+            self.views.on_do_view_change(index, header, listed)
         elif command == envelope.START_VIEW:
             headers = headers_of(header, body)
             self.log.on_start_view(index, header, headers)
             self.acknowledgements.on_start_view(index, header, headers)
+            self.views.on_start_view(index, header, headers)
 
     def _vouches(self, machine: Machine, replica: Replica, header: Header) -> None:
         """Whoever still fetches its checkpoint must not help to make it the only one."""

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from appliance.base.prng import Prng
 from appliance.formats.envelope import OPERATION_MEMBER_CHANGE, OPERATION_RECONFIGURE, Header
-from appliance.formats.geometry import Geometry
 from appliance.formats.membership import (
     KIND_ADD,
     KIND_REMOVE,
@@ -26,11 +25,10 @@ from appliance.formats.membership import (
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.delay import ticks_around
 from appliance.simulation.failure import violated
-from appliance.simulation.network import Network
+from appliance.simulation.operator import Operator
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
-from appliance.simulation.sessions import Session, Sessions
-from appliance.simulation.trace import Trace
+from appliance.simulation.sessions import Session
 
 PAUSE_TICKS_MEANS = (50, 500, 2_000)      # between two changes, and before the first
 AGAIN_TICKS = 100                 # between two questions to a group that is not ready
@@ -42,24 +40,15 @@ Change = Reconfigure | MemberChange
 
 
 class MemberChanges:
-    """The operator's node: the last of the network. One change after the other."""
+    """A task of the operator: one change after the other."""
 
-    def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int,
-                 schedule: Schedule, network: Network, machines: Cluster, prng: Prng,
-                 trace: Trace) -> None:
-        self.options, self.schedule, self.machines, self.prng = options, schedule, machines, prng
-        edge = options.edge_count
-        self.sessions = Sessions(
-            options=options, geometry=geometry, cluster=cluster, shard=shard, schedule=schedule,
-            network=network, prng=prng, trace=trace, edges=range(edge, edge + 1),
-            members=machines.members)
-        self.sessions.on_reply = self._answered
-        self.sessions.on_registered = self._ask
-        self.sessions.on_evicted = lambda session: None       # it registers anew by itself
-        self.edge = edge
+    def __init__(self, *, options: Options, schedule: Schedule, machines: Cluster,
+                 operator: Operator, prng: Prng) -> None:
+        self.schedule, self.machines, self.operator, self.prng = (
+            schedule, machines, operator, prng)
         self.active = True                # whether a further change may begin
-        self.away = -1                    # the machine that has no disk until it is added again
         self.done: dict[str, int] = {}    # changes that the group took, by kind
+        self._coming = -1                 # the machine that gets a disk when it is added again
         self._wanted: tuple[str, Change] | None = None
         self._tries = 0
         self._left = options.member_changes
@@ -86,13 +75,7 @@ class MemberChanges:
         if self._wanted is None:
             return
         self._left -= 1
-        self.sessions.open(self.edge, None)
-        self.schedule.after(TICK_US, self._tick)
-
-    def _tick(self) -> None:
-        if self._wanted is not None:
-            self.sessions.tick()
-            self.schedule.after(TICK_US, self._tick)
+        self.operator.open(self)
 
     # --- what is asked for
 
@@ -131,28 +114,26 @@ class MemberChanges:
 
     def _add(self, agreed: Configuration, index: int) -> tuple[str, Change]:
         """A machine that was removed is stopped, and gets an empty disk."""
-        machine = self.machines.machines[index]
-        if machine.replica is not None:
+        if self.machines.machines[index].replica is not None:
             self.machines.crash(index)
-        machine.disk.lose()
-        self.away = index
+        self.operator.take_disk(index)
+        self._coming = index
         return "member_added", MemberChange(
             agreed.epoch, KIND_ADD, self.machines.members[index])
 
     # --- asking
 
-    def _ask(self, session: Session) -> None:
+    def registered(self, session: Session) -> None:
         """The session is there: what was asked before it may have come through all the same."""
-        if self._wanted is None:
-            return
+        assert self._wanted is not None
         _, change = self._wanted
         if isinstance(change, Reconfigure):
-            session.core.request(OPERATION_RECONFIGURE, encode_reconfigure(change), 0)
+            self.operator.ask(session, OPERATION_RECONFIGURE, encode_reconfigure(change))
         else:
-            session.core.request(OPERATION_MEMBER_CHANGE, encode_change(change), 0)
-        self.sessions.settle(session)
+            self.operator.ask(session, OPERATION_MEMBER_CHANGE, encode_change(change))
 
-    def _answered(self, session: Session, results: bytes, header: Header) -> None:
+    def answered(self, session: Session, results: bytes, header: Header) -> None:
+        """The change is made, or refused, or cannot be made yet."""
         assert self._wanted is not None
         what, _ = self._wanted
         verdict = decode_verdict(results)
@@ -163,22 +144,23 @@ class MemberChanges:
         if verdict not in (*DONE, *NOT_YET):
             violated("membership", f"{what} is answered {verdict.name} at op {header.op}")
         self._wanted = None
-        self.sessions.close(session)
+        self.operator.close(session)
         if verdict in DONE:
             self.done[what] = self.done.get(what, 0) + 1
-        if self.away >= 0 and verdict in DONE:
+        if self._coming >= 0 and verdict in DONE:
             self._join()
         if self.active and self._left:
             self._next()
 
     def _ask_again(self, session: Session) -> None:
-        if session in self.sessions.all and session.core.ready:
-            self._ask(session)
+        if session in self.operator.sessions.all and session.core.ready:
+            self.registered(session)
 
     def _join(self) -> None:
         """The group has taken the machine in: make its volume as the group is now."""
-        index, self.away = self.away, -1
+        index, self._coming = self._coming, -1
         agreed = self.machines.judge.membership.newest
         assert agreed is not None and self.machines.members[index] in agreed.members
         self.machines.format(self.machines.machines[index], view=0, configuration=agreed)
+        self.operator.without_disk.remove(index)
         self.machines.start(index)

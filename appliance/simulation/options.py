@@ -76,7 +76,7 @@ class Options:
     pause_ticks_mean: int = 0         # between two pauses of one replica; 0 = none
     paused_ticks_mean: int = 0
     reformat: int = 0                 # per million of restarts of one replica: its disk is lost
-    member_changes: int = 0           # standbys come and go, replicas are numbered anew; not drawn
+    member_changes: int = 0           # standbys come and go, replicas are numbered anew
 
     # Disks.
     read_us_min: int = 50
@@ -158,7 +158,7 @@ def _draw_swarm(prng: Prng, seed: int) -> Options:
     count = prng.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, REPLICAS_MAX))
     options = Options(seed=seed, mode=SWARM, replica_count=count, view_first=prng.below(count))
     for draw_class in (_load, _network, _partitions, _processes, _disks, _clocks, _members, _rare,
-                       _overload):
+                       _overload, _changes, _haste):
         options = draw_class(prng.fork(), options)
     return options
 
@@ -277,3 +277,21 @@ def _overload(prng: Prng, options: Options) -> Options:
         options, overload=True, slot_faults_spread=True, write_loss=0, write_misdirection=0,
         read_corruption=prng.choice((1_000, 10_000)), read_error=prng.choice((0, 1_000)),
         write_corruption=prng.choice((1_000, 10_000)))
+
+
+def _changes(prng: Prng, options: Options) -> Options:
+    """The group itself changes, where the operator has no disks to replace."""
+    if not prng.chance(1, 4) or options.replica_count == 1 or options.reformat or options.overload:
+        return options
+    return replace(options, member_changes=prng.between(1, 3))
+
+
+def _haste(prng: Prng, options: Options) -> Options:
+    """Devices that hardly think: pipelines are full, and a power cut meets many writes."""
+    if not prng.chance(1, 6) or options.overload:
+        return options
+    return replace(
+        options, safety_ticks=3_000, think_us=prng.between(1_000, 20_000),
+        batch_max=prng.between(3, 7), records_per_device=600, devices_per_room=3,
+        sessions_per_edge=max(options.sessions_per_edge, 3),
+        power_cuts=max(options.power_cuts, prng.between(0, 3)))

@@ -20,6 +20,7 @@ from appliance.simulation.faults import Faults
 from appliance.simulation.judge import Judge
 from appliance.simulation.membership import MemberChanges
 from appliance.simulation.network import Network
+from appliance.simulation.operator import Operator
 from appliance.simulation.options import Options
 from appliance.simulation.replacement import Replacement
 from appliance.simulation.schedule import TICK_US, Schedule
@@ -92,17 +93,17 @@ class World:
         self.faults = Faults(
             options=options, schedule=self.schedule, network=self.network, cluster=self.cluster,
             prng=self.prng.fork(), trace=self.trace)
-        self.replacement = Replacement(
+        self.operator = Operator(
             options=options, geometry=geometry, cluster=cluster, shard=SHARD,
             schedule=self.schedule, network=self.network, machines=self.cluster,
             prng=self.prng.fork(), trace=self.trace)
+        self.replacement = Replacement(
+            geometry=geometry, machines=self.cluster, operator=self.operator)
         self.changes = MemberChanges(
-            options=options, geometry=geometry, cluster=cluster, shard=SHARD,
-            schedule=self.schedule, network=self.network, machines=self.cluster,
+            options=options, schedule=self.schedule, machines=self.cluster, operator=self.operator,
             # What worlds without changes draw stays as it is.
-            prng=self.prng.fork() if options.member_changes else Prng(options.seed),
-            trace=self.trace)
-        self.faults.replacement, self.faults.changes = self.replacement, self.changes
+            prng=self.prng.fork() if options.member_changes else Prng(options.seed))
+        self.faults.operator, self.faults.replacement = self.operator, self.replacement
         self.excuse = ""
         self._stop_us: int | None = None
 
@@ -121,17 +122,12 @@ class World:
             self.cluster.deliver(target, source, message)
             return
         edge = target - self.options.member_count
-        owner = self.sessions
-        if edge == self.options.edge_count:       # the operator, who does one thing or the other
-            changes = self.options.member_changes > 0
-            owner = self.changes.sessions if changes else self.replacement.sessions
-        owner.deliver(edge, source, message)
+        chat = edge < self.options.edge_count     # the operator's node comes behind the edges
+        (self.sessions if chat else self.operator.sessions).deliver(edge, source, message)
 
     def _on_life(self, replica: int, up: bool) -> None:
         self.clients.on_life(replica, up)
-        self.replacement.sessions.on_life(replica, up)
-        if self.options.member_changes:
-            self.changes.sessions.on_life(replica, up)
+        self.operator.sessions.on_life(replica, up)
 
     # --- phases
 
@@ -254,7 +250,7 @@ class World:
             if machine.index in core:
                 if machine.paused:
                     self.cluster.resume(machine.index)
-                lost = machine.index in (self.replacement.waiting, self.changes.away)
+                lost = machine.index in self.operator.without_disk
                 if machine.replica is None and not machine.halted and not lost:
                     self.cluster.start(machine.index)
             else:

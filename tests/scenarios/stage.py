@@ -36,6 +36,7 @@ from appliance.simulation.failure import Violation
 from appliance.simulation.judge import Judge
 from appliance.simulation.machine import Machine
 from appliance.simulation.network import Network
+from appliance.simulation.operator import Operator
 from appliance.simulation.options import SWARM, Options
 from appliance.simulation.replacement import Replacement
 from appliance.simulation.schedule import TICK_US, Schedule
@@ -149,10 +150,12 @@ class Stage:
             options=self.options, geometry=geometry, cluster=cluster, shard=SHARD,
             schedule=self.schedule, network=self.wire, prng=prng.fork(), trace=self.trace,
             edges=range(CLIENTS_MAX), members=self.cluster.members)
-        self.operator = Replacement(
+        self.operator = Operator(
             options=self.options, geometry=geometry, cluster=cluster, shard=SHARD,
             schedule=self.schedule, network=self.wire, machines=self.cluster, prng=prng.fork(),
             trace=self.trace)
+        self.replacement = Replacement(
+            geometry=geometry, machines=self.cluster, operator=self.operator)
         self.cluster.on_life = self._on_life
         self.sessions.on_reply, self.sessions.on_evicted = self._answered, self._evicted
         self.sessions.on_registered = lambda session: None

@@ -704,7 +704,7 @@ def lost(stage: Stage, who: str) -> None:
 @words.line("an operator replaces the disk of {who}")
 def replaced(stage: Stage, who: str) -> None:
     """As `docs/operations.md` says: operations first, then a new volume, then a start."""
-    stage.operator.begin(stage.nodes(who)[0])
+    stage.replacement.begin(stage.nodes(who)[0])
 
 
 @words.line("{who} disk is mended")

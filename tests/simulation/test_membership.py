@@ -14,7 +14,7 @@ from appliance.simulation.options import SWARM, Options, draw, parse
 from appliance.simulation.world import World
 
 KINDS = ("members_reordered", "standby_promoted", "member_removed", "member_added")
-SEEDS = (6, 7, 9, 11)             # of calm worlds, with every kind of change among them
+SEEDS = (7, 16, 20, 22)          # of calm worlds, with every kind of change among them
 # Seed 153 found a vote that listed what was newer than its log.
 SWARM_WORLDS = [(6, 2), (22, 2), (41, 2), (58, 1), (60, 2), (108, 3), (128, 3), (153, 1)]
 A, B, C = (letter * 16 for letter in (b"a", b"b", b"c"))
@@ -82,5 +82,5 @@ def test_an_epoch_that_is_left_out_is_a_violation():
 
 def test_a_world_notices_that_a_log_goes_on_behind_the_end_of_its_epoch(monkeypatch):
     monkeypatch.setattr(membership, "pending", lambda member: False)
-    outcome = World(changing(1, records=400)).run()
+    outcome = World(changing(27, records=400)).run()
     assert "without op" in outcome.failure and outcome.checker == "acknowledgements"

@@ -6,7 +6,9 @@ took part in.
 """
 
 from appliance.base.limits import SECTOR_SIZE
+from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.quorums import quorums
+from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import HEADER_SIZE, Geometry
@@ -66,6 +68,16 @@ class Acknowledgements:
         if len(self._acks) > 2 * OPS_KEPT:
             self._forget(header.op)
 
+    def on_step(self, index: int, replica: Replica) -> None:
+        """Whoever takes part in the view of its newest acknowledgement still has that op, or knows
+        that it is committed: after a restart it may have to fetch it again.
+        """
+        view, op = self.acknowledged[index]
+        if (max(replica.op, replica.commit_max) < op and replica.status == Status.NORMAL
+                and replica.log_viewstamp == view):
+            violated(NAME, f"replica {index} takes part in view {view} with head {replica.op}, but "
+                           f"acknowledged op {op} in it")
+
     def _on_medium(self, replica: int, op: int, digest: bytes, disk: Disk) -> None:
         """Both rings must hold the prepare, unless the atlas lets this slot break here."""
         slot = op % self.geometry.slot_count
@@ -78,7 +90,8 @@ class Acknowledgements:
                 violated(NAME, f"replica {replica} acknowledges op {op}, but its {name} is not "
                                "durable")
 
-    def on_do_view_change(self, replica: int, header: Header, body: bytes) -> None:
+    def on_do_view_change(self, replica: int, header: Header, headers: list[Header]) -> None:
+        """`replica` votes; `headers` are those of its list, blanks included."""
         view, log_view = header.viewstamp, header.epoch << 32 | header.aux
         if view < self.promised[replica]:
             violated(NAME, f"replica {replica} votes for view {view} after it promised view "
@@ -90,10 +103,12 @@ class Acknowledgements:
         known = self._lists.setdefault((replica, view), header.body_digest)
         if known != header.body_digest:
             violated(NAME, f"replica {replica} votes twice for view {view}, with two lists")
-        self._denies(replica, header, headers_of(header, body, blanks=True))
+        self._denies(replica, header, headers)
 
     def _denies(self, replica: int, header: Header, headers: list[Header]) -> None:
-        """What it acknowledged in the view of its log it may have lost, but not deny."""
+        """What it acknowledged in the view of its log it may have lost, but not deny; nor what it
+        acknowledged in an older view, if that belongs to this log still.
+        """
         log_view = header.epoch << 32 | header.aux
         nacks = int.from_bytes(header.area[8:16], "little")
         for listed in headers:
@@ -101,9 +116,11 @@ class Acknowledgements:
                 violated(NAME, f"replica {replica} votes with the log of view {log_view} and lists "
                                f"{listed}")
         for op, (view, digest) in self._said[replica].items():
-            if view != log_view or op <= header.op - len(headers):
-                continue
             i = header.op - op
+            if i >= len(headers) or view > log_view:
+                continue
+            if view < log_view and (i < 0 or headers[i].digest != digest):
+                continue              # a newer view has left it out
             if i < 0 or nacks >> i & 1:
                 violated(NAME, f"replica {replica} denies op {op} in its vote for view "
                                f"{header.view}, but acknowledged it in view {view}")
