@@ -168,7 +168,9 @@ class Replica(Member):
             self.view += 1
             self.log_view = self.view
             self.view_headers = [self.head]
-            self.commit_max = self.op  # alone, durable is committed
+            # alone, durable is committed; but no op may tell of a checkpoint that is not there yet
+            vouched = geometry.prepare_ok_max(self.checkpoint_op)
+            self.commit_max = max(self.commit_max, min(self.op, vouched))
             self.dvc_quorum = True
             self.status = Status.VIEW_CHANGE
         elif self.log_view < self.view:

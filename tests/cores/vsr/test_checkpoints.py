@@ -168,6 +168,31 @@ def test_an_acknowledgement_beyond_the_next_checkpoint_waits_for_it():
     ended(group, session)
 
 
+def test_a_lone_replica_that_starts_again_commits_no_further_than_its_checkpoint_lets_it():
+    """Its whole log is durable, but an op so far ahead would say that the next checkpoint is."""
+    group = Group(1, geometry=TINY)
+    session, node = group.opened(), group.nodes[0]
+
+    def slow(write: Write) -> bool:
+        return write.zone == "checkpoint"
+
+    node.hold = slow
+    most = TINY.prepare_ok_max(0)
+    group.fill(session, most)
+    session.ask()
+    group.run(20)
+    assert (node.core.op, node.core.commit_max) == (most + 1, most)
+    group.crash(0)
+    group.start(0)
+    node.hold = slow
+    group.run(20)
+    assert (node.core.op, node.core.commit_max, node.core.checkpoint_op) == (most + 1, most, 0)
+    node.hold = lambda write: False
+    group.until(lambda: node.core.commit_min == most + 1)
+    assert node.core.checkpoint_op == TINY.checkpoint_ops
+    ended(group, session)
+
+
 def test_a_slow_checkpoint_of_one_replica_does_not_stop_the_others():
     group, session = tiny(3)
     node = group.nodes[0]
