@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from appliance.drivers.host.process import PARENT_VARIABLE
+from tests.patience import HUNG_S
 from tests.system.local_site import NODES, LocalSite, wait_until
 
 SHIM_SOURCE = Path(__file__).with_name("disk_shim.c")
@@ -41,7 +42,7 @@ def failing_calls(pid: int, folder: Path, calls: str, error: str, when: str) -> 
     words = ["-f", "-q", "-o", str(told), "-e", f"trace={calls}"]
     words += ["-e", f"inject={calls}:error={error}:when={when}", "-p", str(pid)]
     with subprocess.Popen(["strace", *words], stderr=subprocess.DEVNULL) as tracer:
-        wait_until(lambda: _traced(pid, tracer.pid), 10, f"process {pid} is traced")
+        wait_until(lambda: _traced(pid, tracer.pid), HUNG_S, f"process {pid} is traced")
         try:
             yield told
         finally:
@@ -147,6 +148,6 @@ class FaultyDiskSite(LocalSite):
         found = HALT_LINE.search(text)
         return None if found is None else found.groups()
 
-    def ended_with(self, node: int, timeout_s: float = 120.0) -> int:
+    def ended_with(self, node: int, timeout_s: float = HUNG_S) -> int:
         """The exit code of a node's replica, which ends by itself."""
         return self.roles[node, "replica"].wait(timeout_s)

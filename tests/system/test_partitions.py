@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.patience import HUNG_S
 from tests.system import network
 from tests.system.faulty_disk_site import failing_calls
 from tests.system.local_site import wait_until
@@ -132,7 +133,9 @@ class Saboteur:
         start = log.stat().st_size
         (process,) = self.site.processes(node, "replica")
         with failing_calls(process.pid, log.parent, "fdatasync,io_submit", "EIO", "1"):
-            wait_until(lambda: b"HALT STORAGE_WRITE" in log.read_bytes()[start:], 20, "it halts")
+            wait_until(
+                lambda: b"HALT STORAGE_WRITE" in log.read_bytes()[start:], HUNG_S, "it halts"
+            )
         self.trial.flows("EIO under a supervisor")
         wait_until(
             lambda: b"(exit code 3); starting it again in 5.00 s" in log.read_bytes()[start:], 10,
@@ -156,7 +159,7 @@ def hurt_and_judge(folder, nodes: int, seed: int, rounds: int) -> None:
         trial.judge(halts_expected=True)
 
 
-@pytest.mark.parametrize("nodes", [pytest.param(3, marks=pytest.mark.soak), 5])
+@pytest.mark.parametrize("nodes", [3, 5])
 def test_partitions_losses_and_stops_lose_nothing(tmp_path, seed, nodes):
     hurt_and_judge(tmp_path, nodes, seed, rounds=1)
 

@@ -11,6 +11,7 @@ import pytest
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.roles.replica import REMEDIES
 from tests.drivers.nvme.rot import flip
+from tests.patience import HUNG_S
 from tests.system.chat_load import pace
 from tests.system.faulty_disk_site import HALTED, FaultyDiskSite
 from tests.system.local_site import ports_in_a_row, wait_until
@@ -60,7 +61,7 @@ class Faults:
         """What cannot be read is fetched from a peer: no reason to halt."""
         node = self.any_node()
         with self.site.failing_calls(node, READ_CALLS, error, "1..6") as told:
-            wait_until(lambda: told.read_text().count("INJECTED") >= 3, 20, "reads fail")
+            wait_until(lambda: told.read_text().count("INJECTED") >= 3, HUNG_S, "reads fail")
             self.trial.flows(f"{error} of reads")
         assert self.site.roles[node, "replica"].poll() is None
 
@@ -124,7 +125,7 @@ class Faults:
         """Confirmed and never written; found at the latest when the process starts again."""
         node = self.any_node()
         self.site.order(node, "lost")
-        wait_until(lambda: self.site.obeyed(node), 20, "a write was lost")
+        wait_until(lambda: self.site.obeyed(node), HUNG_S, "a write was lost")
         self.trial.flows("lost write", count=False)
         self.site.roles[node, "replica"].kill()
         self.site.ended_with(node)
@@ -195,7 +196,6 @@ def hurt_and_judge(folder, first_port: int, seed: int, rounds: int) -> None:
     assert began_us - 60_000_000 < min(times) and max(times) < time.time_ns() // 1000 + 60_000_000
 
 
-@pytest.mark.soak
 def test_faulty_disks_and_clocks_lose_nothing_and_say_why_they_halt(tmp_path, free_ports, seed):
     hurt_and_judge(tmp_path, ports_in_a_row(free_ports), seed, rounds=1)
 

@@ -26,6 +26,7 @@ from uuid import UUID
 from appliance.base.errors import ApplianceError
 from appliance.drivers.chat.client import Client
 from appliance.formats.envelope import COMMAND_NAMES
+from tests.patience import HUNG_S
 from tests.system.chat_load import PATIENCE_S, Writer, listen, pace, unhurried
 from tests.system.disk_history import histories
 from tests.system.fault_figures import add_figures
@@ -36,8 +37,6 @@ from tests.system.local_site import LocalSite, shown, wait_until
 WRITERS, LISTENERS, ROOMS = 8, 2, 4
 READER, FINAL_READER = 200, 300  # their process numbers in the ledger; a final reader for each node
 PACE_S = 0.04  # between two messages of a writer, while nothing hurries
-FLOW_S = 60.0  # for acknowledgements to flow again, on a busy machine
-CATCH_UP_S = 120.0
 PAGE = 1000
 LOG_LINES_SHOWN = 60
 
@@ -124,7 +123,7 @@ class Trial:
 
     # --- while it runs
 
-    def flows(self, what: str, *, count: bool = True, timeout_s: float = FLOW_S) -> float:
+    def flows(self, what: str, *, count: bool = True, timeout_s: float = HUNG_S) -> float:
         """Seconds until a message that is sent from now on is acknowledged."""
         since = time.monotonic()
 
@@ -149,7 +148,7 @@ class Trial:
     def settle(self) -> None:
         """Until any one replica may be lost."""
         with unhurried(self.writers):
-            wait_until(self.site.settled, CATCH_UP_S, lambda: f"all caught up; {self.picture()}")
+            wait_until(self.site.settled, HUNG_S, lambda: f"all caught up; {self.picture()}")
 
     def commit_max(self) -> int:
         return max((s["commit_max"] for s in self.site.statuses() if s), default=0)
@@ -159,9 +158,9 @@ class Trial:
         and read through every node."""
         self._check_tasks()
         self._do(self._answer_all(), 2 * PATIENCE_S)
-        wait_until(self.site.caught_up, CATCH_UP_S, lambda: f"all are equal; {self.picture()}")
+        wait_until(self.site.caught_up, HUNG_S, lambda: f"all are equal; {self.picture()}")
         self.spoken.look(self.site.statuses())
-        wait_until(self._heard_all, 30, lambda: f"listeners heard all of {self.ledger.counts}")
+        wait_until(self._heard_all, HUNG_S, lambda: f"listeners heard all of {self.ledger.counts}")
         self._do(self._read_all(), 2 * PATIENCE_S)
 
     def _heard_all(self) -> bool:
