@@ -316,13 +316,16 @@ async def _go_on(senders: list[Sender], seconds: float, *, beyond: int = -1) -> 
     """Let them run, and on until more than `beyond` are acknowledged: a round without an answer
     measures nothing. End at once when one of them cannot.
     """
-    begun = time.monotonic()
-    while (left := begun + seconds - time.monotonic()) > 0 or (
-        sum(sender.acked for sender in senders) <= beyond
-    ):
-        if -left > STALLED_S:
-            raise BenchmarkFailed(f"nothing is acknowledged, for {STALLED_S:.0f} s: see status")
-        await asyncio.sleep(min(left, 0.1) if left > 0 else 0.1)
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, 0.1))
+        _check(senders)
+    while sum(sender.acked for sender in senders) <= beyond:
+        if time.monotonic() > until + STALLED_S:
+            raise BenchmarkFailed(
+                f"nothing was acknowledged for {STALLED_S:.0f} s: look at `tigerchat status`"
+            )
+        await asyncio.sleep(0.1)
         _check(senders)
 
 

@@ -170,7 +170,7 @@ def now(ctx: click.Context, local: Path | None, node_folder: Path | None, claim:
 
 def waits_for(place: Place, claim: bool) -> str:
     """What is not shipped yet, in words; empty for nothing."""
-    shipped: dict[int, bool] = {}         # by shard with records: whether somebody asked ships it
+    filled, shipped = set(), set()        # shards with records; shards that somebody asked ships
     for node, answer in place.answers():
         for shard in answer["shards"] if answer is not None else ():
             where = f"shard {shard['shard']} on {place.name(node.index)}"
@@ -183,11 +183,11 @@ def waits_for(place: Place, claim: bool) -> str:
             if shard["ships"] and not shard["settled"]:
                 return f"{where}: a period is not closed yet"
             if shard["log_seq"]:
-                number = shard["shard"]
-                shipped[number] = shipped.get(number, False) or shard["ships"]
-    unclaimed = [number for number, ships in sorted(shipped.items()) if not ships]
-    if unclaimed and len(place.nodes) == len(place.site.nodes):
-        return f"shard {unclaimed[0]}: no node ships it yet"
+                filled.add(shard["shard"])
+            if shard["ships"]:
+                shipped.add(shard["shard"])
+    if filled - shipped and len(place.nodes) == len(place.site.nodes):
+        return f"shard {min(filled - shipped)}: no node ships it yet"
     return ""
 
 

@@ -7,8 +7,8 @@
     python -m tests.simulation.planted --page           print the table for people
 
 The general swarm has to do it: seeds from 0 on, with the options that every other seed has. The
-table keeps how many seeds it took and the cheapest finds; a change of the product moves seeds, so
-several are kept, and the search is cheap to repeat.
+table keeps a bound (one of so many seeds from 0 on fails) and the cheapest finds; a change of the
+product moves seeds, so several are kept, and the search is cheap to repeat.
 """
 
 import argparse
@@ -85,12 +85,13 @@ def store(found: dict[str, Any]) -> None:
 
 def page() -> str:
     """The table for people, in Markdown."""
-    lines = ["| planted bug | seeds until found | found by |", "|---|---:|---|"]
+    lines = ["| planted bug | found within so many seeds | found by |", "|---|---:|---|"]
     table = load()
     for name, known in PLANTS.items():
         found = table.get(name, {"seeds": None, "finds": []})
         by = ", ".join(sorted({find["checker"] for find in found["finds"]}))
-        seeds = found["seeds"] or f"not in {found.get('tried', 0)}"
+        tried = found.get("tried", 0)
+        seeds = found["seeds"] or (f"not in {tried}" if tried else "not found")
         lines.append(f"| {known.trap} | {seeds} | {by} |")
     return "\n".join(lines)
 

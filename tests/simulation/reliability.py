@@ -200,7 +200,8 @@ def _planted(lacks: list[str]) -> list[str]:
         lacks.append(f"planted bugs not found: {', '.join(missed)}")
     return ["## Planted bugs", "",
             f"{len(PLANTS)} bugs, each one method of the program replaced. The swarm's",
-            "seeds were tried from 0 on, until one failed.", "", planted.page(), ""]
+            "seeds from 0 on have to find them: among as many as the table says, one fails.",
+            "", planted.page(), ""]
 
 
 def _system() -> list[str]:

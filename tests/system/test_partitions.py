@@ -138,9 +138,10 @@ class Saboteur:
             )
         self.trial.flows("EIO under a supervisor")
         wait_until(
-            lambda: b"(exit code 3); starting it again in 5.00 s" in log.read_bytes()[start:], 10,
+            lambda: b"(exit code 3); starting it again in 5.00 s" in log.read_bytes()[start:],
+            HUNG_S,
             "the supervisor tells that it starts the replica again",
-        )  # fmt: skip
+        )
 
 
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
