@@ -47,6 +47,7 @@ from tests.scenarios.frames import Frames
 
 SHARD = 0
 STEP_US = 1_000  # how often a story looks whether what it waits for has come
+WAIT_TICKS = 600  # for anything that a story waits for, unless it says otherwise
 CLIENTS_MAX = 9
 ROOM = b"room of a story."
 HALTED = re.compile(r"replica (?P<index>\d+) halted: (?P<code>\w+)")
@@ -233,6 +234,11 @@ class Stage:
             return f"S{index - self.replica_count}"
         number = (index - self.first) % self.replica_count
         return f"B{number}" if number else "A0"
+
+    def span(self, ops: str) -> range:
+        """`7`, or `5..9`."""
+        first, _, last = ops.partition("..")
+        return range(self.number(first), self.number(last or first) + 1)
 
     def number(self, text: str) -> int:
         """A number: digits, K, P, S of the geometry, `head`, a note, and sums of such."""

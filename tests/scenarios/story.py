@@ -7,7 +7,7 @@
       a line of the story
       expect another line
 
-Lines are indented by two or more. `#` begins a remark. What a line may say is listed in `words.py`:
+Lines are indented by two or more. `#` begins a remark. What a line may say is listed in `words/`:
 each kind of line is a pattern such as `{who} prepares {ops} rot`, and the function below it.
 """
 
@@ -101,6 +101,13 @@ class Vocabulary:
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, re.Pattern[str], Call]] = []
+
+    @classmethod
+    def of(cls, *parts: "Vocabulary") -> "Vocabulary":
+        """All lines of several, in their order."""
+        whole = cls()
+        whole.entries = [entry for part in parts for entry in part.entries]
+        return whole
 
     def line(self, *patterns: str) -> Callable[[Call], Call]:
         """Lets lines of these shapes call the decorated function, with placeholders by name."""
