@@ -2,7 +2,12 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
+
+from tests.commands.conftest import COMMAND, environment
+from tests.patience import HUNG_S
+from tests.system.local_site import LocalSite, wait_until
 
 MEMORY = Path("/dev/shm")
 
@@ -25,7 +30,7 @@ def test_benchmark_measures_every_round_and_finds_nothing_wrong(tigerchat, servi
         "3",
         "--deliveries",
         "300",
-        timeout=120,
+        timeout=HUNG_S,
     )
     assert done.returncode == 0, done.stderr
     site, *rounds, audience = map(json.loads, done.stdout.splitlines())
@@ -59,6 +64,30 @@ def test_benchmark_prints_a_table_for_people(tigerchat, serving):
     assert done.returncode == 0, done.stderr
     assert "a durable write of 4 KiB takes" in done.stdout
     assert "acked/s" in done.stdout and "binary    yes          4" in done.stdout
+
+
+def test_a_round_in_which_an_edge_is_killed_is_run_again(serving):
+    words = ["--seconds", "4", "--in-flight", "40", "--encoding", "binary", "--listeners", "0"]
+    running = subprocess.Popen(
+        [*COMMAND, "benchmark", "--local", serving.folder, "--json", *words],
+        env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout is not None
+    site = json.loads(running.stdout.readline())
+    assert site["kind"] == "site"
+    before = log_seq(serving)
+    wait_until(lambda: log_seq(serving) > before + 100, HUNG_S, "the round runs")
+    (edge,) = serving.processes(0, "edge")
+    edge.kill()
+    out, errors = running.communicate(timeout=HUNG_S)
+    wait_until(lambda: serving.edge_serves(0), HUNG_S, "the edge serves again")
+    assert running.returncode == 0, errors
+    assert "the round is run again" in errors
+    assert [json.loads(line)["kind"] for line in out.splitlines()] == ["acknowledged"]
+
+
+def log_seq(site: LocalSite) -> int:
+    status = site.status(0)
+    return status["log_seq"] if status else 0
 
 
 def test_benchmark_of_a_site_in_memory_is_refused(tigerchat, sentence, serving, tmp_path_factory):

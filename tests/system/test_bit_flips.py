@@ -247,7 +247,10 @@ def wait_mended(site: LocalSite, flipped: list[tuple[str, Path, int]]) -> dict[s
 
 
 def op_at(volume: VolumeReader, zone: str, offset: int) -> int:
-    """The op of the slot, of either ring, that holds the byte; -1 in other zones."""
+    """The op whose witness or prepare holds the byte; -1 in other zones and behind a prepare's end.
+
+    A slot may hold a younger and shorter prepare by now: what it left of the older is nobody's.
+    """
     geometry = volume.geometry
     if zone == "witness":
         start = offset // SECTOR_SIZE * SECTOR_SIZE
@@ -258,7 +261,8 @@ def op_at(volume: VolumeReader, zone: str, offset: int) -> int:
         return -1
     header = env.decode_stored((volume.read(start, SECTOR_SIZE) or b"")[:HEADER_SIZE])
     assert header is not None
-    return header.op
+    end = SECTOR_SIZE if zone == "witness" else HEADER_SIZE + header.body_size
+    return header.op if offset - start < end else -1
 
 
 def place_of(file: Path) -> Path:

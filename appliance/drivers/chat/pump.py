@@ -67,6 +67,7 @@ class _End:
         self.binary = binary
         self._on_data = on_data
         self.failure = ""
+        self.temporary = False  # the failure is one that passes: the same may work a little later
         self.connection: Connection | None = None
         self._first: asyncio.Future[bytes] | None = None
 
@@ -106,7 +107,9 @@ class _End:
             return
         parse = frames.parse_binary_edge if self.binary else frames.parse_json_edge
         try:
-            self.failure = str(parse(data))
+            frame = parse(data)
+            self.failure = str(frame)
+            self.temporary = isinstance(frame, frames.Error) and bool(frame.temporary)
         except InputError as error:
             self.failure = f"{error}: {data[:100]!r}"
 
