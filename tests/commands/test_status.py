@@ -79,7 +79,7 @@ def answering(folder: Path, *, but: tuple[str, ...] = (), **changes: object) -> 
         yield
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
+        thread.join(HUNG_S)
         loop.close()
 
 

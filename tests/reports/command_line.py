@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.patience import HUNG_S
 
 TOP = Path(__file__).resolve().parents[2]
 MASTER = "local[2]"
@@ -34,7 +37,12 @@ def environment(folder: Path) -> dict[str, str]:
             "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def finished(process: subprocess.Popen[str], timeout_s: float = 200) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr)."""
-    out, err = process.communicate(timeout=timeout_s)
+def finished(process: subprocess.Popen[str], timeout_s: float = HUNG_S) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr); what takes too long is killed with all its processes."""
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"not done in {timeout_s:.0f} s\n{out}\n{err}") from None
     return process.returncode, out, err

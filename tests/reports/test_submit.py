@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from appliance.commands.report import MAIN, packed
+from tests.patience import HUNG_S
 from tests.system.local_site import run
 
 VENV_SPARK = Path(sys.executable).with_name("spark-submit")
@@ -24,7 +25,7 @@ def test_the_archive_imports_alone_without_what_only_nodes_have(tmp_path):
                "import pkgutil; assert pkgutil.get_data('appliance.reports', 'page.css')\n"
                "print(appliance.reports.main.__file__)\n")
     done = subprocess.run([sys.executable, "-I", "-c", program], cwd=tmp_path, text=True,
-                          capture_output=True, check=False, timeout=120)
+                          capture_output=True, check=False, timeout=HUNG_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(tmp_path / "reports.zip"))
 
@@ -36,7 +37,7 @@ def test_plain_spark_submit_runs_the_archive_and_mistakes_are_one_sentence(tmp_p
             "--conf", f"spark.local.dir={tmp_path}",
             "--driver-java-options", f"-Djava.io.tmpdir={tmp_path}", str(tmp_path / "main.py"),
             "sql", "select 1", "--tables", str(tmp_path / "none")]
-    done = subprocess.run(line, cwd=tmp_path, text=True, check=False, timeout=120,
+    done = subprocess.run(line, cwd=tmp_path, text=True, check=False, timeout=HUNG_S,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env={**os.environ, "PYSPARK_PYTHON": sys.executable,
                                "SPARK_LOCAL_IP": "127.0.0.1"})

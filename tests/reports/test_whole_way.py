@@ -21,6 +21,7 @@ from appliance.reports.ledger import Ledger
 from appliance.reports.main import ingest
 from appliance.reports.place import place_of
 from appliance.reports.webhdfs import Login
+from tests.patience import HUNG_S
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 from tests.system.local_site import (
     COMMAND,
@@ -93,7 +94,7 @@ def test_a_mailbox_arrives_in_the_report_whole(spark, hdfs: Hdfs, free_ports, tm
             for process in local.processes(role="shipper")[:1]:
                 process.kill()
             local.start(primary)
-            out, _ = importing.communicate(timeout=300)
+            out, _ = importing.communicate(timeout=4 * HUNG_S)
         assert importing.returncode == 0, out
         wait_until(lambda: run("ship", "now", "--local", str(local.folder)).returncode == 0,
                    PATIENCE_S, lambda: f"all is shipped: {shipping(local)}")

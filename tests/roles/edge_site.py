@@ -109,7 +109,7 @@ class EdgeSite(Group):
         url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.ports[index]}{path}"
         try:
             with urllib.request.urlopen(
-                url, timeout=5, context=insecure() if self.tls else None
+                url, timeout=60, context=insecure() if self.tls else None
             ) as answer:
                 return answer.status, answer.read().decode(), dict(answer.headers)
         except urllib.error.HTTPError as error:

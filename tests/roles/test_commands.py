@@ -14,6 +14,7 @@ from appliance.drivers.host.process import child_environment
 from appliance.formats.envelope import COMMAND_NAMES
 from appliance.formats.geometry import SMALL
 from tests.drivers.nvme.rot import flip
+from tests.patience import HUNG_S
 from tests.roles.replica_group import EdgeLike, Group, peer_ports
 
 VOTERS, STANDBY = 3, 3
@@ -100,7 +101,7 @@ def promote(group: Group, retired: int) -> None:
     words = ["member", "promote", f"node-{STANDBY}", "--retire", f"node-{retired}"]
     done = subprocess.run(
         [sys.executable, "-m", "appliance", *words, "--local", str(group.folder)],
-        env=child_environment(), capture_output=True, text=True, timeout=100, check=False,
+        env=child_environment(), capture_output=True, text=True, timeout=HUNG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -211,9 +211,16 @@ def _system() -> list[str]:
     if not SYSTEM_FIGURES.exists():
         return [*lines, "No figures have been recorded yet.", ""]
     figures = json.loads(SYSTEM_FIGURES.read_text())
-    return [*lines, *table(("figure", "value"), [
-        (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else value)
-        for name, value in figures.items()])]
+    silent = [name for name, count in figures["received"].items() if not count]
+    return [
+        *lines,
+        *table(("figure", "value"), [
+            ("runs of a group under load", f"{figures['runs']:,}"),
+            ("messages acknowledged, each sought on every disk", f"{figures['acknowledged']:,}"),
+            ("of them lost", f"{figures['lost']:,}"),
+            *((f"hurt: {what}", f"{count:,}") for what, count in figures["hurt"].items()),
+            ("commands between replicas that somebody received",
+             f"{len(figures['received']) - len(silent)} of {len(figures['received'])}")])]
 
 
 def main(arguments: list[str]) -> int:

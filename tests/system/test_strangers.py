@@ -18,6 +18,7 @@ import pytest
 
 from appliance.drivers.chat.client import Client
 from appliance.drivers.network.ask import ask_status
+from tests.patience import HUNG_S
 from tests.system.local_site import LocalSite, ports_in_a_row, wait_until
 
 COUNT, WARM = 100_000, 10_000  # memory is looked at first after the first ten thousand
@@ -58,7 +59,7 @@ def site(tmp_path, free_ports):
 
 def edge_status(site: LocalSite) -> dict:
     folder = site.place(0) / "sockets"
-    found = ask_status(folder, cluster=site.site.cluster, shard=0, kind="edge", timeout_s=5)
+    found = ask_status(folder, cluster=site.site.cluster, shard=0, kind="edge", timeout_s=HUNG_S)
     assert found is not None
     return found
 

@@ -75,7 +75,7 @@ def token(secure: Hdfs, tmp_path_factory) -> Path:
 
 
 def shipper(secure: Hdfs, **how) -> WebHdfs:
-    return WebHdfs(f"{secure.url}/tigerchat", user="nobody", prng=Prng(1), answer_s=5.0, **how)
+    return WebHdfs(f"{secure.url}/tigerchat", user="nobody", prng=Prng(1), **how)
 
 
 def test_a_token_over_https_puts_renames_and_reads(secure, token):

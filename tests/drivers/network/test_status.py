@@ -16,6 +16,7 @@ from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.envelope import LOCAL_STATUS, PING, SENDER_CLIENT, decode, make
 from appliance.formats.geometry import HEADER_SIZE
+from tests.patience import HUNG_S
 
 CLUSTER = bytes(range(16))
 
@@ -41,16 +42,21 @@ def question(**changes: object) -> bytes:
     return bytes(Signer(sender=SENDER_CLIENT, key=None).frame(header, b""))
 
 
+def asked(path: Path) -> object:
+    """What is answered, however long that takes."""
+    return ask_status(path.parent, cluster=CLUSTER, shard=0, kind="edge", timeout_s=HUNG_S)
+
+
 def connected(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(str(path))  # waits its turn
-    sock.settimeout(5)
+    sock.settimeout(HUNG_S)
     return sock
 
 
 def test_the_asker_gets_what_the_process_says(tmp_path: Path):
     def story(path: Path) -> object:
-        return ask_status(path.parent, cluster=CLUSTER, shard=0, kind="edge")
+        return asked(path)
 
     assert serving(tmp_path, story) == {"acked": 7}
 
@@ -95,7 +101,7 @@ def test_random_bytes_end_connections_and_the_next_asker_is_answered(tmp_path: P
         for _ in range(200):
             with connected(path) as sock:
                 sock.sendall(prng.bytes(prng.between(1, 400)))
-        return ask_status(path.parent, cluster=CLUSTER, shard=0, kind="edge")
+        return asked(path)
 
     assert serving(tmp_path, story) == {"acked": 7}
 
@@ -109,7 +115,7 @@ def test_what_a_dead_process_left_is_replaced(tmp_path: Path):
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "edge-0"))
     answer = serving(
-        tmp_path, lambda path: ask_status(path.parent, cluster=CLUSTER, shard=0, kind="edge")
+        tmp_path, lambda path: asked(path)
     )
     assert answer == {"acked": 7}
 

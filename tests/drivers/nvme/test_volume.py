@@ -259,7 +259,8 @@ def test_the_journal_does_not_wait_for_a_checkpoint(folder: Path) -> None:
     async def story(serving: Serving) -> None:
         zone = [SMALL.checkpoints_offset + i * SECTOR_SIZE for i in range(0, 20, 2)]
         slow = [serving.write(address, numbered_sector(1)) for address in zone]
-        slow.append(serving.write(zone[0], numbered_sector(2)))  # overlaps: a group of its own
+        # Each overlaps the one before: a group of its own, one after the other.
+        slow += [serving.write(zone[0], numbered_sector(i)) for i in range(2, 30)]
         await serving.write(SMALL.wal_headers_offset, numbered_sector(3))
         assert not slow[-1].done()
         await asyncio.gather(*slow)
