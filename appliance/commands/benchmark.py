@@ -132,7 +132,8 @@ def command(
     """Measure acknowledged messages a second, their latency, and fan-out.
 
     The site's rate limits must allow it: node.toml, device_rate and those after it. A local site on
-    a memory file system is refused: nothing would be durable there.
+    a memory file system is refused: nothing would be durable there. A round that something came
+    between which passes (a view change, a lost connection) is run again, twice at most.
     """
     access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
     nodes = Nodes(access.folder)

@@ -148,8 +148,9 @@ def now(ctx: click.Context, local: Path | None, node_folder: Path | None, claim:
         wait_s: int, as_json: bool) -> None:
     """Ship what can be shipped, at once: sealed segments, and every period that is over.
 
-    No period is closed before its end. A shipper that pauses after a failure tries again; with
-    --claim, the node ships from now on, whoever did before.
+    No period is closed before its end, and none is waited for that ends meanwhile. A shipper that
+    pauses after a failure tries again; with --claim, the node ships from now on, whoever did
+    before.
     """
     if claim and node_folder is None:
         raise click.UsageError("--claim needs --node-folder F: which node is to ship")
@@ -158,8 +159,10 @@ def now(ctx: click.Context, local: Path | None, node_folder: Path | None, claim:
     if not any(told):
         raise TargetUnavailable("no shipper answers: start the node, and see that ship_target is "
                                 f'not "{SHIP_OFF}"')
-    deadline = time.monotonic() + wait_s
-    while (waits := waits_for(place, claim)) and time.monotonic() < deadline:
+    asked, due = time.monotonic(), Due()
+    while waits := waits_for(place, claim, due, time.monotonic() - asked):
+        if time.monotonic() - asked >= wait_s:
+            break
         time.sleep(POLL_S)
     if as_json:
         click.echo(json.dumps({"done": not waits, "waits_for": waits}))
@@ -168,8 +171,26 @@ def now(ctx: click.Context, local: Path | None, node_folder: Path | None, claim:
     ctx.exit(1 if waits else 0)
 
 
-def waits_for(place: Place, claim: bool) -> str:
-    """What is not shipped yet, in words; empty for nothing."""
+class Due:
+    """What was over when it was asked for: on a busy machine there is always something more."""
+
+    def __init__(self) -> None:
+        self._manifests: dict[int, int] = {}      # of each shard, that the head has to follow
+
+    def unshipped(self, shard: dict[str, Any], elapsed_s: float) -> str:
+        """What the shipper of a shard has not done, in words, `elapsed_s` after it was asked."""
+        if shard["error"]:
+            return str(shard["error"])
+        if 0 < shard["late_s"] <= elapsed_s:      # the next period was not over yet
+            wanted = self._manifests.setdefault(shard["shard"], shard["manifests"])
+            return "" if shard["headed"] >= wanted else "the head is not put yet"
+        if shard["late_s"] > 0 or shard["doing"]:
+            return shard["doing"] or "a period is over"
+        return "" if shard["settled"] else "a period is not closed yet"
+
+
+def waits_for(place: Place, claim: bool, due: Due, elapsed_s: float) -> str:
+    """What is not shipped yet of what could be when it was asked for; empty for nothing."""
     filled, shipped = set(), set()        # shards with records; shards that somebody asked ships
     for node, answer in place.answers():
         for shard in answer["shards"] if answer is not None else ():
@@ -178,10 +199,8 @@ def waits_for(place: Place, claim: bool) -> str:
                 return f"{where}: the replica is not there"
             if claim and not shard["ships"]:
                 return f"{where}: not claimed yet; {shard['error']}"
-            if shard["ships"] and (shard["late_s"] > 0 or shard["doing"] or shard["error"]):
-                return f"{where}: {shard['error'] or shard['doing'] or 'a period is over'}"
-            if shard["ships"] and not shard["settled"]:
-                return f"{where}: a period is not closed yet"
+            if shard["ships"] and (unshipped := due.unshipped(shard, elapsed_s)):
+                return f"{where}: {unshipped}"
             if shard["log_seq"]:
                 filled.add(shard["shard"])
             if shard["ships"]:

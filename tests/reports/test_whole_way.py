@@ -96,8 +96,9 @@ def test_a_mailbox_arrives_in_the_report_whole(spark, hdfs: Hdfs, free_ports, tm
             local.start(primary)
             out, _ = importing.communicate(timeout=4 * HUNG_S)
         assert importing.returncode == 0, out
-        wait_until(lambda: run("ship", "now", "--local", str(local.folder)).returncode == 0,
-                   PATIENCE_S, lambda: f"all is shipped: {shipping(local)}")
+        told = run("ship", "now", "--wait", f"{HUNG_S:.0f}", "--local", str(local.folder),
+                   timeout_s=2 * HUNG_S)
+        assert told.returncode == 0, f"{told.stdout}{told.stderr}{shipping(local)}"
         told = run("ship", "keys", "--local", str(local.folder))
         assert told.returncode == 0, told.stderr
     (tmp_path / "keys.json").write_text(told.stdout)

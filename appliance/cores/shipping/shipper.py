@@ -187,10 +187,15 @@ class Shipper:
         return self._state_log_seq < self._await_log_seq
 
     @property
+    def headed(self) -> int:
+        """Manifests, from the first on, that the head at the target is known to follow."""
+        return self._head_number + 1
+
+    @property
     def settled(self) -> bool:
         """Whether nothing is under way: no period half closed, and the head names the newest."""
         return (self._state_log_seq >= 0 and not self.awaits and not self.state.announced_end
-                and self.state.manifest_count == self._head_number + 1)
+                and self.state.manifest_count == self.headed)
 
     @property
     def ships(self) -> bool:
