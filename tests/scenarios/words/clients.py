@@ -1,5 +1,6 @@
 """What clients ask for."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from appliance.formats import envelope as env
@@ -35,10 +36,9 @@ def asks_again(stage: Stage, who: str) -> None:
 @words.line("{who} sends its newest request again to {whom}")
 def resend(stage: Stage, who: str, whom: str) -> None:
     """The same bytes, to each of these replicas."""
-    for speaker in stage.talkers(who):
-        assert speaker.request is not None
+    for speaker, header, body in _newest_requests(stage, who):
         for target in stage.nodes(whom):
-            stage.from_client(speaker, target, *speaker.request)
+            stage.from_client(speaker, target, header, body)
 
 
 @words.line("{who} asks records {ops}")
@@ -69,31 +69,35 @@ def asks_as_device(stage: Stage, who: str, n: str) -> None:
 
 @words.line("{who} sends another request under the same number to {whom}")
 def collide(stage: Stage, who: str, whom: str) -> None:
-    for speaker in stage.talkers(who):
-        assert speaker.request is not None
-        header, body = speaker.request
-        other = speaker.device.record(speaker.device.asked + 1)
-        _forge(stage, speaker, whom, header.aux, bytes(body[:128]) + other)
+    for speaker, header, body in _newest_requests(stage, who):
+        _forge(stage, speaker, whom, header.aux, bytes(body[:128]) + _next_record(speaker))
 
 
 @words.line("{who} sends its next request with a wrong parent to {whom}")
 def wrong_parent(stage: Stage, who: str, whom: str) -> None:
-    for speaker in stage.talkers(who):
-        assert speaker.request is not None
-        header, body = speaker.request
-        other = speaker.device.record(speaker.device.asked + 1)
+    for speaker, header, body in _newest_requests(stage, who):
         block = bytes(body[:32]) + b"?" * 16 + bytes(body[48:128])
-        _forge(stage, speaker, whom, header.aux + 1, block + other)
+        _forge(stage, speaker, whom, header.aux + 1, block + _next_record(speaker))
 
 
 @words.line("{who} sends a request of an older session to {whom}")
 def older_session(stage: Stage, who: str, whom: str) -> None:
-    for speaker in stage.talkers(who):
-        assert speaker.request is not None
-        header, body = speaker.request
+    for speaker, header, body in _newest_requests(stage, who):
         session = speaker.session.core.session - 1
         block = bytes(body[:16]) + session.to_bytes(8, "little") + bytes(body[24:])
         _forge(stage, speaker, whom, header.aux + 1, block)
+
+
+def _newest_requests(stage: Stage, who: str) -> Iterator[tuple[Any, env.Header, Any]]:
+    """Who speaks, and header and body of what each asked last."""
+    for speaker in stage.talkers(who):
+        assert speaker.request is not None
+        yield speaker, *speaker.request
+
+
+def _next_record(speaker: Any) -> bytes:
+    """The record that its device has not asked for yet."""
+    return bytes(speaker.device.record(speaker.device.asked + 1))
 
 
 def _forge(stage: Stage, speaker: Any, whom: str, number: int, body: bytes) -> None:
