@@ -147,16 +147,19 @@ def command(
                 in_flight=min(count, rooms * min(devices, count) * WINDOW_LENGTH),
                 body_size=body_size,
             )
-            show(_undisturbed(partial(acknowledge, access, nodes, room, encoding, seconds)))
+            measure = partial(acknowledge, access, nodes, room, encoding, seconds)
+            show(_undisturbed(nodes, measure))
     for count in filter(None, listeners):
         messages = min(AUDIENCE_MESSAGES_MAX, max(AUDIENCE_WINDOW, deliveries // count))
         audience = Audience(
             listeners=count, messages=messages, window=AUDIENCE_WINDOW, body_size=body_size
         )
-        show(_undisturbed(partial(fan_out, access, nodes, audience)))
+        show(_undisturbed(nodes, partial(fan_out, access, nodes, audience)))
 
 
-def _undisturbed(measure: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
+def _undisturbed(
+    nodes: "Nodes", measure: Callable[[], Coroutine[Any, Any, dict[str, Any]]]
+) -> dict[str, Any]:
     """What a round measured in which nothing came between; a few are tried."""
     for left in reversed(range(ROUNDS_MAX)):
         try:
@@ -166,6 +169,7 @@ def _undisturbed(measure: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> 
                 raise
             click.echo(f"{error}; the round is run again", err=True)
             time.sleep(PAUSE_S)
+            nodes.processes = nodes.find()  # one may have been started anew
     raise AssertionError("the last round returns or raises")
 
 
@@ -254,8 +258,6 @@ class Cost:
     own_s: float = 0.0
 
     def start(self) -> None:
-        """Count from now on, what runs now."""
-        self.nodes.processes = self.nodes.find()
         self.nodes_s, self.own_s = self.nodes.cpu_s(), time.process_time()
 
     def for_each(self, count: int) -> dict[str, float]:
