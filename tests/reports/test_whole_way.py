@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from collections import Counter
 from datetime import UTC
 from email.utils import parseaddr, parsedate_to_datetime
@@ -96,6 +97,7 @@ def test_a_mailbox_arrives_in_the_report_whole(spark, hdfs: Hdfs, free_ports, tm
             local.start(primary)
             out, _ = importing.communicate(timeout=4 * HUNG_S)
         assert importing.returncode == 0, out
+        time.sleep(PERIOD_S)            # no period is shipped before its end, not even when asked
         told = run("ship", "now", "--wait", f"{HUNG_S:.0f}", "--local", str(local.folder),
                    timeout_s=2 * HUNG_S)
         assert told.returncode == 0, f"{told.stdout}{told.stderr}{shipping(local)}"
