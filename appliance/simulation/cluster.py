@@ -136,12 +136,12 @@ class Cluster:
         self.schedule.after(1 + machine.prng.below(TICK_US), self._tick, machine, machine.beat)
         self.on_life(index, True)
 
-    def crash(self, index: int) -> None:
+    def crash(self, index: int, *, halfway: bool = False) -> None:
         """The process is gone at once, and what it had in flight to the disk is torn."""
         machine = self.machines[index]
         assert machine.replica is not None
         self._trace(machine, kinds.CRASH, len(machine.disk.writes))
-        self._end(machine)
+        self._end(machine, halfway=halfway)
 
     def _write_failed(self, machine: Machine, reason: str) -> None:
         """The driver cannot know what is on the disk now: it ends the process."""
@@ -149,10 +149,10 @@ class Cluster:
         self._end(machine)
         self.on_failed(machine.index)
 
-    def _end(self, machine: Machine) -> None:
+    def _end(self, machine: Machine, *, halfway: bool = False) -> None:
         machine.replica, machine.rooms, machine.inbox, machine.paused = None, None, [], False
         machine.beat += 1
-        machine.disk.crash()
+        machine.disk.crash(halfway=halfway)
         self.on_life(machine.index, False)
 
     def pause(self, index: int) -> None:

@@ -81,7 +81,8 @@ class Faults:
         """A write has been started: it may be the last."""
         if self._cut_armed and self._much_is_written():
             self._cut_armed -= 1
-            self.schedule.after(self.prng.below(self.options.write_us_min + 1), self._power_cut)
+            self.schedule.after(self.prng.below(self.options.write_us_min + 1), self._power_cut,
+                                True)
         chance = self.options.crash_in_write
         if address < SUPERBLOCK_ZONE_SIZE:
             chance *= SUPERBLOCK_WEIGHT
@@ -133,7 +134,7 @@ class Faults:
     def _much_is_written(self) -> bool:
         """Whether several writes of most machines would be torn now."""
         machines = self.cluster.machines
-        return sum(len(machine.disk.writes) > 1 for machine in machines) * 2 > len(machines)
+        return sum(machine.disk.tearable > 1 for machine in machines) * 2 > len(machines)
 
     def _fill_disk(self) -> None:
         """One disk takes no new extent for a while."""
@@ -148,14 +149,14 @@ class Faults:
         if self.active:
             self._in_ticks(self.options.disk_full_ticks_mean, self._fill_disk)
 
-    def _power_cut(self) -> None:
+    def _power_cut(self, halfway: bool = False) -> None:
         """All machines stop at once; each comes back when it comes back."""
         if not self.active:
             return
         self._count("power_cut")
         for machine in self.cluster.machines:
             if machine.replica is not None:
-                self.cluster.crash(machine.index)
+                self.cluster.crash(machine.index, halfway=halfway)
             self._in_ticks(POWER_OFF_TICKS_MEAN, self._restart, machine.index, machine.disk.life)
 
     def _pause(self, index: int) -> None:

@@ -136,8 +136,6 @@ class Judge:
                 violated("acknowledgements", f"replica {index} is a standby and says {header}")
             block = self.superblocks.durable[index]
             assert block is not None
-            if replica.is_standby:
-                violated("acknowledgements", f"replica {index} is a standby and acknowledges")
             self.acknowledgements.on_prepare_ok(
                 index, header, machine.disk, block.checkpoint.header.op)
             self._vouches(machine, replica, header)

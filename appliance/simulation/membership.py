@@ -86,7 +86,7 @@ class MemberChanges:
         if agreed.replica_count > 1:
             kinds.append(self._order)
         if agreed.standby_count:
-            kinds += [self._promote, self._promote, self._remove]
+            kinds += [self._promote, self._promote, self._remove, self._remove]
         if gone:
             kinds += [lambda now: self._add(now, gone[0])] * 3
         return self.prng.choice(kinds)(agreed) if kinds else None

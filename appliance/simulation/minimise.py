@@ -23,7 +23,8 @@ CLASSES: tuple[tuple[str, ...], ...] = (
     ("slow_replica",), ("pause_ticks_mean", "paused_ticks_mean"), ("power_cuts",),
     ("crash_in_write",), ("crash_after_disk_fault",), ("crash_ticks_mean", "stable_ticks"),
     ("partition", "partition_one_way"),
-    ("drop_command",), ("clog",), ("capacity",), ("duplicate",), ("loss",),
+    ("member_changes",), ("replay",), ("drop_command",),
+    ("clog",), ("capacity",), ("duplicate",), ("loss",),
     ("delay_us_min", "delay_us_mean"), ("read_us_min", "read_us_mean"),
     ("write_us_min", "write_us_mean"), ("edge_crash_ticks_mean",), ("session_kill",),
     ("device_retry",), ("chat",), ("view_first",))

@@ -22,7 +22,8 @@ from appliance.simulation.trace import Trace
 MILLION = 1_000_000
 _SHIFT, _MASK = 20, (1 << 20) - 1
 DROP_COMMAND_TICKS = 500          # how long one command stays lost
-DROP_LINKS = 4                    # on how many links
+DROP_PERIOD_TICKS = 2_000         # from the begin of one such time to that of the next
+DROP_NODES = 4                    # draws of the nodes that lose it
 
 
 class Network:
@@ -38,8 +39,9 @@ class Network:
         self.lossy = bytearray(b"\1" * links)     # whether loss, duplicates and clogs happen here
         self._in_flight = [0] * links
         self._clogged_until = [0] * links
-        self._drop_links = [prng.below(links) for _ in range(DROP_LINKS)]
+        self._drop_nodes = {prng.below(links) // node_count for _ in range(DROP_NODES)}
         self._drop_from = prng.between(0, options.safety_ticks) * TICK_US
+        self._heard: dict[tuple[int, int], Message] = {}      # the last of each link and command
         self.sent_by = [0] * node_count       # messages so far, by whoever sent them
         self.delivered = 0
         self.faulted: dict[str, int] = {}     # faults so far, by kind
@@ -62,7 +64,7 @@ class Network:
             if dice & _MASK < self._loss:
                 self._drop(link, message, "loss")
                 return
-            if message.header.command == self.options.drop_command and self._command_lost(link):
+            if message.header.command == self.options.drop_command and self._command_lost(source):
                 self._drop(link, message, "command_lost")
                 return
             if (dice >> _SHIFT) & _MASK < self._duplicate:
@@ -97,7 +99,18 @@ class Network:
             self._drop(link, message, "partition")
             return
         self.delivered += 1
+        if self.options.replay:
+            self._heard[link, message.header.command] = message
         self._deliver(target, source, message)
+
+    def replay(self, target: int) -> None:
+        """`target` has started: perhaps it hears once more what it heard before."""
+        if not self.options.replay or not self.prng.chance(self.options.replay, MILLION):
+            return
+        for (link, _), message in list(self._heard.items()):
+            if link % self.node_count == target and self.lossy[link] and not self.blocked[link]:
+                self._count("replay")
+                self._carry(link, target, link // self.node_count, message, again=0)
 
     def _damage(self, message: Message) -> None:
         """Flip bits of the frame: what is left of it must not pass for a message."""
@@ -123,11 +136,9 @@ class Network:
         self.trace.add(self.schedule.now_us, kinds.DROP, kinds.WORLD, source, target,
                        message.header)
 
-    def _command_lost(self, link: int) -> bool:
-        if link not in self._drop_links:
-            return False
-        elapsed = self.schedule.now_us - self._drop_from
-        return 0 <= elapsed < DROP_COMMAND_TICKS * TICK_US
+    def _command_lost(self, source: int) -> bool:
+        elapsed = (self.schedule.now_us - self._drop_from) % (DROP_PERIOD_TICKS * TICK_US)
+        return source in self._drop_nodes and elapsed < DROP_COMMAND_TICKS * TICK_US
 
     # --- partitions
 

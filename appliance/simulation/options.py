@@ -19,7 +19,8 @@ from appliance.formats import envelope
 LITE, SWARM = "lite", "swarm"
 MODES = (LITE, SWARM)
 PARTITIONS = ("none", "isolate_one", "uniform_size", "uniform_assignment")
-COMMANDS_DROPPED = (0, envelope.PREPARE, envelope.PREPARE_OK, envelope.COMMIT,
+# Prepares most often: a log of which headers are known and bodies are not is the hardest to judge.
+COMMANDS_DROPPED = (0, *[envelope.PREPARE] * 4, envelope.PREPARE_OK, envelope.COMMIT,
                     envelope.START_VIEW_CHANGE, envelope.DO_VIEW_CHANGE, envelope.START_VIEW,
                     envelope.HEADERS, envelope.REQUEST_PREPARE, envelope.REPLY, envelope.PING)
 
@@ -63,7 +64,8 @@ class Options:
     partition_one_way: bool = False
     partition_ticks_mean: int = 0     # how long one lasts
     partition_pause_ticks_mean: int = 0   # how long until the next
-    drop_command: int = 0             # one command, lost on one link for a while
+    drop_command: int = 0             # one command, which some nodes lose again and again
+    replay: int = 0                   # per million of starts: old messages come once more
     wire_damage: int = 0              # bits flip on the wire: whoever receives it must notice
 
     # Processes.
@@ -158,7 +160,7 @@ def _draw_swarm(prng: Prng, seed: int) -> Options:
     count = prng.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, REPLICAS_MAX))
     options = Options(seed=seed, mode=SWARM, replica_count=count, view_first=prng.below(count))
     for draw_class in (_load, _network, _partitions, _processes, _disks, _clocks, _members, _rare,
-                       _overload, _changes, _haste):
+                       _overload, _changes, _haste, _replays):
         options = draw_class(prng.fork(), options)
     return options
 
@@ -283,7 +285,7 @@ def _changes(prng: Prng, options: Options) -> Options:
     """The group itself changes, where the operator has no disks to replace."""
     if not prng.chance(1, 4) or options.replica_count == 1 or options.reformat or options.overload:
         return options
-    return replace(options, member_changes=prng.between(1, 3))
+    return replace(options, member_changes=prng.between(1, 5))
 
 
 def _haste(prng: Prng, options: Options) -> Options:
@@ -295,3 +297,10 @@ def _haste(prng: Prng, options: Options) -> Options:
         batch_max=prng.between(3, 7), records_per_device=600, devices_per_room=3,
         sessions_per_edge=max(options.sessions_per_edge, 3),
         power_cuts=max(options.power_cuts, prng.between(0, 3)))
+
+
+def _replays(prng: Prng, options: Options) -> Options:
+    """Somebody on the wire has kept what a replica heard, and plays it back when it starts."""
+    if not prng.chance(1, 5) or options.replica_count == 1:
+        return options
+    return replace(options, replay=prng.choice((300_000, 1_000_000)))

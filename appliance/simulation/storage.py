@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.base.prng import Prng
+from appliance.cores.vsr.wal import parse_prepare
+from appliance.formats import envelope
 from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_COPY_STRIDE, Geometry
 from appliance.simulation import atlas as zones
 from appliance.simulation import trace as kinds
@@ -63,6 +65,13 @@ class Disk:
         self.reads: dict[int, tuple[int, int]] = {}
         self._unreadable: set[int] = set()        # addresses of sectors that give an error
         self.faulted: dict[str, int] = {}         # faults so far, by kind
+
+    @property
+    def tearable(self) -> int:
+        """Appends in flight of which a crash may leave a part."""
+        return sum(len(write.data) > SECTOR_SIZE
+                   and self.atlas.area(write.address).zone == zones.PREPARE
+                   for write in self.writes.values())
 
     # --- the medium
 
@@ -130,7 +139,7 @@ class Disk:
     def _lose_sector(self, address: int, length: int) -> None:
         sector = self.prng.choice(_sectors(address, length))
         area = self.atlas.area(sector)
-        if self.atlas.allows(self.replica, area):
+        if self._breakable(area):
             self._faulted(area, sector, "read_error")
             self._unreadable.add(sector)
 
@@ -192,24 +201,49 @@ class Disk:
                                 "write_corruption")
 
     def _last_trace(self, write: Write, area: Area) -> bool:
-        """Whether this is the witness of a prepare whose own write was lost: with both gone
+        """Whether this is the witness of a prepare that does not lie there whole: with both gone
         without a trace nobody could know that there had been anything, and no protocol survives
         that on a quorum's last member.
         """
         if area.zone != zones.WITNESS:
             return False
-        prepare = (self.geometry.wal_prepares_offset
-                   + area.number * self.geometry.message_size_max)
-        return self.peek(prepare, HEADER_SIZE) != write.data[:HEADER_SIZE]
+        header = envelope.decode_stored(write.data[:HEADER_SIZE])
+        if header is None:
+            return False
+        sectors = _sectors(self._prepare_at(area.number), HEADER_SIZE + header.body_size)
+        whole = self.peek(sectors.start, len(sectors) * SECTOR_SIZE)
+        return (not self._unreadable.isdisjoint(sectors)
+                or parse_prepare(whole, header) is None)
+
+    def _only_trace(self, area: Area) -> bool:
+        """Whether this is a prepare whose witness was lost: broken, it would look as if its append
+        had never ended.
+        """
+        if area.zone != zones.PREPARE:
+            return False
+        witness = self.peek(
+            self.geometry.wal_headers_offset + area.number * SECTOR_SIZE, HEADER_SIZE)
+        return (envelope.decode_stored(witness) is not None
+                and witness != self.peek(self._prepare_at(area.number), HEADER_SIZE))
+
+    def _prepare_at(self, slot: int) -> int:
+        return self.geometry.wal_prepares_offset + slot * self.geometry.message_size_max
+
+    def _breakable(self, area: Area) -> bool:
+        """Whether what lies in this area may be damaged now."""
+        return self.atlas.allows(self.replica, area) and not self._only_trace(area)
 
     # --- faults
 
-    def crash(self) -> None:
-        """The machine stops: reads are gone, of each write in flight some sectors were made."""
+    def crash(self, *, halfway: bool = False) -> None:
+        """The machine stops: reads are gone, of each write in flight some sectors were made.
+
+        With `halfway` neither all of them nor none, where a write has several.
+        """
         self.life += 1
         self.reads.clear()
         for write in self.writes.values():
-            self._tear(write)
+            self._tear(write, halfway=halfway)
         self.writes.clear()
 
     def lose(self) -> None:
@@ -220,10 +254,13 @@ class Disk:
         self._extents = {}
         self._unreadable.clear()
 
-    def _tear(self, write: Write) -> None:
+    def _tear(self, write: Write, *, halfway: bool = False) -> None:
         self._count("torn_write")
         sectors = len(write.data) // SECTOR_SIZE
-        if not self.prng.chance(self.options.torn_percent, 100):
+        if halfway and sectors > 1:
+            written = self.prng.between(1, sectors - 1)
+            kept = [i < written for i in range(sectors)]
+        elif not self.prng.chance(self.options.torn_percent, 100):
             kept = [self.prng.chance(1, 2)] * sectors             # all of it, or nothing
         elif self.prng.chance(1, 2):
             written = self.prng.between(0, sectors - 1)           # the tail is lost
@@ -241,7 +278,7 @@ class Disk:
         touched = _sectors(address, length)
         sector = self.prng.choice(touched)
         area = self.atlas.area(sector)
-        if not self.atlas.allows(self.replica, area):
+        if not self._breakable(area):
             return
         self._faulted(area, sector, what)
         shape = self.prng.below(3)
@@ -264,7 +301,7 @@ class Disk:
         count = {zones.SUPERBLOCK: SUPERBLOCK_COPIES, zones.REPLY: self.geometry.clients_max}.get(
             area.zone, self.geometry.slot_count)
         target = self.prng.below(count)
-        if target == area.number or not self.atlas.allows(self.replica, Area(area.zone, target)):
+        if target == area.number or not self._breakable(Area(area.zone, target)):
             return False
         address = write.address + (target - area.number) * stride
         end = address + len(write.data)

@@ -31,10 +31,10 @@ SHARD = 0
 # Every class of fault that some world must have met, by the names under which they are counted.
 FAULT_CLASSES = (
     "loss", "duplicate", "capacity", "clog", "partition", "partition_both_ways",
-    "partition_one_way", "command_lost", "wire_damage", "crash", "crash_in_write", "power_cut",
-    "pause", "reformat", "torn_write", "read_corruption", "read_error", "write_corruption",
-    "write_loss", "write_misdirection", "write_error", "disk_full", "slow_disk", "overload",
-    "clock_offset", "clock_drift", "clock_step", "clock_liar", "session_kill",
+    "partition_one_way", "command_lost", "replay", "wire_damage", "crash", "crash_in_write",
+    "power_cut", "pause", "reformat", "torn_write", "read_corruption", "read_error",
+    "write_corruption", "write_loss", "write_misdirection", "write_error", "disk_full", "slow_disk",
+    "overload", "clock_offset", "clock_drift", "clock_step", "clock_liar", "session_kill",
     "session_abandoned", "eviction", "late_retry", "edge_crash", "client_abandoned",
     "client_blocked", "members_reordered", "standby_promoted", "member_removed", "member_added")
 
@@ -126,6 +126,8 @@ class World:
         (self.sessions if chat else self.operator.sessions).deliver(edge, source, message)
 
     def _on_life(self, replica: int, up: bool) -> None:
+        if up:
+            self.network.replay(replica)
         self.clients.on_life(replica, up)
         self.operator.sessions.on_life(replica, up)
 

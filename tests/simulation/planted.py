@@ -33,12 +33,12 @@ EXTRA_CPU_S = 8                   # after a find: further seeds are tried while 
 MARGIN_TICKS = 20                 # how long the whole product runs past the tick of the find
 
 
-def run(seed: int, name: str = "", until: int = -1) -> Outcome:
+def run(seed: int, name: str = "", ticks: int = -1) -> Outcome:
     """A swarm seed, with a plant or whole, up to a tick or to its end."""
     with pytest.MonkeyPatch.context() as patch:
         if name:
             PLANTS[name].sow(patch)
-        return run_world(World(draw(seed, SWARM)), until if until >= 0 else None)
+        return run_world(World(draw(seed, SWARM)), ticks if ticks >= 0 else None)
 
 
 def search(name: str, seeds_max: int, begin: int = 0, ticks: int = -1) -> dict[str, Any]:
@@ -51,11 +51,11 @@ def search(name: str, seeds_max: int, begin: int = 0, ticks: int = -1) -> dict[s
     first, started = None, time.process_time()
     for seed in range(begin, seeds_max):
         outcome = run(seed, name, ticks)
-        if outcome.failure:
+        find = {"seed": seed, "tick": outcome.ticks, "events": outcome.events,
+                "checker": outcome.checker, "says": said(outcome)}
+        if outcome.failure and passes(find):
             first = seed if first is None else first
-            finds.append({"seed": seed, "tick": outcome.ticks, "events": outcome.events,
-                          "checker": outcome.checker,
-                          "says": outcome.failure.strip().splitlines()[-1][:160]})
+            finds.append(find)
         spent = time.process_time() - started
         if first is not None and (spent > EXTRA_CPU_S or len(finds) >= FINDS_KEPT):
             break
@@ -63,12 +63,25 @@ def search(name: str, seeds_max: int, begin: int = 0, ticks: int = -1) -> dict[s
     return {"seeds": None if first is None else first + 1, "tried": seeds_max, "finds": finds}
 
 
+def said(outcome: Outcome) -> str:
+    """What a failure says, in a line."""
+    return (outcome.failure.strip().splitlines() or [""])[-1][:160]
+
+
+def until(find: dict[str, Any]) -> int:
+    """The tick up to which a recorded seed has to run; -1: to its end."""
+    tick: int = find["tick"] + MARGIN_TICKS
+    return tick if tick < draw(find["seed"], SWARM).safety_ticks else -1
+
+
+def passes(find: dict[str, Any]) -> bool:
+    """Whether a recorded seed passes without the plant: else it has found another bug."""
+    return not run(find["seed"], "", until(find)).failure
+
+
 def replays(name: str, find: dict[str, Any]) -> bool:
     """Whether a recorded seed still finds the plant, about when it did, and passes without."""
-    until = find["tick"] + MARGIN_TICKS
-    whole = draw(find["seed"], SWARM).safety_ticks
-    until = until if until < whole else -1
-    return bool(run(find["seed"], name, until).failure) and not run(find["seed"], "", until).failure
+    return bool(run(find["seed"], name, until(find)).failure) and passes(find)
 
 
 def load() -> dict[str, Any]:

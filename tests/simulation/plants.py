@@ -28,6 +28,7 @@ from appliance.cores.vsr.clock import Clock
 from appliance.cores.vsr.journal import Journal
 from appliance.cores.vsr.member import Member, Status
 from appliance.cores.vsr.sessions import Sessions
+from appliance.cores.vsr.timeout import Timeout
 from appliance.formats import envelope as env
 from appliance.formats.geometry import Geometry
 
@@ -490,6 +491,26 @@ def higher_views_ignored(patch: Patch) -> None:
         return message.header.view <= it.view
 
     patch.setattr(dispatcher, "_jump_view", jump)
+
+
+@plant("T18: all wait equally long before they try again")
+def equal_periods(patch: Patch) -> None:
+    start = Timeout.start
+
+    def start_without_jitter(it, after=None):
+        start(it, after if after is None else after - after % 10 or 5)
+
+    def back_off_without_jitter(it, *, base, most, prng):
+        it.attempts += 1
+        it.after, it.elapsed = min(most, base * 2 ** min(it.attempts, 16)), 0
+
+    patch.setattr(Timeout, "start", start_without_jitter)
+    patch.setattr(Timeout, "backoff", back_off_without_jitter)
+
+
+@plant("T19: a primary that lags behind the others' checkpoint leads all the same")
+def lagging_primary_leads(patch: Patch) -> None:
+    patch.setattr(view_change, "_forfeit_to", lambda it, dvcs, result: None)
 
 
 # --- repair and state sync ------------------------------------------------------------------------

@@ -82,5 +82,5 @@ def test_an_epoch_that_is_left_out_is_a_violation():
 
 def test_a_world_notices_that_a_log_goes_on_behind_the_end_of_its_epoch(monkeypatch):
     monkeypatch.setattr(membership, "pending", lambda member: False)
-    outcome = World(changing(27, records=400)).run()
+    outcome = World(changing(15, records=400)).run()
     assert "without op" in outcome.failure and outcome.checker == "acknowledgements"

@@ -3,7 +3,8 @@
     member_change   adds or removes a standby: takes effect where it is committed, quorums stay
     reconfigure     orders the members anew: the last op of its epoch. Whoever applies it enters
                     the next epoch at view 0, whose log is that op and all before it, committed;
-                    voting begins with view 1
+                    voting begins with view 1. View 0 has no primary: all who are in it know its
+                    log, and may name it to those whom the end of the old epoch left behind
 
 Two configurations are kept. The *agreed* one is that of the log up to commit_min, equal on all
 members; the *protocol's* is the newest this member knows, which a start_view may bring before the
@@ -344,3 +345,27 @@ def on_other_epoch(member: Member, message: Message) -> None:
         send_end(member, mask)
     if member.normal_primary:
         vc.send_start_view(member, mask, header.area[:16])
+    elif _stands_on_beginning(member) and _out_of_reach(member, header.commit_num):
+        vc.send_start_view(member, mask, header.area[:16], view=0)
+
+
+def _stands_on_beginning(member: Member) -> bool:
+    """Whether our log is that of view 0, which is the same on all who have it: they commit to its
+    end before they enter it. So any of them may name it.
+    """
+    begun = member.configuration.op
+    return (
+        member.status == Status.VIEW_CHANGE
+        and member.epoch > 0
+        and member.log_view == 0
+        and member.op == member.commit_max == begun
+    )
+
+
+def _out_of_reach(member: Member, commit_min: int) -> bool:
+    """Whether the end of the epoch before lies beyond the ring of who has applied this much: then
+    its name alone helps nobody, and those who know more are too few to elect a primary.
+    """
+    geometry = member.geometry
+    checkpoint = commit_min // geometry.checkpoint_ops * geometry.checkpoint_ops
+    return member.op > geometry.prepare_max(checkpoint)

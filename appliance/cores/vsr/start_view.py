@@ -72,18 +72,39 @@ def on_start_view(member: Member, message: Message) -> None:
     if same_log and member.log_view == member.view and member.status == Status.NORMAL:
         member.learn_commit(header.commit_num)
         heard(member)
-    if chunks.consider(member, header, announced):
-        return None
-    _install(member, header, announced)
+    if not chunks.consider(member, header, announced):
+        _install(member, header, announced)
+    if _stands_on_beginning(member, header):
+        vc.enter(member, 1)  # view 0 has no primary
     return None
 
 
 def _from_primary(member: Member, message: Message, configuration: Configuration) -> bool:
-    """Whether the primary of that epoch and view sent it, and it is meant for us."""
+    """Whether the primary of that epoch and view sent it, and it is meant for us. The view in which
+    an epoch begins has none: whoever votes may name its log.
+    """
     if member.replica_id not in configuration.members:
         return False
+    sender = member.members[message.sender]
+    if begins_epoch(message.header):
+        return sender in configuration.members[: configuration.replica_count]
     primary = configuration.members[message.header.view % configuration.replica_count]
-    return member.members[message.sender] == primary
+    return sender == primary
+
+
+def begins_epoch(header: Header) -> bool:
+    """Whether this is the view in which an epoch that followed another one begins."""
+    return header.epoch > 0 and header.view == 0
+
+
+def _stands_on_beginning(member: Member, header: Header) -> bool:
+    """Whether the log of an epoch's beginning was installed just now, by somebody who votes."""
+    return (
+        begins_epoch(header)
+        and member.viewstamp == header.viewstamp
+        and member.status == Status.NORMAL
+        and not member.is_standby
+    )
 
 
 def _fresh(member: Member, header: Header) -> bool:

@@ -600,8 +600,11 @@ def pong_client(member: Member, client: bytes, echo: bytes) -> Header:
 # --- start_view ---------------------------------------------------------------------------------
 
 
-def send_start_view(member: Member, mask: int, nonce: bytes) -> None:
-    """Name the log of this view: its last headers, and hooks that a lagging member can reach."""
+def send_start_view(member: Member, mask: int, nonce: bytes, view: int | None = None) -> None:
+    """Name the log of this view: its last headers, and hooks that a lagging member can reach.
+
+    `view` is another one whose log is ours: that of the beginning of the epoch.
+    """
     assert member.checkpoint is not None
     headers = start_view_headers(member)
     body = b"".join(
@@ -613,7 +616,7 @@ def send_start_view(member: Member, mask: int, nonce: bytes) -> None:
     )
     header = member.make(
         env.START_VIEW,
-        view=member.view,
+        view=member.view if view is None else view,
         op=member.op,
         commit_num=member.commit_max,
         area=nonce + member.checkpoint_op.to_bytes(8, "little"),

@@ -278,6 +278,32 @@ def test_who_was_away_for_longer_than_the_log_reaches_comes_back_into_the_new_ep
     ended(group, session)
 
 
+def test_two_of_four_bring_those_along_whose_rings_end_before_the_epoch_does():
+    """Two commit the change, three must vote for the first view: nobody can lead, and what ended
+    the old epoch lies beyond the rings of the other two.
+    """
+    group, session = begun(replicas=4, standbys=0)
+    group.put(session, 2)
+    group.until(group.converged)
+    away = [i for i in range(4) if i != group.primary][1:]
+    for index in away:
+        group.crash(index)
+    body = order(1, swapped(group, *away), replicas=4)
+    end = TINY.prepare_max(group.core(group.primary).checkpoint_op)
+    while max(group.committed) < end:
+        group.put(session, 1)
+    send(group, session, env.OPERATION_RECONFIGURE, body)
+    begun_here = [node for node in group.nodes if node.index not in away]
+    group.until(lambda: all(node.core.epoch == 1 for node in begun_here))
+    for index in away:
+        group.start(index)
+        assert group.core(index).epoch == 0
+    come_along(group, 1)
+    for index in away:
+        assert "members_learned" in group.nodes[index].marks
+    ended(group, session)
+
+
 def test_epoch_crash_between_commit_and_persist():
     """Whoever applied it has written nothing of it: all of them start again in the old epoch."""
     group, session = begun()
