@@ -311,6 +311,9 @@ def on_end_epoch(member: Member, message: Message) -> None:
     member.commit_anchor = (last.op, last.digest)
     vc.leave_normal(member, Status.NORMAL)
     member.view = max(member.view, last.view)  # what it lists must not be newer than its log
+    if member.is_primary and not member.alone:
+        member.mark("end_epoch_steps_down")  # nobody leads what has ended
+        member.view += 1
     member.log_view = member.view
     member.view_headers, member.view_headers_kind = [last], sb.KIND_SV
     member.heartbeat_ns = 0

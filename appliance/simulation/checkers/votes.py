@@ -11,8 +11,8 @@ from appliance.simulation.failure import violated
 
 NAME = "votes"
 FRESH_TICKS = TIMEOUT_TICKS["svc_window"] + 5
-# Reasons for a primary of a view that has not begun to leave it by itself, by the marks they leave.
-LEAVES = ("view_change_forfeited", "new_primary_cannot_hold_head")
+# Reasons for the primary of a view to leave it by itself, by the marks they leave.
+LEAVES = ("view_change_forfeited", "new_primary_cannot_hold_head", "end_epoch_steps_down")
 
 
 class Votes:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from appliance.cores.vsr import view_change
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
 from appliance.formats import envelope as env
@@ -259,6 +260,30 @@ def test_epoch_old_member_catches_up_by_end_epoch():
     group.heal(rule)
     come_along(group, 1)
     assert "end_epoch_taken" in group.nodes[behind].marks
+    ended(group, session)
+
+
+def test_who_is_about_to_lead_the_old_epoch_hears_of_its_end_and_does_not_lead():
+    group, session = begun()
+    group.put(session, 4)
+    group.until(group.converged)
+    behind = (group.primary + 1) % 3
+    core = group.core(behind)
+    rule = group.isolate(behind)
+    group.put(session, 2)
+    assert reconfigure(group, session, (group.primary + 2) % 3, 3) == Verdict.OK
+    view_change.enter(core, core.view + 1)
+    assert core.is_primary
+    group.after(group.nodes[behind])
+    group.heal(rule)
+
+    def came_along() -> bool:
+        assert core.epoch == 1 or not core.normal_primary
+        return core.epoch == 1
+
+    group.until(came_along, ticks=2000)
+    assert "end_epoch_steps_down" in group.nodes[behind].marks
+    come_along(group, 1)
     ended(group, session)
 
 
