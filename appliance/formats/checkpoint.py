@@ -6,6 +6,7 @@
 nothing in it belongs to one of them: no signature, no address, no time of its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -215,7 +216,7 @@ def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
         raise FormatError(f"manifest: magic {magic!r}, version {version}")
     if any(reserved):
         raise FormatError("manifest: reserved bytes are set")
-    if len(raw) != HEAD_SIZE + ID_SIZE * (leaf_count + sum(counts[1::2])):
+    if len(raw) != _size(leaf_count, counts):
         raise FormatError(f"manifest: {len(raw)} bytes do not hold {leaf_count} leaf ids, {counts}")
     ids = [bytes(raw[at:at + ID_SIZE]) for at in range(HEAD_SIZE, len(raw), ID_SIZE)]
     tables, first = {}, leaf_count
@@ -231,6 +232,18 @@ def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
         shipping=_decode_shipping(shipping))
     manifest.check(geometry)
     return manifest
+
+
+def size_of(raw: bytes | memoryview) -> int:
+    """How long the manifest is that begins here, by the counts in its head; what is not one gets a
+    size as well, HEAD_SIZE..MANIFEST_SIZE_MAX.
+    """
+    leaf_count, *counts = _HEAD.unpack_from(raw)[14:23]
+    return min(_size(leaf_count, counts), MANIFEST_SIZE_MAX)
+
+
+def _size(leaf_count: int, counts: Sequence[int]) -> int:
+    return HEAD_SIZE + ID_SIZE * (leaf_count + sum(counts[1::2]))
 
 
 def _encode_shipping(state: ShippingState) -> bytes:

@@ -25,7 +25,7 @@ from appliance.formats import segment as seg
 from appliance.formats import superblock as sb
 from appliance.formats.checkpoint import Place
 from appliance.formats.envelope import Header, Message
-from appliance.formats.geometry import RECORD_SIZE, TABLES
+from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE, TABLES
 from appliance.formats.membership import Configuration
 from appliance.formats.superblock import CheckpointState
 
@@ -570,8 +570,9 @@ def _serve(member: Member, chunk: Chunk, mask: int) -> None:
         raw = member.fetch.raw if opening else member.manifests.get(place.number)
         if raw:
             _send_chunk(member, chunk, raw, mask)
-        return None
-    if place.kind == ck.KIND_TABLE and place.number % geometry.checkpoint_ops:
+            return None
+    by_checkpoint = place.kind in (ck.KIND_MANIFEST, ck.KIND_TABLE)
+    if by_checkpoint and place.number % geometry.checkpoint_ops:
         return member.drop("request_chunk_invalid")
     if place.kind == ck.KIND_LEAF and member.state_ready:
         data = member.state_machine.leaf(place.number, place.index, place.count)
@@ -580,6 +581,7 @@ def _serve(member: Member, chunk: Chunk, mask: int) -> None:
     if member.reads_for_chunks >= READS_FOR_OTHERS_MAX:
         return member.drop("request_chunk_busy")
     sizes = {
+        ck.KIND_MANIFEST: MANIFEST_SIZE_MAX,
         ck.KIND_TABLE: geometry.table_chunk_size,
         ck.KIND_FOOTER: geometry.footer_size_max,
         ck.KIND_LEAF: place.count * RECORD_SIZE,
@@ -598,6 +600,8 @@ def _on_served(
     piece = None if data is None else bytes(data[skip : skip + size])
     if chunk.place.kind == ck.KIND_FOOTER:
         piece = footer_of(piece, member)
+    elif chunk.place.kind == ck.KIND_MANIFEST and piece is not None:
+        piece = piece[: ck.size_of(piece)]
     if piece is not None:
         _send_chunk(member, chunk, piece, mask)
 

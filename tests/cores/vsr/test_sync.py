@@ -338,6 +338,25 @@ def test_a_whole_chunk_of_another_checkpoint_is_served_if_it_lies_in_its_zone(ba
     assert served[48:] == data
 
 
+def test_who_was_started_anew_serves_the_manifest_before_its_own_from_its_disk():
+    """Swarm seed 584: one of four that fetched a checkpoint could not vote, and the others, started
+    anew on the next one, no longer had its manifest in memory.
+    """
+    group, session = tiny(3 * K + 2)
+    group.until(group.converged)
+    op = group.core(0).checkpoint_op - K
+    raw = group.core(0).manifests[op]
+    wanted = (ck.checkpoint_id(raw), ck.Place(ck.KIND_MANIFEST, 0, 0, op))
+    group.restart(0)
+    group.until(group.converged)
+    assert op not in group.core(0).manifests
+    (served,) = asked_chunk(group, 0, [wanted])
+    assert served[48:] == raw
+    group.wire.clear()
+    group.nodes[0].disk.flip(zone_of(group, op) + len(raw) - 1)
+    assert not asked_chunk(group, 0, [wanted]), "what rotted is not served"
+
+
 @pytest.mark.parametrize("body", [b"", bytes(47), bytes(48), bytes(48 * 33)])
 def test_a_request_for_chunks_that_breaks_a_rule_is_dropped(body):
     group, session = tiny()
