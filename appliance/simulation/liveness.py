@@ -7,9 +7,9 @@ Excused only when the protocol cannot do better: too many replicas cannot name t
 something that must be read has no intact copy in the core. The atlas keeps a copy of every prepare;
 of a chunk it cannot, since fewer than a quorum may hold a checkpoint to which the others have just
 synced. Else a whole group has no excuse, except for its heads: in a world whose slots fail on
-everybody, and in a group of two. There a crash between the two rings of a slot that a later view
-writes anew is enough: which of the two prepares is the newer one cannot be told, and the peer alone
-is no quorum.
+everybody, where those who know theirs may lack what the others lost, and in a group of two. There a
+crash between the two rings of a slot that a later view writes anew is enough: which of the two
+prepares is the newer one cannot be told, and the peer alone is no quorum.
 """
 
 from appliance.cores.vsr import chunks
@@ -79,8 +79,11 @@ def excuse(cluster: Cluster, core: list[int]) -> str:
     voting = sum(replica.status != Status.RECOVERING_HEAD for replica in replicas)
     if voting < quorum:
         return f"{len(core) - voting} of {len(core)} replicas cannot name their head"
-    if whole:
-        return ""
+    if whole:                         # those who can name their head may lack what the others lost
+        able = [r for r in replicas if r.status != Status.RECOVERING_HEAD]
+        if len(able) == len(replicas):
+            return ""
+        replicas = able
     # Below the newest checkpoint of the core a state sync will do.
     low = max((r.checkpoint_op for r in replicas if r.state_ready), default=0)
     needed = range(low + 1, max(r.op for r in replicas) + 1)
@@ -116,3 +119,23 @@ def _holds(machine: Machine, asking: Replica, chunk: chunks.Chunk) -> bool:
             ck.KIND_TABLE: asking.geometry.table_chunk_size,
             ck.KIND_LEAF: chunk.place.count * RECORD_SIZE}[chunk.place.kind]
     return chunks.matches(chunk, machine.disk.peek(address + skip, size))
+
+
+# --- what only the scrubber finds -----------------------------------------------------------------
+
+
+def tours(cluster: Cluster, core: list[int]) -> dict[int, int]:
+    """How often each member has read everything on its disk."""
+    running = [m for m in members(cluster, core) if m.replica is not None]
+    return {m.index: m.replica.tour.rounds for m in running if m.replica is not None}
+
+
+def on_tour(cluster: Cluster, core: list[int], before: dict[int, int]) -> bool:
+    """Whether all are normal, and somebody has not read everything since `before`: what is broken
+    in a sealed segment is found no sooner, and whoever wants to read it waits for that.
+    """
+    machines = members(cluster, core)
+    if any(m.replica is None or m.replica.status != Status.NORMAL for m in machines):
+        return False
+    now = tours(cluster, core)
+    return any(now[index] < before.get(index, 0) + 2 for index in now)

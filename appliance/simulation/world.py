@@ -40,6 +40,7 @@ FAULT_CLASSES = (
 
 QUIET_TICKS = 100                 # watched after everything has converged
 LOOK_TICKS = 20                   # how often the end of a phase is looked for
+TOURS_FACTOR = 4                  # so much longer at most while scrubbers have not seen everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,11 @@ class World:
         self.trace.add(self.schedule.now_us, kinds.PHASE, WORLD, mask)
         self._heal(core)
         closed, reason = False, ""
-        for _ in range(self.options.liveness_ticks // LOOK_TICKS):
+        looks = self.options.liveness_ticks // LOOK_TICKS
+        tours = liveness.tours(self.cluster, core)
+        for look in range(TOURS_FACTOR * looks):
+            if look >= looks and not liveness.on_tour(self.cluster, core, tours):
+                break
             if not closed and not self.changes.waiting():
                 closed = True         # from here on nobody's machine is taken away
                 members = liveness.members(self.cluster, core)

@@ -214,6 +214,7 @@ class Member:
         self.timestamp_last = 0  # no later prepare may carry less
         self.abdicating = False
         self.heartbeat_due = False
+        self.view_changes_failed = 0  # since this member was normal, by its own patience
         self.heartbeat_ns = 0  # primary's clock in the newest heartbeat heard
         self.replies_wanted: set[int] = set()  # rows of sessions whose reply slot should be read
         # stuck: the next start_view may replace our checkpoint

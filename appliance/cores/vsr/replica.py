@@ -175,7 +175,7 @@ class Replica(Member):
             self.status = Status.VIEW_CHANGE
         elif self.log_view < self.view:
             vc.leave_normal(self, Status.VIEW_CHANGE)
-            timeouts["view_change_status"].start(30 + self.prng.below(11))
+            timeouts["view_change_status"].start(vc.patience(self))
             timeouts["dvc_message"].start()
             if not self.is_primary:
                 timeouts["request_start_view"].start()
@@ -545,9 +545,8 @@ def _view_change_timeouts(member: Member) -> None:
         timeouts["svc_window"].stop()
         member.svc_from &= 1 << member.index
     if timeouts["view_change_status"].due:
-        attempts = timeouts["view_change_status"].attempts + 1
-        timeouts["view_change_status"].start((30 + prng.below(11)) * min(1 + attempts, 4))
-        timeouts["view_change_status"].attempts = attempts
+        member.view_changes_failed += 1
+        timeouts["view_change_status"].start(vc.patience(member))
         vc.vote(member)
     if timeouts["dvc_message"].due:
         timeouts["dvc_message"].reset()

@@ -178,16 +178,25 @@ def enter(member: Member, view: int) -> None:
     leave_normal(member, Status.VIEW_CHANGE)
     member.persist()
     timeouts = member.timeouts
-    timeouts["view_change_status"].start(30 + member.prng.below(11))
+    timeouts["view_change_status"].start(patience(member))
     timeouts["dvc_message"].start()
     timeouts["svc_message"].start()
     if not member.is_primary:
         timeouts["request_start_view"].start(10 + member.prng.below(4))
 
 
+def patience(member: Member) -> int:
+    """Ticks to wait for a view to begin. More after each that did not, in whatever view: a disk may
+    need longer for its superblocks than the first patience lasts.
+    """
+    return (30 + member.prng.below(11)) * min(1 + member.view_changes_failed, 4)
+
+
 def leave_normal(member: Member, status: Status) -> None:
     """Forget what belongs to one view only."""
     member.status = status
+    if status == Status.NORMAL:
+        member.view_changes_failed = 0
     member.pipeline.clear()
     member.request_queue.clear()
     member.repairs.clear()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from appliance.cores.vsr import view_change
 from appliance.cores.vsr.member import Status
 from appliance.formats import envelope as env
 from appliance.formats.geometry import SMALL
@@ -128,6 +129,23 @@ def test_client_request_survives_view_change_once():
 
 
 # --- two that believe they lead -------------------------------------------------------------------
+
+
+def test_patience_grows_from_view_to_view_until_one_begins():
+    """Swarm seed 1332: a disk needed longer for a superblock than the first patience lasts."""
+    group, session = running_group()
+    group.until(group.converged)
+    backup = (group.primary + 1) % 3
+    core = group.core(backup)
+    group.isolate(backup)
+    timeout = core.timeouts["view_change_status"]
+    for times in (1, 2, 3, 4, 4):
+        view_change.enter(core, core.view + 1)
+        assert 30 * times <= timeout.after <= 40 * times
+        group.run(timeout.after + 1)
+    group.heal()
+    group.until(lambda: group.converged() and core.view_changes_failed == 0)
+    ended(group, session)
 
 
 def test_vc_duel_of_primaries():
