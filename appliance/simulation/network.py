@@ -9,6 +9,7 @@ that a message comes once.
 from collections.abc import Callable
 
 from appliance.base.prng import Prng
+from appliance.cores.vsr.view_change import HEARTBEAT_DOUBT_TICKS
 from appliance.formats import envelope
 from appliance.formats.envelope import Message
 from appliance.formats.geometry import HEADER_SIZE
@@ -23,6 +24,7 @@ MILLION = 1_000_000
 _SHIFT, _MASK = 20, (1 << 20) - 1
 DROP_COMMAND_TICKS = 500          # how long one command stays lost
 DROP_PERIOD_TICKS = 2_000         # from the begin of one such time to that of the next
+LATE_MEANS = 5                    # so many mean delays are hardly ever exceeded
 DROP_NODES = 4                    # draws of the nodes that lose it
 
 
@@ -139,6 +141,15 @@ class Network:
     def _command_lost(self, source: int) -> bool:
         elapsed = (self.schedule.now_us - self._drop_from) % (DROP_PERIOD_TICKS * TICK_US)
         return source in self._drop_nodes and elapsed < DROP_COMMAND_TICKS * TICK_US
+
+    @property
+    def prompt(self) -> bool:
+        """Whether a heartbeat is hardly ever so late that somebody doubts its sender, and no vote
+        comes long after what it was about.
+        """
+        options = self.options
+        late = options.delay_us_min + LATE_MEANS * options.delay_us_mean
+        return late < HEARTBEAT_DOUBT_TICKS * TICK_US and not options.clog
 
     # --- partitions
 
