@@ -10,7 +10,10 @@ MIB = 1 << 20  # bytes
 
 REPLICAS_MAX = 6  # active replicas of a shard; quorums are tabled for 1 to 6
 MEMBERS_MAX = 8  # replicas and standbys together: fits the route byte of a prepare
-SUPERBLOCK_COPIES = 4  # 2 to open, 3 to confirm: 2 + 3 > 4, so a confirmed update is always seen
+SUPERBLOCK_COPIES = 4
+SUPERBLOCK_COPIES_TO_OPEN = 2  # that must agree
+# Read back before an update counts: 2 + 3 > 4, so a confirmed update is always seen.
+SUPERBLOCK_COPIES_TO_CONFIRM = SUPERBLOCK_COPIES - SUPERBLOCK_COPIES_TO_OPEN + 1
 TICK_MS = 10  # unit of every timeout of a replica
 
 # --- storage ------------------------------------------------------------------------------------

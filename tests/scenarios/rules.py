@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from appliance.cores.vsr import chunks, commit, normal, recovery, repair, scrub, start_view, wal
+from appliance.cores.vsr import (
+    chunks,
+    commit,
+    normal,
+    recovery,
+    repair,
+    scrub,
+    start_view,
+    superblock,
+    wal,
+)
 from appliance.cores.vsr import open as opening
 from appliance.cores.vsr import replica as replicas
 from appliance.cores.vsr import view_change as vc
@@ -173,18 +183,18 @@ def two_copies_must_agree(patch: pytest.MonkeyPatch) -> None:
 @rule
 def copies_are_written_one_by_one(patch: pytest.MonkeyPatch) -> None:
     """All copies of an update are on their way at once."""
-    write_superblock = Member.write_superblock
+    write_copy = superblock.write_copy
 
     def at_once(member: Member, block: Any, copy: int, attempts: int) -> None:
         if copy == 0:
             for other in (1, 2, 3):
                 address = other * opening.SUPERBLOCK_COPY_STRIDE
                 member.write(address, [opening.sb.encode(block, other)], lambda _: None)
-            write_superblock(member, block, 0, attempts)
+            write_copy(member, block, 0, attempts)
         else:
-            Member.on_superblock_written(member, block, copy, attempts)
+            superblock.on_copy_written(member, block, copy, attempts)
 
-    patch.setattr(Member, "write_superblock", at_once)
+    patch.setattr(superblock, "write_copy", at_once)
 
 
 @rule
@@ -386,13 +396,13 @@ def nothing_is_said_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 @rule
 def log_view_is_persisted(patch: pytest.MonkeyPatch) -> None:
     """The superblock keeps its first log_view; the replica believes otherwise."""
-    present = Member.superblock_present
+    present = superblock.present
 
     def forgetful(self: Member) -> Any:
         assert self.superblock is not None
         return replace(present(self), log_view=self.superblock.log_view)
 
-    patch.setattr(Member, "superblock_present", forgetful)
+    patch.setattr(superblock, "present", forgetful)
     patch.setattr(Member, "durable_log_view", property(lambda member: member.log_view))
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from appliance.base.limits import SECTOR_SIZE
 from appliance.base.prng import Prng
+from appliance.cores.vsr import report
 from appliance.cores.vsr.open import VolumeUnusable, format_writes
 from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope as env
@@ -568,7 +569,7 @@ class Stage:
             if replica is None:
                 out.append(f"  {name}: down {self.halts.get(machine.index, '')}")
                 continue
-            line = replica.status_line()
+            line = report.state(replica)
             drops = {k: v for k, v in replica.counters.items() if k.startswith("dropped")}
             out.append(f"  {name}: " + ", ".join(
                 f"{key} {line[key]}" for key in (

@@ -15,11 +15,11 @@ from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import (
     chunks,
     commit,
-    member,
     normal,
     recovery,
     repair,
     start_view,
+    superblock,
     view_change,
     wal,
 )
@@ -72,7 +72,7 @@ def acknowledge_before_durable(patch: Patch) -> None:
 
 @plant("the superblock keeps the view that it was formatted with")
 def view_forgotten(patch: Patch) -> None:
-    present = Member.superblock_present
+    present = superblock.present
 
     def present_without_view(it):
         forgotten = it.superblock
@@ -80,20 +80,20 @@ def view_forgotten(patch: Patch) -> None:
                        view_headers=forgotten.view_headers,
                        view_headers_kind=forgotten.view_headers_kind)
 
-    patch.setattr(Member, "superblock_present", present_without_view)
+    patch.setattr(superblock, "present", present_without_view)
     patch.setattr(Member, "durable_view", property(lambda it: it.view))
     patch.setattr(Member, "durable_log_view", property(lambda it: it.log_view))
 
 
 @plant("the incarnation, from which nonces are counted, is not persisted")
 def nonce_not_persisted(patch: Patch) -> None:
-    present = Member.superblock_present
+    present = superblock.present
 
     def present_without_incarnation(it):
         it.incarnation = it.superblock.incarnation
         return present(it)
 
-    patch.setattr(Member, "superblock_present", present_without_incarnation)
+    patch.setattr(superblock, "present", present_without_incarnation)
 
 
 @plant("T7: views are spoken of before they are durable")
@@ -105,7 +105,7 @@ def speak_before_durable(patch: Patch) -> None:
 
 @plant("an update of the superblock counts with its first copy")
 def superblock_by_one_copy(patch: Patch) -> None:
-    patch.setattr(member, "SUPERBLOCK_CONFIRMED", 1)
+    patch.setattr(superblock, "SUPERBLOCK_COPIES_TO_CONFIRM", 1)
 
 
 @plant("a checkpoint is named before its records are durable")

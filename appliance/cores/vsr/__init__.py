@@ -25,7 +25,9 @@ Rooms of this package, each importing only those above it
     journal                     the slots of the ring: header, dirty, faulty, what is readable
     recovery                    from two rings and four superblocks to a journal and a status
     sessions                    the replicated table of clients and their latest replies
-    member                      the state of one member; sending, persisting, reading and writing
+    member                      the state of one member; sending, reading and writing
+    superblock                  what must outlive a crash, written copy by copy
+    report                      the state in plain values, for the console
     wal, commit, checkpoint     append; apply; make a state durable
     normal, view_change         the protocol's two halves
     repair, chunks, scrub       mending what is missing or broken

@@ -6,11 +6,11 @@ hold yet is dropped, not queued; timers send it again.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
-from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.base.limits import SECTOR_SIZE
 from appliance.base.prng import Prng
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr.clock import Clock
@@ -22,7 +22,7 @@ from appliance.cores.vsr.timeout import Timeout
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
-from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE, Geometry
+from appliance.formats.geometry import Geometry
 from appliance.formats.membership import Configuration
 
 
@@ -103,8 +103,6 @@ SPEAK = {
 
 SILENT = (Status.RECOVERING, Status.HALTED, Status.REMOVED)
 
-SUPERBLOCK_CONFIRMED = 3  # copies read back before an update counts: 2 to open + 3 > 4
-SUPERBLOCK_ATTEMPTS_MAX = 3  # rewrites of copies that read back wrong, before giving up
 SCRUB_TICKS = 10  # between two items that the scrubber reads
 PREPARES_CACHED_MAX = 32  # bodies kept in memory: pipeline, commit, repair of peers
 
@@ -522,124 +520,6 @@ class Member:
         """Bring the superblock up to the present state; updates that meet merge into one."""
         self.superblock_wanted = True
 
-    def superblock_present(self) -> sb.Superblock:
-        """The superblock that the present state calls for, but for sequence and parent."""
-        assert self.superblock is not None and self.checkpoint is not None
-        state = self.checkpoint_next or self.checkpoint
-        return replace(
-            self.superblock,
-            view=self.view,
-            log_view=self.log_view,
-            incarnation=self.incarnation,
-            epoch=self.epoch,
-            members=self.members,
-            replica_count=self.replica_count,
-            standby_count=self.standby_count,
-            members_op=self.configuration.op,
-            members_old=list(self.members_old.members) if self.members_old else [],
-            replica_count_old=self.members_old.replica_count if self.members_old else 0,
-            standby_count_old=self.members_old.standby_count if self.members_old else 0,
-            commit_max=max(self.commit_max, state.header.op),
-            checkpoint=state,
-            sync_op_min=self.sync_op_min,
-            sync_op_max=self.sync_op_max,
-            sync_log_seq=self.sync_log_seq,
-            view_headers_kind=self.view_headers_kind,
-            view_headers=list(self.view_headers),
-        )
-
-    def advance_superblock(self) -> None:
-        """Start the next update, if one is wanted and none is under way."""
-        if (
-            self.superblock_writing is not None
-            or not self.superblock_wanted
-            or self.superblock_repairs
-        ):
-            return
-        assert self.superblock is not None
-        self.superblock_wanted = False
-        block = replace(
-            self.superblock_present(),
-            sequence=self.superblock.sequence + 1,
-            parent=sb.digest(self.superblock),
-        )
-        assert (block.epoch, block.view) >= (self.superblock.epoch, self.superblock.view)
-        assert block.log_view <= block.view
-        assert block.checkpoint.header.op >= self.superblock.checkpoint.header.op
-        self.superblock_writing = block
-        self.write_superblock(block, 0, 0)
-
-    def on_superblock_written(self, block: sb.Superblock, copy: int, attempts: int) -> None:
-        """One copy is durable: write the next; once three are, read them back."""
-        if copy + 1 < SUPERBLOCK_CONFIRMED:
-            self.write_superblock(block, copy + 1, attempts)
-            return
-        if self.superblock is block:
-            self.superblock_writing = None  # the last copy of an update that is confirmed
-            return
-        count = copy + 1
-        found: list[bytes | None] = [None] * count
-        waiting = [count]
-        for i in range(count):
-            self.read(
-                i * SUPERBLOCK_COPY_STRIDE,
-                SUPERBLOCK_COPY_SIZE,
-                Member.on_superblock_read,
-                block,
-                i,
-                attempts,
-                found,
-                waiting,
-            )
-
-    def write_superblock(self, block: sb.Superblock, copy: int, attempts: int) -> None:
-        """Write one copy of an update; never two at once."""
-        self.write(
-            copy * SUPERBLOCK_COPY_STRIDE,
-            [sb.encode(block, copy)],
-            Member.on_superblock_written,
-            block,
-            copy,
-            attempts,
-        )
-
-    def on_superblock_read(
-        self,
-        data: bytes | None,
-        block: sb.Superblock,
-        copy: int,
-        attempts: int,
-        found: list[bytes | None],
-        waiting: list[int],
-    ) -> None:
-        """Confirm the update once three copies are seen to hold it; the fourth follows.
-
-        Three suffice to speak: whoever opens needs two that agree, and 2 + 3 > 4.
-        """
-        found[copy] = data
-        waiting[0] -= 1
-        if waiting[0]:
-            return
-        good = sum(raw == sb.encode(block, i) for i, raw in enumerate(found))
-        last = SUPERBLOCK_COPIES - 1
-        if good >= SUPERBLOCK_CONFIRMED:
-            self.superblock = block
-            if len(found) <= last:
-                self.write_superblock(block, last, attempts)
-            else:
-                self.superblock_writing = None
-        elif len(found) <= last:
-            self.write_superblock(block, last, attempts)
-        elif attempts >= SUPERBLOCK_ATTEMPTS_MAX:
-            self.halt(
-                "SUPERBLOCK_UNWRITABLE",
-                f"{good} of {SUPERBLOCK_COPIES} copies can be read back, "
-                f"{SUPERBLOCK_CONFIRMED} are needed",
-            )
-        else:
-            self.mark("superblock_retried")
-            self.write_superblock(block, 0, attempts + 1)
-
     # --- the log
 
     def header_at(self, op: int) -> Header | None:
@@ -699,57 +579,3 @@ class Member:
         """The group has committed up to here."""
         if commit_max > self.commit_max:
             self.commit_max = commit_max
-
-    def synced(self) -> tuple[int, int]:
-        """(records that are here, records that a state sync has to bring); equal when it is over.
-        """
-        if not self.sync_log_seq or self.checkpoint is None:
-            return 0, 0
-        total = self.checkpoint.log_seq - self.sync_log_seq + 1
-        if not self.state_ready or self.backfill is not None and self.backfill.number < 0:
-            return 0, total
-        if self.backfill is None:
-            return total, total
-        left = (self.backfill.number - self.backfill.low + 1) * self.geometry.segment_records
-        return max(0, total - left), total
-
-    def status_line(self) -> dict[str, Any]:
-        """Plain values for the console and for a failure report."""
-        role = "standby" if self.is_standby else "primary" if self.is_primary else "backup"
-        if self.index < 0:
-            role = "removed"
-        return {
-            "status": self.status.name.lower(),
-            "role": role,
-            "replica": self.index,
-            "epoch": self.epoch,
-            "members": [member.hex() for member in self.members],
-            "replica_count": self.replica_count,
-            "members_old": [member.hex() for member in self.members_old.members]
-            if self.members_old
-            else [],
-            "view": self.view,
-            "log_view": self.log_view,
-            "op": self.op,
-            "commit_min": self.commit_min,
-            "commit_max": self.commit_max,
-            "checkpoint": self.checkpoint_op if self.checkpoint is not None else 0,
-            "dirty": self.journal.dirty_count,
-            "faulty": self.journal.faulty_count,
-            "log_seq": self.state_machine.log_seq,
-            "state_ready": self.state_ready,
-            "synced": list(self.synced()),
-            "sync": [self.sync_op_min, self.sync_op_max, self.sync_log_seq],
-            "clients": len(self.sessions.entries),
-            "halted": list(self.halted) if self.halted else None,
-            "peers": {
-                i: {
-                    "view": p.view,
-                    "commit_min": p.commit_min,
-                    "checkpoint": p.checkpoint,
-                    "silent_ticks": self.tick - p.heard_tick,
-                }
-                for i, p in enumerate(self.peers)
-                if i != self.index
-            },
-        }

@@ -348,11 +348,11 @@ def on_other_epoch(member: Member, message: Message) -> None:
         send_end(member, mask)
     if member.normal_primary:
         vc.send_start_view(member, mask, header.area[:16])
-    elif _stands_on_beginning(member) and _out_of_reach(member, header.commit_num):
+    elif _can_name_beginning(member) and _out_of_reach(member, header.commit_num):
         vc.send_start_view(member, mask, header.area[:16], view=0)
 
 
-def _stands_on_beginning(member: Member) -> bool:
+def _can_name_beginning(member: Member) -> bool:
     """Whether our log is that of view 0, which is the same on all who have it: they commit to its
     end before they enter it. So any of them may name it.
     """

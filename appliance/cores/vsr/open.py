@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from appliance.base.errors import StorageError
-from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.base.limits import (
+    SECTOR_SIZE,
+    SUPERBLOCK_COPIES,
+    SUPERBLOCK_COPIES_TO_OPEN,
+)
 from appliance.cores.vsr.checkpoint import root_state
 from appliance.cores.vsr.recovery import Found, Slot, read_header
 from appliance.cores.vsr.wal import parse_prepare
@@ -87,7 +91,8 @@ def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
             index = copy if copy < SUPERBLOCK_COPIES else position
             groups.setdefault(digest, set()).add(index)
             blocks[digest] = block
-    valid = [d for d, members in groups.items() if len(members) >= 2] or _unfinished(blocks)
+    valid = [d for d, members in groups.items() if len(members) >= SUPERBLOCK_COPIES_TO_OPEN]
+    valid = valid or _unfinished(blocks)
     if not valid:
         raise VolumeUnusable("SUPERBLOCK_QUORUM_LOST", "no two superblock copies agree")
     chosen_digest = max(valid, key=lambda d: blocks[d].sequence)

@@ -8,7 +8,6 @@ deterministic order.
 
 from collections.abc import Callable
 
-from appliance.base.limits import SUPERBLOCK_COPIES
 from appliance.cores.vsr import (
     checkpoint,
     chunks,
@@ -17,8 +16,10 @@ from appliance.cores.vsr import (
     normal,
     recovery,
     repair,
+    report,
     scrub,
     start_view,
+    superblock,
     wal,
 )
 from appliance.cores.vsr import view_change as vc
@@ -28,7 +29,6 @@ from appliance.cores.vsr.timeout import count_tick
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
-from appliance.formats.geometry import SUPERBLOCK_COPY_STRIDE
 from appliance.formats.membership import Configuration
 
 # passes over all rules after one event; the next event goes on
@@ -69,7 +69,7 @@ class Replica(Member):
         if not self._recover(loaded):
             return
         self.superblock_repairs = list(loaded.repairs)
-        _repair_superblock(self)
+        superblock.repair(self)
         self._begin()
         self.persist()
         self.settle()
@@ -252,7 +252,7 @@ class Replica(Member):
 
     def status_report(self) -> dict:
         """Plain values for the console."""
-        return self.status_line() | {"counters": dict(self.counters)}
+        return report.state(self) | {"counters": dict(self.counters)}
 
     # --- what follows
 
@@ -262,7 +262,7 @@ class Replica(Member):
             if self.status == Status.HALTED:
                 return
             if self.status == Status.REMOVED:
-                self.advance_superblock()  # the last word on this disk
+                superblock.advance(self)  # the last word on this disk
                 return
             before = (
                 self.commit_min,
@@ -272,7 +272,7 @@ class Replica(Member):
                 self.op,
                 len(self.effects),
             )
-            self.advance_superblock()
+            superblock.advance(self)
             self._learn_durable()
             checkpoint.advance(self)
             chunks.advance(self)
@@ -334,21 +334,6 @@ class Replica(Member):
         assert not self.dvc_quorum or (self.is_primary and self.log_view == self.view)
         assert self.durable_view <= self.view and self.durable_log_view <= self.log_view
         assert len(self.pipeline) <= self.geometry.pipeline_max
-
-
-def _repair_superblock(member: Member) -> None:
-    """Write the next broken copy again, one after the other; updates wait until all are whole."""
-    if member.superblock_repairs and member.superblock is not None:
-        member.mark("superblock_copy_repaired")
-        copy = member.superblock_repairs[0]
-        member.write(
-            copy * SUPERBLOCK_COPY_STRIDE, [sb.encode(member.superblock, copy)], _on_copy_repaired
-        )
-
-
-def _on_copy_repaired(member: Member) -> None:
-    del member.superblock_repairs[0]
-    _repair_superblock(member)
 
 
 # --- routing ------------------------------------------------------------------------------------
@@ -577,6 +562,3 @@ def _on_repair_sync(member: Member) -> None:
         member.mark("repair_stuck")
         member.sync_asked = True
         start_view.request_start_view(member, member.view)
-
-
-assert SUPERBLOCK_COPIES == 4

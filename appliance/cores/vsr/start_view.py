@@ -74,7 +74,7 @@ def on_start_view(member: Member, message: Message) -> None:
         heard(member)
     if not chunks.consider(member, header, announced):
         _install(member, header, announced)
-    if _stands_on_beginning(member, header):
+    if _installed_beginning(member, header):
         vc.enter(member, 1)  # view 0 has no primary
     return None
 
@@ -97,7 +97,7 @@ def begins_epoch(header: Header) -> bool:
     return header.epoch > 0 and header.view == 0
 
 
-def _stands_on_beginning(member: Member, header: Header) -> bool:
+def _installed_beginning(member: Member, header: Header) -> bool:
     """Whether the log of an epoch's beginning was installed just now, by somebody who votes."""
     return (
         begins_epoch(header)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import effects as fx
+from appliance.cores.vsr import report
 from appliance.cores.vsr.client import Client
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes, load
@@ -567,7 +568,7 @@ class Group:
         lines = [f"tick {self.tick}, {len(self.wire)} on the wire"]
         for node in self.nodes:
             lines.append(
-                f"{node.index}: " + (repr(node.core.status_line()) if node.replica else "down")
+                f"{node.index}: " + (repr(report.state(node.core)) if node.replica else "down")
             )
             if node.replica is not None:
                 drops = {k: v for k, v in node.core.counters.items() if k.startswith("dropped")}

@@ -2,8 +2,7 @@
 
 import pytest
 
-from appliance.base.limits import SUPERBLOCK_COPIES
-from appliance.cores.vsr.member import SUPERBLOCK_CONFIRMED
+from appliance.base.limits import SUPERBLOCK_COPIES, SUPERBLOCK_COPIES_TO_CONFIRM
 from appliance.formats import superblock as sb
 from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
 from tests.cores.vsr.disk import Disk, Write
@@ -27,17 +26,17 @@ def superblock_writes(node: Node) -> list[Write]:
 
 def test_copies_are_written_one_after_the_other(group):
     node = opening(group)
-    for copy in range(SUPERBLOCK_CONFIRMED):
+    for copy in range(SUPERBLOCK_COPIES_TO_CONFIRM):
         (write,) = superblock_writes(node)
         assert write.address == copy * SUPERBLOCK_COPY_STRIDE
         assert sb.decode(write.data)[1] == copy
         group.finish(node, write)
-    assert len(superblock_reads(node)) == SUPERBLOCK_CONFIRMED, "then they are read back"
+    assert len(superblock_reads(node)) == SUPERBLOCK_COPIES_TO_CONFIRM, "then they are read back"
     assert node.core.durable_seen[3] != node.core.incarnation
     read_back(group, node)
     assert node.core.durable_seen[3] == node.core.incarnation, "three that are read back suffice"
     (write,) = superblock_writes(node)
-    assert write.address == SUPERBLOCK_CONFIRMED * SUPERBLOCK_COPY_STRIDE
+    assert write.address == SUPERBLOCK_COPIES_TO_CONFIRM * SUPERBLOCK_COPY_STRIDE
     node.core.persist()
     node.core.settle()
     group.after(node)
@@ -62,7 +61,7 @@ def test_a_crash_after_each_write_or_sector_leaves_an_older_or_the_newer_one(gro
         before = node.disk.superblock()
         for _ in range(steps // 2):
             group.finish(node, superblock_writes(node)[0])
-            if len(superblock_reads(node)) == SUPERBLOCK_CONFIRMED:
+            if len(superblock_reads(node)) == SUPERBLOCK_COPIES_TO_CONFIRM:
                 read_back(group, node)
         group.crash(2, keep=lambda write, odd=steps % 2: [0] if odd else [])
         after = node.disk.superblock()
@@ -134,7 +133,7 @@ def test_two_of_four_do_not_confirm_and_are_written_again(group):
 
 def test_nothing_is_said_while_an_update_is_not_confirmed(group):
     node = opening(group)
-    for _ in range(SUPERBLOCK_CONFIRMED):
+    for _ in range(SUPERBLOCK_COPIES_TO_CONFIRM):
         group.finish(node, superblock_writes(node)[0])
     node.core.on_tick(*group.times())
     assert not [e for e in node.core.effects if e[0] == 0], "its nonces might be used again"

@@ -1,0 +1,59 @@
+"""What a member tells of itself: plain values for the console and for a failure report."""
+
+from typing import Any
+
+from appliance.cores.vsr.member import Member
+
+
+def state(member: Member) -> dict[str, Any]:
+    """Where the member stands, as JSON knows values; counts of records and ticks."""
+    role = "standby" if member.is_standby else "primary" if member.is_primary else "backup"
+    if member.index < 0:
+        role = "removed"
+    old = member.members_old
+    return {
+        "status": member.status.name.lower(),
+        "role": role,
+        "replica": member.index,
+        "epoch": member.epoch,
+        "members": [replica_id.hex() for replica_id in member.members],
+        "replica_count": member.replica_count,
+        "members_old": [replica_id.hex() for replica_id in old.members] if old else [],
+        "view": member.view,
+        "log_view": member.log_view,
+        "op": member.op,
+        "commit_min": member.commit_min,
+        "commit_max": member.commit_max,
+        "checkpoint": member.checkpoint_op if member.checkpoint is not None else 0,
+        "dirty": member.journal.dirty_count,
+        "faulty": member.journal.faulty_count,
+        "log_seq": member.state_machine.log_seq,
+        "state_ready": member.state_ready,
+        "synced": list(_synced(member)),
+        "sync": [member.sync_op_min, member.sync_op_max, member.sync_log_seq],
+        "clients": len(member.sessions.entries),
+        "halted": list(member.halted) if member.halted else None,
+        "peers": {
+            i: {
+                "view": peer.view,
+                "commit_min": peer.commit_min,
+                "checkpoint": peer.checkpoint,
+                "silent_ticks": member.tick - peer.heard_tick,
+            }
+            for i, peer in enumerate(member.peers)
+            if i != member.index
+        },
+    }
+
+
+def _synced(member: Member) -> tuple[int, int]:
+    """(records that are here, records that a state sync has to bring); equal when it is over."""
+    if not member.sync_log_seq or member.checkpoint is None:
+        return 0, 0
+    total = member.checkpoint.log_seq - member.sync_log_seq + 1
+    if not member.state_ready or member.backfill is not None and member.backfill.number < 0:
+        return 0, total
+    if member.backfill is None:
+        return total, total
+    left = (member.backfill.number - member.backfill.low + 1) * member.geometry.segment_records
+    return max(0, total - left), total
