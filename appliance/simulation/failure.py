@@ -11,6 +11,12 @@ class Violation(Exception):
         self.checker, self.sentence = checker, sentence
 
 
+def name_of(viewstamp: int) -> str:
+    """A view as a sentence names it: views count anew in each epoch."""
+    epoch, view = viewstamp >> 32, viewstamp & 0xFFFF_FFFF
+    return f"view {view} of epoch {epoch}" if epoch else f"view {view}"
+
+
 def violated(checker: str, sentence: str) -> NoReturn:
     """Raise the violation."""
     raise Violation(checker, sentence)

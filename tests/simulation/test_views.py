@@ -72,3 +72,10 @@ def test_views_of_long_ago_are_forgotten(views):
     for view in range(4, VIEWS_KEPT + 4):
         start(views, [listed(7)], view)
     vote(views, [listed(6)])
+
+
+def test_a_view_of_a_later_epoch_is_named_by_both_numbers(views):
+    later = 3 | 2 << 32
+    start(views, [listed(9)], view=later)
+    with pytest.raises(Violation, match="lists another op 9 in the log of view 3 of epoch 2 than"):
+        start(views, [listed(9, other=True)], view=later)

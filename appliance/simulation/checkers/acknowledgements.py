@@ -16,7 +16,7 @@ from appliance.formats.membership import CONFIGURATION_SIZE
 from appliance.formats.superblock import CHECKPOINT_STATE_SIZE
 from appliance.simulation import atlas as zones
 from appliance.simulation.atlas import Area
-from appliance.simulation.failure import violated
+from appliance.simulation.failure import name_of, violated
 from appliance.simulation.storage import Disk
 
 NAME = "acknowledgements"
@@ -47,8 +47,8 @@ class Acknowledgements:
         digest = header.area[:16]
         view = header.viewstamp
         if view < self.promised[replica]:
-            violated(NAME, f"replica {replica} acknowledges op {header.op} in view {header.view} "
-                           f"after it promised view {self.promised[replica]}")
+            violated(NAME, f"replica {replica} acknowledges op {header.op} in {name_of(view)} "
+                           f"after it promised {name_of(self.promised[replica])}")
         if header.op > checkpoint + self.geometry.checkpoint_ops + self.geometry.pipeline_max:
             violated(NAME, f"replica {replica} acknowledges op {header.op} on checkpoint "
                            f"{checkpoint}: the next one would not be on a quorum yet")
@@ -75,8 +75,8 @@ class Acknowledgements:
         view, op = self.acknowledged[index]
         if (max(replica.op, replica.commit_max) < op and replica.status == Status.NORMAL
                 and replica.log_viewstamp == view):
-            violated(NAME, f"replica {index} takes part in view {view} with head {replica.op}, but "
-                           f"acknowledged op {op} in it")
+            violated(NAME, f"replica {index} takes part in {name_of(view)} with head "
+                           f"{replica.op}, but acknowledged op {op} in it")
 
     def _on_medium(self, replica: int, op: int, digest: bytes, disk: Disk) -> None:
         """Both rings must hold the prepare, unless the atlas lets this slot break here."""
@@ -94,15 +94,16 @@ class Acknowledgements:
         """`replica` votes; `headers` are those of its list, blanks included."""
         view, log_view = header.viewstamp, header.epoch << 32 | header.aux
         if view < self.promised[replica]:
-            violated(NAME, f"replica {replica} votes for view {view} after it promised view "
-                           f"{self.promised[replica]}")
+            violated(NAME, f"replica {replica} votes for {name_of(view)} after it promised "
+                           f"{name_of(self.promised[replica])}")
         if log_view < self.acknowledged[replica][0]:
-            violated(NAME, f"replica {replica} votes for view {view} with the log of view "
-                           f"{log_view}, but acknowledged in view {self.acknowledged[replica][0]}")
+            violated(NAME, f"replica {replica} votes for {name_of(view)} with the log of "
+                           f"{name_of(log_view)}, but acknowledged in "
+                           f"{name_of(self.acknowledged[replica][0])}")
         self.promised[replica] = view
         known = self._lists.setdefault((replica, view), header.body_digest)
         if known != header.body_digest:
-            violated(NAME, f"replica {replica} votes twice for view {view}, with two lists")
+            violated(NAME, f"replica {replica} votes twice for {name_of(view)}, with two lists")
         self._denies(replica, header, headers)
 
     def _denies(self, replica: int, header: Header, headers: list[Header]) -> None:
@@ -113,8 +114,8 @@ class Acknowledgements:
         nacks = int.from_bytes(header.area[8:16], "little")
         for listed in headers:
             if listed.viewstamp > log_view:
-                violated(NAME, f"replica {replica} votes with the log of view {log_view} and lists "
-                               f"{listed}")
+                violated(NAME, f"replica {replica} votes with the log of {name_of(log_view)} and "
+                               f"lists {listed}")
         for op, (view, digest) in self._said[replica].items():
             i = header.op - op
             if i >= len(headers) or view > log_view:
@@ -122,12 +123,13 @@ class Acknowledgements:
             if view < log_view and (i < 0 or headers[i].digest != digest):
                 continue              # a newer view has left it out
             if i < 0 or nacks >> i & 1:
-                violated(NAME, f"replica {replica} denies op {op} in its vote for view "
-                               f"{header.view}, but acknowledged it in view {view}")
+                violated(NAME, f"replica {replica} denies op {op} in its vote for "
+                               f"{name_of(header.viewstamp)}, but acknowledged it in "
+                               f"{name_of(view)}")
             listed = headers[i]
             if listed.operation != envelope.OPERATION_RESERVED and listed.digest != digest:
                 violated(NAME, f"replica {replica} lists another op {op} than it acknowledged in "
-                               f"view {view}")
+                               f"{name_of(view)}")
 
     def on_start_view(self, replica: int, header: Header, headers: list[Header]) -> None:
         """What a quorum acknowledged in an older view must be in the log of this one.
@@ -141,8 +143,8 @@ class Acknowledgements:
             if view >= header.viewstamp or op <= header.op and listed.get(op, digest) == digest:
                 continue
             if all(below in self._quorate for below in range(header.commit_num + 1, op)):
-                violated(NAME, f"replica {replica} starts view {header.view} without op {op}, "
-                               f"which a quorum acknowledged in view {view}")
+                violated(NAME, f"replica {replica} starts {name_of(header.viewstamp)} without "
+                               f"op {op}, which a quorum acknowledged in {name_of(view)}")
             del self._quorate[op]
 
     def _forget(self, op: int) -> None:

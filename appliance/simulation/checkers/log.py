@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
-from appliance.simulation.failure import violated
+from appliance.simulation.failure import name_of, violated
 
 NAME = "log"
 
@@ -47,7 +47,8 @@ class CommittedLog:
             violated(NAME, f"replica {replica} committed {header}, which does not follow op "
                            f"{op - 1}")
         if header.viewstamp < last.view:
-            violated(NAME, f"op {op} is of view {header.view}, the op before of view {last.view}")
+            violated(NAME, f"op {op} is of {name_of(header.viewstamp)}, the op before of "
+                           f"{name_of(last.view)}")
         if header.timestamp <= last.timestamp:
             violated(NAME, f"op {op} has timestamp {header.timestamp}, the op before "
                            f"{last.timestamp}")
@@ -69,11 +70,12 @@ class CommittedLog:
         while op > header.op and self.entries[op].observed_view >= header.viewstamp:
             op -= 1
         if op > header.op:
-            violated(NAME, f"replica {replica} starts view {header.view} with head {header.op}, "
-                           f"but op {op} was committed in view {self.entries[op].observed_view}")
+            violated(NAME, f"replica {replica} starts {name_of(header.viewstamp)} with head "
+                           f"{header.op}, but op {op} was committed in "
+                           f"{name_of(self.entries[op].observed_view)}")
         for known in headers:
             if known.op > self.op or self.entries[known.op].observed_view >= header.viewstamp:
                 continue
             if known.digest != self.entries[known.op].digest:
-                violated(NAME, f"replica {replica} starts view {header.view} with another prepare "
-                               f"at op {known.op}: {known}")
+                violated(NAME, f"replica {replica} starts {name_of(header.viewstamp)} with "
+                               f"another prepare at op {known.op}: {known}")

@@ -3,7 +3,7 @@ lower than the view began, and leaves no blank where its start named an op.
 """
 
 from appliance.formats.envelope import OPERATION_RESERVED, Header
-from appliance.simulation.failure import violated
+from appliance.simulation.failure import name_of, violated
 
 NAME = "views"
 VIEWS_KEPT = 64                   # older ones are history
@@ -39,11 +39,11 @@ class Views:
         log = self._log(log_view)
         self._agree(replica, log_view, log, headers)
         if header.op < log.head:
-            violated(NAME, f"replica {replica} votes with the log of view {log_view}, which began "
-                           f"with head {log.head}, and lists nothing above op {header.op}")
+            violated(NAME, f"replica {replica} votes with the log of {name_of(log_view)}, which "
+                           f"began with head {log.head}, and lists nothing above op {header.op}")
         for listed in headers[:-1]:
             if listed.operation == OPERATION_RESERVED and listed.op in log.named:
-                violated(NAME, f"replica {replica} votes with the log of view {log_view} and "
+                violated(NAME, f"replica {replica} votes with the log of {name_of(log_view)} and "
                                f"leaves op {listed.op} blank, which the start of that view named")
 
     def _log(self, view: int) -> ViewLog:
@@ -58,5 +58,5 @@ class Views:
                 continue
             known = log.digests.setdefault(listed.op, listed.digest)
             if known != listed.digest:
-                violated(NAME, f"replica {replica} lists another op {listed.op} in the log of view "
-                               f"{view} than was listed before: {listed}")
+                violated(NAME, f"replica {replica} lists another op {listed.op} in the log of "
+                               f"{name_of(view)} than was listed before: {listed}")
