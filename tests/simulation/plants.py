@@ -33,22 +33,23 @@ from appliance.formats import envelope as env
 from appliance.formats.geometry import Geometry
 
 Patch = pytest.MonkeyPatch
+Sow = Callable[[Patch], None]
 
 
 class Plant(NamedTuple):
     """`sow` puts the bug in; `trap` says in a few words what it is."""
 
     trap: str
-    sow: Callable[[Patch], None]
+    sow: Sow
 
 
 PLANTS: dict[str, Plant] = {}
 
 
-def plant(trap: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def plant(trap: str) -> Callable[[Sow], Sow]:
     """Enter a bug under its function's name."""
 
-    def enter(sow: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    def enter(sow: Sow) -> Sow:
         PLANTS[sow.__name__] = Plant(trap, sow)
         return sow
 
@@ -350,22 +351,6 @@ def corrupt_is_missing(patch: Patch) -> None:
     patch.setattr(view_change, "bits", bits_of_the_blind)
 
 
-@plant("a prepare whose witness was lost is denied while the witness is written again")
-def lost_witness_denies(patch: Patch) -> None:
-    bits = view_change.bits
-
-    def bits_without_witness(it, headers):
-        presents, nacks = bits(it, headers)
-        for i, header in enumerate(headers):
-            slot = it.journal.slot(header.op)
-            known = it.journal.at(header.op)
-            if known is not None and it.journal.dirty[slot] and not it.journal.faulty[slot]:
-                nacks |= 1 << i
-        return presents, nacks
-
-    patch.setattr(view_change, "bits", bits_without_witness)
-
-
 @plant("T3: a header that arrives for a lost slot ends its fault")
 def header_ends_fault(patch: Patch) -> None:
     install = Journal.install
@@ -508,9 +493,18 @@ def equal_periods(patch: Patch) -> None:
     patch.setattr(Timeout, "backoff", back_off_without_jitter)
 
 
-@plant("T19: a primary that lags behind the others' checkpoint leads all the same")
+@plant("T19: a primary that lags behind the others' checkpoint leads all the same, also where its "
+       "ring cannot hold their log")
 def lagging_primary_leads(patch: Patch) -> None:
+    install = view_change._install
+
+    def install_beyond_the_ring(it, dvcs, result):
+        with pytest.MonkeyPatch.context() as inside:
+            inside.setattr(Geometry, "prepare_max", lambda geometry, checkpoint: result.head)
+            install(it, dvcs, result)
+
     patch.setattr(view_change, "_forfeit_to", lambda it, dvcs, result: None)
+    patch.setattr(view_change, "_install", install_beyond_the_ring)
 
 
 # --- repair and state sync ------------------------------------------------------------------------

@@ -19,23 +19,20 @@ from typing import Any
 VARIABLE = "TIGERCHAT_FAULT_FIGURES"
 COUNTED = ("hurt", "sent", "received")
 
-of_this_run: dict[str, Any] = {}  # the same table, for this process' trials
-
 
 def add_figures(
     hurt: Mapping[str, int], *, acknowledged: int, spoken: Mapping[str, Mapping[str, int]]
 ) -> None:
-    """Add one judged trial."""
-    trial = {"runs": 1, "acknowledged": acknowledged, "lost": 0, "hurt": hurt, **spoken}
-    _add(of_this_run, trial)
+    """Add one judged trial, if they are wanted."""
     name = os.environ.get(VARIABLE)
-    if name:
-        path = Path(name)
-        figures = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        _add(figures, trial)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(path)
+    if not name:
+        return
+    path = Path(name)
+    figures = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    _add(figures, {"runs": 1, "acknowledged": acknowledged, "lost": 0, "hurt": hurt, **spoken})
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    fresh.replace(path)
 
 
 def _add(figures: dict[str, Any], trial: dict[str, Any]) -> None:

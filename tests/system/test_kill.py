@@ -11,8 +11,10 @@ import pytest
 from appliance.drivers.chat.client import Client
 from tests.system.chat_load import Writer, listen, pace
 from tests.system.disk_history import histories
+from tests.system.fault_figures import add_figures
 from tests.system.ledger import Ledger, check, read
 from tests.system.local_site import NODES, LocalSite, ports_in_a_row, shown, wait_until
+from tests.system.trial import Spoken
 
 WRITERS, LISTENERS, ROOMS = 8, 2, 4
 PACE_S = 0.03  # between two messages of a writer, while nothing hurries
@@ -211,10 +213,13 @@ def kill_and_judge(
     print(f"seed {seed}")
     ledger = Ledger(folder / "ledger.jsonl")
     site = LocalSite(folder / "site", first_port, shards=shards, log_level="warning")
+    spoken = Spoken()
     with site:
         killer = asyncio.run(load_while_killing(site, ledger, seed, kills, steps))
         marks = Counter()
-        for status in [s for shard in range(shards) for s in site.statuses(shard)]:
+        statuses = [s for shard in range(shards) for s in site.statuses(shard)]
+        spoken.look(statuses)
+        for status in statuses:
             assert status["log_seq"] > 0, "a shard without rooms proves nothing"
             marks.update(status["marks"])
     ledger.close()
@@ -229,6 +234,8 @@ def kill_and_judge(
     violations = check(read(folder / "ledger.jsonl"), stored)
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
     assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
+    hurt = {f"kill -9: {step.replace('_', ' ')}": count for step, count in killer.kills.items()}
+    add_figures(hurt, acknowledged=ledger.counts["ok"], spoken=spoken.total())
 
 
 def test_thirty_kills_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):

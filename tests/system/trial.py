@@ -45,13 +45,13 @@ class Spoken:
     """Messages that replicas sent and received, by command; counts end with their process."""
 
     def __init__(self) -> None:
-        self._lives: dict[tuple[int, int], dict[str, dict[str, int]]] = {}
+        self._lives: dict[tuple[int, int, int], dict[str, dict[str, int]]] = {}
 
     def look(self, statuses: list[dict[str, Any] | None]) -> None:
         """Remember the newest counts of each life."""
         for status in statuses:
             if status:
-                life = status["node"], status["incarnation"]
+                life = status["node"], status["shard"], status["incarnation"]
                 self._lives[life] = {way: status[way] for way in ("sent", "received")}
 
     def total(self) -> dict[str, Counter[str]]:
