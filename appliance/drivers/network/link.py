@@ -91,23 +91,34 @@ class Connection(asyncio.BufferedProtocol):
         self._made = False  # whether there is a transport
         self.node: int | None = None  # the peer's node index, once TLS has shown it
         self.counters = counters
-        self._owner, self._secured = owner, secured
-        capacity = 64 * KIB if secured else _RECEIVE_SIZE
-        self._reader = FrameReader(message_size_max, self._on_frame, capacity)
+        self._owner, self._secured, self._size_max = owner, secured, message_size_max
         self._checks: Checks | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._delivered = False
+
+    # --- the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._equip(transport)
+        self._begin()
+
+    def _equip(self, transport: asyncio.BaseTransport) -> None:
+        """Take a transport, and the buffers that it needs: not before there is one, since a peer
+        that is away is dialled for ever, and buffers that refer to us are freed by the collector
+        only, which comes seldom.
+        """
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._made = True
+        secured = self._secured
+        capacity = 64 * KIB if secured else _RECEIVE_SIZE
+        self._reader = FrameReader(self._size_max, self._on_frame, capacity)
         if secured is not None:
             self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
             self._tls = secured.context.wrap_bio(
                 self._incoming, self._outgoing, server_side=secured.server_side
             )
 
-    # --- the transport calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
-        self._made = True
+    def _begin(self) -> None:
         if self.state == CLOSED:  # while it was dialled
             self.transport.abort()
             return
@@ -369,14 +380,13 @@ class _Accepted(Connection):
         self._listener = listener
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
-        self._made = True
+        self._equip(transport)
         why = self._listener.admit(self)
         if why:
             self.abort(why)
             return
         tune(transport)
-        super().connection_made(transport)
+        self._begin()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.forget(self)

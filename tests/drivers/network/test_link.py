@@ -1,8 +1,10 @@
 """Links over real sockets: who is let in, who is not, and what a peer cannot do to us."""
 
 import asyncio
+import gc
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import uvloop
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import HANDSHAKES_MAX, LINK_BUFFER_MAX, MIB
+from appliance.drivers.network import link as links
+from appliance.drivers.network.framing import FrameReader
 from appliance.drivers.network.link import Connection, Secured
 from appliance.formats.envelope import Message
 from tests.drivers.network.site import (
@@ -21,6 +25,7 @@ from tests.drivers.network.site import (
     make_node,
     message,
 )
+from tests.patience import HUNG_S
 
 Story = Callable[[], Coroutine[None, None, None]]
 
@@ -187,6 +192,33 @@ def test_a_link_comes_back_by_itself(nodes: list[TestNode]) -> None:
         await listener.close()
 
     run(story)
+
+
+def test_a_peer_that_is_away_costs_nothing_however_often_it_is_dialled(
+    nodes: list[TestNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while no garbage is collected: a replica collects seldom."""
+
+    async def story() -> None:
+        client = Recorder(nodes)
+        with socket.create_server(("127.0.0.1", 0)) as nobody:
+            port = nobody.getsockname()[1]
+        link = client.link(nodes[1].client(nodes, nodes[0]), port)
+        async with asyncio.timeout(HUNG_S):
+            while client.counters["dial_failed"] < 20:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        kept = Counter(type(thing) for thing in gc.get_objects())
+        assert kept[FrameReader] == 0
+        assert sum(count for kind, count in kept.items() if issubclass(kind, Connection)) <= 1
+        await link.close()
+
+    monkeypatch.setattr(links, "DIAL_BACKOFF_MS_MAX", 20)
+    gc.collect()
+    gc.disable()
+    try:
+        run(story)
+    finally:
+        gc.enable()
 
 
 def test_a_peer_that_does_not_read_costs_a_bounded_buffer(nodes: list[TestNode]) -> None:
