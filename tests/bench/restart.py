@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from appliance.base.limits import WINDOW_LENGTH
 from appliance.drivers.chat.client import Client
@@ -22,7 +21,7 @@ from tests.system.local_site import LocalSite, wait_until
 
 AWAY = 2
 ROOMS, BODY = 8, b"x" * 256
-IN_FLIGHT = 256  # gives prepares of about 50 records
+IN_FLIGHT = 96  # two prepares under way, of about 50 records each
 IN_FLIGHT_FULL = 2 * PRODUCTION.pipeline_max * PRODUCTION.records_max
 RESTART_S_MAX, RESTART_FULL_S_MAX = 2.0, 5.0
 GROWTH_MAX = 1.10
@@ -79,11 +78,11 @@ async def fill(site: LocalSite, records: int, in_flight: int, nodes: list[int], 
     """Write until the log has so many records."""
     access = site.access()
     names = [f"fill-{time.monotonic_ns()}-{i}" for i in range(ROOMS)]
+    rooms = [room_id_of(name) for name in names]
     for node in nodes:  # each node's edge has heard of the rooms before it is sent to
         async with Client([access.endpoints[node]], access.token) as client:
-            rooms = [(await client.create_room(name)).room_id.bytes for name in names]
             for name in names:
-                await client.send(UUID(bytes=room_id_of(name)), "begin")
+                await client.send((await client.create_room(name)).room_id, "begin")
     senders: list[Sender] = []
     lanes = len(nodes) * ROOMS
     devices = -(-in_flight // (lanes * WINDOW_LENGTH))  # of each node: a lane is so deep at most

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from appliance.formats.envelope import COMMAND_NAMES
 from appliance.simulation.options import SWARM
 from appliance.simulation.world import FAULT_CLASSES
 from tests.simulation import planted
@@ -211,7 +212,8 @@ def _system() -> list[str]:
     if not SYSTEM_FIGURES.exists():
         return [*lines, "No figures have been recorded yet.", ""]
     figures = json.loads(SYSTEM_FIGURES.read_text())
-    silent = [name for name, count in figures["received"].items() if not count]
+    silent = [name for name in COMMAND_NAMES.values()
+              if not figures["sent"].get(name) and not figures["received"].get(name)]
     return [
         *lines,
         *table(("figure", "value"), [
@@ -219,8 +221,10 @@ def _system() -> list[str]:
             ("messages acknowledged, each sought on every disk", f"{figures['acknowledged']:,}"),
             ("of them lost", f"{figures['lost']:,}"),
             *((f"hurt: {what}", f"{count:,}") for what, count in figures["hurt"].items()),
-            ("commands between replicas that somebody received",
-             f"{len(figures['received']) - len(silent)} of {len(figures['received'])}")])]
+            ("commands of the protocol that replicas sent or received in these runs",
+             f"{len(COMMAND_NAMES) - len(silent)} of {len(COMMAND_NAMES)}")]),
+        f"Commands that these runs did not need: {', '.join(silent) or 'none'}. That real",
+        "processes come to need each of them is held by `tests/roles/test_commands.py`.", ""]
 
 
 def main(arguments: list[str]) -> int:

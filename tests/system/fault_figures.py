@@ -1,4 +1,4 @@
-"""What the fault suite did to real processes, added up, for a table and for one more judgement.
+"""What the fault suite did to real processes, added up for a table.
 
 `TIGERCHAT_FAULT_FIGURES=FILE` in the environment names a file that each judged trial is added to;
 without it nothing is written. Several runs make one table:

@@ -8,13 +8,23 @@ import time
 from appliance.drivers.chat.client import Client
 from tests.system.chat_load import Writer, pace, unhurried
 from tests.system.disk_history import histories
+from tests.system.fault_figures import add_figures
 from tests.system.ledger import Ledger, check, read
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
+from tests.system.trial import Spoken
 
 WRITERS, ROOMS = 4, 2
 PACE_S = 0.05  # between two messages of a writer
 FLOW_S, CATCH_UP_S = 40.0, 90.0
 NEW = 3  # the node that joins
+# What `Operator.work` does to the site, for the table of what was done to real processes.
+HURT = {
+    "node added": 1,
+    "standby promoted, replica retired": 1,
+    "volume wiped and recovered": 1,
+    "kill -9: node": 1,
+    "member removed": 1,
+}
 
 
 def done(*words: str) -> str:
@@ -122,6 +132,7 @@ async def work_under_load(site: LocalSite, ledger: Ledger, seed: int) -> None:
 def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, free_ports, seed):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
+    spoken = Spoken()
     with site:
         asyncio.run(work_under_load(site, ledger, seed))
         nodes = (1, 2, NEW)
@@ -132,6 +143,7 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, f
             return all(found) and len(places) == 1
 
         wait_until(equal, CATCH_UP_S, lambda: f"{[site.status(n) for n in nodes]}")
+        spoken.look([site.status(n) for n in range(NEW + 1)])
     ledger.close()
     log = (tmp_path / "site.log").read_text(errors="replace")
     assert "Traceback" not in log and "HALT" not in log, log[-3000:]
@@ -139,6 +151,7 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, f
     violations = check(read(tmp_path / "ledger.jsonl"), stored)
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
     assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
+    add_figures(HURT, acknowledged=ledger.counts["ok"], spoken=spoken.total())
 
 
 def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path, free_ports):
