@@ -3,13 +3,16 @@
 fill to 100,000 records     memory of the replicas
 fill to 1,000,000           one replica is away all the while; memory of the others
 the one that was away       comes back under load: records a second until it has all
+its volume is wiped         `recover` under load: records a second, from the first word to the last
 kill -9, start              until it serves: state read, in normal operation
 fill the ring               with prepares of as many records as one may hold, then the same
 """
 
 import asyncio
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from appliance.base.limits import WINDOW_LENGTH
@@ -17,7 +20,7 @@ from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.pump import Load, Sender
 from appliance.formats.geometry import PRODUCTION
 from appliance.formats.room_name import room_id_of
-from tests.system.local_site import LocalSite, wait_until
+from tests.system.local_site import LocalSite, run, wait_until
 
 AWAY = 2
 ROOMS, BODY = 8, b"x" * 256
@@ -25,7 +28,7 @@ IN_FLIGHT = 96  # two prepares under way, of about 50 records each
 IN_FLIGHT_FULL = 2 * PRODUCTION.pipeline_max * PRODUCTION.records_max
 RESTART_S_MAX, RESTART_FULL_S_MAX = 2.0, 5.0
 GROWTH_MAX = 1.10
-CATCH_UP_PER_S_MIN = 50_000
+CATCH_UP_PER_S_MIN = RECOVER_PER_S_MIN = 50_000
 
 Say = Callable[[str], None]
 
@@ -59,6 +62,9 @@ def measure(site: LocalSite, sizes: Sizes, say: Say) -> list[dict[str, Any]]:
     rate = asyncio.run(catch_up(site, stay, say))
     note("catching up of a replica that was away", rate, "records/s",
          rate >= CATCH_UP_PER_S_MIN, f"at least {CATCH_UP_PER_S_MIN}")  # fmt: skip
+    rate = asyncio.run(recover(site, stay))
+    note("recovering a wiped volume", rate, "records/s",
+         rate >= RECOVER_PER_S_MIN, f"at least {RECOVER_PER_S_MIN}")  # fmt: skip
     seconds = restarts(site, sizes.restarts)
     note(f"restart with {sizes.many} records", seconds, "s", seconds < RESTART_S_MAX,
          f"below {RESTART_S_MAX}")  # fmt: skip
@@ -126,37 +132,64 @@ def memory(site: LocalSite, nodes: list[int]) -> dict[int, int]:
 async def catch_up(site: LocalSite, stay: list[int], say: Say) -> float:
     """Start the replica that was away while a client writes; records a second until it has all."""
     newest = log_seq(site, stay[0])
+    async with writing(site, stay[0]):
+        site.start_role(AWAY, "replica")
+        await asyncio.to_thread(_answers, site, AWAY)
+        have = log_seq(site, AWAY)
+        began = time.monotonic()
+        await asyncio.to_thread(
+            wait_until, site.settled, 600, lambda: f"the replica has all: {site.statuses()}"
+        )
+        seconds = time.monotonic() - began
+    say(f"{newest - have} records behind, caught up in {seconds:.1f} s")
+    return round((newest - have) / seconds)
+
+
+async def recover(site: LocalSite, stay: list[int]) -> float:
+    """Wipe a node's volume and let the command bring it back while a client writes."""
+    roles = [role for node, role in site.roles if node == AWAY]
+    for role in roles:
+        _end(site, AWAY, role)
+    shutil.rmtree(site.place(AWAY) / "shard-0")
+    newest = log_seq(site, stay[0])
+    async with writing(site, stay[0]):
+        began = time.monotonic()
+        words = ["recover", "--node-folder", str(site.place(AWAY)), "--once"]
+        done = await asyncio.to_thread(run, *words, timeout_s=600)
+        seconds = time.monotonic() - began
+    assert done.returncode == 0, done.stdout + done.stderr
+    for role in roles:
+        site.start_role(AWAY, role)
+    return round(newest / seconds)
+
+
+@asynccontextmanager
+async def writing(site: LocalSite, node: int) -> AsyncIterator[None]:
+    """A client writes by a node's edge, a message after the other."""
     stop = asyncio.Event()
     access = site.access()
 
     async def write() -> None:
-        async with Client([access.endpoints[stay[0]]], access.token) as client:
-            room = (await client.create_room("while it catches up")).room_id
+        async with Client([access.endpoints[node]], access.token) as client:
+            room = (await client.create_room(f"meanwhile {time.monotonic_ns()}")).room_id
             while not stop.is_set():
                 await client.send(room, "still here")
                 await asyncio.sleep(0.005)
 
-    writing = asyncio.create_task(write())
-    site.start_role(AWAY, "replica")
-    await asyncio.to_thread(_answers, site, AWAY)
-    have = log_seq(site, AWAY)
-    began = time.monotonic()
-    await asyncio.to_thread(
-        wait_until, site.settled, 600, lambda: f"the replica has all: {site.statuses()}"
-    )
-    seconds = time.monotonic() - began
-    stop.set()
-    await writing
-    say(f"{newest - have} records behind, caught up in {seconds:.1f} s")
-    return round((newest - have) / seconds)
+    task = asyncio.create_task(write())
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
 
 
 def _answers(site: LocalSite, node: int) -> None:
     wait_until(lambda: site.status(node) is not None, 60, f"node {node} answers")
 
 
-def _end(site: LocalSite, node: int) -> None:
-    process = site.roles[node, "replica"]
+def _end(site: LocalSite, node: int, role: str = "replica") -> None:
+    process = site.roles[node, role]
     process.kill()
     process.wait()
 

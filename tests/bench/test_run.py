@@ -21,6 +21,7 @@ def test_bench_measures_and_kills_in_its_quick_form(tmp_path):
     assert "acked/s" in done.stdout and "deliveries/s" in done.stdout
     assert "kill -9 of the primary, flushes slowed by 10 ms: back after" in done.stdout
     assert "shipping at up to 20 MB/s" in done.stdout
+    assert "recovering a wiped volume" in done.stdout
     assert "restart with a ring of full prepares" in done.stdout
     assert (history.read_bytes() if history.exists() else b"") == before
     assert list(tmp_path.iterdir()) == []
