@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
 import uuid
@@ -21,11 +22,11 @@ import hypothesis
 import psutil
 import pytest
 
-from tests.ports import ports_of_a_run
 from tests.system import hdfs_site
 
 RUN_MARK = "TIGERCHAT_TEST_RUN"
 SEED_DEFAULT = 20260701
+PORTS = range(20_000, 32_000)  # below the range from which the kernel takes ports for clients
 PROCESSES_END_WITHIN_S = 15.0  # by themselves, after the last test
 HARDWARE = Path(__file__).parent / "hardware"
 
@@ -148,9 +149,26 @@ def soak_seconds(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="session")
 def free_ports() -> Iterator[Callable[[int], list[int]]]:
     """`free_ports(3)`: ports free for TCP and UDP, and given to no other run while this one lasts.
+
+    A port is reserved by an abstract Unix socket of its name, which ends with this process.
     """
-    with ports_of_a_run() as take:
-        yield take
+    reserved: list[socket.socket] = []
+    candidates = iter(PORTS)
+
+    def take(count: int) -> list[int]:
+        ports: list[int] = []
+        while len(ports) < count:
+            port = next(candidates, None)
+            assert port is not None, "no free port left"
+            reservation = port_reserved(port)
+            if reservation is not None:
+                reserved.append(reservation)
+                ports.append(port)
+        return ports
+
+    yield take
+    for reservation in reserved:
+        reservation.close()
 
 
 @pytest.fixture(scope="session")
@@ -171,6 +189,19 @@ def hdfs(hdfs_of_run: hdfs_site.Hdfs) -> hdfs_site.Hdfs:
 @pytest.fixture
 def free_port(free_ports: Callable[[int], list[int]]) -> int:
     return free_ports(1)[0]
+
+
+def port_reserved(port: int) -> socket.socket | None:
+    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        reservation.bind(f"\0tigerchat-test-port-{port}")
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            with socket.socket(socket.AF_INET, kind) as probe:
+                probe.bind(("", port))
+    except OSError:
+        reservation.close()
+        return None
+    return reservation
 
 
 # --- nothing left behind --------------------------------------------------------------------------

@@ -35,8 +35,7 @@ from appliance.drivers.nvme.direct import file_system_of_memory  # noqa: E402
 from tests.bench import restart, steady  # noqa: E402
 from tests.bench import shipping as ships  # noqa: E402
 from tests.bench.failover import outages  # noqa: E402
-from tests.ports import ports_of_a_run  # noqa: E402
-from tests.system.local_site import COMMAND, LocalSite, ports_in_a_row  # noqa: E402
+from tests.system.local_site import COMMAND, LocalSite, first_free_port  # noqa: E402
 
 HISTORY = Path(__file__).with_name("history.jsonl")
 SEED = 20260701
@@ -192,17 +191,16 @@ def big_volumes(folder: Path, quick: bool) -> list[Row]:
 def made(folder: Path, **options: Any) -> Iterator[LocalSite]:
     """A site that serves; its folder is removed afterwards, its log shown if something broke."""
     folder.parent.mkdir(exist_ok=True)
-    with ports_of_a_run() as free_ports:
-        site = LocalSite(folder, ports_in_a_row(free_ports), log_level="warning", **options)
-        try:
-            with site:
-                yield site
-        except BaseException:
-            log = Path(site.log.name).read_text(errors="replace")
-            print("\n".join(log.splitlines()[-30:]), file=sys.stderr)
-            raise
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    site = LocalSite(folder, first_free_port(), log_level="warning", **options)
+    try:
+        with site:
+            yield site
+    except BaseException:
+        log = Path(site.log.name).read_text(errors="replace")
+        print("\n".join(log.splitlines()[-30:]), file=sys.stderr)
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def say(line: str) -> None:

@@ -26,8 +26,8 @@ from appliance.drivers.network.tls import client_context
 from appliance.formats import record, session
 from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
+from tests.conftest import PORTS, port_reserved
 from tests.patience import HUNG_S
-from tests.ports import PORTS, reserved
 
 REPO = Path(__file__).resolve().parents[2]
 PORTS_STEP = 100
@@ -37,18 +37,18 @@ PORTS_STEP = 100
 def peer_ports(nodes: int) -> Iterator[int]:
     """The first of the ports of so many nodes, all of them reserved within."""
     for first in range(PORTS.start, PORTS.stop - nodes * PORTS_STEP):
-        reservations = [reserved(first + PORTS_STEP * node) for node in range(nodes)]
-        if all(reservations):
+        reserved = [port_reserved(first + PORTS_STEP * node) for node in range(nodes)]
+        if all(reserved):
             break
-        _close(reservations)
+        _close(reserved)
     try:
         yield first
     finally:
-        _close(reservations)
+        _close(reserved)
 
 
-def _close(reservations: list[socket.socket | None]) -> None:
-    for reservation in reservations:
+def _close(reserved: list[socket.socket | None]) -> None:
+    for reservation in reserved:
         if reservation is not None:
             reservation.close()
 

@@ -7,6 +7,7 @@ on a disk (volumes refuse memory); `LocalSite` is a context manager and leaves n
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -44,6 +45,25 @@ def ports_in_a_row(free_ports: Callable[[int], list[int]]) -> int:
         if ports[-1] - ports[0] == PORTS_NEEDED - 1:
             return ports[0]
     raise AssertionError(f"no {PORTS_NEEDED} free ports in a row")
+
+
+def first_free_port() -> int:
+    """The first of as many ports as a site uses, none of them taken now; below those that tests
+    reserve, and below the range from which the kernel takes ports for clients.
+    """
+    for first in range(12_000, 19_500, PORTS_NEEDED):
+        if all(_free(first + 100 * node + part) for node in range(NODES) for part in (0, 43, 80)):
+            return first
+    raise AssertionError("no free ports")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def run(
