@@ -62,7 +62,7 @@ def measure(site: LocalSite, sizes: Sizes, say: Say) -> list[dict[str, Any]]:
     rate = asyncio.run(catch_up(site, stay, say))
     note("catching up of a replica that was away", rate, "records/s",
          rate >= CATCH_UP_PER_S_MIN, f"at least {CATCH_UP_PER_S_MIN}")  # fmt: skip
-    rate = asyncio.run(recover(site, stay))
+    rate = asyncio.run(recover(site, stay, say))
     note("recovering a wiped volume", rate, "records/s",
          rate >= RECOVER_PER_S_MIN, f"at least {RECOVER_PER_S_MIN}")  # fmt: skip
     seconds = restarts(site, sizes.restarts)
@@ -145,7 +145,7 @@ async def catch_up(site: LocalSite, stay: list[int], say: Say) -> float:
     return round((newest - have) / seconds)
 
 
-async def recover(site: LocalSite, stay: list[int]) -> float:
+async def recover(site: LocalSite, stay: list[int], say: Say) -> float:
     """Wipe a node's volume and let the command bring it back while a client writes."""
     roles = [role for node, role in site.roles if node == AWAY]
     for role in roles:
@@ -158,6 +158,7 @@ async def recover(site: LocalSite, stay: list[int]) -> float:
         done = await asyncio.to_thread(run, *words, timeout_s=600)
         seconds = time.monotonic() - began
     assert done.returncode == 0, done.stdout + done.stderr
+    say(f"{done.stdout.splitlines()[-1]}; {seconds:.1f} s in all")
     for role in roles:
         site.start_role(AWAY, role)
     return round(newest / seconds)
