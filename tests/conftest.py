@@ -197,6 +197,8 @@ def port_reserved(port: int) -> socket.socket | None:
         reservation.bind(f"\0tigerchat-test-port-{port}")
         for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
             with socket.socket(socket.AF_INET, kind) as probe:
+                if kind == socket.SOCK_STREAM:  # as a listener does: TIME_WAIT takes no port
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("", port))
     except OSError:
         reservation.close()

@@ -180,7 +180,7 @@ def one_node_hurt(folder: Path, quick: bool) -> list[Row]:
 
 
 def big_volumes(folder: Path, quick: bool) -> list[Row]:
-    """Memory, restart and catching up with a million records."""
+    """Memory, catching up, recovery and restart with a million records."""
     sizes = restart.Sizes(few=1_000, many=5_000, full_ring=5_000, restarts=1)
     options: dict[str, Any] = {"supervised": False, "client_tls": False}
     with made(folder / "big", **options) as site:

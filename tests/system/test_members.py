@@ -4,6 +4,7 @@ lost."""
 import asyncio
 import shutil
 import time
+from collections import Counter
 
 from appliance.drivers.chat.client import Client
 from tests.system.chat_load import Writer, pace, unhurried
@@ -17,14 +18,6 @@ WRITERS, ROOMS = 4, 2
 PACE_S = 0.05  # between two messages of a writer
 FLOW_S, CATCH_UP_S = 40.0, 90.0
 NEW = 3  # the node that joins
-# What `Operator.work` does to the site, for the table of what was done to real processes.
-HURT = {
-    "node added": 1,
-    "standby promoted, replica retired": 1,
-    "volume wiped and recovered": 1,
-    "kill -9: node": 1,
-    "member removed": 1,
-}
 
 
 def done(*words: str) -> str:
@@ -44,6 +37,7 @@ class Operator:
 
     def __init__(self, site: LocalSite, writers: list[Writer]) -> None:
         self.site, self.writers, self.local = site, writers, ("--local", str(site.folder))
+        self.hurt: Counter[str] = Counter()  # what was done to the site, how often
 
     def flows(self) -> None:
         since = time.monotonic()
@@ -73,28 +67,36 @@ class Operator:
     def work(self) -> None:
         active = ("primary", "backup")
         self.flows()
-        done("member", "add", *self.local)
+        self.member("add")
         self.site.start(NEW)
         self.role(NEW, ("standby",), 0)
-        done("member", "promote", "node-3", "--retire", "node-0", *self.local)
+        self.member("promote", "node-3", "--retire", "node-0")
         self.role(NEW, active, 1)
         self.role(0, ("standby",), 1)
         self.flows()
         self.lose_and_recover(1)
         self.role(1, active, 1)
-        self.site.kill_node(2)  # the one that came and the one that came back are the quorum now
+        self.kill(2)  # the one that came and the one that came back are the quorum now
         self.flows()
         self.site.start(2)
         self.role(2, active, 1)
         assert "shard 0  epoch 1" in done("member", "list", *self.local)
-        done("member", "remove", "node-0", *self.local)
+        self.member("remove", "node-0")
         wait_until(
             lambda: (self.site.status(0) or {}).get("role") == "removed", 10, "node 0 is removed"
         )
         self.flows()
 
-    def lose_and_recover(self, node: int) -> None:
+    def member(self, change: str, *words: str) -> None:
+        done("member", change, *words, *self.local)
+        self.hurt[f"member {change}"] += 1
+
+    def kill(self, node: int) -> None:
         self.site.kill_node(node)
+        self.hurt["kill -9: node"] += 1
+
+    def lose_and_recover(self, node: int) -> None:
+        self.kill(node)
         place = self.site.place(node)
         shutil.rmtree(place / "shard-0")
         (place / "formatted").unlink()
@@ -102,10 +104,11 @@ class Operator:
         (place / "formatted").write_text("by hand")
         said = done("recover", "--node-folder", str(place), "--once")
         assert "whole after" in said and "records" in said
+        self.hurt["volume wiped and recovered"] += 1
         self.site.start(node)
 
 
-async def work_under_load(site: LocalSite, ledger: Ledger, seed: int) -> None:
+async def work_under_load(site: LocalSite, ledger: Ledger, seed: int) -> Operator:
     access = site.access()
     async with Client(access.endpoints, access.token) as client:
         rooms = [(await client.create_room(f"room-{i}")).room_id for i in range(ROOMS)]
@@ -127,6 +130,7 @@ async def work_under_load(site: LocalSite, ledger: Ledger, seed: int) -> None:
         for task in writing:
             task.cancel()
         await asyncio.gather(*writing, return_exceptions=True)
+    return operator
 
 
 def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, free_ports, seed):
@@ -134,7 +138,7 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, f
     site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
     spoken = Spoken()
     with site:
-        asyncio.run(work_under_load(site, ledger, seed))
+        operator = asyncio.run(work_under_load(site, ledger, seed))
         nodes = (1, 2, NEW)
 
         def equal() -> bool:
@@ -151,7 +155,7 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, f
     violations = check(read(tmp_path / "ledger.jsonl"), stored)
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
     assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
-    add_figures(HURT, acknowledged=ledger.counts["ok"], spoken=spoken.total())
+    add_figures(operator.hurt, acknowledged=ledger.counts["ok"], spoken=spoken.total())
 
 
 def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path, free_ports):
