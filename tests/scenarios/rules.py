@@ -18,6 +18,7 @@ from appliance.cores.vsr import (
     repair,
     scrub,
     start_view,
+    state_sync,
     superblock,
     wal,
 )
@@ -468,13 +469,13 @@ def broken_replies_are_asked_for(patch: pytest.MonkeyPatch) -> None:
 @rule
 def what_peers_have_in_their_rings_is_replayed(patch: pytest.MonkeyPatch) -> None:
     """Whoever is behind a checkpoint fetches the state at once."""
-    consider = chunks.consider
+    consider = state_sync.consider
 
     def at_once(member: Member, *arguments: Any) -> bool:
         member.sync_asked = True
         return consider(member, *arguments)
 
-    patch.setattr(chunks, "consider", at_once)
+    patch.setattr(state_sync, "consider", at_once)
 
 
 @rule

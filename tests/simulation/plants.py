@@ -19,6 +19,7 @@ from appliance.cores.vsr import (
     recovery,
     repair,
     start_view,
+    state_sync,
     superblock,
     view_change,
     wal,
@@ -550,7 +551,7 @@ def syncing_replica_counts(patch: Patch) -> None:
 
 @plant("a fetched checkpoint is installed without the log that follows it")
 def sync_without_suffix(patch: Patch) -> None:
-    install = chunks._install
+    install = state_sync._install
 
     def install_alone(it, state, header, headers):
         install(it, state, header, headers)
@@ -560,22 +561,22 @@ def sync_without_suffix(patch: Patch) -> None:
         it.op = it.checkpoint_op
         it.view_headers = [state.header]
 
-    patch.setattr(chunks, "_install", install_alone)
+    patch.setattr(state_sync, "_install", install_alone)
 
 
 @plant("a fetched checkpoint keeps the old log below it, whatever that was")
 def sync_keeps_old_log(patch: Patch) -> None:
-    replace_log = chunks._replace_log
-    patch.setattr(chunks, "_replace_log", lambda it, state, fitting, applied: (
+    replace_log = state_sync._replace_log
+    patch.setattr(state_sync, "_replace_log", lambda it, state, fitting, applied: (
         replace_log(it, state, fitting, state.header.op)))
 
 
 @plant("a lagging replica does not ask for what it skipped")
 def sync_without_segments(patch: Patch) -> None:
-    finish = chunks._finish
+    finish = state_sync._finish
 
     def finish_at_once(it, fetch):
         finish(it, fetch)
         it.backfill = None
 
-    patch.setattr(chunks, "_finish", finish_at_once)
+    patch.setattr(state_sync, "_finish", finish_at_once)

@@ -235,7 +235,7 @@ class Member:
         self.token_last = 0
         self.wal_writing: dict[int, Message] = {}  # slot -> prepare being written
         self.wal_waiting: dict[int, Message] = {}  # slot -> the one after it
-        self.wal_queue: deque[Message] = deque()
+        self.wal_queue: dict[bytes, Message] = {}  # digest -> prepare, the oldest first
         # became clean since the last settle: to be acknowledged
         self.clean_ops: list[int] = []
         # slot -> digest being written to the header ring
@@ -259,9 +259,9 @@ class Member:
         self.segments_writing = 0
         self.state_ready = False  # the state machine stands at commit_min
         self.sync_op_min = self.sync_op_max = self.sync_log_seq = 0
-        self.fetch: Any = None  # chunks.Fetch of a checkpoint's state
-        self.backfill: Any = None  # chunks.Backfill of sealed segments
-        # place -> chunks.Chunk found broken in a checkpoint zone
+        self.fetch: Any = None  # state_sync.Fetch of a checkpoint's state
+        self.backfill: Any = None  # backfill.Backfill of sealed segments
+        # place -> chunks.Wanted found broken in a checkpoint zone
         self.mending: dict[Any, Any] = {}
         # checkpoints that shall write all chunks, changed or not
         self.freeze_everything = 0

@@ -109,6 +109,8 @@ def _repair_prepares(member: Member, low: int) -> None:
         return  # all that is dirty is on its way to the disk
     _forget_useless(member, low)
     expire(member)
+    if len(member.wal_queue) >= member.geometry.wal_writes_max:
+        return  # the disk is behind: what is asked for now would only wait in memory
     floor, repair_min = max(low, member.chain_low), member.repair_min
     start = max(floor, member.commit_min + 1)
     budget = sum(

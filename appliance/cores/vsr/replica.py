@@ -9,6 +9,7 @@ deterministic order.
 from collections.abc import Callable
 
 from appliance.cores.vsr import (
+    backfill,
     checkpoint,
     chunks,
     commit,
@@ -19,6 +20,7 @@ from appliance.cores.vsr import (
     report,
     scrub,
     start_view,
+    state_sync,
     superblock,
     wal,
 )
@@ -77,9 +79,7 @@ class Replica(Member):
     def _open_membership(self, block: sb.Superblock) -> bool:
         """Who belongs to the group, as the superblock has it; False if this member does not."""
         self.configure(
-            Configuration(
-                block.epoch, block.members_op, block.replica_count, tuple(block.members)
-            )
+            Configuration(block.epoch, block.members_op, block.replica_count, tuple(block.members))
         )
         if block.members_old:
             self.members_old = Configuration(
@@ -189,7 +189,7 @@ class Replica(Member):
             self.status = Status.NORMAL
             timeouts["heartbeat_lost"].start(10 + self.prng.below(4))
             timeouts["repair_sync"].start()
-        chunks.begin(self, local=True)
+        state_sync.begin(self, local=True)
 
     # --- events
 
@@ -275,7 +275,8 @@ class Replica(Member):
             superblock.advance(self)
             self._learn_durable()
             checkpoint.advance(self)
-            chunks.advance(self)
+            state_sync.advance(self)
+            backfill.advance(self)
             if self.status == Status.VIEW_CHANGE:
                 vc.advance(self)
             if self.svc_from:

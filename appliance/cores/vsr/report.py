@@ -51,7 +51,7 @@ def _synced(member: Member) -> tuple[int, int]:
     if not member.sync_log_seq or member.checkpoint is None:
         return 0, 0
     total = member.checkpoint.log_seq - member.sync_log_seq + 1
-    if not member.state_ready or member.backfill is not None and member.backfill.number < 0:
+    if not member.state_ready:
         return 0, total
     if member.backfill is None:
         return total, total

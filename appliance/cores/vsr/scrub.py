@@ -10,7 +10,7 @@ What is found broken is only noted here; `repair` and `chunks` mend it like any 
 """
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
-from appliance.cores.vsr import chunks, replies, wal
+from appliance.cores.vsr import backfill, chunks, replies, wal
 from appliance.cores.vsr.checkpoint import zone_address
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
@@ -305,8 +305,7 @@ def _mend_segment(member: Member, tour: Tour, number: int) -> None:
     """
     member.mark("scrub_found_segment")
     if member.backfill is None:
-        member.backfill = chunks.Backfill(number, tour.id, number)
-        member.timeouts["chunks"].start()
+        backfill.begin(member, number, tour.id, number)
     tour.next, tour.footer = 0, b""
 
 

@@ -3,12 +3,12 @@ of a long absence.
 
 The announced head may lie beyond what our checkpoint lets us hold; then the highest announced
 header that fits becomes our head, and the ring moves on from there. When our checkpoint is too
-old for that, its successor is fetched whole: see `chunks`.
+old for that, its successor is fetched whole: see `state_sync`.
 """
 
 from typing import NamedTuple
 
-from appliance.cores.vsr import chunks
+from appliance.cores.vsr import state_sync
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
@@ -72,7 +72,7 @@ def on_start_view(member: Member, message: Message) -> None:
     if same_log and member.log_view == member.view and member.status == Status.NORMAL:
         member.learn_commit(header.commit_num)
         heard(member)
-    if not chunks.consider(member, header, announced):
+    if not state_sync.consider(member, header, announced):
         _install(member, header, announced)
     if _installed_beginning(member, header):
         vc.enter(member, 1)  # view 0 has no primary

@@ -42,8 +42,7 @@ def append(member: Member, message: Message) -> None:
             member.wal_waiting[slot] = message
         return
     if len(member.wal_writing) >= _writes_max(member):
-        if all(m.header.digest != header.digest for m in member.wal_queue):
-            member.wal_queue.append(message)
+        member.wal_queue.setdefault(header.digest, message)
         return
     _write_prepare(member, slot, message)
 
@@ -106,7 +105,8 @@ def _next(member: Member, slot: int) -> None:
         if waiting is not None:
             _start(member, waiting)
     while member.wal_queue and len(member.wal_writing) < _writes_max(member):
-        _start(member, member.wal_queue.popleft())
+        _start(member, member.wal_queue.pop(next(iter(member.wal_queue))))
+        member.repair_due = True  # there is room for what was not asked for
 
 
 def _start(member: Member, message: Message) -> None:
@@ -147,9 +147,7 @@ def writing(member: Member, header: Header) -> bool:
     later = member.wal_waiting.get(slot)
     if later is not None and later.header.digest == header.digest:
         return True
-    if member.witness_writing.get(slot) == header.digest:
-        return True
-    return any(m.header.digest == header.digest for m in member.wal_queue)
+    return member.witness_writing.get(slot) == header.digest or header.digest in member.wal_queue
 
 
 def read_prepare(member: Member, header: Header, done: Callable[..., None], *args: Any) -> None:

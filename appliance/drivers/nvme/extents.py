@@ -1,4 +1,4 @@
-"""Segments as files: an extent each, full of zeros before its first use, the next one made ahead of
+"""Segments as files: an extent each, full of zeros before its first use, neighbours made ahead of
 need."""
 
 import contextlib
@@ -67,8 +67,8 @@ class Extents:
         room."""
         self._urgent.set()
         with self._making:
-            self._urgent.clear()
             self._make(extent)
+            self._urgent.clear()
 
     def _make(self, extent: int) -> None:
         if extent in self._present:
@@ -94,12 +94,20 @@ class Extents:
         self._urgent.wait(_PAUSE_SECONDS)
 
     def make_ahead(self, extent: int) -> None:
-        """Start making `extent` in the background unless it is there or another one is being
-        made."""
-        if extent in self._present or (self._thread is not None and self._thread.is_alive()):
+        """Start making what will be written after `extent`, unless another one is being made.
+
+        That is the next one; where it is there, the one before: segments are refilled from the
+        newest down.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            return
+        neighbour = (extent + 1) % self.count_max
+        if neighbour in self._present:
+            neighbour = max(0, extent - 1)
+        if neighbour in self._present:
             return
         self._thread = threading.Thread(
-            target=self._run_ahead, args=(extent,), name="extent-ahead", daemon=True
+            target=self._run_ahead, args=(neighbour,), name="extent-ahead", daemon=True
         )
         self._thread.start()
 

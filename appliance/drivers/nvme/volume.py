@@ -190,7 +190,7 @@ class Volume:
 
     def locate(self, address: int, *, writing: bool) -> tuple[DirectFile, int] | None:
         """File and offset of an address; for a write its extent is made if need be, and the one
-        after it begun."""
+        that is written next begun."""
         data_size = self.geometry.data_size
         if address < data_size:
             return self._data, address
@@ -198,7 +198,7 @@ class Volume:
         if writing:
             if not self._extents.present(extent):
                 self._extents.make(extent)
-            self._extents.make_ahead((extent + 1) % self.segments_max)
+            self._extents.make_ahead(extent)
         elif not self._extents.present(extent):
             return None
         return self._extents.file(extent), offset

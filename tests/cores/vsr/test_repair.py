@@ -206,6 +206,25 @@ def test_repair_prepare_budget_respected():
     ended(group, session)
 
 
+def test_what_a_slow_disk_cannot_take_yet_is_not_asked_for():
+    """Prepares that arrive wait in memory for the disk: as many as may be asked for at once."""
+    group, session = running_group()
+    group.crash(0)
+    group.fill(session, 45)
+    core, slow = group.start(0), {"slow": True}
+    group.nodes[0].hold = lambda write: slow["slow"] and write.zone == "prepare"
+    asked_at_once = 2 * repair.REPAIRS_PER_PEER_MAX
+    worst = 0
+    for _ in range(60):
+        group.run(1)
+        worst = max(worst, len(core.wal_queue))
+    assert 0 < worst <= SMALL.wal_writes_max + asked_at_once
+    assert core.journal.dirty_count > worst + SMALL.wal_writes_max, "there is more to ask for"
+    slow["slow"] = False
+    group.until(lambda: core.commit_min == 45, ticks=400)
+    ended(group, session)
+
+
 def test_repair_dead_favourite_peer_not_sticky():
     group, session = running_group()
     group.crash(0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.cores.vsr import normal
+from appliance.cores.vsr import backfill, normal
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
 from appliance.formats import checkpoint as ck
@@ -65,6 +65,25 @@ def test_sync_slightly_lagging_prefers_wal():
     ended(group, session)
 
 
+def test_a_segment_is_fetched_while_another_is_written_and_so_many_at_most_are_in_memory():
+    group, session = lagging(12, batch=7)
+    core = group.start(0)
+    slow = {"slow": True}
+    group.nodes[0].hold = lambda write: (
+        slow["slow"] and write.zone == "segment" and core.backfill is not None
+    )
+    group.until(lambda: core.backfill is not None)
+    for _ in range(60):
+        group.run(1)
+        assert len(core.backfill.segments) <= backfill.SEGMENTS_AT_ONCE
+    assert [segment.here for segment in core.backfill.segments] == [True] * 3
+    assert all(segment.writes > 0 for segment in core.backfill.segments)
+    slow["slow"] = False
+    group.until(group.converged)
+    ended(group, session)
+    assert same_segments(group) > backfill.SEGMENTS_AT_ONCE
+
+
 def test_the_missing_segments_are_refilled_and_the_range_is_cleared_at_the_next_checkpoint():
     group, session = lagging(8, batch=7)
     core = group.start(0)
@@ -99,8 +118,12 @@ STAGES = {
         and all(c.data is not None for c in core.fetch.chunks.values())
     ),
     "restored": lambda core: core.sync_op_max and core.state_ready,
-    "a footer here": lambda core: core.backfill is not None and core.backfill.footer,
-    "a segment being written": lambda core: core.backfill is not None and core.backfill.writes > 0,
+    "a footer here": lambda core: (
+        core.backfill is not None and any(segment.leaves for segment in core.backfill.segments)
+    ),
+    "a segment being written": lambda core: (
+        core.backfill is not None and any(segment.writes > 0 for segment in core.backfill.segments)
+    ),
 }
 
 

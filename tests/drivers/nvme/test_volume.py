@@ -19,6 +19,7 @@ import uvloop
 from appliance.base.errors import StorageError
 from appliance.base.limits import IO_SAMPLES, MIB, SECTOR_SIZE
 from appliance.drivers.nvme.direct import FLUSH_METHODS
+from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.latency import Latency
 from appliance.drivers.nvme.volume import Volume, create, read_facts
 from appliance.formats.geometry import SMALL
@@ -307,6 +308,38 @@ def test_the_next_extent_is_there_before_it_is_needed(folder: Path) -> None:
             found = await serving.read(EXTENT + extent * SMALL.extent_size, SECTOR_SIZE)
             assert found == numbered_sector(extent)
         assert serving.volume.statistics()["extents"] == SEGMENTS_MAX
+
+    serve(folder, story)
+
+
+def test_when_segments_are_refilled_downwards_the_one_before_is_there_in_time(
+    folder: Path,
+) -> None:
+    async def story(serving: Serving) -> None:
+        for extent in reversed(range(3, SEGMENTS_MAX)):
+            await serving.write(EXTENT + extent * SMALL.extent_size, numbered_sector(extent))
+            await until((folder / "segments" / f"{extent - 1:06d}").exists)
+        assert serving.volume.statistics()["extents"] == SEGMENTS_MAX
+
+    serve(folder, story)
+
+
+def test_a_new_volume_makes_none_that_is_not_soon_needed(folder: Path) -> None:
+    async def story(serving: Serving) -> None:
+        await serving.write(EXTENT, numbered_sector(0))
+        assert serving.volume.statistics()["extents"] == EXTENTS_AT_FORMAT
+
+    serve(folder, story)
+    assert len(list((folder / "segments").iterdir())) == EXTENTS_AT_FORMAT
+
+
+def test_an_extent_that_somebody_waits_for_is_made_without_pauses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.drivers.nvme.extents._PAUSE_SECONDS", HUNG_S)
+
+    async def story(serving: Serving) -> None:
+        await serving.write(EXTENT + 6 * SMALL.extent_size, numbered_sector(6))
 
     serve(folder, story)
 

@@ -1,0 +1,130 @@
+"""Refilling sealed segments from peers, the newest first.
+
+    footer of n -> leaves of n ------> written
+            names n - 1
+               -> footer of n - 1 ---> leaves of n - 1 ---> ...
+
+The footer of a segment names the one before, so the next is fetched while this one is being
+written; `SEGMENTS_AT_ONCE` bounds what is held in memory. What is whole on our own disk is left as
+it is.
+"""
+
+from collections import deque
+
+from appliance.cores.vsr import chunks
+from appliance.cores.vsr.chunks import Wanted
+from appliance.cores.vsr.member import Member
+from appliance.formats import checkpoint as ck
+from appliance.formats import segment as seg
+from appliance.formats.checkpoint import Place
+from appliance.formats.geometry import RECORD_SIZE
+
+SEGMENTS_AT_ONCE = 3
+
+
+class Segment:
+    """One sealed segment on its way to the disk."""
+
+    __slots__ = ("number", "footer", "leaves", "writes")
+
+    def __init__(self, number: int, footer: Wanted) -> None:
+        self.number = number
+        self.footer = footer
+        self.leaves: list[Wanted] = []  # in order; known when the footer is here
+        self.writes = -1  # on their way; -1: not begun
+
+    @property
+    def here(self) -> bool:
+        """Whether all of it is in memory."""
+        return bool(self.leaves) and all(leaf.data is not None for leaf in self.leaves)
+
+
+class Backfill:
+    """Sealed segments from `number` down to `low`."""
+
+    __slots__ = ("low", "next", "next_id", "segments", "chunks")
+
+    def __init__(self, number: int, segment_id: bytes, low: int) -> None:
+        self.low = low
+        self.next = number  # to be begun, when its id is known
+        self.next_id: bytes | None = segment_id
+        self.segments: deque[Segment] = deque()  # the newest first
+        self.chunks: dict[Place, Wanted] = {}
+
+    @property
+    def number(self) -> int:
+        """The newest segment that is not known to be whole here."""
+        return self.segments[0].number if self.segments else self.next
+
+
+def begin(member: Member, number: int, segment_id: bytes, low: int) -> None:
+    """Refill `number` down to `low`; `segment_id` is the id of `number`."""
+    member.backfill = Backfill(number, segment_id, low)
+    member.timeouts["chunks"].start()
+
+
+def advance(member: Member) -> None:
+    """Write what is here, forget what is written, begin what there is room for."""
+    work: Backfill | None = member.backfill
+    if work is None:
+        return
+    for segment in work.segments:
+        if segment.writes < 0 and segment.here:
+            _write(member, segment)
+    while work.segments and work.segments[0].writes == 0:
+        segment = work.segments.popleft()
+        for chunk in (segment.footer, *segment.leaves):
+            del work.chunks[chunk.place]
+        member.mark("segment_backfilled")
+    while (
+        work.next_id is not None and work.next >= work.low and len(work.segments) < SEGMENTS_AT_ONCE
+    ):
+        _begin_segment(member, work, work.next_id)
+    if not work.segments and work.next < work.low:
+        member.backfill = None
+        member.acknowledge_tail = True
+        member.mark("backfill_done")
+
+
+def _begin_segment(member: Member, work: Backfill, segment_id: bytes) -> None:
+    place = Place(ck.KIND_FOOTER, 0, 0, work.next)
+    footer = Wanted(segment_id, place, _on_footer)
+    work.segments.append(Segment(work.next, footer))
+    work.chunks[place] = footer
+    work.next, work.next_id = work.next - 1, None
+    chunks.read_local(member, footer, member.geometry.footer_size_max)
+
+
+def _on_footer(member: Member, chunk: Wanted, data: bytes) -> None:
+    """A footer is here and verified: it names its leaves, and the segment before."""
+    work: Backfill = member.backfill
+    chunk.data = data
+    (segment,) = (s for s in work.segments if s.footer is chunk)
+    footer = seg.decode_footer(data, member.geometry)
+    for i, leaf_id in enumerate(seg.footer_leaf_ids(data, footer)):
+        records = seg.leaf_record_count(member.geometry, i)
+        leaf = Wanted(leaf_id, Place(ck.KIND_LEAF, records, i, segment.number), _on_leaf)
+        segment.leaves.append(leaf)
+        work.chunks[leaf.place] = leaf
+        chunks.read_local(member, leaf, records * RECORD_SIZE)
+    work.next_id = footer.previous_id  # only the last segment's footer is ever outstanding
+
+
+def _on_leaf(_member: Member, chunk: Wanted, data: bytes) -> None:
+    chunk.data = data
+
+
+def _write(member: Member, segment: Segment) -> None:
+    """Write what came from peers; a segment that was whole here is left as it is."""
+    segment.writes = 0
+    if not any(chunk.remote for chunk in (segment.footer, *segment.leaves)):
+        return
+    address, _ = chunks.local_address(member, segment.leaves[0].place)
+    footer_address, _ = chunks.local_address(member, segment.footer.place)
+    for at, pieces in ((address, segment.leaves), (footer_address, [segment.footer])):
+        data = [chunk.data for chunk in pieces if chunk.data is not None]
+        segment.writes += chunks.write_in_steps(member, at, data, _on_written, segment)
+
+
+def _on_written(_member: Member, segment: Segment) -> None:
+    segment.writes -= 1
