@@ -27,6 +27,7 @@ from tests.system import hdfs_site
 RUN_MARK = "TIGERCHAT_TEST_RUN"
 SEED_DEFAULT = 20260701
 PORTS = range(20_000, 32_000)  # below the range from which the kernel takes ports for clients
+PORTS_AT_ONCE = 100  # reserved together: a run may need thousands, and a process has few sockets
 PROCESSES_END_WITHIN_S = 15.0  # by themselves, after the last test
 HARDWARE = Path(__file__).parent / "hardware"
 
@@ -150,9 +151,9 @@ def soak_seconds(request: pytest.FixtureRequest) -> int:
 def free_ports() -> Iterator[Callable[[int], list[int]]]:
     """`free_ports(3)`: ports free for TCP and UDP, and given to no other run while this one lasts.
 
-    A port is reserved by an abstract Unix socket of its name, which ends with this process.
+    They come in ascending order.
     """
-    reserved: list[socket.socket] = []
+    reserved: dict[int, socket.socket | None] = {}
     candidates = iter(PORTS)
 
     def take(count: int) -> list[int]:
@@ -160,15 +161,17 @@ def free_ports() -> Iterator[Callable[[int], list[int]]]:
         while len(ports) < count:
             port = next(candidates, None)
             assert port is not None, "no free port left"
-            reservation = port_reserved(port)
-            if reservation is not None:
-                reserved.append(reservation)
+            block = port // PORTS_AT_ONCE
+            if block not in reserved:
+                reserved[block] = ports_reserved(port)
+            if reserved[block] is not None and port_is_free(port):
                 ports.append(port)
         return ports
 
     yield take
-    for reservation in reserved:
-        reservation.close()
+    for reservation in reserved.values():
+        if reservation is not None:
+            reservation.close()
 
 
 @pytest.fixture(scope="session")
@@ -191,19 +194,30 @@ def free_port(free_ports: Callable[[int], list[int]]) -> int:
     return free_ports(1)[0]
 
 
-def port_reserved(port: int) -> socket.socket | None:
+def ports_reserved(port: int) -> socket.socket | None:
+    """Keep `PORTS_AT_ONCE` ports, `port` among them, from other runs until this is closed: an
+    abstract Unix socket of their name, which ends with its process. None when another has them.
+    """
     reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        reservation.bind(f"\0tigerchat-test-port-{port}")
-        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-            with socket.socket(socket.AF_INET, kind) as probe:
-                if kind == socket.SOCK_STREAM:  # as a listener does: TIME_WAIT takes no port
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(("", port))
+        reservation.bind(f"\0tigerchat-test-ports-{port // PORTS_AT_ONCE}")
     except OSError:
         reservation.close()
         return None
     return reservation
+
+
+def port_is_free(port: int) -> bool:
+    """Whether one could listen there now, by TCP and by UDP."""
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with socket.socket(socket.AF_INET, kind) as probe:
+            if kind == socket.SOCK_STREAM:  # as a listener does: TIME_WAIT takes no port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError:
+                return False
+    return True
 
 
 # --- nothing left behind --------------------------------------------------------------------------

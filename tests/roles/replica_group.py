@@ -26,19 +26,20 @@ from appliance.drivers.network.tls import client_context
 from appliance.formats import record, session
 from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
-from tests.conftest import PORTS, port_reserved
+from tests.conftest import PORTS, PORTS_AT_ONCE, port_is_free, ports_reserved
 from tests.patience import HUNG_S
 
 REPO = Path(__file__).resolve().parents[2]
-PORTS_STEP = 100
+PORTS_STEP = PORTS_AT_ONCE
 
 
 @contextmanager
 def peer_ports(nodes: int) -> Iterator[int]:
     """The first of the ports of so many nodes, all of them reserved within."""
-    for first in range(PORTS.start, PORTS.stop - nodes * PORTS_STEP):
-        reserved = [port_reserved(first + PORTS_STEP * node) for node in range(nodes)]
-        if all(reserved):
+    for first in range(PORTS.start, PORTS.stop - nodes * PORTS_STEP, PORTS_STEP):
+        ports = [first + PORTS_STEP * node for node in range(nodes)]
+        reserved = [ports_reserved(port) for port in ports]
+        if all(reserved) and all(map(port_is_free, ports)):
             break
         _close(reserved)
     try:

@@ -26,7 +26,7 @@ from appliance.formats.geometry import (
     Geometry,
 )
 from tests.drivers.nvme.rot import flip
-from tests.system.local_site import NODES, PORTS_NEEDED, LocalSite, wait_until
+from tests.system.local_site import NODES, LocalSite, ports_in_a_row, wait_until
 
 ROOMS, WRITERS = 4, 8
 OPS_BEFORE = 2300  # two checkpoints and more
@@ -40,7 +40,7 @@ Span = tuple[Path, int, int]  # file, offset, size
 
 def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(tmp_path, free_ports, seed):
     chance = random.Random(seed)
-    site = LocalSite(tmp_path / "site", free_ports(PORTS_NEEDED)[0])
+    site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports))
     with site:
         bodies = asyncio.run(fill(site, OPS_BEFORE, RECORDS_BEFORE))
         wait_until(site.caught_up, 30, "all replicas stand at the same op")

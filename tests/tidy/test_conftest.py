@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+
+from tests.conftest import PORTS, PORTS_AT_ONCE, ports_reserved
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -77,6 +80,25 @@ def test_a_run_that_is_terminated_ends_what_its_tests_started(tmp_path):
 
 def test_two_ports_differ_and_can_be_bound(free_ports):
     assert len(set(free_ports(3) + free_ports(3))) == 6
+
+
+def test_a_row_of_ports_costs_few_sockets(free_ports):
+    """Three thousand in one run are usual, and `select` serves descriptors below 1,024 only."""
+    before = psutil.Process().num_fds()
+    ports = free_ports(3 * PORTS_AT_ONCE)
+    assert ports == sorted(ports)
+    assert psutil.Process().num_fds() - before <= len(ports) // PORTS_AT_ONCE + 1
+
+
+def test_what_one_run_has_reserved_no_other_gets():
+    mine = next(r for p in reversed(PORTS) if (r := ports_reserved(p)) is not None)
+    name = mine.getsockname().decode()
+    first = int(name.rsplit("-", 1)[1]) * PORTS_AT_ONCE
+    assert ports_reserved(first) is None and ports_reserved(first + PORTS_AT_ONCE - 1) is None
+    mine.close()
+    again = ports_reserved(first)
+    assert again is not None
+    again.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
