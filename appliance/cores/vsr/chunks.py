@@ -96,8 +96,10 @@ def footer_of(data: bytes | None, member: Member) -> bytes | None:
 
 
 def _owners(member: Member) -> Iterator[dict[Place, Wanted]]:
-    """What is wanted, most urgent first."""
-    if member.fetch is not None:
+    """What is wanted, most urgent first. A checkpoint's zone still belongs to the one before until
+    the superblock that names it is durable.
+    """
+    if member.fetch is not None and not member.installing:
         yield member.fetch.chunks
     if member.backfill is not None:
         yield member.backfill.chunks

@@ -348,27 +348,44 @@ def on_other_epoch(member: Member, message: Message) -> None:
         send_end(member, mask)
     if member.normal_primary:
         vc.send_start_view(member, mask, header.area[:16])
-    elif _can_name_beginning(member) and _out_of_reach(member, header.commit_num):
-        vc.send_start_view(member, mask, header.area[:16], view=0)
+    elif _misses_primary(member) and _out_of_reach(member, header.commit_num):
+        head = _committed_head(member)
+        if head is not None:
+            view = head.view if head.epoch == member.epoch else 0
+            vc.name_log(member, mask, header.area[:16], view, head)
 
 
-def _can_name_beginning(member: Member) -> bool:
-    """Whether our log is that of view 0, which is the same on all who have it: they commit to its
-    end before they enter it. So any of them may name it.
+def _misses_primary(member: Member) -> bool:
+    """Whether nobody leads, as far as this replica knows: it votes for another view, or is in one
+    that has not begun.
     """
+    if member.is_standby:
+        return False
+    voted = bool(member.svc_from >> member.index & 1)
+    return member.status == Status.VIEW_CHANGE or member.status == Status.NORMAL and voted
+
+
+def _committed_head(member: Member) -> Header | None:
+    """An op of this epoch's log, or its beginning, that is committed for certain. The log of the
+    view in which it was prepared holds it, with all that is committed of the views before; so any
+    replica may name that log up to there.
+    """
+    assert member.checkpoint is not None
     begun = member.configuration.op
-    return (
-        member.status == Status.VIEW_CHANGE
-        and member.epoch > 0
-        and member.log_view == 0
-        and member.op == member.commit_max == begun
-    )
+    if member.installing:
+        return None
+    if member.checkpoint_op > begun:
+        return member.checkpoint.header
+    if member.commit_min >= begun or member.chained_from(begun):
+        return member.journal.at(begun)
+    return None
 
 
 def _out_of_reach(member: Member, commit_min: int) -> bool:
-    """Whether the end of the epoch before lies beyond the ring of who has applied this much: then
-    its name alone helps nobody, and those who know more are too few to elect a primary.
+    """Whether the end of the epoch before is forgotten, or lies beyond the ring of who has applied
+    this much: then its name alone helps nobody, and those who know more may be too few to elect a
+    primary.
     """
     geometry = member.geometry
     checkpoint = commit_min // geometry.checkpoint_ops * geometry.checkpoint_ops
-    return member.op > geometry.prepare_max(checkpoint)
+    return member.epoch_end is None or member.configuration.op > geometry.prepare_max(checkpoint)

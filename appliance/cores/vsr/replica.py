@@ -321,6 +321,7 @@ class Replica(Member):
         if self.checkpoint_next is not None and self.checkpointing is None:
             if now[2] == self.checkpoint_next.header.op:
                 self.checkpoint_next = None  # a peer's checkpoint was installed
+                chunks.request(self)
 
     def check(self) -> None:
         """The invariants that are cheap enough for every event."""

@@ -59,7 +59,8 @@ def on_start_view(member: Member, message: Message) -> None:
     announced = parse(member, message)
     if announced is None:
         return member.drop("sv_invalid")
-    if not _from_primary(member, message, announced.configuration):
+    by_primary = _from_primary(member, message, announced.configuration)
+    if not by_primary and not _names_committed(member, message, announced):
         return member.drop("sv_not_from_primary")
     if header.commit_num < member.checkpoint_op:
         return member.drop("sv_behind_checkpoint")
@@ -74,36 +75,33 @@ def on_start_view(member: Member, message: Message) -> None:
         heard(member)
     if not state_sync.consider(member, header, announced):
         _install(member, header, announced)
-    if _installed_beginning(member, header):
-        vc.enter(member, 1)  # view 0 has no primary
+    installed = member.viewstamp == header.viewstamp and member.status == Status.NORMAL
+    if installed and not by_primary and not member.is_standby:
+        vc.enter(member, header.view + 1)  # nobody leads the view whose log this is
     return None
 
 
 def _from_primary(member: Member, message: Message, configuration: Configuration) -> bool:
     """Whether the primary of that epoch and view sent it, and it is meant for us. The view in which
-    an epoch begins has none: whoever votes may name its log.
+    an epoch begins has none.
     """
-    if member.replica_id not in configuration.members:
+    header = message.header
+    if member.replica_id not in configuration.members or header.epoch > 0 and header.view == 0:
         return False
-    sender = member.members[message.sender]
-    if begins_epoch(message.header):
-        return sender in configuration.members[: configuration.replica_count]
-    primary = configuration.members[message.header.view % configuration.replica_count]
-    return sender == primary
+    primary = configuration.members[header.view % configuration.replica_count]
+    return member.members[message.sender] == primary
 
 
-def begins_epoch(header: Header) -> bool:
-    """Whether this is the view in which an epoch that followed another one begins."""
-    return header.epoch > 0 and header.view == 0
-
-
-def _installed_beginning(member: Member, header: Header) -> bool:
-    """Whether the log of an epoch's beginning was installed just now, by somebody who votes."""
+def _names_committed(member: Member, message: Message, announced: Announced) -> bool:
+    """Whether this is a newer epoch's log as far as it is committed, which any of its replicas may
+    name: see `membership`.
+    """
+    header, configuration = message.header, announced.configuration
     return (
-        begins_epoch(header)
-        and member.viewstamp == header.viewstamp
-        and member.status == Status.NORMAL
-        and not member.is_standby
+        (header.epoch > member.epoch or header.epoch == member.epoch > 0 == header.view)
+        and header.commit_num == header.op
+        and member.replica_id in configuration.members
+        and member.members[message.sender] in configuration.members[: configuration.replica_count]
     )
 
 

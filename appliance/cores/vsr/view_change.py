@@ -609,13 +609,15 @@ def pong_client(member: Member, client: bytes, echo: bytes) -> Header:
 # --- start_view ---------------------------------------------------------------------------------
 
 
-def send_start_view(member: Member, mask: int, nonce: bytes, view: int | None = None) -> None:
-    """Name the log of this view: its last headers, and hooks that a lagging member can reach.
+def send_start_view(member: Member, mask: int, nonce: bytes) -> None:
+    """Name the log of this view: its last headers, and hooks that a lagging member can reach."""
+    name_log(member, mask, nonce, member.view, member.head)
 
-    `view` is another one whose log is ours: that of the beginning of the epoch.
-    """
+
+def name_log(member: Member, mask: int, nonce: bytes, view: int, head: Header) -> None:
+    """Name the log of `view` from `head` down, of which no more is committed than we know."""
     assert member.checkpoint is not None
-    headers = start_view_headers(member)
+    headers = start_view_headers(member, head)
     body = b"".join(
         (
             sb.encode_checkpoint_state(member.checkpoint),
@@ -625,28 +627,28 @@ def send_start_view(member: Member, mask: int, nonce: bytes, view: int | None = 
     )
     header = member.make(
         env.START_VIEW,
-        view=member.view if view is None else view,
-        op=member.op,
-        commit_num=member.commit_max,
+        view=view,
+        op=head.op,
+        commit_num=min(member.commit_max, head.op),
         area=nonce + member.checkpoint_op.to_bytes(8, "little"),
         body=body,
     )
     member.send(mask, header, body)
 
 
-def start_view_headers(member: Member) -> list[Header]:
-    """The last P + 1 headers from the head down, then the header of each checkpoint op still in
+def start_view_headers(member: Member, head: Header) -> list[Header]:
+    """The last P + 1 headers from `head` down, then the header of each checkpoint op still in
     the ring.
     """
-    out: list[Header] = []
-    low = max(0, member.op - member.geometry.pipeline_max)
-    for op in range(member.op, low - 1, -1):
+    out = [head]
+    low = max(0, head.op - member.geometry.pipeline_max)
+    for op in range(head.op - 1, low - 1, -1):
         header = member.journal.at(op)
         if header is None:
             break  # below the repairable range
         out.append(header)
     interval = member.geometry.checkpoint_ops
-    hook = member.op // interval * interval
+    hook = head.op // interval * interval
     while hook > 0 and len(out) <= member.geometry.pipeline_max + 2 and hook >= member.repair_min:
         header = member.journal.at(hook)
         if header is not None and hook < out[-1].op and member.chained_from(hook):

@@ -535,7 +535,9 @@ class Group:
         if command in NEEDS_VIEW:
             assert durable.view >= header.view, f"{header} names a view that is not durable"
         if command in (env.PREPARE_OK, env.START_VIEW):
-            assert durable.log_view == header.view, f"{header} rests on a log_view in memory"
+            assert durable.log_view >= header.view, f"{header} rests on a log_view in memory"
+            committed = command == env.START_VIEW and header.op == header.commit_num
+            assert committed or durable.log_view == header.view, f"{header} is of an older log"
         if command == env.DO_VIEW_CHANGE:
             assert header.aux == durable.log_view
             assert body == b"".join(h.raw for h in durable.view_headers)

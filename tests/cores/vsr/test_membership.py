@@ -329,6 +329,50 @@ def test_two_of_four_bring_those_along_whose_rings_end_before_the_epoch_does():
     ended(group, session)
 
 
+@pytest.mark.parametrize("after", [1, K, 6 * K])
+@pytest.mark.parametrize("slot_lost", [False, True])
+def test_two_of_four_bring_along_who_was_away_while_an_epoch_began_though_one_is_lost(
+    after, slot_lost
+):
+    """Swarm seed 614: three must vote; one of the new epoch is dead, or has lost its head, and one
+    still stands in the old epoch, whose end lies beyond its ring or is forgotten by the others.
+    """
+    group, session = begun(replicas=4, standbys=0)
+    group.put(session, 2)
+    group.until(group.converged)
+    away, lost = [i for i in range(4) if i != group.primary][:2]
+    group.crash(away)
+    end = TINY.prepare_max(group.nodes[away].disk.superblock().checkpoint.header.op)
+    while max(group.committed) < end:
+        group.put(session, 1)
+    body = order(1, swapped(group, group.primary, lost), replicas=4)
+    assert ask(group, session, env.OPERATION_RECONFIGURE, body) == Verdict.OK
+    group.put(session, after)
+    group.run(200)
+    for node in group.running():
+        group.crash(node.index)
+    if slot_lost:
+        disk = group.nodes[lost].disk
+        head = max(group.committed)
+        disk.flip(disk.witness_at(head))
+        disk.flip(disk.prepare_at(head))
+    others = [i for i in range(4) if i != lost]
+    for index in range(4) if slot_lost else others:
+        group.start(index)
+    assert group.core(away).epoch == 0
+    group.until(
+        lambda: all(
+            group.core(i).epoch == 1 and group.core(i).status == Status.NORMAL for i in others
+        ),
+        ticks=2000,
+    )
+    if not slot_lost:
+        group.start(lost)
+    come_along(group, 1)
+    assert "members_learned" in group.nodes[away].marks
+    ended(group, session)
+
+
 def test_epoch_crash_between_commit_and_persist():
     """Whoever applied it has written nothing of it: all of them start again in the old epoch."""
     group, session = begun()

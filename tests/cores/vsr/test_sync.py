@@ -198,6 +198,29 @@ def test_nothing_is_acknowledged_while_the_new_checkpoint_is_in_memory_only():
     ended(group, session)
 
 
+def test_no_chunk_is_taken_while_the_new_checkpoint_is_in_memory_only():
+    """Swarm seed 576: a superblock under way named the checkpoint before, in the same zone, and the
+    new manifest was written over that one's.
+    """
+    group, session = lagging(4)
+    core = group.start(0)
+    group.settle()
+    group.nodes[0].hold = lambda write: write.zone == "superblock"
+    group.until(lambda: core.installing)
+    mark = len(group.trace)
+    group.run(20)
+    assert not group.sent(env.REQUEST_CHUNK, source=0, since=mark)
+    manifest = next(iter(core.fetch.chunks.values()))
+    raw = group.core(1).manifests[core.checkpoint_op]
+    body = manifest.id + ck.encode_place(manifest.place) + raw
+    group.tell(0, message(env.CHUNK, sender=1, body=body))
+    assert core.counters["dropped_chunk_not_wanted"] == 1
+    assert all(write.zone == "superblock" for write in group.nodes[0].disk.writes)
+    group.nodes[0].hold = lambda write: False
+    group.until(group.converged)
+    ended(group, session)
+
+
 def test_sync_view_change_with_lagging():
     """The primary dies while a backup syncs: the other two need each other, and manage."""
     group, session = lagging(4)

@@ -117,7 +117,7 @@ def test_recovery_head_outdated_start_view_rejected():
     group.crash(0)
     group.crash(2)
     primary = group.core(1)
-    headers = vc.start_view_headers(primary)
+    headers = vc.start_view_headers(primary, primary.head)
     body = encode_checkpoint_state(primary.checkpoint)
     body += encode_configuration(primary.configuration) + b"".join(h.raw for h in headers)
 
@@ -283,7 +283,7 @@ def test_vc_sv_headers_beyond_the_journal_survive():
     group, session = running_group()
     core = group.core(0)
     head = core.op
-    core.view_headers = vc.start_view_headers(group.core(1))[: P + 1]
+    core.view_headers = vc.start_view_headers(group.core(1), group.core(1).head)[: P + 1]
     core.view_headers_kind = 0
     core.journal.remove(head)
     core.op = head - 1
