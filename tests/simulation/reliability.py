@@ -220,6 +220,7 @@ def _system() -> list[str]:
             ("runs of a group under load", f"{figures['runs']:,}"),
             ("messages acknowledged, each sought on every disk", f"{figures['acknowledged']:,}"),
             ("of them lost", f"{figures['lost']:,}"),
+            ("violations of any kind", f"{figures['violations']:,}"),
             *((f"hurt: {what}", f"{count:,}") for what, count in figures["hurt"].items()),
             ("commands of the protocol that replicas sent or received in these runs",
              f"{len(COMMAND_NAMES) - len(silent)} of {len(COMMAND_NAMES)}")]),

@@ -4,24 +4,30 @@
 without it nothing is written. Several runs make one table:
 
     {"runs": 4, "hurt": {"kill primary": 12, ...}, "acknowledged": 81234, "lost": 0,
-     "sent": {"prepare": 4711, ...}, "received": {...}}
+     "violations": 0, "sent": {"prepare": 4711, ...}, "received": {...}}
 
-`lost` is the number of acknowledged messages that were missing on any disk. Whoever finds one fails
-before it comes here, so it stays 0.
+`violations` are all that the judges of a trial found, `lost` those that miss what was acknowledged
+or delivered. They are added before the trial fails over them.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.system.ledger import Violation
 
 VARIABLE = "TIGERCHAT_FAULT_FIGURES"
 COUNTED = ("hurt", "sent", "received")
 
 
 def add_figures(
-    hurt: Mapping[str, int], *, acknowledged: int, spoken: Mapping[str, Mapping[str, int]]
+    hurt: Mapping[str, int],
+    *,
+    acknowledged: int,
+    violations: Sequence[Violation],
+    spoken: Mapping[str, Mapping[str, int]],
 ) -> None:
     """Add one judged trial, if they are wanted."""
     name = os.environ.get(VARIABLE)
@@ -29,7 +35,8 @@ def add_figures(
         return
     path = Path(name)
     figures = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    _add(figures, {"runs": 1, "acknowledged": acknowledged, "lost": 0, "hurt": hurt, **spoken})
+    found = {"violations": len(violations), "lost": sum(v.kind == "lost" for v in violations)}
+    _add(figures, {"runs": 1, "acknowledged": acknowledged, **found, "hurt": hurt, **spoken})
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     fresh.replace(path)

@@ -232,10 +232,11 @@ def kill_and_judge(
     assert "Traceback" not in log and "halted" not in log.lower(), log[-4000:]
     stored = histories(site, range(NODES))
     violations = check(read(folder / "ledger.jsonl"), stored)
+    hurt = {f"kill -9: {step.replace('_', ' ')}": count for step, count in killer.kills.items()}
+    acknowledged = ledger.counts["ok"]
+    add_figures(hurt, acknowledged=acknowledged, violations=violations, spoken=spoken.total())
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
     assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
-    hurt = {f"kill -9: {step.replace('_', ' ')}": count for step, count in killer.kills.items()}
-    add_figures(hurt, acknowledged=ledger.counts["ok"], spoken=spoken.total())
 
 
 def test_thirty_kills_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):

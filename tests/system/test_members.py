@@ -153,9 +153,14 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, f
     assert "Traceback" not in log and "HALT" not in log, log[-3000:]
     stored = histories(site, nodes)
     violations = check(read(tmp_path / "ledger.jsonl"), stored)
+    add_figures(
+        operator.hurt,
+        acknowledged=ledger.counts["ok"],
+        violations=violations,
+        spoken=spoken.total(),
+    )
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
     assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
-    add_figures(operator.hurt, acknowledged=ledger.counts["ok"], spoken=spoken.total())
 
 
 def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path, free_ports):

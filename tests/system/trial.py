@@ -31,7 +31,7 @@ from tests.system.chat_load import PATIENCE_S, Writer, listen, pace, unhurried
 from tests.system.disk_history import histories
 from tests.system.fault_figures import add_figures
 from tests.system.history import check_history
-from tests.system.ledger import Ledger, check, read
+from tests.system.ledger import Ledger, Violation, check, read
 from tests.system.local_site import LocalSite, shown, wait_until
 
 WRITERS, LISTENERS, ROOMS = 8, 2, 4
@@ -243,18 +243,18 @@ class Trial:
         events = read(self.path)
         stored = histories(self.site, self.site.nodes)
         violations = check(events, stored) + check_history(events)
+        self._report(violations)
         assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
         mine = {str(room) for room in self.rooms}
         count = sum(record.room in mine for record in stored[0])
         assert count == self.ledger.counts["invoke"] + ROOMS
-        self._report()
 
     def timestamps_us(self) -> list[int]:
         """The times that acknowledgements told."""
         events = read(self.path)
         return [e.value["timestamp"] for e in events if (e.type, e.f) == ("ok", "send")]
 
-    def _report(self) -> None:
+    def _report(self, violations: list[Violation]) -> None:
         outages = sorted(self.outages_s)
         print(
             f"trial: hurt {dict(self.hurt)}; acknowledged {self.ledger.counts['ok']}; back after "
@@ -263,7 +263,10 @@ class Trial:
         total = self.spoken.total()
         silent = sorted(set(COMMAND_NAMES.values()) - (set(total["sent"]) & set(total["received"])))
         print(f"trial: commands never sent or never received: {' '.join(silent) or 'none'}")
-        add_figures(dict(self.hurt), acknowledged=self.ledger.counts["ok"], spoken=total)
+        acknowledged = self.ledger.counts["ok"]
+        add_figures(
+            dict(self.hurt), acknowledged=acknowledged, violations=violations, spoken=total
+        )
 
 
 def _page(room: UUID, messages: list[Any]) -> dict[str, Any]:
