@@ -389,6 +389,7 @@ def advance_commit_max(member: Member) -> None:
         moved = True
     if not moved:
         return
+    member.abdicating = False  # whoever's word was the last that lacked
     member.route.on_quorum()
     prepare_timeout = member.timeouts["prepare"]
     if pipeline:

@@ -192,6 +192,23 @@ def test_partition_isolate_primary_send_only_abdicates():
     ended(group, session)
 
 
+def test_a_primary_that_fell_silent_and_then_commits_by_its_own_late_write_is_heard_again():
+    """Swarm seed 129: its own word was the last that lacked; it stayed silent, and the one backup
+    that was left could neither learn of the commit nor change the view alone.
+    """
+    group, session = running_group()
+    group.crash(0)
+    node = group.nodes[1]
+    node.hold = lambda write: write.zone == "prepare"
+    session.ask()
+    group.until(lambda: "primary_abdicates" in node.marks, ticks=200)
+    node.hold = lambda write: False
+    op = group.core(1).op
+    group.until(lambda: group.core(2).commit_min == op, ticks=200)
+    group.start(0)
+    ended(group, session)
+
+
 def test_partition_isolate_primary_receive_only():
     group, session = running_group()
     mute = group.drop(lambda s, t, header: s == 1 and t >= 0)
