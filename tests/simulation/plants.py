@@ -437,18 +437,6 @@ def view_quorum_too_small(patch: Patch) -> None:
     patch.setattr(Member, "configure", configure_smaller)
 
 
-@plant("a new primary vouches for its whole log, whatever checkpoint it is on")
-def primary_vouches_for_all(patch: Patch) -> None:
-    start = view_change.start_normal_primary
-
-    def start_and_vouch(it):
-        start(it)
-        for entry in it.pipeline:
-            entry.acks = 1 << it.index
-
-    patch.setattr(view_change, "start_normal_primary", start_and_vouch)
-
-
 @plant("T13: a backup that missed the start of its view waits for it for ever")
 def missed_start_view_awaited(patch: Patch) -> None:
     ask = start_view.request_start_view
@@ -562,13 +550,6 @@ def sync_without_suffix(patch: Patch) -> None:
         it.view_headers = [state.header]
 
     patch.setattr(state_sync, "_install", install_alone)
-
-
-@plant("a fetched checkpoint keeps the old log below it, whatever that was")
-def sync_keeps_old_log(patch: Patch) -> None:
-    replace_log = state_sync._replace_log
-    patch.setattr(state_sync, "_replace_log", lambda it, state, fitting, applied: (
-        replace_log(it, state, fitting, state.header.op)))
 
 
 @plant("a lagging replica does not ask for what it skipped")

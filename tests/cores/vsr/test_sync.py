@@ -2,13 +2,13 @@
 
 import pytest
 
-from appliance.cores.vsr import backfill, normal
+from appliance.cores.vsr import backfill, normal, state_sync
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
 from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE
-from tests.cores.vsr.chain import message
+from tests.cores.vsr.chain import message, prepare
 from tests.cores.vsr.disk import Disk
 from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session
 from tests.cores.vsr.story import crash_when, ended
@@ -219,6 +219,22 @@ def test_no_chunk_is_taken_while_the_new_checkpoint_is_in_memory_only():
     group.nodes[0].hold = lambda write: False
     group.until(group.converged)
     ended(group, session)
+
+
+def test_what_was_never_checked_below_a_fetched_checkpoint_is_dropped():
+    """It may belong to a log that was cut; who asked for it would be given it as committed."""
+    group, session = lagging(4)
+    core = group.start(0)
+    group.settle()
+    target = group.core(1).checkpoint_op
+    cut = prepare(target - 2, view=0)
+    applied = core.commit_min
+    assert applied < cut.header.op < target <= cut.header.op + K
+    core.journal.forget_header(core.journal.slot(cut.header.op))
+    core.journal.install(cut.header)
+    state = group.core(1).checkpoint
+    state_sync._replace_log(core, state, [state.header], applied)
+    assert core.op == target and core.journal.at(cut.header.op) is None
 
 
 def test_sync_view_change_with_lagging():
