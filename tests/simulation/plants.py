@@ -472,7 +472,7 @@ def equal_periods(patch: Patch) -> None:
     start = Timeout.start
 
     def start_without_jitter(it, after=None):
-        start(it, after if after is None else after - after % 10 or 5)
+        start(it, after if after is None else 10 if after >= 10 else 5)
 
     def back_off_without_jitter(it, *, base, most, prng):
         it.attempts += 1
