@@ -181,7 +181,7 @@ def one_node_hurt(folder: Path, quick: bool) -> list[Row]:
 
 def big_volumes(folder: Path, quick: bool) -> list[Row]:
     """Memory, catching up, recovery and restart with a million records."""
-    sizes = restart.Sizes(few=1_000, many=5_000, full_ring=5_000, restarts=1)
+    sizes = restart.Sizes(few=1_000, many=5_000, full_ring=5_000, in_flight_full=1_000, restarts=1)
     options: dict[str, Any] = {"supervised": False, "client_tls": False}
     with made(folder / "big", **options) as site:
         return restart.measure(site, sizes if quick else restart.Sizes(), say)
