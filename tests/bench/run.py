@@ -192,14 +192,15 @@ def made(folder: Path, **options: Any) -> Iterator[LocalSite]:
     """A site that serves; its folder is removed afterwards, its log shown if something broke."""
     folder.parent.mkdir(exist_ok=True)
     site = LocalSite(folder, first_free_port(), log_level="warning", **options)
+    whole = False
     try:
         with site:
             yield site
-    except BaseException:
-        log = Path(site.log.name).read_text(errors="replace")
-        print("\n".join(log.splitlines()[-30:]), file=sys.stderr)
-        raise
+        whole = True
     finally:
+        if not whole:
+            log = Path(site.log.name).read_text(errors="replace")
+            print("\n".join(log.splitlines()[-30:]), file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -67,8 +67,10 @@ class Extents:
         room."""
         self._urgent.set()
         with self._making:
-            self._make(extent)
-            self._urgent.clear()
+            try:
+                self._make(extent)
+            finally:
+                self._urgent.clear()
 
     def _make(self, extent: int) -> None:
         if extent in self._present:
