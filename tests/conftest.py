@@ -22,12 +22,11 @@ import hypothesis
 import psutil
 import pytest
 
+from tests.ports import PORTS, PORTS_AT_ONCE, port_is_free, ports_reserved
 from tests.system import hdfs_site
 
 RUN_MARK = "TIGERCHAT_TEST_RUN"
 SEED_DEFAULT = 20260701
-PORTS = range(20_000, 32_000)  # below the range from which the kernel takes ports for clients
-PORTS_AT_ONCE = 100  # reserved together: a run may need thousands, and a process has few sockets
 PROCESSES_END_WITHIN_S = 15.0  # by themselves, after the last test
 HARDWARE = Path(__file__).parent / "hardware"
 
@@ -192,32 +191,6 @@ def hdfs(hdfs_of_run: hdfs_site.Hdfs) -> hdfs_site.Hdfs:
 @pytest.fixture
 def free_port(free_ports: Callable[[int], list[int]]) -> int:
     return free_ports(1)[0]
-
-
-def ports_reserved(port: int) -> socket.socket | None:
-    """Keep `PORTS_AT_ONCE` ports, `port` among them, from other runs until this is closed: an
-    abstract Unix socket of their name, which ends with its process. None when another has them.
-    """
-    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        reservation.bind(f"\0tigerchat-test-ports-{port // PORTS_AT_ONCE}")
-    except OSError:
-        reservation.close()
-        return None
-    return reservation
-
-
-def port_is_free(port: int) -> bool:
-    """Whether one could listen there now, by TCP and by UDP."""
-    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-        with socket.socket(socket.AF_INET, kind) as probe:
-            if kind == socket.SOCK_STREAM:  # as a listener does: TIME_WAIT takes no port
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", port))
-            except OSError:
-                return False
-    return True
 
 
 # --- nothing left behind --------------------------------------------------------------------------

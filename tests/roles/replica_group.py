@@ -26,8 +26,8 @@ from appliance.drivers.network.tls import client_context
 from appliance.formats import record, session
 from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
-from tests.conftest import PORTS, PORTS_AT_ONCE, port_is_free, ports_reserved
 from tests.patience import HUNG_S
+from tests.ports import PORTS, PORTS_AT_ONCE, port_is_free, ports_reserved
 
 REPO = Path(__file__).resolve().parents[2]
 PORTS_STEP = PORTS_AT_ONCE

@@ -7,7 +7,6 @@ on a disk (volumes refuse memory); `LocalSite` is a context manager and leaves n
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from appliance.drivers.network.ask import ask_status
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import SITE_FILE, load_site
 from tests.patience import HUNG_S
+from tests.ports import port_is_free
 
 TOP = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "appliance"]
@@ -52,19 +52,10 @@ def first_free_port() -> int:
     reserve, and below the range from which the kernel takes ports for clients.
     """
     for first in range(12_000, 19_500, PORTS_NEEDED):
-        if all(_free(first + 100 * node + part) for node in range(NODES) for part in (0, 43, 80)):
+        ports = (first + 100 * node + part for node in range(NODES) for part in (0, 43, 80))
+        if all(map(port_is_free, ports)):
             return first
     raise AssertionError("no free ports")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def run(

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import PORTS, PORTS_AT_ONCE, ports_reserved
+from tests.ports import PORTS, PORTS_AT_ONCE, ports_reserved
 
 TOP = Path(__file__).resolve().parents[2]
 
