@@ -92,7 +92,7 @@ class Forbidden(InputError):
 
 
 class RoomUnknown(InputError):
-    """No such room, as far as this node has heard."""
+    """No such room: the shard's log has said so, not a replica that may be behind."""
 
     code = 2021
 

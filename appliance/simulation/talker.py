@@ -229,7 +229,7 @@ class Talker:
         elif frame.name == "duplicate_expired":
             if frame.client_seq is None or frame.client_seq > device.acknowledged:
                 violated(NAME, f"{self.name}: unanswered, and expired: {frame}")
-        elif not frame.temporary and frame.name not in ("sequence_gap", "room_unknown"):
+        elif not frame.temporary and frame.name != "sequence_gap":  # its room exists: it made it
             violated(NAME, f"{self.name} is refused: {frame}")
         if frame.request == self.awaits:
             self.awaits = ""

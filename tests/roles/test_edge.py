@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatu
 from websockets.sync.client import connect
 
 from appliance.formats import client
+from appliance.roles.edge.replicas import why_behind
 from tests.patience import HUNG_S
 from tests.roles.edge_site import Chat, EdgeSite, dial, insecure, until
 from tests.roles.replica_group import REPO
@@ -78,6 +79,41 @@ def test_acks_and_events_and_history_tell_the_same(site: EdgeSite) -> None:
     assert (event.op, event.msg_id, event.timestamp) == (ack.op, ack.msg_id, ack.timestamp)
     assert (event.body, event.author, event.client_id) == ("grüße", "anna", writer.device)
     assert (message.op, message.msg_id, message.body) == (ack.op, ack.msg_id, "grüße")
+
+
+def test_only_the_log_says_that_a_room_does_not_exist(site: EdgeSite) -> None:
+    missing, names = uuid.UUID(int=4711), []
+
+    def ask(chat: Chat) -> str:
+        chat.send(client.SendMessage(room_id=missing, client_seq=1, body="x"))
+        names.append(chat.next(client.Error).name)
+        return names[-1]
+
+    with site.chat(0) as chat:
+        assert ask(chat) == "room_unknown"
+        for node in (1, 2):
+            site.kill(node)
+        assert ask(chat) == "unavailable"  # the replica here has no such room, but may not know
+        for node in (1, 2):
+            site.start(node)
+        until(lambda: ask(chat) == "room_unknown", "the log answers")
+    assert set(names) == {"room_unknown", "unavailable"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, ""),
+        ({"status": "view_change"}, "view_change"),
+        ({"state_ready": False}, "fetching its state"),
+        ({"commit_max": 200}, "101 ops behind"),
+    ],
+)
+def test_a_replica_serves_reads_with_whole_and_recent_tables_only(
+    changed: dict[str, object], why: str
+) -> None:
+    status = {"status": "normal", "state_ready": True, "commit_min": 99, "commit_max": 100}
+    assert why_behind(status | changed) == why
 
 
 def test_a_retry_through_another_edge_gets_the_first_ack(site: EdgeSite) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from appliance.cores.edge.requests import Requests
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import (
     chunks,
@@ -561,3 +562,11 @@ def sync_without_segments(patch: Patch) -> None:
         it.backfill = None
 
     patch.setattr(state_sync, "_finish", finish_at_once)
+
+
+@plant("an edge takes its replica's word that a room does not exist")
+def edge_believes_its_replica(patch: Patch) -> None:
+    def deny(it, session):
+        session.awaits.denied = True
+
+    patch.setattr(Requests, "probe", deny)

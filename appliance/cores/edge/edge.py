@@ -21,7 +21,7 @@ from appliance.cores.edge.catalogue import Catalogue
 from appliance.cores.edge.log import Segments, ShardLog
 from appliance.cores.edge.lookup import LOOK_UP, Lookup
 from appliance.cores.edge.publish import Lane, MessageIds
-from appliance.cores.edge.requests import LIST, Creation, Requests
+from appliance.cores.edge.requests import LIST, Creation, Probe, Requests
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import Tokens
@@ -187,6 +187,7 @@ class Edge:
                 if not self.requests.handle(session, frame):
                     return
             except InputError as error:
+                self.lookup.leave(session)
                 self.refuse(session, error, **_named(frame))
             else:
                 if type(frame) in (client.Hello, client.RefreshToken):
@@ -216,7 +217,6 @@ class Edge:
         if session.state == "closed":
             return
         self.lookup.leave(session)
-        session.awaits = None
         for room_id in list(session.subscriptions):
             self.fanout.drop(session, room_id)
         session.waiting.clear()
@@ -244,6 +244,9 @@ class Edge:
         batch = self.lanes[shard][lane].on_reply()
         answers = Answers(batch, results)
         for owner, first, count in batch.runs:
+            if type(owner) is Probe:
+                self._on_probed(owner, answers.codes[first])
+                continue
             session = owner.session if type(owner) is Creation else owner
             session.seen[shard] = max(answers.newest, session.seen.get(shard, 0))
             if type(owner) is Creation:
@@ -269,6 +272,12 @@ class Edge:
             else:
                 self.refuse(session, error_of(answers.codes[i], answers.seq(i)), **answers.named(i))
         answers.ack(session, start, first + count - start)
+
+    def _on_probed(self, probe: Probe, code: int) -> None:
+        """The log has said whether there is such a room; who has left since does not care."""
+        if probe.session.awaits is probe.awaited and code == replies.ROOM_UNKNOWN:
+            probe.awaited.denied = True
+            self._run(probe.session)
 
     def _on_created(self, creation: Creation, shard: int, code: int, seq: int) -> None:
         session, frame = creation.session, creation.frame
@@ -367,28 +376,26 @@ class Edge:
         else:
             session.in_flight -= 1
 
-    def on_replica_status(self, shard: int, behind: str, *, cut_off: bool = False) -> None:
-        """Why the replica of this node cannot serve reads now, in a word; empty when it can. While
-        it is cut off it may lack rooms and not know it."""
-        if cut_off:
-            self.requests.cut_off.add(shard)
-        else:
-            self.requests.cut_off.discard(shard)
+    def on_replica_status(self, shard: int, behind: str) -> None:
+        """Why the replica of this node cannot serve reads now, in a word; empty when it can."""
         if behind:
             self.requests.behind[shard] = behind
         else:
             self.requests.behind.pop(shard, None)
 
     def on_rooms(self, shard: int, log_seq: int, room_ids: list[bytes], rows: bytes) -> None:
-        """The answer to a look-up: a row for each id, zero for rooms that do not exist, as of
+        """The answer to a look-up: a row for each id, zero for rooms that the replica lacks, as of
         `log_seq`."""
-        for session in self.lookup.on_rooms(shard, log_seq, room_ids, rows):
+        ready, lacking = self.lookup.on_rooms(shard, log_seq, room_ids, rows)
+        for session in lacking:
+            self.requests.probe(session)
+        for session in ready:
             self._run(session)
 
-    def on_list(self, shard: int, rows: bytes) -> None:
-        """The answer to the oldest list that was asked of `shard`."""
+    def on_list(self, shard: int, log_seq: int, rows: bytes) -> None:
+        """The answer, as of `log_seq`, to the oldest list that was asked of `shard`."""
         if self.requests.lists.get(shard):
-            self.requests.on_list(shard, np.frombuffer(rows, ROOM_ROW))
+            self.requests.on_list(shard, log_seq, np.frombuffer(rows, ROOM_ROW))
 
     # --- time
 

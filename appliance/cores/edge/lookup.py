@@ -4,7 +4,9 @@
 
 The replica of this node answers with rows of its table. A row may be missing because that replica
 has not yet heard of a new room, or may be ahead of the ring that was read here; then it is asked
-again on the next tick, until those who wait for it have waited long enough.
+again on the next tick, until those who wait for it have waited long enough. A replica that lacks a
+row can never be sure that there is no such room: it may be behind and not know it, or have no
+tables at the moment. That is for the log to say (`publish.pack_probe`).
 """
 
 from collections.abc import Callable
@@ -34,7 +36,6 @@ class Lookup:
         self._asked: dict[bytes, None] = {}  # no answer yet
         self._to_ask: dict[bytes, None] = {}  # with the next effect
         self._waiting: dict[bytes, list[Session]] = {}
-        self._absent: set[bytes] = set()  # waited for, and the replica said that there is none
         self._lost: dict[bytes, None] = {}  # followed, but the shard's log was lost
 
     # --- asking
@@ -72,44 +73,39 @@ class Lookup:
         for room_id in list(self._waiting):
             self._ask(room_id)
             for session in self._waiting[room_id]:
-                if session.awaits is None or now_ns >= session.awaits[1]:
+                if session.awaits is None or now_ns >= session.awaits.until_ns:
                     late.append(session)
         return late
 
     def leave(self, session: Session) -> None:
-        """`session` waits no longer."""
+        """`session` waits no longer, for whatever it was."""
         if session.awaits is not None:
-            waiting = self._waiting.get(session.awaits[0], [])
+            waiting = self._waiting.get(session.awaits.room_id, [])
             if session in waiting:
                 waiting.remove(session)
             if not waiting:
-                self._waiting.pop(session.awaits[0], None)
-                self._absent.discard(session.awaits[0])
-
-    def absent(self, room_id: bytes) -> bool:
-        """Whether the replica, since somebody waits for this room, said that there is none: one
-        that did not answer in time says nothing."""
-        return room_id in self._absent
+                self._waiting.pop(session.awaits.room_id, None)
+            session.awaits = None
 
     # --- answers
 
     def on_rooms(
         self, shard: int, log_seq: int, room_ids: list[bytes], rows: bytes
-    ) -> list[Session]:
-        """Rows of rooms, as of `log_seq`; zero: there is no such room. Returns who can go on."""
+    ) -> tuple[list[Session], list[Session]]:
+        """Rows of rooms, as of `log_seq`; zero: the replica has no such room. Returns who can go
+        on, and who waits for a room that the replica lacks."""
         table = np.frombuffer(rows, ROOM_ROW)
         assert len(table) == len(room_ids)
-        ready = []
+        ready: list[Session] = []
+        lacking: list[Session] = []
         for room_id, row in zip(room_ids, table, strict=True):
             self._asked.pop(room_id, None)
             if row["room_id"].tobytes() != room_id:
-                if room_id in self._waiting:
-                    self._absent.add(room_id)
+                lacking += self._waiting.get(room_id, [])
             elif self._learn(shard, log_seq, room_id, row):
                 self._lost.pop(room_id, None)
-                self._absent.discard(room_id)
                 ready += self._waiting.pop(room_id, [])
-        return ready
+        return ready, lacking
 
     def _learn(self, shard: int, log_seq: int, room_id: bytes, row: np.void) -> bool:
         log = self._logs.get(shard)

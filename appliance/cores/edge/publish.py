@@ -20,7 +20,7 @@ from appliance.formats.record import CHECKSUM, KIND_MESSAGE, MSG_ID, RECORD_STRU
 
 _pack = RECORD_STRUCT.pack_into
 _CHECKSUM_END = CHECKSUM + 4
-_U64_MAX = (1 << 63) - 1
+_SEQ_MAX = (1 << 63) - 1
 ZERO16 = bytes(16)
 
 
@@ -139,7 +139,7 @@ def check_item(item: SendItem) -> None:
     _, client_seq, _, _, kind, body = item
     if len(body) > BODY_SIZE_MAX:
         raise BodyTooLarge(f"a body of {len(body)} bytes, at most {BODY_SIZE_MAX} are allowed")
-    if not 1 <= client_seq <= _U64_MAX:
+    if not 1 <= client_seq <= _SEQ_MAX:
         raise FieldInvalid("client_seq starts at 1 and is below 2^63")
     if kind != KIND_MESSAGE:
         raise KindRefused(f"clients send kind {KIND_MESSAGE}, not {kind}")
@@ -189,6 +189,23 @@ def pack(
     checksum = crc32c(view[offset + MSG_ID : offset + CHECKSUM])
     view[offset + CHECKSUM : offset + _CHECKSUM_END] = checksum.to_bytes(4, "little")
     batch.count += 1
+
+
+def pack_probe(batch: Batch, room_id: bytes, ids: MessageIds) -> None:
+    """Append a record that asks whether there is such a room, and that no room can take: no device
+    has the id zero, and a device's first message has number 1. A room that exists answers
+    `sequence_gap`, one that does not `room_unknown`, and nothing changes."""
+    pack(
+        batch,
+        room_id=room_id,
+        msg_id=ids.next(),
+        author_id=0,
+        parent_id=ZERO16,
+        body=b"",
+        client_id=ZERO16,
+        client_seq=_SEQ_MAX,
+        kind=KIND_MESSAGE,
+    )
 
 
 def pack_items(

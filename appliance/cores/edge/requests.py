@@ -15,8 +15,15 @@ from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.lookup import Lookup
-from appliance.cores.edge.publish import Lane, MessageIds, check_item, pack, pack_items
-from appliance.cores.edge.session import Session
+from appliance.cores.edge.publish import (
+    Lane,
+    MessageIds,
+    check_item,
+    pack,
+    pack_items,
+    pack_probe,
+)
+from appliance.cores.edge.session import Awaited, Session
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import MODERATE, READ, SEND, Tokens
 from appliance.formats import client
@@ -60,6 +67,13 @@ class Creation(NamedTuple):
     room_id: bytes
 
 
+class Probe(NamedTuple):
+    """Who waits for a room of which the log was asked whether it exists."""
+
+    session: Session
+    awaited: Awaited
+
+
 class Requests:
     """Handles the frames of all sessions; the edge sets `now_ns` and `now_us` on each tick."""
 
@@ -78,7 +92,6 @@ class Requests:
     ) -> None:
         self.now_ns = self.now_us = 0
         self.behind: dict[int, str] = {}  # shard -> why its replica here cannot serve reads
-        self.cut_off: set[int] = set()  # shards whose replica here may lack rooms unknowingly
         self.lists: dict[
             int, list[tuple[Session, client.ListRooms, int]]
         ] = {}  # shard -> asked, in order
@@ -172,24 +185,48 @@ class Requests:
         """The room, or None while it is looked up; later raises RoomUnknown or Unavailable."""
         if room_id == SHARD_ROOM_ID:
             raise RoomUnknown("the shard's own room is not for clients")
+        if not any(room_id):
+            raise RoomUnknown("no room has the id zero")
         room = self._lookup.catalogue.rooms.get(room_id)
         if room is not None and (room.loaded or not loaded):
             self._lookup.leave(session)
-            session.awaits = None
             return room
-        if session.awaits is None or session.awaits[0] != room_id:
-            session.awaits = (room_id, self.now_ns + limits.ROOM_WAIT_MS_MAX * _MS_NS)
-        elif self.now_ns >= session.awaits[1]:
-            absent = self._lookup.absent(room_id)
+        awaited = session.awaits
+        if awaited is None or awaited.room_id != room_id:
+            session.awaits = self._awaited(room_id)
+        elif awaited.denied or self.now_ns >= awaited.until_ns:
             self._lookup.leave(session)
-            session.awaits = None
-            shard = self._lookup.shard_of(room_id)
-            unsure = shard not in self._logs or shard in self.behind or shard in self.cut_off
-            if room is None and absent and not unsure:
+            if awaited.denied:
                 raise RoomUnknown("no such room")
             raise Unavailable("the replica of this node cannot read the room at the moment")
         self._lookup.wait(session, room_id)
         return None
+
+    def _awaited(self, room_id: bytes) -> Awaited:
+        return Awaited(room_id, self.now_ns + limits.ROOM_WAIT_MS_MAX * _MS_NS)
+
+    def probe(self, session: Session) -> None:
+        """The replica lacks the room that `session` waits for: ask the log, once. While that is too
+        much for the session or its lane nothing is asked; the next look-up comes back to it."""
+        awaited = session.awaits
+        if awaited is None or awaited.probed:
+            return
+        assert session.claims is not None
+        lane = self._lane(self._lookup.shard_of(awaited.room_id), session.client_id)
+        if lane.vacancy() < 1:
+            return
+        granted, _, _ = self._admission.admit(
+            self.now_ns,
+            1,
+            device=session.client_id,
+            user=session.claims.author_id,
+            address=session.address,
+        )
+        if granted:
+            awaited.probed = True
+            batch = lane.filling()
+            pack_probe(batch, awaited.room_id, self._ids)
+            batch.claim(Probe(session, awaited), 1)
 
     def _readable(self, session: Session, room_id: bytes) -> Room | None:
         """As `_room`, for reading; checks the right to."""
@@ -208,13 +245,13 @@ class Requests:
         if (
             log is None
             or log.log_seq >= session.seen.get(shard, 0)
-            or (awaits is not None and not awaits[0] and self.now_ns >= awaits[1])
+            or (awaits is not None and self.now_ns >= awaits.until_ns)
         ):
-            if awaits is not None and not awaits[0]:
+            if awaits is not None and not awaits.room_id:
                 session.awaits = None
             return True
         if awaits is None:
-            session.awaits = (b"", self.now_ns + limits.ROOM_WAIT_MS_MAX * _MS_NS)
+            session.awaits = self._awaited(b"")
         self.early.append(session)
         return False
 
@@ -420,14 +457,14 @@ class Requests:
         self.effects.append((LIST, shard, first_row, frame.limit))
         return True
 
-    def on_list(self, shard: int, rows: Any) -> None:
-        """Rows for the oldest list that was asked of `shard`."""
+    def on_list(self, shard: int, log_seq: int, rows: Any) -> None:
+        """Rows, as of `log_seq`, for the oldest list that was asked of `shard`."""
         session, frame, first_row = self.lists[shard].pop(0)
         if session.state != "ready":
             return
         log = self._logs.get(shard)
         try:
-            if log is None:
+            if log is None or log_seq < log.log_seq:  # its tables are being fetched anew
                 raise Unavailable("the replica of this node cannot list rooms at the moment")
             items = self._items(session, log, shard, rows)
         except InputError as error:

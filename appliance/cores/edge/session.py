@@ -20,6 +20,17 @@ ZERO16 = bytes(16)
 _SEND_CODE = client.SendMessage.code
 
 
+class Awaited:
+    """What a session waits for: a room, or what it was told of (then `room_id` is empty)."""
+
+    __slots__ = ("room_id", "until_ns", "probed", "denied")
+
+    def __init__(self, room_id: bytes, until_ns: int) -> None:
+        self.room_id, self.until_ns = room_id, until_ns
+        self.probed = False  # the log was asked whether there is such a room
+        self.denied = False  # and said that there is none
+
+
 class Session:
     """State of one connection. `out` is taken by the driver after each beat."""
 
@@ -74,9 +85,7 @@ class Session:
         self.seen: dict[int, int] = {}  # shard -> newest log_seq in a reply to this session
         self.in_flight = 0  # sends that are not answered
         self.waiting: deque[Any] = deque()  # frames behind one that waits for a room
-        self.awaits: tuple[bytes, int] | None = (
-            None  # that room (or b"", the shard's log), until when (ns)
-        )
+        self.awaits: Awaited | None = None
         self.subscriptions: dict[bytes, Any] = {}
         self.lanes: dict[int, Any] = {}  # shard -> the lane of this device
         self.transport: Any = None  # for the driver, who writes to it

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from appliance.base.limits import REPLICA_BEHIND_OPS, REPLICA_SILENT_TICKS
+from appliance.base.limits import REPLICA_BEHIND_OPS
 from appliance.base.prng import Prng
 from appliance.cores.edge.edge import Edge
 from appliance.drivers.host import clock
@@ -145,7 +145,7 @@ class Local:
         segments = MappedSegments(Path(facts["segments_folder"]), geometry, facts["segments_max"])
         shard = self._place.shard
         self._edge.on_attached(shard, ring, segments, facts["log_seq"])
-        self._edge.on_replica_status(shard, "", cut_off=True)  # until it says otherwise
+        self._edge.on_replica_status(shard, "")  # until it says otherwise
         self._place.opened(self.send)
         self._place.wake()
 
@@ -156,12 +156,12 @@ class Local:
         elif header.command == LOCAL_ROOMS:
             asked = self._asked.popleft()
             if asked is None:
-                edge.on_list(shard, bytes(message.body))
+                edge.on_list(shard, header.op, bytes(message.body))
             else:
                 edge.on_rooms(shard, header.op, asked, bytes(message.body))
         elif header.command == LOCAL_STATUS:
             status = json.loads(bytes(message.body))
-            edge.on_replica_status(shard, _behind(status), cut_off=_cut_off(status))
+            edge.on_replica_status(shard, why_behind(status))
         else:
             self._place.said(message)
 
@@ -174,23 +174,14 @@ class Local:
         self._place.gone()
 
 
-def _behind(status: dict[str, Any]) -> str:
+def why_behind(status: dict[str, Any]) -> str:
     """Why a replica's tables may lack what the shard has stored; empty when they do not."""
     if status["status"] != "normal":
         return str(status["status"])
+    if not status["state_ready"]:
+        return "fetching its state"
     missing = status["commit_max"] - status["commit_min"]
     return f"{missing} ops behind" if missing > REPLICA_BEHIND_OPS else ""
-
-
-def _cut_off(status: dict[str, Any]) -> bool:
-    """Whether a replica cannot know what the others have stored meanwhile: it has heard nothing
-    from a primary since it started, or too few others of late."""
-    told = status["received"].get("prepare", 0) + status["received"].get("commit", 0)
-    if status["role"] != "primary" and not told:
-        return True
-    silences = [peer["silent_ticks"] for peer in status["peers"].values()]
-    heard = sum(ticks <= REPLICA_SILENT_TICKS for ticks in silences)
-    return 2 * (heard + 1) <= len(silences) + 1
 
 
 class Replicas:

@@ -332,7 +332,7 @@ def test_rooms_are_listed_in_pages_with_names_and_counts():
     assert after is None
 
 
-def test_a_room_that_does_not_exist_is_unknown_after_a_short_wait():
+def test_a_room_that_does_not_exist_is_unknown_when_the_log_says_so():
     world = World()
     session = world.open(binary=False)
     missing = uuid.UUID(int=12345)
@@ -340,7 +340,8 @@ def test_a_room_that_does_not_exist_is_unknown_after_a_short_wait():
     world.send(session, client.SubscribeRoom(room_id=missing, request="s"))
     world.send(session, client.Ping(request="p"))
     assert world.take(session) == []
-    world.tick(2 * limits.ROOM_WAIT_MS_MAX // 10 + 3)
+    world.process()
+    assert not world.shard.log
     frames = world.take(session)
     assert errors(frames) == ["room_unknown", "room_unknown"]
     assert [frame.request for frame in frames] == [None, "s", "p"]
@@ -350,7 +351,8 @@ def test_the_shards_own_room_is_nobodys():
     world = World()
     session = world.open()
     world.send(session, client.SubscribeRoom(room_id=client.id_of(SHARD_ROOM_ID)))
-    assert errors(world.take(session)) == ["room_unknown"]
+    world.send(session, client.SendMessage(room_id=client.id_of(bytes(16)), client_seq=1, body="x"))
+    assert errors(world.take(session)) == ["room_unknown", "room_unknown"]
 
 
 def test_messages_wait_in_order_while_their_room_is_looked_up():
@@ -432,6 +434,36 @@ def test_a_client_reads_what_it_was_told_is_written():
     assert [message.op for message in world.take(session)[-1].messages] == [1, 2]
 
 
+def test_who_waited_for_a_replica_that_fell_behind_is_heard_again():
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.say(session, room, 1, 1)
+    world.process()
+    for frame in (client.ListRooms(), client.SnapshotRequest(room_id=room)):
+        world.take(session)
+        world.send(session, frame)  # waits: the replica has not published what was acknowledged
+        assert world.take(session) == []
+        world.edge.on_replica_status(0, "recovering")
+        world.tick()
+        assert errors(world.take(session)) == ["unavailable"]
+        world.send(session, client.Ping(request="p"))
+        assert [type(frame) for frame in world.take(session)] == [client.Pong]
+        world.edge.on_replica_status(0, "")
+
+
+def test_who_waits_for_a_room_of_a_log_that_stays_behind_is_told_in_time():
+    world = World()
+    room = world.room(world.open(number=9), "made elsewhere")
+    other = beside(world)
+    session = other.open()
+    other.send(session, client.SnapshotRequest(room_id=room))
+    assert other.take(session) == []
+    session.seen[0] = len(world.shard.log) + 1  # told of what the replica never publishes
+    other.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)
+    assert errors(other.take(session)) == ["unavailable"]
+
+
 def test_a_replica_that_is_behind_is_named():
     world = World()
     session = world.open()
@@ -446,16 +478,88 @@ def test_a_replica_that_is_behind_is_named():
     assert type(world.take(session)[0]) is client.SnapshotChunk
 
 
-def test_a_replica_that_is_cut_off_does_not_say_that_a_room_is_unknown():
+def beside(world: World) -> World:
+    """Another edge of the same shard; the tables of its replica lack every room."""
+    other = World()
+    other.shard = world.shard
+    other.attach()
+    other.rooms_here = False
+    return other
+
+
+def test_a_replica_that_lacks_a_room_does_not_say_that_it_is_unknown():
+    """It may be behind and not know it, or fetch its state anew; the log knows the room."""
+    world = World()
+    room = world.room(world.open(number=9), "made elsewhere")
+    other = beside(world)
+    session = other.open()
+    for frame in (
+        client.SnapshotRequest(room_id=room),
+        client.SendMessage(room_id=room, client_seq=1, body="x"),
+    ):
+        other.send(session, frame)
+        other.process()
+        assert other.take(session) == []  # it waits for the replica
+        other.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)
+        assert not other.requests  # the log was asked once
+        (refused,) = other.take(session)
+        assert (refused.name, refused.temporary) == ("unavailable", True)
+    assert len(world.shard.log) == 1  # asking leaves nothing behind
+    other.rooms_here = True
+    other.send(session, client.SnapshotRequest(room_id=room))
+    assert type(other.take(session)[0]) is client.SnapshotChunk
+
+
+def test_what_the_log_said_before_is_no_answer_to_who_asks_later():
+    world = World()
+    other = beside(world)
+    early, late = other.open(number=1), other.open(number=2)
+    room = client.id_of(room_id_of("new"))
+    other.send(early, client.SnapshotRequest(room_id=room))
+    (lane, records, _), other.requests = other.requests[0], []
+    results = world.shard.apply(records)
+    assert world.room(world.open(number=9), "new") == room
+    other.send(late, client.SnapshotRequest(room_id=room))
+    other.edge.on_reply(0, lane, results)
+    other.edge.on_ready(0, lane)
+    assert errors(other.take(early)) == ["room_unknown"]  # as it was when it was asked
+    other.settle()
+    assert other.take(late) == []
+    other.rooms_here = True
+    other.tick()
+    assert type(other.take(late)[0]) is client.SnapshotChunk
+
+
+def test_the_log_is_asked_for_rooms_no_faster_than_a_device_may_send():
+    world = World(rates={"device_rate": 5})
+    session = world.open()
+    answers = []
+    for number in range(100):
+        world.send(session, client.SnapshotRequest(room_id=uuid.UUID(int=number + 1)))
+        world.process()
+        answers += errors(world.take(session))
+    assert answers and set(answers) == {"room_unknown"}
+    assert len(answers) < 100  # the next waits
+
+
+def test_who_has_left_is_not_told_what_the_log_says():
     world = World()
     session = world.open()
-    missing = client.id_of(room_id_of("made elsewhere"))
-    for cut_off, answer in ((True, ("unavailable", True)), (False, ("room_unknown", False))):
-        world.edge.on_replica_status(0, "", cut_off=cut_off)
-        world.send(session, client.SnapshotRequest(room_id=missing))
-        world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)
-        (frame,) = world.take(session)
-        assert (frame.name, frame.temporary) == answer
+    world.send(session, client.SnapshotRequest(room_id=uuid.UUID(int=7)))
+    world.edge.on_close(session)
+    world.process()
+    assert world.take(session) == []
+
+
+def test_a_list_of_rooms_that_is_older_than_what_was_read_is_not_passed_on():
+    """The replica fetches its state anew: its tables are behind what it had published."""
+    world = World()
+    session = world.open()
+    world.room(session)
+    world.rooms_here = False
+    world.send(session, client.ListRooms())
+    (frame,) = world.take(session)
+    assert (frame.name, frame.temporary) == ("unavailable", True)
 
 
 def test_a_replica_that_does_not_answer_does_not_say_that_a_room_is_unknown():

@@ -240,6 +240,7 @@ class World:
         self.closed: dict[int, tuple[int, str]] = {}
         self.now_ns, self.now_us = 0, START_US
         self.lookups_answered = True
+        self.rooms_here = True  # else the replica's tables are not there, and lack every room
         self.edge.on_tick(0, START_US)
         for lane in range(lanes):
             self.edge.on_ready(0, lane)
@@ -294,11 +295,17 @@ class World:
             assert not any(waiting == lane for waiting, _, _ in self.requests)
             self.requests.append((lane, bytes(records), count))
         elif effect[0] == LOOK_UP and self.lookups_answered:
-            rows = b"".join(self.shard.row(room_id) for room_id in effect[2])
+            rows = b"".join(
+                self.shard.row(room_id if self.rooms_here else bytes(16)) for room_id in effect[2]
+            )
             self.edge.on_rooms(0, len(self.shard.log), effect[2], rows)
         elif effect[0] == LIST:
             names = list(self.shard.rooms)[effect[2] : effect[2] + effect[3]]
-            self.edge.on_list(0, b"".join(self.shard.row(room_id) for room_id in names))
+            if self.rooms_here:
+                rows = b"".join(self.shard.row(room_id) for room_id in names)
+                self.edge.on_list(0, len(self.shard.log), rows)
+            else:
+                self.edge.on_list(0, 0, b"")
         elif effect[0] == CLOSE:
             self.closed[effect[1].number] = effect[2:]
 
