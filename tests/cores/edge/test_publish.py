@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from appliance.base import limits
 from appliance.base.prng import Prng
-from appliance.cores.edge.publish import Batch, MessageIds, pack_items
+from appliance.cores.edge.publish import Batch, MessageIds, pack_items, pack_probe
 from appliance.formats import client, record
 from appliance.formats import session as replies
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from tests.cores.edge.world import World, acks, errors
+from tests.cores.rooms import shard as rooms
 
 
 def test_packed_records_are_those_that_the_format_makes():
@@ -35,6 +36,26 @@ def test_packed_records_are_those_that_the_format_makes():
         for room, seq, parent, msg, _, body in items
     )
     assert bytes(batch.view[: 2 * RECORD_SIZE]) == expected
+
+
+def test_a_probe_tells_whether_there_is_a_room_and_changes_nothing():
+    shard, ids = rooms.Shard(SMALL), MessageIds(Prng(1))
+
+    def ask(room: int) -> int:
+        batch = Batch(SMALL.records_max)
+        pack_probe(batch, rooms.room_id(room), ids)
+        return shard.one(bytes(batch.view[:RECORD_SIZE])).code
+
+    assert ask(0) == replies.ROOM_UNKNOWN
+    assert shard.one(rooms.create(0)).code == replies.OK
+    before = shard.checkpoint()
+    assert [ask(0), ask(0), ask(1)] == [
+        replies.SEQUENCE_GAP,
+        replies.SEQUENCE_GAP,
+        replies.ROOM_UNKNOWN,
+    ]
+    after = shard.checkpoint()
+    assert (after.tables, after.leaves) == (before.tables, before.leaves)
 
 
 def test_message_ids_are_uuid7_of_now_and_never_repeat():
