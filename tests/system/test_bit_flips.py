@@ -138,20 +138,33 @@ def flip_all(folder: Path, chance: random.Random) -> list[tuple[str, Path, int]]
     return out
 
 
-def used(volume: VolumeReader, folder: Path) -> dict[str, list[Span]]:
-    """Where a stopped replica stores something, by zone; of the superblock one copy."""
+def rings(volume: VolumeReader, folder: Path) -> dict[str, list[Span]]:
+    """Where slots of the log and replies are stored; what a replica that runs is about to write is
+    left out."""
     geometry, data = volume.geometry, folder / "data"
-    witnesses, prepares = [], []
-    for slot in range(geometry.slot_count):
-        at = geometry.wal_headers_offset + slot * SECTOR_SIZE
-        witnesses.append((data, at, SECTOR_SIZE))
-        at = geometry.wal_prepares_offset + slot * geometry.message_size_max
-        prepares.append((data, at, message_size(volume, at)))
-    replies = []
-    for row in range(geometry.clients_max):
-        at = geometry.replies_offset + row * geometry.reply_size_max
-        if any(volume.read(at, SECTOR_SIZE) or b""):
-            replies.append((data, at, message_size(volume, at)))
+
+    def messages(start: int, stride: int, count: int) -> list[Span]:
+        places = range(start, start + stride * count, stride)
+        sizes = ((at, message_size(volume, at)) for at in places)
+        return [(data, at, size) for at, size in sizes if size]
+
+    ends = geometry.wal_headers_offset + geometry.slot_count * SECTOR_SIZE
+    slots, clients = geometry.slot_count, geometry.clients_max
+    return {
+        "witness": [
+            (data, at, SECTOR_SIZE) for at in range(geometry.wal_headers_offset, ends, SECTOR_SIZE)
+        ],
+        "prepare": messages(geometry.wal_prepares_offset, geometry.message_size_max, slots),
+        "reply": messages(geometry.replies_offset, geometry.reply_size_max, clients),
+    }
+
+
+def used(volume: VolumeReader, folder: Path) -> dict[str, list[Span]]:
+    """Where a stopped replica with two checkpoints stores something, by zone; of the superblock one
+    copy."""
+    geometry, data = volume.geometry, folder / "data"
+    ringed = rings(volume, folder)
+    assert len(ringed["prepare"]) == geometry.slot_count
     tables = [
         (data, address, size)
         for zone in (0, 1)
@@ -169,21 +182,18 @@ def used(volume: VolumeReader, folder: Path) -> dict[str, list[Span]]:
             segments.append((file, geometry.segment_data_size, footer.size))
     return {
         "superblock": [(data, SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE)],
-        "witness": witnesses,
-        "prepare": prepares,
-        "reply": replies,
+        **ringed,
         "table": tables,
         "segment": segments,
     }
 
 
 def message_size(volume: VolumeReader, address: int) -> int:
-    """Bytes of the message stored there, header included."""
+    """Bytes of the message stored there, header included; 0 where none is."""
     raw = volume.read(address, SECTOR_SIZE)
     assert raw is not None
     header = env.decode_stored(raw[:HEADER_SIZE])
-    assert header is not None
-    return HEADER_SIZE + header.body_size
+    return HEADER_SIZE + header.body_size if header else 0
 
 
 def table_spans(volume: VolumeReader, geometry: Geometry, zone: int) -> list[tuple[int, int]]:

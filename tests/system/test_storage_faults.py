@@ -15,7 +15,7 @@ from tests.patience import HUNG_S
 from tests.system.chat_load import pace
 from tests.system.faulty_disk_site import HALTED, FaultyDiskSite
 from tests.system.local_site import ports_in_a_row, wait_until
-from tests.system.test_bit_flips import used
+from tests.system.test_bit_flips import rings
 from tests.system.trial import PACE_S, Trial
 
 # Calls that a replica makes on its volume, the node on which each is used, what errors say.
@@ -136,9 +136,8 @@ class Faults:
         """Bits flip in the files of a replica that runs; later it starts again."""
         node = self.any_node()
         folder = self.site.place(node) / "shard-0"
-        spans = used(VolumeReader(folder), folder)
-        for zone in ("witness", "prepare", "reply"):
-            for path, offset, size in self.chance.sample(spans[zone], min(10, len(spans[zone]))):
+        for spans in rings(VolumeReader(folder), folder).values():
+            for path, offset, size in self.chance.sample(spans, min(10, len(spans))):
                 flip(path, offset + self.chance.randrange(size))
         self.trial.flows("bit rot while it runs")
         self.site.roles[node, "replica"].kill()
