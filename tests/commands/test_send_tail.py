@@ -75,7 +75,8 @@ def test_tail_since_and_last_show_what_was_asked_for(chat, room):
 
 def test_tail_shows_no_bytes_that_could_command_a_terminal(chat, room):
     chat("send", room, text="\x1b]0;owned\x07\x1b[31mred\u202e")
-    line = chat("tail", room, "--no-follow", "--last", "1")
+    assert shown(chat, room, 1, "--last", "1")
+    line = chat("tail", room, "--no-follow")
     assert "\x1b" not in line and "\x07" not in line and "\u202e" not in line
     assert "red" in line
 
