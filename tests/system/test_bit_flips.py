@@ -165,6 +165,10 @@ def used(volume: VolumeReader, folder: Path) -> dict[str, list[Span]]:
     geometry, data = volume.geometry, folder / "data"
     ringed = rings(volume, folder)
     assert len(ringed["prepare"]) == geometry.slot_count
+    start, stride = geometry.replies_offset, geometry.reply_size_max
+    rows = range(start, start + stride * geometry.clients_max, stride)
+    written = sum(any(volume.read(at, SECTOR_SIZE) or b"") for at in rows)
+    assert len(ringed["reply"]) == written, "a stopped replica holds half a reply"
     tables = [
         (data, address, size)
         for zone in (0, 1)
