@@ -34,7 +34,7 @@ ITEMS_MAX = 65_535  # count is a u16
 
 _HEAD = struct.Struct("<BBH")
 HEAD_SIZE = _HEAD.size
-_U64_MAX = (1 << 63) - 1  # numbers stay below 2^63, so that every language can hold them
+NUMBER_MAX = (1 << 63) - 1  # of all numbers in frames, so that every language can hold them
 _Meta = msgspec.Meta
 
 
@@ -69,7 +69,7 @@ STATUSES = ("recovered", "gap", "reset")
 Id = Annotated[UUID, Kind("16s", absent=bytes(16), pack=id_bytes, unpack=id_of)]
 U8 = Annotated[int, _Meta(ge=0, le=0xFF), Kind("B")]
 U32 = Annotated[int, _Meta(ge=0, le=0xFFFF_FFFE), Kind("I", absent=0xFFFF_FFFF)]
-U64 = Annotated[int, _Meta(ge=0, le=_U64_MAX), Kind("Q", absent=0xFFFF_FFFF_FFFF_FFFF)]
+U64 = Annotated[int, _Meta(ge=0, le=NUMBER_MAX), Kind("Q", absent=0xFFFF_FFFF_FFFF_FFFF)]
 PageSize = Annotated[int, _Meta(ge=1, le=SNAPSHOT_LIMIT_MAX), Kind("I")]
 Flag = Annotated[bool, Kind("B", pack=int, unpack=(False, True).__getitem__)]
 Hash = Annotated[

@@ -26,7 +26,8 @@ Theory of operation
 Promises
     - An ack is sent only for what a shard's reply confirmed, with that reply's numbers.
     - Events of a room go to a session in order of op, each once.
-    - A room is called unknown only when the log said so after it was asked for.
+    - A room is called unknown only when the log said so after it was asked for; but for two ids
+      that no client's room can have, zero and the shard's own.
     - Everything is bounded: frames, sends in flight, batches, output, rooms, buckets, lag.
     - No frame ends the process, and none ends a connection but by a listed code.
 

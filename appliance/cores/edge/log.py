@@ -79,7 +79,7 @@ class ShardLog:
     def open(self, log_seq: int) -> bool:
         """Index the ring up to `log_seq`; False when the ring has moved on, try again with a newer
         one. A segment that `log_seq` fills is sealed: the ring of a replica that has just started
-        does not hold it, and need not."""
+        does not hold it, and need not. A segment is indexed whole or not at all."""
         self._index.clear()
         self._paths.clear()
         self.log_seq = log_seq
@@ -89,11 +89,12 @@ class ShardLog:
         for number in range(max(0, newest - 1), newest + 1):
             self.log_seq = first_log_seq_of(self.geometry, number) - 1
             end = min(log_seq, first_log_seq_of(self.geometry, number + 1) - 1)
-            if self.advance(end, ()) is None and number == newest:
-                if slot_of(self.geometry, log_seq) != self.geometry.segment_records - 1:
-                    return False
-                self._index.pop(newest, None)
-                self.log_seq = log_seq
+            if self.advance(end, ()) is None:
+                self._index.clear()
+                if number == newest:
+                    if slot_of(self.geometry, log_seq) != self.geometry.segment_records - 1:
+                        return False
+                    self.log_seq = log_seq
         return self.log_seq == log_seq
 
     def advance(self, log_seq: int, wanted: Container[bytes]) -> Fresh | None:
@@ -154,10 +155,12 @@ class ShardLog:
     ) -> int | None:
         """Follow a room whose row, as of `log_seq`, is known; the op of its newest record.
 
-        None when that row is too old or too new to be used: ask again.
+        None when that row is too new, or what came after it is not indexed here: ask again.
         """
         open_number = number_of(self.geometry, max(self.log_seq, 1))
-        if log_seq > self.log_seq or number_of(self.geometry, max(log_seq, 1)) < open_number - 1:
+        if log_seq > self.log_seq or (
+            log_seq < self.log_seq and number_of(self.geometry, log_seq + 1) not in self._index
+        ):
             return None
         path = Path(sealed_segment)
         before = self._index.get(open_number - 1, {}).get(room_id)
@@ -174,9 +177,10 @@ class ShardLog:
     # --- reading
 
     def read(self, room_id: bytes, op: int, count: int) -> list[bytes]:
-        """Records op, op + 1, ... of a tracked room, at most `count`; fewer only at its end.
+        """Records op, op + 1, ... of a tracked room, `count` of those it has.
 
-        None at all when `op` was freed, or does not exist yet. Raises Unavailable.
+        None at all when `op` was freed. Raises Unavailable when they cannot be read now: the ring
+        of a replica that fetches its state holds less than was read from it before.
         """
         found: list[bytes] = []
         while len(found) < count:
@@ -219,7 +223,7 @@ class ShardLog:
                 found = [self._ring.records(number, slot, 1) for slot in slots]
                 if None not in found:
                     return found  # type: ignore[return-value]
-                break  # overwritten: it is sealed by now
+                return self._read_sealed(room_id, number, op, count)
         path = self._paths[room_id]
         while not path.steps or path.steps[0][0] > op:
             if not path.link or not self._extend(room_id, path):
@@ -247,7 +251,7 @@ class ShardLog:
         first_op = view.rows(entry.first_row, 1)[0][0]
         skip = op - first_op
         if not 0 <= skip < entry.row_count:
-            return []
+            raise Unavailable("a stored segment does not hold the record")
         found = []
         for seq, slot in view.rows(entry.first_row + skip, min(count, entry.row_count - skip)):
             raw = self._sealed_record(view, slot)
@@ -257,7 +261,10 @@ class ShardLog:
         return found
 
     def _view(self, number: int) -> SegmentView | None:
-        """A segment's view; None when it was freed. Raises Unavailable when it should be there."""
+        """A segment's view; None when it was freed. Raises Unavailable when it should be there, and
+        for one that is not full: its file is still being written."""
+        if first_log_seq_of(self.geometry, number + 1) > self.log_seq + 1:
+            raise Unavailable("the replica of this node is fetching its state")
         view = self.segments.view(number)
         if view is None and number >= self.segments.oldest:
             raise Unavailable("a stored segment cannot be read at the moment")

@@ -13,14 +13,13 @@ from typing import Any
 
 from appliance.base.checksum import crc32c
 from appliance.base.limits import BODY_SIZE_MAX, LANE_BATCHES_MAX
-from appliance.formats.client import SendItem
+from appliance.formats.client import NUMBER_MAX, SendItem
 from appliance.formats.client_errors import BodyTooLarge, FieldInvalid, KindRefused
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.record import CHECKSUM, KIND_MESSAGE, MSG_ID, RECORD_STRUCT
 
 _pack = RECORD_STRUCT.pack_into
 _CHECKSUM_END = CHECKSUM + 4
-_SEQ_MAX = (1 << 63) - 1
 ZERO16 = bytes(16)
 
 
@@ -139,7 +138,7 @@ def check_item(item: SendItem) -> None:
     _, client_seq, _, _, kind, body = item
     if len(body) > BODY_SIZE_MAX:
         raise BodyTooLarge(f"a body of {len(body)} bytes, at most {BODY_SIZE_MAX} are allowed")
-    if not 1 <= client_seq <= _SEQ_MAX:
+    if not 1 <= client_seq <= NUMBER_MAX:
         raise FieldInvalid("client_seq starts at 1 and is below 2^63")
     if kind != KIND_MESSAGE:
         raise KindRefused(f"clients send kind {KIND_MESSAGE}, not {kind}")
@@ -203,7 +202,7 @@ def pack_probe(batch: Batch, room_id: bytes, ids: MessageIds) -> None:
         parent_id=ZERO16,
         body=b"",
         client_id=ZERO16,
-        client_seq=_SEQ_MAX,
+        client_seq=NUMBER_MAX,
         kind=KIND_MESSAGE,
     )
 

@@ -169,17 +169,24 @@ class Requests:
     # --- what all share
 
     def _charge(self, session: Session, count: int) -> None:
-        """Count a frame that is no message against device, user and address."""
+        """Count a frame that is no message; raises RateLimited."""
+        granted, name, wait_ms = self._admit(session, count)
+        if granted < min(count, 1):
+            raise RateLimited(f"too much for this {name}", wait_ms)
+
+    def _admit(
+        self, session: Session, count: int, room_id: bytes | None = None
+    ) -> tuple[int, str, int]:
+        """How many of `count` may pass now; counted against device, user, address and room."""
         assert session.claims is not None
-        granted, name, wait_ms = self._admission.admit(
+        return self._admission.admit(
             self.now_ns,
             count,
             device=session.client_id,
             user=session.claims.author_id,
             address=session.address,
+            room=room_id,
         )
-        if granted < min(count, 1):
-            raise RateLimited(f"too much for this {name}", wait_ms)
 
     def _room(self, session: Session, room_id: bytes, loaded: bool) -> Room | None:
         """The room, or None while it is looked up; later raises RoomUnknown or Unavailable."""
@@ -211,22 +218,13 @@ class Requests:
         awaited = session.awaits
         if awaited is None or awaited.probed:
             return
-        assert session.claims is not None
         lane = self._lane(self._lookup.shard_of(awaited.room_id), session.client_id)
-        if lane.vacancy() < 1:
+        if lane.vacancy() < 1 or not self._admit(session, 1)[0]:
             return
-        granted, _, _ = self._admission.admit(
-            self.now_ns,
-            1,
-            device=session.client_id,
-            user=session.claims.author_id,
-            address=session.address,
-        )
-        if granted:
-            awaited.probed = True
-            batch = lane.filling()
-            pack_probe(batch, awaited.room_id, self._ids)
-            batch.claim(Probe(session, awaited), 1)
+        awaited.probed = True
+        batch = lane.filling()
+        pack_probe(batch, awaited.room_id, self._ids)
+        batch.claim(Probe(session, awaited), 1)
 
     def _readable(self, session: Session, room_id: bytes) -> Room | None:
         """As `_room`, for reading; checks the right to."""
@@ -302,14 +300,7 @@ class Requests:
             return
         assert session.claims is not None
         author_id, device = session.claims.author_id, session.client_id
-        granted, limit, wait_ms = self._admission.admit(
-            self.now_ns,
-            len(run),
-            device=device,
-            user=author_id,
-            address=session.address,
-            room=room_id,
-        )
+        granted, limit, wait_ms = self._admit(session, len(run), room_id)
         lane = session.lanes.get(shard)
         if lane is None:
             lane = session.lanes[shard] = self._lane(shard, device)
@@ -513,5 +504,5 @@ class Requests:
 def _refuse_items(session: Session, items: list[client.SendItem], error: InputError) -> None:
     for room_id, client_seq, *_ in items:
         session.refuse(
-            error, room_id=client.id_of(room_id), client_seq=min(client_seq, (1 << 63) - 1)
+            error, room_id=client.id_of(room_id), client_seq=min(client_seq, client.NUMBER_MAX)
         )

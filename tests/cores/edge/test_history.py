@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from appliance.base.prng import Prng
 from appliance.cores.edge.log import ShardLog
-from appliance.formats import client
+from appliance.formats import client, segment
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.geometry import RECORD_SIZE, SMALL
-from tests.cores.edge.world import World, errors
+from tests.cores.edge.world import World, acks, errors
 
 ROOMS = ("general", "random", "rare")
 
@@ -96,10 +96,8 @@ def test_a_page_is_bounded_in_bytes():
 def test_history_survives_a_restart_of_the_replica_and_of_the_edge(pairs):
     world, session, rooms = written([0, 1] * pairs + [2])
     world.edge.on_detached(0)
-    world.shard.ring[:] = bytes(len(world.shard.ring))  # a fresh ring holds the open segment only
-    count = len(world.shard.log)
-    for log_seq in range(count - count % SMALL.segment_records + 1, count + 1):
-        world.shard.write(world.shard.log[log_seq - 1], log_seq)
+    world.shard.fetch()
+    world.shard.fetched()  # a fresh ring holds the open segment only
     world.attach()
     world.tick(2)
     for room in rooms:
@@ -150,6 +148,68 @@ def test_a_segment_that_cannot_be_read_is_unavailable_and_a_freed_one_is_not_mis
     chunk = page(world, session, rooms[0], from_op=1, limit=5)
     first = 101 - 2  # two other rooms were created before
     assert [message.op for message in chunk.messages] == list(range(first, first + 5))
+
+
+def test_what_the_ring_of_a_fetching_replica_lacks_is_unavailable_and_not_freed():
+    world, session, rooms = written([0] * 150)
+    asked = (
+        client.SnapshotRequest(room_id=rooms[0], from_op=120, limit=5),
+        client.SubscribeRoom(room_id=rooms[0], since_op=120),
+    )
+    assert len(page(world, session, rooms[0], from_op=120, limit=5).messages) == 5
+    world.shard.fetch()
+    for frame in asked:
+        world.send(session, frame)
+        assert errors(world.take(session)) == ["unavailable"]
+    with pytest.raises(Unavailable):
+        world.edge.logs[0].record(130)
+    assert len(page(world, session, rooms[0], from_op=50, limit=5).messages) == 5
+    world.shard.fetched()
+    chunk = page(world, session, rooms[0], from_op=120, limit=2)
+    assert [message.op for message in chunk.messages] == [120, 121]
+
+
+def test_a_full_segment_that_left_the_ring_is_read_from_its_file():
+    world, session, rooms = written([0] * 90)  # and three that create the rooms
+    assert len(page(world, session, rooms[0], from_op=80, limit=5).messages) == 5
+    world.say(session, rooms[0], 91, 7)
+    world.settle()
+    assert [op for _, op in acks(world.take(session))] == list(range(92, 99))
+    assert len(world.shard.log) == SMALL.segment_records
+    world.shard.fetch()
+    chunk = page(world, session, rooms[0], from_op=90, limit=2)
+    assert [message.op for message in chunk.messages] == [90, 91]
+
+
+def test_a_segment_that_is_overwritten_while_it_is_indexed_hides_nothing():
+    world, session, rooms = written([0] * 110 + [2] + [0] * 60 + [2] + [0] * 60)
+    base = segment.ring_buffer_size(SMALL)  # of segment 1, from which the newest leave
+    world.shard.ring[base : base + 16].cast("Q")[1] = 60
+    world.attach()
+    assert walked(world, session, rooms[2], 50, False) == [1, 2, 3]
+    assert walked(world, session, rooms[0], 50, True) == list(range(1, 232))
+
+
+def test_a_row_from_before_what_is_indexed_does_not_place_a_room():
+    world, session, rooms = written([0] * 150)
+    room_id = client.id_bytes(rooms[2])
+    world.lookups_answered = False
+    world.send(session, client.SnapshotRequest(room_id=rooms[2]))
+    log_seq, row = len(world.shard.log), world.shard.row(room_id)
+    world.shard.fetch()
+    sender = world.open(number=51)
+    world.say(sender, rooms[2], 1, 1)
+    world.process()
+    for first in range(1, 85, 28):
+        world.say(sender, rooms[0], first, 28)
+        world.process()
+    world.shard.fetched()
+    world.publish()
+    world.edge.on_rooms(0, log_seq, [room_id], row)  # an answer that took its time
+    world.lookups_answered = True
+    world.tick(3)
+    (chunk,) = world.take(session)
+    assert [message.op for message in chunk.messages] == [1, 2]
 
 
 def test_records_are_found_by_log_seq_wherever_they_lie():

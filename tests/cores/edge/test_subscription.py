@@ -79,14 +79,11 @@ def test_another_epoch_resets_to_the_start():
 def test_freed_segments_are_told_as_a_gap():
     world = World()
     _, room = grown(world, 250)
-    world.shard.ring[:] = bytes(len(world.shard.ring))  # only what was sealed, and the open segment
     world.shard.files.oldest = 1
+    world.shard.fetch()
+    world.shard.fetched()  # only the open segment is in the ring
     world.attach()
     follower = world.open()
-    world.shard.ring[:] = bytes(len(world.shard.ring))
-    for log_seq in range(201, 251):
-        world.shard.write(world.shard.log[log_seq - 1], log_seq)
-    world.attach()
     world.send(follower, client.SubscribeRoom(room_id=room, since_op=20))
     world.tick(3)
     frames = world.take(follower)
@@ -240,6 +237,8 @@ STEPS = st.one_of(
     st.tuples(st.just("follow"), st.integers(0, 400)),
     st.tuples(st.just("detach"), st.just(0)),
     st.tuples(st.just("attach"), st.just(0)),
+    st.tuples(st.just("fetch"), st.just(0)),
+    st.tuples(st.just("fetched"), st.just(0)),
     st.tuples(st.just("other"), st.integers(1, 60)),
 )
 
@@ -268,8 +267,8 @@ def test_stored_and_live_interleave_without_gap_or_duplicate(stored, steps):
         elif name == "process":
             world.process(value)
         elif name == "publish":
-            published = min(len(world.shard.log), max(published, len(world.shard.log) - value))
-            if 0 in world.edge.logs:
+            if 0 in world.edge.logs and not world.shard.fetching:
+                published = min(len(world.shard.log), max(published, len(world.shard.log) - value))
                 world.publish(published)
         elif name == "tick":
             world.tick(value)
@@ -280,9 +279,17 @@ def test_stored_and_live_interleave_without_gap_or_duplicate(stored, steps):
         elif name == "detach":
             world.edge.on_detached(0)
         elif name == "attach":
+            world.shard.fetched()
             published = len(world.shard.log)
             world.attach()
-        elif name == "follow" and 0 in world.edge.logs:
+        elif name == "fetch":
+            world.shard.fetch()
+        elif name == "fetched":
+            world.shard.fetched()
+            published = len(world.shard.log)
+            if 0 in world.edge.logs:
+                world.publish()
+        elif name == "follow" and 0 in world.edge.logs and not world.shard.fetching:
             follower, turn = followers[turn % 4], turn + 1
             seen[follower.number] += events(world.take(follower))
             since[follower.number] = min(value, max(seen[follower.number], default=0))
@@ -290,17 +297,22 @@ def test_stored_and_live_interleave_without_gap_or_duplicate(stored, steps):
                 follower, client.SubscribeRoom(room_id=room, since_op=since[follower.number])
             )
             seen[follower.number] = []
-            world.received[follower.number] = [
-                frame for frame in world.take(follower) if type(frame) is client.MessageEvent
-            ]
-    world.attach()
+            world.received[follower.number] = frames = world.take(follower)
+            assert not errors(frames)
+    world.shard.fetched()
+    if 0 in world.edge.logs:
+        world.publish()
+    else:
+        world.attach()
     for follower in followers:
         world.edge.on_writable(follower)
     world.settle()
     world.tick(60)
     total = len(world.ops(room))
     for follower in followers:
-        seen[follower.number] += events(world.take(follower))
+        frames = world.take(follower)
+        assert "gap" not in [status for status, _ in subscribed(frames)]
+        seen[follower.number] += events(frames)
         assert seen[follower.number] == list(range(since[follower.number] + 1, total + 1))
 
 

@@ -87,6 +87,7 @@ class Shard:
         self.rooms: dict[bytes, dict] = {}
         self.windows: dict[tuple[bytes, bytes], list[int]] = {}
         self.refuse_with = replies.OK  # a code for whatever comes next
+        self.fetching = False  # others commit meanwhile
 
     def apply(self, body: bytes | memoryview) -> bytes:
         """Judge and commit the records of a request; their results."""
@@ -168,14 +169,30 @@ class Shard:
 
     def write(self, record: bytes, log_seq: int) -> None:
         number, slot = segment.number_of(SMALL, log_seq), segment.slot_of(SMALL, log_seq)
+        if not self.fetching:
+            self._write(number, slot, record)
+        if slot + 1 == SMALL.segment_records:
+            self._seal(number)
+
+    def _write(self, number: int, slot: int, record: bytes) -> None:
         base = number % 2 * segment.ring_buffer_size(SMALL)
         words = self.ring[base : base + 16].cast("Q")
         words[0] = number
         start = base + segment.RING_HEAD_SIZE + slot * RECORD_SIZE
         self.ring[start : start + RECORD_SIZE] = record
         words[1] = slot + 1
-        if slot + 1 == SMALL.segment_records:
-            self._seal(number)
+
+    def fetch(self) -> None:
+        """A state sync begins: both buffers of the ring are empty until it ends."""
+        self.fetching = True
+        self.ring[:] = bytes(len(self.ring))
+
+    def fetched(self) -> None:
+        """The state sync ends: the ring holds the open segment, and nothing before it."""
+        self.fetching = False
+        first = len(self.log) // SMALL.segment_records * SMALL.segment_records
+        for log_seq in range(first + 1, len(self.log) + 1):
+            self.write(self.log[log_seq - 1], log_seq)
 
     def _seal(self, number: int) -> None:
         records = b"".join(self.log[number * SMALL.segment_records :])
