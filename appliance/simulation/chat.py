@@ -290,7 +290,7 @@ class Chat:
         self.sessions, self.cluster, self.prng = sessions, cluster, prng
         self.trace, self.judge = trace, judge
         self.requests = self.replies = self.events = self.abandoned = self.edge_crashes = 0
-        self.blocked = self.retried = 0
+        self.blocked = self.retried = self.pages = 0
         self.refusals: dict[str, int] = {}
         self.closing = False
         sessions.on_reply = lambda s, results, header: s.load.edge.on_reply(
@@ -428,7 +428,8 @@ class Chat:
         """Figures for the summary."""
         return {"requests": self.requests, "replies": self.replies, "events": self.events,
                 "evictions": self.sessions.evictions, "abandoned": self.abandoned,
-                "edge_crashes": self.edge_crashes, "refusals": sum(self.refusals.values())}
+                "edge_crashes": self.edge_crashes, "pages": self.pages,
+                "refusals": sum(self.refusals.values())}
 
 
 def _framed(payload: bytes, opcode: int) -> bytes:

@@ -1,8 +1,9 @@
 """A chat client: one device that talks in one room over connections to one edge after the other.
 
 It creates its room, subscribes from where it stopped, sends a few messages, waits for their acks
-and goes on. It checks what it is told: each ack against what was applied, and that events come in
-order of op, from the first on, each once, whatever broke in between.
+and goes on; now and then it reads a page of what it has seen. It checks what it is told: each ack
+against what was applied, that events come in order of op, from the first on, each once, whatever
+broke in between, and that a page holds what was asked for.
 """
 
 from typing import Any, Protocol
@@ -20,7 +21,9 @@ from appliance.simulation.schedule import TICK_US
 
 NAME = "answers"
 PAUSE_TICKS = 20                  # after a refusal, before it is tried again
-CREATE, SUBSCRIBE = "create", "subscribe"
+READS = 200_000                   # per million of turns: a page is read before messages are sent
+PAGE_MAX = 50                     # messages
+CREATE, SUBSCRIBE, PAGE = "create", "subscribe", "page"
 
 
 class Door(Protocol):
@@ -43,6 +46,7 @@ class Company(Protocol):
     events: int
     abandoned: int
     retried: int
+    pages: int
     refusals: dict[str, int]
 
     def edge_for(self, talker: "Talker") -> Door | None: ...
@@ -62,6 +66,7 @@ class Talker:
         self.link = 0                 # of the connection; grows with each
         self.ready = self.created = self.subscribed = False
         self.awaits = ""              # the request that is not answered yet
+        self.page = client.SnapshotRequest(room_id=client.id_of(device.room_id))      # the last one
         self.next_op = 1              # of the event that must come next
         self.asked: dict[int, int] = {}       # client_seq -> log_seq answered to anybody when asked
         self.early: dict[int, None] = {}      # acknowledged before one that was said before
@@ -80,7 +85,7 @@ class Talker:
                 self._open(now)
             return
         patience = self.chat.options.session_patience_ticks * TICK_US
-        waiting = self.asked or not self.subscribed
+        waiting = self.asked or self.awaits or not self.subscribed
         if waiting and now - self.heard_us > patience:
             self.chat.abandoned += 1
             self.leave(now)
@@ -123,9 +128,23 @@ class Talker:
                 room_id=client.id_of(self.device.room_id), since_op=self.next_op - 1,
                 request=SUBSCRIBE))
         elif not self.last_said and (self.chat.closing or not self.device.done):
+            if self.next_op > 1 and self.chat.prng.chance(READS, 1_000_000):
+                self._read()
+                return
             if not self.device.retired:
                 self._speak()
             self.last_said = self.chat.closing
+
+    def _read(self) -> None:
+        """A page of what was seen of the room, forward or backward."""
+        prng = self.chat.prng
+        first = prng.between(1, self.next_op - 1)
+        self.awaits = PAGE
+        self.page = client.SnapshotRequest(
+            room_id=client.id_of(self.device.room_id), from_op=first,
+            until_op=prng.between(first, self.next_op - 1), limit=prng.between(1, PAGE_MAX),
+            backward=prng.chance(1, 2), request=PAGE)
+        self._send(self.page)
 
     def _speak(self) -> None:
         """A few messages at once, now and then one that was answered long ago."""
@@ -180,6 +199,8 @@ class Talker:
             if frame.status != "recovered" or frame.next_op != self.next_op:
                 violated(NAME, f"{self.name} subscribes from op {self.next_op}: {frame}")
             self.subscribed, self.awaits, self.next_us = True, "", now
+        elif isinstance(frame, client.SnapshotChunk):
+            self._on_page(frame, now)
         elif isinstance(frame, client.Room):
             self.created, self.awaits, self.next_us = True, "", now
         elif isinstance(frame, client.Welcome):
@@ -211,13 +232,29 @@ class Talker:
         room = self.chat.judge.rooms.rooms[self.device.room_id]
         if frame.op != self.next_op or frame.op > room.count:
             violated(NAME, f"{self.name} gets op {frame.op} after {self.next_op - 1}")
-        key = room.keys[frame.op - 1]
-        applied = self.chat.judge.rooms.applied[key]
-        told = (client.id_bytes(frame.client_id), frame.client_seq, frame.timestamp)
-        if told != (key.client_id, key.client_seq, applied.timestamp):
-            violated(NAME, f"{self.name} gets another record as op {frame.op}: {frame}")
+        self._check(frame)
         self.next_op += 1
         self.chat.events += 1
+
+    def _on_page(self, frame: client.SnapshotChunk, now: int) -> None:
+        """The first or the last messages of what was asked for. What this client has seen at
+        another edge may be missing at the end."""
+        ops = [message.op for message in frame.messages]
+        if frame.request != self.awaits or not _sound(self.page, frame, ops):
+            violated(NAME, f"{self.name} asked for {self.page} and gets ops {ops}, "
+                           f"has_more {frame.has_more}, cursor {frame.cursor}")
+        for message in frame.messages:
+            self._check(message)
+        self.awaits, self.next_us = "", now
+        self.chat.pages += 1
+
+    def _check(self, message: client.MessageEvent | client.Message) -> None:
+        """Whether it is the record that was applied as this op."""
+        rooms = self.chat.judge.rooms
+        key = rooms.rooms[self.device.room_id].keys[message.op - 1]
+        told = (client.id_bytes(message.client_id), message.client_seq, message.timestamp)
+        if told != (key.client_id, key.client_seq, rooms.applied[key].timestamp):
+            violated(NAME, f"{self.name} gets another record as op {message.op}: {message}")
 
     def _on_error(self, frame: client.Error, now: int) -> None:
         """Refused: try again later, unless it can never be."""
@@ -246,3 +283,19 @@ class Talker:
         if room is None or not self.subscribed or self.next_op <= room.count:
             return f"{self.name} has seen {self.next_op - 1} of its room"
         return ""
+
+
+def _sound(asked: client.SnapshotRequest, page: client.SnapshotChunk, ops: list[int]) -> bool:
+    """Whether a page with these ops is an answer to what was asked: dense, from the right end."""
+    first, last = asked.from_op, asked.until_op
+    assert first is not None and last is not None
+    if not ops:
+        return not page.has_more
+    start, end = ops[0], ops[-1]
+    if not first <= start <= end <= last or ops != list(range(start, end + 1)):
+        return False
+    if asked.backward:
+        ends = page.cursor == start - 1 and page.has_more == (start > first)
+    else:
+        ends = start == first and page.cursor == end + 1 and page.has_more <= (end < last)
+    return ends and len(ops) <= asked.limit
