@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.requests import Requests
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import (
@@ -570,3 +571,8 @@ def edge_believes_its_replica(patch: Patch) -> None:
         session.awaits.denied = True
 
     patch.setattr(Requests, "probe", deny)
+
+
+@plant("an edge takes what cannot be read at the moment for freed")
+def edge_forgets_what_it_cannot_read(patch: Patch) -> None:
+    patch.setattr(ShardLog, "_view", lambda it, number: it.segments.view(number))
