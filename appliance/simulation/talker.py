@@ -240,7 +240,7 @@ class Talker:
         """The first or the last messages of what was asked for. What this client has seen at
         another edge may be missing at the end."""
         ops = [message.op for message in frame.messages]
-        if frame.request != self.awaits or not _sound(self.page, frame, ops):
+        if frame.request != self.awaits or not answers(self.page, frame, ops):
             violated(NAME, f"{self.name} asked for {self.page} and gets ops {ops}, "
                            f"has_more {frame.has_more}, cursor {frame.cursor}")
         for message in frame.messages:
@@ -285,8 +285,8 @@ class Talker:
         return ""
 
 
-def _sound(asked: client.SnapshotRequest, page: client.SnapshotChunk, ops: list[int]) -> bool:
-    """Whether a page with these ops is an answer to what was asked: dense, from the right end."""
+def answers(asked: client.SnapshotRequest, page: client.SnapshotChunk, ops: list[int]) -> bool:
+    """Whether a page with these ops is an answer: dense, from the right end, as long as allowed."""
     first, last = asked.from_op, asked.until_op
     assert first is not None and last is not None
     if not ops:
