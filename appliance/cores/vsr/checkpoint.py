@@ -4,11 +4,12 @@
     checkpoint
 
 Applying goes on meanwhile: what was frozen are copies. The old checkpoint's zone is not touched,
-so a crash at any point leaves one whole state.
+so a crash at any point leaves one whole state. The other zone stops being what it was when the
+first write of it begins (`claim_zone`).
 """
 
 from appliance.base.checksum import sha256
-from appliance.cores.vsr import commit, membership, replies, wal
+from appliance.cores.vsr import commit, membership, replies, wal, write_order
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
@@ -88,6 +89,7 @@ def _begin(member: Member) -> None:
     now = Checkpointing(header, manifest, state.log_seq)
     member.checkpointing = now
     geometry = member.geometry
+    claim_zone(member, header.op)
     zone = zone_address(member, header.op)
     for index, data in writes:
         address = zone + ck.zone_offset(geometry, ck.Place(ck.KIND_TABLE, 0, index, header.op))
@@ -106,6 +108,17 @@ def zone_address(member: Member, op: int) -> int:
     return (
         geometry.checkpoints_offset + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size
     )
+
+
+def claim_zone(member: Member, op: int) -> None:
+    """The zone of checkpoint `op` is written anew from here on: what it held before is no longer
+    read at leisure, nor mended.
+    """
+    zone = member.geometry.checkpoint_zone
+    for held in [held for held in member.manifests if zone(held) == zone(op)]:
+        del member.manifests[held]
+    for place in [place for place in member.mending if zone(place.number) == zone(op)]:
+        del member.mending[place]
 
 
 def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-untyped-def]
@@ -132,7 +145,7 @@ def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-unty
 
 def _write(member: Member, now: Checkpointing, address: int, data: bytes) -> None:
     now.writes += 1
-    member.write(address, wal.padded([data]), _on_written, now)
+    write_order.write(member, address, wal.padded([data]), _on_written, now)
 
 
 def _on_written(member: Member, now: Checkpointing) -> None:
@@ -186,8 +199,6 @@ def _finish(member: Member, now: Checkpointing) -> None:
     member.checkpoint_next = None
     member.checkpointing = None
     member.manifests[now.header.op] = now.manifest
-    while len(member.manifests) > 2:
-        del member.manifests[min(member.manifests)]
     member.acknowledge_tail = True
     member.mark("checkpoint_durable")
 

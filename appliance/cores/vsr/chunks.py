@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError
 from appliance.base.limits import SECTOR_SIZE
-from appliance.cores.vsr import wal
+from appliance.cores.vsr import wal, write_order
 from appliance.cores.vsr.checkpoint import zone_address
 from appliance.cores.vsr.member import Member
 from appliance.formats import checkpoint as ck
@@ -150,7 +150,7 @@ def write_in_steps(
     step = member.geometry.message_size_max
     starts = range(0, len(raw), step)
     for start in starts:
-        member.write(address + start, [raw[start : start + step]], done, *args)
+        write_order.write(member, address + start, [raw[start : start + step]], done, *args)
     return len(starts)
 
 
@@ -167,16 +167,10 @@ def mend(member: Member, chunk: Chunk) -> None:
 
 
 def _on_mended(member: Member, chunk: Wanted, data: bytes) -> None:
-    if member.mending.pop(chunk.place, None) is None or chunk.place.number not in member.manifests:
-        return
-    now = member.checkpointing
-    geometry = member.geometry
-    if now is not None and geometry.checkpoint_zone(now.header.op) == geometry.checkpoint_zone(
-        chunk.place.number
-    ):
-        return  # its zone belongs to a newer checkpoint by now
+    del member.mending[chunk.place]
+    assert chunk.place.number in member.manifests
     address, _ = local_address(member, chunk.place)
-    member.write(address, wal.padded([data]), _on_mend_written)
+    write_order.write(member, address, wal.padded([data]), _on_mend_written)
 
 
 def _on_mend_written(member: Member) -> None:

@@ -7,7 +7,7 @@ prepared in this very view.
 """
 
 from appliance.cores.vsr import effects as fx
-from appliance.cores.vsr import membership, wal
+from appliance.cores.vsr import membership, wal, write_order
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
@@ -163,7 +163,7 @@ def write_segments(member: Member) -> None:
         extent = write.number % member.superblock.segments_max
         address = geometry.data_size + extent * geometry.extent_size + write.offset
         member.segments_writing += 1
-        member.write(address, wal.padded([write.data]), _on_segment_written, write)
+        write_order.write(member, address, wal.padded([write.data]), _on_segment_written, write)
 
 
 def _on_segment_written(member: Member, write: object) -> None:

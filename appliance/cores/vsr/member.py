@@ -248,10 +248,11 @@ class Member:
         self.checkpoint_applied = 0
         # commit_min is a trigger and its checkpoint is not begun yet
         self.checkpoint_due = False
-        self.manifests: dict[int, bytes] = {}  # of the last two checkpoints, by op
+        # by op, of the checkpoints that the zones hold: at most one each
+        self.manifests: dict[int, bytes] = {}
         self.acknowledge_tail = False  # send prepare_ok again for commit_max+1 .. op
-        # row -> replies being written to its slot, in order
-        self.reply_writes: dict[int, list[tuple]] = {}
+        # place outside the rings -> write_order.Placed under way or waiting, in order
+        self.placed_writes: dict[int, list[Any]] = {}
 
     def _begin_state(self) -> None:
         """The state machine's place, and states on their way to it."""

@@ -10,7 +10,7 @@ What is found broken is only noted here; `repair` and `chunks` mend it like any 
 """
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
-from appliance.cores.vsr import backfill, chunks, replies, wal
+from appliance.cores.vsr import backfill, chunks, replies, wal, write_order
 from appliance.cores.vsr.checkpoint import zone_address
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
@@ -175,10 +175,6 @@ def _chunk(member: Member, tour: Tour) -> None:
     """Manifest and table chunks of the checkpoints whose manifests we hold, the newest first."""
     items: list[tuple[bytes, Place, int]] = []
     for op in sorted(member.manifests, reverse=True):
-        if member.checkpointing is not None and member.checkpointing.header.op % (
-            2 * member.geometry.checkpoint_ops
-        ) == op % (2 * member.geometry.checkpoint_ops):
-            continue  # its zone is being written
         raw = member.manifests[op]
         items.append((ck.checkpoint_id(raw), Place(ck.KIND_MANIFEST, 0, 0, op), len(raw)))
         manifest = ck.decode(raw, member.geometry)
@@ -201,15 +197,12 @@ def _on_chunk(member: Member, data: bytes | None, chunk: chunks.Chunk, size: int
     member.tour.busy = False
     good = data is not None and chunks.matches(chunk, bytes(data[:size])) and not any(data[size:])
     if good or chunk.place.number not in member.manifests:
-        return
-    zone = member.geometry.checkpoint_zone(chunk.place.number)
-    now = member.checkpointing
-    if now is not None and member.geometry.checkpoint_zone(now.header.op) == zone:
-        return  # overwritten meanwhile
+        return  # or overwritten meanwhile
     member.mark("scrub_found_chunk")
     if chunk.place.kind == ck.KIND_MANIFEST:
         raw = member.manifests[chunk.place.number]
-        member.write(zone_address(member, chunk.place.number), wal.padded([raw]), _written)
+        address = zone_address(member, chunk.place.number)
+        write_order.write(member, address, wal.padded([raw]), _written)
     else:
         chunks.mend(member, chunk)
 

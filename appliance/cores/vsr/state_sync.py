@@ -8,7 +8,7 @@ state of our own checkpoint at open.
 
 from typing import Protocol
 
-from appliance.cores.vsr import backfill, chunks, membership, wal
+from appliance.cores.vsr import backfill, checkpoint, chunks, membership, wal, write_order
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.chunks import Wanted
 from appliance.cores.vsr.member import Member, Status
@@ -141,6 +141,7 @@ def begin(member: Member, *, local: bool) -> None:
         member.fetch = None
         member.state_ready = True
         return
+    checkpoint.claim_zone(member, state.header.op)
     fetch = Fetch(state)
     member.fetch = fetch
     place = Place(ck.KIND_MANIFEST, 0, 0, state.header.op)
@@ -158,7 +159,7 @@ def _on_fetched(member: Member, chunk: Wanted, data: bytes) -> None:
     if chunk.remote and chunk.place.kind != ck.KIND_LEAF:
         address, _ = chunks.local_address(member, chunk.place)
         fetch.writes += 1
-        member.write(address, wal.padded([data]), _on_chunk_written, fetch)
+        write_order.write(member, address, wal.padded([data]), _on_chunk_written, fetch)
     if chunk.place.kind == ck.KIND_MANIFEST:
         _open_manifest(member, fetch, data, local=not chunk.remote)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.formats import envelope as env
 from appliance.formats.geometry import (
     HEADER_SIZE,
     MANIFEST_SIZE_MAX,
@@ -140,4 +141,83 @@ def test_scrub_under_load_finds_nothing_where_nothing_is_wrong():
         group.put(session, 1, 3)
         group.run(2)
     assert not [m for node in group.nodes for m in node.marks if m.startswith("scrub")]
+    ended(group, session)
+
+
+@pytest.mark.parametrize("kind", ["manifest", "sessions"])
+def test_the_next_checkpoint_over_a_zone_waits_for_what_is_being_mended_there(kind):
+    """Swarm seeds 161 and 238: both were in flight, and which of them lay there in the end was the
+    disk's choice.
+    """
+    group = idle_group()
+    node, session = group.nodes[0], group.sessions[0]
+    zone = zone_of(group, node.core.checkpoint_op - K)
+    at = zone if kind == "manifest" else zone + TINY.table_offset(kind)
+    node.disk.flip(at + 70)
+    node.hold = lambda write: write.address == at
+    until_found(group, "scrub_found_chunk")
+    group.until(lambda: [write.address for write in node.disk.writes] == [at])
+    group.fill(session, 9 * K)
+    group.until(lambda: node.core.checkpointing is not None)
+    assert "write_waits_for_another" in node.marks
+    node.hold = lambda write: False
+    group.until(group.converged)
+    assert node.core.checkpoint_op == 9 * K and zone_of(group, 9 * K) == zone
+    end = zone + TINY.checkpoint_zone_size
+    assert node.disk.data[zone:end] == group.nodes[1].disk.data[zone:end]
+    ended(group, session)
+
+
+@pytest.mark.parametrize("kind", ["manifest", "sessions"])
+def test_what_a_zone_held_before_is_not_mended_any_more(kind):
+    """A chunk of the checkpoint before comes when the zone is the next one's."""
+    group = idle_group()
+    node, session = group.nodes[0], group.sessions[0]
+    zone = zone_of(group, node.core.checkpoint_op - K)
+    at = zone if kind == "manifest" else zone + TINY.table_offset(kind)
+    rule = group.drop(lambda s, t, h: h.command == env.REQUEST_CHUNK)
+    if kind == "sessions":
+        node.disk.flip(at + 70)
+        until_found(group, "scrub_found_chunk")
+        assert node.core.mending
+    node.hold = lambda write: write.zone == "checkpoint"
+    group.fill(session, 9 * K)
+    group.until(lambda: node.core.checkpointing is not None)
+    assert not node.core.mending and list(node.core.manifests) == [8 * K]
+    group.heal(rule)
+    for _ in range(200):
+        node.core.timeouts["scrub"].start(1)
+        group.run(1)
+    assert [m for m in node.marks if m.startswith("scrub_found")] == (
+        ["scrub_found_chunk"] if kind == "sessions" else []
+    )
+    assert len({write.address for write in node.disk.writes}) == len(node.disk.writes)
+    node.hold = lambda write: False
+    group.until(group.converged)
+    end = zone + TINY.checkpoint_zone_size
+    assert node.disk.data[zone:end] == group.nodes[1].disk.data[zone:end]
+    ended(group, session)
+
+
+@pytest.mark.parametrize("checkpoints", [3, 4])
+def test_after_a_state_sync_the_scrub_leaves_the_new_checkpoint_in_peace(checkpoints):
+    """Its zone is that of a checkpoint whose manifest was held before."""
+    group = idle_group()
+    node, session = group.nodes[0], group.sessions[0]
+    held = sorted(node.core.manifests)
+    assert len(held) == 2
+    rule = group.isolate(0)
+    group.fill(session, (8 + checkpoints) * K)
+    group.heal(rule)
+    group.until(group.converged)
+    assert "sync_started" in node.marks
+    zone = zone_of(group, node.core.checkpoint_op)
+    assert zone in [zone_of(group, op) for op in held]
+    whole, rounds = node.disk.read(zone, TINY.checkpoint_zone_size), node.core.tour.rounds
+    node.marks.clear()
+    while node.core.tour.rounds < rounds + 2:
+        node.core.timeouts["scrub"].start(1)
+        group.run(1)
+    assert "scrub_found_chunk" not in node.marks
+    assert node.disk.read(zone, TINY.checkpoint_zone_size) == whole
     ended(group, session)
