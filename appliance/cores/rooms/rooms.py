@@ -244,6 +244,11 @@ class Rooms:
         """The newest record that is known to be shipped."""
         return self._retention.shipper_cursor
 
+    @property
+    def oldest_segment(self) -> int:
+        """Segments below have been dropped, and their extents are used again in time."""
+        return self._retention.oldest
+
     def leaf(self, number: int, index: int, count: int) -> bytes | None:
         """The first `count` records of a leaf, if the ring holds as many; else look on the disk."""
         return self._segment.leaf(number, index, count)

@@ -68,13 +68,12 @@ def advance(member: Member) -> None:
     work: Backfill | None = member.backfill
     if work is None:
         return
+    _leave_dropped(work, member.state_machine.oldest_segment)
     for segment in work.segments:
         if segment.writes < 0 and segment.here:
             _write(member, segment)
     while work.segments and work.segments[0].writes == 0:
-        segment = work.segments.popleft()
-        for chunk in (segment.footer, *segment.leaves):
-            del work.chunks[chunk.place]
+        _forget(work, work.segments.popleft())
         member.mark("segment_backfilled")
     while (
         work.next_id is not None and work.next >= work.low and len(work.segments) < SEGMENTS_AT_ONCE
@@ -84,6 +83,20 @@ def advance(member: Member) -> None:
         member.backfill = None
         member.acknowledge_tail = True
         member.mark("backfill_done")
+
+
+def _leave_dropped(work: Backfill, oldest: int) -> None:
+    """What the group keeps no longer is not refilled: peers need not have it any more, and its
+    extents will be those of new segments.
+    """
+    work.low = max(work.low, oldest)
+    while work.segments and work.segments[-1].number < work.low:
+        _forget(work, work.segments.pop())
+
+
+def _forget(work: Backfill, segment: Segment) -> None:
+    for chunk in (segment.footer, *segment.leaves):
+        del work.chunks[chunk.place]
 
 
 def _begin_segment(member: Member, work: Backfill, segment_id: bytes) -> None:

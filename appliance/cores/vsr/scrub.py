@@ -223,6 +223,9 @@ def _segment(member: Member, tour: Tour) -> None:
     tour.waited = 0
     if tour.segment < 0 and not _first_segment(member, tour):
         return _turn(tour)
+    oldest = member.state_machine.oldest_segment
+    if tour.segment < oldest:
+        return _turn(tour)  # it was dropped meanwhile
     geometry = member.geometry
     if not tour.footer:
         place = Place(ck.KIND_FOOTER, 0, 0, tour.segment)
@@ -244,25 +247,20 @@ def _segment(member: Member, tour: Tour) -> None:
         return None
     tour.segment -= 1
     tour.next, tour.id, tour.footer = 0, footer.previous_id, b""
-    if tour.segment < _oldest(member):
+    if tour.segment < oldest:
         return _turn(tour)
     return None
 
 
-def _oldest(member: Member) -> int:
-    """The oldest segment that is kept by the newest checkpoint."""
-    raw = member.manifests.get(member.checkpoint_op)
-    return ck.decode(raw, member.geometry).oldest_segment if raw is not None else 0
-
-
 def _first_segment(member: Member, tour: Tour) -> bool:
+    """Begin with the newest that the last checkpoint names, if it names one."""
     raw = member.manifests.get(member.checkpoint_op)
     if raw is None:
         return False
     manifest = ck.decode(raw, member.geometry)
     tour.segment = manifest.log_seq // member.geometry.segment_records - 1
     tour.id, tour.footer, tour.next = manifest.newest_segment_id, b"", 0
-    return tour.segment >= manifest.oldest_segment
+    return tour.segment >= 0
 
 
 def _on_footer(member: Member, data: bytes | None, number: int) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from appliance.formats import envelope as env
+from appliance.formats import event, record
+from appliance.formats.session import OK
 from tests.cores.vsr.group import Group, Rule, Session
 
 
@@ -26,6 +28,41 @@ def broken(group: Group, index: int, op: int) -> None:
     """The prepare rots while nobody looks: the replica finds out when it starts."""
     disk = group.nodes[index].disk
     disk.flip(disk.prepare_at(op) + 130)
+
+
+def drop_segments(group: Group, oldest: int) -> None:
+    """The shard's own records of a shipper that took all, then of who frees what lies below."""
+    asked = group.client()
+    last = group.core(1).state_machine.log_seq - 1
+    period = (0, 1_000_000, 1_000_000, 1, last)
+    bodies = [
+        (record.KIND_SHIPPED, event.encode_shipped(event.Shipped(event.SHIP_CLAIM, 0, 1))),
+        (
+            record.KIND_SHIPPED,
+            event.encode_shipped(event.Shipped(event.SHIP_ANNOUNCE, 0, 1, *period, last + 1)),
+        ),
+        (
+            record.KIND_SHIPPED,
+            event.encode_shipped(
+                event.Shipped(event.SHIP_MANIFEST, 0, 1, *period, 0, b"a manifest's hash".ljust(32))
+            ),
+        ),
+        (record.KIND_RETAIN, event.encode_retain(oldest)),
+    ]
+    for number, (kind, body) in enumerate(bodies, start=1):
+        whole = record.encode(
+            room_id=record.SHARD_ROOM_ID,
+            msg_id=b"shipping %7d" % number,
+            author_id=0,
+            body=body,
+            client_id=asked.client_id,
+            client_seq=number,
+            kind=kind,
+        )
+        asked.core.request(env.OPERATION_APPEND, whole, 1)
+        group.take_client(asked)
+        group.until(lambda: asked.core.ready)
+        assert asked.results()[0][3] == OK, number
 
 
 def crash_when(group: Group, index: int, ready: Callable[[], bool], ticks: int = 300) -> None:

@@ -11,7 +11,7 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_STRIDE,
 )
 from tests.cores.vsr.group import TINY, Group
-from tests.cores.vsr.story import ended
+from tests.cores.vsr.story import drop_segments, ended
 from tests.cores.vsr.test_checkpoints import tiny
 from tests.cores.vsr.test_sync import zone_of
 
@@ -221,3 +221,23 @@ def test_after_a_state_sync_the_scrub_leaves_the_new_checkpoint_in_peace(checkpo
     assert "scrub_found_chunk" not in node.marks
     assert node.disk.read(zone, TINY.checkpoint_zone_size) == whole
     ended(group, session)
+
+
+def test_a_broken_segment_that_the_group_drops_does_not_keep_the_scrub():
+    group = idle_group()
+    core, disk = group.core(0), group.nodes[0].disk
+    disk.flip(disk.extent_at(2) + 70)
+    rule = group.drop(lambda s, t, h: h.command == env.CHUNK)
+    until_found(group, "scrub_found_segment")
+    assert core.backfill.low == core.tour.segment == 2
+    drop_segments(group, 3)
+    group.heal(rule)
+    rounds = core.tour.rounds
+    group.nodes[0].marks.clear()
+    for _ in range(4000):
+        core.timeouts["scrub"].start(1)
+        group.run(1)
+        if core.tour.rounds == rounds + 2:
+            break
+    assert core.tour.rounds == rounds + 2 and core.backfill is None
+    assert "scrub_found_segment" not in group.nodes[0].marks, "what is dropped is not looked at"

@@ -11,7 +11,7 @@ from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE
 from tests.cores.vsr.chain import message, prepare
 from tests.cores.vsr.disk import Disk
 from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session
-from tests.cores.vsr.story import crash_when, ended
+from tests.cores.vsr.story import crash_when, drop_segments, ended
 from tests.cores.vsr.test_checkpoints import same_segments, tiny
 
 K = TINY.checkpoint_ops
@@ -99,6 +99,39 @@ def test_the_missing_segments_are_refilled_and_the_range_is_cleared_at_the_next_
     block = group.nodes[0].disk.superblock()
     assert (block.sync_op_min, block.sync_op_max, block.sync_log_seq) == (0, 0, 0)
     ended(group, session)
+
+
+def test_segments_that_the_group_drops_meanwhile_are_not_refilled():
+    """Peers need not have them any more, and their extents are those of new segments."""
+    group, session = lagging(8, batch=7)
+    core, disk = group.start(0), group.nodes[0].disk
+    rule = group.drop(lambda s, t, h: h.command == env.CHUNK and core.backfill is not None)
+    group.until(lambda: core.backfill is not None)
+    low, oldest, newest = core.backfill.low, core.backfill.number - 1, core.backfill.number
+    assert low < oldest
+    drop_segments(group, oldest)
+    group.until(lambda: core.state_machine.oldest_segment == oldest)
+    assert (core.backfill.low, core.backfill.number) == (oldest, newest)
+    assert all(s.number >= oldest for s in core.backfill.segments)
+    kept = {chunk.place for s in core.backfill.segments for chunk in (s.footer, *s.leaves)}
+    assert set(core.backfill.chunks) == kept
+    group.heal(rule)
+    group.until(group.converged)
+    assert core.backfill is None and "backfill_done" in marks(group)
+    for number in range(low, newest + 1):
+        written = disk.read(disk.extent_at(number), TINY.extent_size)
+        whole = group.nodes[1].disk.read(disk.extent_at(number), TINY.extent_size)
+        assert (written == whole) == (number >= oldest), f"segment {number}"
+
+
+def test_a_refill_of_nothing_but_dropped_segments_ends():
+    group, session = lagging(8, batch=7)
+    core = group.start(0)
+    group.drop(lambda s, t, h: h.command == env.CHUNK and core.backfill is not None)
+    group.until(lambda: core.backfill is not None)
+    drop_segments(group, core.backfill.number + 1)
+    group.until(lambda: core.backfill is None)
+    group.until(group.converged)
 
 
 STAGES = {
