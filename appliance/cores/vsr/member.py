@@ -87,7 +87,8 @@ class Peer:
     commit_min: int = 0
     heard_tick: int = 0
     repair_ticks: int = 2  # smoothed time of an answer to request_prepare
-    outstanding: int = 0
+    outstanding: int = 0  # questions for a prepare that it has not answered yet
+    asked_tick: int = 0  # of the newest of them
     syncing: bool = False  # it lacks a state or sealed segments
 
 

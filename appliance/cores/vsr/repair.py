@@ -8,7 +8,7 @@ one none to accept.
 
 from appliance.cores.vsr import normal, replies, start_view, wal
 from appliance.cores.vsr import view_change as vc
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member, Peer, Status
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE
@@ -180,9 +180,7 @@ def _request_prepare(member: Member, header: Header) -> None:
     if member.prng.chance(1, 10):
         peer = member.prng.choice(candidates)
     else:
-        peer = min(
-            candidates, key=lambda i: (member.peers[i].repair_ticks, member.peers[i].outstanding, i)
-        )
+        peer = min(candidates, key=lambda i: _preference(member.peers[i]))
     asked = member.make(env.REQUEST_PREPARE, op=header.op, area=header.digest)
     if member.status == Status.VIEW_CHANGE:
         member.send(member.other_replicas, asked)  # few ops, and everybody waits for them
@@ -191,6 +189,14 @@ def _request_prepare(member: Member, header: Header) -> None:
     patience = min(2 * member.peers[peer].repair_ticks + 2, REPAIR_TICKS_MAX)
     member.repairs[header.op] = (peer, member.tick + patience)
     member.peers[peer].outstanding += 1
+    member.peers[peer].asked_tick = member.tick
+
+
+def _preference(peer: Peer) -> tuple[int, int, int]:
+    """The lowest is asked: the fastest, least busy one. Those that look equal, as all do who have
+    been silent for long, take turns: one of them may be gone.
+    """
+    return peer.repair_ticks, peer.outstanding, peer.asked_tick
 
 
 def expire(member: Member) -> None:

@@ -238,6 +238,29 @@ def test_repair_dead_favourite_peer_not_sticky():
     ended(group, session)
 
 
+def test_peers_that_look_equally_slow_are_asked_in_turn():
+    """Swarm seed 99: both had been silent for long, and it was the dead one that was asked again
+    and again.
+    """
+    group, session = running_group()
+    core, mark = group.core(0), len(group.trace)
+    for peer in core.peers:
+        peer.repair_ticks = repair.REPAIR_TICKS_MAX
+    rule = group.drop(lambda s, t, h: t == 0 and h.command == env.PREPARE)
+    core.prepares.clear()
+    core.journal.set_broken(core.journal.slot(9))
+    core.repair_due = True
+    group.until(lambda: len(asked(group, mark)) >= 12, ticks=1000)
+    assert all(asked(group, mark).count(peer) >= 4 for peer in (1, 2)), asked(group, mark)
+    group.heal(rule)
+    ended(group, session)
+
+
+def asked(group: Group, mark: int) -> list[int]:
+    """Whom replica 0 has asked for a prepare since `mark`, in order."""
+    return [t for s, t, h in group.trace[mark:] if s == 0 and h.command == env.REQUEST_PREPARE]
+
+
 def test_repair_ack_committed_prepare():
     """Who asks for an acknowledgement again gets it, though the op is applied long since."""
     group, session = running_group()
