@@ -25,6 +25,7 @@ from appliance.cores.vsr import (
     superblock,
     view_change,
     wal,
+    write_order,
 )
 from appliance.cores.vsr import replica as dispatcher
 from appliance.cores.vsr.clock import Clock
@@ -110,6 +111,11 @@ def speak_before_durable(patch: Patch) -> None:
 @plant("an update of the superblock counts with its first copy")
 def superblock_by_one_copy(patch: Patch) -> None:
     patch.setattr(superblock, "SUPERBLOCK_COPIES_TO_CONFIRM", 1)
+
+
+@plant("outside the rings a write does not wait for one that it overlaps")
+def writes_overlap(patch: Patch) -> None:
+    patch.setattr(write_order.Placed, "overlaps", lambda it, other: False)
 
 
 @plant("a checkpoint is named before its records are durable")
