@@ -348,7 +348,7 @@ def on_other_epoch(member: Member, message: Message) -> None:
         send_end(member, mask)
     if member.normal_primary:
         vc.send_start_view(member, mask, header.area[:16])
-    elif _misses_primary(member) and _out_of_reach(member, header.commit_num):
+    elif _misses_primary(member) and _out_of_reach(member, header):
         head = _committed_head(member)
         if head is not None:
             view = head.view if head.epoch == member.epoch else 0
@@ -381,11 +381,16 @@ def _committed_head(member: Member) -> Header | None:
     return None
 
 
-def _out_of_reach(member: Member, commit_min: int) -> bool:
-    """Whether the end of the epoch before is forgotten, or lies beyond the ring of who has applied
-    this much: then its name alone helps nobody, and those who know more may be too few to elect a
-    primary.
+def _out_of_reach(member: Member, question: Header) -> bool:
+    """Whether the end of the epoch that the question is from is forgotten, or is not the one that
+    is known here, or lies beyond the ring of who asks: then its name alone helps nobody, and those
+    who know more may be too few to elect a primary.
     """
-    geometry = member.geometry
-    checkpoint = commit_min // geometry.checkpoint_ops * geometry.checkpoint_ops
-    return member.epoch_end is None or member.configuration.op > geometry.prepare_max(checkpoint)
+    ended, geometry = member.epoch_end, member.geometry
+    applied = question.commit_num
+    checkpoint = applied // geometry.checkpoint_ops * geometry.checkpoint_ops
+    return (
+        ended is None
+        or ended.epoch != question.epoch
+        or ended.op > geometry.prepare_max(checkpoint)
+    )

@@ -373,6 +373,33 @@ def test_two_of_four_bring_along_who_was_away_while_an_epoch_began_though_one_is
     ended(group, session)
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_one_of_three_brings_along_who_is_two_epochs_behind_when_the_other_lost_its_head(lost):
+    """Swarm seed 1548: the end of the newest epoch but one says nothing to who is in an older one;
+    there was nobody to lead the newest, since two must vote and one could not.
+    """
+    group, session = begun(standbys=0)
+    group.put(session, 2)
+    group.until(group.converged)
+    away = 0
+    group.crash(away)
+    for epoch in (1, 2):
+        assert reconfigure(group, session, 1, 2, epoch) == Verdict.OK
+        group.until(lambda: {node.core.epoch for node in group.running()} == {epoch})
+    group.run(60)
+    head = max(group.committed)
+    for index in (1, 2):
+        group.crash(index)
+    disk = group.nodes[lost].disk
+    disk.flip(disk.witness_at(head))
+    disk.flip(disk.prepare_at(head))
+    for index in range(3):
+        group.start(index)
+    assert group.core(away).epoch == 0 and group.core(lost).status == Status.RECOVERING_HEAD
+    come_along(group, 2)
+    ended(group, session)
+
+
 def test_epoch_crash_between_commit_and_persist():
     """Whoever applied it has written nothing of it: all of them start again in the old epoch."""
     group, session = begun()
