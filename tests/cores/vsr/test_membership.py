@@ -385,8 +385,9 @@ def test_one_of_three_brings_along_who_is_two_epochs_behind_when_the_other_lost_
     group.crash(away)
     for epoch in (1, 2):
         assert reconfigure(group, session, 1, 2, epoch) == Verdict.OK
-        group.until(lambda: {node.core.epoch for node in group.running()} == {epoch})
-    group.run(60)
+        group.run(60)
+    assert [group.core(index).epoch for index in (1, 2)] == [2, 2]
+    assert all(group.core(index).members_old for index in (1, 2)), "they know how epoch 1 ended"
     head = max(group.committed)
     for index in (1, 2):
         group.crash(index)
