@@ -441,6 +441,49 @@ def test_everything_can_be_done_with_the_keyboard(window: Windows):
     expect(alice.page.locator(".title h2")).to_have_text(first)
 
 
+PRESS_WHEN_TITLE_CHANGES = """(key) => new MutationObserver((_, observer) => {
+  observer.disconnect();
+  dispatchEvent(new KeyboardEvent("keydown", { key, altKey: true, cancelable: true }));
+}).observe(document.querySelector(".title h2"), { characterData: true, subtree: true })"""
+
+
+def test_the_neighbour_is_that_of_the_room_in_sight_however_soon_the_key_is_pressed(
+    window: Windows,
+):
+    number = next(_numbers)
+    above, new, *below = (f"{name}-soon-{number}" for name in ("aaaa", "aaab", "aaac", "aaad"))
+    alice = window("alice")
+    for room in (above, *below):
+        alice.create(room)
+    title = alice.page.locator(".title h2")
+    alice.page.get_by_role("button", name="Create a room").click()
+    alice.page.get_by_label("Name of the room").fill(new)
+    alice.page.evaluate(PRESS_WHEN_TITLE_CHANGES, "ArrowUp")  # the moment the new room is shown
+    alice.page.keyboard.press("Enter")
+    expect(title).to_have_text(above)
+    alice.page.locator("#message").press("Alt+ArrowDown")
+    expect(title).to_have_text(new)
+
+
+def test_the_neighbours_of_a_room_that_the_search_hides_are_the_ends_of_what_it_found(
+    window: Windows,
+):
+    number = next(_numbers)
+    hidden, *found = (f"{name}-ends-{number}" for name in ("hidden", "find-a", "find-b", "find-c"))
+    alice = window("alice")
+    for room in (*found, hidden):
+        alice.create(room)
+    title = alice.page.locator(".title h2")
+    for key, end in (("ArrowUp", found[-1]), ("ArrowDown", found[0])):
+        alice.open(hidden)
+        alice.page.keyboard.press("Control+k")
+        alice.page.keyboard.type("find-")
+        expect(alice.page.locator(".room")).to_have_count(len(found))
+        alice.page.keyboard.press(f"Alt+{key}")
+        expect(title).to_have_text(end)
+        alice.page.get_by_label("Find a room").fill("")
+
+
 NAMELESS = """() => [...document.querySelectorAll('button, input, textarea, a, summary')].filter(
   (node) => node.checkVisibility() && !(node.ariaLabel || node.textContent.trim()
     || node.labels?.length)).map((node) => node.outerHTML)"""

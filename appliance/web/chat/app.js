@@ -3,7 +3,7 @@
 import { Chat } from "./chat.js";
 import { tokenFound, tokenForget, tokenKeep, userOf } from "./identity.js";
 import { Composer } from "./composer.js";
-import { html, Icon, render, useEffect, useRef, useState } from "../markup.js";
+import { html, Icon, render, useEffect, useLayoutEffect, useRef, useState } from "../markup.js";
 import { Messages } from "./messages.js";
 import { linkWords, Sidebar } from "./sidebar.js";
 import { plural } from "./wording.js";
@@ -31,7 +31,7 @@ function SignIn({ refusal, onToken }) {
   const [token, setToken] = useState("");
   const [error, setError] = useState(refusal);
   const field = useRef(null);
-  useEffect(() => field.current.focus(), []);
+  useLayoutEffect(() => field.current.focus(), []);
   const submit = (event) => {
     event.preventDefault();
     if (userOf(token.trim()) === null) setError("This is not a token.");
@@ -60,8 +60,10 @@ function sorted(chat, filter) {
     .sort((a, b) => a.name.localeCompare(b.name));
 }
 
+// The room above (-1) or below (+1) the open one, around the ends; of a list without it an end.
 function neighbour(rooms, openId, step) {
   const at = rooms.findIndex((room) => room.id === openId);
+  if (at === -1) return step < 0 ? rooms.at(-1) : rooms[0];
   return rooms[(at + step + rooms.length) % rooms.length];
 }
 
@@ -80,19 +82,18 @@ function Rooms({ chat, onSignOut }) {
     const last = chat.rooms.has(chat.lastOpen()) ? chat.lastOpen() : rooms[0].id;
     chat.open(last);
   });
-  useEffect(() => {
+  // In place together with what is shown, and asking for the rooms of that moment: an ordinary
+  // effect comes later, and a key pressed before it would be taken for one on an older list.
+  useLayoutEffect(() => {
     const onKey = (event) => {
       if (event.key === "k" && (event.ctrlKey || event.metaKey)) {
         event.preventDefault();
         setDrawer(true);
         document.getElementById("find-room").focus();
-      } else if (
-        event.altKey &&
-        (event.key === "ArrowUp" || event.key === "ArrowDown") &&
-        rooms.length
-      ) {
+      } else if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
         event.preventDefault();
-        openRoom(neighbour(rooms, chat.openId, event.key === "ArrowUp" ? -1 : 1).id);
+        const next = neighbour(sorted(chat, filter), chat.openId, event.key === "ArrowUp" ? -1 : 1);
+        if (next) openRoom(next.id);
       } else if (event.key === "Escape") setDrawer(false);
     };
     addEventListener("keydown", onKey);

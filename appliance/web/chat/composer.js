@@ -1,6 +1,6 @@
 // Where a message is written. Works without a connection: what is sent waits in the outbox.
 
-import { html, Icon, useEffect, useLayoutEffect, useRef, useState } from "../markup.js";
+import { html, Icon, useLayoutEffect, useRef, useState } from "../markup.js";
 import { BODY_SIZE_MAX, sizeOf, splitText, TEXT_SIZE_MAX } from "./text.js";
 import { plural } from "./wording.js";
 
@@ -24,7 +24,7 @@ export function Composer({ chat, room }) {
   const hint = hintOf(text, refused);
   const sendable = text.trim() !== "" && sizeOf(text) <= TEXT_SIZE_MAX;
 
-  useEffect(() => field.current.focus(), [room.id, room.answering]);
+  useLayoutEffect(() => field.current.focus(), [room.id, room.answering]);
   useLayoutEffect(() => {
     field.current.style.height = "0";
     field.current.style.height = `${Math.min(HEIGHT_PX_MAX, field.current.scrollHeight)}px`;

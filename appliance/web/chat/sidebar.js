@@ -1,6 +1,6 @@
 // Rooms with their unread counts, a new room, and the connection.
 
-import { html, Icon, useEffect, useRef, useState } from "../markup.js";
+import { html, Icon, useLayoutEffect, useRef, useState } from "../markup.js";
 import { count, plural } from "./wording.js";
 
 const UNREAD_SHOWN_MAX = 999;
@@ -65,7 +65,7 @@ function NewRoom({ chat, onDone }) {
   const [name, setName] = useState("");
   const [error, setError] = useState("");
   const field = useRef(null);
-  useEffect(() => field.current.focus(), []);
+  useLayoutEffect(() => field.current.focus(), []);
   const create = (event) => {
     event.preventDefault();
     if (name.trim() === "") return;

@@ -1,6 +1,6 @@
 // The console page: what is wrong, two curves, and the tables that the terminal shows as well.
 
-import { html, render, useEffect, useRef, useState } from "../markup.js";
+import { html, render, useLayoutEffect, useRef, useState } from "../markup.js";
 import { Chart, LATENCY, RATE } from "./charts.js";
 import { Feed } from "./feed.js";
 
@@ -10,7 +10,7 @@ function SignIn({ feed }) {
   const [secret, setSecret] = useState("");
   const [error, setError] = useState("");
   const field = useRef(null);
-  useEffect(() => field.current.focus(), []);
+  useLayoutEffect(() => field.current.focus(), []);
   const submit = async (event) => {
     event.preventDefault();
     setError(await feed.signIn(secret));
