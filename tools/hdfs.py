@@ -177,7 +177,7 @@ class Hdfs:
 
     def format(self) -> None:
         """An empty file system."""
-        for name in ("conf", "log", "name", "data"):
+        for name in ("conf", "data", "log", "name", "tmp"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._configure()
         command = [*self._java(), CLASSES["namenode"], "-format", "-force", "-nonInteractive",
@@ -292,6 +292,7 @@ class Hdfs:
                   for word in ("--add-opens", f"java.base/{name}=ALL-UNNAMED")]
         return [java, *opened, "-Djava.net.preferIPv4Stack=true", "-Xmx320m", "-XX:+UseSerialGC",
                 "-XX:TieredStopAtLevel=1", f"-Dhadoop.log.dir={self.folder / 'log'}",
+                f"-Djava.io.tmpdir={self.folder / 'tmp'}",
                 "-cp", f"{self.folder / 'conf'}:{JARS}/*"]
 
     def _environment(self) -> dict[str, str]:

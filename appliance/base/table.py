@@ -15,6 +15,7 @@ import numpy as np
 
 from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError
+from appliance.base.padding import is_zero
 
 
 class Table:
@@ -131,7 +132,7 @@ class Table:
             start = index * self.rows_per_chunk
             count = min(self.rows_per_chunk, row_high_water - start)
             size = count * self.row_size
-            if any(memoryview(chunk)[size:]):
+            if not is_zero(memoryview(chunk)[size:]):
                 raise FormatError(f"table: chunk {index} is not zero behind its {count} rows")
             self.memory[start * self.row_size:start * self.row_size + size] = chunk[:size]
             self._chunk_ids.append(sha256(chunk))

@@ -21,6 +21,7 @@ from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError
 from appliance.base.layout import struct_of
 from appliance.base.limits import SECTOR_SIZE
+from appliance.base.padding import is_zero
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.record import RECORD, record_hash
 
@@ -329,8 +330,8 @@ class SegmentView:
         if rebuilt != self.footer_bytes:
             raise FormatError(f"segment {self.number}: footer does not index its records")
         footer_end = -(-self.footer.size // SECTOR_SIZE) * SECTOR_SIZE
-        if any(self.data[size:self.geometry.segment_data_size]) or any(
-                self._tail[self.footer.size:footer_end]):
+        if not (is_zero(self.data[size:self.geometry.segment_data_size])
+                and is_zero(self._tail[self.footer.size:footer_end])):
             raise FormatError(f"segment {self.number}: padding is set")
 
 

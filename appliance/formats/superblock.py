@@ -16,6 +16,7 @@ import numpy as np
 from appliance.base.checksum import blake2b_256
 from appliance.base.layout import offset_of, struct_of
 from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
+from appliance.base.padding import is_zero
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_COPY_SIZE
@@ -199,14 +200,14 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
 
 def _members(raw: bytes, count: int) -> list[bytes] | None:
     """The first `count` ids, if no byte is set behind them."""
-    if count > MEMBERS_MAX or any(raw[count * ID_SIZE:]):
+    if count > MEMBERS_MAX or not is_zero(raw[count * ID_SIZE:]):
         return None
     return [raw[i * ID_SIZE:(i + 1) * ID_SIZE] for i in range(count)]
 
 
 def _headers(raw: bytes, count: int) -> list[Header] | None:
     """The first `count` headers, if each is whole and no byte is set behind them."""
-    if count > VIEW_HEADERS_MAX or any(raw[count * HEADER_SIZE:]):
+    if count > VIEW_HEADERS_MAX or not is_zero(raw[count * HEADER_SIZE:]):
         return None
     headers = [envelope.decode_stored(raw[i * HEADER_SIZE:(i + 1) * HEADER_SIZE])
                for i in range(count)]

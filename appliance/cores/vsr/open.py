@@ -13,6 +13,7 @@ from appliance.base.limits import (
     SUPERBLOCK_COPIES,
     SUPERBLOCK_COPIES_TO_OPEN,
 )
+from appliance.base.padding import is_zero
 from appliance.cores.vsr.checkpoint import root_state
 from appliance.cores.vsr.recovery import Found, Slot, read_header
 from appliance.cores.vsr.wal import parse_prepare
@@ -196,7 +197,7 @@ def _load_slots(
         witness = read_header(
             witness_raw, index=index, cluster=block.cluster, shard=block.shard, geometry=geometry
         )
-        if witness_raw is not None and any(witness_raw[HEADER_SIZE:]):
+        if witness_raw is not None and not is_zero(witness_raw[HEADER_SIZE:]):
             witness = (Found.BAD, None)
         prepare = read_header(
             prepare_raw, index=index, cluster=block.cluster, shard=block.shard, geometry=geometry
@@ -207,7 +208,7 @@ def _load_slots(
             if (
                 prepare[0] == Found.NIL
                 and prepare_raw is not None
-                and any(prepare_raw[HEADER_SIZE:])
+                and not is_zero(prepare_raw[HEADER_SIZE:])
             ):
                 slots[-1].prepare = Found.BAD
         elif HEADER_SIZE + header.body_size > geometry.message_size_max:

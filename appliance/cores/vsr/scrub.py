@@ -10,6 +10,7 @@ What is found broken is only noted here; `repair` and `chunks` mend it like any 
 """
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.base.padding import is_zero
 from appliance.cores.vsr import backfill, chunks, replies, wal, write_order
 from appliance.cores.vsr.checkpoint import zone_address
 from appliance.cores.vsr.member import Member, Status
@@ -195,7 +196,7 @@ def _chunk(member: Member, tour: Tour) -> None:
 
 def _on_chunk(member: Member, data: bytes | None, chunk: chunks.Chunk, size: int) -> None:
     member.tour.busy = False
-    good = data is not None and chunks.matches(chunk, bytes(data[:size])) and not any(data[size:])
+    good = data is not None and chunks.matches(chunk, bytes(data[:size])) and is_zero(data[size:])
     if good or chunk.place.number not in member.manifests:
         return  # or overwritten meanwhile
     member.mark("scrub_found_chunk")
@@ -271,7 +272,7 @@ def _on_footer(member: Member, data: bytes | None, number: int) -> None:
     footer = chunks.footer_of(data, member)
     if footer is not None and seg.segment_id(footer) == tour.id and data is not None:
         end = -(-len(footer) // SECTOR_SIZE) * SECTOR_SIZE
-        if not any(data[len(footer) : end]):
+        if is_zero(data[len(footer) : end]):
             tour.footer = footer
             return
     _mend_segment(member, tour, number)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.base.limits import SECTOR_SIZE
+from appliance.base.padding import is_zero
 from appliance.cores.vsr.member import Member
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
@@ -173,7 +174,7 @@ def parse_prepare(data: bytes | None, header: Header) -> Message | None:
         return None
     end = HEADER_SIZE + header.body_size
     body = bytes(data[HEADER_SIZE:end])
-    if not env.body_valid(header, body) or any(data[end:]):
+    if not env.body_valid(header, body) or not is_zero(data[end:]):
         return None
     return Message(header, body)
 

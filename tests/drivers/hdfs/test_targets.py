@@ -103,6 +103,11 @@ def test_a_port_where_nobody_listens_is_unavailable(free_port):
         target.put("a", b"x")
 
 
+def test_what_a_name_node_unpacks_is_in_its_folder_and_goes_with_it(hdfs):
+    hdfs.ensure()
+    assert list((hdfs.folder / "tmp").glob("jetty-*"))
+
+
 def test_safe_mode_is_unavailable_and_passes(hdfs):
     target = over_http(hdfs)
     target.put("a", b"before")
