@@ -222,8 +222,10 @@ class Client:
             self._send()
 
     def ask_all(self) -> None:
-        """Ask every connected replica which view and members serve."""
-        for replica in range(self.replica_count):
+        """Ask everybody who is connected which view and members serve. Those who vote now need not
+        be among those who voted when we learned the members, and only they answer.
+        """
+        for replica in range(self.connected.bit_length()):
             if self.connected >> replica & 1:
                 self._ping(replica)
 

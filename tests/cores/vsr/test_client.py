@@ -3,19 +3,28 @@
 import pytest
 
 from appliance.base.prng import Prng
-from appliance.cores.vsr.client import REQUEST_TICKS, REQUEST_TICKS_MAX, Client
+from appliance.cores.vsr.client import PING_TICKS, REQUEST_TICKS, REQUEST_TICKS_MAX, Client
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import SMALL
+from appliance.formats.membership import Configuration, encode_configuration
 from tests.cores.vsr.group import CLUSTER, SHARD, Group
 
 ME = b"the client here."
 
 
-def client(*connected: int, seed: int = 1) -> Client:
+def client(
+    *connected: int, seed: int = 1, members: tuple[bytes, ...] = (), replica_count: int = 3
+) -> Client:
     out = Client(
-        client_id=ME, cluster=CLUSTER, shard=SHARD, replica_count=3, geometry=SMALL, prng=Prng(seed)
+        client_id=ME,
+        cluster=CLUSTER,
+        shard=SHARD,
+        replica_count=replica_count,
+        geometry=SMALL,
+        prng=Prng(seed),
+        members=members,
     )
     out.effects = []
     for replica in connected:
@@ -49,15 +58,25 @@ def reply(
     return Message(made, body, view % 3)
 
 
-def pong(view: int, *, echo: int = 0, sender: int = 0, to: bytes = ME) -> Message:
+def pong(
+    view: int,
+    *,
+    echo: int = 0,
+    sender: int = 0,
+    to: bytes = ME,
+    configuration: Configuration | None = None,
+) -> Message:
+    body = b"" if configuration is None else encode_configuration(configuration)
     header = env.make(
         env.PONG_CLIENT,
         cluster=CLUSTER,
         shard=SHARD,
+        epoch=0 if configuration is None else configuration.epoch,
         view=view,
         area=to + echo.to_bytes(8, "little"),
+        body=body,
     )
-    return Message(header, b"", sender)
+    return Message(header, body, sender)
 
 
 def eviction(session: int, *, reason: int = 1, to: bytes = ME) -> Message:
@@ -246,6 +265,20 @@ def test_pings_are_repeated():
     it = registered(0, 2)
     ticks(it, 700)
     assert [t for t, _, _ in sent(it, env.PING_CLIENT)] == [0, 2, 0, 2]
+
+
+def test_who_votes_now_is_found_among_those_who_followed_when_the_members_were_learned():
+    ids = tuple(bytes([i]) * 16 for i in range(1, 5))
+    it = client(members=ids, replica_count=2)
+    for place in range(4):
+        it.on_connected(place)
+    sent(it)  # lost, or nobody was normal yet
+    ticks(it, PING_TICKS)
+    assert [place for place, _, _ in sent(it, env.PING_CLIENT)] == [0, 1, 2, 3]
+    voting = Configuration(1, 9, 2, (ids[2], ids[3], ids[0], ids[1]))
+    it.on_message(pong(1, sender=2, configuration=voting))
+    ((place, _, _),) = sent(it)
+    assert it.members[place] == ids[3]  # the primary of view 1
 
 
 # --- eviction -------------------------------------------------------------------------------------
