@@ -121,7 +121,9 @@ def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
                f"{answer['period_s']} s")
     for shard in answer["shards"]:
         who = "ships" if shard["ships"] else f"waits, {place.name(shard['node'])} ships"
-        if shard["generation"] == 0:
+        if shard["follows"]:
+            who = "stands by, as its replica does"
+        elif shard["generation"] == 0:
             who = "nobody ships yet"
         line = (f"  shard {shard['shard']}: {who}; {shard['manifests']} periods, records up to "
                 f"{shard['cursor']} of {shard['log_seq']}")
@@ -197,6 +199,8 @@ def waits_for(place: Place, claim: bool, due: Due, elapsed_s: float) -> str:
             where = f"shard {shard['shard']} on {place.name(node.index)}"
             if not shard["attached"]:
                 return f"{where}: the replica is not there"
+            if claim and shard["follows"]:
+                return f"{where}: its replica is a standby; claim on a node whose replica votes"
             if claim and not shard["ships"]:
                 return f"{where}: not claimed yet; {shard['error']}"
             if shard["ships"] and (unshipped := due.unshipped(shard, elapsed_s)):
@@ -206,7 +210,8 @@ def waits_for(place: Place, claim: bool, due: Due, elapsed_s: float) -> str:
             if shard["ships"]:
                 shipped.add(shard["shard"])
     if filled - shipped and len(place.nodes) == len(place.site.nodes):
-        return f"shard {min(filled - shipped)}: no node ships it yet"
+        return (f"shard {min(filled - shipped)}: no node ships it; let one begin with "
+                "`tigerchat ship now --claim --node-folder F`")
     return ""
 
 

@@ -89,11 +89,12 @@ class ShardShipping:
         self._key = node.signing_key
         self._trusted = frozenset(other.public_key for other in node.site.nodes)
         self._folder = mf.shard_folder(node.site.cluster, shard.number)
-        members = shard.members[:shard.replica_count]
-        first = shard.number % len(members)
+        # Standbys too, as they may come to vote: they stand by until their replica does.
+        voters, standbys = shard.members[:shard.replica_count], shard.members[shard.replica_count:]
+        first = shard.number % len(voters)
         self.core = core.Shipper(core.Role(
             cluster=node.site.cluster, shard=shard.number, node=settings.index,
-            members=(*members[first:], *members[:first]),
+            members=(*voters[first:], *voters[:first], *standbys),
             segment_records=self._geometry.segment_records,
             period_us=settings.ship_period_s * SECOND_US,
             patience_us=settings.ship_late_s * SECOND_US,
@@ -104,7 +105,8 @@ class ShardShipping:
         self._client = Client(
             client_id=self._client_id, cluster=node.site.cluster, shard=shard.number,
             replica_count=shard.replica_count, geometry=self._geometry, prng=prng.fork())
-        self._replica = members.index(settings.index)
+        self._replica = shard.members.index(settings.index)
+        self._follows = False         # its replica has no vote, and passes no request on
         self.link = LocalLink(
             self, Path(SOCKETS_FOLDER) / f"shard-{shard.number}", cluster=node.site.cluster,
             shard=shard.number, replica=self._replica, attach=True,
@@ -142,6 +144,7 @@ class ShardShipping:
                 self._perform()
 
     def _on_status(self, status: dict[str, Any]) -> None:
+        self._follows = not 0 <= status["replica"] < status["replica_count"]
         told = status["shipping"]
         state = ShippingState(**{name: told[name] for name in ShippingState._fields})
         state = state._replace(manifest_hash=bytes.fromhex(told["manifest_hash"]))
@@ -206,7 +209,7 @@ class ShardShipping:
     async def _turn(self) -> float:
         """At most one step; seconds until the next look."""
         shipper, source = self.core, self.source
-        if source is None:
+        if source is None or self._follows:
             return IDLE_S
         if self.mending is not None and not self.mending.ended:
             await self._mend(self.mending, source)
@@ -398,7 +401,8 @@ class ShardShipping:
                 self._role.log.debug("shard %d: %s", self._shard.number, error)
         return {
             "shard": self._shard.number, "attached": self.source is not None,
-            "ships": shipper.ships, "settled": shipper.settled,
+            "follows": self._follows, "ships": shipper.ships and not self._follows,
+            "settled": shipper.settled,
             "generation": state.generation, "node": state.node,
             "cursor": shipper.cursor, "log_seq": newest, "backlog": newest - shipper.cursor,
             "manifests": state.manifest_count, "headed": shipper.headed,
@@ -444,8 +448,7 @@ class ShipperRole:
             self._target = open_target(node.settings, node.path, node.path / SHIPPED_FOLDER,
                                        prng.fork())
             self.shards = [ShardShipping(self, shard, self._target, prng.fork())
-                           for shard in node.shards
-                           if node.settings.index in shard.members[:shard.replica_count]]
+                           for shard in node.shards]
         self._status_server = StatusServer(
             Path(SOCKETS_FOLDER) / "shipper-0", cluster=node.site.cluster, number=0,
             status=self.status, on_wish=self.on_wish)

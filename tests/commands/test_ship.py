@@ -6,8 +6,8 @@ import pytest
 
 from appliance.commands.ship import Due, waits_for
 
-QUIET = {"shard": 0, "attached": True, "ships": False, "settled": False, "late_s": 0.0,
-         "doing": "", "error": "", "log_seq": 9, "manifests": 4, "headed": 4}
+QUIET = {"shard": 0, "attached": True, "follows": False, "ships": False, "settled": False,
+         "late_s": 0.0, "doing": "", "error": "", "log_seq": 9, "manifests": 4, "headed": 4}
 SHIPS = QUIET | {"ships": True, "settled": True}
 
 
@@ -49,7 +49,9 @@ def test_no_period_that_ends_after_it_was_asked():
 
 
 def test_a_node_that_claims_a_shard_with_records_when_all_nodes_were_asked():
-    assert waits(QUIET, QUIET) == "shard 0: no node ships it yet"
-    assert waits(QUIET, None) == "shard 0: no node ships it yet"
+    nobody = ("shard 0: no node ships it; let one begin with "
+              "`tigerchat ship now --claim --node-folder F`")
+    assert waits(QUIET, QUIET) == nobody
+    assert waits(QUIET, None) == nobody
     assert waits(QUIET, nodes=1) == ""
     assert waits(QUIET | {"log_seq": 0}, QUIET | {"log_seq": 0}) == ""

@@ -5,8 +5,10 @@ import asyncio
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from appliance.drivers.chat.client import Client
+from appliance.drivers.chat.endpoint import Endpoint
 from tests.system.chat_load import Writer, pace, unhurried
 from tests.system.disk_history import histories
 from tests.system.fault_figures import add_figures
@@ -161,6 +163,31 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, f
     )
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
     assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
+
+
+async def say(endpoint: Endpoint, token: Callable[[], str], room: str) -> None:
+    """A message by way of one node alone, once that can."""
+    async with Client([endpoint], token, patience_s=CATCH_UP_S) as client:
+        room_id = (await client.create_room(room)).room_id
+        await (await client.post(room_id, f"by {endpoint}"))
+
+
+def test_after_a_restart_clients_find_the_node_that_took_the_only_vote(tmp_path, free_ports):
+    """The site file still names the other one first."""
+    site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), nodes=1)
+    local = ("--local", str(site.folder))
+    with site:
+        done("room", "create", "moved", *local)
+        done("send", "moved", "before", *local)
+        done("member", "add", *local)
+        site.nodes = range(2)
+        site.start(1)
+        promote = ("member", "promote", "node-1", "--retire", "node-0", *local)
+        wait_until(lambda: run(*promote).returncode == 0, CATCH_UP_S, "node 1 is ready to vote")
+        site.stop()
+        site.start()
+        for endpoint in site.access().endpoints:
+            asyncio.run(say(endpoint, site.access().token, "moved"))
 
 
 def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path, free_ports):

@@ -20,9 +20,10 @@ from appliance.drivers.hdfs.folder import FolderTarget
 from appliance.drivers.hdfs.target import Target
 from appliance.drivers.hdfs.webhdfs import WebHdfs
 from appliance.drivers.network.ask import ask_status
+from appliance.formats.site import SITE_FILE, load_site
 from tests.system import shipped
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
-from tests.system.local_site import NODES, LocalSite, ports_in_a_row, run, wait_until
+from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
 PERIOD_S, LATE_S = 2, 3
 CAUGHT_UP_PERIOD_S = 8            # a slow machine ships one such period before the next one ends
@@ -81,7 +82,7 @@ class Site:
         return answer["shards"][0] if answer else None
 
     def shipping_node(self) -> int | None:
-        found = [(row["generation"], node) for node in range(NODES)
+        found = [(row["generation"], node) for node in self.local.nodes
                  if (row := self.shipper(node)) and row["ships"]]
         return max(found)[1] if found else None
 
@@ -98,10 +99,10 @@ class Site:
 
     def failures(self) -> list[int]:
         """Steps that failed in a row, by node."""
-        return [(self.shipper(node) or {}).get("failures", 0) for node in range(NODES)]
+        return [(self.shipper(node) or {}).get("failures", 0) for node in self.local.nodes]
 
     def picture(self) -> str:
-        return "; ".join(str(self.shipper(node)) for node in range(NODES))
+        return "; ".join(str(self.shipper(node)) for node in self.local.nodes)
 
     def kill_shipper(self, node: int) -> None:
         for process in self.local.processes(node, "shipper"):
@@ -298,6 +299,34 @@ def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(
     on_hdfs.judge(talking)
 
 
+def test_a_replica_that_becomes_a_standby_ships_no_more_and_who_takes_its_place_does(
+        make_site, talker, tmp_path):
+    """The only replica ships; its vote goes to a node that came later."""
+    folder = tmp_path / "target"
+    folder.mkdir()
+    site = make_site(str(folder), FolderTarget(folder), nodes=1)
+    place = ("--local", str(site.local.folder))
+    talking = talker(site)
+    site.wait_shipped(1)
+    assert run("member", "add", *place).returncode == 0
+    site.local.nodes, site.local.site = range(2), load_site(site.local.folder / SITE_FILE)
+    site.local.configure(**site.local.settings)
+    site.local.start(1)
+    wait_until(lambda: (site.shipper(1) or {}).get("follows", False), PATIENCE_S,
+               lambda: f"a shipper stands by: {site.picture()}")
+    assert not (site.shipper(0) or {})["follows"]
+    wait_until(lambda: run("member", "promote", "node-1", "--retire", "node-0",
+                           *place).returncode == 0, PATIENCE_S, "node 1 is ready to vote")
+    wait_until(lambda: site.shipping_node() == 1, PATIENCE_S,
+               lambda: f"who votes ships: {site.picture()}")
+    site.wait_shipped(site.log_seq())
+    assert "shard 0: stands by" in run("ship", "status", *place).stdout
+    refused = run("ship", "now", "--claim", "--wait", "0",
+                  "--node-folder", str(site.local.place(0)))
+    assert refused.returncode == 1 and "its replica is a standby" in refused.stdout
+    site.judge(talking)
+
+
 def test_half_written_leftovers_and_damage_are_swept_found_and_put_again(on_hdfs, talker):
     talking = talker(on_hdfs)
     wait_until(lambda: len(on_hdfs.files(".tig")) >= 3, PATIENCE_S, "three snapshots")
@@ -340,7 +369,7 @@ def test_without_an_hdfs_it_ships_into_the_nodes_own_folder(make_site, talker, t
     site.judge(talking)
     told = run("ship", "keys", "--local", str(site.local.folder))
     assert site.local.site.nodes[2].public_key.hex() in told.stdout
-    other = (node + 1) % NODES
+    other = (node + 1) % len(site.local.nodes)
     done = run("ship", "now", "--claim", "--node-folder", str(site.local.place(other)))
     assert done.returncode == 0, done.stdout
     assert site.shipping_node() == other
