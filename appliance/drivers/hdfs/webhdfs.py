@@ -187,9 +187,19 @@ class WebHdfs:
                 link.connect()
                 link.sock.settimeout(self._answer_s)
                 headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-                link.request(method, f"{parts.path}?{parts.query}", body=body,
-                             headers=headers if method == "PUT" else {})
-                yield link.getresponse()
+                refused: OSError | None = None
+                try:
+                    link.request(method, f"{parts.path}?{parts.query}", body=body,
+                                 headers=headers if method == "PUT" else {})
+                except (BrokenPipeError, ConnectionResetError) as error:
+                    refused = error   # who takes no more of the body has mostly said why before
+                try:
+                    answer = link.getresponse()
+                except (OSError, http.client.HTTPException):
+                    if refused is None:
+                        raise
+                    raise refused from None
+                yield answer
             finally:
                 with self._lock:
                     self._open.discard(link)

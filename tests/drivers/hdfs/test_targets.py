@@ -112,8 +112,9 @@ def test_safe_mode_is_unavailable_and_passes(hdfs):
     target = over_http(hdfs)
     target.put("a", b"before")
     hdfs.safe_mode(True)
-    with pytest.raises(TargetUnavailable, match="safe mode"):
-        target.put("b", b"x")
+    for size in (1, 1 << 20, 16 << 20):  # what is large is refused while it is being sent
+        with pytest.raises(TargetUnavailable, match="safe mode"):
+            target.put("b", bytes(size))
     with pytest.raises(TargetUnavailable, match="safe mode"):
         target.rename("a", "c", overwrite=False)
     assert b"".join(target.read("a")) == b"before"
