@@ -106,7 +106,7 @@ class ShardShipping:
             client_id=self._client_id, cluster=node.site.cluster, shard=shard.number,
             replica_count=shard.replica_count, geometry=self._geometry, prng=prng.fork())
         self._replica = shard.members.index(settings.index)
-        self._follows = False         # its replica has no vote, and passes no request on
+        self.follows = False          # its replica has no vote, and passes no request on
         self.link = LocalLink(
             self, Path(SOCKETS_FOLDER) / f"shard-{shard.number}", cluster=node.site.cluster,
             shard=shard.number, replica=self._replica, attach=True,
@@ -144,7 +144,7 @@ class ShardShipping:
                 self._perform()
 
     def _on_status(self, status: dict[str, Any]) -> None:
-        self._follows = not 0 <= status["replica"] < status["replica_count"]
+        self.follows = not 0 <= status["replica"] < status["replica_count"]
         told = status["shipping"]
         state = ShippingState(**{name: told[name] for name in ShippingState._fields})
         state = state._replace(manifest_hash=bytes.fromhex(told["manifest_hash"]))
@@ -209,7 +209,7 @@ class ShardShipping:
     async def _turn(self) -> float:
         """At most one step; seconds until the next look."""
         shipper, source = self.core, self.source
-        if source is None or self._follows:
+        if source is None or self.follows:
             return IDLE_S
         if self.mending is not None and not self.mending.ended:
             await self._mend(self.mending, source)
@@ -401,7 +401,7 @@ class ShardShipping:
                 self._role.log.debug("shard %d: %s", self._shard.number, error)
         return {
             "shard": self._shard.number, "attached": self.source is not None,
-            "follows": self._follows, "ships": shipper.ships and not self._follows,
+            "follows": self.follows, "ships": shipper.ships and not self.follows,
             "settled": shipper.settled,
             "generation": state.generation, "node": state.node,
             "cursor": shipper.cursor, "log_seq": newest, "backlog": newest - shipper.cursor,
@@ -521,7 +521,8 @@ class ShipperRole:
         what = wish.get("wish")
         if what == "now":
             for shard in self.shards:
-                shard.core.hurry(claim=not shard.core.ships and wish.get("claim") is True)
+                may_claim = not shard.core.ships and not shard.follows
+                shard.core.hurry(claim=may_claim and wish.get("claim") is True)
             return self.status()
         first, last = wish.get("first"), wish.get("last")
         chosen = [shard for shard in self.shards if shard.core.role.shard == wish.get("shard")]

@@ -187,19 +187,13 @@ class WebHdfs:
                 link.connect()
                 link.sock.settimeout(self._answer_s)
                 headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-                refused: OSError | None = None
                 try:
                     link.request(method, f"{parts.path}?{parts.query}", body=body,
                                  headers=headers if method == "PUT" else {})
-                except (BrokenPipeError, ConnectionResetError) as error:
-                    refused = error   # who takes no more of the body has mostly said why before
-                try:
-                    answer = link.getresponse()
-                except (OSError, http.client.HTTPException):
-                    if refused is None:
-                        raise
-                    raise refused from None
-                yield answer
+                except (BrokenPipeError, ConnectionResetError) as cut:
+                    yield _last_word(link, cut)
+                else:
+                    yield link.getresponse()
             finally:
                 with self._lock:
                     self._open.discard(link)
@@ -239,6 +233,14 @@ class WebHdfs:
                 answer.read(ANSWER_SIZE_MAX)
             return
         raise _remote_error(self.describe(), answer.status, answer.read(1 << 16))
+
+
+def _last_word(link: http.client.HTTPConnection, cut: OSError) -> http.client.HTTPResponse:
+    """What was answered by who closed before it had the whole body: mostly why. Else `cut`."""
+    try:
+        return link.getresponse()
+    except (OSError, http.client.HTTPException):
+        raise cut from None
 
 
 def _remote_error(where: str, status: int, raw: bytes) -> TargetError:
