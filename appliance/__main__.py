@@ -62,8 +62,11 @@ def tigerchat() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the verb in `arguments`; the exit code."""
     if not __debug__:
-        return refuse("assertions are off, and they guard the data: start Python without -O and "
-                      "without PYTHONOPTIMIZE", EXIT_MISTAKE)
+        return refuse(
+            "assertions are off, and they guard the data: start Python without -O and "
+            "without PYTHONOPTIMIZE",
+            EXIT_MISTAKE,
+        )
     try:
         code = tigerchat.main(arguments, prog_name="tigerchat", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -82,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)     # whoever read our lines has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our lines has gone
         return EXIT_REFUSED
 
 

@@ -38,10 +38,23 @@ HOST = "127.0.0.1"
 PORTS_NEEDED = 5
 USER = "tigerchat"
 STARTS_WITHIN_S = 600.0
-OPENED = ("java.lang", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
-          "java.util.concurrent", "java.util.zip", "java.math", "java.text", "sun.nio.ch")
-CLASSES = {"namenode": "org.apache.hadoop.hdfs.server.namenode.NameNode",
-           "datanode": "org.apache.hadoop.hdfs.server.datanode.DataNode"}
+OPENED = (
+    "java.lang",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.zip",
+    "java.math",
+    "java.text",
+    "sun.nio.ch",
+)
+CLASSES = {
+    "namenode": "org.apache.hadoop.hdfs.server.namenode.NameNode",
+    "datanode": "org.apache.hadoop.hdfs.server.datanode.DataNode",
+}
 LOGGING = """\
 rootLogger.level=INFO
 log4j.rootLogger=INFO,console
@@ -70,7 +83,7 @@ def fetch() -> None:
         fresh = JARS.with_name("jars.new")
         shutil.rmtree(fresh, ignore_errors=True)
         download(fresh)
-        if (difference := compare(sums_of(fresh), read_sums())):
+        if difference := compare(sums_of(fresh), read_sums()):
             raise HdfsError(f"the jars are not those of {SUMS.relative_to(TOP)}: {difference}")
         shutil.rmtree(JARS, ignore_errors=True)
         fresh.rename(JARS)
@@ -85,18 +98,28 @@ def download(folder: Path) -> None:
     """Let Maven resolve the pom into `folder`."""
     if shutil.which("mvn") is None:
         raise HdfsError("Maven is missing: as root, apt-get install --yes maven")
-    command = ["mvn", "--quiet", "--batch-mode", "--file", str(POM), f"-Djars.folder={folder}",
-               "generate-resources"]
-    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True)
+    command = [
+        "mvn",
+        "--quiet",
+        "--batch-mode",
+        "--file",
+        str(POM),
+        f"-Djars.folder={folder}",
+        "generate-resources",
+    ]
+    done = subprocess.run(
+        command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     if done.returncode != 0:
         last = (done.stdout + done.stderr).strip().splitlines()[-15:]
         raise HdfsError("\n".join([*last, "Maven could not fetch the jars of HDFS; see above"]))
 
 
 def sums_of(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.iterdir())}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+    }
 
 
 def read_sums() -> dict[str, str]:
@@ -132,9 +155,9 @@ def free_ports(count: int) -> list[int]:
 class Tls(NamedTuple):
     """What HDFS needs to speak HTTPS only, and to hand out delegation tokens."""
 
-    keystore: Path                  # PKCS#12: a key, and its certificate for 127.0.0.1
+    keystore: Path  # PKCS#12: a key, and its certificate for 127.0.0.1
     password: str
-    ca_file: Path                   # vouches for that certificate
+    ca_file: Path  # vouches for that certificate
 
 
 class Hdfs:
@@ -142,10 +165,11 @@ class Hdfs:
 
     def __init__(self, folder: Path, ports: Sequence[int], tls: Tls | None = None) -> None:
         self.folder, self.tls = folder, tls
-        (self.rpc_port, self.http_port, self.data_port, self.data_http_port,
-         self.data_ipc_port) = ports[:PORTS_NEEDED]
+        (self.rpc_port, self.http_port, self.data_port, self.data_http_port, self.data_ipc_port) = (
+            ports[:PORTS_NEEDED]
+        )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.forced = False             # into safe mode, by hand
+        self.forced = False  # into safe mode, by hand
 
     @property
     def url(self) -> str:
@@ -180,11 +204,24 @@ class Hdfs:
         for name in ("conf", "data", "log", "name", "tmp"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._configure()
-        command = [*self._java(), CLASSES["namenode"], "-format", "-force", "-nonInteractive",
-                   "-clusterId", "CID-tigerchat"]
+        command = [
+            *self._java(),
+            CLASSES["namenode"],
+            "-format",
+            "-force",
+            "-nonInteractive",
+            "-clusterId",
+            "CID-tigerchat",
+        ]
         with open(self.folder / "log" / "format.log", "wb") as log:
-            done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=log,
-                                  stderr=log, env=self._environment())
+            done = subprocess.run(
+                command,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+            )
         if done.returncode != 0:
             raise HdfsError(f"the NameNode cannot format; see {log.name}")
 
@@ -193,8 +230,13 @@ class Hdfs:
         assert name not in self.processes
         with open(self.folder / "log" / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                [*self._java(), CLASSES[name]], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=self._environment(), preexec_fn=_die_with_parent)
+                [*self._java(), CLASSES[name]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+                preexec_fn=_die_with_parent,
+            )
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
@@ -217,10 +259,20 @@ class Hdfs:
     def safe_mode(self, on: bool) -> None:
         """Let the NameNode refuse, or take again, all changes."""
         self._wait(self._answers, "the NameNode to answer")
-        command = [*self._java(), "org.apache.hadoop.hdfs.tools.DFSAdmin", "-safemode",
-                   "enter" if on else "leave"]
-        done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True,
-                              env=self._environment(), text=True)
+        command = [
+            *self._java(),
+            "org.apache.hadoop.hdfs.tools.DFSAdmin",
+            "-safemode",
+            "enter" if on else "leave",
+        ]
+        done = subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=self._environment(),
+            text=True,
+        )
         if done.returncode != 0:
             raise HdfsError(f"dfsadmin -safemode: {done.stderr.strip()[-300:]}")
         self.forced = on
@@ -277,8 +329,9 @@ class Hdfs:
                 if process.poll() is not None:
                     raise HdfsError(f"the {name} ended; see {self.folder / 'log' / name}.log")
             if time.monotonic() > deadline:
-                raise HdfsError(f"waited {STARTS_WITHIN_S:.0f} s for {what}; see "
-                                f"{self.folder / 'log'}")
+                raise HdfsError(
+                    f"waited {STARTS_WITHIN_S:.0f} s for {what}; see {self.folder / 'log'}"
+                )
             time.sleep(0.1)
 
     # --- what they are told
@@ -286,49 +339,77 @@ class Hdfs:
     def _java(self) -> list[str]:
         java = shutil.which("java")
         if java is None:
-            raise HdfsError("Java is missing: as root, apt-get install --yes "
-                            "openjdk-17-jre-headless")
-        opened = [word for name in OPENED
-                  for word in ("--add-opens", f"java.base/{name}=ALL-UNNAMED")]
-        return [java, *opened, "-Djava.net.preferIPv4Stack=true", "-Xmx320m", "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1", f"-Dhadoop.log.dir={self.folder / 'log'}",
-                f"-Djava.io.tmpdir={self.folder / 'tmp'}",
-                "-cp", f"{self.folder / 'conf'}:{JARS}/*"]
+            raise HdfsError(
+                "Java is missing: as root, apt-get install --yes openjdk-17-jre-headless"
+            )
+        opened = [
+            word for name in OPENED for word in ("--add-opens", f"java.base/{name}=ALL-UNNAMED")
+        ]
+        return [
+            java,
+            *opened,
+            "-Djava.net.preferIPv4Stack=true",
+            "-Xmx320m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dhadoop.log.dir={self.folder / 'log'}",
+            f"-Djava.io.tmpdir={self.folder / 'tmp'}",
+            "-cp",
+            f"{self.folder / 'conf'}:{JARS}/*",
+        ]
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "HADOOP_USER_NAME": USER}
 
     def _configure(self) -> None:
-        core = {"fs.defaultFS": f"hdfs://{HOST}:{self.rpc_port}",
-                "hadoop.tmp.dir": str(self.folder / "tmp"),
-                "hadoop.http.staticuser.user": USER}
+        core = {
+            "fs.defaultFS": f"hdfs://{HOST}:{self.rpc_port}",
+            "hadoop.tmp.dir": str(self.folder / "tmp"),
+            "hadoop.http.staticuser.user": USER,
+        }
         names = ("https-address", "https.address") if self.tls else ("http-address", "http.address")
-        addresses = {"dfs.namenode.rpc-address": self.rpc_port,
-                     f"dfs.namenode.{names[0]}": self.http_port,
-                     "dfs.datanode.address": self.data_port,
-                     f"dfs.datanode.{names[1]}": self.data_http_port,
-                     "dfs.datanode.ipc.address": self.data_ipc_port}
-        hdfs = {"dfs.replication": "1", "dfs.permissions.enabled": "false",
-                "dfs.namenode.name.dir": f"file://{self.folder / 'name'}",
-                "dfs.datanode.data.dir": f"file://{self.folder / 'data'}",
-                **{key: f"{HOST}:{port}" for key, port in addresses.items()},
-                "dfs.datanode.hostname": HOST, "dfs.client.use.datanode.hostname": "true",
-                "dfs.namenode.datanode.registration.ip-hostname-check": "false",
-                "dfs.namenode.safemode.extension": "0", "dfs.heartbeat.interval": "1",
-                "dfs.namenode.heartbeat.recheck-interval": "2000",
-                "dfs.client.block.write.replace-datanode-on-failure.policy": "NEVER",
-                "dfs.namenode.resource.du.reserved": "10485760"}
+        addresses = {
+            "dfs.namenode.rpc-address": self.rpc_port,
+            f"dfs.namenode.{names[0]}": self.http_port,
+            "dfs.datanode.address": self.data_port,
+            f"dfs.datanode.{names[1]}": self.data_http_port,
+            "dfs.datanode.ipc.address": self.data_ipc_port,
+        }
+        hdfs = {
+            "dfs.replication": "1",
+            "dfs.permissions.enabled": "false",
+            "dfs.namenode.name.dir": f"file://{self.folder / 'name'}",
+            "dfs.datanode.data.dir": f"file://{self.folder / 'data'}",
+            **{key: f"{HOST}:{port}" for key, port in addresses.items()},
+            "dfs.datanode.hostname": HOST,
+            "dfs.client.use.datanode.hostname": "true",
+            "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+            "dfs.namenode.safemode.extension": "0",
+            "dfs.heartbeat.interval": "1",
+            "dfs.namenode.heartbeat.recheck-interval": "2000",
+            "dfs.client.block.write.replace-datanode-on-failure.policy": "NEVER",
+            "dfs.namenode.resource.du.reserved": "10485760",
+        }
         tables = {"core-site": core, "hdfs-site": hdfs}
         if self.tls is not None:
-            hdfs |= {"dfs.http.policy": "HTTPS_ONLY",
-                     "dfs.namenode.delegation.token.always-use": "true"}
-            store = {"location": str(self.tls.keystore), "type": "pkcs12",
-                     "password": self.tls.password, "keypassword": self.tls.password}
-            tables["ssl-server"] = {f"ssl.server.keystore.{key}": value
-                                    for key, value in store.items()}
+            hdfs |= {
+                "dfs.http.policy": "HTTPS_ONLY",
+                "dfs.namenode.delegation.token.always-use": "true",
+            }
+            store = {
+                "location": str(self.tls.keystore),
+                "type": "pkcs12",
+                "password": self.tls.password,
+                "keypassword": self.tls.password,
+            }
+            tables["ssl-server"] = {
+                f"ssl.server.keystore.{key}": value for key, value in store.items()
+            }
         for name, table in tables.items():
-            rows = "".join(f"<property><name>{key}</name><value>{value}</value></property>\n"
-                           for key, value in table.items())
+            rows = "".join(
+                f"<property><name>{key}</name><value>{value}</value></property>\n"
+                for key, value in table.items()
+            )
             path = self.folder / "conf" / f"{name}.xml"
             path.write_text(f"<configuration>\n{rows}</configuration>\n")
         (self.folder / "conf" / "log4j.properties").write_text(LOGGING)
@@ -356,8 +437,9 @@ def run() -> None:
     with tempfile.TemporaryDirectory(prefix="hdfs-") as folder:
         print("hdfs: formatting and starting", flush=True)
         with Hdfs(Path(folder), free_ports(PORTS_NEEDED)) as hdfs:
-            print(USAGE.format(folder=folder, url=hdfs.url, user=USER, hdfs=hdfs.hdfs_url),
-                  flush=True)
+            print(
+                USAGE.format(folder=folder, url=hdfs.url, user=USER, hdfs=hdfs.hdfs_url), flush=True
+            )
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             try:
                 while all(process.poll() is None for process in hdfs.processes.values()):

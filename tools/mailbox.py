@@ -37,8 +37,7 @@ class Change(NamedTuple):
 
 
 def changes(text: str) -> Iterator[Change]:
-    """The entries of one changelog in Debian's form, newest first; what does not fit is left out.
-    """
+    """The entries of one changelog in Debian's form, newest first; what does not fit is dropped."""
     head: re.Match[str] | None = None
     lines: list[str] = []
     for line in text.splitlines():

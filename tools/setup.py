@@ -111,8 +111,15 @@ FAULT_PACKAGES = (
     Package("iproute2", has_program("ip")),
     Package("nftables", has_program("nft")),
     Package("strace", has_program("strace")),
-    Package("libfaketime", has_file(*(f"/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"
-                                      for machine in ("x86_64", "aarch64")))),
+    Package(
+        "libfaketime",
+        has_file(
+            *(
+                f"/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"
+                for machine in ("x86_64", "aarch64")
+            )
+        ),
+    ),
 )
 
 # environment -> (locks, Debian packages); `build` precedes all: it compiles what has no wheel.
@@ -177,8 +184,10 @@ def set_up(environment: str) -> None:
     locks, packages = ENVIRONMENTS[environment]
     install_packages([package for package in packages if not package.present()])
     if environment == "tests":
-        run([sys.executable, str(TOP / "tools" / "hdfs.py"), "fetch"],
-            "the jars of HDFS could not be fetched; see above")
+        run(
+            [sys.executable, str(TOP / "tools" / "hdfs.py"), "fetch"],
+            "the jars of HDFS could not be fetched; see above",
+        )
     installed = stamp_read() if PYTHON.exists() else {}
     stale = [lock for lock in locks if installed.get(lock) != digest(lock)]
     if not stale:
@@ -194,8 +203,10 @@ def set_up(environment: str) -> None:
         installed[lock] = digest(lock)
         stamp_write(installed)
     # Where Python is told to write no bytecode, each process of a node would compile all of it.
-    run([str(PYTHON), "-m", "compileall", "-q", str(TOP / "appliance")],
-        "the program could not be compiled; see above")
+    run(
+        [str(PYTHON), "-m", "compileall", "-q", str(TOP / "appliance")],
+        "the program could not be compiled; see above",
+    )
     say(f"{environment} environment ready after {time.monotonic() - started:.0f} s")
 
 

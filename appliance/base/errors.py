@@ -75,8 +75,7 @@ class TargetUnavailable(TargetError):
 
 
 class TargetRefused(TargetError):
-    """The operator must act: rights, token, folder. Tried again too, for the day when it is done.
-    """
+    """The operator must act: rights, token, folder. Tried again too, until it is done."""
 
     code = 1202
 

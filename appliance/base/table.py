@@ -33,15 +33,15 @@ class Table:
         self.rows_max = rows_max
         self.chunk_size = chunk_size
         self.rows_per_chunk = chunk_size // dtype.itemsize
-        self.rows = np.zeros(rows_max, dtype)      # pages of unused rows cost no memory
+        self.rows = np.zeros(rows_max, dtype)  # pages of unused rows cost no memory
         self.memory = memoryview(self.rows.view(np.uint8))  # type: ignore[arg-type]
         self.row_high_water = 0
-        self._free: list[int] = []                 # heap of freed rows below the high water
+        self._free: list[int] = []  # heap of freed rows below the high water
         chunks_max = -(-rows_max // self.rows_per_chunk)
-        self._changed = bytearray(chunks_max)      # 1: since the last freeze
-        self._changed_before = bytearray(chunks_max)    # 1: between the last two freezes
-        self._chunk_ids: list[bytes] = []          # as of the last freeze
-        self._write_all = True                     # what the next freeze overwrites is not known
+        self._changed = bytearray(chunks_max)  # 1: since the last freeze
+        self._changed_before = bytearray(chunks_max)  # 1: between the last two freezes
+        self._chunk_ids: list[bytes] = []  # as of the last freeze
+        self._write_all = True  # what the next freeze overwrites is not known
 
     @property
     def row_count(self) -> int:
@@ -68,7 +68,7 @@ class Table:
         """Zero a row in use and give it back."""
         assert row < self.row_high_water
         assert any(self.row(row))
-        self.memory[row * self.row_size:(row + 1) * self.row_size] = bytes(self.row_size)
+        self.memory[row * self.row_size : (row + 1) * self.row_size] = bytes(self.row_size)
         self.touch(row)
         heappush(self._free, row)
 
@@ -79,11 +79,11 @@ class Table:
     def row(self, row: int) -> memoryview:
         """The bytes of one row below the high water."""
         assert row < self.row_high_water
-        return self.memory[row * self.row_size:(row + 1) * self.row_size]
+        return self.memory[row * self.row_size : (row + 1) * self.row_size]
 
     def clear(self) -> None:
         """Back to no rows."""
-        self.rows[:self.row_high_water] = np.zeros((), self.rows.dtype)
+        self.rows[: self.row_high_water] = np.zeros((), self.rows.dtype)
         self.row_high_water = 0
         self._free.clear()
         self._chunk_ids.clear()
@@ -134,7 +134,7 @@ class Table:
             size = count * self.row_size
             if not is_zero(memoryview(chunk)[size:]):
                 raise FormatError(f"table: chunk {index} is not zero behind its {count} rows")
-            self.memory[start * self.row_size:start * self.row_size + size] = chunk[:size]
+            self.memory[start * self.row_size : start * self.row_size + size] = chunk[:size]
             self._chunk_ids.append(sha256(chunk))
         self.row_high_water = row_high_water
         words = self.rows.view("<u8").reshape(self.rows_max, -1)[:row_high_water]

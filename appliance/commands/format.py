@@ -57,31 +57,62 @@ from appliance.formats.site import (
     load_site,
 )
 
-SHARDS_LOCAL_MAX = 40             # peer ports of a node end where its client port begins
+SHARDS_LOCAL_MAX = 40  # peer ports of a node end where its client port begins
 PORTS_DEFAULT, PORTS_STEP = 7400, 100
-CLIENT_PORT, CONSOLE_PORT = 43, 80    # from a node's first port, which is that of its peers
-LOOK_S = 2.0                      # for the other members to answer
-TOKEN_NAME = "tigerchat"          # issuer and audience of a local site's tokens
+CLIENT_PORT, CONSOLE_PORT = 43, 80  # from a node's first port, which is that of its peers
+LOOK_S = 2.0  # for the other members to answer
+TOKEN_NAME = "tigerchat"  # issuer and audience of a local site's tokens
 
 
 @click.command("format")
-@click.option("--local", type=click.Path(path_type=Path), metavar="DIR",
-              help="Make a whole site for this machine in DIR.")
+@click.option(
+    "--local",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Make a whole site for this machine in DIR.",
+)
 @click.option("--nodes", type=click.IntRange(1, REPLICAS_MAX), default=3, show_default=True)
-@click.option("--standbys", type=click.IntRange(0, MEMBERS_MAX - 1), default=0, show_default=True,
-              help="Nodes beside these that follow every shard without a vote.")
+@click.option(
+    "--standbys",
+    type=click.IntRange(0, MEMBERS_MAX - 1),
+    default=0,
+    show_default=True,
+    help="Nodes beside these that follow every shard without a vote.",
+)
 @click.option("--shards", type=click.IntRange(1, SHARDS_LOCAL_MAX), default=1, show_default=True)
-@click.option("--ports", type=click.IntRange(1, 65535), default=PORTS_DEFAULT, show_default=True,
-              help=f"First port of node 0; each node has {PORTS_STEP}.")
-@click.option("--segments-max", type=click.IntRange(SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH),
-              default=SEGMENTS_MAX_DEFAULT, show_default=True,
-              help="Extents of 23 MiB that a shard may come to hold.")
-@click.option("--node-folder", type=click.Path(path_type=Path), metavar="F",
-              help="Make the volumes of one node whose site.toml and node.toml lie in F.")
+@click.option(
+    "--ports",
+    type=click.IntRange(1, 65535),
+    default=PORTS_DEFAULT,
+    show_default=True,
+    help=f"First port of node 0; each node has {PORTS_STEP}.",
+)
+@click.option(
+    "--segments-max",
+    type=click.IntRange(SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH),
+    default=SEGMENTS_MAX_DEFAULT,
+    show_default=True,
+    help="Extents of 23 MiB that a shard may come to hold.",
+)
+@click.option(
+    "--node-folder",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    help="Make the volumes of one node whose site.toml and node.toml lie in F.",
+)
 @click.option("--another", is_flag=True, hidden=True)
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
-def command(local: Path | None, nodes: int, standbys: int, shards: int, ports: int,
-            segments_max: int, node_folder: Path | None, another: bool, geometry: str) -> None:
+def command(
+    local: Path | None,
+    nodes: int,
+    standbys: int,
+    shards: int,
+    ports: int,
+    segments_max: int,
+    node_folder: Path | None,
+    another: bool,
+    geometry: str,
+) -> None:
     """Make the keys and volumes of a site or of one node.
 
     Nothing that was formatted is ever overwritten. What an interrupted format left is completed.
@@ -89,14 +120,23 @@ def command(local: Path | None, nodes: int, standbys: int, shards: int, ports: i
     if (local is None) == (node_folder is None):
         raise click.UsageError("say either --local DIR or --node-folder F")
     if nodes + standbys > MEMBERS_MAX:
-        raise click.UsageError(f"--nodes and --standbys are {nodes} and {standbys}; allowed: at "
-                               f"most {MEMBERS_MAX} together")
+        raise click.UsageError(
+            f"--nodes and --standbys are {nodes} and {standbys}; allowed: at "
+            f"most {MEMBERS_MAX} together"
+        )
     try:
         if local is not None and another:
             describe_another(local)
         elif local is not None:
-            format_local(local, nodes=nodes, standbys=standbys, shards=shards, ports=ports,
-                         segments_max=segments_max, geometry=geometry)
+            format_local(
+                local,
+                nodes=nodes,
+                standbys=standbys,
+                shards=shards,
+                ports=ports,
+                segments_max=segments_max,
+                geometry=geometry,
+            )
         elif node_folder is not None:
             format_node_folder(node_folder, geometry)
     except OSError as error:
@@ -107,8 +147,16 @@ def command(local: Path | None, nodes: int, standbys: int, shards: int, ports: i
 # --- a site on this machine -----------------------------------------------------------------------
 
 
-def format_local(folder: Path, *, nodes: int, shards: int, ports: int, segments_max: int,
-                 geometry: str, standbys: int = 0) -> None:
+def format_local(
+    folder: Path,
+    *,
+    nodes: int,
+    shards: int,
+    ports: int,
+    segments_max: int,
+    geometry: str,
+    standbys: int = 0,
+) -> None:
     """Make or complete the site in `folder`."""
     _make_folder(folder)
     lock = lock_folder(folder)
@@ -119,7 +167,8 @@ def format_local(folder: Path, *, nodes: int, shards: int, ports: int, segments_
             raise ConfigurationError(
                 f"{folder / SITE_FILE} exists, {folder} is formatted: start it with `tigerchat "
                 f"start --local {folder}`, choose another folder, or remove this one and all its "
-                "messages")
+                "messages"
+            )
         for node, place in zip(site.nodes, places, strict=True):
             _local_node_files(folder, place, node.index, encode_site(site))
         opened = [read_node(place) for place in places]
@@ -131,8 +180,9 @@ def format_local(folder: Path, *, nodes: int, shards: int, ports: int, segments_
     click.echo(f"format: {folder} is ready: `tigerchat start --local {folder}`")
 
 
-def _local_site(folder: Path, counts: tuple[int, int], shards: int, ports: int,
-                segments_max: int) -> Site:
+def _local_site(
+    folder: Path, counts: tuple[int, int], shards: int, ports: int, segments_max: int
+) -> Site:
     """The site of an earlier run, if it is the one asked for; else a new one, after its keys."""
     path = folder / SITE_FILE
     nodes = sum(counts)
@@ -143,24 +193,40 @@ def _local_site(folder: Path, counts: tuple[int, int], shards: int, ports: int,
             standbys = f", {there[1]} standbys" if there[1] else ""
             raise ConfigurationError(
                 f"{path} has {there[0]} nodes{standbys} and {len(site.shards)} shards: name "
-                "these, choose another folder, or remove this one and all its messages")
+                "these, choose another folder, or remove this one and all its messages"
+            )
         return site
     _make_once(folder / TOKEN_KEY_FILE, identity.make_token_key, 0o600)
     described = []
     for index in range(nodes):
         place, first = folder / node_name(index), ports + PORTS_STEP * index
         if first + CONSOLE_PORT > 65535:
-            raise ConfigurationError(f"--ports {ports} leads to port {first + CONSOLE_PORT} for "
-                                     f"node {index}; allowed: at most 65535")
+            raise ConfigurationError(
+                f"--ports {ports} leads to port {first + CONSOLE_PORT} for "
+                f"node {index}; allowed: at most 65535"
+            )
         _make_keys(place, node_name(index), "127.0.0.1")
         _share_client_certificate(folder / node_name(0), place)
         described.append(_described(place, index, node_name(index), "127.0.0.1", first))
     members = list(range(nodes))
-    made = [Shard(number=number, members=members, replica_ids=[_fresh_id() for _ in members],
-                  replica_count=counts[0], standby_count=counts[1], segments_max=segments_max)
-            for number in range(shards)]
-    site = Site(cluster=_fresh_id(), nodes=described, shards=made, token_issuer=TOKEN_NAME,
-                token_audience=TOKEN_NAME)
+    made = [
+        Shard(
+            number=number,
+            members=members,
+            replica_ids=[_fresh_id() for _ in members],
+            replica_count=counts[0],
+            standby_count=counts[1],
+            segments_max=segments_max,
+        )
+        for number in range(shards)
+    ]
+    site = Site(
+        cluster=_fresh_id(),
+        nodes=described,
+        shards=made,
+        token_issuer=TOKEN_NAME,
+        token_audience=TOKEN_NAME,
+    )
     write_durable(path, encode_site(site))
     return site
 
@@ -186,15 +252,23 @@ def describe_another(folder: Path) -> None:
     site = load_site(folder / SITE_FILE)
     index, first = len(site.nodes), site.nodes[-1].peer_port + PORTS_STEP
     if len(site.shards[0].members) == MEMBERS_MAX:
-        raise ConfigurationError(f"{folder / SITE_FILE} names {MEMBERS_MAX} members of a shard; "
-                                 "allowed: no more, in all its time")
+        raise ConfigurationError(
+            f"{folder / SITE_FILE} names {MEMBERS_MAX} members of a shard; "
+            "allowed: no more, in all its time"
+        )
     place = folder / node_name(index)
     _make_keys(place, node_name(index), "127.0.0.1")
     _share_client_certificate(folder / site.nodes[0].name, place)
     node = _described(place, index, node_name(index), "127.0.0.1", first)
-    shards = [replace(shard, members=[*shard.members, index],
-                      replica_ids=[*shard.replica_ids, _fresh_id()],
-                      standby_count=shard.standby_count + 1) for shard in site.shards]
+    shards = [
+        replace(
+            shard,
+            members=[*shard.members, index],
+            replica_ids=[*shard.replica_ids, _fresh_id()],
+            standby_count=shard.standby_count + 1,
+        )
+        for shard in site.shards
+    ]
     text = encode_site(replace(site, nodes=[*site.nodes, node], shards=shards))
     _local_node_files(folder, place, index, text)
     # The top-level file last: until it names the node, nothing was begun.
@@ -204,11 +278,17 @@ def describe_another(folder: Path) -> None:
 
 
 def _described(place: Path, index: int, name: str, host: str, first: int) -> Node:
-    return Node(index=index, name=name, host=host, peer_port=first,
-                client_port=first + CLIENT_PORT, console_port=first + CONSOLE_PORT,
-                public_key=identity.public_key_of(read_seed(place / SIGNING_KEY_FILE)),
-                certificate_pem=(place / TLS_CERTIFICATE_FILE).read_text(),
-                client_certificate_pem=(place / CLIENT_CERTIFICATE_FILE).read_text())
+    return Node(
+        index=index,
+        name=name,
+        host=host,
+        peer_port=first,
+        client_port=first + CLIENT_PORT,
+        console_port=first + CONSOLE_PORT,
+        public_key=identity.public_key_of(read_seed(place / SIGNING_KEY_FILE)),
+        certificate_pem=(place / TLS_CERTIFICATE_FILE).read_text(),
+        client_certificate_pem=(place / CLIENT_CERTIFICATE_FILE).read_text(),
+    )
 
 
 def _fresh_id() -> bytes:
@@ -230,16 +310,20 @@ def _local_node_files(folder: Path, place: Path, index: int, site_text: str) -> 
 def format_node_folder(folder: Path, geometry: str) -> None:
     """Make what is missing in a node's folder, or say which line of the site file is."""
     if not folder.is_dir() or not (folder / SITE_FILE).exists():
-        raise ConfigurationError(f"{folder / SITE_FILE} is missing: put the site file and "
-                                 "node.toml there (docs/operations.md), then run this again")
+        raise ConfigurationError(
+            f"{folder / SITE_FILE} is missing: put the site file and "
+            "node.toml there (docs/operations.md), then run this again"
+        )
     folder = folder.absolute()
     vouched = [*folder.glob(group_name("*"))]
     # A node that lost one volume may run: what it lacks is nobody's until it is complete.
     lock = None if vouched else lock_folder(folder)
     try:
         if (folder / FORMATTED_FILE).exists() and not vouched:
-            raise ConfigurationError(f"{folder / FORMATTED_FILE} exists, the node is formatted: "
-                                     f"start it with `tigerchat start --node-folder {folder}`")
+            raise ConfigurationError(
+                f"{folder / FORMATTED_FILE} exists, the node is formatted: "
+                f"start it with `tigerchat start --node-folder {folder}`"
+            )
         if not (folder / SIGNING_KEY_FILE).exists():
             _make_keys(folder, folder.name, "localhost")
             click.echo(f"format: keys were made in {folder / KEYS_FOLDER}")
@@ -263,13 +347,16 @@ def _refuse_known_members(node: NodeFolder) -> None:
             continue
         begun = asyncio.run(_begun(node, shard))
         if begun is None:
-            click.echo(f"format: shard {shard.number}: no other member answers; if this node has "
-                       "ever run before, use `tigerchat recover` instead")
+            click.echo(
+                f"format: shard {shard.number}: no other member answers; if this node has "
+                "ever run before, use `tigerchat recover` instead"
+            )
         elif begun:
             raise StorageError(
                 f"shard {shard.number} has stored {begun} operations and knows this node as a "
                 f"member: an empty volume would deny what it acknowledged; run `tigerchat recover "
-                f"--node-folder {node.path}`")
+                f"--node-folder {node.path}`"
+            )
 
 
 async def _begun(node: NodeFolder, shard: Shard) -> int | None:
@@ -316,8 +403,10 @@ def format_node(node: NodeFolder, geometry: str) -> None:
         started = time.monotonic()
         facts = _make_volume(node, shard, geometry)
         flush = facts["flush"]
-        click.echo(f"done in {time.monotonic() - started:.1f} s; a durable write takes "
-                   f"{flush['p50_us'] / 1000:.2f} ms by {flush['method']}")
+        click.echo(
+            f"done in {time.monotonic() - started:.1f} s; a durable write takes "
+            f"{flush['p50_us'] / 1000:.2f} ms by {flush['method']}"
+        )
     write_durable(node.path / FORMATTED_FILE, f"by tigerchat {VERSION}\n")
 
 
@@ -326,17 +415,31 @@ def _make_volume(node: NodeFolder, shard: Shard, geometry: str) -> dict:
     assert index is not None
     place = node.volume(shard.number)
     if place.exists():
-        shutil.rmtree(place)      # of a format that did not reach its end: nothing was stored there
+        shutil.rmtree(place)  # of a format that did not reach its end: nothing was stored there
     path = node.path / group_name(shard.number)
     first = shard.number % shard.replica_count
-    group: dict[str, Any] = _read_group(path) if path.exists() else {
-        "epoch": 0, "members_op": 0, "members": shard.replica_ids,
-        "replica_count": shard.replica_count, "view": first, "log_view": first}
+    group: dict[str, Any] = (
+        _read_group(path)
+        if path.exists()
+        else {
+            "epoch": 0,
+            "members_op": 0,
+            "members": shard.replica_ids,
+            "replica_count": shard.replica_count,
+            "view": first,
+            "log_view": first,
+        }
+    )
     count = len(group["members"])
     writes = format_writes(
-        GEOMETRIES[geometry], cluster=node.site.cluster, shard=shard.number,
-        replica_id=shard.replica_ids[index], standby_count=count - group["replica_count"],
-        segments_max=shard.segments_max, **group)
+        GEOMETRIES[geometry],
+        cluster=node.site.cluster,
+        shard=shard.number,
+        replica_id=shard.replica_ids[index],
+        standby_count=count - group["replica_count"],
+        segments_max=shard.segments_max,
+        **group,
+    )
     facts = create(place, geometry=geometry, segments_max=shard.segments_max, writes=writes)
     path.unlink(missing_ok=True)
     sync_folder(node.path)
@@ -366,28 +469,42 @@ def _volume_size(geometry: str) -> int:
 def _check_room(folder: Path, wanted: list[tuple[NodeFolder, Shard]], geometry: str) -> None:
     """Refuse before the first byte what cannot be completed."""
     refuse_memory(folder)
-    missing = [node.volume(shard.number) for node, shard in wanted
-               if not _volume_complete(node.volume(shard.number))]
+    missing = [
+        node.volume(shard.number)
+        for node, shard in wanted
+        if not _volume_complete(node.volume(shard.number))
+    ]
     needed = len(missing) * _volume_size(geometry)
-    begun = sum(file.stat().st_blocks * 512 for place in missing if place.exists()
-                for file in place.rglob("*"))
+    begun = sum(
+        file.stat().st_blocks * 512
+        for place in missing
+        if place.exists()
+        for file in place.rglob("*")
+    )
     state = os.statvfs(folder)
     free = state.f_bavail * state.f_frsize + begun
     if free < needed:
-        raise StorageError(f"{folder}: {len(missing)} volumes need {needed >> 20} MiB, of which "
-                           f"{free >> 20} MiB are free: make room, or choose another disk")
+        raise StorageError(
+            f"{folder}: {len(missing)} volumes need {needed >> 20} MiB, of which "
+            f"{free >> 20} MiB are free: make room, or choose another disk"
+        )
 
 
 def _make_folder(folder: Path) -> None:
     """Have the folder there, and nobody else's things in it."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigurationError(f"{folder} is no folder: volumes are files in a folder; make a "
-                                 "file system on a device first and name a folder on it")
+        raise ConfigurationError(
+            f"{folder} is no folder: volumes are files in a folder; make a "
+            "file system on a device first and name a folder on it"
+        )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = {SITE_FILE, TOKEN_KEY_FILE, TOKEN_KEY_FILE + ".new", SITE_FILE + ".new", ".lock"}
-    foreign = sorted(entry.name for entry in folder.iterdir()
-                     if entry.name not in own | {"lost+found"}
-                     and not entry.name.startswith(node_name("")))
+    foreign = sorted(
+        entry.name
+        for entry in folder.iterdir()
+        if entry.name not in own | {"lost+found"} and not entry.name.startswith(node_name(""))
+    )
     if foreign and not (folder / SITE_FILE).exists():
-        raise ConfigurationError(f"{folder} holds {foreign[0]}, which is not of a site: choose an "
-                                 "empty folder")
+        raise ConfigurationError(
+            f"{folder} holds {foreign[0]}, which is not of a site: choose an empty folder"
+        )

@@ -45,8 +45,13 @@ def command() -> None:
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:
-    volume = click.option("--volume", type=click.Path(path_type=Path), required=True,
-                          metavar="PATH", help="A volume, like node-0/shard-0.")
+    volume = click.option(
+        "--volume",
+        type=click.Path(path_type=Path),
+        required=True,
+        metavar="PATH",
+        help="A volume, like node-0/shard-0.",
+    )
     as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
     return volume(as_json(function))
 
@@ -76,8 +81,10 @@ def _show_table(table: list[Row]) -> None:
         lines = [f"{name:{width}}  {text}" for name, text in zip(names, texts[0], strict=True)]
     else:
         widths = [max(map(len, column)) for column in zip(names, *texts, strict=True)]
-        lines = ["  ".join(f"{text:{width}}" for text, width in zip(line, widths, strict=True))
-                 .rstrip() for line in (names, *texts)]
+        lines = [
+            "  ".join(f"{text:{width}}" for text, width in zip(line, widths, strict=True)).rstrip()
+            for line in (names, *texts)
+        ]
     click.echo(f"{table[0]['kind']}\n" + "\n".join(f"  {line}" for line in lines))
 
 
@@ -108,13 +115,17 @@ def superblock_rows(reader: VolumeReader) -> Rows:
     for place, raw in enumerate(copies):
         found = superblock.decode(raw) if raw is not None else None
         block = found[0] if found else None
-        yield {"kind": "superblock_copy", "place": place, "valid": found is not None,
-               "copy": found[1] if found else None,
-               "sequence": block.sequence if block else None,
-               "view": block.view if block else None,
-               "log_view": block.log_view if block else None,
-               "checkpoint": block.checkpoint.header.op if block else None,
-               "digest": found[2].hex() if found else None}
+        yield {
+            "kind": "superblock_copy",
+            "place": place,
+            "valid": found is not None,
+            "copy": found[1] if found else None,
+            "sequence": block.sequence if block else None,
+            "view": block.view if block else None,
+            "log_view": block.log_view if block else None,
+            "checkpoint": block.checkpoint.header.op if block else None,
+            "digest": found[2].hex() if found else None,
+        }
     try:
         chosen, repairs = opening.choose(copies)
     except opening.VolumeUnusable as error:
@@ -126,25 +137,44 @@ def superblock_rows(reader: VolumeReader) -> Rows:
 
 
 def _superblock_copies(reader: VolumeReader) -> list[bytes | None]:
-    return reader.read_many([(copy * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE)
-                             for copy in range(SUPERBLOCK_COPIES)])
+    return reader.read_many(
+        [(copy * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE) for copy in range(SUPERBLOCK_COPIES)]
+    )
 
 
 def _superblock_row(block: Superblock, repairs: list[int]) -> Row:
-    names = ("shard", "sequence", "view", "log_view", "epoch", "incarnation", "commit_max",
-             "sync_op_min", "sync_op_max", "sync_log_seq", "replica_count", "standby_count",
-             "segments_max")
+    names = (
+        "shard",
+        "sequence",
+        "view",
+        "log_view",
+        "epoch",
+        "incarnation",
+        "commit_max",
+        "sync_op_min",
+        "sync_op_max",
+        "sync_log_seq",
+        "replica_count",
+        "standby_count",
+        "segments_max",
+    )
     state = block.checkpoint
     replica = block.members.index(block.replica_id) if block.replica_id in block.members else None
     return {
-        "kind": "superblock", **{name: getattr(block, name) for name in names},
-        "cluster": block.cluster.hex(), "replica": replica, "replica_id": block.replica_id.hex(),
+        "kind": "superblock",
+        **{name: getattr(block, name) for name in names},
+        "cluster": block.cluster.hex(),
+        "replica": replica,
+        "replica_id": block.replica_id.hex(),
         "members": [member.hex() for member in block.members],
         "members_old": [member.hex() for member in block.members_old],
-        "checkpoint": state.header.op, "checkpoint_id": state.checkpoint_id.hex(),
-        "checkpoint_log_seq": state.log_seq, "manifest_size": state.manifest_size,
+        "checkpoint": state.header.op,
+        "checkpoint_id": state.checkpoint_id.hex(),
+        "checkpoint_log_seq": state.log_seq,
+        "manifest_size": state.manifest_size,
         "view_headers": "DVC" if block.view_headers_kind == superblock.KIND_DVC else "SV",
-        "copies_to_repair": repairs}
+        "copies_to_repair": repairs,
+    }
 
 
 def _chosen(reader: VolumeReader) -> Superblock:
@@ -155,9 +185,12 @@ def _header_row(header: Header | None) -> Row:
     names = ("op", "view", "aux", "commit_num", "operation", "epoch", "body_size")
     row: Row = {name: getattr(header, name) if header else None for name in names}
     row["request"] = row.pop("aux")
-    return {**row, "timestamp": header.timestamp if header else None,
-            "digest": header.digest.hex() if header else None,
-            "parent": header.parent.hex() if header else None}
+    return {
+        **row,
+        "timestamp": header.timestamp if header else None,
+        "digest": header.digest.hex() if header else None,
+        "parent": header.parent.hex() if header else None,
+    }
 
 
 # --- write-ahead log ------------------------------------------------------------------------------
@@ -179,10 +212,15 @@ def wal_rows(reader: VolumeReader, *, records: bool, every: bool = False) -> Row
     block, slots = loaded.superblock, loaded.slots
     decisions, rows = _decisions(geometry, block, slots)
     ops = [h.op for slot in slots for h in (slot.witness_header, slot.prepare_header) if h]
-    yield {"kind": "wal", "shard": block.shard, "slots": len(slots),
-           "checkpoint": block.checkpoint.header.op, "commit_max": block.commit_max,
-           "op_max": max(ops, default=0),
-           "decisions": dict(sorted(Counter(d.name for d in decisions).items()))}
+    yield {
+        "kind": "wal",
+        "shard": block.shard,
+        "slots": len(slots),
+        "checkpoint": block.checkpoint.header.op,
+        "commit_max": block.commit_max,
+        "op_max": max(ops, default=0),
+        "decisions": dict(sorted(Counter(d.name for d in decisions).items())),
+    }
 
     def op_of(index: int) -> int:
         header = slots[index].prepare_header or slots[index].witness_header
@@ -195,29 +233,44 @@ def wal_rows(reader: VolumeReader, *, records: bool, every: bool = False) -> Row
         header = slot.prepare_header
         body = _prepare_body(reader, index, header) if header and header.op else None
         witness = slot.witness_header
-        yield {"kind": "slot", "slot": index, "witness": Found(slot.witness).name.lower(),
-               "witness_op": witness.op if witness else None,
-               "witness_digest": witness.digest.hex() if witness else None,
-               "prepare": Found(slot.prepare).name.lower(), **_header_row(header),
-               "body_ok": body is not None if header and header.op else None,
-               "row": rows[index], "decision": decisions[index].name}
+        yield {
+            "kind": "slot",
+            "slot": index,
+            "witness": Found(slot.witness).name.lower(),
+            "witness_op": witness.op if witness else None,
+            "witness_digest": witness.digest.hex() if witness else None,
+            "prepare": Found(slot.prepare).name.lower(),
+            **_header_row(header),
+            "body_ok": body is not None if header and header.op else None,
+            "row": rows[index],
+            "decision": decisions[index].name,
+        }
         if records and body is not None and header is not None:
             yield from _prepare_records(header, body)
 
 
-def _decisions(geometry: Geometry, block: Superblock,
-               slots: list[Slot]) -> tuple[list[Decision], list[int]]:
+def _decisions(
+    geometry: Geometry, block: Superblock, slots: list[Slot]
+) -> tuple[list[Decision], list[int]]:
     """What a start would decide on each slot, and by which row of its table."""
     limit = geometry.prepare_max(block.checkpoint.header.op)
-    op_max = max((h.op for slot in slots for h in (slot.witness_header, slot.prepare_header) if h),
-                 default=0)
+    op_max = max(
+        (h.op for slot in slots for h in (slot.witness_header, slot.prepare_header) if h), default=0
+    )
     solo = block.replica_count == 1
     log = block.epoch << 32 | block.log_view
-    judged = [decide(slot, op_max=op_max, limit=limit, solo=solo, log_viewstamp=log)
-              for slot in slots]
+    judged = [
+        decide(slot, op_max=op_max, limit=limit, solo=solo, log_viewstamp=log) for slot in slots
+    ]
     decisions = [decision for _, decision in judged]
-    for index in torn(slots, decisions, op_max=op_max, limit=limit,
-                      checkpoint=block.checkpoint.header.op, geometry=geometry):
+    for index in torn(
+        slots,
+        decisions,
+        op_max=op_max,
+        limit=limit,
+        checkpoint=block.checkpoint.header.op,
+        geometry=geometry,
+    ):
         decisions[index] = Decision.TORN
     return decisions, [row for row, _ in judged]
 
@@ -238,23 +291,51 @@ def _prepare_records(header: Header, body: memoryview) -> Rows:
         return
     for index in range(block.record_count):
         start = SESSION_BLOCK_SIZE + index * RECORD_SIZE
-        raw = bytes(body[start:start + RECORD_SIZE])
+        raw = bytes(body[start : start + RECORD_SIZE])
         yield {"kind": "prepared_record", "op": header.op, "index": index, **record_row(raw)}
 
 
 def record_row(raw: bytes) -> Row:
     """All that a record says; ids as clients see them."""
     row = record.RECORD_STRUCT.unpack(raw)
-    (room_id, msg_id, author_id, _, parent_id, timestamp, body_len, body, _, prev_hash, client_id,
-     client_seq, blob_hash, flags, _, seq, log_seq) = row
-    return {"room_id": str(id_of(room_id)), "seq": seq, "log_seq": log_seq,
-            "client_id": str(id_of(client_id)), "client_seq": client_seq,
-            "msg_id": str(id_of(msg_id)), "parent_id": str(id_of(parent_id)),
-            "author_id": str(author_id), "author": author_name(author_id), "timestamp": timestamp,
-            "record_kind": flags & record.FLAGS_KIND_MASK, "flags": flags,
-            "body": body[:body_len].hex(), "blob_hash": blob_hash.hex(),
-            "crc_ok": record.sealed(raw), "prev_hash": prev_hash.hex(),
-            "hash": record.record_hash(raw).hex()}
+    (
+        room_id,
+        msg_id,
+        author_id,
+        _,
+        parent_id,
+        timestamp,
+        body_len,
+        body,
+        _,
+        prev_hash,
+        client_id,
+        client_seq,
+        blob_hash,
+        flags,
+        _,
+        seq,
+        log_seq,
+    ) = row
+    return {
+        "room_id": str(id_of(room_id)),
+        "seq": seq,
+        "log_seq": log_seq,
+        "client_id": str(id_of(client_id)),
+        "client_seq": client_seq,
+        "msg_id": str(id_of(msg_id)),
+        "parent_id": str(id_of(parent_id)),
+        "author_id": str(author_id),
+        "author": author_name(author_id),
+        "timestamp": timestamp,
+        "record_kind": flags & record.FLAGS_KIND_MASK,
+        "flags": flags,
+        "body": body[:body_len].hex(),
+        "blob_hash": blob_hash.hex(),
+        "crc_ok": record.sealed(raw),
+        "prev_hash": prev_hash.hex(),
+        "hash": record.record_hash(raw).hex(),
+    }
 
 
 # --- segments -------------------------------------------------------------------------------------
@@ -298,29 +379,48 @@ def _segments(reader: VolumeReader) -> list[tuple[int, int]]:
 
 def _log_seq(data: bytes, slot: int) -> int:
     at = slot * RECORD_SIZE + record.LOG_SEQ
-    return int.from_bytes(data[at:at + 8], "little")
+    return int.from_bytes(data[at : at + 8], "little")
 
 
-def _segment(geometry: Geometry, number: int, extent: int, data: bytes,
-             heads: dict[str, tuple[str, int]] | None) -> Rows:
+def _segment(
+    geometry: Geometry,
+    number: int,
+    extent: int,
+    data: bytes,
+    heads: dict[str, tuple[str, int]] | None,
+) -> Rows:
     first = number * geometry.segment_records + 1
     count = 0
     while count < geometry.segment_records and _log_seq(data, count) == first + count:
         count += 1
     view, reason = _sealed(geometry, number, data)
-    yield {"kind": "segment", "segment": number, "extent": extent, "readable": True,
-           "records": count, "first_log_seq": first, "last_log_seq": first + count - 1,
-           "sealed": view is not None, "id": view.id.hex() if view is not None else None,
-           "previous_id": view.footer.previous_id.hex() if view is not None else None,
-           "rooms": view.footer.room_count if view is not None else None,
-           "verified": reason == "" if view is not None else None, "reason": reason}
+    yield {
+        "kind": "segment",
+        "segment": number,
+        "extent": extent,
+        "readable": True,
+        "records": count,
+        "first_log_seq": first,
+        "last_log_seq": first + count - 1,
+        "sealed": view is not None,
+        "id": view.id.hex() if view is not None else None,
+        "previous_id": view.footer.previous_id.hex() if view is not None else None,
+        "rooms": view.footer.room_count if view is not None else None,
+        "verified": reason == "" if view is not None else None,
+        "reason": reason,
+    }
     if heads is None:
         return
     for slot in range(count):
-        raw = data[slot * RECORD_SIZE:(slot + 1) * RECORD_SIZE]
+        raw = data[slot * RECORD_SIZE : (slot + 1) * RECORD_SIZE]
         row = record_row(raw)
-        yield {"kind": "record", "segment": number, "slot": slot, **row,
-               "prev_hash_ok": _follows(heads.get(row["room_id"]), row)}
+        yield {
+            "kind": "record",
+            "segment": number,
+            "slot": slot,
+            **row,
+            "prev_hash_ok": _follows(heads.get(row["room_id"]), row),
+        }
         heads[row["room_id"]] = (row["hash"], row["seq"])
 
 
@@ -331,7 +431,7 @@ def _sealed(geometry: Geometry, number: int, data: bytes) -> tuple[SegmentView |
     except FormatError:
         return None, ""
     if view.number != number:
-        return None, ""           # the footer of an older segment in the same extent
+        return None, ""  # the footer of an older segment in the same extent
     try:
         view.verify(None)
     except FormatError as error:
@@ -363,28 +463,48 @@ def checkpoint_rows(reader: VolumeReader) -> Rows:
     if op == 0:
         yield {"kind": "checkpoint", "checkpoint": 0, "reason": "none yet: the state at format"}
         return
-    zone = (geometry.checkpoints_offset
-            + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size)
+    zone = (
+        geometry.checkpoints_offset + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size
+    )
     raw = reader.read(zone, state.manifest_size)
     if raw is None or sha256(raw) != state.checkpoint_id:
-        yield {"kind": "checkpoint", "checkpoint": op, "verified": False,
-               "reason": "the manifest does not hash to the checkpoint's id"}
+        yield {
+            "kind": "checkpoint",
+            "checkpoint": op,
+            "verified": False,
+            "reason": "the manifest does not hash to the checkpoint's id",
+        }
         return
     manifest = checkpoint.decode(raw, geometry)
-    yield {"kind": "checkpoint", "checkpoint": op, "verified": True,
-           "checkpoint_id": state.checkpoint_id.hex(), "log_seq": manifest.log_seq,
-           "timestamp": manifest.timestamp, "oldest_segment": manifest.oldest_segment,
-           "newest_segment_id": manifest.newest_segment_id.hex(),
-           "shipper_cursor": manifest.shipper_cursor,
-           "shipper_generation": manifest.shipping.generation,
-           "shipper_node": manifest.shipping.node, "shipped": manifest.shipping.manifest_count}
+    yield {
+        "kind": "checkpoint",
+        "checkpoint": op,
+        "verified": True,
+        "checkpoint_id": state.checkpoint_id.hex(),
+        "log_seq": manifest.log_seq,
+        "timestamp": manifest.timestamp,
+        "oldest_segment": manifest.oldest_segment,
+        "newest_segment_id": manifest.newest_segment_id.hex(),
+        "shipper_cursor": manifest.shipper_cursor,
+        "shipper_generation": manifest.shipping.generation,
+        "shipper_node": manifest.shipping.node,
+        "shipped": manifest.shipping.manifest_count,
+    }
     for name in TABLES:
         table = manifest.tables[name]
         start, size = zone + geometry.table_offset(name), geometry.table_chunk_size
-        bad = [index for index, wanted in enumerate(table.chunk_ids)
-               if _digest(reader.read(start + index * size, size)) != wanted]
-        yield {"kind": "table", "table": name, "rows": table.row_high_water,
-               "chunks": len(table.chunk_ids), "bad_chunks": bad}
+        bad = [
+            index
+            for index, wanted in enumerate(table.chunk_ids)
+            if _digest(reader.read(start + index * size, size)) != wanted
+        ]
+        yield {
+            "kind": "table",
+            "table": name,
+            "rows": table.row_high_water,
+            "chunks": len(table.chunk_ids),
+            "bad_chunks": bad,
+        }
     yield _leaves_row(reader, manifest)
 
 
@@ -400,11 +520,16 @@ def _leaves_row(reader: VolumeReader, manifest: checkpoint.Manifest) -> Row:
     for index, wanted in enumerate(manifest.leaf_ids):
         start = index * geometry.records_max
         end = min(start + geometry.records_max, count)
-        records = data[start * RECORD_SIZE:end * RECORD_SIZE] if data is not None else b""
+        records = data[start * RECORD_SIZE : end * RECORD_SIZE] if data is not None else b""
         if data is None or leaf_id(records) != wanted:
             bad.append(index)
-    return {"kind": "open_segment", "segment": number, "records": count,
-            "leaves": len(manifest.leaf_ids), "bad_leaves": bad}
+    return {
+        "kind": "open_segment",
+        "segment": number,
+        "records": count,
+        "leaves": len(manifest.leaf_ids),
+        "bad_leaves": bad,
+    }
 
 
 # --- snapshot -----------------------------------------------------------------------------------
@@ -436,12 +561,19 @@ def snapshot_rows(file: Path, volume: Path, *, records: bool) -> Rows:
             continue
         break
     else:
-        raise ApplianceError(f"{file}: {reasons[0]}; no node of {reader.folder.parent / SITE_FILE} "
-                             "made this file")
+        raise ApplianceError(
+            f"{file}: {reasons[0]}; no node of {reader.folder.parent / SITE_FILE} made this file"
+        )
     segment = found.room_id == snapshot.SEGMENT
-    yield {"kind": "snapshot", "of": "segment" if segment else str(id_of(found.room_id)),
-           "signed_by": node.name, "records": found.record_count, "first_op": found.first_op,
-           "last_op": found.last_op, "last_hash": found.last_hash.hex()}
+    yield {
+        "kind": "snapshot",
+        "of": "segment" if segment else str(id_of(found.room_id)),
+        "signed_by": node.name,
+        "records": found.record_count,
+        "first_op": found.first_op,
+        "last_op": found.last_op,
+        "last_hash": found.last_hash.hex(),
+    }
     for index in range(found.record_count if records else 0):
         start = snapshot.HEAD_SIZE + index * RECORD_SIZE
-        yield {"kind": "record", **record_row(raw[start:start + RECORD_SIZE])}
+        yield {"kind": "record", **record_row(raw[start : start + RECORD_SIZE])}

@@ -48,15 +48,23 @@ REMEDIES = {
     Verdict.EPOCH_IN_FUTURE: "the group has changed meanwhile: look with `tigerchat member list`",
     Verdict.CONFLICT: "another change won: look with `tigerchat member list`",
     Verdict.STANDBY_NOT_READY: "the standby is away or lags: wait until `tigerchat status` shows "
-                               "it close to the others",
+    "it close to the others",
     Verdict.IN_PROGRESS: "the change before is not settled: wait, and run this again",
     Verdict.TOO_MANY_MEMBERS: f"allowed: {MEMBERS_MAX} members; remove a standby first",
     Verdict.NOT_A_STANDBY: "a replica that votes must be retired first, with `member retire`",
 }
-_LOCAL = click.option("--local", type=click.Path(path_type=Path), metavar="DIR",
-                      help="The local site in DIR; run if nothing else is said.")
-_NODE = click.option("--node-folder", type=click.Path(path_type=Path), metavar="F",
-                     help="A site on several machines, asked from the node in F.")
+_LOCAL = click.option(
+    "--local",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The local site in DIR; run if nothing else is said.",
+)
+_NODE = click.option(
+    "--node-folder",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    help="A site on several machines, asked from the node in F.",
+)
 
 
 @click.group("member")
@@ -98,8 +106,13 @@ def add(name: str | None, local: Path | None, node_folder: Path | None, geometry
     for shard in node.site.shards_of(index):
         replica_id = shard.replica_ids[shard.members.index(index)]
         other = node.site.nodes[index]
-        made = MemberChange(0, KIND_ADD, replica_id, other.public_key,
-                            f"{other.host}:{other.peer_port + shard.number}")
+        made = MemberChange(
+            0,
+            KIND_ADD,
+            replica_id,
+            other.public_key,
+            f"{other.host}:{other.peer_port + shard.number}",
+        )
         group = asyncio.run(_change(node, shard, made))
         begin = json.dumps({
             "epoch": group.epoch, "members_op": group.op, "replica_count": group.replica_count,
@@ -108,8 +121,11 @@ def add(name: str | None, local: Path | None, node_folder: Path | None, geometry
         if place is not None:
             write_durable(place / group_name(shard.number), begin)
         else:
-            click.echo(f"member: put this into {group_name(shard.number)} in the folder of {name}, "
-                       f"before `tigerchat format --node-folder`:\n{begin}", nl=False)
+            click.echo(
+                f"member: put this into {group_name(shard.number)} in the folder of {name}, "
+                f"before `tigerchat format --node-folder`:\n{begin}",
+                nl=False,
+            )
     if place is not None:
         _run("format", "--node-folder", str(place), "--geometry", geometry)
         click.echo(f"member: start it with `tigerchat start --node-folder {place}`")
@@ -120,8 +136,7 @@ def add(name: str | None, local: Path | None, node_folder: Path | None, geometry
 @_LOCAL
 @_NODE
 def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
-    """Take the standby NAME out of every shard; its process then falls silent and may be stopped.
-    """
+    """Take the standby NAME out of every shard; its process falls silent and may be stopped."""
     node = _asker(local, node_folder)
     index = _index(node.site, name)
     for shard in node.site.shards_of(index):
@@ -239,8 +254,9 @@ async def _reconfigure(node: NodeFolder, shard: Shard, up: int, down: int) -> No
             group = session.configuration
             members = list(group.members)
             if any(replica_id not in members for replica_id in ids):
-                raise ConfigurationError(f"shard {shard.number}: both must be members: look with "
-                                         "`tigerchat member list`")
+                raise ConfigurationError(
+                    f"shard {shard.number}: both must be members: look with `tigerchat member list`"
+                )
             a, b = (members.index(replica_id) for replica_id in ids)
             if a < group.replica_count or b >= group.replica_count:
                 click.echo(f"member: shard {shard.number}: {what}: it is so already")

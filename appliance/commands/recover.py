@@ -33,16 +33,31 @@ POLL_S = 0.5
 
 
 @click.command("recover")
-@click.option("--node-folder", type=click.Path(path_type=Path), required=True, metavar="F",
-              help="The node that lost a volume; its site file and keys are still there.")
-@click.option("--patience", type=click.IntRange(1, 3600), default=30, show_default=True,
-              metavar="S", help="Seconds that the rest of the group is given to answer.")
-@click.option("--once", is_flag=True,
-              help="End when the replica is whole; else the node goes on until Ctrl-C.")
+@click.option(
+    "--node-folder",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="F",
+    help="The node that lost a volume; its site file and keys are still there.",
+)
+@click.option(
+    "--patience",
+    type=click.IntRange(1, 3600),
+    default=30,
+    show_default=True,
+    metavar="S",
+    help="Seconds that the rest of the group is given to answer.",
+)
+@click.option(
+    "--once",
+    is_flag=True,
+    help="End when the replica is whole; else the node goes on until Ctrl-C.",
+)
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
 @click.pass_context
-def command(ctx: click.Context, node_folder: Path, patience: int, once: bool,
-            geometry: str) -> None:
+def command(
+    ctx: click.Context, node_folder: Path, patience: int, once: bool, geometry: str
+) -> None:
     """Make the lost volumes of a node anew and bring them up to date."""
     folder = node_folder.absolute()
     node = read_node(folder)
@@ -81,8 +96,13 @@ async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
     pipeline = GEOMETRIES["production"].pipeline_max
     async with OperatorSession(node, shard) as session:
         for count in range(pipeline):
-            await session.ask(OPERATION_NOOP, b"", patience_s, f"operation {count + 1} of "
-                              f"{pipeline} that must follow all that the lost volume acknowledged")
+            await session.ask(
+                OPERATION_NOOP,
+                b"",
+                patience_s,
+                f"operation {count + 1} of "
+                f"{pipeline} that must follow all that the lost volume acknowledged",
+            )
         group, view = session.configuration, session.view
     if replica_id not in group.members:
         raise ConfigurationError(
@@ -101,8 +121,10 @@ async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
         "view": view + 2 if votes else 0, "log_view": 0,
     }  # fmt: skip
     write_durable(node.path / group_name(shard.number), json.dumps(begin) + "\n")
-    click.echo(f"recover: shard {shard.number}: {pipeline} operations committed in view {view} of "
-               f"epoch {group.epoch}; the new volume begins at view {begin['view']}")
+    click.echo(
+        f"recover: shard {shard.number}: {pipeline} operations committed in view {view} of "
+        f"epoch {group.epoch}; the new volume begins at view {begin['view']}"
+    )
 
 
 # --- bringing it up to date -----------------------------------------------------------------------
@@ -136,8 +158,9 @@ def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | Non
     """Tell how far the replica has come, until it holds all."""
     begun, told = time.monotonic(), ""
     while True:
-        status = ask_status(node.path / SOCKETS_FOLDER, cluster=node.site.cluster,
-                            shard=shard.number)
+        status = ask_status(
+            node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
+        )
         if child is not None and child.poll() is not None:
             raise StorageError(f"the node ended with code {child.returncode}: see its lines above")
         if status is not None:
@@ -147,9 +170,11 @@ def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | Non
                 click.echo(f"recover: shard {shard.number}: {line}")
                 told = line
             if whole(status):
-                click.echo(f"recover: shard {shard.number}: whole after "
-                           f"{time.monotonic() - begun:.1f} s, {status['role']} in view "
-                           f"{status['view']}, {status['log_seq']} records")
+                click.echo(
+                    f"recover: shard {shard.number}: whole after "
+                    f"{time.monotonic() - begun:.1f} s, {status['role']} in view "
+                    f"{status['view']}, {status['log_seq']} records"
+                )
                 return
         time.sleep(POLL_S)
 
@@ -158,8 +183,13 @@ def whole(status: dict[str, Any]) -> bool:
     """Whether the replica lacks nothing that the group had committed a moment ago."""
     done, total = status["synced"]
     lag = status["commit_max"] - status["commit_min"]
-    return (status["status"] == "normal" and status["state_ready"] and status["commit_max"] > 0
-            and done == total and lag <= 2 * GEOMETRIES["production"].pipeline_max)
+    return (
+        status["status"] == "normal"
+        and status["state_ready"]
+        and status["commit_max"] > 0
+        and done == total
+        and lag <= 2 * GEOMETRIES["production"].pipeline_max
+    )
 
 
 def progress(done: int, total: int, seconds: float) -> str:

@@ -36,19 +36,33 @@ or name the Spark of your cluster: --spark /opt/spark --master spark://host:7077
 MAIN = "import sys\nfrom appliance.reports.main import main\nsys.exit(main(sys.argv[1:]))\n"
 
 
-@click.command("report", context_settings={"ignore_unknown_options": True,
-                                          "allow_interspersed_args": False})
-@click.option("--spark", type=click.Path(path_type=Path),
-              help="Where Spark is: its folder, a venv with pyspark, or spark-submit itself.")
-@click.option("--master", default="local[*]", show_default=True,
-              help="local[N], spark://host:port or yarn.")
+@click.command(
+    "report", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--spark",
+    type=click.Path(path_type=Path),
+    help="Where Spark is: its folder, a venv with pyspark, or spark-submit itself.",
+)
+@click.option(
+    "--master", default="local[*]", show_default=True, help="local[N], spark://host:port or yarn."
+)
 @click.option("--python", help="Python of Spark's workers and driver (default: Spark's own).")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Passed to spark-submit.")
-@click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False),
-              help="Only write the archive for --py-files of your own spark-submit.")
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Only write the archive for --py-files of your own spark-submit.",
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="VERB [ARGUMENT]...")
-def command(spark: Path | None, master: str, python: str | None, conf: tuple[str, ...],
-            bundle: Path | None, words: tuple[str, ...]) -> int:
+def command(
+    spark: Path | None,
+    master: str,
+    python: str | None,
+    conf: tuple[str, ...],
+    bundle: Path | None,
+    words: tuple[str, ...],
+) -> int:
     """Verify what was shipped, and report on it, in your Spark.
 
     \b
@@ -70,8 +84,17 @@ def command(spark: Path | None, master: str, python: str | None, conf: tuple[str
         archive, main = Path(folder, "tigerchat.zip"), Path(folder, "tigerchat_report.py")
         archive.write_bytes(packed())
         main.write_text(MAIN, encoding="ascii")
-        line = [str(submit), "--master", master, "--name", f"tigerchat report {words[0]}",
-                "--py-files", str(archive), "--conf", "spark.log.level=ERROR"]
+        line = [
+            str(submit),
+            "--master",
+            master,
+            "--name",
+            f"tigerchat report {words[0]}",
+            "--py-files",
+            str(archive),
+            "--conf",
+            "spark.log.level=ERROR",
+        ]
         for setting in conf:
             line += ["--conf", setting]
         return run([*line, str(main), *words], environment(submit, python, master))
@@ -97,8 +120,11 @@ def spark_submit(wanted: Path | None) -> Path:
 
 def environment(submit: Path, python: str | None, master: str) -> dict[str, str]:
     """For spark-submit: whose Python, and nothing of ours on its path."""
-    words = {name: value for name, value in os.environ.items()
-             if name not in ("PYTHONPATH", "PYTHONHOME")}
+    words = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
     beside = submit.parent / "python3"
     chosen = python or words.get("PYSPARK_PYTHON") or (str(beside) if beside.exists() else "")
     if chosen:
@@ -120,7 +146,7 @@ def run(line: list[str], words: dict[str, str]) -> int:
     try:
         return process.wait()
     except KeyboardInterrupt:
-        return process.wait()    # the terminal has told it too
+        return process.wait()  # the terminal has told it too
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -130,8 +156,9 @@ def packed() -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files():
-            archive.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), data,
-                             zipfile.ZIP_DEFLATED)
+            archive.writestr(
+                zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED
+            )
     return out.getvalue()
 
 
@@ -143,7 +170,8 @@ def files() -> Iterator[tuple[str, bytes]]:
     for room in ROOMS:
         found = sorted(path for path in (top / room).rglob("*") if path.suffix in SUFFIXES)
         if not found:
-            raise StorageError(f"this program came without the sources of {room}; report with one "
-                               "that has them")
+            raise StorageError(
+                f"this program came without the sources of {room}; report with one that has them"
+            )
         for path in found:
             yield path.relative_to(top.parent).as_posix(), path.read_bytes()

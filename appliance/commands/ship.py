@@ -32,9 +32,12 @@ _FOLDER = click.Path(path_type=Path)
 def _places(function: Any) -> Any:
     """Adds --local and --node-folder."""
     function = click.option(
-        "--node-folder", type=_FOLDER, metavar="F", help="The node in F alone.")(function)
+        "--node-folder", type=_FOLDER, metavar="F", help="The node in F alone."
+    )(function)
     return click.option(
-        "--local", type=_FOLDER, metavar="DIR",
+        "--local",
+        type=_FOLDER,
+        metavar="DIR",
         help=f"All nodes of the local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
     )(function)
 
@@ -59,8 +62,14 @@ class Place:
     nodes: list[Neighbour]
 
     def ask(self, node: Neighbour, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        return ask_status(node.sockets, cluster=self.site.cluster, shard=0, kind="shipper",
-                          wish=wish, timeout_s=5.0)
+        return ask_status(
+            node.sockets,
+            cluster=self.site.cluster,
+            shard=0,
+            kind="shipper",
+            wish=wish,
+            timeout_s=5.0,
+        )
 
     def answers(self) -> Iterator[tuple[Neighbour, dict[str, Any] | None]]:
         for node in self.nodes:
@@ -92,8 +101,7 @@ def _place(local: Path | None, node_folder: Path | None) -> Place:
 @_places
 @_JSON
 @click.pass_context
-def status(ctx: click.Context, local: Path | None, node_folder: Path | None,
-           as_json: bool) -> None:
+def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_json: bool) -> None:
     """Show who ships each shard, how far it is, what is late and why.
 
     Exit code 0: nothing is late; 1: a shard is late, or no shipper answers.
@@ -117,16 +125,19 @@ def status(ctx: click.Context, local: Path | None, node_folder: Path | None,
 
 
 def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
-    click.echo(f"{place.name(node.index)}: target {answer['target']}, a period is "
-               f"{answer['period_s']} s")
+    click.echo(
+        f"{place.name(node.index)}: target {answer['target']}, a period is {answer['period_s']} s"
+    )
     for shard in answer["shards"]:
         who = "ships" if shard["ships"] else f"waits, {place.name(shard['node'])} ships"
         if shard["follows"]:
             who = "stands by, as its replica does"
         elif shard["generation"] == 0:
             who = "nobody ships yet"
-        line = (f"  shard {shard['shard']}: {who}; {shard['manifests']} periods, records up to "
-                f"{shard['cursor']} of {shard['log_seq']}")
+        line = (
+            f"  shard {shard['shard']}: {who}; {shard['manifests']} periods, records up to "
+            f"{shard['cursor']} of {shard['log_seq']}"
+        )
         if shard["late_s"] > 0:
             line += f", {shard['late_s']:.0f} s past the end of the next period"
         if shard["doing"]:
@@ -142,12 +153,25 @@ def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
 @command.command("now")
 @_places
 @click.option("--claim", is_flag=True, help="Make the node of --node-folder the shipper.")
-@click.option("--wait", "wait_s", type=click.IntRange(0), default=60, show_default=True,
-              metavar="S", help="Seconds to wait until all that can be shipped is.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.IntRange(0),
+    default=60,
+    show_default=True,
+    metavar="S",
+    help="Seconds to wait until all that can be shipped is.",
+)
 @_JSON
 @click.pass_context
-def now(ctx: click.Context, local: Path | None, node_folder: Path | None, claim: bool,
-        wait_s: int, as_json: bool) -> None:
+def now(
+    ctx: click.Context,
+    local: Path | None,
+    node_folder: Path | None,
+    claim: bool,
+    wait_s: int,
+    as_json: bool,
+) -> None:
     """Ship what can be shipped, at once: sealed segments, and every period that is over.
 
     No period is closed before its end, and none is waited for that ends meanwhile. A shipper that
@@ -159,8 +183,9 @@ def now(ctx: click.Context, local: Path | None, node_folder: Path | None, claim:
     place = _place(local, node_folder)
     told = [place.ask(node, {"wish": "now", "claim": claim}) for node in place.nodes]
     if not any(told):
-        raise TargetUnavailable("no shipper answers: start the node, and see that ship_target is "
-                                f'not "{SHIP_OFF}"')
+        raise TargetUnavailable(
+            f'no shipper answers: start the node, and see that ship_target is not "{SHIP_OFF}"'
+        )
     asked, due = time.monotonic(), Due()
     while waits := waits_for(place, claim, due, time.monotonic() - asked):
         if time.monotonic() - asked >= wait_s:
@@ -177,13 +202,13 @@ class Due:
     """What was over when it was asked for: on a busy machine there is always something more."""
 
     def __init__(self) -> None:
-        self._manifests: dict[int, int] = {}      # of each shard, that the head has to follow
+        self._manifests: dict[int, int] = {}  # of each shard, that the head has to follow
 
     def unshipped(self, shard: dict[str, Any], elapsed_s: float) -> str:
         """What the shipper of a shard has not done, in words, `elapsed_s` after it was asked."""
         if shard["error"]:
             return str(shard["error"])
-        if 0 < shard["late_s"] <= elapsed_s:      # the next period was not over yet
+        if 0 < shard["late_s"] <= elapsed_s:  # the next period was not over yet
             wanted = self._manifests.setdefault(shard["shard"], shard["manifests"])
             return "" if shard["headed"] >= wanted else "the head is not put yet"
         if shard["late_s"] > 0 or shard["doing"]:
@@ -193,7 +218,7 @@ class Due:
 
 def waits_for(place: Place, claim: bool, due: Due, elapsed_s: float) -> str:
     """What is not shipped yet of what could be when it was asked for; empty for nothing."""
-    filled, shipped = set(), set()        # shards with records; shards that somebody asked ships
+    filled, shipped = set(), set()  # shards with records; shards that somebody asked ships
     for node, answer in place.answers():
         for shard in answer["shards"] if answer is not None else ():
             where = f"shard {shard['shard']} on {place.name(node.index)}"
@@ -210,8 +235,10 @@ def waits_for(place: Place, claim: bool, due: Due, elapsed_s: float) -> str:
             if shard["ships"]:
                 shipped.add(shard["shard"])
     if filled - shipped and len(place.nodes) == len(place.site.nodes):
-        return (f"shard {min(filled - shipped)}: no node ships it; let one begin with "
-                "`tigerchat ship now --claim --node-folder F`")
+        return (
+            f"shard {min(filled - shipped)}: no node ships it; let one begin with "
+            "`tigerchat ship now --claim --node-folder F`"
+        )
     return ""
 
 
@@ -221,12 +248,22 @@ def waits_for(place: Place, claim: bool, due: Due, elapsed_s: float) -> str:
 @command.command("verify")
 @_places
 @click.option("--shard", "only", type=click.IntRange(0), metavar="S", help="This shard alone.")
-@click.option("--keys", "keys_file", type=click.Path(path_type=Path, dir_okay=False),
-              help="Trust the keys in this file instead of those of the site.")
+@click.option(
+    "--keys",
+    "keys_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Trust the keys in this file instead of those of the site.",
+)
 @_JSON
 @click.pass_context
-def verify(ctx: click.Context, local: Path | None, node_folder: Path | None, only: int | None,
-           keys_file: Path | None, as_json: bool) -> None:
+def verify(
+    ctx: click.Context,
+    local: Path | None,
+    node_folder: Path | None,
+    only: int | None,
+    keys_file: Path | None,
+    as_json: bool,
+) -> None:
     """Check all that lies at the target: keys, manifests, their chain, every byte of every file.
 
     Exit code 0: whole; 1: something is missing or damaged, each is listed with its path.
@@ -247,9 +284,11 @@ def verify(ctx: click.Context, local: Path | None, node_folder: Path | None, onl
     else:
         for finding in findings:
             click.echo(f"{finding.path}: {finding.problem}")
-        click.echo(f"{counts['manifests']} manifests, {counts['files']} files, "
-                   f"{counts['records']} records: " +
-                   (f"{len(findings)} findings" if findings else "whole"))
+        click.echo(
+            f"{counts['manifests']} manifests, {counts['files']} files, "
+            f"{counts['records']} records: "
+            + (f"{len(findings)} findings" if findings else "whole")
+        )
     ctx.exit(1 if findings else 0)
 
 
@@ -271,8 +310,7 @@ def _target_of(node: Neighbour) -> Target | None:
 class _Verify:
     """One shard at every target that the nodes here have; own folders are taken together."""
 
-    def __init__(self, place: Place, shard: int, trusted: frozenset[bytes], *,
-                 quiet: bool) -> None:
+    def __init__(self, place: Place, shard: int, trusted: frozenset[bytes], *, quiet: bool) -> None:
         self._site, self._shard, self._trusted, self._quiet = place.site, shard, trusted, quiet
         self._folder = mf.shard_folder(place.site.cluster, shard)
         self._findings: list[Finding] = []
@@ -298,10 +336,12 @@ class _Verify:
         head = max(heads, key=lambda one: one.value.number, default=None)
         self._findings += audit_chain(chain, self._folder, self._site.cluster, self._shard)
         self._findings += audit_head(f"{self._folder}/{mf.HEAD_FILE}", head, chain)
-        files = [(target, path, file) for path, signed, target in found
-                 for file in signed.value.files]
-        with click.progressbar(files, label=f"shard {self._shard}",
-                               hidden=self._quiet or len(files) < 2) as bar:
+        files = [
+            (target, path, file) for path, signed, target in found for file in signed.value.files
+        ]
+        with click.progressbar(
+            files, label=f"shard {self._shard}", hidden=self._quiet or len(files) < 2
+        ) as bar:
             for target, path, file in bar:
                 self._file(target, path.rpartition("/")[0], file)
         counts["manifests"] += len(found)
@@ -309,8 +349,9 @@ class _Verify:
         counts["records"] += sum(file.record_count for _, _, file in files)
         return self._findings
 
-    def _manifests(self, target: Target) -> Iterator[
-            tuple[str, mf.Signed[mf.PeriodManifest], Target]]:
+    def _manifests(
+        self, target: Target
+    ) -> Iterator[tuple[str, mf.Signed[mf.PeriodManifest], Target]]:
         for date in target.list(self._folder):
             if not date.is_folder or not date.name.startswith("date="):
                 continue
@@ -354,8 +395,11 @@ class _Verify:
         for block in target.read(path):
             reading.add(block)
         if not reading.fits(file, self._trusted):
-            self._findings.append(Finding(path, "is not what its manifest says, or its signature "
-                                                "is of no trusted key"))
+            self._findings.append(
+                Finding(
+                    path, "is not what its manifest says, or its signature is of no trusted key"
+                )
+            )
 
 
 # --- re-ship --------------------------------------------------------------------------------------
@@ -364,37 +408,58 @@ class _Verify:
 @command.command("re-ship")
 @_places
 @click.option("--shard", type=click.IntRange(0), required=True, metavar="S")
-@click.option("--first", type=click.IntRange(1), default=1, metavar="N",
-              help="First record of the range; 1.")
-@click.option("--last", type=click.IntRange(1), default=SEQ_MAX, metavar="N",
-              help="Last record of the range; all that was shipped.")
+@click.option(
+    "--first", type=click.IntRange(1), default=1, metavar="N", help="First record of the range; 1."
+)
+@click.option(
+    "--last",
+    type=click.IntRange(1),
+    default=SEQ_MAX,
+    metavar="N",
+    help="Last record of the range; all that was shipped.",
+)
 @_JSON
 @click.pass_context
-def re_ship(ctx: click.Context, local: Path | None, node_folder: Path | None, shard: int,
-            first: int, last: int, as_json: bool) -> None:
+def re_ship(
+    ctx: click.Context,
+    local: Path | None,
+    node_folder: Path | None,
+    shard: int,
+    first: int,
+    last: int,
+    as_json: bool,
+) -> None:
     """Put again what is missing or damaged at the target; what is whole is only read.
 
     Files and manifests are made from the log, with the same names and contents as before.
     """
     place = _place(local, node_folder)
-    shipping = [node for node, answer in place.answers() if answer is not None
-                and any(row["shard"] == shard and row["ships"] for row in answer["shards"])]
+    shipping = [
+        node
+        for node, answer in place.answers()
+        if answer is not None
+        and any(row["shard"] == shard and row["ships"] for row in answer["shards"])
+    ]
     if not shipping:
-        raise TargetUnavailable(f"no shipper of shard {shard} answers here: see `tigerchat ship "
-                                "status`, and ask on the node that ships it")
+        raise TargetUnavailable(
+            f"no shipper of shard {shard} answers here: see `tigerchat ship "
+            "status`, and ask on the node that ships it"
+        )
     wish = {"wish": "re-ship", "shard": shard, "first": first, "last": last}
     answer = place.ask(shipping[0], wish)
     if answer is None or "error" in answer:
-        raise TargetUnavailable("the shipper did not begin: "
-                                + (answer or {"error": "no answer"})["error"])
+        raise TargetUnavailable(
+            "the shipper did not begin: " + (answer or {"error": "no answer"})["error"]
+        )
     mending = _follow(place, shipping[0], shard, quiet=as_json)
     if as_json:
         click.echo(json.dumps(mending))
     else:
         for name in mending["mended"]:
             click.echo(f"put again: {name}")
-        click.echo(f"{mending['done']} files and manifests looked at, "
-                   f"{len(mending['mended'])} put again")
+        click.echo(
+            f"{mending['done']} files and manifests looked at, {len(mending['mended'])} put again"
+        )
     if mending["error"]:
         raise TargetDamaged(mending["error"])
     ctx.exit(0)

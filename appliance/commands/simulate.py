@@ -20,30 +20,56 @@ from appliance.simulation.options import LITE, SWARM, Options, draw, parse
 from appliance.simulation.trace import BLOCK_EVENTS
 from appliance.simulation.world import Outcome, World
 
-OTHER_HASH_SEED = "4242"          # of the second process: shows an order that leans on hashes
+OTHER_HASH_SEED = "4242"  # of the second process: shows an order that leans on hashes
 EXIT_FAILED = 1
 
 
 @click.command("simulate")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
-              help="The first seed.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
+)
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
 @click.option("--lite", "mode", flag_value=LITE, help="Three replicas, crashes only, 2,500 ticks.")
-@click.option("--swarm", "mode", flag_value=SWARM, default=SWARM,
-              help="Every class of fault, 20,000 ticks (default).")
-@click.option("--check-determinism", is_flag=True,
-              help="Run each seed again in another process and compare every event.")
-@click.option("--minimise", is_flag=True,
-              help="Of a seed that fails, find the fewest faults and the shortest time it needs.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
-              help="Change an option that the seed has drawn; as --minimise prints them.")
+@click.option(
+    "--swarm",
+    "mode",
+    flag_value=SWARM,
+    default=SWARM,
+    help="Every class of fault, 20,000 ticks (default).",
+)
+@click.option(
+    "--check-determinism",
+    is_flag=True,
+    help="Run each seed again in another process and compare every event.",
+)
+@click.option(
+    "--minimise",
+    is_flag=True,
+    help="Of a seed that fails, find the fewest faults and the shortest time it needs.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change an option that the seed has drawn; as --minimise prints them.",
+)
 @click.option("--until", type=click.IntRange(1), metavar="TICK", help="Stop at this tick.")
 @click.option("--log", type=click.Choice(("full",)), help="Print every event up to --until.")
 @click.option("--json", "as_json", is_flag=True, hidden=True)
 @click.option("--events", type=(int, int), hidden=True, help="Keep the text of these events.")
-def command(seed: int, seeds: int, mode: str, check_determinism: bool, minimise: bool,
-            settings: tuple[str, ...], until: int | None, log: str | None, as_json: bool,
-            events: tuple[int, int] | None) -> int:
+def command(
+    seed: int,
+    seeds: int,
+    mode: str,
+    check_determinism: bool,
+    minimise: bool,
+    settings: tuple[str, ...],
+    until: int | None,
+    log: str | None,
+    as_json: bool,
+    events: tuple[int, int] | None,
+) -> int:
     """Run the cores in a simulated world with a seed."""
     if log is not None and until is None:
         raise click.UsageError("--log full needs --until TICK: a whole run is too long to read")
@@ -57,8 +83,16 @@ def command(seed: int, seeds: int, mode: str, check_determinism: bool, minimise:
         world = World(options, wanted=wanted)
         outcome = run(world, until)
         if as_json:
-            click.echo(json.dumps({"digest": outcome.digest, "blocks": world.trace.blocks,
-                                   "events": outcome.events, "kept": world.trace.kept}))
+            click.echo(
+                json.dumps(
+                    {
+                        "digest": outcome.digest,
+                        "blocks": world.trace.blocks,
+                        "events": outcome.events,
+                        "kept": world.trace.kept,
+                    }
+                )
+            )
             continue
         for line in world.trace.kept:
             click.echo(line)
@@ -99,21 +133,32 @@ def summary(outcome: Outcome) -> str:
     counts = " ".join(f"{name}={n}" for name, n in outcome.counts.items())
     verdict = f"FAILED by {outcome.checker}" if outcome.failure else "ok"
     excused = f" (excused: {outcome.excuse})" if outcome.excuse else ""
-    return (f"seed {outcome.options.seed} {outcome.options.mode} {verdict}{excused}: R="
-            f"{outcome.options.replica_count} ticks={outcome.ticks} events={outcome.events} "
-            f"ops={outcome.ops} records={outcome.records} {counts} "
-            f"faults={sum(outcome.faults.values())} trace={outcome.digest}")
+    return (
+        f"seed {outcome.options.seed} {outcome.options.mode} {verdict}{excused}: R="
+        f"{outcome.options.replica_count} ticks={outcome.ticks} events={outcome.events} "
+        f"ops={outcome.ops} records={outcome.records} {counts} "
+        f"faults={sum(outcome.faults.values())} trace={outcome.digest}"
+    )
 
 
 def failure_report(outcome: Outcome, settings: tuple[str, ...] = ()) -> list[str]:
     """What somebody needs who will mend it."""
     mode, seed = outcome.options.mode, outcome.options.seed
-    again = " ".join([f"tigerchat simulate --{mode} --seed {seed}",
-                      *(f"--set {setting}" for setting in settings)])
-    return [f"TigerChat {VERSION}{commit()}, seed {seed}, {mode}, tick {outcome.ticks}",
-            f"{outcome.checker}: {outcome.failure}", "", *outcome.report, "",
-            f"again: {again}",
-            f"every event: {again} --until {outcome.ticks + 1} --log full"]
+    again = " ".join(
+        [
+            f"tigerchat simulate --{mode} --seed {seed}",
+            *(f"--set {setting}" for setting in settings),
+        ]
+    )
+    return [
+        f"TigerChat {VERSION}{commit()}, seed {seed}, {mode}, tick {outcome.ticks}",
+        f"{outcome.checker}: {outcome.failure}",
+        "",
+        *outcome.report,
+        "",
+        f"again: {again}",
+        f"every event: {again} --until {outcome.ticks + 1} --log full",
+    ]
 
 
 def commit() -> str:
@@ -121,8 +166,12 @@ def commit() -> str:
     root = Path(__file__).parents[2]
     if getattr(sys, "frozen", False) or not (root / ".git").exists():
         return ""
-    done = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty"],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", str(root), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return f", commit {done.stdout.strip()}" if done.returncode == 0 else ""
 
 
@@ -130,32 +179,42 @@ def _minimise(options: Options) -> None:
     """Print the smallest options that still fail, and how to run them."""
     least = smaller.minimise(options, lambda tried: run(World(tried)), click.echo)
     drawn = draw(options.seed, options.mode)
-    changed = [f"--set {name}={getattr(least, name)}" for name in smaller.NEUTRAL
-               if getattr(least, name) != getattr(drawn, name)]
-    click.echo("what it needs: " + ", ".join(
-        f"{name} = {value}" for name, value in smaller.differences(least).items()))
-    click.echo(" ".join([f"again: tigerchat simulate --{options.mode} --seed {options.seed}",
-                         *changed]))
+    changed = [
+        f"--set {name}={getattr(least, name)}"
+        for name in smaller.NEUTRAL
+        if getattr(least, name) != getattr(drawn, name)
+    ]
+    click.echo(
+        "what it needs: "
+        + ", ".join(f"{name} = {value}" for name, value in smaller.differences(least).items())
+    )
+    click.echo(
+        " ".join([f"again: tigerchat simulate --{options.mode} --seed {options.seed}", *changed])
+    )
 
 
 def _same_elsewhere(options: Options, world: World, outcome: Outcome) -> bool:
     """Run the seed in another process and compare; prints the first event that differs."""
     other = _elsewhere(options, range(0))
     if other["digest"] == outcome.digest:
-        click.echo(f"seed {options.seed}: the same trace in another process, {outcome.events} "
-                   "events")
+        click.echo(
+            f"seed {options.seed}: the same trace in another process, {outcome.events} events"
+        )
         return True
     blocks = other["blocks"]
     same = 0
     while same < min(len(blocks), len(world.trace.blocks)) and (
-            blocks[same] == world.trace.blocks[same]):
+        blocks[same] == world.trace.blocks[same]
+    ):
         same += 1
     span = range(same * BLOCK_EVENTS, (same + 1) * BLOCK_EVENTS)
     again = World(options, wanted=span)
     run(again)
     here, there = again.trace.kept, _elsewhere(options, span)["kept"]
-    first = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b),
-                 min(len(here), len(there)))
+    first = next(
+        (i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b),
+        min(len(here), len(there)),
+    )
     click.echo(f"seed {options.seed}: event {span.start + first} differs between two processes")
     click.echo("  here:  " + (here[first] if first < len(here) else "the end"))
     click.echo("  there: " + (there[first] if first < len(there) else "the end"))
@@ -165,10 +224,23 @@ def _same_elsewhere(options: Options, world: World, outcome: Outcome) -> bool:
 def _elsewhere(options: Options, span: range) -> dict:
     """The trace of the seed in another process with another hash seed."""
     door = [] if getattr(sys, "frozen", False) else ["-m", "appliance"]
-    arguments = ["simulate", "--json", f"--{options.mode}", "--seed", str(options.seed),
-                 "--events", str(span.start), str(span.stop)]
+    arguments = [
+        "simulate",
+        "--json",
+        f"--{options.mode}",
+        "--seed",
+        str(options.seed),
+        "--events",
+        str(span.start),
+        str(span.stop),
+    ]
     environment = os.environ | {"PYTHONHASHSEED": OTHER_HASH_SEED}
-    done = subprocess.run([sys.executable, *door, *arguments], env=environment, check=True,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *door, *arguments],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     found: dict = json.loads(done.stdout)
     return found

@@ -45,20 +45,21 @@ from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import SITE_FILE, Site, encode_site, load_site, ports_of
 from appliance.roles.supervisor import Child, Supervisor
 
-FILES_MAX = 65_536                # descriptors a node asks for, if the system gives so many
-POLL_S = 0.05                     # between two looks whether a local site serves
-PATIENCE_S = 30.0                 # until it is said what a local site still waits for
+FILES_MAX = 65_536  # descriptors a node asks for, if the system gives so many
+POLL_S = 0.05  # between two looks whether a local site serves
+PATIENCE_S = 30.0  # until it is said what a local site still waits for
 TOKEN_USER, TOKEN_TTL_S = "alice", 24 * 3600
 TOKEN_RIGHTS = {"*": ["read", "send", "moderate"]}
-LOCAL_DEFAULT = "run"             # where `send`, `tail` and others look for a local site
+LOCAL_DEFAULT = "run"  # where `send`, `tail` and others look for a local site
 _FOLDER = click.Path(path_type=Path)
 
 
 @click.group("start", invoke_without_command=True)
 @click.option("--local", type=_FOLDER, metavar="DIR", help="All nodes of the local site in DIR.")
 @click.option("--nodes", type=click.IntRange(1, REPLICAS_MAX), help="With --local; 3 if new.")
-@click.option("--standbys", type=click.IntRange(0, MEMBERS_MAX - 1),
-              help="With --local; none if new.")
+@click.option(
+    "--standbys", type=click.IntRange(0, MEMBERS_MAX - 1), help="With --local; none if new."
+)
 @click.option("--shards", type=click.IntRange(1), help="With --local; 1 if new.")
 @click.option("--ports", type=click.IntRange(1, 65535), help="First port of a local site; 7400.")
 @click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F.")
@@ -66,9 +67,18 @@ _FOLDER = click.Path(path_type=Path)
 @click.option("--quiet", is_flag=True, help="Say only what goes wrong.")
 @click.option("--unpinned", is_flag=True, hidden=True)
 @click.pass_context
-def command(ctx: click.Context, local: Path | None, nodes: int | None, standbys: int | None,
-            shards: int | None, ports: int | None, node_folder: Path | None, one_process: bool,
-            quiet: bool, unpinned: bool) -> None:
+def command(
+    ctx: click.Context,
+    local: Path | None,
+    nodes: int | None,
+    standbys: int | None,
+    shards: int | None,
+    ports: int | None,
+    node_folder: Path | None,
+    one_process: bool,
+    quiet: bool,
+    unpinned: bool,
+) -> None:
     """Run a site on this machine, a node, or one role of a node."""
     if ctx.invoked_subcommand is not None:
         return
@@ -76,8 +86,16 @@ def command(ctx: click.Context, local: Path | None, nodes: int | None, standbys:
         raise click.UsageError("say --local DIR, --node-folder F, or a role")
     die_with_parent()
     if local is not None:
-        ctx.exit(start_local(local.absolute(), nodes=nodes, standbys=standbys, shards=shards,
-                             ports=ports, one_process=one_process))
+        ctx.exit(
+            start_local(
+                local.absolute(),
+                nodes=nodes,
+                standbys=standbys,
+                shards=shards,
+                ports=ports,
+                one_process=one_process,
+            )
+        )
     assert node_folder is not None
     start = NodeStart(node_folder.absolute(), quiet=quiet, pinned=not unpinned)
     ctx.exit(start.run(one_process=one_process))
@@ -138,8 +156,9 @@ def start_shipper(ctx: click.Context, node_folder: Path) -> None:
 def _check_shard(node: NodeFolder, shard: int) -> None:
     held = [held.number for held in node.shards]
     if shard not in held:
-        raise ConfigurationError(f"--shard is {shard}; allowed: {', '.join(map(str, held))}, the "
-                                 f"shards of {node.path}")
+        raise ConfigurationError(
+            f"--shard is {shard}; allowed: {', '.join(map(str, held))}, the shards of {node.path}"
+        )
 
 
 # --- one node -------------------------------------------------------------------------------------
@@ -162,8 +181,11 @@ class NodeStart:
         if one_process:
             return run_in_one_process(self.node)
         supervisor = Supervisor(
-            self.children, report=self._warn, progress=self._say,
-            on_ready=lambda: self._say("ready: all roles serve"))
+            self.children,
+            report=self._warn,
+            progress=self._say,
+            on_ready=lambda: self._say("ready: all roles serve"),
+        )
         return asyncio.run(supervisor.run())
 
     def _say(self, line: str) -> None:
@@ -186,7 +208,7 @@ class NodeStart:
     def files(self) -> str:
         """The node's folder: for us alone, complete and consistent."""
         self.node = open_node(self.folder)
-        lock_folder(self.folder)          # held until this process ends
+        lock_folder(self.folder)  # held until this process ends
         shards = ", ".join(str(shard.number) for shard in self.node.shards)
         count = len(self.node.site.nodes)
         return f"{self.node.node.name} of {count} nodes, shards {shards or 'none'}"
@@ -222,8 +244,12 @@ def _look(node: NodeFolder, shard: int) -> str:
     folder = node.volume(shard)
     reader = VolumeReader(folder)
     try:
-        copies = reader.read_many([(copy * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE)
-                                   for copy in range(SUPERBLOCK_COPIES)])
+        copies = reader.read_many(
+            [
+                (copy * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE)
+                for copy in range(SUPERBLOCK_COPIES)
+            ]
+        )
         try:
             block, _ = opening.choose(copies)
         except opening.VolumeUnusable as error:
@@ -234,11 +260,15 @@ def _look(node: NodeFolder, shard: int) -> str:
     index = described.replica_index(node.settings.index)
     assert index is not None
     if (block.cluster, block.shard) != (node.site.cluster, shard):
-        raise StorageError(f"{folder} belongs to another site or shard: put back the folder that "
-                           f"was formatted with {node.path / SITE_FILE}")
+        raise StorageError(
+            f"{folder} belongs to another site or shard: put back the folder that "
+            f"was formatted with {node.path / SITE_FILE}"
+        )
     if block.replica_id != described.replica_ids[index]:
-        raise StorageError(f"{folder} belongs to another node of this site: put back the folder of "
-                           f"{node.node.name}")
+        raise StorageError(
+            f"{folder} belongs to another node of this site: put back the folder of "
+            f"{node.node.name}"
+        )
     return f"shard {shard} at view {block.view}, checkpoint {block.checkpoint.header.op}"
 
 
@@ -256,12 +286,14 @@ def check_ports(node: NodeFolder) -> list[int]:
         except PermissionError as error:
             raise ConfigurationError(f"port {port} is for root only: change {where}") from error
         except socket.gaierror as error:
-            raise ConfigurationError(f"host {host} is unknown here: change the host beside "
-                                     f"{where}") from error
+            raise ConfigurationError(
+                f"host {host} is unknown here: change the host beside {where}"
+            ) from error
         except OSError as error:
             raise ConfigurationError(
                 f"port {port} on {host} cannot be used ({error.strerror}): stop what uses it or "
-                f"change {where}; `start --local DIR --ports BASE` moves all ports") from error
+                f"change {where}; `start --local DIR --ports BASE` moves all ports"
+            ) from error
         found.append(port)
     return found
 
@@ -270,12 +302,18 @@ def _children(node: NodeFolder) -> list[Child]:
     """The role processes, edges to be stopped first, replicas last."""
     start = [*own_command(), "start"]
     place = ["--node-folder", str(node.path)]
-    replicas = [Child(f"replica-{shard.number}",
-                      [*start, "replica", *place, "--shard", str(shard.number)], stop_group=2)
-                for shard in node.shards]
-    edges = [Child(f"edge-{number}", [*start, "edge", *place, "--number", str(number)],
-                   stop_group=0)
-             for number in range(node.settings.edge_processes)]
+    replicas = [
+        Child(
+            f"replica-{shard.number}",
+            [*start, "replica", *place, "--shard", str(shard.number)],
+            stop_group=2,
+        )
+        for shard in node.shards
+    ]
+    edges = [
+        Child(f"edge-{number}", [*start, "edge", *place, "--number", str(number)], stop_group=0)
+        for number in range(node.settings.edge_processes)
+    ]
     others = [Child("console", [*start, "console", *place], stop_group=1)]
     if node.settings.ship_target != SHIP_OFF:
         others.append(Child("shipper", [*start, "shipper", *place], stop_group=1))
@@ -296,8 +334,15 @@ def pinned(children: list[Child], available: list[int]) -> list[Child]:
 # --- a site on this machine -----------------------------------------------------------------------
 
 
-def start_local(folder: Path, *, nodes: int | None, standbys: int | None, shards: int | None,
-                ports: int | None, one_process: bool) -> int:
+def start_local(
+    folder: Path,
+    *,
+    nodes: int | None,
+    standbys: int | None,
+    shards: int | None,
+    ports: int | None,
+    one_process: bool,
+) -> int:
     """All nodes of the site in `folder`; the exit code."""
     started = time.monotonic()
     if not _formatted(folder):
@@ -306,21 +351,26 @@ def start_local(folder: Path, *, nodes: int | None, standbys: int | None, shards
             return code
     site = load_site(folder / SITE_FILE)
     first = site.shards[0]
-    for name, wanted, there in (("nodes", nodes, first.replica_count),
-                                ("standbys", standbys, first.standby_count),
-                                ("shards", shards, len(site.shards))):
+    for name, wanted, there in (
+        ("nodes", nodes, first.replica_count),
+        ("standbys", standbys, first.standby_count),
+        ("shards", shards, len(site.shards)),
+    ):
         if wanted is not None and wanted != there:
-            raise ConfigurationError(f"--{name} is {wanted}; allowed: {there}, as {folder} "
-                                     "was formatted, or another folder")
-    lock_folder(folder)                   # held until this process ends
+            raise ConfigurationError(
+                f"--{name} is {wanted}; allowed: {there}, as {folder} "
+                "was formatted, or another folder"
+            )
+    lock_folder(folder)  # held until this process ends
     if ports is not None:
         _move_ports(folder, site, ports)
     opened = [open_node(folder / node.name) for node in site.nodes]
     for node in opened:
         check_ports(node)
     site_start = LocalStart(folder, opened, started)
-    supervisor = Supervisor(_nodes(opened, one_process), report=site_start.warn,
-                            on_ready=site_start.on_ready)
+    supervisor = Supervisor(
+        _nodes(opened, one_process), report=site_start.warn, on_ready=site_start.on_ready
+    )
     return asyncio.run(supervisor.run())
 
 
@@ -332,8 +382,18 @@ def _formatted(folder: Path) -> bool:
 
 
 def _format(folder: Path, nodes: int, standbys: int, shards: int, ports: int | None) -> int:
-    words = [*own_command(), "format", "--local", str(folder), "--nodes", str(nodes),
-             "--standbys", str(standbys), "--shards", str(shards)]
+    words = [
+        *own_command(),
+        "format",
+        "--local",
+        str(folder),
+        "--nodes",
+        str(nodes),
+        "--standbys",
+        str(standbys),
+        "--shards",
+        str(shards),
+    ]
     if ports is not None:
         words += ["--ports", str(ports)]
     return subprocess.run(words, env=child_environment(), check=False).returncode
@@ -345,8 +405,10 @@ def _move_ports(folder: Path, site: Site, first: int) -> None:
     if step == 0:
         return
     names = ("peer_port", "client_port", "console_port")
-    nodes = [dataclasses.replace(node, **{name: getattr(node, name) + step for name in names})
-             for node in site.nodes]
+    nodes = [
+        dataclasses.replace(node, **{name: getattr(node, name) + step for name in names})
+        for node in site.nodes
+    ]
     if any(not 0 < getattr(node, name) < 65536 for node in nodes for name in names):
         raise ConfigurationError(f"--ports is {first}; allowed: such that all lie in 1 to 65535")
     text = encode_site(dataclasses.replace(site, nodes=nodes))
@@ -365,7 +427,7 @@ def _nodes(opened: list[NodeFolder], one_process: bool) -> list[Child]:
             words.append("--one-process")
         own = None
         if share > len(node.shards) + node.settings.edge_processes:
-            own = frozenset(available[position * share:(position + 1) * share])
+            own = frozenset(available[position * share : (position + 1) * share])
         else:
             words.append("--unpinned")
         children.append(Child(node.node.name, words, stop_group=0, cores=own))
@@ -400,8 +462,9 @@ class LocalStart:
         """What does not serve yet, in words; None when all do."""
         for node in self.nodes:
             for shard in node.shards:
-                status = ask_status(node.path / SOCKETS_FOLDER, cluster=node.site.cluster,
-                                    shard=shard.number)
+                status = ask_status(
+                    node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
+                )
                 state = status.get("status") if status else "silent"
                 if state != "normal":
                     return f"replica of shard {shard.number} on {node.node.name} is {state}"
@@ -419,19 +482,27 @@ class LocalStart:
         serving = f"{len(self.nodes)} nodes{beside}, {len(site.shards)} shards"
         lines = ["", f"serving: {serving}, after {took:.1f} s", ""]
         for node in self.nodes:
-            lines.append(f"  {node.node.name}   chat {chat_url(node)}"
-                         f"   console {console_url(node)}")
+            lines.append(
+                f"  {node.node.name}   chat {chat_url(node)}   console {console_url(node)}"
+            )
         token = local_token(self.folder, TOKEN_USER, TOKEN_RIGHTS, TOKEN_TTL_S)
         where = "" if self.folder == Path(LOCAL_DEFAULT).absolute() else f" --local {self.folder}"
         tigerchat = "tigerchat" if len(own_command()) == 1 else ".venv/bin/python -m appliance"
-        lines += ["  (each console has printed above the secret that opens it once)",
-                  "", f"  token of {TOKEN_USER}, for the chat page, valid for a day:", f"  {token}",
-                  "", "  try, in another terminal:",
-                  f"    {tigerchat} room create general{where}",
-                  f'    {tigerchat} send general "hello"{where}',
-                  f"    {tigerchat} tail general{where}",
-                  f"    {tigerchat} status{where}",
-                  "", "  Ctrl-C stops everything; the next start continues.", ""]
+        lines += [
+            "  (each console has printed above the secret that opens it once)",
+            "",
+            f"  token of {TOKEN_USER}, for the chat page, valid for a day:",
+            f"  {token}",
+            "",
+            "  try, in another terminal:",
+            f"    {tigerchat} room create general{where}",
+            f'    {tigerchat} send general "hello"{where}',
+            f"    {tigerchat} tail general{where}",
+            f"    {tigerchat} status{where}",
+            "",
+            "  Ctrl-C stops everything; the next start continues.",
+            "",
+        ]
         return "\n".join(lines)
 
 

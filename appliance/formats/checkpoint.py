@@ -32,96 +32,128 @@ VERSION = 1
 ID_SIZE = 32
 HEAD_SIZE = 256
 
-HEAD = np.dtype([
-    ("magic", "V8"), ("version", "<u2"), ("shard", "<u2"), ("epoch", "<u4"),
-    ("cluster_id", "V16"),
-    ("op", "<u8"),                # the last op in this state
-    ("timestamp", "<u8"),         # of that prepare
-    ("prepare_digest", "V16"),    # of that prepare
-    ("log_seq", "<u8"),           # of the last record in this state
-    ("shipper_cursor", "<u8"),    # last record that is known to be shipped
-    ("oldest_segment", "<u8"),    # oldest segment kept now
-    ("oldest_segment_before", "<u8"),   # and at the checkpoint before: below it extents are reused
-    ("newest_segment_id", "V32"),       # of the newest sealed segment; zero = none
-    ("segments_max", "<u4"), ("leaf_count", "<u4"),
-    ("tables", "<u4", (8,)),      # of each table: row high water, chunk count
-    ("shipping", "V72"),          # SHIPPING
-    ("reserved", "V16"),
-])
+HEAD = np.dtype(
+    [
+        ("magic", "V8"),
+        ("version", "<u2"),
+        ("shard", "<u2"),
+        ("epoch", "<u4"),
+        ("cluster_id", "V16"),
+        ("op", "<u8"),  # the last op in this state
+        ("timestamp", "<u8"),  # of that prepare
+        ("prepare_digest", "V16"),  # of that prepare
+        ("log_seq", "<u8"),  # of the last record in this state
+        ("shipper_cursor", "<u8"),  # last record that is known to be shipped
+        ("oldest_segment", "<u8"),  # oldest segment kept now
+        (
+            "oldest_segment_before",
+            "<u8",
+        ),  # and at the checkpoint before: below it extents are reused
+        ("newest_segment_id", "V32"),  # of the newest sealed segment; zero = none
+        ("segments_max", "<u4"),
+        ("leaf_count", "<u4"),
+        ("tables", "<u4", (8,)),  # of each table: row high water, chunk count
+        ("shipping", "V72"),  # SHIPPING
+        ("reserved", "V16"),
+    ]
+)
 assert HEAD.itemsize == HEAD_SIZE
 _HEAD = struct_of(HEAD)
 
-SHIPPING = np.dtype([
-    ("generation", "<u4"),        # of the newest claim; 0 = nobody has claimed yet
-    ("node", "<u2"),              # that claimed it: index in the site
-    ("reserved", "V2"),
-    ("manifest_count", "<u8"),    # periods shipped; the number of the next manifest
-    ("manifest_hash", "V32"),     # of the newest manifest; zero = none
-    ("period_start_us", "<u8"),   # of the announced period, or else of the next; 0 = not known yet
-    ("period_us", "<u8"),         # of the announced period, or else of the last one shipped
-    ("announced_end", "<u8"),     # last record of the announced period + 1; 0 = none is announced
-])
+SHIPPING = np.dtype(
+    [
+        ("generation", "<u4"),  # of the newest claim; 0 = nobody has claimed yet
+        ("node", "<u2"),  # that claimed it: index in the site
+        ("reserved", "V2"),
+        ("manifest_count", "<u8"),  # periods shipped; the number of the next manifest
+        ("manifest_hash", "V32"),  # of the newest manifest; zero = none
+        (
+            "period_start_us",
+            "<u8",
+        ),  # of the announced period, or else of the next; 0 = not known yet
+        ("period_us", "<u8"),  # of the announced period, or else of the last one shipped
+        ("announced_end", "<u8"),  # last record of the announced period + 1; 0 = none is announced
+    ]
+)
 SHIPPING_SIZE = 72
 assert SHIPPING.itemsize == SHIPPING_SIZE
 _SHIPPING = struct_of(SHIPPING)
 
-ROOM_ROW = np.dtype([
-    ("room_id", "V16"),
-    ("head_hash", "V32"),         # of the room's newest record; zero while it has none
-    ("message_count", "<u8"),     # also the seq of that record
-    ("op", "<u8"),                # of the last prepare that touched the room
-    ("sealed_segment", "<u8"),    # newest sealed segment with the room + 1; 0 = none
-    ("policy", "V32"),            # POLICY
-    ("reserved", "V24"),
-])
+ROOM_ROW = np.dtype(
+    [
+        ("room_id", "V16"),
+        ("head_hash", "V32"),  # of the room's newest record; zero while it has none
+        ("message_count", "<u8"),  # also the seq of that record
+        ("op", "<u8"),  # of the last prepare that touched the room
+        ("sealed_segment", "<u8"),  # newest sealed segment with the room + 1; 0 = none
+        ("policy", "V32"),  # POLICY
+        ("reserved", "V24"),
+    ]
+)
 assert ROOM_ROW.itemsize == ROOM_ROW_SIZE
 
-POLICY = np.dtype([
-    ("log_seq", "<u8"),           # of the record (room_create, room_policy) that set this policy
-    ("created_log_seq", "<u8"),   # of the room_create record, whose body is the room's name
-    ("bits", "<u8"),              # event.POLICY_*
-    ("reserved", "V8"),
-])
+POLICY = np.dtype(
+    [
+        ("log_seq", "<u8"),  # of the record (room_create, room_policy) that set this policy
+        ("created_log_seq", "<u8"),  # of the room_create record, whose body is the room's name
+        ("bits", "<u8"),  # event.POLICY_*
+        ("reserved", "V8"),
+    ]
+)
 assert POLICY.itemsize == 32
 
-WINDOW_ROW = np.dtype([
-    ("client_id", "V16"), ("room_id", "V16"),
-    ("author_id", "<u8"),         # the author to whom this client_id belongs in this room
-    ("client_seq", "<u8"), ("log_seq", "<u8"), ("timestamp", "<u8"),   # of the newest record
-    ("log_seqs", "<u4", (WINDOW_LENGTH,)),    # low half of the log_seq of client_seq n, at n % 64
-])
+WINDOW_ROW = np.dtype(
+    [
+        ("client_id", "V16"),
+        ("room_id", "V16"),
+        ("author_id", "<u8"),  # the author to whom this client_id belongs in this room
+        ("client_seq", "<u8"),
+        ("log_seq", "<u8"),
+        ("timestamp", "<u8"),  # of the newest record
+        ("log_seqs", "<u4", (WINDOW_LENGTH,)),  # low half of the log_seq of client_seq n, at n % 64
+    ]
+)
 assert WINDOW_ROW.itemsize == WINDOW_ROW_SIZE
 
-SESSION_ROW = np.dtype([
-    ("client", "V16"),
-    ("session", "<u8"),           # op of its register
-    ("request", "<u4"),           # number of the latest request
-    ("reserved_a", "V4"),
-    ("reply_digest", "V16"), ("reply_header", "V128"),    # of the latest reply
-    ("reserved_b", "V80"),
-])
+SESSION_ROW = np.dtype(
+    [
+        ("client", "V16"),
+        ("session", "<u8"),  # op of its register
+        ("request", "<u4"),  # number of the latest request
+        ("reserved_a", "V4"),
+        ("reply_digest", "V16"),
+        ("reply_header", "V128"),  # of the latest reply
+        ("reserved_b", "V80"),
+    ]
+)
 assert SESSION_ROW.itemsize == SESSION_ROW_SIZE
 
-MEMBER_ROW = np.dtype([
-    ("replica_id", "V16"),
-    ("public_key", "V32"),        # Ed25519
-    ("fingerprint", "V32"),       # SHA-256 of the certificate's public key (SPKI)
-    ("address", "V256"),          # host:port in UTF-8, zero padded
-    ("votes", "u1"),              # 1: a replica, 0: a standby
-    ("reserved", "V175"),
-])
+MEMBER_ROW = np.dtype(
+    [
+        ("replica_id", "V16"),
+        ("public_key", "V32"),  # Ed25519
+        ("fingerprint", "V32"),  # SHA-256 of the certificate's public key (SPKI)
+        ("address", "V256"),  # host:port in UTF-8, zero padded
+        ("votes", "u1"),  # 1: a replica, 0: a standby
+        ("reserved", "V175"),
+    ]
+)
 assert MEMBER_ROW.itemsize == MEMBER_ROW_SIZE
 
-TABLE_ROWS = {"rooms": ROOM_ROW, "windows": WINDOW_ROW, "sessions": SESSION_ROW,
-              "members": MEMBER_ROW}
+TABLE_ROWS = {
+    "rooms": ROOM_ROW,
+    "windows": WINDOW_ROW,
+    "sessions": SESSION_ROW,
+    "members": MEMBER_ROW,
+}
 assert tuple(TABLE_ROWS) == TABLES
 
 
 class TableState(NamedTuple):
     """What a manifest says of one table."""
 
-    row_high_water: int           # rows ever used
-    chunk_ids: list[bytes]        # SHA-256 of each chunk up to there, in order
+    row_high_water: int  # rows ever used
+    chunk_ids: list[bytes]  # SHA-256 of each chunk up to there, in order
 
 
 class ShippingState(NamedTuple):
@@ -166,20 +198,27 @@ class Manifest:
         _expect("leaf ids", len(self.leaf_ids), -(-open_count // geometry.records_max))
         _expect("newest segment set", any(self.newest_segment_id), number > 0)
         if not self.oldest_segment_before <= self.oldest_segment <= number:
-            raise FormatError(f"manifest: oldest segment {self.oldest_segment} of {number}, "
-                              f"{self.oldest_segment_before} before")
+            raise FormatError(
+                f"manifest: oldest segment {self.oldest_segment} of {number}, "
+                f"{self.oldest_segment_before} before"
+            )
         if self.shipper_cursor > self.log_seq:
             raise FormatError(f"manifest: shipped {self.shipper_cursor} of {self.log_seq} records")
         announced_end = self.shipping.announced_end
         if announced_end and not self.shipper_cursor < announced_end <= self.log_seq:
-            raise FormatError(f"manifest: records below {announced_end} announced as shipped next, "
-                              f"of {self.log_seq}, {self.shipper_cursor} shipped")
+            raise FormatError(
+                f"manifest: records below {announced_end} announced as shipped next, "
+                f"of {self.log_seq}, {self.shipper_cursor} shipped"
+            )
         for name in TABLES:
             rows, chunk_ids = self.tables[name]
             if rows > geometry.table_rows_max(name):
                 raise FormatError(f"manifest: {rows} rows in table {name}")
-            _expect(f"chunks of table {name}", len(chunk_ids),
-                    -(-rows // geometry.table_rows_per_chunk(name)))
+            _expect(
+                f"chunks of table {name}",
+                len(chunk_ids),
+                -(-rows // geometry.table_rows_per_chunk(name)),
+            )
 
 
 def _expect(what: str, found: int, wanted: int) -> None:
@@ -196,10 +235,26 @@ def encode(manifest: Manifest) -> bytes:
         counts += (rows, len(chunk_ids))
     ids = [*m.leaf_ids, *(i for table in m.tables.values() for i in table.chunk_ids)]
     assert all(len(i) == ID_SIZE for i in ids)
-    head = _HEAD.pack(MAGIC, VERSION, m.shard, m.epoch, m.cluster, m.op, m.timestamp,
-                      m.prepare_digest, m.log_seq, m.shipper_cursor, m.oldest_segment,
-                      m.oldest_segment_before, m.newest_segment_id, m.segments_max,
-                      len(m.leaf_ids), *counts, _encode_shipping(m.shipping), b"")
+    head = _HEAD.pack(
+        MAGIC,
+        VERSION,
+        m.shard,
+        m.epoch,
+        m.cluster,
+        m.op,
+        m.timestamp,
+        m.prepare_digest,
+        m.log_seq,
+        m.shipper_cursor,
+        m.oldest_segment,
+        m.oldest_segment_before,
+        m.newest_segment_id,
+        m.segments_max,
+        len(m.leaf_ids),
+        *counts,
+        _encode_shipping(m.shipping),
+        b"",
+    )
     raw = head + b"".join(ids)
     assert len(raw) <= MANIFEST_SIZE_MAX
     return raw
@@ -209,27 +264,55 @@ def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
     """The manifest in exactly these bytes; raises FormatError when anything in it is wrong."""
     if not HEAD_SIZE <= len(raw) <= MANIFEST_SIZE_MAX:
         raise FormatError(f"manifest: {len(raw)} bytes")
-    (magic, version, shard, epoch, cluster, op, timestamp, digest, log_seq, cursor, oldest,
-     oldest_before, newest_id, segments_max, leaf_count, *counts, shipping,
-     reserved) = _HEAD.unpack_from(raw)
+    (
+        magic,
+        version,
+        shard,
+        epoch,
+        cluster,
+        op,
+        timestamp,
+        digest,
+        log_seq,
+        cursor,
+        oldest,
+        oldest_before,
+        newest_id,
+        segments_max,
+        leaf_count,
+        *counts,
+        shipping,
+        reserved,
+    ) = _HEAD.unpack_from(raw)
     if magic != MAGIC or version != VERSION:
         raise FormatError(f"manifest: magic {magic!r}, version {version}")
     if any(reserved):
         raise FormatError("manifest: reserved bytes are set")
     if len(raw) != _size(leaf_count, counts):
         raise FormatError(f"manifest: {len(raw)} bytes do not hold {leaf_count} leaf ids, {counts}")
-    ids = [bytes(raw[at:at + ID_SIZE]) for at in range(HEAD_SIZE, len(raw), ID_SIZE)]
+    ids = [bytes(raw[at : at + ID_SIZE]) for at in range(HEAD_SIZE, len(raw), ID_SIZE)]
     tables, first = {}, leaf_count
     for i, name in enumerate(TABLES):
-        rows, chunk_count = counts[2 * i:2 * i + 2]
-        tables[name] = TableState(rows, ids[first:first + chunk_count])
+        rows, chunk_count = counts[2 * i : 2 * i + 2]
+        tables[name] = TableState(rows, ids[first : first + chunk_count])
         first += chunk_count
     manifest = Manifest(
-        cluster=cluster, shard=shard, epoch=epoch, op=op, timestamp=timestamp,
-        prepare_digest=digest, log_seq=log_seq, shipper_cursor=cursor, oldest_segment=oldest,
-        oldest_segment_before=oldest_before, newest_segment_id=newest_id,
-        segments_max=segments_max, leaf_ids=ids[:leaf_count], tables=tables,
-        shipping=_decode_shipping(shipping))
+        cluster=cluster,
+        shard=shard,
+        epoch=epoch,
+        op=op,
+        timestamp=timestamp,
+        prepare_digest=digest,
+        log_seq=log_seq,
+        shipper_cursor=cursor,
+        oldest_segment=oldest,
+        oldest_segment_before=oldest_before,
+        newest_segment_id=newest_id,
+        segments_max=segments_max,
+        leaf_ids=ids[:leaf_count],
+        tables=tables,
+        shipping=_decode_shipping(shipping),
+    )
     manifest.check(geometry)
     return manifest
 
@@ -268,12 +351,14 @@ def checkpoint_id(raw: bytes) -> bytes:
 # A chunk is what members fetch from each other: found by its place, verified by its id.
 KIND_MANIFEST, KIND_TABLE, KIND_FOOTER, KIND_LEAF = 1, 2, 3, 4
 
-PLACE = np.dtype([
-    ("kind", "<u2"),
-    ("count", "<u2"),             # of a leaf: records wanted, from its first on; else 0
-    ("index", "<u4"),             # of a leaf in its segment, or of a table chunk in its zone
-    ("number", "<u8"),            # segment number (footer, leaf) or op of the checkpoint
-])
+PLACE = np.dtype(
+    [
+        ("kind", "<u2"),
+        ("count", "<u2"),  # of a leaf: records wanted, from its first on; else 0
+        ("index", "<u4"),  # of a leaf in its segment, or of a table chunk in its zone
+        ("number", "<u8"),  # segment number (footer, leaf) or op of the checkpoint
+    ]
+)
 PLACE_SIZE = 16
 assert PLACE.itemsize == PLACE_SIZE
 _PLACE = struct_of(PLACE)
@@ -337,5 +422,7 @@ def zone_offset(geometry: Geometry, place: Place) -> int:
     return MANIFEST_SIZE_MAX + place.index * geometry.table_chunk_size
 
 
-assert (HEAD_SIZE + ID_SIZE * (PRODUCTION.leaf_count_max + table_chunks_total(PRODUCTION))
-        <= MANIFEST_SIZE_MAX)
+assert (
+    HEAD_SIZE + ID_SIZE * (PRODUCTION.leaf_count_max + table_chunks_total(PRODUCTION))
+    <= MANIFEST_SIZE_MAX
+)

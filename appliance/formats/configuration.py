@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from appliance.base.errors import ConfigurationError
 
-REQUIRED = object()               # default of a key that must be given
+REQUIRED = object()  # default of a key that must be given
 
 
 class PathLike(Protocol):
@@ -28,7 +28,7 @@ FilePath = str | PathLike
 class Key:
     """One key: `parse` returns the value to use; ValueError or TypeError: it is not allowed."""
 
-    allowed: str                  # for the operator: "true or false", "1 to 65535"
+    allowed: str  # for the operator: "true or false", "1 to 65535"
     parse: Callable[[Any], Any]
     default: Any = REQUIRED
 
@@ -51,21 +51,24 @@ def read_toml(path: FilePath) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: is not TOML: {error}") from error
 
 
-def check_table(path: FilePath, table: Any, keys: Mapping[str, Key],
-                prefix: str = "") -> dict[str, Any]:
+def check_table(
+    path: FilePath, table: Any, keys: Mapping[str, Key], prefix: str = ""
+) -> dict[str, Any]:
     """The values of `keys` in `table`, parsed, with defaults for those not given."""
     if not isinstance(table, dict):
         raise mistake(path, prefix.rstrip("."), table, "a table")
     for name in table:
         if name not in keys:
-            raise ConfigurationError(f"{path}: {prefix}{name} is unknown; "
-                                     f"allowed: {', '.join(keys)}")
+            raise ConfigurationError(
+                f"{path}: {prefix}{name} is unknown; allowed: {', '.join(keys)}"
+            )
     values: dict[str, Any] = {}
     for name, key in keys.items():
         if name not in table:
             if key.default is REQUIRED:
-                raise ConfigurationError(f"{path}: {prefix}{name} is missing; "
-                                         f"allowed: {key.allowed}")
+                raise ConfigurationError(
+                    f"{path}: {prefix}{name} is missing; allowed: {key.allowed}"
+                )
             values[name] = key.default
             continue
         try:
@@ -80,45 +83,55 @@ def check_table(path: FilePath, table: Any, keys: Mapping[str, Key],
 
 def whole(low: int, high: int, default: Any = REQUIRED) -> Key:
     """A whole number from `low` to `high`."""
+
     def parse(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
             raise ValueError
         return value
+
     return Key(f"a whole number from {low} to {high}", parse, default)
 
 
 def switch(default: Any = REQUIRED) -> Key:
     """true or false."""
+
     def parse(value: Any) -> bool:
         if type(value) is not bool:
             raise ValueError
         return value
+
     return Key("true or false", parse, default)
 
 
 def one_of(choices: tuple[str, ...], default: Any = REQUIRED) -> Key:
     """One of a few words."""
+
     def parse(value: Any) -> str:
         if value not in choices:
             raise ValueError
         return str(value)
+
     return Key(", ".join(f'"{choice}"' for choice in choices), parse, default)
 
 
 def text(size_max: int, default: Any = REQUIRED) -> Key:
     """A printable text that is not empty."""
+
     def parse(value: Any) -> str:
         if type(value) is not str or not value.isprintable() or not 0 < len(value) <= size_max:
             raise ValueError
         return value
+
     return Key(f"a text of 1 to {size_max} characters", parse, default)
 
 
 def hexadecimal(size: int) -> Key:
     """Exactly `size` bytes, not all of them zero."""
+
     def parse(value: Any) -> bytes:
         raw = bytes.fromhex(value)
         if len(raw) != size or not any(raw):
             raise ValueError
         return raw
+
     return Key(f"{2 * size} hexadecimal digits, not all zero", parse)

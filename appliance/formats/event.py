@@ -16,7 +16,7 @@ import numpy as np
 from appliance.base.layout import struct_of
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
 
-POLICY_CLOSED = 1                 # the room takes policies, nothing else
+POLICY_CLOSED = 1  # the room takes policies, nothing else
 _POLICY_KNOWN = POLICY_CLOSED
 
 _WORD = struct.Struct("<Q")
@@ -24,16 +24,20 @@ _WORD = struct.Struct("<Q")
 # What a shipped record does.
 SHIP_CLAIM, SHIP_ANNOUNCE, SHIP_MANIFEST = 1, 2, 3
 
-SHIPPED = np.dtype([
-    ("action", "<u2"),            # SHIP_*
-    ("node", "<u2"),              # who writes it: index in the site
-    ("generation", "<u4"),        # of the claim; a claim's own is one more than the last one's
-    ("number", "<u8"),            # of the manifest: 0, 1, 2 ... of the shard; zero in a claim,
-    ("period_start_us", "<u8"), ("period_us", "<u8"),    # and so is all that follows
-    ("first_log_seq", "<u8"), ("last_log_seq", "<u8"),   # last = first - 1: an idle period
-    ("seen_log_seq", "<u8"),      # newest record that the shipper had read when it chose `last`
-    ("manifest_hash", "V32"),     # zero unless the manifest is what is told
-])
+SHIPPED = np.dtype(
+    [
+        ("action", "<u2"),  # SHIP_*
+        ("node", "<u2"),  # who writes it: index in the site
+        ("generation", "<u4"),  # of the claim; a claim's own is one more than the last one's
+        ("number", "<u8"),  # of the manifest: 0, 1, 2 ... of the shard; zero in a claim,
+        ("period_start_us", "<u8"),
+        ("period_us", "<u8"),  # and so is all that follows
+        ("first_log_seq", "<u8"),
+        ("last_log_seq", "<u8"),  # last = first - 1: an idle period
+        ("seen_log_seq", "<u8"),  # newest record that the shipper had read when it chose `last`
+        ("manifest_hash", "V32"),  # zero unless the manifest is what is told
+    ]
+)
 assert SHIPPED.itemsize == 88
 _SHIPPED = struct_of(SHIPPED)
 

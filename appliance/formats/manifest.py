@@ -35,19 +35,19 @@ from appliance.base.signature import (
 from appliance.formats.geometry import RECORD_SIZE
 
 FORMAT = 1
-CHUNK_RECORDS = 10_000            # records under one hash in a manifest
+CHUNK_RECORDS = 10_000  # records under one hash in a manifest
 HASH_SIZE = 32
-NO_MANIFEST = bytes(HASH_SIZE)    # "previous" of the first manifest
+NO_MANIFEST = bytes(HASH_SIZE)  # "previous" of the first manifest
 HEAD_FILE = "head.json"
 INCOMING_FOLDER = "_incoming"
-SIGNED_SIZE_MAX = 64 << 20        # bytes of a signed file that a reader takes: 200,000 files
+SIGNED_SIZE_MAX = 64 << 20  # bytes of a signed file that a reader takes: 200,000 files
 SECOND_US = 1_000_000
 
 _CLUSTER_SIZE = 16
 _NUMBER_MAX = (1 << 63) - 1
 _SHARD_MAX = (1 << 16) - 1
-_TIME_US_MAX = 253_402_300_800 * SECOND_US    # end of the year 9999
-_SNAPSHOT_FRAME = 48 + SIGNATURE_SIZE    # bytes of a snapshot file beside its records
+_TIME_US_MAX = 253_402_300_800 * SECOND_US  # end of the year 9999
+_SNAPSHOT_FRAME = 48 + SIGNATURE_SIZE  # bytes of a snapshot file beside its records
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class ShippedFile:
 
     first_log_seq: int
     last_log_seq: int
-    sha256: bytes                 # of all bytes before the file's signature
-    chunks: tuple[bytes, ...]     # of each CHUNK_RECORDS records: SHA-256 over their 32-byte hashes
+    sha256: bytes  # of all bytes before the file's signature
+    chunks: tuple[bytes, ...]  # of each CHUNK_RECORDS records: SHA-256 over their 32-byte hashes
 
     @property
     def name(self) -> str:
@@ -85,8 +85,8 @@ class PeriodManifest:
 
     cluster: bytes
     shard: int
-    number: int                   # 0, 1, 2 ... of this shard
-    previous: bytes               # hash of manifest number - 1; NO_MANIFEST for number 0
+    number: int  # 0, 1, 2 ... of this shard
+    previous: bytes  # hash of manifest number - 1; NO_MANIFEST for number 0
     period_start_us: int
     period_us: int
     first_log_seq: int
@@ -128,7 +128,7 @@ class ShippedHead:
     cluster: bytes
     shard: int
     number: int
-    manifest: bytes               # its hash
+    manifest: bytes  # its hash
     period_start_us: int
     period_us: int
     last_log_seq: int
@@ -140,7 +140,7 @@ class TrustedKeys:
 
     cluster: bytes
     shards: int
-    keys: tuple[tuple[str, bytes], ...]    # node's name, public key
+    keys: tuple[tuple[str, bytes], ...]  # node's name, public key
 
     @property
     def public_keys(self) -> frozenset[bytes]:
@@ -228,17 +228,33 @@ def _utc(time_us: int) -> datetime:
 def encode_manifest(manifest: PeriodManifest) -> bytes:
     """The first line of its file: what is hashed, signed and named by the next one."""
     manifest.check()
-    return _line({
-        "format": FORMAT, "cluster": manifest.cluster.hex(), "shard": manifest.shard,
-        "number": manifest.number, "previous": manifest.previous.hex(),
-        "period_start_us": manifest.period_start_us, "period_us": manifest.period_us,
-        "first_log_seq": manifest.first_log_seq, "last_log_seq": manifest.last_log_seq,
-        "record_count": manifest.record_count, "chunk_records": CHUNK_RECORDS,
-        "files": [{
-            "name": file.name, "first_log_seq": file.first_log_seq,
-            "last_log_seq": file.last_log_seq, "record_count": file.record_count,
-            "size": file.size, "sha256": file.sha256.hex(),
-            "chunks": [chunk.hex() for chunk in file.chunks]} for file in manifest.files]})
+    return _line(
+        {
+            "format": FORMAT,
+            "cluster": manifest.cluster.hex(),
+            "shard": manifest.shard,
+            "number": manifest.number,
+            "previous": manifest.previous.hex(),
+            "period_start_us": manifest.period_start_us,
+            "period_us": manifest.period_us,
+            "first_log_seq": manifest.first_log_seq,
+            "last_log_seq": manifest.last_log_seq,
+            "record_count": manifest.record_count,
+            "chunk_records": CHUNK_RECORDS,
+            "files": [
+                {
+                    "name": file.name,
+                    "first_log_seq": file.first_log_seq,
+                    "last_log_seq": file.last_log_seq,
+                    "record_count": file.record_count,
+                    "size": file.size,
+                    "sha256": file.sha256.hex(),
+                    "chunks": [chunk.hex() for chunk in file.chunks],
+                }
+                for file in manifest.files
+            ],
+        }
+    )
 
 
 def manifest_hash(manifest: PeriodManifest) -> bytes:
@@ -249,11 +265,18 @@ def manifest_hash(manifest: PeriodManifest) -> bytes:
 def encode_head(head: ShippedHead) -> bytes:
     """The first line of head.json."""
     _check_period(head.period_start_us, head.period_us)
-    return _line({
-        "format": FORMAT, "cluster": head.cluster.hex(), "shard": head.shard,
-        "number": head.number, "manifest": head.manifest.hex(),
-        "period_start_us": head.period_start_us, "period_us": head.period_us,
-        "last_log_seq": head.last_log_seq})
+    return _line(
+        {
+            "format": FORMAT,
+            "cluster": head.cluster.hex(),
+            "shard": head.shard,
+            "number": head.number,
+            "manifest": head.manifest.hex(),
+            "period_start_us": head.period_start_us,
+            "period_us": head.period_us,
+            "last_log_seq": head.last_log_seq,
+        }
+    )
 
 
 def sign_manifest(manifest: PeriodManifest, key: SigningKey) -> bytes:
@@ -281,9 +304,13 @@ def _signed(line: bytes, context: bytes, key: SigningKey) -> bytes:
     return b"%s\n%s\n" % (line, _line({"signer": key.public.hex(), "signature": signature.hex()}))
 
 
-def _verified(raw: bytes, context: bytes, trusted: Collection[bytes],
-              read: Callable[[dict[str, Any]], Value],
-              encode: Callable[[Value], bytes]) -> Signed[Value]:
+def _verified(
+    raw: bytes,
+    context: bytes,
+    trusted: Collection[bytes],
+    read: Callable[[dict[str, Any]], Value],
+    encode: Callable[[Value], bytes],
+) -> Signed[Value]:
     """Signature first: nothing is said of contents that no trusted key stands for."""
     if len(raw) > SIGNED_SIZE_MAX:
         raise _wrong("file", f"has {len(raw)} bytes, at most {SIGNED_SIZE_MAX} are read")
@@ -312,28 +339,39 @@ def _manifest_of(table: dict[str, Any]) -> PeriodManifest:
     files = tuple(_file_of(row) for row in _list(table, "files"))
     return PeriodManifest(
         cluster=_hex(table, "cluster", _CLUSTER_SIZE),
-        shard=_whole(table, "shard", _SHARD_MAX), number=_whole(table, "number"),
+        shard=_whole(table, "shard", _SHARD_MAX),
+        number=_whole(table, "number"),
         previous=_hex(table, "previous", HASH_SIZE),
-        period_start_us=_whole(table, "period_start_us"), period_us=_whole(table, "period_us"),
-        first_log_seq=_whole(table, "first_log_seq"), last_log_seq=_whole(table, "last_log_seq"),
-        files=files)
+        period_start_us=_whole(table, "period_start_us"),
+        period_us=_whole(table, "period_us"),
+        first_log_seq=_whole(table, "first_log_seq"),
+        last_log_seq=_whole(table, "last_log_seq"),
+        files=files,
+    )
 
 
 def _file_of(row: Any) -> ShippedFile:
     if not isinstance(row, dict):
         raise _wrong("files", "holds something else than tables")
     chunks = tuple(_hex({"chunks": chunk}, "chunks", HASH_SIZE) for chunk in _list(row, "chunks"))
-    return ShippedFile(_whole(row, "first_log_seq"), _whole(row, "last_log_seq"),
-                       _hex(row, "sha256", HASH_SIZE), chunks)
+    return ShippedFile(
+        _whole(row, "first_log_seq"),
+        _whole(row, "last_log_seq"),
+        _hex(row, "sha256", HASH_SIZE),
+        chunks,
+    )
 
 
 def _head_of(table: dict[str, Any]) -> ShippedHead:
     return ShippedHead(
         cluster=_hex(table, "cluster", _CLUSTER_SIZE),
-        shard=_whole(table, "shard", _SHARD_MAX), number=_whole(table, "number"),
+        shard=_whole(table, "shard", _SHARD_MAX),
+        number=_whole(table, "number"),
         manifest=_hex(table, "manifest", HASH_SIZE),
-        period_start_us=_whole(table, "period_start_us"), period_us=_whole(table, "period_us"),
-        last_log_seq=_whole(table, "last_log_seq"))
+        period_start_us=_whole(table, "period_start_us"),
+        period_us=_whole(table, "period_us"),
+        last_log_seq=_whole(table, "last_log_seq"),
+    )
 
 
 # --- the keys file --------------------------------------------------------------------------------
@@ -342,8 +380,17 @@ def _head_of(table: dict[str, Any]) -> ShippedHead:
 def encode_keys(trusted: TrustedKeys) -> bytes:
     """One line; it is not signed: the analyst gets it by a way that is trusted already."""
     rows = [{"node": node, "public_key": key.hex()} for node, key in trusted.keys]
-    return _line({"format": FORMAT, "cluster": trusted.cluster.hex(), "shards": trusted.shards,
-                  "keys": rows}) + b"\n"
+    return (
+        _line(
+            {
+                "format": FORMAT,
+                "cluster": trusted.cluster.hex(),
+                "shards": trusted.shards,
+                "keys": rows,
+            }
+        )
+        + b"\n"
+    )
 
 
 def parse_keys(raw: bytes) -> TrustedKeys:

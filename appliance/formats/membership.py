@@ -23,35 +23,46 @@ ID_SIZE = 16
 KIND_ADD, KIND_REMOVE = 1, 2
 CONFIGURATION_SIZE, MEMBER_CHANGE_SIZE, RECONFIGURE_SIZE = 160, 256, 160
 
-CONFIGURATION = np.dtype([
-    ("epoch", "<u4"),
-    ("replica_count", "u1"), ("standby_count", "u1"), ("reserved_a", "V2"),
-    ("op", "<u8"),                # that made it; 0 = format
-    ("members", "V128"),          # 8 replica ids, by index, replicas before standbys
-    ("reserved_b", "V16"),
-])
+CONFIGURATION = np.dtype(
+    [
+        ("epoch", "<u4"),
+        ("replica_count", "u1"),
+        ("standby_count", "u1"),
+        ("reserved_a", "V2"),
+        ("op", "<u8"),  # that made it; 0 = format
+        ("members", "V128"),  # 8 replica ids, by index, replicas before standbys
+        ("reserved_b", "V16"),
+    ]
+)
 assert CONFIGURATION.itemsize == CONFIGURATION_SIZE
 
-MEMBER_CHANGE = np.dtype([
-    ("epoch", "<u4"),             # the present one
-    ("kind", "u1"),               # 1 add, 2 remove
-    ("verdict", "u1"),            # of the primary; 0 in requests
-    ("replica_count", "u1"), ("standby_count", "u1"),   # after the change; 0 in requests
-    ("reserved", "V8"),
-    ("replica_id", "V16"),
-    ("public_key", "V32"),        # Ed25519 of the node, for the record
-    ("members", "V128"),          # after the change, by the primary; 0 in requests
-    ("address", "V64"),           # host:port in UTF-8, zero padded, for the record
-])
+MEMBER_CHANGE = np.dtype(
+    [
+        ("epoch", "<u4"),  # the present one
+        ("kind", "u1"),  # 1 add, 2 remove
+        ("verdict", "u1"),  # of the primary; 0 in requests
+        ("replica_count", "u1"),
+        ("standby_count", "u1"),  # after the change; 0 in requests
+        ("reserved", "V8"),
+        ("replica_id", "V16"),
+        ("public_key", "V32"),  # Ed25519 of the node, for the record
+        ("members", "V128"),  # after the change, by the primary; 0 in requests
+        ("address", "V64"),  # host:port in UTF-8, zero padded, for the record
+    ]
+)
 assert MEMBER_CHANGE.itemsize == MEMBER_CHANGE_SIZE
 
-RECONFIGURE = np.dtype([
-    ("epoch", "<u4"),             # the one that begins
-    ("verdict", "u1"),            # as above
-    ("replica_count", "u1"), ("standby_count", "u1"), ("reserved_a", "V9"),
-    ("members", "V128"),          # the new order
-    ("reserved_b", "V16"),
-])
+RECONFIGURE = np.dtype(
+    [
+        ("epoch", "<u4"),  # the one that begins
+        ("verdict", "u1"),  # as above
+        ("replica_count", "u1"),
+        ("standby_count", "u1"),
+        ("reserved_a", "V9"),
+        ("members", "V128"),  # the new order
+        ("reserved_b", "V16"),
+    ]
+)
 assert RECONFIGURE.itemsize == RECONFIGURE_SIZE
 
 _CONFIGURATION, _CHANGE = struct_of(CONFIGURATION), struct_of(MEMBER_CHANGE)
@@ -65,15 +76,15 @@ class Verdict(IntEnum):
     EPOCH_IN_PAST = 1
     EPOCH_IN_FUTURE = 2
     ALREADY_APPLIED = 3
-    CONFLICT = 4              # another order of the same epoch was committed
+    CONFLICT = 4  # another order of the same epoch was committed
     NO_OP = 5
     NOT_A_PERMUTATION = 6
     DUPLICATE_MEMBER = 7
     COUNT_CHANGED = 8
-    STANDBY_NOT_READY = 9     # who shall be promoted lags, or still fetches a state
-    IN_PROGRESS = 10          # the epoch before is not settled yet
+    STANDBY_NOT_READY = 9  # who shall be promoted lags, or still fetches a state
+    IN_PROGRESS = 10  # the epoch before is not settled yet
     TOO_MANY_MEMBERS = 11
-    NOT_A_STANDBY = 12        # a voting replica cannot be removed
+    NOT_A_STANDBY = 12  # a voting replica cannot be removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +111,7 @@ class MemberChange:
     public_key: bytes = bytes(32)
     address: str = ""
     verdict: Verdict = Verdict.OK
-    replica_count: int = 0        # and the members after the change, once it was judged
+    replica_count: int = 0  # and the members after the change, once it was judged
     members: tuple[bytes, ...] = ()
 
 
@@ -118,8 +129,15 @@ def encode_configuration(value: Configuration) -> bytes:
     """160 bytes."""
     assert 1 <= value.replica_count <= REPLICAS_MAX and len(value.members) <= MEMBERS_MAX
     assert all(len(member) == ID_SIZE for member in value.members)
-    return _CONFIGURATION.pack(value.epoch, value.replica_count, value.standby_count, b"",
-                               value.op, b"".join(value.members), b"")
+    return _CONFIGURATION.pack(
+        value.epoch,
+        value.replica_count,
+        value.standby_count,
+        b"",
+        value.op,
+        b"".join(value.members),
+        b"",
+    )
 
 
 def decode_configuration(raw: bytes | memoryview) -> Configuration | None:
@@ -136,9 +154,9 @@ def decode_configuration(raw: bytes | memoryview) -> Configuration | None:
 def _ids(raw: bytes, replicas: int, standbys: int) -> tuple[bytes, ...] | None:
     """So many ids, none zero and nothing behind them; None otherwise."""
     count = replicas + standbys
-    if not 1 <= replicas <= REPLICAS_MAX or count > MEMBERS_MAX or any(raw[count * ID_SIZE:]):
+    if not 1 <= replicas <= REPLICAS_MAX or count > MEMBERS_MAX or any(raw[count * ID_SIZE :]):
         return None
-    members = tuple(raw[i * ID_SIZE:(i + 1) * ID_SIZE] for i in range(count))
+    members = tuple(raw[i * ID_SIZE : (i + 1) * ID_SIZE] for i in range(count))
     return members if all(any(member) for member in members) else None
 
 
@@ -146,17 +164,27 @@ def encode_change(change: MemberChange) -> bytes:
     """256 bytes."""
     address = change.address.encode()[:64]
     standbys = len(change.members) - change.replica_count
-    return _CHANGE.pack(change.epoch, change.kind, change.verdict, change.replica_count, standbys,
-                        b"", change.replica_id, change.public_key, b"".join(change.members),
-                        address)
+    return _CHANGE.pack(
+        change.epoch,
+        change.kind,
+        change.verdict,
+        change.replica_count,
+        standbys,
+        b"",
+        change.replica_id,
+        change.public_key,
+        b"".join(change.members),
+        address,
+    )
 
 
 def decode_change(raw: bytes | memoryview) -> MemberChange | None:
     """The change in 256 bytes; None when it is malformed."""
     if len(raw) != MEMBER_CHANGE_SIZE:
         return None
-    epoch, kind, verdict, replicas, standbys, pad, replica_id, key, ids, address = (
-        _CHANGE.unpack(raw))
+    epoch, kind, verdict, replicas, standbys, pad, replica_id, key, ids, address = _CHANGE.unpack(
+        raw
+    )
     if kind not in (KIND_ADD, KIND_REMOVE) or any(pad) or not any(replica_id):
         return None
     members = _ids(ids, replicas, standbys) if replicas else () if not any(ids) else None
@@ -168,9 +196,15 @@ def decode_change(raw: bytes | memoryview) -> MemberChange | None:
 
 def encode_reconfigure(value: Reconfigure) -> bytes:
     """160 bytes."""
-    return _RECONFIGURE.pack(value.epoch, value.verdict, value.replica_count,
-                             len(value.members) - value.replica_count, b"",
-                             b"".join(value.members), b"")
+    return _RECONFIGURE.pack(
+        value.epoch,
+        value.verdict,
+        value.replica_count,
+        len(value.members) - value.replica_count,
+        b"",
+        b"".join(value.members),
+        b"",
+    )
 
 
 def decode_reconfigure(raw: bytes | memoryview) -> Reconfigure | None:

@@ -99,8 +99,7 @@ def encode(
     kind: int = KIND_MESSAGE,
     timestamp: int = 0,
 ) -> bytes:
-    """One sealed record as an edge makes it: what commit fills (prev_hash, seq, log_seq) is zero.
-    """
+    """One sealed record as an edge makes it; commit fills what is zero: prev_hash, seq, log_seq."""
     out = bytearray(RECORD_SIZE)
     RECORD_STRUCT.pack_into(
         out,

@@ -30,24 +30,39 @@ VERSION = 1
 HEAD_SIZE = 256
 ID_SIZE = 32
 
-HEAD = np.dtype([
-    ("magic", "V8"), ("version", "<u2"), ("shard", "<u2"), ("record_count", "<u4"),
-    ("cluster_id", "V16"),
-    ("number", "<u8"), ("first_log_seq", "<u8"),
-    ("previous_id", "V32"),       # id of segment number - 1; zero for number 0
-    ("first_timestamp", "<u8"), ("last_timestamp", "<u8"),
-    ("leaf_count", "<u4"), ("room_count", "<u4"),
-    ("reserved", "V152"),
-])
-ROOM = np.dtype([                 # sorted by the bytes of room_id
-    ("room_id", "V16"),
-    ("previous", "<u8"),          # newest earlier segment that has the room + 1; 0 = none
-    ("first_row", "<u4"), ("row_count", "<u4"),
-])
+HEAD = np.dtype(
+    [
+        ("magic", "V8"),
+        ("version", "<u2"),
+        ("shard", "<u2"),
+        ("record_count", "<u4"),
+        ("cluster_id", "V16"),
+        ("number", "<u8"),
+        ("first_log_seq", "<u8"),
+        ("previous_id", "V32"),  # id of segment number - 1; zero for number 0
+        ("first_timestamp", "<u8"),
+        ("last_timestamp", "<u8"),
+        ("leaf_count", "<u4"),
+        ("room_count", "<u4"),
+        ("reserved", "V152"),
+    ]
+)
+ROOM = np.dtype(
+    [  # sorted by the bytes of room_id
+        ("room_id", "V16"),
+        ("previous", "<u8"),  # newest earlier segment that has the room + 1; 0 = none
+        ("first_row", "<u4"),
+        ("row_count", "<u4"),
+    ]
+)
 ROW = np.dtype([("seq", "<u8"), ("slot", "<u4"), ("reserved", "V4")])
-MESSAGE = np.dtype([              # sorted by the bytes of msg_id, then slot
-    ("msg_id", "V16"), ("slot", "<u4"), ("reserved", "V4"),
-])
+MESSAGE = np.dtype(
+    [  # sorted by the bytes of msg_id, then slot
+        ("msg_id", "V16"),
+        ("slot", "<u4"),
+        ("reserved", "V4"),
+    ]
+)
 assert (HEAD.itemsize, ROOM.itemsize, ROW.itemsize, MESSAGE.itemsize) == (HEAD_SIZE, 32, 16, 24)
 _HEAD = struct_of(HEAD)
 _ROOM = struct_of(ROOM)
@@ -121,8 +136,11 @@ def leaf_id(records: bytes | memoryview) -> bytes:
     """The id of a leaf, whole or as far as it goes, from the bytes of its records."""
     assert len(records) % RECORD_SIZE == 0
     view = memoryview(records)
-    return sha256(b"".join(record_hash(view[at:at + RECORD_SIZE])
-                           for at in range(0, len(view), RECORD_SIZE)))
+    return sha256(
+        b"".join(
+            record_hash(view[at : at + RECORD_SIZE]) for at in range(0, len(view), RECORD_SIZE)
+        )
+    )
 
 
 def segment_id(footer: bytes | memoryview) -> bytes:
@@ -133,9 +151,16 @@ def segment_id(footer: bytes | memoryview) -> bytes:
 # --- the footer -----------------------------------------------------------------------------------
 
 
-def encode_footer(records: bytes | memoryview, *, cluster: bytes, shard: int, number: int,
-                  previous_id: bytes, leaf_ids: list[bytes],
-                  previous_of: Callable[[bytes], int]) -> bytes:
+def encode_footer(
+    records: bytes | memoryview,
+    *,
+    cluster: bytes,
+    shard: int,
+    number: int,
+    previous_id: bytes,
+    leaf_ids: list[bytes],
+    previous_of: Callable[[bytes], int],
+) -> bytes:
     """The footer that seals `records`, all those of segment `number`.
 
     `previous_of` gives, for a room id, the newest earlier segment with that room + 1, or 0.
@@ -155,9 +180,21 @@ def encode_footer(records: bytes | memoryview, *, cluster: bytes, shard: int, nu
     messages = np.zeros(count, MESSAGE)
     messages["msg_id"] = rows["msg_id"][order]
     messages["slot"] = order
-    head = _HEAD.pack(MAGIC, VERSION, shard, count, cluster, number, number * count + 1,
-                      previous_id, int(rows["timestamp"][0]), int(rows["timestamp"][-1]),
-                      len(leaf_ids), len(rooms), b"")
+    head = _HEAD.pack(
+        MAGIC,
+        VERSION,
+        shard,
+        count,
+        cluster,
+        number,
+        number * count + 1,
+        previous_id,
+        int(rows["timestamp"][0]),
+        int(rows["timestamp"][-1]),
+        len(leaf_ids),
+        len(rooms),
+        b"",
+    )
     return b"".join((head, *leaf_ids, rooms.tobytes(), by_room.tobytes(), messages.tobytes()))
 
 
@@ -187,8 +224,9 @@ def decode_footer(raw: bytes | memoryview, geometry: Geometry) -> Footer:
     if footer.leaf_count != geometry.leaf_count_max:
         raise FormatError(f"segment footer: {footer.leaf_count} leaves")
     if footer.first_log_seq != first_log_seq_of(geometry, footer.number):
-        raise FormatError(f"segment footer: segment {footer.number} begins at "
-                          f"log_seq {footer.first_log_seq}")
+        raise FormatError(
+            f"segment footer: segment {footer.number} begins at log_seq {footer.first_log_seq}"
+        )
     if not 1 <= footer.room_count <= footer.record_count:
         raise FormatError(f"segment footer: {footer.room_count} rooms")
     if len(raw) < footer.size:
@@ -198,8 +236,7 @@ def decode_footer(raw: bytes | memoryview, geometry: Geometry) -> Footer:
 
 def footer_leaf_ids(raw: bytes | memoryview, footer: Footer) -> list[bytes]:
     """The ids of all leaves, in order."""
-    return [bytes(raw[at:at + ID_SIZE])
-            for at in range(HEAD_SIZE, footer.rooms_offset, ID_SIZE)]
+    return [bytes(raw[at : at + ID_SIZE]) for at in range(HEAD_SIZE, footer.rooms_offset, ID_SIZE)]
 
 
 # --- reading a sealed segment ---------------------------------------------------------------------
@@ -209,7 +246,7 @@ class RoomEntry(NamedTuple):
     """What a footer says of one room."""
 
     room_id: bytes
-    previous: int                 # newest earlier segment that has the room + 1; 0 = none
+    previous: int  # newest earlier segment that has the room + 1; 0 = none
     first_row: int
     row_count: int
 
@@ -228,7 +265,7 @@ class SegmentView:
             raise FormatError(f"segment: {len(data)} bytes")
         self.geometry = geometry
         self.data = memoryview(data)
-        self._tail = self.data[geometry.segment_data_size:]
+        self._tail = self.data[geometry.segment_data_size :]
         self.footer = decode_footer(self._tail, geometry)
         self.number = self.footer.number
 
@@ -240,7 +277,7 @@ class SegmentView:
     @property
     def footer_bytes(self) -> memoryview:
         """The footer without its padding."""
-        return self._tail[:self.footer.size]
+        return self._tail[: self.footer.size]
 
     @property
     def id(self) -> bytes:
@@ -254,7 +291,7 @@ class SegmentView:
     def records(self, slot: int, count: int) -> bytes:
         """A copy of `count` records from `slot` on."""
         assert slot + count <= self.geometry.segment_records
-        return bytes(self.data[slot * RECORD_SIZE:(slot + count) * RECORD_SIZE])
+        return bytes(self.data[slot * RECORD_SIZE : (slot + count) * RECORD_SIZE])
 
     def room(self, room_id: bytes) -> RoomEntry | None:
         """The entry of a room, if any record of it lies here."""
@@ -267,7 +304,7 @@ class SegmentView:
         """(seq, slot) of `count` rows from `first_row` on; those of a room are dense and ascend."""
         assert first_row + count <= self.footer.record_count
         start = self.footer.rows_offset + first_row * ROW.itemsize
-        raw = self._tail[start:start + count * ROW.itemsize]
+        raw = self._tail[start : start + count * ROW.itemsize]
         return [(seq, slot) for seq, slot, _ in _ROW.iter_unpack(raw)]
 
     def slot_of_seq(self, room_id: bytes, seq: int) -> int | None:
@@ -282,8 +319,9 @@ class SegmentView:
 
     def slot_of_message(self, msg_id: bytes) -> int | None:
         """Where the (first) record with this msg_id lies, if here."""
-        at = self._search(self.footer.messages_offset, MESSAGE.itemsize,
-                          self.footer.record_count, msg_id)
+        at = self._search(
+            self.footer.messages_offset, MESSAGE.itemsize, self.footer.record_count, msg_id
+        )
         if at is None:
             return None
         return _MESSAGE.unpack_from(self._tail, at)[1]
@@ -299,12 +337,12 @@ class SegmentView:
         while low < high:
             middle = (low + high) // 2
             at = start + middle * stride
-            if bytes(self._tail[at:at + 16]) < key:
+            if bytes(self._tail[at : at + 16]) < key:
                 low = middle + 1
             else:
                 high = middle
         at = start + low * stride
-        return at if low < count and bytes(self._tail[at:at + 16]) == key else None
+        return at if low < count and bytes(self._tail[at : at + 16]) == key else None
 
     def verify(self, expected_id: bytes | None) -> None:
         """Read all bytes and compare them with what they name; raises FormatError with the place.
@@ -320,18 +358,28 @@ class SegmentView:
             end = start + leaf_record_count(self.geometry, index) * RECORD_SIZE
             if leaf_id(records[start:end]) != stored:
                 raise FormatError(f"segment {self.number}: leaf {index} does not hash to its id")
-        links = {entry[0]: entry[1] for entry in _ROOM.iter_unpack(
-            self._tail[self.footer.rooms_offset:self.footer.rows_offset])}
+        links = {
+            entry[0]: entry[1]
+            for entry in _ROOM.iter_unpack(
+                self._tail[self.footer.rooms_offset : self.footer.rows_offset]
+            )
+        }
         rebuilt = encode_footer(
-            records, cluster=self.footer.cluster, shard=self.footer.shard, number=self.number,
+            records,
+            cluster=self.footer.cluster,
+            shard=self.footer.shard,
+            number=self.number,
             previous_id=self.footer.previous_id,
             leaf_ids=footer_leaf_ids(self._tail, self.footer),
-            previous_of=lambda room_id: links.get(room_id, 0))
+            previous_of=lambda room_id: links.get(room_id, 0),
+        )
         if rebuilt != self.footer_bytes:
             raise FormatError(f"segment {self.number}: footer does not index its records")
         footer_end = -(-self.footer.size // SECTOR_SIZE) * SECTOR_SIZE
-        if not (is_zero(self.data[size:self.geometry.segment_data_size])
-                and is_zero(self._tail[self.footer.size:footer_end])):
+        if not (
+            is_zero(self.data[size : self.geometry.segment_data_size])
+            and is_zero(self._tail[self.footer.size : footer_end])
+        ):
             raise FormatError(f"segment {self.number}: padding is set")
 
 
@@ -361,7 +409,7 @@ class RingView:
         assert len(ring) >= ring_size(geometry)
         self._geometry = geometry
         self._ring = ring
-        self._words = ring[:ring_size(geometry)].cast("Q")
+        self._words = ring[: ring_size(geometry)].cast("Q")
 
     def record_count(self, number: int) -> int | None:
         """Committed records of segment `number`; None when the ring does not hold that segment."""
@@ -374,5 +422,5 @@ class RingView:
         if committed is None or slot + count > committed:
             return None
         start = number % 2 * ring_buffer_size(self._geometry) + RING_HEAD_SIZE + slot * RECORD_SIZE
-        copied = bytes(self._ring[start:start + count * RECORD_SIZE])
+        copied = bytes(self._ring[start : start + count * RECORD_SIZE])
         return copied if self.record_count(number) is not None else None

@@ -18,8 +18,8 @@ from appliance.formats.configuration import (
 from appliance.formats.site import NODES_MAX
 
 SETTINGS_FILE = "node.toml"
-SHIP_FOLDER, SHIP_OFF = "folder", "off"    # of ship_target; anything else is a place
-RATE_MAX = 10_000_000             # messages a second, in effect no limit
+SHIP_FOLDER, SHIP_OFF = "folder", "off"  # of ship_target; anything else is a place
+RATE_MAX = 10_000_000  # messages a second, in effect no limit
 
 
 KEYS = {
@@ -104,8 +104,10 @@ def load_settings(path: FilePath) -> Settings:
 
 def encode_settings(index: int, **chosen: int | str | bool) -> str:
     """The text of a new `node.toml`: the node's index and what was chosen besides."""
-    lines = ["# Settings of this node; docs/operations.md lists all keys. Read at start.",
-             f"index = {index}"]
+    lines = [
+        "# Settings of this node; docs/operations.md lists all keys. Read at start.",
+        f"index = {index}",
+    ]
     for name, value in chosen.items():
         assert name in KEYS
         shown = str(value).lower() if isinstance(value, bool | int) else f'"{value}"'

@@ -44,12 +44,12 @@ class Node:
     index: int
     name: str
     host: str
-    peer_port: int                # shard s listens for peers and remote edges on peer_port + s
+    peer_port: int  # shard s listens for peers and remote edges on peer_port + s
     client_port: int
     console_port: int
-    public_key: bytes             # Ed25519, 32 bytes: verifies what this node signs
+    public_key: bytes  # Ed25519, 32 bytes: verifies what this node signs
     certificate_pem: str
-    client_certificate_pem: str = ""     # what clients and operators are shown; "": the same one
+    client_certificate_pem: str = ""  # what clients and operators are shown; "": the same one
 
     @property
     def client_anchor(self) -> str:
@@ -68,7 +68,7 @@ class Shard:
 
     number: int
     members: list[int]
-    replica_ids: list[bytes]      # random, permanent, by position
+    replica_ids: list[bytes]  # random, permanent, by position
     replica_count: int
     standby_count: int
     segments_max: int
@@ -103,8 +103,10 @@ def shard_of_room_id(room_id: bytes, shard_count: int) -> int:
     assert len(room_id) == 16 and shard_count > 0
     if shard_count == 1:
         return 0
-    weights = [hashlib.blake2b(room_id + number.to_bytes(2, "little"), digest_size=8).digest()
-               for number in range(shard_count)]
+    weights = [
+        hashlib.blake2b(room_id + number.to_bytes(2, "little"), digest_size=8).digest()
+        for number in range(shard_count)
+    ]
     return max(range(shard_count), key=weights.__getitem__)
 
 
@@ -162,7 +164,9 @@ _NODE_KEYS = {
     "index": whole(0, NODES_MAX - 1),
     "name": text(64),
     "host": Key("a host name or an address", _host),
-    "peer_port": _PORT, "client_port": _PORT, "console_port": _PORT,
+    "peer_port": _PORT,
+    "client_port": _PORT,
+    "console_port": _PORT,
     "public_key": hexadecimal(32),
     "certificate": Key("an X.509 certificate as PEM text", _certificate),
     "client_certificate": Key("an X.509 certificate as PEM text", _certificate, ""),
@@ -186,8 +190,13 @@ def load_site(path: FilePath) -> Site:
         raise mistake(path, "nodes", len(nodes), _SITE_KEYS["nodes"].allowed)
     if len(shards) > SHARDS_MAX:
         raise mistake(path, "shards", len(shards), _SITE_KEYS["shards"].allowed)
-    site = Site(cluster=values["cluster"], nodes=nodes, shards=shards,
-                token_issuer=values["token_issuer"], token_audience=values["token_audience"])
+    site = Site(
+        cluster=values["cluster"],
+        nodes=nodes,
+        shards=shards,
+        token_issuer=values["token_issuer"],
+        token_audience=values["token_audience"],
+    )
     _check_unique(path, site)
     return site
 
@@ -211,11 +220,13 @@ def _shard(path: FilePath, table: Any, position: int, node_count: int) -> Shard:
     if max(members) >= node_count:
         raise mistake(path, prefix + "members", members, f"indexes from 0 to {node_count - 1}")
     if len(members) != count:
-        raise mistake(path, prefix + "members", members,
-                      f"{count} indexes, replica_count + standby_count")
+        raise mistake(
+            path, prefix + "members", members, f"{count} indexes, replica_count + standby_count"
+        )
     if len(values["replica_ids"]) != count:
-        raise mistake(path, prefix + "replica_ids", table["replica_ids"],
-                      _SHARD_KEYS["replica_ids"].allowed)
+        raise mistake(
+            path, prefix + "replica_ids", table["replica_ids"], _SHARD_KEYS["replica_ids"].allowed
+        )
     return Shard(**values)
 
 
@@ -232,19 +243,24 @@ def _check_unique(path: FilePath, site: Site) -> None:
         values = [getattr(node, name) for node in site.nodes]
         for node in site.nodes:
             if values.index(getattr(node, name)) != node.index:
-                raise ConfigurationError(f"{path}: nodes[{node.index}].{name} is that of another "
-                                         "node; allowed: one of its own for each")
+                raise ConfigurationError(
+                    f"{path}: nodes[{node.index}].{name} is that of another "
+                    "node; allowed: one of its own for each"
+                )
     users: dict[tuple[str, int], str] = {}
     for node in site.nodes:
         for port, name in ports_of(site, node.index):
             key = f"nodes[{node.index}].{name}"
             if port > 65535:
-                raise ConfigurationError(f"{path}: {key} leads to port {port} for the last shard; "
-                                         "allowed: at most 65535")
+                raise ConfigurationError(
+                    f"{path}: {key} leads to port {port} for the last shard; allowed: at most 65535"
+                )
             other = users.setdefault((node.host, port), key)
             if other != key:
-                raise ConfigurationError(f"{path}: {key} and {other} both use port {port} of "
-                                         f"{node.host}; allowed: a port of its own for each")
+                raise ConfigurationError(
+                    f"{path}: {key} and {other} both use port {port} of "
+                    f"{node.host}; allowed: a port of its own for each"
+                )
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -252,24 +268,41 @@ def _check_unique(path: FilePath, site: Site) -> None:
 
 def encode_site(site: Site) -> str:
     """The text of `site.toml`; `load_site` gives the same site back."""
-    lines = ["# The site: the same file on every node. Hosts and ports may be changed while all",
-             "# nodes are stopped; the rest was fixed when the volumes were formatted.",
-             f"version = {VERSION}", f'cluster = "{site.cluster.hex()}"',
-             f"token_issuer = {_quoted(site.token_issuer)}",
-             f"token_audience = {_quoted(site.token_audience)}"]
+    lines = [
+        "# The site: the same file on every node. Hosts and ports may be changed while all",
+        "# nodes are stopped; the rest was fixed when the volumes were formatted.",
+        f"version = {VERSION}",
+        f'cluster = "{site.cluster.hex()}"',
+        f"token_issuer = {_quoted(site.token_issuer)}",
+        f"token_audience = {_quoted(site.token_audience)}",
+    ]
     for node in site.nodes:
-        lines += ["", "[[nodes]]", f"index = {node.index}", f"name = {_quoted(node.name)}",
-                  f"host = {_quoted(node.host)}", f"peer_port = {node.peer_port}",
-                  f"client_port = {node.client_port}", f"console_port = {node.console_port}",
-                  f'public_key = "{node.public_key.hex()}"',
-                  f'certificate = """\n{node.certificate_pem.strip()}\n"""']
+        lines += [
+            "",
+            "[[nodes]]",
+            f"index = {node.index}",
+            f"name = {_quoted(node.name)}",
+            f"host = {_quoted(node.host)}",
+            f"peer_port = {node.peer_port}",
+            f"client_port = {node.client_port}",
+            f"console_port = {node.console_port}",
+            f'public_key = "{node.public_key.hex()}"',
+            f'certificate = """\n{node.certificate_pem.strip()}\n"""',
+        ]
         if node.client_certificate_pem:
             lines.append(f'client_certificate = """\n{node.client_certificate_pem.strip()}\n"""')
     for shard in site.shards:
         ids = ", ".join(f'"{replica_id.hex()}"' for replica_id in shard.replica_ids)
-        lines += ["", "[[shards]]", f"number = {shard.number}", f"members = {shard.members}",
-                  f"replica_ids = [{ids}]", f"replica_count = {shard.replica_count}",
-                  f"standby_count = {shard.standby_count}", f"segments_max = {shard.segments_max}"]
+        lines += [
+            "",
+            "[[shards]]",
+            f"number = {shard.number}",
+            f"members = {shard.members}",
+            f"replica_ids = [{ids}]",
+            f"replica_count = {shard.replica_count}",
+            f"standby_count = {shard.standby_count}",
+            f"segments_max = {shard.segments_max}",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -291,12 +324,12 @@ def spki_of(pem: str) -> bytes:
     if start < 0 or stop < start:
         raise ValueError("no PEM certificate")
     try:
-        der = base64.b64decode("".join(pem[start + len(begin):stop].split()), validate=True)
+        der = base64.b64decode("".join(pem[start + len(begin) : stop].split()), validate=True)
     except binascii.Error as error:
         raise ValueError("broken base64") from error
-    position, _ = _element(der, 0, 0x30)           # Certificate
-    position, limit = _element(der, position, 0x30)   # tbsCertificate
-    if der[position:position + 1] == b"\xa0":
+    position, _ = _element(der, 0, 0x30)  # Certificate
+    position, limit = _element(der, position, 0x30)  # tbsCertificate
+    if der[position : position + 1] == b"\xa0":
         position = _element(der, position, 0xA0)[1]
     for tag in (0x02, 0x30, 0x30, 0x30, 0x30):
         position = _element(der, position, tag)[1]
@@ -315,7 +348,7 @@ def _element(der: bytes, position: int, tag: int) -> tuple[int, int]:
         count = size & 0x7F
         if not 1 <= count <= 4 or start + count > len(der):
             raise ValueError("broken certificate")
-        size, start = int.from_bytes(der[start:start + count], "big"), start + count
+        size, start = int.from_bytes(der[start : start + count], "big"), start + count
     if start + size > len(der):
         raise ValueError("broken certificate")
     return start, start + size

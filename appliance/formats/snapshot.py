@@ -19,16 +19,20 @@ from appliance.base.signature import CONTEXT_SNAPSHOT, SIGNATURE_SIZE, SigningKe
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.record import RECORD, record_hash, sealed
 
-MAGIC = 0x0054_4947_534E_4150     # "TIGSNAP", read from the highest byte down
+MAGIC = 0x0054_4947_534E_4150  # "TIGSNAP", read from the highest byte down
 VERSION = 1
-SEGMENT = bytes(16)               # room_id of a snapshot of a whole segment
+SEGMENT = bytes(16)  # room_id of a snapshot of a whole segment
 
-HEAD = np.dtype([
-    ("magic", "<u8"),
-    ("version", "<u2"), ("reserved", "V6"),
-    ("room_id", "V16"),
-    ("op", "<u8"), ("record_count", "<u8"),
-])
+HEAD = np.dtype(
+    [
+        ("magic", "<u8"),
+        ("version", "<u2"),
+        ("reserved", "V6"),
+        ("room_id", "V16"),
+        ("op", "<u8"),
+        ("record_count", "<u8"),
+    ]
+)
 HEAD_SIZE = 48
 assert HEAD.itemsize == HEAD_SIZE
 _HEAD = struct_of(HEAD)
@@ -40,15 +44,21 @@ _ZERO32 = bytes(32)
 class Snapshot:
     """What a verified snapshot holds; positions are both inclusive."""
 
-    room_id: bytes                # SEGMENT for a segment
-    first_op: int                 # seq in a room, log_seq in a segment
+    room_id: bytes  # SEGMENT for a segment
+    first_op: int  # seq in a room, log_seq in a segment
     last_op: int
     record_count: int
-    last_hash: bytes              # of the last record
+    last_hash: bytes  # of the last record
 
 
-def render(records: Iterable[bytes | memoryview], *, room_id: bytes, op: int, record_count: int,
-           key: SigningKey) -> Iterator[bytes | memoryview]:
+def render(
+    records: Iterable[bytes | memoryview],
+    *,
+    room_id: bytes,
+    op: int,
+    record_count: int,
+    key: SigningKey,
+) -> Iterator[bytes | memoryview]:
     """The parts of the file, in order; `records` yields whole records, any number at a time."""
     head = _HEAD.pack(MAGIC, VERSION, b"", room_id, op, record_count)
     digest = sha256(head)
@@ -91,7 +101,7 @@ def _walk(records: memoryview, room_id: bytes) -> tuple[int, int, bytes]:
     first = position = 0
     digest = _ZERO32
     for i in range(len(records) // RECORD_SIZE):
-        record = records[i * RECORD_SIZE:(i + 1) * RECORD_SIZE]
+        record = records[i * RECORD_SIZE : (i + 1) * RECORD_SIZE]
         room, prev_hash, seq, log_seq = _CHAINED.unpack(record)
         if not sealed(record):
             raise FormatError(f"snapshot: record {i} has a wrong CRC")

@@ -9,7 +9,7 @@ A superblock is a value: to change it, `dataclasses.replace` it and write all co
 `sequence` + 1 and `parent` = the digest of the one before.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -24,37 +24,61 @@ from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_COPY_SIZE
 MAGIC = b"TIGRSUPR"
 VERSION = 1
 VIEW_HEADERS_MAX = 32
-KIND_SV, KIND_DVC = 0, 1          # the view headers are a start_view's or a do_view_change's list
+KIND_SV, KIND_DVC = 0, 1  # the view headers are a start_view's or a do_view_change's list
 CHECKPOINT_STATE_SIZE = 256
 ID_SIZE = 16
 ZERO32 = bytes(32)
 
-CHECKPOINT_STATE = np.dtype([
-    ("header", "V128"),           # of the prepare at the checkpoint's op
-    ("checkpoint_id", "V32"),     # SHA-256 of the manifest; zero for the empty state at op 0
-    ("parent", "V32"), ("grandparent", "V32"),      # ids of the two checkpoints before
-    ("manifest_size", "<u8"), ("log_seq", "<u8"), ("reserved", "V16"),
-])
+CHECKPOINT_STATE = np.dtype(
+    [
+        ("header", "V128"),  # of the prepare at the checkpoint's op
+        ("checkpoint_id", "V32"),  # SHA-256 of the manifest; zero for the empty state at op 0
+        ("parent", "V32"),
+        ("grandparent", "V32"),  # ids of the two checkpoints before
+        ("manifest_size", "<u8"),
+        ("log_seq", "<u8"),
+        ("reserved", "V16"),
+    ]
+)
 assert CHECKPOINT_STATE.itemsize == CHECKPOINT_STATE_SIZE
 
-SUPERBLOCK = np.dtype([
-    ("digest", "V32"),            # BLAKE2b-256 of all that follows `reserved_a`
-    ("copy", "<u2"), ("reserved_a", "V6"),
-    ("magic", "V8"), ("version", "<u2"), ("shard", "<u2"), ("reserved_b", "V4"),
-    ("sequence", "<u8"), ("cluster_id", "V16"), ("replica_id", "V16"),
-    ("parent", "V32"),            # digest of the superblock with sequence - 1
-    ("view", "<u4"), ("log_view", "<u4"), ("epoch", "<u4"), ("incarnation", "<u4"),
-    ("commit_max", "<u8"), ("sync_op_min", "<u8"), ("sync_op_max", "<u8"),
-    ("replica_count", "u1"), ("standby_count", "u1"),
-    ("replica_count_old", "u1"), ("standby_count_old", "u1"),
-    ("view_headers_count", "<u2"), ("view_headers_kind", "<u2"),
-    ("members", "V128"), ("members_old", "V128"),   # 8 replica ids each, by index
-    ("sync_log_seq", "<u8"), ("segments_max", "<u4"), ("reserved_c", "V4"),
-    ("checkpoint", "V256"),
-    ("members_op", "<u8"),        # op of the change that made `members`; 0 = format
-    ("reserved_d", "V3384"),
-    ("view_headers", "V4096"),
-])
+SUPERBLOCK = np.dtype(
+    [
+        ("digest", "V32"),  # BLAKE2b-256 of all that follows `reserved_a`
+        ("copy", "<u2"),
+        ("reserved_a", "V6"),
+        ("magic", "V8"),
+        ("version", "<u2"),
+        ("shard", "<u2"),
+        ("reserved_b", "V4"),
+        ("sequence", "<u8"),
+        ("cluster_id", "V16"),
+        ("replica_id", "V16"),
+        ("parent", "V32"),  # digest of the superblock with sequence - 1
+        ("view", "<u4"),
+        ("log_view", "<u4"),
+        ("epoch", "<u4"),
+        ("incarnation", "<u4"),
+        ("commit_max", "<u8"),
+        ("sync_op_min", "<u8"),
+        ("sync_op_max", "<u8"),
+        ("replica_count", "u1"),
+        ("standby_count", "u1"),
+        ("replica_count_old", "u1"),
+        ("standby_count_old", "u1"),
+        ("view_headers_count", "<u2"),
+        ("view_headers_kind", "<u2"),
+        ("members", "V128"),
+        ("members_old", "V128"),  # 8 replica ids each, by index
+        ("sync_log_seq", "<u8"),
+        ("segments_max", "<u4"),
+        ("reserved_c", "V4"),
+        ("checkpoint", "V256"),
+        ("members_op", "<u8"),  # op of the change that made `members`; 0 = format
+        ("reserved_d", "V3384"),
+        ("view_headers", "V4096"),
+    ]
+)
 assert SUPERBLOCK.itemsize == SUPERBLOCK_COPY_SIZE
 _STRUCT = struct_of(SUPERBLOCK)
 _STATE = struct_of(CHECKPOINT_STATE)
@@ -71,7 +95,7 @@ class CheckpointState:
     parent: bytes
     grandparent: bytes
     manifest_size: int
-    log_seq: int                  # of the last record committed in it
+    log_seq: int  # of the last record committed in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +118,18 @@ class Superblock:
     commit_max: int
     sync_op_min: int
     sync_op_max: int
-    sync_log_seq: int             # first record that may be missing here; 0 = none
+    sync_log_seq: int  # first record that may be missing here; 0 = none
     replica_count: int
     standby_count: int
     replica_count_old: int
     standby_count_old: int
-    members: list[bytes]          # replica ids, replicas before standbys
-    members_old: list[bytes]      # of the epoch before, until its successor is safe; else empty
+    members: list[bytes]  # replica ids, replicas before standbys
+    members_old: list[bytes]  # of the epoch before, until its successor is safe; else empty
     segments_max: int
     checkpoint: CheckpointState
     view_headers_kind: int
-    view_headers: list[Header]    # descending op
-    members_op: int = 0           # op of the change that made `members`; 0 = format
+    view_headers: list[Header]  # descending op
+    members_op: int = 0  # op of the change that made `members`; 0 = format
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -125,11 +149,27 @@ class Superblock:
         assert len(self.view_headers) <= VIEW_HEADERS_MAX
 
 
+# Fields whose value in memory is the value in the layout.
+_AS_STORED = tuple(
+    field.name
+    for field in fields(Superblock)
+    if SUPERBLOCK.fields and field.name in SUPERBLOCK.fields
+    if field.type in ("int", "bytes", int, bytes)
+)
+
+
 def encode_checkpoint_state(state: CheckpointState) -> bytes:
     """256 bytes."""
     assert len(state.checkpoint_id) == len(state.parent) == len(state.grandparent) == 32
-    return _STATE.pack(state.header.raw, state.checkpoint_id, state.parent, state.grandparent,
-                       state.manifest_size, state.log_seq, b"")
+    return _STATE.pack(
+        state.header.raw,
+        state.checkpoint_id,
+        state.parent,
+        state.grandparent,
+        state.manifest_size,
+        state.log_seq,
+        b"",
+    )
 
 
 def decode_checkpoint_state(raw: bytes | memoryview) -> CheckpointState | None:
@@ -147,14 +187,43 @@ def encode(superblock: Superblock, copy: int) -> bytes:
     """8192 bytes: copy number `copy` of `superblock`."""
     superblock.check()
     s = superblock
-    raw = bytearray(_STRUCT.pack(
-        b"", copy, b"", MAGIC, VERSION, s.shard, b"", s.sequence, s.cluster, s.replica_id, s.parent,
-        s.view, s.log_view, s.epoch, s.incarnation, s.commit_max, s.sync_op_min, s.sync_op_max,
-        s.replica_count, s.standby_count, s.replica_count_old, s.standby_count_old,
-        len(s.view_headers), s.view_headers_kind, b"".join(s.members), b"".join(s.members_old),
-        s.sync_log_seq, s.segments_max, b"", encode_checkpoint_state(s.checkpoint),
-        s.members_op, b"",
-        b"".join(header.raw for header in s.view_headers)))
+    raw = bytearray(
+        _STRUCT.pack(
+            b"",
+            copy,
+            b"",
+            MAGIC,
+            VERSION,
+            s.shard,
+            b"",
+            s.sequence,
+            s.cluster,
+            s.replica_id,
+            s.parent,
+            s.view,
+            s.log_view,
+            s.epoch,
+            s.incarnation,
+            s.commit_max,
+            s.sync_op_min,
+            s.sync_op_max,
+            s.replica_count,
+            s.standby_count,
+            s.replica_count_old,
+            s.standby_count_old,
+            len(s.view_headers),
+            s.view_headers_kind,
+            b"".join(s.members),
+            b"".join(s.members_old),
+            s.sync_log_seq,
+            s.segments_max,
+            b"",
+            encode_checkpoint_state(s.checkpoint),
+            s.members_op,
+            b"",
+            b"".join(header.raw for header in s.view_headers),
+        )
+    )
     raw[:32] = blake2b_256(memoryview(raw)[_DIGESTED:])
     return bytes(raw)
 
@@ -173,43 +242,44 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
         return None
     if blake2b_256(memoryview(raw)[_DIGESTED:]) != bytes(raw[:32]):
         return None
-    (stored, copy, pad_a, magic, version, shard, pad_b, sequence, cluster, replica_id, parent,
-     view, log_view, epoch, incarnation, commit_max, sync_op_min, sync_op_max,
-     replica_count, standby_count, replica_count_old, standby_count_old,
-     headers_count, headers_kind, members_raw, members_old_raw, sync_log_seq, segments_max, pad_c,
-     state_raw, members_op, pad_d, headers_raw) = _STRUCT.unpack(raw)
-    if magic != MAGIC or version != VERSION or any(map(any, (pad_a, pad_b, pad_c, pad_d))):
+    row = dict(zip(SUPERBLOCK.names or (), _STRUCT.unpack(raw), strict=True))
+    reserved = (value for name, value in row.items() if name.startswith("reserved"))
+    if row["magic"] != MAGIC or row["version"] != VERSION or any(map(any, reserved)):
         return None
-    state = decode_checkpoint_state(state_raw)
-    members = _members(members_raw, replica_count + standby_count)
-    members_old = _members(members_old_raw, replica_count_old + standby_count_old)
-    headers = _headers(headers_raw, headers_count)
-    if state is None or members is None or members_old is None or headers is None:
+    old_count = row["replica_count_old"] + row["standby_count_old"]
+    if (
+        (state := decode_checkpoint_state(row["checkpoint"])) is None
+        or (members := _members(row["members"], row["replica_count"] + row["standby_count"]))
+        is None
+        or (members_old := _members(row["members_old"], old_count)) is None
+        or (headers := _headers(row["view_headers"], row["view_headers_count"])) is None
+    ):
         return None
     superblock = Superblock(
-        shard=shard, sequence=sequence, cluster=cluster, replica_id=replica_id, parent=parent,
-        view=view, log_view=log_view, epoch=epoch, incarnation=incarnation, commit_max=commit_max,
-        sync_op_min=sync_op_min, sync_op_max=sync_op_max, sync_log_seq=sync_log_seq,
-        replica_count=replica_count, standby_count=standby_count,
-        replica_count_old=replica_count_old, standby_count_old=standby_count_old,
-        members=members, members_old=members_old, segments_max=segments_max, checkpoint=state,
-        view_headers_kind=headers_kind, view_headers=headers, members_op=members_op)
-    superblock.check()            # the digest was right: whoever wrote this broke its own rules
-    return superblock, copy, stored
+        **{name: row[name] for name in _AS_STORED},
+        cluster=row["cluster_id"],
+        members=members,
+        members_old=members_old,
+        checkpoint=state,
+        view_headers=headers,
+    )
+    superblock.check()  # the digest was right: whoever wrote this broke its own rules
+    return superblock, row["copy"], row["digest"]
 
 
 def _members(raw: bytes, count: int) -> list[bytes] | None:
     """The first `count` ids, if no byte is set behind them."""
-    if count > MEMBERS_MAX or not is_zero(raw[count * ID_SIZE:]):
+    if count > MEMBERS_MAX or not is_zero(raw[count * ID_SIZE :]):
         return None
-    return [raw[i * ID_SIZE:(i + 1) * ID_SIZE] for i in range(count)]
+    return [raw[i * ID_SIZE : (i + 1) * ID_SIZE] for i in range(count)]
 
 
 def _headers(raw: bytes, count: int) -> list[Header] | None:
     """The first `count` headers, if each is whole and no byte is set behind them."""
-    if count > VIEW_HEADERS_MAX or not is_zero(raw[count * HEADER_SIZE:]):
+    if count > VIEW_HEADERS_MAX or not is_zero(raw[count * HEADER_SIZE :]):
         return None
-    headers = [envelope.decode_stored(raw[i * HEADER_SIZE:(i + 1) * HEADER_SIZE])
-               for i in range(count)]
+    headers = [
+        envelope.decode_stored(raw[i * HEADER_SIZE : (i + 1) * HEADER_SIZE]) for i in range(count)
+    ]
     whole = [header for header in headers if header is not None]
     return whole if len(whole) == count else None

@@ -26,11 +26,11 @@ class Quarantined(NamedTuple):
     """Something of the archive that is not in the tables, and why."""
 
     shard: int
-    number: int                   # of its manifest; -1 unless known
-    file: str                     # path in the archive
-    record: int                   # index in the file of the first one that is wrong; -1 = the file
-    offset: int                   # of that record in the file, in bytes
-    first_log_seq: int            # of what is left out; 0 unless known
+    number: int  # of its manifest; -1 unless known
+    file: str  # path in the archive
+    record: int  # index in the file of the first one that is wrong; -1 = the file
+    offset: int  # of that record in the file, in bytes
+    first_log_seq: int  # of what is left out; 0 unless known
     last_log_seq: int
     reason: str
     sentence: str
@@ -57,8 +57,9 @@ class Archive:
         if not self.place.list(cluster):
             others = [e.name for e in self.place.list("") if e.name.startswith("cluster=")]
             found = f"there are {', '.join(others)}" if others else "there is no cluster at all"
-            raise ConfigurationError(f"{self.place.url}: no folder {cluster}, of which the keys "
-                                     f"file speaks; {found}")
+            raise ConfigurationError(
+                f"{self.place.url}: no folder {cluster}, of which the keys file speaks; {found}"
+            )
         names = [e.name for e in self.place.list(cluster) if e.is_folder]
         matches = (_SHARD_FOLDER.fullmatch(name) for name in names)
         return sorted(int(match[1]) for match in matches if match is not None)
@@ -90,8 +91,12 @@ class Archive:
         try:
             signed = shipped.parse_head(read_all(self.place, path), self.trusted.public_keys)
         except FileNotFoundError:
-            return None, wrong(shard, path, "missing_head", "is not there: whether the newest "
-                               "manifests are missing cannot be told")
+            return None, wrong(
+                shard,
+                path,
+                "missing_head",
+                "is not there: whether the newest manifests are missing cannot be told",
+            )
         except FormatError as error:
             return None, wrong(shard, path, reason_of(error), str(error))
         head = signed.value
@@ -100,8 +105,16 @@ class Archive:
         return head, None
 
 
-def wrong(shard: int, path: str, reason: str, sentence: str, *, number: int = -1,
-          first: int = 0, last: int = 0) -> Quarantined:
+def wrong(
+    shard: int,
+    path: str,
+    reason: str,
+    sentence: str,
+    *,
+    number: int = -1,
+    first: int = 0,
+    last: int = 0,
+) -> Quarantined:
     """A quarantined file as a whole."""
     return Quarantined(shard, number, path, -1, 0, first, last, reason, sentence)
 
@@ -109,29 +122,33 @@ def wrong(shard: int, path: str, reason: str, sentence: str, *, number: int = -1
 def reason_of(error: FormatError) -> str:
     """The word for what a signed file is refused for."""
     text = str(error)
-    words = {"not among the trusted": "wrong_key", "signature": "tampered",
-             "truncated": "truncated", "format": "schema_version"}
+    words = {
+        "not among the trusted": "wrong_key",
+        "signature": "tampered",
+        "truncated": "truncated",
+        "format": "schema_version",
+    }
     return next((word for part, word in words.items() if part in text), "tampered")
 
 
 class Cursor(NamedTuple):
     """Up to where the manifests of a shard have been judged."""
 
-    number: int = -1              # newest manifest that counts, in the tables or in quarantine
-    hash: bytes = bytes(32)       # of its first line; empty unless it is known
-    period_end_us: int = 0        # 0 = unknown
+    number: int = -1  # newest manifest that counts, in the tables or in quarantine
+    hash: bytes = bytes(32)  # of its first line; empty unless it is known
+    period_end_us: int = 0  # 0 = unknown
     last_log_seq: int = 0
-    newest_start_us: int = -1     # of the newest manifest file that was looked at
+    newest_start_us: int = -1  # of the newest manifest file that was looked at
 
 
 class Judged(NamedTuple):
     """A manifest file and what is to be done about it."""
 
-    cursor: Cursor                # after it
+    cursor: Cursor  # after it
     path: str
-    manifest: PeriodManifest | None    # None: nothing of it may be used
+    manifest: PeriodManifest | None  # None: nothing of it may be used
     signer: bytes
-    lost: tuple[int, int]         # log_seq missing before its records; none if first > last
+    lost: tuple[int, int]  # log_seq missing before its records; none if first > last
     quarantined: tuple[Quarantined, ...]
 
 
@@ -155,8 +172,9 @@ def judge(archive: Archive, shard: int, cursor: Cursor, start_us: int, path: str
     return Judged(after, path, found, signed.signer, lost, bad_rows)
 
 
-def _misplaced(archive: Archive, shard: int, cursor: Cursor, found: PeriodManifest, start_us: int,
-               path: str) -> tuple[str, str] | None:
+def _misplaced(
+    archive: Archive, shard: int, cursor: Cursor, found: PeriodManifest, start_us: int, path: str
+) -> tuple[str, str] | None:
     """Why a manifest that is well signed does not belong here."""
     folder = f"{archive.folder(shard)}/{shipped.period_folder(found.period_start_us)}"
     if found.cluster != archive.trusted.cluster:
@@ -174,47 +192,96 @@ def _misplaced(archive: Archive, shard: int, cursor: Cursor, found: PeriodManife
     return None
 
 
-def _link(shard: int, cursor: Cursor, found: PeriodManifest, digest: bytes,
-          path: str) -> tuple[tuple[int, int], tuple[Quarantined, ...]]:
+def _link(
+    shard: int, cursor: Cursor, found: PeriodManifest, digest: bytes, path: str
+) -> tuple[tuple[int, int], tuple[Quarantined, ...]]:
     """The records missing before a manifest, and how that is told."""
     lost = (cursor.last_log_seq + 1, found.first_log_seq - 1)
     follows = found.number == cursor.number + 1
     if not follows:
-        absent = f"{cursor.number + 1}" if found.number == cursor.number + 2 else \
-            f"{cursor.number + 1} to {found.number - 1}"
-        row = wrong(shard, path, "missing_manifest", f"is number {found.number}; number {absent} "
-                    "is missing or in quarantine before it", number=cursor.number + 1,
-                    first=lost[0], last=lost[1])
+        absent = (
+            f"{cursor.number + 1}"
+            if found.number == cursor.number + 2
+            else f"{cursor.number + 1} to {found.number - 1}"
+        )
+        row = wrong(
+            shard,
+            path,
+            "missing_manifest",
+            f"is number {found.number}; number {absent} is missing or in quarantine before it",
+            number=cursor.number + 1,
+            first=lost[0],
+            last=lost[1],
+        )
         return lost, (row,)
     if cursor.hash and found.previous != cursor.hash:
-        row = wrong(shard, path, "tampered", "names another manifest before it than the one that "
-                    f"lies there as number {cursor.number}", number=found.number)
+        row = wrong(
+            shard,
+            path,
+            "tampered",
+            "names another manifest before it than the one that "
+            f"lies there as number {cursor.number}",
+            number=found.number,
+        )
         return lost, (row,)
     if lost[0] <= lost[1]:
-        return lost, (wrong(shard, path, "gap", f"begins with record {found.first_log_seq} after "
-                            f"{cursor.last_log_seq}", number=found.number, first=lost[0],
-                            last=lost[1]),)
+        return lost, (
+            wrong(
+                shard,
+                path,
+                "gap",
+                f"begins with record {found.first_log_seq} after {cursor.last_log_seq}",
+                number=found.number,
+                first=lost[0],
+                last=lost[1],
+            ),
+        )
     if cursor.period_end_us and found.period_start_us != cursor.period_end_us:
-        return lost, (wrong(shard, path, "missing_manifest", "does not begin where the period "
-                            "before it ends", number=found.number),)
+        return lost, (
+            wrong(
+                shard,
+                path,
+                "missing_manifest",
+                "does not begin where the period before it ends",
+                number=found.number,
+            ),
+        )
     return lost, ()
 
 
-def missing_newest(shard: int, cursor: Cursor, head: ShippedHead | None,
-                   folder: str) -> Quarantined | None:
+def missing_newest(
+    shard: int, cursor: Cursor, head: ShippedHead | None, folder: str
+) -> Quarantined | None:
     """What the head says against the newest manifest, if anything."""
     path = f"{folder}/{shipped.HEAD_FILE}"
     if head is None:
         return None
     if head.number > cursor.number:
         first = cursor.last_log_seq + 1
-        return wrong(shard, path, "missing_manifest", f"names manifest {head.number} as the "
-                     f"newest; those from number {cursor.number + 1} on are missing or bad",
-                     number=cursor.number + 1, first=first, last=head.last_log_seq)
+        return wrong(
+            shard,
+            path,
+            "missing_manifest",
+            f"names manifest {head.number} as the "
+            f"newest; those from number {cursor.number + 1} on are missing or bad",
+            number=cursor.number + 1,
+            first=first,
+            last=head.last_log_seq,
+        )
     if head.number == cursor.number and cursor.hash and head.manifest != cursor.hash:
-        return wrong(shard, path, "replayed", f"names another manifest {head.number} than the one "
-                     "that is there", number=head.number)
+        return wrong(
+            shard,
+            path,
+            "replayed",
+            f"names another manifest {head.number} than the one that is there",
+            number=head.number,
+        )
     if head.number < cursor.number - 1:
-        return wrong(shard, path, "replayed", f"names manifest {head.number} as the newest, but "
-                     f"number {cursor.number} is known", number=head.number)
+        return wrong(
+            shard,
+            path,
+            "replayed",
+            f"names manifest {head.number} as the newest, but number {cursor.number} is known",
+            number=head.number,
+        )
     return None

@@ -23,7 +23,7 @@ from appliance.formats.record import (
 )
 from appliance.reports.span import SPAN, Array, by_room, words_of
 
-_WORD = 4                         # body begins at a multiple of it, and not of 8
+_WORD = 4  # body begins at a multiple of it, and not of 8
 assert BODY % _WORD == BODY_SIZE_MAX % _WORD == RECORD_SIZE % _WORD == 0
 
 
@@ -38,15 +38,14 @@ class Problem(NamedTuple):
 class Verified(NamedTuple):
     """A block of records and what was found."""
 
-    records: Array                # of RECORD, over the caller's buffer
-    hashes: Array                 # of each record, (count, 32) bytes
-    spans: Array                  # of SPAN, one a room; sound only if there is no problem
+    records: Array  # of RECORD, over the caller's buffer
+    hashes: Array  # of each record, (count, 32) bytes
+    spans: Array  # of SPAN, one a room; sound only if there is no problem
     problem: Problem | None
 
 
 def verify(buffer: memoryview, count: int, first_log_seq: int, timestamp_before: int) -> Verified:
-    """Verify `count` records at the start of `buffer`, the first of which must be `first_log_seq`.
-    """
+    """Verify `count` records at the start of `buffer`; the first must be `first_log_seq`."""
     records = columns_of(buffer, count)
     hashes = hashes_of(buffer, count)
     spans, chain = _spans(records, hashes)
@@ -56,9 +55,15 @@ def verify(buffer: memoryview, count: int, first_log_seq: int, timestamp_before:
         ("gap", "has another log_seq than its place", _numbers_wrong(records, first_log_seq)),
         ("clock", "is not later than the record before", _times_wrong(records, timestamp_before)),
     ]
-    problem = min((Problem(int(np.argmax(wrong)), reason, sentence)
-                   for reason, sentence, wrong in checks if wrong.any()),
-                  key=lambda found: found.record, default=None)
+    problem = min(
+        (
+            Problem(int(np.argmax(wrong)), reason, sentence)
+            for reason, sentence, wrong in checks
+            if wrong.any()
+        ),
+        key=lambda found: found.record,
+        default=None,
+    )
     if chain is not None and (problem is None or chain.record < problem.record):
         problem = chain
     return Verified(records, hashes, spans, problem)
@@ -72,8 +77,9 @@ def columns_of(buffer: memoryview, count: int) -> Array:
 def hashes_of(buffer: memoryview, count: int) -> Array:
     """SHA-256 of each record."""
     end = count * RECORD_SIZE
-    whole = b"".join([sha256(buffer[at:at + RECORD_SIZE]).digest()
-                      for at in range(0, end, RECORD_SIZE)])
+    whole = b"".join(
+        [sha256(buffer[at : at + RECORD_SIZE]).digest() for at in range(0, end, RECORD_SIZE)]
+    )
     return np.frombuffer(whole, np.uint8).reshape(count, 32)
 
 
@@ -81,7 +87,7 @@ def crc_wrong(buffer: memoryview, records: Array) -> Array:
     """True where a record's CRC is not the one it names."""
     end = len(records) * RECORD_SIZE
     length = CHECKSUM - MSG_ID
-    found = [crc32c(buffer[at:at + length]) for at in range(MSG_ID, end, RECORD_SIZE)]
+    found = [crc32c(buffer[at : at + length]) for at in range(MSG_ID, end, RECORD_SIZE)]
     return np.array(found, "<u4") != records["checksum"]
 
 
@@ -89,7 +95,7 @@ def _padding_wrong(records: Array) -> Array:
     """Also lengths and flags that no writer makes."""
     words = np.ascontiguousarray(records).view("<u4").reshape(len(records), -1)
     first = BODY // _WORD
-    filled = words[:, first:first + BODY_SIZE_MAX // _WORD] != 0
+    filled = words[:, first : first + BODY_SIZE_MAX // _WORD] != 0
     last = filled.shape[1] - 1 - np.argmax(filled[:, ::-1], axis=1)
     last_word = words[np.arange(len(records)), first + last]
     used = last * _WORD + _bytes_used(last_word)

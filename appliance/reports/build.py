@@ -21,17 +21,24 @@ from appliance.reports.ledger import State
 from appliance.reports.page import Outlook, Report, render
 from appliance.reports.place import Place
 
-GROWTH_DAYS = 7                   # whose mean is taken to go on
+GROWTH_DAYS = 7  # whose mean is taken to go on
 PAGE = "report.html"
 
 
-def build(spark: SparkSession, place: Place, state: State, target: Path, *,
-          key_names: dict[str, str], capacity: int = 0,
-          say: Callable[[str], None] = print) -> Report:
+def build(
+    spark: SparkSession,
+    place: Place,
+    state: State,
+    target: Path,
+    *,
+    key_names: dict[str, str],
+    capacity: int = 0,
+    say: Callable[[str], None] = print,
+) -> Report:
     """Write the report into the folder `target`; `capacity` is in bytes, 0 = that of the shards."""
     rows = tables.records(spark, place, state).select(
-        "date", "timestamp", "shard", "room_id", "msg_id", "parent_id", "author", "kind",
-        "body_len")
+        "date", "timestamp", "shard", "room_id", "msg_id", "parent_id", "author", "kind", "body_len"
+    )
     traffic = tables.traffic(spark, place, state).cache()
     rooms = tables.rooms(tables.records(spark, place, state)).cache()
     answers = ask.replies(rows)
@@ -55,16 +62,18 @@ def build(spark: SparkSession, place: Place, state: State, target: Path, *,
         "quarantine": tables.quarantine(spark, state),
     }
     found = _written(answered, target, say)
-    report = Report(found, state, outlook(found["volume"], state, capacity), key_names,
-                    datetime.now(UTC))
+    report = Report(
+        found, state, outlook(found["volume"], state, capacity), key_names, datetime.now(UTC)
+    )
     (target / PAGE).write_text(render(report), encoding="utf-8")
     for frame in (traffic, rooms, threads):
         frame.unpersist()
     return report
 
 
-def _written(answered: dict[str, DataFrame], target: Path,
-             say: Callable[[str], None]) -> dict[str, pa.Table]:
+def _written(
+    answered: dict[str, DataFrame], target: Path, say: Callable[[str], None]
+) -> dict[str, pa.Table]:
     folder = target / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -86,8 +95,9 @@ def outlook(volume: pa.Table, state: State, capacity: int) -> Outlook:
     newest = max(by_day, default=None)
     whole = [day for day in by_day if day != newest] or list(by_day)
     since = max(whole, default=None)
-    counted = [day for day in whole if since is not None
-               and day > since - timedelta(days=GROWTH_DAYS)]
+    counted = [
+        day for day in whole if since is not None and day > since - timedelta(days=GROWTH_DAYS)
+    ]
     days = (max(counted) - min(counted)).days + 1 if counted else 1
     a_day = sum(by_day[day] for day in counted) / days
     if capacity:

@@ -38,14 +38,20 @@ KIND_NAMES = {
     if name.startswith("KIND_") and isinstance(value, int)
 }
 NULL_WHEN_ZERO = frozenset(("parent_id", "blob_hash"))
-NOT_IN_TABLES = frozenset(("shard", "checksum", "prev_hash"))   # shard is a folder's name there
+NOT_IN_TABLES = frozenset(("shard", "checksum", "prev_hash"))  # shard is a folder's name there
 
 _ARROW = {
-    "string": pa.string(), "long": pa.int64(), "int": pa.int32(), "binary": pa.binary(),
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "binary": pa.binary(),
     "time": pa.timestamp("us", tz="UTC"),
 }
 _SPARK: dict[str, DataType] = {
-    "string": StringType(), "long": LongType(), "int": IntegerType(), "binary": BinaryType(),
+    "string": StringType(),
+    "long": LongType(),
+    "int": IntegerType(),
+    "binary": BinaryType(),
     "time": TimestampType(),
 }
 
@@ -72,8 +78,9 @@ def spark_schema(names: Sequence[str] = tuple(FORMS)) -> StructType:
     return StructType([StructField(name, _SPARK[FORMS[name]]) for name in names])
 
 
-def batch_of(records: Array, names: Sequence[str], *, shard: int,
-             hashes: Array | None = None) -> pa.RecordBatch:
+def batch_of(
+    records: Array, names: Sequence[str], *, shard: int, hashes: Array | None = None
+) -> pa.RecordBatch:
     """These columns of records that lie one behind the other; `hashes` if `hash` is among them."""
     arrays = [_column(records, name, shard, hashes) for name in names]
     fields = [pa.field(name, _ARROW[FORMS[name]]) for name in names]
@@ -133,7 +140,7 @@ def uuid_texts(raw: Array) -> Array:
     out = np.full((len(raw), 36), ord("-"), np.uint8)
     at = 0
     for start, length in ((0, 8), (9, 4), (14, 4), (19, 4), (24, 12)):
-        out[:, start:start + length] = digits[:, at:at + length]
+        out[:, start : start + length] = digits[:, at : at + length]
         at += length
     return out
 
@@ -160,12 +167,14 @@ def _of_width(rows: Array, absent: Array | None, form: pa.DataType) -> pa.Array:
 
 
 def _bodies(records: Array) -> pa.Array:
-    view = memoryview(np.ascontiguousarray(records).view(np.uint8))    # type: ignore[arg-type]
+    view = memoryview(np.ascontiguousarray(records).view(np.uint8))  # type: ignore[arg-type]
     lengths = np.minimum(records["body_len"], 2048)
     starts = range(BODY, len(records) * RECORD_SIZE, RECORD_SIZE)
-    data = b"".join([view[at:at + length]
-                     for at, length in zip(starts, lengths.tolist(), strict=True)])
+    data = b"".join(
+        [view[at : at + length] for at, length in zip(starts, lengths.tolist(), strict=True)]
+    )
     offsets = np.zeros(len(records) + 1, "<i4")
     np.cumsum(lengths, out=offsets[1:])
-    return pa.Array.from_buffers(pa.binary(), len(records),
-                                 [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(records), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )

@@ -24,7 +24,7 @@ from appliance.reports.place import LocalPlace, Place
 from appliance.reports.unit import Part, parquet_writer, part_name
 
 MERGE_COUNT = 8
-SMALL_ROWS = 50_000               # a file of fewer is small
+SMALL_ROWS = 50_000  # a file of fewer is small
 MERGED_ROWS_MAX = 1_000_000
 _BATCH_ROWS = 10_000
 _COPY_SIZE = 1 << 20
@@ -90,14 +90,15 @@ def merge(job: Merge) -> Part:
                     rows += batch.num_rows
         writer.close()
         if rows != sum(file.rows for file in job.files):
-            raise StorageError(f"{first.path}: holds other rows than were written; make the tables "
-                               "again with --again")
+            raise StorageError(
+                f"{first.path}: holds other rows than were written; make the tables "
+                "again with --again"
+            )
         size = made.stat().st_size
         name = part_name(first.first_log_seq, last.last_log_seq)
         staged = f"{job.staging}/{first.date}-{first.shard:05d}-{name}"
         job.place.put(staged, made)
-    return Part(staged, first.date, first.shard, rows, size, first.first_log_seq,
-                last.last_log_seq)
+    return Part(staged, first.date, first.shard, rows, size, first.first_log_seq, last.last_log_seq)
 
 
 @contextmanager

@@ -27,9 +27,9 @@ from appliance.reports.ledger import RECORDS, STAGING, Ledger, State, TableFile
 from appliance.reports.plan import Plan, ShardJudgement, judge_shard, plan_of, units_of
 from appliance.reports.unit import Part, PieceFound, Unit, UnitFound, work
 
-BATCH_RECORDS = 2_000_000         # that count together: some ten seconds of work on two cores
+BATCH_RECORDS = 2_000_000  # that count together: some ten seconds of work on two cores
 BATCH_MANIFESTS = 5_000
-QUARANTINE_MAX = 100_000          # rows kept; what comes later is counted in the run's lines only
+QUARANTINE_MAX = 100_000  # rows kept; what comes later is counted in the run's lines only
 
 Say = Callable[[str], None]
 
@@ -38,15 +38,15 @@ Say = Callable[[str], None]
 class Done:
     """What a run of ingest did."""
 
-    records: int = 0              # that came into the tables
+    records: int = 0  # that came into the tables
     files: int = 0
     batches: int = 0
     bytes_read: int = 0
     seconds: float = 0.0
-    peak_rss: int = 0             # of the worker that needed most
+    peak_rss: int = 0  # of the worker that needed most
     dates: set[str] = field(default_factory=set)
-    quarantined: list[Quarantined] = field(default_factory=list)    # new ones, to stay
-    waiting: list[Quarantined] = field(default_factory=list)    # may be mended by what comes
+    quarantined: list[Quarantined] = field(default_factory=list)  # new ones, to stay
+    waiting: list[Quarantined] = field(default_factory=list)  # may be mended by what comes
 
     @property
     def clean(self) -> bool:
@@ -56,8 +56,15 @@ class Done:
 class Ingest:
     """One run over an archive. Holds the tables as their only writer while `run` is at work."""
 
-    def __init__(self, context: SparkContext, archive: Archive, ledger: Ledger, say: Say, *,
-                 batch_records: int = BATCH_RECORDS) -> None:
+    def __init__(
+        self,
+        context: SparkContext,
+        archive: Archive,
+        ledger: Ledger,
+        say: Say,
+        *,
+        batch_records: int = BATCH_RECORDS,
+    ) -> None:
         self._context, self._archive, self._ledger = context, archive, ledger
         self._say, self._batch_records = say, batch_records
         self._staging = f"{STAGING}/{os.urandom(8).hex()}"
@@ -71,7 +78,9 @@ class Ingest:
         heads = {shard: self._archive.head(shard) for shard in shards}
         self._expected = sum(
             max(0, head.last_log_seq - state.shard(shard).cursor.last_log_seq)
-            for shard, (head, _) in heads.items() if head is not None)
+            for shard, (head, _) in heads.items()
+            if head is not None
+        )
         cursors = {shard: state.shard(shard).cursor for shard in shards}
         for batch in self._batches(shards, cursors):
             self._batch(state, batch)
@@ -90,13 +99,15 @@ class Ingest:
         for shard in sorted(set(shards) - set(range(self._archive.trusted.shards))):
             folder = self._archive.folder(shard)
             self.done.waiting.append(
-                wrong(shard, folder, "foreign", "is a shard of which the keys file does not know"))
+                wrong(shard, folder, "foreign", "is a shard of which the keys file does not know")
+            )
         return [shard for shard in shards if shard in wanted]
 
     # --- batches ----------------------------------------------------------------------------------
 
-    def _batches(self, shards: list[int],
-                 cursors: dict[int, Cursor]) -> Iterator[dict[int, list[Judged]]]:
+    def _batches(
+        self, shards: list[int], cursors: dict[int, Cursor]
+    ) -> Iterator[dict[int, list[Judged]]]:
         """Manifests that make a batch, by shard. A bad one counts only once a good one follows it:
         at the end of what there is it may yet be mended.
         """
@@ -147,10 +158,21 @@ class Ingest:
 
     def _units(self, plan: Plan) -> list[Unit]:
         trusted = tuple(sorted(self._archive.trusted.public_keys))
-        return [Unit(number, shard, pieces, self._archive.place, self._ledger.place, self._staging,
-                     trusted, writes=pieces[0].record_count > 0)
-                for number, (shard, pieces)
-                in enumerate(units_of(plan, self._context.defaultParallelism))]
+        return [
+            Unit(
+                number,
+                shard,
+                pieces,
+                self._archive.place,
+                self._ledger.place,
+                self._staging,
+                trusted,
+                writes=pieces[0].record_count > 0,
+            )
+            for number, (shard, pieces) in enumerate(
+                units_of(plan, self._context.defaultParallelism)
+            )
+        ]
 
     def _work(self, units: list[Unit]) -> list[UnitFound]:
         if not units:
@@ -175,8 +197,9 @@ class Ingest:
             parts += one.parts
         return parts
 
-    def _commit(self, state: State, plan: Plan, judgements: dict[int, ShardJudgement],
-                parts: list[Part]) -> None:
+    def _commit(
+        self, state: State, plan: Plan, judgements: dict[int, ShardJudgement], parts: list[Part]
+    ) -> None:
         rooms = {}
         for shard, judgement in judgements.items():
             state.shards[shard] = judgement.state
@@ -200,8 +223,10 @@ class Ingest:
         rate = self.done.records / seconds
         left = max(0, self._expected - self.done.records)
         text = f"{left / rate:.0f} s left" if rate and left else "nothing left"
-        self._say(f"{self.done.records:,} records of {max(self._expected, self.done.records):,} "
-                  f"verified, {rate:,.0f} a second, {text}")
+        self._say(
+            f"{self.done.records:,} records of {max(self._expected, self.done.records):,} "
+            f"verified, {rate:,.0f} a second, {text}"
+        )
 
     # --- the end of what there is -----------------------------------------------------------------
 
@@ -218,10 +243,17 @@ class Ingest:
         if problem is not None:
             self.done.waiting.append(problem)
         if expect_until_us > cursor.period_end_us:
-            self.done.waiting.append(wrong(
-                shard, folder, "missing_manifest", f"periods are there until "
-                f"{time_text(cursor.period_end_us)}, expected until {time_text(expect_until_us)}",
-                number=cursor.number + 1))
+            self.done.waiting.append(
+                wrong(
+                    shard,
+                    folder,
+                    "missing_manifest",
+                    f"periods are there until "
+                    f"{time_text(cursor.period_end_us)}, "
+                    f"expected until {time_text(expect_until_us)}",
+                    number=cursor.number + 1,
+                )
+            )
 
 
 def table_file(part: Part) -> TableFile:

@@ -43,7 +43,7 @@ class TableFile(NamedTuple):
 
     path: str
     date: str
-    shard: int                    # -1 in tables that are not cut by shard
+    shard: int  # -1 in tables that are not cut by shard
     rows: int
     size: int
     first_log_seq: int
@@ -57,14 +57,14 @@ class ShardState:
     cursor: Cursor = field(default_factory=Cursor)
     last_timestamp: int = 0
     lost: Lost = field(default_factory=Lost)
-    rooms_file: str = ""          # of all shards that changed with the same commit
+    rooms_file: str = ""  # of all shards that changed with the same commit
     rooms_offset: int = 0
     rooms_size: int = 0
     rooms_sha256: str = ""
     records: int = 0
     files: int = 0
     manifests: int = 0
-    by_key: dict[str, int] = field(default_factory=dict)    # public key -> records in its files
+    by_key: dict[str, int] = field(default_factory=dict)  # public key -> records in its files
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class State:
     shards: dict[int, ShardState] = field(default_factory=dict)
     records: list[TableFile] = field(default_factory=list)
     traffic: list[TableFile] = field(default_factory=list)
-    stale_dates: list[str] = field(default_factory=list)    # whose traffic is older
+    stale_dates: list[str] = field(default_factory=list)  # whose traffic is older
     quarantine: list[Quarantined] = field(default_factory=list)
     moves: list[tuple[str, str]] = field(default_factory=list)
     deletes: list[str] = field(default_factory=list)
@@ -101,8 +101,10 @@ class Ledger:
         path = f"{LEDGER}/state-{numbers[-1]:012d}.json"
         state = decode(read_all(self.place, path), f"{self.place.url}/{path}")
         if self._cluster not in (state.cluster, ""):
-            raise ConfigurationError(f"{self.place.url}: tables of cluster {state.cluster}, not of "
-                                     f"{self._cluster}: name another folder for the tables")
+            raise ConfigurationError(
+                f"{self.place.url}: tables of cluster {state.cluster}, not of "
+                f"{self._cluster}: name another folder for the tables"
+            )
         return state
 
     @contextmanager
@@ -144,8 +146,10 @@ class Ledger:
         staged = f"{LEDGER}/writing-{os.urandom(8).hex()}"
         self.place.write(staged, encode(state))
         if not self.place.rename(staged, f"{LEDGER}/state-{number:012d}.json"):
-            raise StorageError(f"{self.place.url}: another ingest committed state {number} "
-                               "meanwhile; run one at a time")
+            raise StorageError(
+                f"{self.place.url}: another ingest committed state {number} "
+                "meanwhile; run one at a time"
+            )
         self.place.flush(LEDGER)
         self._settle(state)
 
@@ -157,8 +161,10 @@ class Ledger:
         with self.place.open(entry.rooms_file, entry.rooms_offset, entry.rooms_size) as stream:
             raw = stream.read()
         if sha256(raw).hexdigest() != entry.rooms_sha256:
-            raise StorageError(f"{self.place.url}/{entry.rooms_file}: is not what was written; "
-                               "make the tables again with --again")
+            raise StorageError(
+                f"{self.place.url}/{entry.rooms_file}: is not what was written; "
+                "make the tables again with --again"
+            )
         return np.frombuffer(raw, SPAN)
 
     def _numbers(self) -> list[int]:
@@ -169,9 +175,11 @@ class Ledger:
         """Do what the newest state wants done; doing it again does no harm."""
         for source, target in state.moves:
             if not self.place.rename(source, target) and self.place.size(target) is None:
-                raise StorageError(f"{self.place.url}/{target}: is gone, and so is what it was "
-                                   "made of; make the tables again with --again")
-            self.place.delete(source)    # the other name of a file whose move was cut short
+                raise StorageError(
+                    f"{self.place.url}/{target}: is gone, and so is what it was "
+                    "made of; make the tables again with --again"
+                )
+            self.place.delete(source)  # the other name of a file whose move was cut short
         for path in state.deletes:
             self.place.delete(path)
 
@@ -197,8 +205,9 @@ class Ledger:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise StorageError(f"{self.place.url}: another ingest is at work on these "
-                                   "tables") from error
+                raise StorageError(
+                    f"{self.place.url}: another ingest is at work on these tables"
+                ) from error
             yield
 
 
@@ -219,8 +228,9 @@ def decode(raw: bytes, place: str) -> State:
     except ValueError as error:
         raise StorageError(f"{place}: is no JSON; make the tables again with --again") from error
     if table.pop("format", None) != FORMAT:
-        raise ConfigurationError(f"{place}: tables of another version of this program; make them "
-                                 "again with --again")
+        raise ConfigurationError(
+            f"{place}: tables of another version of this program; make them again with --again"
+        )
     shards = {}
     for number, row in table["shards"].items():
         cursor = row["cursor"]
@@ -228,8 +238,13 @@ def decode(raw: bytes, place: str) -> State:
         row["lost"] = Lost(tuple((first, last) for first, last in row["lost"][0]))
         shards[int(number)] = ShardState(**row)
     return State(
-        cluster=table["cluster"], number=table["number"], shards=shards,
+        cluster=table["cluster"],
+        number=table["number"],
+        shards=shards,
         records=[TableFile(*row) for row in table["records"]],
-        traffic=[TableFile(*row) for row in table["traffic"]], stale_dates=table["stale_dates"],
+        traffic=[TableFile(*row) for row in table["traffic"]],
+        stale_dates=table["stale_dates"],
         quarantine=[Quarantined(*row) for row in table["quarantine"]],
-        moves=[(source, target) for source, target in table["moves"]], deletes=table["deletes"])
+        moves=[(source, target) for source, target in table["moves"]],
+        deletes=table["deletes"],
+    )

@@ -50,43 +50,83 @@ def main(arguments: list[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """Verbs and options."""
     top = argparse.ArgumentParser(
-        prog="tigerchat report", description="Verify what was shipped, and report on it.")
+        prog="tigerchat report", description="Verify what was shipped, and report on it."
+    )
     verbs = top.add_subparsers(required=True, metavar="VERB")
+    ingest, stream = _ingest_verbs(verbs)
+    build = verbs.add_parser("build", help="tables as CSV and Parquet, and a page with plots")
+    build.add_argument("--out", type=Path, default=Path("report"), help="folder (default ./report)")
+    build.add_argument("--keys", type=Path, help="file of trusted keys: names the signers")
+    build.add_argument(
+        "--capacity-gib",
+        type=float,
+        default=0,
+        help="of the archive's storage, to tell when it is full",
+    )
+    sql = verbs.add_parser(
+        "sql", help="a question of your own over records, messages, rooms, traffic and quarantine"
+    )
+    sql.add_argument("query")
+    sql.add_argument("--format", choices=("table", "csv", "json"), default="table")
+    for verb, run in (
+        (ingest, run_ingest),
+        (stream, run_stream),
+        (build, run_build),
+        (sql, run_sql),
+    ):
+        verb.set_defaults(run=run)
+        verb.add_argument("--tables", required=True, help="a folder or hdfs://…")
+        verb.add_argument(
+            "--hdfs-http",
+            default="",
+            metavar="HOST:PORT",
+            help="where the NameNode of hdfs://… answers HTTP (default: port 9870)",
+        )
+        verb.add_argument("--hdfs-user", default="", help="who asks HDFS")
+        verb.add_argument("--hdfs-token", type=Path, help="file with a delegation token for HDFS")
+    return top
+
+
+def _ingest_verbs(verbs: Any) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """The two verbs that read an archive: once, and again and again."""
     ingest = verbs.add_parser("ingest", help="verify an archive's new periods into the tables")
     stream = verbs.add_parser("stream", help="the same, again and again as periods arrive")
     for verb in (ingest, stream):
         verb.add_argument("archive", help="a folder, hdfs://… or webhdfs://…")
-        verb.add_argument("--keys", required=True, type=Path,
-                          help="file of trusted keys, from `tigerchat ship keys`")
-    ingest.add_argument("--again", action="store_true",
-                        help="make the tables anew, for instance after the archive was mended")
-    ingest.add_argument("--expect-until", metavar="TIME", type=_time,
-                        help="refuse to be content before this time, 2026-01-31T24:00 or the like")
-    ingest.add_argument("--batch-records", type=int, default=BATCH_RECORDS, metavar="COUNT",
-                        help=f"records that count together (default {BATCH_RECORDS:,})")
-    stream.add_argument("--every", type=float, default=60, metavar="SECONDS",
-                        help="how often to look (default 60)")
+        verb.add_argument(
+            "--keys",
+            required=True,
+            type=Path,
+            help="file of trusted keys, from `tigerchat ship keys`",
+        )
+    ingest.add_argument(
+        "--again",
+        action="store_true",
+        help="make the tables anew, for instance after the archive was mended",
+    )
+    ingest.add_argument(
+        "--expect-until",
+        metavar="TIME",
+        type=_time,
+        help="refuse to be content before this time, 2026-01-31T24:00 or the like",
+    )
+    ingest.add_argument(
+        "--batch-records",
+        type=int,
+        default=BATCH_RECORDS,
+        metavar="COUNT",
+        help=f"records that count together (default {BATCH_RECORDS:,})",
+    )
+    stream.add_argument(
+        "--every", type=float, default=60, metavar="SECONDS", help="how often to look (default 60)"
+    )
     stream.add_argument("--once", action="store_true", help="what is there now, then end")
-    stream.add_argument("--checkpoint", default="", help="folder of Spark's own notes on the "
-                        "stream (default: beside the tables)")
-    build = verbs.add_parser("build", help="tables as CSV and Parquet, and a page with plots")
-    build.add_argument("--out", type=Path, default=Path("report"), help="folder (default ./report)")
-    build.add_argument("--keys", type=Path, help="file of trusted keys: names the signers")
-    build.add_argument("--capacity-gib", type=float, default=0,
-                       help="of the archive's storage, to tell when it is full")
-    sql = verbs.add_parser("sql", help="a question of your own over records, messages, rooms, "
-                           "traffic and quarantine")
-    sql.add_argument("query")
-    sql.add_argument("--format", choices=("table", "csv", "json"), default="table")
-    for verb, run in ((ingest, run_ingest), (stream, run_stream), (build, run_build),
-                      (sql, run_sql)):
-        verb.set_defaults(run=run)
-        verb.add_argument("--tables", required=True, help="a folder or hdfs://…")
-        verb.add_argument("--hdfs-http", default="", metavar="HOST:PORT",
-                          help="where the NameNode of hdfs://… answers HTTP (default: port 9870)")
-        verb.add_argument("--hdfs-user", default="", help="who asks HDFS")
-        verb.add_argument("--hdfs-token", type=Path, help="file with a delegation token for HDFS")
-    return top
+    stream.add_argument(
+        "--checkpoint",
+        default="",
+        help="folder of Spark's own notes on the stream (default: beside the tables)",
+    )
+    return ingest, stream
 
 
 def _time(text: str) -> datetime:
@@ -107,18 +147,32 @@ def run_ingest(chosen: argparse.Namespace) -> int:
     ledger = Ledger(_place(chosen, chosen.tables), archive.trusted.cluster)
     spark = session("tigerchat report ingest")
     until = chosen.expect_until
-    done = ingest(spark, archive, ledger, again=chosen.again, batch_records=chosen.batch_records,
-                  expect_until_us=int(until.timestamp() * 1e6) if until else 0)
+    done = ingest(
+        spark,
+        archive,
+        ledger,
+        again=chosen.again,
+        batch_records=chosen.batch_records,
+        expect_until_us=int(until.timestamp() * 1e6) if until else 0,
+    )
     return tell(done)
 
 
-def ingest(spark: SparkSession, archive: Archive, ledger: Ledger, *, again: bool = False,
-           expect_until_us: int = 0, batch_records: int = BATCH_RECORDS,
-           say: Callable[[str], None] = say_now) -> Done:
+def ingest(
+    spark: SparkSession,
+    archive: Archive,
+    ledger: Ledger,
+    *,
+    again: bool = False,
+    expect_until_us: int = 0,
+    batch_records: int = BATCH_RECORDS,
+    say: Callable[[str], None] = say_now,
+) -> Done:
     """All that is new into the tables, which are then compact and their traffic fresh."""
     with ledger.writing(again) as state:
         done = Ingest(spark.sparkContext, archive, ledger, say, batch_records=batch_records).run(
-            state, expect_until_us=expect_until_us)
+            state, expect_until_us=expect_until_us
+        )
         compact(spark.sparkContext, ledger, state)
         tables.refresh_traffic(spark, ledger, state)
     return done
@@ -127,14 +181,18 @@ def ingest(spark: SparkSession, archive: Archive, ledger: Ledger, *, again: bool
 def tell(done: Done) -> int:
     """Print what a run did; its exit code."""
     rate = done.records / max(done.seconds, 1e-3)
-    print(f"{done.records:,} records of {done.files:,} files verified and in the tables, "
-          f"{rate:,.0f} a second")
+    print(
+        f"{done.records:,} records of {done.files:,} files verified and in the tables, "
+        f"{rate:,.0f} a second"
+    )
     for title, rows in (("in quarantine", done.quarantined), ("wrong for now", done.waiting)):
         for row in rows[:LINES_SHOWN]:
             print(f"{title}: {row.line()}", file=sys.stderr)
         if len(rows) > LINES_SHOWN:
-            print(f"{title}: {len(rows) - LINES_SHOWN} more; all are in the quarantine table",
-                  file=sys.stderr)
+            print(
+                f"{title}: {len(rows) - LINES_SHOWN} more; all are in the quarantine table",
+                file=sys.stderr,
+            )
     return 0 if done.clean else EXIT_QUARANTINE
 
 
@@ -159,8 +217,14 @@ def run_build(chosen: argparse.Namespace) -> int:
     if chosen.keys:
         names = {key.hex(): name for name, key in _keys(chosen.keys).keys}
     spark = session("tigerchat report build")
-    building.build(spark, place, state, chosen.out, key_names=names,
-                   capacity=int(chosen.capacity_gib * (1 << 30)))
+    building.build(
+        spark,
+        place,
+        state,
+        chosen.out,
+        key_names=names,
+        capacity=int(chosen.capacity_gib * (1 << 30)),
+    )
     page = (chosen.out / building.PAGE).resolve()
     print(f"the report is {page}")
     return 0
@@ -201,8 +265,9 @@ def _tables(chosen: argparse.Namespace) -> tuple[Place, State]:
     place = _place(chosen, chosen.tables)
     state = Ledger(place, None).load()
     if state.number == 0:
-        raise ConfigurationError(f"{place.url}: no tables here; `tigerchat report ingest` makes "
-                                 "them")
+        raise ConfigurationError(
+            f"{place.url}: no tables here; `tigerchat report ingest` makes them"
+        )
     return place, state
 
 

@@ -20,9 +20,11 @@ from appliance.reports.plot import Point, duration_text, short, size_text
 from appliance.reports.questions import DORMANT_DAYS, REPLY_EDGES_S, SIZE_EDGES
 
 ROWS_SHOWN = 12
-VERIFIED = ("Signatures of manifests and files, SHA-256 of files and chunks, CRC and padding of "
-            "records, numbers without a gap, rising times, and the hash chain of every room over "
-            "all borders")
+VERIFIED = (
+    "Signatures of manifests and files, SHA-256 of files and chunks, CRC and padding of "
+    "records, numbers without a gap, rising times, and the hash chain of every room over "
+    "all borders"
+)
 QUARANTINE_SHOWN = 40
 _CHECK = '<svg viewBox="0 0 24 24"><path d="M5 13l4.5 4.5L19 7.5"/></svg>'
 _CROSS = '<svg viewBox="0 0 24 24"><path d="M12 6v8M12 18.2v.1"/></svg>'
@@ -35,9 +37,9 @@ class Outlook:
     """When what there is will be full."""
 
     what: str
-    full: float                   # bytes
+    full: float  # bytes
     used: float
-    a_day: float                  # bytes, in the mean of the last days
+    a_day: float  # bytes, in the mean of the last days
 
     @property
     def days(self) -> float | None:
@@ -52,7 +54,7 @@ class Report:
     tables: dict[str, pa.Table]
     state: State
     outlook: Outlook
-    key_names: dict[str, str]     # public key -> node
+    key_names: dict[str, str]  # public key -> node
     made: datetime
 
     def rows(self, name: str, most: int = 1_000_000) -> list[Row]:
@@ -63,13 +65,28 @@ def render(report: Report) -> str:
     """The whole page."""
     sheet = pkgutil.get_data("appliance.reports", "page.css")
     assert sheet is not None
-    body = "".join((_header(report), _figures(report), '<div class="grid2">', _traffic(report),
-                    _people(report), _rooms(report), _threads(report), _shape(report),
-                    _growth(report), _integrity(report), "</div>", _footer(report)))
-    return ('<!doctype html><html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>TigerChat report</title><style>{sheet.decode()}</style></head>"
-            f"<body><main>{body}</main></body></html>\n")
+    body = "".join(
+        (
+            _header(report),
+            _figures(report),
+            '<div class="grid2">',
+            _traffic(report),
+            _people(report),
+            _rooms(report),
+            _threads(report),
+            _shape(report),
+            _growth(report),
+            _integrity(report),
+            "</div>",
+            _footer(report),
+        )
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>TigerChat report</title><style>{sheet.decode()}</style></head>"
+        f"<body><main>{body}</main></body></html>\n"
+    )
 
 
 # --- top ------------------------------------------------------------------------------------------
@@ -82,11 +99,16 @@ def _header(report: Report) -> str:
         first, last = _utc(hours[0]["hour"]), _utc(hours[-1]["hour"])
         span = f"{first:%-d %B %Y} to {last:%-d %B %Y}, UTC"
     bad = len(report.state.quarantine)
-    seal = f"{_CHECK} every record verified" if bad == 0 else \
-        f"{_CROSS} {bad} {'part' if bad == 1 else 'parts'} in quarantine"
-    return (f'<header><div><h1><i>Tiger</i>Chat report</h1><p>{span} · cluster '
-            f"<code>{report.state.cluster[:8]}</code></p></div>"
-            f'<span class="seal{" bad" if bad else ""}">{seal}</span></header>')
+    seal = (
+        f"{_CHECK} every record verified"
+        if bad == 0
+        else f"{_CROSS} {bad} {'part' if bad == 1 else 'parts'} in quarantine"
+    )
+    return (
+        f"<header><div><h1><i>Tiger</i>Chat report</h1><p>{span} · cluster "
+        f"<code>{report.state.cluster[:8]}</code></p></div>"
+        f'<span class="seal{" bad" if bad else ""}">{seal}</span></header>'
+    )
 
 
 def _figures(report: Report) -> str:
@@ -98,18 +120,32 @@ def _figures(report: Report) -> str:
     left = report.outlook.days
     cells = [
         (short(total), "messages", f"{size_text(sum(row['bytes'] for row in days))} of text"),
-        (short(report.tables["messages_by_author"].num_rows), "people wrote",
-         f"{newest[0]['daily']} on the last day, {newest[0]['weekly']} in its week"),
-        (short(len(rooms)), "rooms with messages",
-         f"{report.tables['rooms_dormant'].num_rows} dormant"),
-        (f"{short(peak)}/s", "in the busiest second",
-         f"{short(minute)} in the busiest minute"),
-        ("–" if left is None else _days(left), f"until {report.outlook.what} is full",
-         f"{size_text(report.outlook.a_day)} a day"),
+        (
+            short(report.tables["messages_by_author"].num_rows),
+            "people wrote",
+            f"{newest[0]['daily']} on the last day, {newest[0]['weekly']} in its week",
+        ),
+        (
+            short(len(rooms)),
+            "rooms with messages",
+            f"{report.tables['rooms_dormant'].num_rows} dormant",
+        ),
+        (f"{short(peak)}/s", "in the busiest second", f"{short(minute)} in the busiest minute"),
+        (
+            "–" if left is None else _days(left),
+            f"until {report.outlook.what} is full",
+            f"{size_text(report.outlook.a_day)} a day",
+        ),
     ]
-    return '<div class="figures">' + "".join(
-        f"<div><b>{escape(big)}</b><span>{escape(what)}</span><small>{escape(more)}</small></div>"
-        for big, what, more in cells) + "</div>"
+    return (
+        '<div class="figures">'
+        + "".join(
+            f"<div><b>{escape(big)}</b><span>{escape(what)}</span>"
+            f"<small>{escape(more)}</small></div>"
+            for big, what, more in cells
+        )
+        + "</div>"
+    )
 
 
 def _days(days: float) -> str:
@@ -120,22 +156,24 @@ def _days(days: float) -> str:
 
 
 def _section(title: str, what: str, body: str, form: str = "") -> str:
-    return (f'<section class="{form}"><h2>{escape(title)}</h2><p>{escape(what)}</p>'
-            f"{body}</section>")
+    return f'<section class="{form}"><h2>{escape(title)}</h2><p>{escape(what)}</p>{body}</section>'
 
 
 def _traffic(report: Report) -> str:
     hours = report.rows("messages_by_hour")
     if len(hours) > 24 * 21:
-        points = [Point(_day(row["date"]), row["messages"])
-                  for row in report.rows("messages_by_day")]
+        points = [
+            Point(_day(row["date"]), row["messages"]) for row in report.rows("messages_by_day")
+        ]
         title = "Messages by day"
     else:
         points, title = _filled(hours), "Messages by hour"
     week = {(row["weekday"], row["hour"]): row["messages"] for row in report.rows("week")}
-    return (_section(title, "what people wrote in all rooms", plot.area(points, height=230), "wide")
-            + _section("The week", "messages by weekday and hour, UTC", plot.week(week), "most")
-            + _section("Busiest", "of each day, the most in one second", _peaks(report), "less"))
+    return (
+        _section(title, "what people wrote in all rooms", plot.area(points, height=230), "wide")
+        + _section("The week", "messages by weekday and hour, UTC", plot.week(week), "most")
+        + _section("Busiest", "of each day, the most in one second", _peaks(report), "less")
+    )
 
 
 def _filled(hours: list[Row]) -> list[Point]:
@@ -153,55 +191,94 @@ def _filled(hours: list[Row]) -> list[Point]:
 
 def _peaks(report: Report) -> str:
     rows = sorted(report.rows("peaks"), key=lambda row: -row["in_a_second"])[:8]
-    return plot.ranking([(f"{row['date']:%-d %b} {_utc(row['second']):%H:%M}",
-                          row["in_a_second"], f"{row['in_a_second']}/s") for row in rows])
+    return plot.ranking(
+        [
+            (
+                f"{row['date']:%-d %b} {_utc(row['second']):%H:%M}",
+                row["in_a_second"],
+                f"{row['in_a_second']}/s",
+            )
+            for row in rows
+        ]
+    )
 
 
 def _people(report: Report) -> str:
     days = report.rows("active_users")
-    series = {title: [Point(_day(row["date"]), row[name]) for row in days]
-              for name, title in (("daily", "on the day"), ("weekly", "in 7 days"),
-                                  ("monthly", "in 30 days"))}
-    authors = [(row["author"], row["messages"], short(row["messages"]))
-               for row in report.rows("messages_by_author", 10)]
-    return (_section("Active people", "who wrote at least once", plot.lines(series, height=300))
-            + _section("Most active", "messages by author", plot.ranking(authors)))
+    series = {
+        title: [Point(_day(row["date"]), row[name]) for row in days]
+        for name, title in (
+            ("daily", "on the day"),
+            ("weekly", "in 7 days"),
+            ("monthly", "in 30 days"),
+        )
+    }
+    authors = [
+        (row["author"], row["messages"], short(row["messages"]))
+        for row in report.rows("messages_by_author", 10)
+    ]
+    return _section(
+        "Active people", "who wrote at least once", plot.lines(series, height=300)
+    ) + _section("Most active", "messages by author", plot.ranking(authors))
 
 
 def _rooms(report: Report) -> str:
-    rooms = [(row["room"], row["messages"], short(row["messages"]))
-             for row in report.rows("messages_by_room", ROWS_SHOWN)]
-    fresh = _table(report.rows("rooms_new", 8), {
-        "room": "room", "created": "created", "created_by": "by", "messages": "messages"})
-    dormant = _table(report.rows("rooms_dormant", 6), {
-        "room": "room", "last": "last message", "days_silent": "days silent"})
+    rooms = [
+        (row["room"], row["messages"], short(row["messages"]))
+        for row in report.rows("messages_by_room", ROWS_SHOWN)
+    ]
+    fresh = _table(
+        report.rows("rooms_new", 8),
+        {"room": "room", "created": "created", "created_by": "by", "messages": "messages"},
+    )
+    dormant = _table(
+        report.rows("rooms_dormant", 6),
+        {"room": "room", "last": "last message", "days_silent": "days silent"},
+    )
     dormant = dormant or '<div class="nothing">somebody wrote in every room</div>'
-    return (_section("Largest rooms", "messages by room", plot.ranking(rooms))
-            + _section("New and dormant rooms", f"the newest ones; and where nobody wrote for "
-                       f"{DORMANT_DAYS} days", fresh + "<p></p>" + dormant))
+    return _section("Largest rooms", "messages by room", plot.ranking(rooms)) + _section(
+        "New and dormant rooms",
+        f"the newest ones; and where nobody wrote for {DORMANT_DAYS} days",
+        fresh + "<p></p>" + dormant,
+    )
 
 
 def _threads(report: Report) -> str:
     bins = {row["seconds_from"]: row["count"] for row in report.rows("first_reply_times")}
-    columns = [(f"< {duration_text(high)}" if high else f"≥ {duration_text(low)}",
-                bins.get(low, 0))
-               for low, high in zip(REPLY_EDGES_S, (*REPLY_EDGES_S[1:], 0), strict=True)]
-    times = _table(report.rows("reply_times", 7), {
-        "room": "room", "threads": "threads", "replies": "replies", "p50_s": "median",
-        "p90_s": "90 %"}, {"p50_s": duration_text, "p90_s": duration_text})
-    return (_section("First replies", "threads by the time until somebody answered",
-                     plot.columns(columns if bins else [], height=250, unit="threads"))
-            + _section("Threads", "rooms with the most, and how long a first reply takes",
-                       times or plot.empty(120)))
+    columns = [
+        (f"< {duration_text(high)}" if high else f"≥ {duration_text(low)}", bins.get(low, 0))
+        for low, high in zip(REPLY_EDGES_S, (*REPLY_EDGES_S[1:], 0), strict=True)
+    ]
+    times = _table(
+        report.rows("reply_times", 7),
+        {
+            "room": "room",
+            "threads": "threads",
+            "replies": "replies",
+            "p50_s": "median",
+            "p90_s": "90 %",
+        },
+        {"p50_s": duration_text, "p90_s": duration_text},
+    )
+    return _section(
+        "First replies",
+        "threads by the time until somebody answered",
+        plot.columns(columns if bins else [], height=250, unit="threads"),
+    ) + _section(
+        "Threads", "rooms with the most, and how long a first reply takes", times or plot.empty(120)
+    )
 
 
 def _shape(report: Report) -> str:
     bins = {row["bytes_from"]: row["count"] for row in report.rows("message_sizes")}
     names = [f"{low}–{high - 1}" for low, high in zip(SIZE_EDGES, SIZE_EDGES[1:], strict=False)]
-    columns = [(name, bins.get(low, 0))
-               for name, low in zip([*names, str(SIZE_EDGES[-1])], SIZE_EDGES, strict=True)]
-    return _section("Message sizes", "bytes of the body",
-                    plot.columns(columns if bins else [], height=250))
+    columns = [
+        (name, bins.get(low, 0))
+        for name, low in zip([*names, str(SIZE_EDGES[-1])], SIZE_EDGES, strict=True)
+    ]
+    return _section(
+        "Message sizes", "bytes of the body", plot.columns(columns if bins else [], height=250)
+    )
 
 
 def _growth(report: Report) -> str:
@@ -232,29 +309,60 @@ def _integrity(report: Report) -> str:
     for number, shard in sorted(report.state.shards.items()):
         keys = ", ".join(sorted(report.key_names.get(key, key[:16]) for key in shard.by_key))
         until = datetime.fromtimestamp(shard.cursor.period_end_us / 1e6, UTC)
-        shards.append({"shard": number, "manifests": shard.manifests, "files": shard.files,
-                       "records": shard.records, "lost": shard.lost.record_count,
-                       "until": until, "keys": keys})
-    table = _table(shards, {"shard": "shard", "manifests": "manifests", "files": "files",
-                            "records": "records verified", "lost": "records left out",
-                            "until": "verified until", "keys": "signed by"})
+        shards.append(
+            {
+                "shard": number,
+                "manifests": shard.manifests,
+                "files": shard.files,
+                "records": shard.records,
+                "lost": shard.lost.record_count,
+                "until": until,
+                "keys": keys,
+            }
+        )
+    table = _table(
+        shards,
+        {
+            "shard": "shard",
+            "manifests": "manifests",
+            "files": "files",
+            "records": "records verified",
+            "lost": "records left out",
+            "until": "verified until",
+            "keys": "signed by",
+        },
+    )
     rows = [row._asdict() for row in report.state.quarantine[:QUARANTINE_SHOWN]]
     for row in rows:
         row["where"] = f"record {row['record']}, byte {row['offset']}" if row["record"] >= 0 else ""
         row["file"] = row["file"].rpartition("/")[2]
-    bad = _table(rows, {"reason": "reason", "shard": "shard", "file": "file", "where": "where",
-                        "sentence": "what is wrong"})
+    bad = _table(
+        rows,
+        {
+            "reason": "reason",
+            "shard": "shard",
+            "file": "file",
+            "where": "where",
+            "sentence": "what is wrong",
+        },
+    )
     hidden = len(report.state.quarantine) - len(rows)
     more = f"<p>and {hidden} more, in quarantine.csv</p>" if hidden > 0 else ""
     good = f"<p>{VERIFIED}: nothing is in quarantine.</p>"
-    return _section("Integrity", "what was verified before it was counted",
-                    table + (f"<p></p>{bad}{more}" if rows else good), "wide")
+    return _section(
+        "Integrity",
+        "what was verified before it was counted",
+        table + (f"<p></p>{bad}{more}" if rows else good),
+        "wide",
+    )
 
 
 def _footer(report: Report) -> str:
-    return (f"<footer>Made {report.made:%Y-%m-%d %H:%M} UTC from {report.state.number} commits of "
-            "the tables. Every figure is also a table beside this page, as CSV and Parquet."
-            "</footer>")
+    return (
+        f"<footer>Made {report.made:%Y-%m-%d %H:%M} UTC from {report.state.number} commits of "
+        "the tables. Every figure is also a table beside this page, as CSV and Parquet."
+        "</footer>"
+    )
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -263,22 +371,35 @@ _WORDED = {"reason"}
 _MONO = {"keys", "file"}
 
 
-def _table(rows: Sequence[Row], titles: dict[str, str],
-           forms: dict[str, Any] | None = None) -> str:
+def _table(rows: Sequence[Row], titles: dict[str, str], forms: dict[str, Any] | None = None) -> str:
     """Rows as HTML; empty without rows."""
     if not rows:
         return ""
     forms = forms or {}
-    numeric = {name for name in titles if all(
-        isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows)}
+    numeric = {
+        name
+        for name in titles
+        if all(
+            isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows
+        )
+    }
 
     def cell(name: str, value: Any) -> str:
-        kind = "number" if name in numeric else "bad" if name in _WORDED else \
-            "mono" if name in _MONO else ""
+        kind = (
+            "number"
+            if name in numeric
+            else "bad"
+            if name in _WORDED
+            else "mono"
+            if name in _MONO
+            else ""
+        )
         return f'<td class="{kind}">{escape(_text(value, forms.get(name)))}</td>'
 
-    head = "".join(f'<th class="{"number" if name in numeric else ""}">{escape(title)}</th>'
-                   for name, title in titles.items())
+    head = "".join(
+        f'<th class="{"number" if name in numeric else ""}">{escape(title)}</th>'
+        for name, title in titles.items()
+    )
     body = "".join(f"<tr>{''.join(cell(name, row[name]) for name in titles)}</tr>" for row in rows)
     return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from appliance.base.errors import ConfigurationError
 from appliance.reports.webhdfs import Hdfs, Login
 
-HDFS_HTTP_PORT = 9870             # of a NameNode, unless its settings say otherwise
+HDFS_HTTP_PORT = 9870  # of a NameNode, unless its settings say otherwise
 HDFS_SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
 
 
@@ -95,7 +95,7 @@ class LocalPlace:
     def open(self, path: str, offset: int, length: int) -> BinaryIO:
         file = open(self._at(path), "rb", buffering=0)
         file.seek(offset)
-        return cast(BinaryIO, _Bounded(file, length))    # all of it that readers use
+        return cast(BinaryIO, _Bounded(file, length))  # all of it that readers use
 
     def put(self, path: str, source: Path) -> None:
         target = self._at(path)
@@ -113,7 +113,7 @@ class LocalPlace:
         source, goal = self._at(path), self._at(target)
         goal.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(source, goal)            # unlike a rename it fails when the name is taken
+            os.link(source, goal)  # unlike a rename it fails when the name is taken
         except (FileExistsError, FileNotFoundError):
             return False
         source.unlink()
@@ -145,7 +145,7 @@ class _Bounded:
         self._file, self._left = file, length
 
     def readinto(self, buffer: memoryview) -> int:
-        count = self._file.readinto(buffer[:self._left])    # type: ignore[attr-defined]
+        count = self._file.readinto(buffer[: self._left])  # type: ignore[attr-defined]
         self._left -= count
         return count
 

@@ -1,8 +1,8 @@
 """A batch of manifests dealt as units of work, and the judgement over what the tasks found.
 
-    manifests of a batch ──▶ files ──▶ pieces ──▶ units ──▶ tasks ──▶ pieces found
-                                                                          │
-    state of each shard  ──────────────────────────────▶ judge_shard ◀────┘──▶ bad files, new state
+manifests of a batch ──▶ files ──▶ pieces ──▶ units ──▶ tasks ──▶ pieces found
+                                                                      │
+state of each shard  ──────────────────────────────▶ judge_shard ◀────┘──▶ bad files, new state
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from appliance.reports.ledger import ShardState
 from appliance.reports.span import SPAN, Array, Lost, join
 from appliance.reports.unit import Piece, PieceFound
 
-UNIT_RECORDS_MAX = 100_000        # of one task; a Parquet file of about 30 MB
+UNIT_RECORDS_MAX = 100_000  # of one task; a Parquet file of about 30 MB
 UNIT_RECORDS_MIN = CHUNK_RECORDS
 
 
@@ -37,9 +37,17 @@ class PlannedFile:
         """This file as a row of the quarantine."""
         assert self.judged.manifest is not None
         offset = snapshot.HEAD_SIZE + record * RECORD_SIZE
-        return Quarantined(self.judged.manifest.shard, self.judged.manifest.number, self.path,
-                           record, offset, self.file.first_log_seq, self.file.last_log_seq,
-                           reason, sentence)
+        return Quarantined(
+            self.judged.manifest.shard,
+            self.judged.manifest.number,
+            self.path,
+            record,
+            offset,
+            self.file.first_log_seq,
+            self.file.last_log_seq,
+            reason,
+            sentence,
+        )
 
 
 @dataclass(slots=True)
@@ -105,9 +113,19 @@ def _pieces(files: Iterable[PlannedFile], size: int) -> Iterator[Piece]:
     for planned in files:
         file, manifest = planned.file, planned.judged.manifest
         assert manifest is not None
-        whole = Piece(planned.index, planned.path, 0, file.record_count, file.first_log_seq,
-                      file.first_log_seq, file.record_count, file.chunks, file.sha256,
-                      manifest.period_start_us, manifest.period_end_us)
+        whole = Piece(
+            planned.index,
+            planned.path,
+            0,
+            file.record_count,
+            file.first_log_seq,
+            file.first_log_seq,
+            file.record_count,
+            file.chunks,
+            file.sha256,
+            manifest.period_start_us,
+            manifest.period_end_us,
+        )
         if file.record_count <= size:
             yield whole
             continue
@@ -115,9 +133,12 @@ def _pieces(files: Iterable[PlannedFile], size: int) -> Iterator[Piece]:
         for start in range(0, file.record_count, size):
             count = min(size, file.record_count - start)
             first = start // CHUNK_RECORDS
-            yield whole._replace(start=start, record_count=count,
-                                 first_log_seq=file.first_log_seq + start,
-                                 chunks=file.chunks[first:first - (-count // CHUNK_RECORDS)])
+            yield whole._replace(
+                start=start,
+                record_count=count,
+                first_log_seq=file.first_log_seq + start,
+                chunks=file.chunks[first : first - (-count // CHUNK_RECORDS)],
+            )
 
 
 # --- judgement ------------------------------------------------------------------------------------
@@ -128,24 +149,31 @@ class ShardJudgement:
     """What of a shard's batch counts."""
 
     state: ShardState
-    rooms: Array                  # spans
-    bad: dict[int, Quarantined]   # by file
+    rooms: Array  # spans
+    bad: dict[int, Quarantined]  # by file
     quarantined: list[Quarantined]
 
 
-def judge_shard(own: ShardPlan, before: ShardState, rooms: Array,
-                found: dict[int, list[PieceFound]]) -> ShardJudgement:
+def judge_shard(
+    own: ShardPlan, before: ShardState, rooms: Array, found: dict[int, list[PieceFound]]
+) -> ShardJudgement:
     """Decide which files count: theirs is no problem, and all chains of rooms join.
 
     Each round the first file at which a chain breaks is taken out, with its records as lost.
     """
-    bad = {planned.index: _worst(planned, found[planned.index]) for planned in own.files
-           if any(piece.problem for piece in found[planned.index])}
+    bad = {
+        planned.index: _worst(planned, found[planned.index])
+        for planned in own.files
+        if any(piece.problem for piece in found[planned.index])
+    }
     while True:
         lost = _lost(own, before.lost, bad)
         good = [planned for planned in own.files if planned.index not in bad]
-        runs = [np.frombuffer(piece.spans, SPAN)
-                for planned in good for piece in _in_order(found[planned.index])]
+        runs = [
+            np.frombuffer(piece.spans, SPAN)
+            for planned in good
+            for piece in _in_order(found[planned.index])
+        ]
         owners = [planned for planned in good for _ in _in_order(found[planned.index])]
         joined, breaks = join(np.concatenate([rooms, *runs]), lost, from_start=True)
         late = _not_later(good, found, before.last_timestamp)
@@ -157,8 +185,10 @@ def judge_shard(own: ShardPlan, before: ShardState, rooms: Array,
             record = log_seq - planned.file.first_log_seq
             bad[planned.index] = planned.quarantined(record, "chain", one.reason)
         if late is not None:
-            bad.setdefault(late.index, late.quarantined(
-                0, "clock", "is not later than the last record before this file"))
+            bad.setdefault(
+                late.index,
+                late.quarantined(0, "clock", "is not later than the last record before this file"),
+            )
     state = _state_after(own, before, good, found, lost)
     rows = [row for one in own.judged for row in one.quarantined] + list(bad.values())
     return ShardJudgement(state, joined, bad, rows)
@@ -173,8 +203,11 @@ def _owner(index: int, runs: list[Array], owners: list[PlannedFile]) -> PlannedF
 
 def _worst(planned: PlannedFile, pieces: list[PieceFound]) -> Quarantined:
     """The first problem of a file; that of its digest as a whole only if there is no other."""
-    problems = sorted((piece.count == 0, piece.problem.record, piece.problem)
-                      for piece in pieces if piece.problem is not None)
+    problems = sorted(
+        (piece.count == 0, piece.problem.record, piece.problem)
+        for piece in pieces
+        if piece.problem is not None
+    )
     problem = problems[0][2]
     return planned.quarantined(problem.record, problem.reason, problem.sentence)
 
@@ -192,8 +225,9 @@ def _lost(own: ShardPlan, lost: Lost, bad: dict[int, Quarantined]) -> Lost:
     return lost
 
 
-def _not_later(good: list[PlannedFile], found: dict[int, list[PieceFound]],
-               last_timestamp: int) -> PlannedFile | None:
+def _not_later(
+    good: list[PlannedFile], found: dict[int, list[PieceFound]], last_timestamp: int
+) -> PlannedFile | None:
     """The first file whose time does not go on."""
     for planned in good:
         for piece in _in_order(found[planned.index]):
@@ -203,8 +237,13 @@ def _not_later(good: list[PlannedFile], found: dict[int, list[PieceFound]],
     return None
 
 
-def _state_after(own: ShardPlan, before: ShardState, good: list[PlannedFile],
-                 found: dict[int, list[PieceFound]], lost: Lost) -> ShardState:
+def _state_after(
+    own: ShardPlan,
+    before: ShardState,
+    good: list[PlannedFile],
+    found: dict[int, list[PieceFound]],
+    lost: Lost,
+) -> ShardState:
     by_key = dict(before.by_key)
     last_timestamp = before.last_timestamp
     for planned in good:
@@ -214,7 +253,12 @@ def _state_after(own: ShardPlan, before: ShardState, good: list[PlannedFile],
                 by_key[key] = by_key.get(key, 0) + planned.file.record_count
             last_timestamp = max(last_timestamp, piece.last_timestamp)
     return replace(
-        before, cursor=own.judged[-1].cursor, last_timestamp=last_timestamp, lost=lost,
+        before,
+        cursor=own.judged[-1].cursor,
+        last_timestamp=last_timestamp,
+        lost=lost,
         records=before.records + sum(planned.file.record_count for planned in good),
-        files=before.files + len(good), by_key=by_key,
-        manifests=before.manifests + sum(one.manifest is not None for one in own.judged))
+        files=before.files + len(good),
+        by_key=by_key,
+        manifests=before.manifests + sum(one.manifest is not None for one in own.judged),
+    )

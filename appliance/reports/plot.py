@@ -66,9 +66,15 @@ def ticks(largest: float, wanted: int = 4) -> list[float]:
     return [step * i for i in range(math.ceil(largest / step) + 1)]
 
 
-def area(points: Sequence[Point], *, height: int = 220, unit: str = "messages",
-         ahead: Sequence[Point] = (), text: Callable[[float], str] = short,
-         limit: float = 0) -> str:
+def area(
+    points: Sequence[Point],
+    *,
+    height: int = 220,
+    unit: str = "messages",
+    ahead: Sequence[Point] = (),
+    text: Callable[[float], str] = short,
+    limit: float = 0,
+) -> str:
     """A filled line over time; `ahead` goes on dashed, `limit` is a line across."""
     if not points:
         return empty(height)
@@ -80,21 +86,27 @@ def area(points: Sequence[Point], *, height: int = 220, unit: str = "messages",
     line = " ".join(f"{x(p.time):.1f},{y(p.value):.1f}" for p in points)
     base = y(0)
     body = [_grid(grid, y, text), _time_axis(start, end, x, height)]
-    body.append(f'<polygon class="fill" points="{x(points[0].time):.1f},{base:.1f} {line} '
-                f'{x(points[-1].time):.1f},{base:.1f}"/>')
+    body.append(
+        f'<polygon class="fill" points="{x(points[0].time):.1f},{base:.1f} {line} '
+        f'{x(points[-1].time):.1f},{base:.1f}"/>'
+    )
     body.append(f'<polyline class="line" points="{line}"/>')
     if ahead:
         dashed = " ".join(f"{x(p.time):.1f},{y(p.value):.1f}" for p in (points[-1], *ahead))
         body.append(f'<polyline class="line ahead" points="{dashed}"/>')
     if limit:
-        body.append(f'<line class="limit" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(limit):.1f}" '
-                    f'y2="{y(limit):.1f}"/>')
+        body.append(
+            f'<line class="limit" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(limit):.1f}" '
+            f'y2="{y(limit):.1f}"/>'
+        )
     width = max(2.0, (WIDTH - _LEFT - _RIGHT) / len(points))
     for p in points:
         when = p.time.strftime("%a %d %b %Y %H:%M").replace(" 00:00", "")
-        body.append(f'<rect class="touch" x="{x(p.time) - width / 2:.1f}" y="{_TOP}" '
-                    f'width="{width:.1f}" height="{height - _TOP - _BOTTOM}">'
-                    f"<title>{when}: {text(p.value)} {escape(unit)}</title></rect>")
+        body.append(
+            f'<rect class="touch" x="{x(p.time) - width / 2:.1f}" y="{_TOP}" '
+            f'width="{width:.1f}" height="{height - _TOP - _BOTTOM}">'
+            f"<title>{when}: {text(p.value)} {escape(unit)}</title></rect>"
+        )
     return _svg(height, body)
 
 
@@ -111,16 +123,18 @@ def lines(series: Mapping[str, Sequence[Point]], *, height: int = 220) -> str:
     for i, (name, points) in enumerate(series.items()):
         path = " ".join(f"{x(p.time):.1f},{y(p.value):.1f}" for p in points)
         body.append(f'<polyline class="line c{i}" points="{path}"/>')
-        body += [f'<circle class="dot c{i}" cx="{x(p.time):.1f}" cy="{y(p.value):.1f}" r="2.6">'
-                 f"<title>{p.time:%a %d %b}: {short(p.value)} {escape(name)}</title></circle>"
-                 for p in points]
-    legend = "".join(f'<span><i class="c{i}"></i>{escape(name)}</span>'
-                     for i, name in enumerate(series))
+        body += [
+            f'<circle class="dot c{i}" cx="{x(p.time):.1f}" cy="{y(p.value):.1f}" r="2.6">'
+            f"<title>{p.time:%a %d %b}: {short(p.value)} {escape(name)}</title></circle>"
+            for p in points
+        ]
+    legend = "".join(
+        f'<span><i class="c{i}"></i>{escape(name)}</span>' for i, name in enumerate(series)
+    )
     return f'<div class="legend">{legend}</div>{_svg(height, body)}'
 
 
-def columns(rows: Sequence[tuple[str, float]], *, height: int = 200,
-            unit: str = "messages") -> str:
+def columns(rows: Sequence[tuple[str, float]], *, height: int = 200, unit: str = "messages") -> str:
     """Upright bars with a name below each."""
     if not rows:
         return empty(height)
@@ -134,12 +148,16 @@ def columns(rows: Sequence[tuple[str, float]], *, height: int = 200,
     for i, (name, value) in enumerate(rows):
         left = _LEFT + i * width
         tall = max(height - _BOTTOM - y(value), 1.5 if value else 0)
-        body.append(f'<rect class="bar" x="{left + width * 0.14:.1f}" '
-                    f'y="{height - _BOTTOM - tall:.1f}" width="{width * 0.72:.1f}" '
-                    f'height="{tall:.1f}" rx="3"><title>{escape(name)}: {short(value)} '
-                    f"{escape(unit)}</title></rect>")
-        body.append(f'<text class="axis" x="{left + width / 2:.1f}" y="{height - 7}" '
-                    f'text-anchor="middle">{escape(name)}</text>')
+        body.append(
+            f'<rect class="bar" x="{left + width * 0.14:.1f}" '
+            f'y="{height - _BOTTOM - tall:.1f}" width="{width * 0.72:.1f}" '
+            f'height="{tall:.1f}" rx="3"><title>{escape(name)}: {short(value)} '
+            f"{escape(unit)}</title></rect>"
+        )
+        body.append(
+            f'<text class="axis" x="{left + width / 2:.1f}" y="{height - 7}" '
+            f'text-anchor="middle">{escape(name)}</text>'
+        )
     return _svg(height, body)
 
 
@@ -151,7 +169,9 @@ def ranking(rows: Sequence[tuple[str, float, str]]) -> str:
     items = "".join(
         f'<li><span class="name" title="{escape(name)}">{escape(name)}</span>'
         f'<span class="track"><b style="width:{100 * value / largest:.1f}%"></b></span>'
-        f'<span class="value">{escape(behind)}</span></li>' for name, value, behind in rows)
+        f'<span class="value">{escape(behind)}</span></li>'
+        for name, value, behind in rows
+    )
     return f'<ol class="ranking">{items}</ol>'
 
 
@@ -164,18 +184,24 @@ def week(cells: dict[tuple[int, int], float]) -> str:
     body = []
     for day, name in enumerate(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"), 1):
         top = 6 + (day - 1) * cell_height
-        body.append(f'<text class="axis" x="{_LEFT - 10}" y="{top + 16}" '
-                    f'text-anchor="end">{name}</text>')
+        body.append(
+            f'<text class="axis" x="{_LEFT - 10}" y="{top + 16}" text-anchor="end">{name}</text>'
+        )
         for hour in range(24):
             value = cells.get((day, hour), 0)
             strength = 0.06 if value == 0 else 0.16 + 0.84 * value / largest
-            body.append(f'<rect class="cell" x="{_LEFT + hour * cell_width + 1:.1f}" y="{top + 1}" '
-                        f'width="{cell_width - 2:.1f}" height="{cell_height - 2}" rx="3" '
-                        f'fill-opacity="{strength:.2f}"><title>{name} {hour:02d}:00: '
-                        f"{short(value)} messages</title></rect>")
+            body.append(
+                f'<rect class="cell" x="{_LEFT + hour * cell_width + 1:.1f}" y="{top + 1}" '
+                f'width="{cell_width - 2:.1f}" height="{cell_height - 2}" rx="3" '
+                f'fill-opacity="{strength:.2f}"><title>{name} {hour:02d}:00: '
+                f"{short(value)} messages</title></rect>"
+            )
     bottom = 6 + 7 * cell_height
-    body += [f'<text class="axis" x="{_LEFT + (hour + 0.5) * cell_width:.1f}" y="{bottom + 15}" '
-             f'text-anchor="middle">{hour:02d}</text>' for hour in range(0, 24, 3)]
+    body += [
+        f'<text class="axis" x="{_LEFT + (hour + 0.5) * cell_width:.1f}" y="{bottom + 15}" '
+        f'text-anchor="middle">{hour:02d}</text>'
+        for hour in range(0, 24, 3)
+    ]
     return _svg(bottom + 22, body)
 
 
@@ -185,12 +211,18 @@ def empty(height: int) -> str:
 
 
 def _svg(height: int, body: Sequence[str]) -> str:
-    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" '
-            f'preserveAspectRatio="xMidYMid meet">{"".join(body)}</svg>')
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'preserveAspectRatio="xMidYMid meet">{"".join(body)}</svg>'
+    )
 
 
-def _scales(start: datetime, end: datetime, largest: float, height: int,
-            ) -> tuple[Callable[[datetime], float], Callable[[float], float]]:
+def _scales(
+    start: datetime,
+    end: datetime,
+    largest: float,
+    height: int,
+) -> tuple[Callable[[datetime], float], Callable[[float], float]]:
     span = (end - start).total_seconds()
 
     def x(time: datetime) -> float:
@@ -202,31 +234,33 @@ def _scales(start: datetime, end: datetime, largest: float, height: int,
     return x, y
 
 
-def _grid(values: Sequence[float], y: Callable[[float], float],
-          text: Callable[[float], str]) -> str:
+def _grid(
+    values: Sequence[float], y: Callable[[float], float], text: Callable[[float], str]
+) -> str:
     return "".join(
         f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(v):.1f}" y2="{y(v):.1f}"/>'
         f'<text class="axis" x="{_LEFT - 8}" y="{y(v) + 4:.1f}" text-anchor="end">{text(v)}</text>'
-        for v in values)
+        for v in values
+    )
 
 
-def _time_axis(start: datetime, end: datetime, x: Callable[[datetime], float],
-               height: int) -> str:
+def _time_axis(start: datetime, end: datetime, x: Callable[[datetime], float], height: int) -> str:
     """Marks at whole hours, days or months, about eight of them."""
     hours = (end - start).total_seconds() / 3600
     if hours <= 48:
         step = next(s for s in (1, 2, 3, 6, 12) if hours / s <= 9)
         form = "%H:%M"
     else:
-        days = next(d for d in (1, 2, 5, 7, 14, 30, 60, 90, 180, 365, 3650)
-                    if hours / 24 / d <= 9)
+        days = next(d for d in (1, 2, 5, 7, 14, 30, 60, 90, 180, 365, 3650) if hours / 24 / d <= 9)
         step, form = 24 * days, "%d %b" if hours < 24 * 700 else "%b %Y"
     day = datetime(start.year, start.month, start.day, tzinfo=UTC)
     out = []
     moment = day
     while moment <= end:
         if moment >= start:
-            out.append(f'<text class="axis" x="{min(x(moment), WIDTH - 24):.1f}" '
-                       f'y="{height - 7}" text-anchor="middle">{moment.strftime(form)}</text>')
+            out.append(
+                f'<text class="axis" x="{min(x(moment), WIDTH - 24):.1f}" '
+                f'y="{height - 7}" text-anchor="middle">{moment.strftime(form)}</text>'
+            )
         moment += timedelta(hours=step)
     return "".join(out)

@@ -26,63 +26,132 @@ def said(traffic: DataFrame) -> DataFrame:
 
 def messages_by_hour(traffic: DataFrame) -> DataFrame:
     """Hours without a message are absent."""
-    return said(traffic).groupBy("hour").agg(
-        *counts(), f.countDistinct("author").alias("authors"),
-        f.countDistinct("room_id").alias("rooms")).orderBy("hour")
+    return (
+        said(traffic)
+        .groupBy("hour")
+        .agg(
+            *counts(),
+            f.countDistinct("author").alias("authors"),
+            f.countDistinct("room_id").alias("rooms"),
+        )
+        .orderBy("hour")
+    )
 
 
 def messages_by_day(traffic: DataFrame) -> DataFrame:
-    return said(traffic).groupBy("date").agg(
-        *counts(), f.countDistinct("author").alias("authors"),
-        f.countDistinct("room_id").alias("rooms")).orderBy("date")
+    return (
+        said(traffic)
+        .groupBy("date")
+        .agg(
+            *counts(),
+            f.countDistinct("author").alias("authors"),
+            f.countDistinct("room_id").alias("rooms"),
+        )
+        .orderBy("date")
+    )
 
 
 def messages_by_room(traffic: DataFrame, rooms: DataFrame) -> DataFrame:
-    found = said(traffic).groupBy("room_id", "shard").agg(
-        *counts(), f.countDistinct("author").alias("authors"),
-        f.min("first").alias("first"), f.max("last").alias("last"))
-    return found.join(rooms.select("room_id", "room"), "room_id", "left").select(
-        f.coalesce("room", "room_id").alias("room"), "room_id", "shard", "messages", "bytes",
-        "authors", "first", "last").orderBy(f.desc("messages"), "room_id")
+    found = (
+        said(traffic)
+        .groupBy("room_id", "shard")
+        .agg(
+            *counts(),
+            f.countDistinct("author").alias("authors"),
+            f.min("first").alias("first"),
+            f.max("last").alias("last"),
+        )
+    )
+    return (
+        found.join(rooms.select("room_id", "room"), "room_id", "left")
+        .select(
+            f.coalesce("room", "room_id").alias("room"),
+            "room_id",
+            "shard",
+            "messages",
+            "bytes",
+            "authors",
+            "first",
+            "last",
+        )
+        .orderBy(f.desc("messages"), "room_id")
+    )
 
 
 def messages_by_author(traffic: DataFrame) -> DataFrame:
-    return said(traffic).groupBy("author").agg(
-        *counts(), f.countDistinct("room_id").alias("rooms"),
-        f.countDistinct("date").alias("days"), f.min("first").alias("first"),
-        f.max("last").alias("last")).orderBy(f.desc("messages"), "author")
+    return (
+        said(traffic)
+        .groupBy("author")
+        .agg(
+            *counts(),
+            f.countDistinct("room_id").alias("rooms"),
+            f.countDistinct("date").alias("days"),
+            f.min("first").alias("first"),
+            f.max("last").alias("last"),
+        )
+        .orderBy(f.desc("messages"), "author")
+    )
 
 
 def messages_by_room_author_day(traffic: DataFrame, rooms: DataFrame) -> DataFrame:
     found = said(traffic).groupBy("date", "room_id", "author").agg(*counts())
-    return found.join(rooms.select("room_id", "room"), "room_id", "left").select(
-        "date", f.coalesce("room", "room_id").alias("room"), "author", "messages", "bytes",
-        ).orderBy("date", "room", "author")
+    return (
+        found.join(rooms.select("room_id", "room"), "room_id", "left")
+        .select(
+            "date",
+            f.coalesce("room", "room_id").alias("room"),
+            "author",
+            "messages",
+            "bytes",
+        )
+        .orderBy("date", "room", "author")
+    )
 
 
 def active_users(traffic: DataFrame) -> DataFrame:
-    """People who wrote: on the day, within 7 and within 30 days up to it, and for the first time.
-    """
+    """People who wrote: on the day, within 7 and 30 days up to it, and for the first time."""
     own = said(traffic).select("author", "date").distinct()
     days = own.select(f.col("date").alias("day")).distinct()
-    recent = days.join(own, (f.col("date") <= f.col("day"))
-                       & (f.col("date") > f.date_sub("day", 30)))
-    found = recent.groupBy("day").agg(*(
-        f.countDistinct(f.when(f.col("date") > f.date_sub("day", days_back), f.col("author")))
-        .alias(name) for name, days_back in (("daily", 1), ("weekly", 7), ("monthly", 30))))
+    recent = days.join(
+        own, (f.col("date") <= f.col("day")) & (f.col("date") > f.date_sub("day", 30))
+    )
+    found = recent.groupBy("day").agg(
+        *(
+            f.countDistinct(
+                f.when(f.col("date") > f.date_sub("day", days_back), f.col("author"))
+            ).alias(name)
+            for name, days_back in (("daily", 1), ("weekly", 7), ("monthly", 30))
+        )
+    )
     first = own.groupBy("author").agg(f.min("date").alias("day"))
     fresh = first.groupBy("day").agg(f.count(f.lit(1)).alias("fresh"))
-    return found.join(fresh, "day", "left").select(
-        f.col("day").alias("date"), "daily", "weekly", "monthly",
-        f.coalesce("fresh", f.lit(0)).alias("new")).orderBy("date")
+    return (
+        found.join(fresh, "day", "left")
+        .select(
+            f.col("day").alias("date"),
+            "daily",
+            "weekly",
+            "monthly",
+            f.coalesce("fresh", f.lit(0)).alias("new"),
+        )
+        .orderBy("date")
+    )
 
 
 def rooms_new(traffic: DataFrame, rooms: DataFrame) -> DataFrame:
     """All rooms, the newest first, with what was written in them since."""
     found = said(traffic).groupBy("room_id").agg(*counts())
-    return rooms.join(found, "room_id", "left").select(
-        "room", "room_id", "created", "created_by",
-        f.coalesce("messages", f.lit(0)).alias("messages")).orderBy(f.desc("created"), "room")
+    return (
+        rooms.join(found, "room_id", "left")
+        .select(
+            "room",
+            "room_id",
+            "created",
+            "created_by",
+            f.coalesce("messages", f.lit(0)).alias("messages"),
+        )
+        .orderBy(f.desc("created"), "room")
+    )
 
 
 def rooms_dormant(traffic: DataFrame, rooms: DataFrame) -> DataFrame:
@@ -92,27 +161,43 @@ def rooms_dormant(traffic: DataFrame, rooms: DataFrame) -> DataFrame:
     known = rooms.select("room_id", "room", "created").join(last, "room_id", "left")
     silent = f.coalesce("last", "created")
     days = (f.col("newest").cast("double") - silent.cast("double")) / 86_400
-    return known.crossJoin(newest).withColumn("days_silent", f.round(days, 1)).where(
-        f.col("days_silent") >= DORMANT_DAYS).select(
-            "room", "room_id", "last", "days_silent",
-            f.coalesce("messages", f.lit(0)).alias("messages")).orderBy(
-                f.desc("days_silent"), "room")
+    return (
+        known.crossJoin(newest)
+        .withColumn("days_silent", f.round(days, 1))
+        .where(f.col("days_silent") >= DORMANT_DAYS)
+        .select(
+            "room",
+            "room_id",
+            "last",
+            "days_silent",
+            f.coalesce("messages", f.lit(0)).alias("messages"),
+        )
+        .orderBy(f.desc("days_silent"), "room")
+    )
 
 
 def week(traffic: DataFrame) -> DataFrame:
     """Messages by day of the week (1 = Monday) and hour of the day."""
-    return said(traffic).groupBy(
-        (f.weekday("hour") + 1).alias("weekday"), f.hour("hour").alias("hour")).agg(
-            counts()[0]).orderBy("weekday", "hour")
+    return (
+        said(traffic)
+        .groupBy((f.weekday("hour") + 1).alias("weekday"), f.hour("hour").alias("hour"))
+        .agg(counts()[0])
+        .orderBy("weekday", "hour")
+    )
 
 
 def replies(records: DataFrame) -> DataFrame:
     """Each message that answers another one, with the seconds between them."""
     own = records.where(f.col("kind").isin(*SAID))
-    parents = own.select("room_id", f.col("msg_id").alias("parent_id"),
-                         f.col("timestamp").alias("asked"), f.col("author").alias("asked_by"))
+    parents = own.select(
+        "room_id",
+        f.col("msg_id").alias("parent_id"),
+        f.col("timestamp").alias("asked"),
+        f.col("author").alias("asked_by"),
+    )
     answers = own.where(f.col("parent_id").isNotNull()).select(
-        "date", "room_id", "parent_id", "timestamp", "author", "msg_id")
+        "date", "room_id", "parent_id", "timestamp", "author", "msg_id"
+    )
     wait = f.col("timestamp").cast("double") - f.col("asked").cast("double")
     return answers.join(parents, ["room_id", "parent_id"]).withColumn("seconds", wait)
 
@@ -120,21 +205,29 @@ def replies(records: DataFrame) -> DataFrame:
 def threads(answers: DataFrame, rooms: DataFrame) -> DataFrame:
     """Messages that were answered: replies, people, time to the first and to the last one."""
     found = answers.groupBy("room_id", "parent_id").agg(
-        f.min("asked").alias("asked"), f.first("asked_by").alias("asked_by"),
-        f.count(f.lit(1)).alias("replies"), f.countDistinct("author").alias("authors"),
+        f.min("asked").alias("asked"),
+        f.first("asked_by").alias("asked_by"),
+        f.count(f.lit(1)).alias("replies"),
+        f.countDistinct("author").alias("authors"),
         f.round(f.min("seconds"), 3).alias("first_reply_s"),
-        f.round(f.max("seconds"), 3).alias("last_reply_s"))
+        f.round(f.max("seconds"), 3).alias("last_reply_s"),
+    )
     return found.join(rooms.select("room_id", "room"), "room_id", "left").orderBy(
-        f.desc("replies"), "asked")
+        f.desc("replies"), "asked"
+    )
 
 
 def reply_times(threads: DataFrame) -> DataFrame:
     """How long first replies take, by room."""
-    quantiles = [f.round(f.percentile("first_reply_s", f.lit(q)), 3).alias(name)
-                 for name, q in (("p50_s", 0.5), ("p90_s", 0.9), ("p99_s", 0.99))]
-    return threads.groupBy(f.coalesce("room", "room_id").alias("room")).agg(
-        f.count(f.lit(1)).alias("threads"), f.sum("replies").alias("replies"),
-        *quantiles).orderBy(f.desc("threads"), "room")
+    quantiles = [
+        f.round(f.percentile("first_reply_s", f.lit(q)), 3).alias(name)
+        for name, q in (("p50_s", 0.5), ("p90_s", 0.9), ("p99_s", 0.99))
+    ]
+    return (
+        threads.groupBy(f.coalesce("room", "room_id").alias("room"))
+        .agg(f.count(f.lit(1)).alias("threads"), f.sum("replies").alias("replies"), *quantiles)
+        .orderBy(f.desc("threads"), "room")
+    )
 
 
 def histogram(values: DataFrame, column: str, edges: tuple[int, ...], name: str) -> DataFrame:
@@ -142,8 +235,7 @@ def histogram(values: DataFrame, column: str, edges: tuple[int, ...], name: str)
     found = f.lit(edges[-1])
     for low, high in reversed(list(zip(edges, edges[1:], strict=False))):
         found = f.when(f.col(column) < high, f.lit(low)).otherwise(found)
-    return values.groupBy(found.alias(name)).agg(
-        f.count(f.lit(1)).alias("count")).orderBy(name)
+    return values.groupBy(found.alias(name)).agg(f.count(f.lit(1)).alias("count")).orderBy(name)
 
 
 def sizes(records: DataFrame) -> DataFrame:
@@ -159,15 +251,20 @@ def first_reply_times(threads: DataFrame) -> DataFrame:
 
 def peaks(records: DataFrame) -> DataFrame:
     """Of each day the busiest second and the busiest minute."""
-    found = records.where(f.col("kind").isin(*SAID)).groupBy(
-        "date", f.date_trunc("second", "timestamp").alias("second")).agg(
-            f.count(f.lit(1)).alias("messages"))
+    found = (
+        records.where(f.col("kind").isin(*SAID))
+        .groupBy("date", f.date_trunc("second", "timestamp").alias("second"))
+        .agg(f.count(f.lit(1)).alias("messages"))
+    )
     minutes = found.groupBy("date", f.date_trunc("minute", "second").alias("minute")).agg(
-        f.sum("messages").alias("messages"))
+        f.sum("messages").alias("messages")
+    )
     by_second = found.groupBy("date").agg(
-        f.max("messages").alias("in_a_second"), f.max_by("second", "messages").alias("second"))
+        f.max("messages").alias("in_a_second"), f.max_by("second", "messages").alias("second")
+    )
     by_minute = minutes.groupBy("date").agg(
-        f.max("messages").alias("in_a_minute"), f.max_by("minute", "messages").alias("minute"))
+        f.max("messages").alias("in_a_minute"), f.max_by("minute", "messages").alias("minute")
+    )
     return by_second.join(by_minute, "date").orderBy("date")
 
 
@@ -177,6 +274,10 @@ def volume(traffic: DataFrame, *, record_size: int) -> DataFrame:
     so_far = Window.partitionBy("shard").orderBy("date")
     total = f.sum("records").over(so_far)
     return by_day.select(
-        "date", "shard", "records", (f.col("records") * record_size).alias("bytes"),
-        total.alias("records_so_far"), (total * record_size).alias("bytes_so_far"),
+        "date",
+        "shard",
+        "records",
+        (f.col("records") * record_size).alias("bytes"),
+        total.alias("records_so_far"),
+        (total * record_size).alias("bytes_so_far"),
     ).orderBy("date", "shard")

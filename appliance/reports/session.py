@@ -20,7 +20,7 @@ _SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
-_LOCAL_SETTINGS = {                # of a Spark inside one process: nobody else needs to reach it
+_LOCAL_SETTINGS = {  # of a Spark inside one process: nobody else needs to reach it
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -30,13 +30,15 @@ _LOCAL_SETTINGS = {                # of a Spark inside one process: nobody else 
 
 def session(name: str, master: str = "") -> SparkSession:
     """The session of this process; what `spark-submit` was told comes first."""
-    missing = [package for module, package in NEEDED.items()
-               if importlib.util.find_spec(module) is None]
+    missing = [
+        package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None
+    ]
     if missing:
         raise ConfigurationError(
             f"{sys.executable}, Spark's Python here, has no {', '.join(missing)}: install it there "
             f"and on the workers (`{sys.executable} -m pip install {' '.join(missing)}`), or name "
-            "another Python with PYSPARK_PYTHON")
+            "another Python with PYSPARK_PYTHON"
+        )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master:

@@ -55,11 +55,11 @@ from appliance.reports.place import LocalPlace, Place, place_of, read_all
 from appliance.reports.webhdfs import Login
 
 NAME = "tigerchat"
-RANGE_RECORDS = 100_000           # of one partition
+RANGE_RECORDS = 100_000  # of one partition
 BATCH_RECORDS = 10_000
 _NUMBER_MAX = 1 << 63
 
-_LOW = {GreaterThan: 1, GreaterThanOrEqual: 0}    # filter -> what to add to its value
+_LOW = {GreaterThan: 1, GreaterThanOrEqual: 0}  # filter -> what to add to its value
 _HIGH = {LessThan: -1, LessThanOrEqual: 0}
 
 
@@ -71,7 +71,8 @@ class Wanted:
     rooms: frozenset[bytes] | None = None
     low: dict[str, int] = field(default_factory=lambda: {"timestamp": 0, "log_seq": 0})
     high: dict[str, int] = field(
-        default_factory=lambda: {"timestamp": _NUMBER_MAX, "log_seq": _NUMBER_MAX})
+        default_factory=lambda: {"timestamp": _NUMBER_MAX, "log_seq": _NUMBER_MAX}
+    )
 
     def take(self, one: Filter) -> bool:
         """Narrow by a filter; False if it is none of ours."""
@@ -113,7 +114,7 @@ class Range(InputPartition):
 
     path: str
     shard: int
-    first_log_seq: int            # of the file
+    first_log_seq: int  # of the file
     start: int
     count: int
 
@@ -138,8 +139,9 @@ class Reader(DataSourceReader):
     def __init__(self, options: dict[str, str], names: Sequence[str]) -> None:
         unknown = [name for name in names if name not in FORMS]
         if unknown:
-            raise ConfigurationError(f"columns {', '.join(unknown)} are unknown; there are "
-                                     f"{', '.join(FORMS)}")
+            raise ConfigurationError(
+                f"columns {', '.join(unknown)} are unknown; there are {', '.join(FORMS)}"
+            )
         self._options, self._names = options, list(names)
         self._wanted = Wanted()
         self._check = options.get("check", "true").lower() != "false"
@@ -193,8 +195,9 @@ class Reader(DataSourceReader):
         who = Login(self._options.get("hdfs_user", ""))
         if not url and "path" not in self._options:
             raise ConfigurationError('format("tigerchat") needs a path: .load("/archive")')
-        found = place_of(url or self._options["path"], login=who,
-                         http_address=self._options.get("hdfs_http", ""))
+        found = place_of(
+            url or self._options["path"], login=who, http_address=self._options.get("hdfs_http", "")
+        )
         return LocalPlace("/") if isinstance(found, LocalPlace) and not url else found
 
     def _files(self) -> Iterator[tuple[str, int, int, int, tuple[int, int]]]:
@@ -206,8 +209,10 @@ class Reader(DataSourceReader):
         place = self._place()
         names = sorted(glob.glob(path)) if isinstance(place, LocalPlace) else [""]
         if not names or any(Path(name).is_dir() for name in names):
-            raise ConfigurationError(f"{path}: no snapshot file; the root of an archive needs the "
-                                     'trusted keys file beside it: .option("keys", …)')
+            raise ConfigurationError(
+                f"{path}: no snapshot file; the root of an archive needs the "
+                'trusted keys file beside it: .option("keys", …)'
+            )
         for name in names:
             name = str(Path(name).absolute()) if name else name
             shown = shipped.parse_snapshot_name((name or path).rpartition("/")[2])
@@ -226,9 +231,13 @@ class Reader(DataSourceReader):
             for _, name in archive.manifests_after(shard, "", 0):
                 found = shipped.parse_manifest(read_all(archive.place, name), keys.public_keys)
                 for file in found.value.files:
-                    yield (f"{prefix}{name.rpartition('/')[0]}/{file.name}", shard,
-                           file.first_log_seq, file.record_count,
-                           (found.value.period_start_us, found.value.period_end_us - 1))
+                    yield (
+                        f"{prefix}{name.rpartition('/')[0]}/{file.name}",
+                        shard,
+                        file.first_log_seq,
+                        file.record_count,
+                        (found.value.period_start_us, found.value.period_end_us - 1),
+                    )
 
     # --- one range --------------------------------------------------------------------------------
 
@@ -246,25 +255,30 @@ class Reader(DataSourceReader):
             os.close(handle)
         return start, end
 
-    def _batch(self, stream: Any, buffer: memoryview, partition: Range, at: int,
-               count: int) -> pa.RecordBatch:
-        room = buffer[:count * RECORD_SIZE]
+    def _batch(
+        self, stream: Any, buffer: memoryview, partition: Range, at: int, count: int
+    ) -> pa.RecordBatch:
+        room = buffer[: count * RECORD_SIZE]
         got = 0
         while got < len(room):
             read = stream.readinto(room[got:])
             if not read:
-                raise FormatError(f"{partition.path}: ends at record {at + got // RECORD_SIZE}; "
-                                  "it is truncated")
+                raise FormatError(
+                    f"{partition.path}: ends at record {at + got // RECORD_SIZE}; it is truncated"
+                )
             got += read
         found = block.columns_of(room, count)
         if self._check:
             wrong = block.crc_wrong(room, found)
             if wrong.any():
-                raise FormatError(f"{partition.path}: record {at + int(np.argmax(wrong))} has a "
-                                  "wrong CRC; `tigerchat report ingest` leaves such files out")
+                raise FormatError(
+                    f"{partition.path}: record {at + int(np.argmax(wrong))} has a "
+                    "wrong CRC; `tigerchat report ingest` leaves such files out"
+                )
         if int(found["log_seq"][0]) != partition.first_log_seq + at:
-            raise FormatError(f"{partition.path}: record {at} is not number "
-                              f"{partition.first_log_seq + at}")
+            raise FormatError(
+                f"{partition.path}: record {at} is not number {partition.first_log_seq + at}"
+            )
         hashes = block.hashes_of(room, count) if "hash" in self._names else None
         kept = self._kept(found)
         if kept is not None:
@@ -292,8 +306,9 @@ class Reader(DataSourceReader):
             self._place(folder).write(name, json.dumps(numbers).encode())
 
 
-def _first(handle: int, start: int, end: int, value: int,
-           is_past: Callable[[int, int], bool]) -> int:
+def _first(
+    handle: int, start: int, end: int, value: int, is_past: Callable[[int, int], bool]
+) -> int:
     """The first record from `start` on whose time is past `value`; `end` if none is."""
     while start < end:
         middle = (start + end) // 2

@@ -13,13 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-SPAN = np.dtype([
-    ("room_id", "V16"),
-    ("first_seq", "<u8"), ("first_log_seq", "<u8"),
-    ("prev_hash", "V32"),         # that the first record names
-    ("last_seq", "<u8"), ("last_log_seq", "<u8"),
-    ("last_hash", "V32"),         # of the last record
-])
+SPAN = np.dtype(
+    [
+        ("room_id", "V16"),
+        ("first_seq", "<u8"),
+        ("first_log_seq", "<u8"),
+        ("prev_hash", "V32"),  # that the first record names
+        ("last_seq", "<u8"),
+        ("last_log_seq", "<u8"),
+        ("last_hash", "V32"),  # of the last record
+    ]
+)
 NO_SPANS = np.zeros(0, SPAN)
 
 Array = np.ndarray

@@ -37,8 +37,9 @@ def source_of(archive: Archive) -> type[DataSource]:
             return NAME
 
         def schema(self) -> StructType:
-            return StructType([StructField("shard", IntegerType()),
-                               StructField("number", LongType())])
+            return StructType(
+                [StructField("shard", IntegerType()), StructField("number", LongType())]
+            )
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             return PeriodsReader(archive)
@@ -64,8 +65,11 @@ class PeriodsReader(DataSourceStreamReader):
         return found
 
     def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
-        return [News(int(shard), start.get(shard, -1) + 1, last)
-                for shard, last in end.items() if last > start.get(shard, -1)]
+        return [
+            News(int(shard), start.get(shard, -1) + 1, last)
+            for shard, last in end.items()
+            if last > start.get(shard, -1)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
         assert isinstance(partition, News)
@@ -73,16 +77,26 @@ class PeriodsReader(DataSourceStreamReader):
             yield partition.shard, number
 
 
-def follow(spark: SparkSession, archive: Archive, checkpoint: str, *, every_s: float,
-           arrived: Callable[[], None]) -> None:
+def follow(
+    spark: SparkSession,
+    archive: Archive,
+    checkpoint: str,
+    *,
+    every_s: float,
+    arrived: Callable[[], None],
+) -> None:
     """Call `arrived` whenever periods have come; with `every_s` 0 end when all are in."""
     spark.dataSource.register(source_of(archive))
 
     def on_batch(news: DataFrame, number: int) -> None:
         arrived()
 
-    writer = spark.readStream.format(NAME).load().writeStream.foreachBatch(on_batch).option(
-        "checkpointLocation", checkpoint)
+    writer = (
+        spark.readStream.format(NAME)
+        .load()
+        .writeStream.foreachBatch(on_batch)
+        .option("checkpointLocation", checkpoint)
+    )
     if every_s:
         writer = writer.trigger(processingTime=f"{every_s} seconds")
     else:

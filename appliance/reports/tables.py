@@ -34,11 +34,14 @@ def traffic(spark: SparkSession, place: Place, state: State) -> DataFrame:
     return _read(spark, place, TRAFFIC, state.traffic, None)
 
 
-def _read(spark: SparkSession, place: Place, table: str, files: list[TableFile],
-          schema: StructType | None) -> DataFrame:
+def _read(
+    spark: SparkSession, place: Place, table: str, files: list[TableFile], schema: StructType | None
+) -> DataFrame:
     if place.url.startswith(("webhdfs://", "swebhdfs://")):
-        raise ConfigurationError(f"{place.url}: Spark's own Parquet reader does not speak WebHDFS "
-                                 "here; name the tables by hdfs://, and --hdfs-http beside it")
+        raise ConfigurationError(
+            f"{place.url}: Spark's own Parquet reader does not speak WebHDFS "
+            "here; name the tables by hdfs://, and --hdfs-http beside it"
+        )
     if not files:
         assert schema is not None
         return spark.createDataFrame([], schema)
@@ -52,8 +55,11 @@ def aggregated(rows: DataFrame) -> DataFrame:
     """What `traffic` holds, from records."""
     hour = f.date_trunc("hour", "timestamp").alias("hour")
     return rows.groupBy("date", hour, "shard", "room_id", "author", "kind").agg(
-        f.count(f.lit(1)).alias("records"), f.sum("body_len").alias("bytes"),
-        f.min("timestamp").alias("first"), f.max("timestamp").alias("last"))
+        f.count(f.lit(1)).alias("records"),
+        f.sum("body_len").alias("bytes"),
+        f.min("timestamp").alias("first"),
+        f.max("timestamp").alias("last"),
+    )
 
 
 def refresh_traffic(spark: SparkSession, ledger: Ledger, state: State) -> list[str]:
@@ -88,8 +94,12 @@ def rooms(rows: DataFrame) -> DataFrame:
     """room_id, name, when and by whom it was created: what room_create records say."""
     created = rows.where(f.col("kind") == ROOM_NAME_KIND)
     return created.select(
-        "room_id", f.col("body").cast("string").alias("room"), "shard",
-        f.col("timestamp").alias("created"), f.col("author").alias("created_by"))
+        "room_id",
+        f.col("body").cast("string").alias("room"),
+        "shard",
+        f.col("timestamp").alias("created"),
+        f.col("author").alias("created_by"),
+    )
 
 
 def messages(rows: DataFrame) -> DataFrame:
@@ -97,19 +107,39 @@ def messages(rows: DataFrame) -> DataFrame:
 
     An edit or a redaction names the message it changes as its parent; the newest edit counts.
     """
-    changed = rows.where(f.col("kind").isin("edit", "redact")).groupBy(
-        "room_id", f.col("parent_id").alias("msg_id")).agg(
+    changed = (
+        rows.where(f.col("kind").isin("edit", "redact"))
+        .groupBy("room_id", f.col("parent_id").alias("msg_id"))
+        .agg(
             f.max_by(f.when(f.col("kind") == "edit", f.col("body")), "seq").alias("edit"),
-            f.max(f.col("kind") == "redact").alias("redacted"))
+            f.max(f.col("kind") == "redact").alias("redacted"),
+        )
+    )
     said = rows.where(f.col("kind").isin("message", "blob", "federated"))
     joined = said.join(rooms(rows).select("room_id", "room"), "room_id", "left").join(
-        changed, ["room_id", "msg_id"], "left")
+        changed, ["room_id", "msg_id"], "left"
+    )
     redacted = f.coalesce("redacted", f.lit(False))
     text = f.when(~redacted, f.coalesce("edit", "body").cast("string"))
     return joined.select(
-        "date", "timestamp", "shard", "log_seq", "room_id", "room", "seq", "author", "kind",
-        "msg_id", "parent_id", "body_len", text.alias("text"),
-        f.col("edit").isNotNull().alias("edited"), redacted.alias("redacted"), "blob_hash", "hash")
+        "date",
+        "timestamp",
+        "shard",
+        "log_seq",
+        "room_id",
+        "room",
+        "seq",
+        "author",
+        "kind",
+        "msg_id",
+        "parent_id",
+        "body_len",
+        text.alias("text"),
+        f.col("edit").isNotNull().alias("edited"),
+        redacted.alias("redacted"),
+        "blob_hash",
+        "hash",
+    )
 
 
 def register(spark: SparkSession, place: Place, state: State) -> None:
@@ -126,6 +156,8 @@ def register(spark: SparkSession, place: Place, state: State) -> None:
 
 def quarantine(spark: SparkSession, state: State) -> DataFrame:
     """What is left out, and why."""
-    schema = ("shard int, number long, file string, record long, offset long, first_log_seq long, "
-              "last_log_seq long, reason string, sentence string")
+    schema = (
+        "shard int, number long, file string, record long, offset long, first_log_seq long, "
+        "last_log_seq long, reason string, sentence string"
+    )
     return spark.createDataFrame([tuple(row) for row in state.quarantine], schema)

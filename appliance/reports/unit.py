@@ -44,15 +44,15 @@ _HEAD = struct_of(snapshot.HEAD)
 class Piece(NamedTuple):
     """Some chunks of a file, or only the digest of a whole one that is read in several pieces."""
 
-    file: int                     # its index in the plan
+    file: int  # its index in the plan
     path: str
-    start: int                    # first record, from 0
-    record_count: int             # 0: the digest only
-    first_log_seq: int            # of record `start`
+    start: int  # first record, from 0
+    record_count: int  # 0: the digest only
+    first_log_seq: int  # of record `start`
     file_first_log_seq: int
     file_count: int
-    chunks: tuple[bytes, ...]     # of these records
-    sha256: bytes                 # of the whole file
+    chunks: tuple[bytes, ...]  # of these records
+    sha256: bytes  # of the whole file
     period_start_us: int
     period_end_us: int
 
@@ -76,7 +76,7 @@ class Unit:
     pieces: tuple[Piece, ...]
     source: Place
     target: Place
-    staging: str                  # folder of the target
+    staging: str  # folder of the target
     trusted: tuple[bytes, ...]
     writes: bool = True
 
@@ -100,10 +100,10 @@ class PieceFound:
     file: int
     first_log_seq: int
     count: int
-    problem: Problem | None = None    # its record counts from the start of the file
+    problem: Problem | None = None  # its record counts from the start of the file
     first_timestamp: int = 0
     last_timestamp: int = 0
-    spans: bytes = b""            # of SPAN
+    spans: bytes = b""  # of SPAN
     signer: bytes = b""
     bytes_read: int = 0
 
@@ -116,7 +116,7 @@ class UnitFound:
     pieces: list[PieceFound] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     seconds: float = 0.0
-    peak_rss: int = 0             # bytes, of the worker so far
+    peak_rss: int = 0  # bytes, of the worker so far
 
 
 class _Bad(Exception):
@@ -155,16 +155,20 @@ def work(unit: Unit) -> UnitFound:
 # --- one piece ------------------------------------------------------------------------------------
 
 
-def _piece(unit: Unit, piece: Piece, said: PieceFound, buffer: memoryview,
-           writer: PartsWriter | None) -> None:
+def _piece(
+    unit: Unit, piece: Piece, said: PieceFound, buffer: memoryview, writer: PartsWriter | None
+) -> None:
     size = unit.source.size(piece.path)
     if size is None:
         raise FileNotFoundError(piece.path)
     if size != piece.size:
         records = max(0, min(size - snapshot.HEAD_SIZE, piece.size) // RECORD_SIZE)
         word = "truncated" if size < piece.size else "too_long"
-        raise _Bad(min(records, piece.file_count - 1), word,
-                   f"has {size} bytes, its manifest says {piece.size}")
+        raise _Bad(
+            min(records, piece.file_count - 1),
+            word,
+            f"has {size} bytes, its manifest says {piece.size}",
+        )
     if piece.record_count == 0:
         _digest_only(unit, piece, said)
         return
@@ -177,8 +181,9 @@ def _piece(unit: Unit, piece: Piece, said: PieceFound, buffer: memoryview,
             head = _exactly(stream, snapshot.HEAD_SIZE)
             _check_head(head, piece)
             digest.update(head)
-        problem = _records(stream, piece, said, buffer, writer, unit.shard,
-                           digest if piece.digests else None)
+        problem = _records(
+            stream, piece, said, buffer, writer, unit.shard, digest if piece.digests else None
+        )
         if piece.digests:
             signature = _exactly(stream, SIGNATURE_SIZE)
             said.bytes_read += snapshot.HEAD_SIZE + SIGNATURE_SIZE
@@ -188,18 +193,25 @@ def _piece(unit: Unit, piece: Piece, said: PieceFound, buffer: memoryview,
         said.signer = _signer(unit, piece, digest.digest(), signature)
 
 
-def _records(stream: BinaryIO, piece: Piece, said: PieceFound, buffer: memoryview,
-             writer: PartsWriter | None, shard: int, digest: object) -> Problem | None:
+def _records(
+    stream: BinaryIO,
+    piece: Piece,
+    said: PieceFound,
+    buffer: memoryview,
+    writer: PartsWriter | None,
+    shard: int,
+    digest: object,
+) -> Problem | None:
     """Verify all chunks of a piece; the first problem, after which nothing more is read."""
     spans, time_before = [], piece.period_start_us - 1
     for number, wanted in enumerate(piece.chunks):
         done = number * CHUNK_RECORDS
         count = min(CHUNK_RECORDS, piece.record_count - done)
-        room = buffer[:count * RECORD_SIZE]
+        room = buffer[: count * RECORD_SIZE]
         _fill(stream, room, piece.start + done)
         said.bytes_read += len(room)
         if digest is not None:
-            digest.update(room)    # type: ignore[attr-defined]
+            digest.update(room)  # type: ignore[attr-defined]
         found = block.verify(room, count, piece.first_log_seq + done, time_before)
         problem = _judge(found, wanted, piece)
         if problem is not None:
@@ -239,8 +251,12 @@ def _check_head(head: bytes, piece: Piece) -> None:
     if magic != snapshot.MAGIC:
         raise _Bad(0, "tampered", f"begins with {magic:#x}, which no snapshot does")
     if version != snapshot.VERSION:
-        raise _Bad(0, "schema_version", f"is of snapshot version {version}; this program reads "
-                   f"{snapshot.VERSION}: use the program of that version")
+        raise _Bad(
+            0,
+            "schema_version",
+            f"is of snapshot version {version}; this program reads "
+            f"{snapshot.VERSION}: use the program of that version",
+        )
     last = piece.file_first_log_seq + piece.file_count - 1
     if any(reserved) or room_id != snapshot.SEGMENT or (op, count) != (last, piece.file_count):
         raise _Bad(0, "tampered", "has another head than its manifest says")
@@ -267,7 +283,7 @@ def _digest_only(unit: Unit, piece: Piece, said: PieceFound) -> None:
         digest.update(head)
         left -= len(head)
         while left:
-            part = room[:min(left, len(room))]
+            part = room[: min(left, len(room))]
             _fill(stream, part, 0)
             digest.update(part)
             left -= len(part)
@@ -280,7 +296,7 @@ def _fill(stream: BinaryIO, room: memoryview, index: int) -> None:
     """Read until `room` is full; `index` is of the record it begins with."""
     got = 0
     while got < len(room):
-        count = stream.readinto(room[got:])    # type: ignore[attr-defined]
+        count = stream.readinto(room[got:])  # type: ignore[attr-defined]
         if not count:
             raise _Bad(index + got // RECORD_SIZE, "truncated", "ends before its manifest says")
         got += count
@@ -302,7 +318,7 @@ class PartsWriter:
         self._unit = unit
         self._open: dict[str, tuple[pq.ParquetWriter, Path, list[int]]] = {}
         self._given_up = False
-        if isinstance(unit.target, LocalPlace):    # on its own disk, so that a rename is enough
+        if isinstance(unit.target, LocalPlace):  # on its own disk, so that a rename is enough
             parent = Path(unit.target.root, unit.staging)
             parent.mkdir(parents=True, exist_ok=True)
             self._folder = tempfile.TemporaryDirectory(prefix="task-", dir=parent)
@@ -363,8 +379,14 @@ def part_name(first_log_seq: int, last_log_seq: int) -> str:
 
 def parquet_writer(path: Path) -> pq.ParquetWriter:
     """Of the records table."""
-    return pq.ParquetWriter(path, TABLE_SCHEMA, compression="zstd", compression_level=1,
-                            use_dictionary=list(DICTIONARY_NAMES), store_schema=False)
+    return pq.ParquetWriter(
+        path,
+        TABLE_SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=list(DICTIONARY_NAMES),
+        store_schema=False,
+    )
 
 
 def days_of(timestamps: Array) -> Iterator[tuple[str, int, int]]:

@@ -60,8 +60,11 @@ class Hdfs:
         if found is None:
             return []
         rows = found["FileStatuses"]["FileStatus"]
-        return [(row["pathSuffix"], row["type"] == "DIRECTORY", row["length"])
-                for row in rows if row["pathSuffix"]]
+        return [
+            (row["pathSuffix"], row["type"] == "DIRECTORY", row["length"])
+            for row in rows
+            if row["pathSuffix"]
+        ]
 
     def size(self, path: str) -> int | None:
         """Bytes of a file; None when it is not there."""
@@ -75,7 +78,7 @@ class Hdfs:
             raise FileNotFoundError(path)
         length = min(length, size - offset)
         if length <= 0:
-            return _Body(None, 0)    # type: ignore[return-value]
+            return _Body(None, 0)  # type: ignore[return-value]
         query = {"offset": str(offset), "length": str(length)}
         return self._call("GET", path, "OPEN", query, stream=True)
 
@@ -97,15 +100,23 @@ class Hdfs:
         """A file or a folder with all in it."""
         self._json("DELETE", path, "DELETE", {"recursive": "true"})
 
-    def _json(self, method: str, path: str, op: str,
-              query: dict[str, str] | None = None) -> Any:
+    def _json(self, method: str, path: str, op: str, query: dict[str, str] | None = None) -> Any:
         try:
             return json.loads(self._call(method, path, op, query or {}).read() or b"null")
         except FileNotFoundError:
             return None
 
-    def _call(self, method: str, path: str, op: str, query: dict[str, str], *,
-              body: BinaryIO | bytes = b"", size: int = 0, stream: bool = False) -> Any:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        op: str,
+        query: dict[str, str],
+        *,
+        body: BinaryIO | bytes = b"",
+        size: int = 0,
+        stream: bool = False,
+    ) -> Any:
         """The answer's stream. Tries again while the trouble may pass."""
         words = urlencode({"op": op, **query, **self.login.query()})
         target = f"/webhdfs/v1{quote(path)}?{words}"
@@ -126,11 +137,14 @@ class Hdfs:
         raise AssertionError("the last try returned or raised")
 
     def _fail(self, op: str, path: str, error: Exception) -> NoReturn:
-        raise StorageError(f"HDFS at {self.address} does not do {op} of {path}: {error}; look at "
-                           "its address, at what this user may, and at the NameNode's log")
+        raise StorageError(
+            f"HDFS at {self.address} does not do {op} of {path}: {error}; look at "
+            "its address, at what this user may, and at the NameNode's log"
+        )
 
-    def _once(self, method: str, target: str, body: BinaryIO | bytes, size: int,
-              stream: bool) -> Any:
+    def _once(
+        self, method: str, target: str, body: BinaryIO | bytes, size: int, stream: bool
+    ) -> Any:
         """One try: the NameNode's answer, or that of the server it names."""
         answer = self._ask(self.address, method, target, b"" if method == "PUT" else None)
         if answer.status in (301, 302, 307):
@@ -146,11 +160,13 @@ class Hdfs:
         expected = int(answer.headers.get("Content-Length") or -1)
         return _Body(answer, expected) if stream else answer
 
-    def _ask(self, address: str, method: str, target: str, body: Any = None,
-             size: int = 0) -> http.client.HTTPResponse:
+    def _ask(
+        self, address: str, method: str, target: str, body: Any = None, size: int = 0
+    ) -> http.client.HTTPResponse:
         if self.secure:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                address, timeout=TIMEOUT_S, context=ssl.create_default_context())
+                address, timeout=TIMEOUT_S, context=ssl.create_default_context()
+            )
         else:
             connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
         headers = {"Connection": "close"}

@@ -190,8 +190,7 @@ class ReplicaRole:
         return made
 
     def _read_site(self) -> None:
-        """Learn of nodes that were added to the site file; whether they are members the core says.
-        """
+        """Learn of nodes added to the site file; the core says whether they are members."""
         trouble = self._watch.trouble
         site = self._watch.changed()
         if self._watch.trouble and self._watch.trouble != trouble:

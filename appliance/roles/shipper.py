@@ -56,9 +56,9 @@ from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT, SEQUENCE_GAP
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import Shard
 
-STATE_TICKS = 25                  # between two questions for the state of a shard
-NICE = 19                         # whoever chats comes first; an hour of records can wait
-IDLE_S, AWAIT_S = 0.1, 0.02       # between two looks for a step; while an own record is awaited
+STATE_TICKS = 25  # between two questions for the state of a shard
+NICE = 19  # whoever chats comes first; an hour of records can wait
+IDLE_S, AWAIT_S = 0.1, 0.02  # between two looks for a step; while an own record is awaited
 
 
 @dataclass
@@ -67,15 +67,20 @@ class Mending:
 
     first_log_seq: int
     last_log_seq: int
-    done: int = 0                 # files and manifests looked at
+    done: int = 0  # files and manifests looked at
     total: int = 0
     mended: list[str] = field(default_factory=list)
     error: str = ""
     ended: bool = False
 
     def plain(self) -> dict[str, Any]:
-        return {"done": self.done, "total": self.total, "mended": self.mended, "error": self.error,
-                "ended": self.ended}
+        return {
+            "done": self.done,
+            "total": self.total,
+            "mended": self.mended,
+            "error": self.error,
+            "ended": self.ended,
+        }
 
 
 class ShardShipping:
@@ -90,28 +95,50 @@ class ShardShipping:
         self._trusted = frozenset(other.public_key for other in node.site.nodes)
         self._folder = mf.shard_folder(node.site.cluster, shard.number)
         # Standbys too, as they may come to vote: they stand by until their replica does.
-        voters, standbys = shard.members[:shard.replica_count], shard.members[shard.replica_count:]
+        voters, standbys = (
+            shard.members[: shard.replica_count],
+            shard.members[shard.replica_count :],
+        )
         first = shard.number % len(voters)
-        self.core = core.Shipper(core.Role(
-            cluster=node.site.cluster, shard=shard.number, node=settings.index,
-            members=(*voters[first:], *voters[:first], *standbys),
-            segment_records=self._geometry.segment_records,
-            period_us=settings.ship_period_s * SECOND_US,
-            patience_us=settings.ship_late_s * SECOND_US,
-            may_claim=settings.ship_claim == "auto", shared=is_shared(settings)), prng.fork())
+        self.core = core.Shipper(
+            core.Role(
+                cluster=node.site.cluster,
+                shard=shard.number,
+                node=settings.index,
+                members=(*voters[first:], *voters[:first], *standbys),
+                segment_records=self._geometry.segment_records,
+                period_us=settings.ship_period_s * SECOND_US,
+                patience_us=settings.ship_late_s * SECOND_US,
+                may_claim=settings.ship_claim == "auto",
+                shared=is_shared(settings),
+            ),
+            prng.fork(),
+        )
         self._client_id = prng.bytes(16)
         self._client_seq = 1
         self._prng = prng
         self._client = Client(
-            client_id=self._client_id, cluster=node.site.cluster, shard=shard.number,
-            replica_count=shard.replica_count, geometry=self._geometry, prng=prng.fork())
+            client_id=self._client_id,
+            cluster=node.site.cluster,
+            shard=shard.number,
+            replica_count=shard.replica_count,
+            geometry=self._geometry,
+            prng=prng.fork(),
+        )
         self._replica = shard.members.index(settings.index)
-        self.follows = False          # its replica has no vote, and passes no request on
+        self.follows = False  # its replica has no vote, and passes no request on
         self.link = LocalLink(
-            self, Path(SOCKETS_FOLDER) / f"shard-{shard.number}", cluster=node.site.cluster,
-            shard=shard.number, replica=self._replica, attach=True,
-            message_size_max=self._geometry.message_size_max, prng=prng.fork(),
-            counters=role.counters, drops=role.drops)
+            self,
+            Path(SOCKETS_FOLDER) / f"shard-{shard.number}",
+            cluster=node.site.cluster,
+            shard=shard.number,
+            replica=self._replica,
+            attach=True,
+            message_size_max=self._geometry.message_size_max,
+            prng=prng.fork(),
+            counters=role.counters,
+            drops=role.drops,
+        )
         self.source: Source | None = None
         self._waiting: tuple[bytes, asyncio.Future[tuple[int, int, int]]] | None = None
         self.mending: Mending | None = None
@@ -122,8 +149,9 @@ class ShardShipping:
 
     def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
         assert ring is not None
-        segments = MappedSegments(Path(facts["segments_folder"]), self._geometry,
-                                  facts["segments_max"])
+        segments = MappedSegments(
+            Path(facts["segments_folder"]), self._geometry, facts["segments_max"]
+        )
         self.source = Source(self._geometry, ring, segments)
         self.source.log_seq = facts["log_seq"]
         self._client.on_connected(self._replica)
@@ -184,9 +212,14 @@ class ShardShipping:
         """(code, log_seq) of the record; asks until the shard answers."""
         while True:
             raw = rec.encode(
-                room_id=rec.SHARD_ROOM_ID, msg_id=self._prng.bytes(16), author_id=0,
-                body=encode_shipped(shipped), client_id=self._client_id,
-                client_seq=self._client_seq, kind=rec.KIND_SHIPPED)
+                room_id=rec.SHARD_ROOM_ID,
+                msg_id=self._prng.bytes(16),
+                author_id=0,
+                body=encode_shipped(shipped),
+                client_id=self._client_id,
+                client_seq=self._client_seq,
+                kind=rec.KIND_SHIPPED,
+            )
             answer = asyncio.get_running_loop().create_future()
             self._waiting = (raw, answer)
             self._perform()
@@ -309,8 +342,14 @@ class ShardShipping:
     def _deliver(self, path: str, data: bytes, *, overwrite: bool) -> None:
         name = path.rpartition("/")[2]
         incoming = self._incoming(mf.incoming_name(self.core.generation, name))
-        deliver(self._target, incoming, path, data, overwrite=overwrite,
-                still_mine=lambda: self.core.ships)
+        deliver(
+            self._target,
+            incoming,
+            path,
+            data,
+            overwrite=overwrite,
+            still_mine=lambda: self.core.ships,
+        )
 
     def _incoming(self, name: str = "") -> str:
         return f"{self._folder}/{mf.INCOMING_FOLDER}" + (f"/{name}" if name else "")
@@ -338,8 +377,10 @@ class ShardShipping:
         """Look at every file of the range, and put what is not as the log says."""
         try:
             if not self.core.ships:
-                raise TargetDamaged(f"node {self.core.state.node} ships this shard: ask there, or "
-                                    "make this node the shipper with `tigerchat ship now`")
+                raise TargetDamaged(
+                    f"node {self.core.state.node} ships this shard: ask there, or "
+                    "make this node the shipper with `tigerchat ship now`"
+                )
             await asyncio.to_thread(self._mend_all, mending, source)
         except ApplianceError as error:
             mending.error = str(error)
@@ -347,45 +388,66 @@ class ShardShipping:
 
     def _mend_all(self, mending: Mending, source: Source) -> None:
         told = source.manifests()
-        wanted = [shipped for shipped in told
-                  if shipped.first_log_seq <= mending.last_log_seq
-                  and shipped.last_log_seq >= mending.first_log_seq
-                  or shipped.last_log_seq < shipped.first_log_seq and mending.first_log_seq <= 1]
+        wanted = [
+            shipped
+            for shipped in told
+            if shipped.first_log_seq <= mending.last_log_seq
+            and shipped.last_log_seq >= mending.first_log_seq
+            or shipped.last_log_seq < shipped.first_log_seq
+            and mending.first_log_seq <= 1
+        ]
         records = self._geometry.segment_records
         mending.total = sum(
-            1 + len(parts(s.first_log_seq, s.last_log_seq, records)) for s in wanted)
+            1 + len(parts(s.first_log_seq, s.last_log_seq, records)) for s in wanted
+        )
         hashes = {shipped.number: shipped.manifest_hash for shipped in told}
         for shipped in wanted:
             self._mend_period(mending, source, shipped, hashes)
 
-    def _mend_period(self, mending: Mending, source: Source, shipped: Shipped,
-                     hashes: dict[int, bytes]) -> None:
+    def _mend_period(
+        self, mending: Mending, source: Source, shipped: Shipped, hashes: dict[int, bytes]
+    ) -> None:
         previous = hashes.get(shipped.number - 1, mf.NO_MANIFEST)
         files = []
-        for part in parts(shipped.first_log_seq, shipped.last_log_seq,
-                          self._geometry.segment_records):
+        for part in parts(
+            shipped.first_log_seq, shipped.last_log_seq, self._geometry.segment_records
+        ):
             file, put = self._put(Put(part, shipped.period_start_us), source)
             files.append(file)
             mending.done += 1
             if put:
                 mending.mended.append(file.name)
         manifest = PeriodManifest(
-            cluster=self._role.node.site.cluster, shard=self._shard.number, number=shipped.number,
-            previous=previous, period_start_us=shipped.period_start_us,
-            period_us=shipped.period_us, first_log_seq=shipped.first_log_seq,
-            last_log_seq=shipped.last_log_seq, files=tuple(files))
+            cluster=self._role.node.site.cluster,
+            shard=self._shard.number,
+            number=shipped.number,
+            previous=previous,
+            period_start_us=shipped.period_start_us,
+            period_us=shipped.period_us,
+            first_log_seq=shipped.first_log_seq,
+            last_log_seq=shipped.last_log_seq,
+            files=tuple(files),
+        )
         if shipped.number > 0 and previous == mf.NO_MANIFEST:
-            raise TargetDamaged(f"manifest {shipped.number - 1} is told in records that are no "
-                                "longer kept")
+            raise TargetDamaged(
+                f"manifest {shipped.number - 1} is told in records that are no longer kept"
+            )
         if mf.manifest_hash(manifest) != shipped.manifest_hash:
             raise TargetDamaged(f"manifest {shipped.number} cannot be made as the log tells it")
         if self._put_manifest(manifest):
             mending.mended.append(mf.manifest_name(manifest.period_start_us))
         if shipped.number == self.core.state.manifest_count - 1:
-            self._put_head(mf.ShippedHead(
-                cluster=manifest.cluster, shard=manifest.shard, number=manifest.number,
-                manifest=shipped.manifest_hash, period_start_us=manifest.period_start_us,
-                period_us=manifest.period_us, last_log_seq=manifest.last_log_seq))
+            self._put_head(
+                mf.ShippedHead(
+                    cluster=manifest.cluster,
+                    shard=manifest.shard,
+                    number=manifest.number,
+                    manifest=shipped.manifest_hash,
+                    period_start_us=manifest.period_start_us,
+                    period_us=manifest.period_us,
+                    last_log_seq=manifest.last_log_seq,
+                )
+            )
         mending.done += 1
 
     # --- figures
@@ -400,16 +462,26 @@ class ShardShipping:
             except NotHere as error:
                 self._role.log.debug("shard %d: %s", self._shard.number, error)
         return {
-            "shard": self._shard.number, "attached": self.source is not None,
-            "follows": self.follows, "ships": shipper.ships and not self.follows,
+            "shard": self._shard.number,
+            "attached": self.source is not None,
+            "follows": self.follows,
+            "ships": shipper.ships and not self.follows,
             "settled": shipper.settled,
-            "generation": state.generation, "node": state.node,
-            "cursor": shipper.cursor, "log_seq": newest, "backlog": newest - shipper.cursor,
-            "manifests": state.manifest_count, "headed": shipper.headed,
+            "generation": state.generation,
+            "node": state.node,
+            "cursor": shipper.cursor,
+            "log_seq": newest,
+            "backlog": newest - shipper.cursor,
+            "manifests": state.manifest_count,
+            "headed": shipper.headed,
             "announced": state.announced_end > 0,
-            "period_start_us": state.period_start_us, "late_s": late_us / SECOND_US,
-            "doing": self.doing, "error": shipper.error, "failures": shipper.failures,
-            "early_files": len(shipper.files), "put_files": self.put_files,
+            "period_start_us": state.period_start_us,
+            "late_s": late_us / SECOND_US,
+            "doing": self.doing,
+            "error": shipper.error,
+            "failures": shipper.failures,
+            "early_files": len(shipper.files),
+            "put_files": self.put_files,
             "put_bytes": self.put_bytes,
             "mending": None if self.mending is None else self.mending.plain(),
         }
@@ -418,8 +490,11 @@ class ShardShipping:
 def _described(step: core.Step) -> str:
     """For the log and the operator."""
     if isinstance(step, Append):
-        what = {1: "claim generation {0.generation}", 2: "announce period {0.number}, records "
-                "{0.first_log_seq} to {0.last_log_seq}", 3: "tell manifest {0.number}"}
+        what = {
+            1: "claim generation {0.generation}",
+            2: "announce period {0.number}, records {0.first_log_seq} to {0.last_log_seq}",
+            3: "tell manifest {0.number}",
+        }
         return what[step.shipped.action].format(step.shipped)
     if isinstance(step, Put):
         return f"put records {step.part.first_log_seq} to {step.part.last_log_seq}"
@@ -445,13 +520,19 @@ class ShipperRole:
         self._target: Target | None = None
         self.shards: list[ShardShipping] = []
         if node.settings.ship_target != SHIP_OFF:
-            self._target = open_target(node.settings, node.path, node.path / SHIPPED_FOLDER,
-                                       prng.fork())
-            self.shards = [ShardShipping(self, shard, self._target, prng.fork())
-                           for shard in node.shards]
+            self._target = open_target(
+                node.settings, node.path, node.path / SHIPPED_FOLDER, prng.fork()
+            )
+            self.shards = [
+                ShardShipping(self, shard, self._target, prng.fork()) for shard in node.shards
+            ]
         self._status_server = StatusServer(
-            Path(SOCKETS_FOLDER) / "shipper-0", cluster=node.site.cluster, number=0,
-            status=self.status, on_wish=self.on_wish)
+            Path(SOCKETS_FOLDER) / "shipper-0",
+            cluster=node.site.cluster,
+            number=0,
+            status=self.status,
+            on_wish=self.on_wish,
+        )
         self._figures = Figures()
         self._stopped = asyncio.Event()
         self._exit_code = 0
@@ -485,8 +566,11 @@ class ShipperRole:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             traceback.print_exception(error)
-            print(f"tigerchat: shipper stops: {type(error).__name__} {error}", file=sys.stderr,
-                  flush=True)
+            print(
+                f"tigerchat: shipper stops: {type(error).__name__} {error}",
+                file=sys.stderr,
+                flush=True,
+            )
             self._exit_code = 1
             self._stopped.set()
 

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from appliance.drivers.host.process import child_environment
 from appliance.drivers.host.service import Listener, notify, watchdog_seconds
 
-BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0     # before a restart; doubled each time it dies young
-YOUNG_S = 10.0                # a process that lived as long has proved that it can
-HALTED_CODE = 3               # a replica that must not go on; it said why, the retry is slow
-MISTAKE_CODE = 2              # the operator's: nothing is retried before it was ever ready
-REFUSALS_MIN = 4              # exits with code 1 before it was ever ready, ...
-REFUSED_S_MIN = 10.0          # ... and since the first of them, before the node gives up: a killed
-                              # predecessor may take a while to let go of its files and ports
-SILENT_S_MAX = 10.0           # whoever has said WATCHDOG and then is silent for so long is not well
-STOP_S = 4.0                  # for a group to end by itself; then it is killed
+BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0  # before a restart; doubled each time it dies young
+YOUNG_S = 10.0  # a process that lived as long has proved that it can
+HALTED_CODE = 3  # a replica that must not go on; it said why, the retry is slow
+MISTAKE_CODE = 2  # the operator's: nothing is retried before it was ever ready
+REFUSALS_MIN = 4  # exits with code 1 before it was ever ready, ...
+REFUSED_S_MIN = 10.0  # ... and since the first of them, before the node gives up: a killed
+# predecessor may take a while to let go of its files and ports
+SILENT_S_MAX = 10.0  # whoever has said WATCHDOG and then is silent for so long is not well
+STOP_S = 4.0  # for a group to end by itself; then it is killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Kept:
     process: asyncio.subprocess.Process | None = None
     ready: bool = False
     ready_once: bool = False
-    heard: float | None = None    # when it last said WATCHDOG
+    heard: float | None = None  # when it last said WATCHDOG
     status: str = ""
     refusals: int = 0
     refused_since: float = 0.0
@@ -67,9 +67,14 @@ class Supervisor:
     """Run it once, in the main thread. `report` gets a line for each trouble, `progress` for each
     child that is ready; `on_ready` is called once, when all were."""
 
-    def __init__(self, children: Sequence[Child], *, report: Callable[[str], None],
-                 progress: Callable[[str], None] = lambda line: None,
-                 on_ready: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        children: Sequence[Child],
+        *,
+        report: Callable[[str], None],
+        progress: Callable[[str], None] = lambda line: None,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
         assert children
         self._kept = [_Kept(child) for child in children]
         self._report, self._progress, self._on_ready = report, progress, on_ready
@@ -90,7 +95,7 @@ class Supervisor:
         try:
             done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopped}:
-                task.result()     # a keeper never ends by itself: raise what it raised
+                task.result()  # a keeper never ends by itself: raise what it raised
         finally:
             notify("STOPPING=1")
             await self._end_children()
@@ -103,7 +108,7 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
-            for kept in self._kept:           # asked twice: at once
+            for kept in self._kept:  # asked twice: at once
                 _send(kept, signal.SIGKILL)
         self._stop.set()
 
@@ -117,20 +122,23 @@ class Supervisor:
         while not self._stop.is_set():
             process = await self._start(kept)
             if self._stop.is_set():
-                _send(kept, signal.SIGKILL)   # it came too late to be asked
+                _send(kept, signal.SIGKILL)  # it came too late to be asked
             code = await process.wait()
             kept.process, kept.ready, kept.heard = None, False, None
             if not self._stop.is_set():
                 await asyncio.sleep(self._judge(kept, code))
-        await asyncio.Event().wait()          # until the supervisor has stopped all
+        await asyncio.Event().wait()  # until the supervisor has stopped all
 
     async def _start(self, kept: _Kept) -> asyncio.subprocess.Process:
         environment = child_environment()
         environment["NOTIFY_SOCKET"] = self._listener.address
         kept.started = time.monotonic()
         kept.process = await asyncio.create_subprocess_exec(
-            *kept.child.command, env=environment, stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True)
+            *kept.child.command,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
         if kept.child.cores is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(kept.process.pid, kept.child.cores)

@@ -32,7 +32,7 @@ class Area(NamedTuple):
     """One thing that is written and broken as a whole."""
 
     zone: int
-    number: int                   # copy, slot, session, chunk inside its checkpoint zone, extent
+    number: int  # copy, slot, session, chunk inside its checkpoint zone, extent
 
 
 class Map:
@@ -62,17 +62,30 @@ class Map:
             return Area(REPLY, (address - self._replies) // geometry.reply_size_max)
         if address < self._segments:
             offset = (address - self._checkpoints) % geometry.checkpoint_zone_size
-            return Area(CHECKPOINT, 0 if offset < MANIFEST_SIZE_MAX else
-                        1 + (offset - MANIFEST_SIZE_MAX) // geometry.table_chunk_size)
+            return Area(
+                CHECKPOINT,
+                0
+                if offset < MANIFEST_SIZE_MAX
+                else 1 + (offset - MANIFEST_SIZE_MAX) // geometry.table_chunk_size,
+            )
         return Area(SEGMENT, (address - self._segments) // self._extent_size)
 
 
 class Atlas:
     """`allows(replica, area)`: whether this replica's copy of this area may be lost."""
 
-    def __init__(self, *, geometry: Geometry, replica_count: int, member_count: int,
-                 voters_max: int, segments_max: int, spread: bool, overload: bool,
-                 prng: Prng) -> None:
+    def __init__(
+        self,
+        *,
+        geometry: Geometry,
+        replica_count: int,
+        member_count: int,
+        voters_max: int,
+        segments_max: int,
+        spread: bool,
+        overload: bool,
+        prng: Prng,
+    ) -> None:
         self.area = Map(geometry).area
         self.copies = [prng.below(SUPERBLOCK_COPIES) for _ in range(member_count)]
         self._solo, self._overload = replica_count == 1, overload
@@ -82,14 +95,17 @@ class Atlas:
         chunks_max = geometry.checkpoint_zone_size // geometry.table_chunk_size
         # One mask for both rings: they hold two copies of one truth.
         slots = draw.masks(geometry.slot_count)
-        if not spread:                # and the others can elect a primary: not so in a group of two
+        if not spread:  # and the others can elect a primary: not so in a group of two
             mask = slots[0] if replica_count - slots[0].bit_count() >= view_change else 0
             slots = [mask] * geometry.slot_count
         self._sound = prng.below(geometry.slot_count)
         self._masks = {
-            WITNESS: slots, PREPARE: slots, REPLY: draw.masks(geometry.clients_max),
+            WITNESS: slots,
+            PREPARE: slots,
+            REPLY: draw.masks(geometry.clients_max),
             CHECKPOINT: draw.masks(chunks_max if replica_count >= 3 else 0),
-            SEGMENT: draw.masks(segments_max if replica_count >= 3 else 0)}
+            SEGMENT: draw.masks(segments_max if replica_count >= 3 else 0),
+        }
 
     def allows(self, replica: int, area: Area) -> bool:
         if self._solo:
@@ -118,4 +134,4 @@ class _Draw:
     def _mask(self) -> int:
         members = list(range(self.replica_count))
         self.prng.shuffle(members)
-        return sum(1 << member for member in members[:self.faulty_max])
+        return sum(1 << member for member in members[: self.faulty_max])

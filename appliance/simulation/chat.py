@@ -33,12 +33,12 @@ from appliance.simulation.sessions import Session, Sessions
 from appliance.simulation.talker import Door, Talker
 from appliance.simulation.trace import EDGE, Trace
 
-LOCAL_US_MEAN = 200               # between processes of one machine
-CLIENT_US_MEAN = 2_000            # between a client and its edge
+LOCAL_US_MEAN = 200  # between processes of one machine
+CLIENT_US_MEAN = 2_000  # between a client and its edge
 RESTART_TICKS_MEAN = 50
-BLOCKED = 500                     # per million of ticks: a client stops reading for a while
+BLOCKED = 500  # per million of ticks: a client stops reading for a while
 BLOCKED_TICKS_MEAN = 100
-ROUNDS_MAX = 10_000               # beats of one event
+ROUNDS_MAX = 10_000  # beats of one event
 FOREVER_US = 1 << 60
 _SIZE = struct.Struct("<I")
 
@@ -86,24 +86,34 @@ class Edge:
         self.life = 0
         self.core: core.Edge | None = None
         self.lanes: list[Session] = []
-        self.talkers: dict[int, tuple[Talker, int]] = {}      # connection -> talker, its link
+        self.talkers: dict[int, tuple[Talker, int]] = {}  # connection -> talker, its link
 
     # --- life
 
     def start(self) -> None:
         """A new process: nothing is left of the old one."""
         chat = self.chat
-        rates = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"),
-                              RATE_UNLIMITED)
+        rates = dict.fromkeys(
+            ("device_rate", "user_rate", "room_rate", "address_rate"), RATE_UNLIMITED
+        )
         self.life += 1
         self.core = core.Edge(
-            geometry=chat.geometry, node=self.machine.index, epoch=1, shard_count=1,
-            shard_of=lambda room_id: 0, tokens=Trust(),  # type: ignore[arg-type]
-            admission=Admission(**rates), prng=chat.prng.fork(), framing=_framed,
-            lanes_per_shard=chat.options.sessions_per_edge)
+            geometry=chat.geometry,
+            node=self.machine.index,
+            epoch=1,
+            shard_count=1,
+            shard_of=lambda room_id: 0,
+            tokens=Trust(),  # type: ignore[arg-type]
+            admission=Admission(**rates),
+            prng=chat.prng.fork(),
+            framing=_framed,
+            lanes_per_shard=chat.options.sessions_per_edge,
+        )
         self.core.on_tick(*self._times())
-        self.lanes = [chat.sessions.open(self.number, Lane(self, index))
-                      for index in range(chat.options.sessions_per_edge)]
+        self.lanes = [
+            chat.sessions.open(self.number, Lane(self, index))
+            for index in range(chat.options.sessions_per_edge)
+        ]
         if self.machine.replica is not None:
             self._attach(self.machine.disk.life, self.life)
 
@@ -165,8 +175,9 @@ class Edge:
 
     def _receive(self, life: int, connection: Connection, data: bytes) -> None:
         if life == self.life and self.core is not None and connection.number in self.talkers:
-            self.core.on_frame(connection, data if connection.binary else data.decode(),
-                               not connection.binary)
+            self.core.on_frame(
+                connection, data if connection.binary else data.decode(), not connection.binary
+            )
             self.beat()
 
     def on_left(self, talker: Talker) -> None:
@@ -260,8 +271,14 @@ class Edge:
         chat = self.chat
         session.load.floor = chat.judge.answers.on_request()
         session.asked_us = chat.schedule.now_us
-        chat.trace.add(session.asked_us, kinds.REQUEST, EDGE + self.number, count,
-                       session.load.floor, session.client_id)
+        chat.trace.add(
+            session.asked_us,
+            kinds.REQUEST,
+            EDGE + self.number,
+            count,
+            session.load.floor,
+            session.client_id,
+        )
         session.core.request(OPERATION_APPEND, records, count)
         chat.sessions.settle(session)
 
@@ -273,8 +290,9 @@ class Edge:
         rows = b"".join(rooms.room_row(room_id) or bytes(ROOM_ROW_SIZE) for room_id in room_ids)
         self.chat.locally(self._rooms, machine_life, life, rooms.log_seq, room_ids, rows)
 
-    def _rooms(self, machine_life: int, life: int, log_seq: int, room_ids: list[bytes],
-               rows: bytes) -> None:
+    def _rooms(
+        self, machine_life: int, life: int, log_seq: int, room_ids: list[bytes], rows: bytes
+    ) -> None:
         if life == self.life and machine_life == self.machine.disk.life and self.core is not None:
             self.core.on_rooms(0, log_seq, room_ids, rows)
             self.beat()
@@ -283,9 +301,18 @@ class Edge:
 class Chat:
     """All edges and all talkers."""
 
-    def __init__(self, *, options: Options, geometry: Geometry, schedule: Schedule,
-                 sessions: Sessions, cluster: Cluster, prng: Prng, trace: Trace,
-                 judge: Judge) -> None:
+    def __init__(
+        self,
+        *,
+        options: Options,
+        geometry: Geometry,
+        schedule: Schedule,
+        sessions: Sessions,
+        cluster: Cluster,
+        prng: Prng,
+        trace: Trace,
+        judge: Judge,
+    ) -> None:
         self.options, self.geometry, self.schedule = options, geometry, schedule
         self.sessions, self.cluster, self.prng = sessions, cluster, prng
         self.trace, self.judge = trace, judge
@@ -294,14 +321,17 @@ class Chat:
         self.refusals: dict[str, int] = {}
         self.closing = False
         sessions.on_reply = lambda s, results, header: s.load.edge.on_reply(
-            s, s.load, results, header)
+            s, s.load, results, header
+        )
         sessions.on_registered = lambda s: s.load.edge.on_registered(s, s.load)
         sessions.on_evicted = lambda s: s.load.edge.on_evicted(s.load)
         machines = cluster.machines
-        self.edges = [Edge(number, machines[number % len(machines)], self)
-                      for number in range(options.edge_count)]
+        self.edges = [
+            Edge(number, machines[number % len(machines)], self)
+            for number in range(options.edge_count)
+        ]
         self.talkers = self._people()
-        self._local_us = 0            # when the last local message arrives: sockets keep order
+        self._local_us = 0  # when the last local message arrives: sockets keep order
         for edge in self.edges:
             edge.start()
             self._next_crash(edge)
@@ -317,11 +347,22 @@ class Chat:
                 index = len(talkers)
                 name = f"author-{index}"
                 device = Device(
-                    index, client_id=self.prng.bytes(16), room_id=room_id,
-                    author_id=author_id_of(name), kind=record.KIND_MESSAGE,
-                    limit=self.options.records_per_device)
-                talkers.append(Talker(device, name=name, room_name=room_name,
-                                      binary=self.prng.chance(1, 2), chat=self))
+                    index,
+                    client_id=self.prng.bytes(16),
+                    room_id=room_id,
+                    author_id=author_id_of(name),
+                    kind=record.KIND_MESSAGE,
+                    limit=self.options.records_per_device,
+                )
+                talkers.append(
+                    Talker(
+                        device,
+                        name=name,
+                        room_name=room_name,
+                        binary=self.prng.chance(1, 2),
+                        chat=self,
+                    )
+                )
         return talkers
 
     # --- the world
@@ -341,20 +382,23 @@ class Chat:
 
     def locally(self, callback: Any, *arguments: Any) -> None:
         """Call in a moment, after all that was said locally before."""
-        self._local_us = max(self._local_us, self.schedule.now_us
-                             + exponential(self.prng, LOCAL_US_MEAN))
+        self._local_us = max(
+            self._local_us, self.schedule.now_us + exponential(self.prng, LOCAL_US_MEAN)
+        )
         self.schedule.at(self._local_us, callback, *arguments)
 
     def to_client(self, talker: Talker, callback: Any, *arguments: Any) -> None:
         """Call when it has reached the client, after all that was sent to it before."""
-        talker.arrival_us = max(talker.arrival_us, self.schedule.now_us
-                                + exponential(self.prng, CLIENT_US_MEAN))
+        talker.arrival_us = max(
+            talker.arrival_us, self.schedule.now_us + exponential(self.prng, CLIENT_US_MEAN)
+        )
         self.schedule.at(talker.arrival_us, callback, *arguments)
 
     def from_client(self, talker: Talker, callback: Any, *arguments: Any) -> None:
         """Call when it has reached the edge, after all that the client sent before."""
-        talker.sending_us = max(talker.sending_us, self.schedule.now_us
-                                + exponential(self.prng, CLIENT_US_MEAN))
+        talker.sending_us = max(
+            talker.sending_us, self.schedule.now_us + exponential(self.prng, CLIENT_US_MEAN)
+        )
         self.schedule.at(talker.sending_us, callback, *arguments)
 
     def edge_for(self, talker: Talker) -> Door | None:
@@ -421,15 +465,25 @@ class Chat:
 
     def faulted(self) -> dict[str, int]:
         """Faults of clients, by class."""
-        return {"edge_crash": self.edge_crashes, "client_abandoned": self.abandoned,
-                "client_blocked": self.blocked, "late_retry": self.retried}
+        return {
+            "edge_crash": self.edge_crashes,
+            "client_abandoned": self.abandoned,
+            "client_blocked": self.blocked,
+            "late_retry": self.retried,
+        }
 
     def counts(self) -> dict[str, Any]:
         """Figures for the summary."""
-        return {"requests": self.requests, "replies": self.replies, "events": self.events,
-                "evictions": self.sessions.evictions, "abandoned": self.abandoned,
-                "edge_crashes": self.edge_crashes, "pages": self.pages,
-                "refusals": sum(self.refusals.values())}
+        return {
+            "requests": self.requests,
+            "replies": self.replies,
+            "events": self.events,
+            "evictions": self.sessions.evictions,
+            "abandoned": self.abandoned,
+            "edge_crashes": self.edge_crashes,
+            "pages": self.pages,
+            "refusals": sum(self.refusals.values()),
+        }
 
 
 def _framed(payload: bytes, opcode: int) -> bytes:
@@ -444,7 +498,7 @@ def _unframed(data: bytes) -> list[bytes]:
     while offset < len(data):
         size = _SIZE.unpack_from(data, offset)[0]
         offset += _SIZE.size
-        payloads.append(data[offset:offset + size])
+        payloads.append(data[offset : offset + size])
         offset += size
     assert offset == len(data)
     return payloads

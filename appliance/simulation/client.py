@@ -35,21 +35,29 @@ class Load:
 
     def __init__(self, devices: list[Device], next_us: int) -> None:
         self.devices = devices
-        self.in_flight: list[tuple[Device, int]] = []     # (device, client_seq) of each record
-        self.floor = 0                # the request's op must be above this
-        self.next_us = next_us        # no new request before
-        self.last_request = False     # no further request after this one
+        self.in_flight: list[tuple[Device, int]] = []  # (device, client_seq) of each record
+        self.floor = 0  # the request's op must be above this
+        self.next_us = next_us  # no new request before
+        self.last_request = False  # no further request after this one
 
 
 class Clients:
     """All devices, and the sessions that carry them."""
 
-    def __init__(self, *, options: Options, schedule: Schedule, sessions: Sessions, prng: Prng,
-                 trace: Trace, judge: Judge) -> None:
+    def __init__(
+        self,
+        *,
+        options: Options,
+        schedule: Schedule,
+        sessions: Sessions,
+        prng: Prng,
+        trace: Trace,
+        judge: Judge,
+    ) -> None:
         self.options, self.schedule, self.sessions = options, schedule, sessions
         self.prng, self.trace, self.judge = prng, trace, judge
         self.requests = self.replies = self.abandoned = self.killed = self.retried = 0
-        self.closing = False          # each session asks once more, then is silent
+        self.closing = False  # each session asks once more, then is silent
         sessions.on_reply, sessions.on_evicted = self._answered, self._evicted
         sessions.on_registered = lambda session: None
         self.creators, self.devices = self._people()
@@ -66,14 +74,27 @@ class Clients:
         devices: list[Device] = []
         for room in range(self.options.room_count):
             room_id = self.prng.bytes(16)
-            creators.append(Device(
-                room, client_id=self.prng.bytes(16), room_id=room_id, author_id=1,
-                kind=record.KIND_ROOM_CREATE, limit=1))
+            creators.append(
+                Device(
+                    room,
+                    client_id=self.prng.bytes(16),
+                    room_id=room_id,
+                    author_id=1,
+                    kind=record.KIND_ROOM_CREATE,
+                    limit=1,
+                )
+            )
             for _ in range(self.options.devices_per_room):
-                devices.append(Device(
-                    self.options.room_count + len(devices), client_id=self.prng.bytes(16),
-                    room_id=room_id, author_id=1 + self.prng.below(AUTHORS),
-                    kind=record.KIND_MESSAGE, limit=self.options.records_per_device))
+                devices.append(
+                    Device(
+                        self.options.room_count + len(devices),
+                        client_id=self.prng.bytes(16),
+                        room_id=room_id,
+                        author_id=1 + self.prng.below(AUTHORS),
+                        kind=record.KIND_MESSAGE,
+                        limit=self.options.records_per_device,
+                    )
+                )
         return creators, devices
 
     def on_life(self, replica: int, up: bool) -> None:
@@ -107,8 +128,9 @@ class Clients:
         load.floor = self.judge.answers.on_request()
         session.asked_us = now
         self.requests += 1
-        self.trace.add(now, kinds.REQUEST, EDGE + session.edge, len(records), load.floor,
-                       session.client_id)
+        self.trace.add(
+            now, kinds.REQUEST, EDGE + session.edge, len(records), load.floor, session.client_id
+        )
         session.core.request(OPERATION_APPEND, b"".join(records), len(records))
         self.sessions.settle(session)
         if self.prng.chance(self.options.session_kill, MILLION):
@@ -157,13 +179,16 @@ class Clients:
         self.trace.add(now, kinds.REPLY, EDGE + session.edge, header.op, len(results), header)
         self.judge.answers.on_reply(session.edge, load.floor, header.op)
         if len(results) != len(load.in_flight) * RESULT_SIZE:
-            violated("answers", f"edge {session.edge}: {len(results)} bytes of results for "
-                                f"{len(load.in_flight)} records")
+            violated(
+                "answers",
+                f"edge {session.edge}: {len(results)} bytes of results for "
+                f"{len(load.in_flight)} records",
+            )
         self.replies += 1
         in_flight, load.in_flight = load.in_flight, []
         load.next_us = now + exponential(self.prng, self.options.think_us)
         for i, (device, client_seq) in enumerate(in_flight):
-            result = results[i * RESULT_SIZE:(i + 1) * RESULT_SIZE]
+            result = results[i * RESULT_SIZE : (i + 1) * RESULT_SIZE]
             key = Key(device.client_id, device.room_id, client_seq)
             assert key == key_of(device.record(client_seq))
             self.judge.answers.on_result(session.edge, key, result)
@@ -174,8 +199,10 @@ class Clients:
             if client_seq == device.acknowledged + 1:
                 device.acknowledged = client_seq
             elif client_seq > device.acknowledged:
-                violated("answers", f"device {device.index}: {client_seq} acknowledged after "
-                                    f"{device.acknowledged}")
+                violated(
+                    "answers",
+                    f"device {device.index}: {client_seq} acknowledged after {device.acknowledged}",
+                )
         elif code == ses.DUPLICATE_EXPIRED:
             if client_seq > device.acknowledged:
                 violated("answers", f"device {device.index}: {client_seq} expired unanswered")
@@ -226,10 +253,17 @@ class Clients:
 
     def faulted(self) -> dict[str, int]:
         """Faults of clients, by class."""
-        return {"session_kill": self.killed, "session_abandoned": self.abandoned,
-                "late_retry": self.retried}
+        return {
+            "session_kill": self.killed,
+            "session_abandoned": self.abandoned,
+            "late_retry": self.retried,
+        }
 
     def counts(self) -> dict[str, Any]:
         """Figures for the summary."""
-        return {"requests": self.requests, "replies": self.replies,
-                "evictions": self.sessions.evictions, "abandoned": self.abandoned}
+        return {
+            "requests": self.requests,
+            "replies": self.replies,
+            "evictions": self.sessions.evictions,
+            "abandoned": self.abandoned,
+        }

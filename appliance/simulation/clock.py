@@ -1,7 +1,7 @@
 """Wall and monotonic clocks of one machine: offset, drift, steps. Integer arithmetic only."""
 
-EPOCH_US = 1_800_000_000_000_000   # what the wall clocks show, about, when a world begins
-LIE_US = 3_600_000_000             # how wrong a lying clock is
+EPOCH_US = 1_800_000_000_000_000  # what the wall clocks show, about, when a world begins
+LIE_US = 3_600_000_000  # how wrong a lying clock is
 MONOTONIC_BASE_NS = 1_000_000_000  # a monotonic clock never shows zero
 
 

@@ -31,8 +31,8 @@ from appliance.simulation.schedule import TICK_US, Schedule
 from appliance.simulation.storage import Disk
 from appliance.simulation.trace import Trace
 
-INBOX_MAX = 4_000                 # messages kept for a paused process; more are lost
-EFFECTS_MAX = 2_000               # effects of one event
+INBOX_MAX = 4_000  # messages kept for a paused process; more are lost
+EFFECTS_MAX = 2_000  # effects of one event
 
 
 class Cluster:
@@ -42,9 +42,19 @@ class Cluster:
     `on_failed(replica)` when a failed write has ended a process.
     """
 
-    def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int,
-                 schedule: Schedule, network: Network, prng: Prng, trace: Trace,
-                 judge: Judge) -> None:
+    def __init__(
+        self,
+        *,
+        options: Options,
+        geometry: Geometry,
+        cluster: bytes,
+        shard: int,
+        schedule: Schedule,
+        network: Network,
+        prng: Prng,
+        trace: Trace,
+        judge: Judge,
+    ) -> None:
         self.options, self.geometry, self.cluster, self.shard = options, geometry, cluster, shard
         self.schedule, self.network, self.prng, self.trace = schedule, network, prng, trace
         self.judge = judge
@@ -53,19 +63,30 @@ class Cluster:
         self.on_write: Callable[[int, int], None] = lambda replica, address: None
         self.on_failed: Callable[[int], None] = lambda replica: None
         self.on_disk_fault: Callable[[int], None] = lambda replica: None
-        self.atlas = Atlas(geometry=geometry, replica_count=options.replica_count,
-                           member_count=options.member_count,
-                           voters_max=options.voters_max, segments_max=options.segments_max,
-                           spread=options.slot_faults_spread, overload=options.overload,
-                           prng=prng.fork())
+        self.atlas = Atlas(
+            geometry=geometry,
+            replica_count=options.replica_count,
+            member_count=options.member_count,
+            voters_max=options.voters_max,
+            segments_max=options.segments_max,
+            spread=options.slot_faults_spread,
+            overload=options.overload,
+            prng=prng.fork(),
+        )
         self.members = [prng.bytes(16) for _ in range(options.member_count)]
         self.marks: dict[str, int] = {}
         self.halts: dict[str, int] = {}
         self.machines = [self._machine(i) for i in range(options.member_count)]
         self._perform_by_kind = {
-            fx.SEND: self._send, fx.SEND_CLIENT: self._send_client, fx.WRITE: self._write,
-            fx.READ: self._read, fx.PUBLISH: self._publish, fx.HALT: self._halt,
-            fx.MARK: self._mark, fx.MEMBERS: self._members}
+            fx.SEND: self._send,
+            fx.SEND_CLIENT: self._send_client,
+            fx.WRITE: self._write,
+            fx.READ: self._read,
+            fx.PUBLISH: self._publish,
+            fx.HALT: self._halt,
+            fx.MARK: self._mark,
+            fx.MEMBERS: self._members,
+        }
 
     def _machine(self, index: int) -> Machine:
         options, prng = self.options, self.prng
@@ -76,30 +97,55 @@ class Cluster:
         def failed(reason: str) -> None:
             self._write_failed(self.machines[index], reason)
 
-        disk = Disk(replica=index, geometry=self.geometry, options=options, atlas=self.atlas,
-                    schedule=self.schedule, prng=prng.fork(), trace=self.trace, done=done,
-                    failed=failed, faulty=lambda: self.on_disk_fault(index))
+        disk = Disk(
+            replica=index,
+            geometry=self.geometry,
+            options=options,
+            atlas=self.atlas,
+            schedule=self.schedule,
+            prng=prng.fork(),
+            trace=self.trace,
+            done=done,
+            failed=failed,
+            faulty=lambda: self.on_disk_fault(index),
+        )
         offset_max, drift_max = options.clock_offset_us_max, options.clock_drift_ppm_max
-        clock = Clock(offset_us=prng.between(-offset_max, offset_max),
-                      drift_ppm=prng.between(-drift_max, drift_max), boot_ns=prng.below(1 << 30))
+        clock = Clock(
+            offset_us=prng.between(-offset_max, offset_max),
+            drift_ppm=prng.between(-drift_max, drift_max),
+            boot_ns=prng.below(1 << 30),
+        )
         machine = Machine(index, disk, clock, prng.fork())
         if index == options.clock_liar:
             clock.lie()
         self.format(machine, view=options.view_first)
         return machine
 
-    def format(self, machine: Machine, *, view: int, log_view: int | None = None,
-               configuration: Configuration | None = None) -> None:
+    def format(
+        self,
+        machine: Machine,
+        *,
+        view: int,
+        log_view: int | None = None,
+        configuration: Configuration | None = None,
+    ) -> None:
         """Make an empty volume on the machine's disk, of a group as it began, or as it is now."""
         options = self.options
-        group = configuration or Configuration(
-            0, 0, options.replica_count, tuple(self.members))
+        group = configuration or Configuration(0, 0, options.replica_count, tuple(self.members))
         for address, data in format_writes(
-                self.geometry, cluster=self.cluster, shard=self.shard,
-                replica_id=self.members[machine.index], members=list(group.members),
-                replica_count=group.replica_count, standby_count=group.standby_count,
-                segments_max=options.segments_max, view=view, log_view=log_view,
-                epoch=group.epoch, members_op=group.op):
+            self.geometry,
+            cluster=self.cluster,
+            shard=self.shard,
+            replica_id=self.members[machine.index],
+            members=list(group.members),
+            replica_count=group.replica_count,
+            standby_count=group.standby_count,
+            segments_max=options.segments_max,
+            view=view,
+            log_view=log_view,
+            epoch=group.epoch,
+            members_op=group.op,
+        ):
             machine.disk.poke(address, data)
         self.judge.on_format(machine)
 
@@ -110,12 +156,22 @@ class Cluster:
         machine = self.machines[index]
         assert machine.replica is None
         machine.ring = memoryview(bytearray(ring_size(self.geometry)))
-        rooms = Rooms(geometry=self.geometry, cluster=self.cluster, shard=self.shard,
-                      segments_max=self.options.segments_max, ring=machine.ring)
+        rooms = Rooms(
+            geometry=self.geometry,
+            cluster=self.cluster,
+            shard=self.shard,
+            segments_max=self.options.segments_max,
+            ring=machine.ring,
+        )
         machine.rooms = Observed(rooms)
         machine.replica = Replica(
-            geometry=self.geometry, cluster=self.cluster, shard=self.shard,
-            replica_id=self.members[index], prng=machine.prng.fork(), state_machine=machine.rooms)
+            geometry=self.geometry,
+            cluster=self.cluster,
+            shard=self.shard,
+            replica_id=self.members[index],
+            prng=machine.prng.fork(),
+            state_machine=machine.rooms,
+        )
         machine.connections, machine.paused, machine.inbox = {}, False, []
         machine.published = 0
         machine.started_us = self.schedule.now_us
@@ -195,27 +251,28 @@ class Cluster:
             machine.connections[bytes(client)] = source - self.options.member_count
         elif source in machine.order:
             # Who sent it is known by its connection, not by what it says of itself.
-            message = Message(message.header, message.body, machine.order.index(source),
-                              message.route)
+            message = Message(
+                message.header, message.body, machine.order.index(source), message.route
+            )
         else:
             return
-        self.trace.add(self.schedule.now_us, kinds.DELIVER, index, source, message.header.op,
-                       message.header)
+        self.trace.add(
+            self.schedule.now_us, kinds.DELIVER, index, source, message.header.op, message.header
+        )
         self.judge.on_deliver(machine, message)
         machine.replica.on_message(message)
         self._settle(machine)
 
     def _tick(self, machine: Machine, beat: int) -> None:
         if beat != machine.beat or machine.halted:
-            return                # of a process that crashed or was paused meanwhile
+            return  # of a process that crashed or was paused meanwhile
         assert machine.replica is not None
         machine.replica.on_tick(*self._times(machine))
-        if machine.replica.effects:   # else nothing has happened
+        if machine.replica.effects:  # else nothing has happened
             self._settle(machine)
         self.schedule.after(TICK_US, self._tick, machine, beat)
 
-    def _storage_done(self, machine: Machine, token: int, data: bytes | None,
-                      address: int) -> None:
+    def _storage_done(self, machine: Machine, token: int, data: bytes | None, address: int) -> None:
         """A read is over, or a write: then `address` says where it went."""
         if machine.paused:
             machine.inbox.append((self._storage_done, (machine, token, data, address)))
@@ -313,6 +370,7 @@ class Cluster:
         self.halts[code] = self.halts.get(code, 0) + 1
         machine.halted = True
 
-    def _trace(self, machine: Machine, kind: int, first: int = 0, second: int = 0,
-               what: Any = None) -> None:
+    def _trace(
+        self, machine: Machine, kind: int, first: int = 0, second: int = 0, what: Any = None
+    ) -> None:
         self.trace.add(self.schedule.now_us, kind, machine.index, first, second, what)

@@ -3,7 +3,7 @@
 from appliance.base.prng import Prng
 
 _FRACTION = 0xFFFF_FFFF
-_LN2_MILLI = 693                  # thousandths of the natural logarithm of 2
+_LN2_MILLI = 693  # thousandths of the natural logarithm of 2
 
 
 def exponential(prng: Prng, mean: int) -> int:

@@ -20,25 +20,33 @@ from appliance.simulation.trace import WORLD, Trace
 
 CLOCK_STEP_US_MAX = 1_000_000
 POWER_OFF_TICKS_MEAN = 50
-OPERATOR_TICKS_MEAN = 500         # until somebody starts a process again that a disk has ended
+OPERATOR_TICKS_MEAN = 500  # until somebody starts a process again that a disk has ended
 DISK_FULL_TICKS_MEAN = 500
-CRASH_AFTER_TICKS_MEANS = (1, 50)     # while what broke is still the head, or later
-SUPERBLOCK_WEIGHT = 10            # there a crash in a write is so much more likely
+CRASH_AFTER_TICKS_MEANS = (1, 50)  # while what broke is still the head, or later
+SUPERBLOCK_WEIGHT = 10  # there a crash in a write is so much more likely
 
 
 class Faults:
     """Draws and performs the faults of processes, links and clocks while `active`."""
 
-    def __init__(self, *, options: Options, schedule: Schedule, network: Network, cluster: Cluster,
-                 prng: Prng, trace: Trace) -> None:
+    def __init__(
+        self,
+        *,
+        options: Options,
+        schedule: Schedule,
+        network: Network,
+        cluster: Cluster,
+        prng: Prng,
+        trace: Trace,
+    ) -> None:
         self.options, self.schedule, self.network = options, schedule, network
         self.cluster, self.prng, self.trace = cluster, prng, trace
         self.active = True
         self.operator: Operator
         self.replacement: Replacement
-        self._cut_armed = 0           # power cuts that wait for a moment in which much is written
-        self._victim = prng.below(options.replica_count)      # the one whose disk may be lost
-        self.done: dict[str, int] = {}        # faults so far, by kind
+        self._cut_armed = 0  # power cuts that wait for a moment in which much is written
+        self._victim = prng.below(options.replica_count)  # the one whose disk may be lost
+        self.done: dict[str, int] = {}  # faults so far, by kind
         cluster.on_write = self._on_write
         cluster.on_failed = self._on_failed
         cluster.on_disk_fault = self._on_disk_fault
@@ -81,8 +89,9 @@ class Faults:
         """A write has been started: it may be the last."""
         if self._cut_armed and self._much_is_written():
             self._cut_armed -= 1
-            self.schedule.after(self.prng.below(self.options.write_us_min + 1), self._power_cut,
-                                True)
+            self.schedule.after(
+                self.prng.below(self.options.write_us_min + 1), self._power_cut, True
+            )
         chance = self.options.crash_in_write
         if address < SUPERBLOCK_ZONE_SIZE:
             chance *= SUPERBLOCK_WEIGHT
@@ -110,8 +119,11 @@ class Faults:
             return
         if index in self.operator.without_disk:
             return
-        if self.options.reformat and index == self._victim and self.prng.chance(
-                self.options.reformat, MILLION):
+        if (
+            self.options.reformat
+            and index == self._victim
+            and self.prng.chance(self.options.reformat, MILLION)
+        ):
             self.replacement.begin(index)
         else:
             self.cluster.start(index)
@@ -190,19 +202,19 @@ class Faults:
     def _groups(self) -> list[int]:
         """A group for each node; edges fall to any side."""
         nodes = list(range(self.network.node_count))
-        replicas = nodes[:self.options.member_count]
+        replicas = nodes[: self.options.member_count]
         groups = [0] * len(nodes)
         if self.options.partition == "isolate_one":
             groups[self.prng.choice(replicas)] = 1
             return groups
         if self.options.partition == "uniform_size":
             self.prng.shuffle(replicas)
-            for node in replicas[:self.prng.between(1, len(replicas) - 1)]:
+            for node in replicas[: self.prng.between(1, len(replicas) - 1)]:
                 groups[node] = 1
         else:
             for node in replicas:
                 groups[node] = self.prng.below(2)
-        for node in nodes[self.options.member_count:]:
+        for node in nodes[self.options.member_count :]:
             groups[node] = self.prng.below(2)
         return groups
 

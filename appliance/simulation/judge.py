@@ -24,7 +24,7 @@ from appliance.simulation.failure import violated
 from appliance.simulation.machine import Machine
 from appliance.simulation.options import Options
 
-CLOCK_TOLERANCE_US = 12_000_000   # a clock's first interval may be 10 s wide on each side
+CLOCK_TOLERANCE_US = 12_000_000  # a clock's first interval may be 10 s wide on each side
 
 
 class Judge:
@@ -42,10 +42,14 @@ class Judge:
         self.membership = Membership()
         self.superblocks = Superblocks(count)
         self.checkpoints = Checkpoints(
-            geometry=geometry, segments_max=options.segments_max, replica_count=count,
-            log=self.log, rooms=self.rooms)
-        self.formats = 0              # volumes made so far
-        self.realtime_us_max = 0      # the latest that any wall clock has shown
+            geometry=geometry,
+            segments_max=options.segments_max,
+            replica_count=count,
+            log=self.log,
+            rooms=self.rooms,
+        )
+        self.formats = 0  # volumes made so far
+        self.realtime_us_max = 0  # the latest that any wall clock has shown
 
     def on_format(self, machine: Machine) -> None:
         """A volume was made: the first, or a new one for a disk that was lost."""
@@ -66,7 +70,7 @@ class Judge:
         replica, rooms = machine.replica, machine.rooms
         assert replica is not None and rooms is not None
         if replica.status == Status.HALTED or replica.checkpoint is None:
-            return                    # its effects say why; or it was removed before it started
+            return  # its effects say why; or it was removed before it started
         if replica.commit_min != machine.commit_seen:
             self._commits(machine)
         self.acknowledgements.on_step(machine.index, replica)
@@ -96,7 +100,7 @@ class Judge:
         for op in range(seen + 1, replica.commit_min + 1):
             header = replica.journal.at(op)
             if header is None:
-                continue              # skipped by a state sync: the checkpoint's id vouches for it
+                continue  # skipped by a state sync: the checkpoint's id vouches for it
             if self.log.on_commit(index, replica.viewstamp, header):
                 self._time(index, header)
                 self._held_by_quorum(op)
@@ -109,27 +113,38 @@ class Judge:
         only others need may be used again from here on.
         """
         geometry = self.geometry
-        checkpoint = (op - geometry.pipeline_max - 1) // geometry.checkpoint_ops * (
-            geometry.checkpoint_ops)
+        checkpoint = (
+            (op - geometry.pipeline_max - 1) // geometry.checkpoint_ops * (geometry.checkpoint_ops)
+        )
         if checkpoint <= 0 or self.formats > len(self.superblocks.durable):
-            return                    # a lost disk takes its checkpoint with it
-        holders = sum(block is not None and block.checkpoint.header.op >= checkpoint
-                      for block in self.superblocks.durable)
+            return  # a lost disk takes its checkpoint with it
+        holders = sum(
+            block is not None and block.checkpoint.header.op >= checkpoint
+            for block in self.superblocks.durable
+        )
         if holders < self.acknowledgements.quorum:
-            violated("checkpoints", f"op {op} is committed, but only {holders} replicas hold "
-                                    f"checkpoint {checkpoint}")
+            violated(
+                "checkpoints",
+                f"op {op} is committed, but only {holders} replicas hold checkpoint {checkpoint}",
+            )
 
     def _time(self, index: int, header: Header) -> None:
         if header.timestamp > self.realtime_us_max + CLOCK_TOLERANCE_US:
-            violated("log", f"replica {index} commits {header} at {header.timestamp}, later than "
-                            "any clock has shown")
+            violated(
+                "log",
+                f"replica {index} commits {header} at {header.timestamp}, later than "
+                "any clock has shown",
+            )
 
     def on_send(self, machine: Machine, header: Header, body: bytes) -> None:
         """A replica sends to its peers."""
         index, command, replica = machine.index, header.command, machine.replica
         assert replica is not None
-        own = (command == envelope.PREPARE and header.viewstamp == replica.viewstamp
-               and header.view % replica.replica_count == replica.index)
+        own = (
+            command == envelope.PREPARE
+            and header.viewstamp == replica.viewstamp
+            and header.view % replica.replica_count == replica.index
+        )
         self.superblocks.on_say(index, replica.incarnation, header, body, own_prepare=own)
         if command == envelope.PREPARE_OK:
             if replica.is_standby:
@@ -137,7 +152,8 @@ class Judge:
             block = self.superblocks.durable[index]
             assert block is not None
             self.acknowledgements.on_prepare_ok(
-                index, header, machine.disk, block.checkpoint.header.op)
+                index, header, machine.disk, block.checkpoint.header.op
+            )
             self._vouches(machine, replica, header)
         elif command == envelope.DO_VIEW_CHANGE:
             listed = headers_of(header, body, blanks=True)
@@ -157,37 +173,50 @@ class Judge:
         lacks = not replica.state_ready or replica.backfill is not None
         known = max(self.log.op, replica.commit_max)
         limit = op + self.geometry.pipeline_max
-        if block.sync_op_max and lacks and header.op > limit and not (
-                self.geometry.durable(op, known)):
-            violated("acknowledgements", f"replica {machine.index} acknowledges op {header.op} and "
-                                         f"has not fetched checkpoint {op} yet")
+        if (
+            block.sync_op_max
+            and lacks
+            and header.op > limit
+            and not (self.geometry.durable(op, known))
+        ):
+            violated(
+                "acknowledgements",
+                f"replica {machine.index} acknowledges op {header.op} and "
+                f"has not fetched checkpoint {op} yet",
+            )
 
     def on_send_client(self, machine: Machine, header: Header, body: bytes) -> None:
         """A replica answers a client."""
         assert machine.replica is not None
-        self.superblocks.on_say(machine.index, machine.replica.incarnation, header, body,
-                                own_prepare=False)
+        self.superblocks.on_say(
+            machine.index, machine.replica.incarnation, header, body, own_prepare=False
+        )
         if header.command == envelope.REPLY:
             self.log.on_reply(machine.index, header)
 
     def on_publish(self, machine: Machine, log_seq: int) -> None:
         """Readers may see records up to `log_seq`: those of the open segment are in the ring."""
         if log_seq > self.rooms.log_seq:
-            violated("rooms", f"replica {machine.index} publishes record {log_seq} of "
-                              f"{self.rooms.log_seq}")
+            violated(
+                "rooms",
+                f"replica {machine.index} publishes record {log_seq} of {self.rooms.log_seq}",
+            )
         if log_seq == 0:
             return
         ring = RingView(machine.ring, self.geometry)
         segment, last = number_of(self.geometry, log_seq), slot_of(self.geometry, log_seq)
         if last == self.geometry.segment_records - 1 and not ring.record_count(segment):
-            return                    # it has started, or synced, behind a segment that is sealed
+            return  # it has started, or synced, behind a segment that is sealed
         fresh = min(log_seq - machine.published, self.geometry.records_max)
         for slot in range(max(0, last - fresh + 1), last + 1):
             number = log_seq - last + slot
             found = ring.records(segment, slot, 1)
             if found is None or record_hash(found) != self.rooms.hashes[number - 1]:
-                violated("rooms", f"replica {machine.index} publishes record {log_seq}, but record "
-                                  f"{number} is not in its ring")
+                violated(
+                    "rooms",
+                    f"replica {machine.index} publishes record {log_seq}, but record "
+                    f"{number} is not in its ring",
+                )
 
     def on_written(self, machine: Machine, address: int) -> None:
         """A write is on the medium; the core does not know yet."""
@@ -217,8 +246,13 @@ class Judge:
                 continue
             if machine.disk.atlas.allows(machine.index, Area(WITNESS, slot)):
                 continue
-            for address in (geometry.wal_headers_offset + slot * SECTOR_SIZE,
-                            geometry.wal_prepares_offset + slot * geometry.message_size_max):
+            for address in (
+                geometry.wal_headers_offset + slot * SECTOR_SIZE,
+                geometry.wal_prepares_offset + slot * geometry.message_size_max,
+            ):
                 if machine.disk.peek(address, HEADER_SIZE) != header.raw:
-                    violated("journal", f"replica {machine.index}: slot {slot} is clean, but "
-                                        f"{header} does not lie at {address}")
+                    violated(
+                        "journal",
+                        f"replica {machine.index}: slot {slot} is clean, but "
+                        f"{header} does not lie at {address}",
+                    )

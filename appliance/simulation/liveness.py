@@ -65,7 +65,7 @@ def _lacks(machine: Machine) -> str:
 def excuse(cluster: Cluster, core: list[int]) -> str:
     """Why this core cannot be expected to converge; empty when it should."""
     voters = cluster.judge.membership.voters()
-    core = [index for index in core if cluster.members[index] in voters]      # no standbys
+    core = [index for index in core if cluster.members[index] in voters]  # no standbys
     machines = [cluster.machines[index] for index in core]
     replicas = [machine.replica for machine in machines if machine.replica is not None]
     quorum = quorums(cluster.options.replica_count).view_change
@@ -75,11 +75,11 @@ def excuse(cluster: Cluster, core: list[int]) -> str:
     if lost:
         return lost
     if whole and count != 2 and not cluster.options.slot_faults_spread:
-        return ""                     # everybody is back, and the atlas kept every prepare
+        return ""  # everybody is back, and the atlas kept every prepare
     voting = sum(replica.status != Status.RECOVERING_HEAD for replica in replicas)
     if voting < quorum:
         return f"{len(core) - voting} of {len(core)} replicas cannot name their head"
-    if whole:                         # those who can name their head may lack what the others lost
+    if whole:  # those who can name their head may lack what the others lost
         able = [r for r in replicas if r.status != Status.RECOVERING_HEAD]
         if len(able) == len(replicas):
             return ""
@@ -115,9 +115,11 @@ def _holds(machine: Machine, asking: Replica, chunk: chunks.Chunk) -> bool:
     """Whether this disk has the chunk that `asking` asks for, intact."""
     assert asking.fetch is not None
     address, skip = chunks.local_address(asking, chunk.place)
-    size = {ck.KIND_MANIFEST: asking.fetch.state.manifest_size,
-            ck.KIND_TABLE: asking.geometry.table_chunk_size,
-            ck.KIND_LEAF: chunk.place.count * RECORD_SIZE}[chunk.place.kind]
+    size = {
+        ck.KIND_MANIFEST: asking.fetch.state.manifest_size,
+        ck.KIND_TABLE: asking.geometry.table_chunk_size,
+        ck.KIND_LEAF: chunk.place.count * RECORD_SIZE,
+    }[chunk.place.kind]
     return chunks.matches(chunk, machine.disk.peek(address + skip, size))
 
 

@@ -15,7 +15,7 @@ class Observed:
 
     def __init__(self, rooms: Rooms) -> None:
         self._rooms = rooms
-        self.commits: list[tuple[int, int, bytes, bytes]] = []   # op, timestamp, records, results
+        self.commits: list[tuple[int, int, bytes, bytes]] = []  # op, timestamp, records, results
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rooms, name)
@@ -30,24 +30,39 @@ class Observed:
 class Machine:
     """`replica` is None while no process runs; `inbox` holds what comes for one that is paused."""
 
-    __slots__ = ("index", "disk", "clock", "prng", "replica", "rooms", "ring", "connections",
-                 "paused", "halted", "inbox", "started_us", "commit_seen", "published", "beat",
-                 "order")
+    __slots__ = (
+        "index",
+        "disk",
+        "clock",
+        "prng",
+        "replica",
+        "rooms",
+        "ring",
+        "connections",
+        "paused",
+        "halted",
+        "inbox",
+        "started_us",
+        "commit_seen",
+        "published",
+        "beat",
+        "order",
+    )
 
     def __init__(self, index: int, disk: Disk, clock: Clock, prng: Prng) -> None:
         self.index, self.disk, self.clock, self.prng = index, disk, clock, prng
         self.replica: Replica | None = None
         self.rooms: Observed | None = None
         self.ring = memoryview(b"")
-        self.connections: dict[bytes, int] = {}       # client -> edge from which it was heard last
+        self.connections: dict[bytes, int] = {}  # client -> edge from which it was heard last
         self.paused = False
-        self.halted = False           # for good: what broke is more than can be mended
+        self.halted = False  # for good: what broke is more than can be mended
         self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.started_us = 0
         self.commit_seen = 0
-        self.published = 0            # records that this process lets others read
-        self.order: list[int] = []    # machines, in the order in which this process counts them
-        self.beat = 0                 # names the chain of ticks that is alive
+        self.published = 0  # records that this process lets others read
+        self.order: list[int] = []  # machines, in the order in which this process counts them
+        self.beat = 0  # names the chain of ticks that is alive
 
     @property
     def running(self) -> bool:

@@ -30,8 +30,8 @@ from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
 from appliance.simulation.sessions import Session
 
-PAUSE_TICKS_MEANS = (50, 500, 2_000)      # between two changes, and before the first
-AGAIN_TICKS = 100                 # between two questions to a group that is not ready
+PAUSE_TICKS_MEANS = (50, 500, 2_000)  # between two changes, and before the first
+AGAIN_TICKS = 100  # between two questions to a group that is not ready
 TRIES_MAX = 20
 NOT_YET = (Verdict.STANDBY_NOT_READY, Verdict.IN_PROGRESS)
 DONE = (Verdict.OK, Verdict.ALREADY_APPLIED)
@@ -42,13 +42,24 @@ Change = Reconfigure | MemberChange
 class MemberChanges:
     """A task of the operator: one change after the other."""
 
-    def __init__(self, *, options: Options, schedule: Schedule, machines: Cluster,
-                 operator: Operator, prng: Prng) -> None:
+    def __init__(
+        self,
+        *,
+        options: Options,
+        schedule: Schedule,
+        machines: Cluster,
+        operator: Operator,
+        prng: Prng,
+    ) -> None:
         self.schedule, self.machines, self.operator, self.prng = (
-            schedule, machines, operator, prng)
-        self.active = True                # whether a further change may begin
-        self.done: dict[str, int] = {}    # changes that the group took, by kind
-        self._coming = -1                 # the machine that gets a disk when it is added again
+            schedule,
+            machines,
+            operator,
+            prng,
+        )
+        self.active = True  # whether a further change may begin
+        self.done: dict[str, int] = {}  # changes that the group took, by kind
+        self._coming = -1  # the machine that gets a disk when it is added again
         self._wanted: tuple[str, Change] | None = None
         self._tries = 0
         self._left = options.member_changes
@@ -93,10 +104,10 @@ class MemberChanges:
 
     def _order(self, agreed: Configuration) -> tuple[str, Change]:
         """The same replicas, numbered anew."""
-        voters = list(agreed.members[:agreed.replica_count])
-        while tuple(voters) == agreed.members[:agreed.replica_count]:
+        voters = list(agreed.members[: agreed.replica_count])
+        while tuple(voters) == agreed.members[: agreed.replica_count]:
             self.prng.shuffle(voters)
-        members = (*voters, *agreed.members[agreed.replica_count:])
+        members = (*voters, *agreed.members[agreed.replica_count :])
         return "members_reordered", Reconfigure(agreed.epoch + 1, agreed.replica_count, members)
 
     def _promote(self, agreed: Configuration) -> tuple[str, Change]:
@@ -106,10 +117,11 @@ class MemberChanges:
         new = agreed.replica_count + self.prng.below(agreed.standby_count)
         members[old], members[new] = members[new], members[old]
         return "standby_promoted", Reconfigure(
-            agreed.epoch + 1, agreed.replica_count, tuple(members))
+            agreed.epoch + 1, agreed.replica_count, tuple(members)
+        )
 
     def _remove(self, agreed: Configuration) -> tuple[str, Change]:
-        standby = self.prng.choice(agreed.members[agreed.replica_count:])
+        standby = self.prng.choice(agreed.members[agreed.replica_count :])
         return "member_removed", MemberChange(agreed.epoch, KIND_REMOVE, standby)
 
     def _add(self, agreed: Configuration, index: int) -> tuple[str, Change]:
@@ -118,8 +130,7 @@ class MemberChanges:
             self.machines.crash(index)
         self.operator.take_disk(index)
         self._coming = index
-        return "member_added", MemberChange(
-            agreed.epoch, KIND_ADD, self.machines.members[index])
+        return "member_added", MemberChange(agreed.epoch, KIND_ADD, self.machines.members[index])
 
     # --- asking
 

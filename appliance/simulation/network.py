@@ -22,31 +22,39 @@ from appliance.simulation.trace import Trace
 
 MILLION = 1_000_000
 _SHIFT, _MASK = 20, (1 << 20) - 1
-DROP_COMMAND_TICKS = 500          # how long one command stays lost
-DROP_PERIOD_TICKS = 2_000         # from the begin of one such time to that of the next
-LATE_MEANS = 5                    # so many mean delays are hardly ever exceeded
-DROP_NODES = 4                    # draws of the nodes that lose it
+DROP_COMMAND_TICKS = 500  # how long one command stays lost
+DROP_PERIOD_TICKS = 2_000  # from the begin of one such time to that of the next
+LATE_MEANS = 5  # so many mean delays are hardly ever exceeded
+DROP_NODES = 4  # draws of the nodes that lose it
 
 
 class Network:
     """Carries messages to `deliver(target, source, message)`, or does not."""
 
-    def __init__(self, *, options: Options, node_count: int, schedule: Schedule, prng: Prng,
-                 trace: Trace, deliver: Callable[[int, int, Message], None]) -> None:
+    def __init__(
+        self,
+        *,
+        options: Options,
+        node_count: int,
+        schedule: Schedule,
+        prng: Prng,
+        trace: Trace,
+        deliver: Callable[[int, int, Message], None],
+    ) -> None:
         self.options, self.node_count = options, node_count
         self.schedule, self.prng, self.trace = schedule, prng, trace
         self._deliver = deliver
         links = node_count * node_count
-        self.blocked = bytearray(links)       # by the partition of the moment
-        self.lossy = bytearray(b"\1" * links)     # whether loss, duplicates and clogs happen here
+        self.blocked = bytearray(links)  # by the partition of the moment
+        self.lossy = bytearray(b"\1" * links)  # whether loss, duplicates and clogs happen here
         self._in_flight = [0] * links
         self._clogged_until = [0] * links
         self._drop_nodes = {prng.below(links) // node_count for _ in range(DROP_NODES)}
         self._drop_from = prng.between(0, options.safety_ticks) * TICK_US
-        self._heard: dict[tuple[int, int], Message] = {}      # the last of each link and command
-        self.sent_by = [0] * node_count       # messages so far, by whoever sent them
+        self._heard: dict[tuple[int, int], Message] = {}  # the last of each link and command
+        self.sent_by = [0] * node_count  # messages so far, by whoever sent them
         self.delivered = 0
-        self.faulted: dict[str, int] = {}     # faults so far, by kind
+        self.faulted: dict[str, int] = {}  # faults so far, by kind
         self._loss = _threshold(options.loss)
         self._duplicate = _threshold(options.duplicate)
         self._clog = _threshold(options.clog)
@@ -89,7 +97,7 @@ class Network:
             return
         options = self.options
         delay = options.delay_us_min + exponential(self.prng, options.delay_us_mean)
-        if again:                 # a replay comes much later: into another view, another life
+        if again:  # a replay comes much later: into another view, another life
             delay += exponential(self.prng, 20 * options.delay_us_mean + 100_000)
         start = max(self.schedule.now_us, self._clogged_until[link])
         self._in_flight[link] += 1
@@ -117,14 +125,22 @@ class Network:
     def _damage(self, message: Message) -> None:
         """Flip bits of the frame: what is left of it must not pass for a message."""
         sender, route = message.sender, message.route
-        raw = b"".join(envelope.frame(message.header, message.body, sender=sender, route=route,
-                                      nonce=1 + self.prng.below(1 << 32), key=None))
-        damaged = bytearray(raw[:HEADER_SIZE + len(message.body)])
+        raw = b"".join(
+            envelope.frame(
+                message.header,
+                message.body,
+                sender=sender,
+                route=route,
+                nonce=1 + self.prng.below(1 << 32),
+                key=None,
+            )
+        )
+        damaged = bytearray(raw[: HEADER_SIZE + len(message.body)])
         for _ in range(self.prng.between(1, 4)):
             damaged[self.prng.below(len(damaged))] ^= 1 << self.prng.below(8)
         head, body = bytes(damaged[:HEADER_SIZE]), bytes(damaged[HEADER_SIZE:])
-        if damaged == raw[:len(damaged)] or not envelope.checksum_valid(head, body):
-            return                    # as it was, or an accident that the link's checksum tells
+        if damaged == raw[: len(damaged)] or not envelope.checksum_valid(head, body):
+            return  # as it was, or an accident that the link's checksum tells
         header = envelope.decode(head)
         if header is not None and envelope.body_valid(header, body):
             violated("wire", f"a damaged frame passes for {header}")
@@ -135,8 +151,9 @@ class Network:
     def _drop(self, link: int, message: Message, why: str) -> None:
         self._count(why)
         source, target = divmod(link, self.node_count)
-        self.trace.add(self.schedule.now_us, kinds.DROP, kinds.WORLD, source, target,
-                       message.header)
+        self.trace.add(
+            self.schedule.now_us, kinds.DROP, kinds.WORLD, source, target, message.header
+        )
 
     def _command_lost(self, source: int) -> bool:
         elapsed = (self.schedule.now_us - self._drop_from) % (DROP_PERIOD_TICKS * TICK_US)

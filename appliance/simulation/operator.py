@@ -30,21 +30,40 @@ class Task(Protocol):
 class Operator:
     """Sessions of tasks; time passes here only while one is open."""
 
-    def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int,
-                 schedule: Schedule, network: Network, machines: Cluster, prng: Prng,
-                 trace: Trace) -> None:
+    def __init__(
+        self,
+        *,
+        options: Options,
+        geometry: Geometry,
+        cluster: bytes,
+        shard: int,
+        schedule: Schedule,
+        network: Network,
+        machines: Cluster,
+        prng: Prng,
+        trace: Trace,
+    ) -> None:
         self.schedule, self.machines = schedule, machines
-        self.without_disk: set[int] = set()       # machines that must not be started
+        self.without_disk: set[int] = set()  # machines that must not be started
         self._edge = options.edge_count
         self._ticking = False
         self.sessions = Sessions(
-            options=options, geometry=geometry, cluster=cluster, shard=shard, schedule=schedule,
-            network=network, prng=prng, trace=trace, edges=range(self._edge, self._edge + 1),
-            members=machines.members)
+            options=options,
+            geometry=geometry,
+            cluster=cluster,
+            shard=shard,
+            schedule=schedule,
+            network=network,
+            prng=prng,
+            trace=trace,
+            edges=range(self._edge, self._edge + 1),
+            members=machines.members,
+        )
         self.sessions.on_reply = lambda session, results, header: session.load.answered(
-            session, results, header)
+            session, results, header
+        )
         self.sessions.on_registered = lambda session: session.load.registered(session)
-        self.sessions.on_evicted = lambda session: None       # it registers anew by itself
+        self.sessions.on_evicted = lambda session: None  # it registers anew by itself
 
     def open(self, task: Task) -> Session:
         """A session for a task, until `close`."""
@@ -64,8 +83,7 @@ class Operator:
         self.sessions.settle(session)
 
     def take_disk(self, index: int) -> None:
-        """A machine whose process is gone has lost its disk, and stays down until it has another.
-        """
+        """A machine whose process is gone has lost its disk; it stays down until it has another."""
         machine = self.machines.machines[index]
         assert machine.replica is None
         machine.disk.lose()

@@ -20,9 +20,19 @@ LITE, SWARM = "lite", "swarm"
 MODES = (LITE, SWARM)
 PARTITIONS = ("none", "isolate_one", "uniform_size", "uniform_assignment")
 # Prepares most often: a log of which headers are known and bodies are not is the hardest to judge.
-COMMANDS_DROPPED = (0, *[envelope.PREPARE] * 4, envelope.PREPARE_OK, envelope.COMMIT,
-                    envelope.START_VIEW_CHANGE, envelope.DO_VIEW_CHANGE, envelope.START_VIEW,
-                    envelope.HEADERS, envelope.REQUEST_PREPARE, envelope.REPLY, envelope.PING)
+COMMANDS_DROPPED = (
+    0,
+    *[envelope.PREPARE] * 4,
+    envelope.PREPARE_OK,
+    envelope.COMMIT,
+    envelope.START_VIEW_CHANGE,
+    envelope.DO_VIEW_CHANGE,
+    envelope.START_VIEW,
+    envelope.HEADERS,
+    envelope.REQUEST_PREPARE,
+    envelope.REPLY,
+    envelope.PING,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +42,24 @@ class Options:
     seed: int
     mode: str
     safety_ticks: int = 20_000
-    liveness_ticks: int = 3_000       # how long the healed core may take to converge
+    liveness_ticks: int = 3_000  # how long the healed core may take to converge
     replica_count: int = 3
     standby_count: int = 0
-    view_first: int = 0               # view in the superblock that format writes
+    view_first: int = 0  # view in the superblock that format writes
     segments_max: int = 64
 
     # Load.
-    chat: bool = False                # through the edges' session core, or straight to the shard
-    edge_crash_ticks_mean: int = 0    # between two ends of one edge's process; 0 = none
+    chat: bool = False  # through the edges' session core, or straight to the shard
+    edge_crash_ticks_mean: int = 0  # between two ends of one edge's process; 0 = none
     edge_count: int = 2
     sessions_per_edge: int = 1
     room_count: int = 2
     devices_per_room: int = 2
-    records_per_device: int = 400     # a device is done when these are acknowledged
-    batch_max: int = 4                # records in one request, at most
-    think_us: int = 100_000           # mean pause of a session between two requests
-    device_retry: int = 0             # per million of asks: ask again what was answered long ago
-    session_kill: int = 0             # per million of requests: lose the session, go on by another
+    records_per_device: int = 400  # a device is done when these are acknowledged
+    batch_max: int = 4  # records in one request, at most
+    think_us: int = 100_000  # mean pause of a session between two requests
+    device_retry: int = 0  # per million of asks: ask again what was answered long ago
+    session_kill: int = 0  # per million of requests: lose the session, go on by another
     session_patience_ticks: int = 600  # silence after which an edge takes another session
 
     # Network.
@@ -57,51 +67,51 @@ class Options:
     delay_us_mean: int = 400
     loss: int = 0
     duplicate: int = 0
-    capacity: int = 1_000             # messages in flight on one link; more are dropped
+    capacity: int = 1_000  # messages in flight on one link; more are dropped
     clog: int = 0
     clog_us_mean: int = 0
     partition: str = "none"
     partition_one_way: bool = False
-    partition_ticks_mean: int = 0     # how long one lasts
-    partition_pause_ticks_mean: int = 0   # how long until the next
-    drop_command: int = 0             # one command, which some nodes lose again and again
-    replay: int = 0                   # per million of starts: old messages come once more
-    wire_damage: int = 0              # bits flip on the wire: whoever receives it must notice
+    partition_ticks_mean: int = 0  # how long one lasts
+    partition_pause_ticks_mean: int = 0  # how long until the next
+    drop_command: int = 0  # one command, which some nodes lose again and again
+    replay: int = 0  # per million of starts: old messages come once more
+    wire_damage: int = 0  # bits flip on the wire: whoever receives it must notice
 
     # Processes.
-    crash_ticks_mean: int = 0         # between two crashes of one replica; 0 = none
-    crash_in_write: int = 0           # per million of writes: crash while it is in flight
-    crash_after_disk_fault: int = 0   # per million of them: the machine is started anew by it
+    crash_ticks_mean: int = 0  # between two crashes of one replica; 0 = none
+    crash_in_write: int = 0  # per million of writes: crash while it is in flight
+    crash_after_disk_fault: int = 0  # per million of them: the machine is started anew by it
     restart_ticks_mean: int = 100
-    stable_ticks: int = 0             # no crash this soon after a start
+    stable_ticks: int = 0  # no crash this soon after a start
     power_cuts: int = 0
-    pause_ticks_mean: int = 0         # between two pauses of one replica; 0 = none
+    pause_ticks_mean: int = 0  # between two pauses of one replica; 0 = none
     paused_ticks_mean: int = 0
-    reformat: int = 0                 # per million of restarts of one replica: its disk is lost
-    member_changes: int = 0           # standbys come and go, replicas are numbered anew
+    reformat: int = 0  # per million of restarts of one replica: its disk is lost
+    member_changes: int = 0  # standbys come and go, replicas are numbered anew
 
     # Disks.
     read_us_min: int = 50
     read_us_mean: int = 100
     write_us_min: int = 100
     write_us_mean: int = 200
-    slow_replica: int = -1            # this one's disk is ten times slower
-    torn_percent: int = 90            # of writes in flight at a crash
+    slow_replica: int = -1  # this one's disk is ten times slower
+    torn_percent: int = 90  # of writes in flight at a crash
     read_corruption: int = 0
     write_corruption: int = 0
     write_loss: int = 0
     write_misdirection: int = 0
-    read_error: int = 0               # a sector cannot be read until it is written again
-    write_error: int = 0              # the process ends, as if somebody had pulled the plug
-    disk_full_ticks_mean: int = 0     # between two times when one disk takes no new extent
+    read_error: int = 0  # a sector cannot be read until it is written again
+    write_error: int = 0  # the process ends, as if somebody had pulled the plug
+    disk_full_ticks_mean: int = 0  # between two times when one disk takes no new extent
     slot_faults_spread: bool = False  # each slot of the ring has its own replicas that may lose it
-    overload: bool = False            # everybody may lose everything: no wrong answer, if any
+    overload: bool = False  # everybody may lose everything: no wrong answer, if any
 
     # Clocks.
     clock_offset_us_max: int = 0
     clock_drift_ppm_max: int = 0
-    clock_step_ticks_mean: int = 0    # 0 = no steps
-    clock_liar: int = -1              # this one's wall clock is wrong by an hour
+    clock_step_ticks_mean: int = 0  # 0 = no steps
+    clock_liar: int = -1  # this one's wall clock is wrong by an hour
 
     @property
     def member_count(self) -> int:
@@ -143,24 +153,45 @@ def parse(options: Options, settings: Iterable[str]) -> Options:
 
 def _draw_lite(prng: Prng, seed: int) -> Options:
     return Options(
-        seed=seed, mode=LITE, safety_ticks=2_500, liveness_ticks=2_000,
-        replica_count=3, view_first=prng.below(3),
-        chat=prng.chance(1, 3), edge_count=2, batch_max=2,
-        devices_per_room=prng.between(1, 2), records_per_device=200,
+        seed=seed,
+        mode=LITE,
+        safety_ticks=2_500,
+        liveness_ticks=2_000,
+        replica_count=3,
+        view_first=prng.below(3),
+        chat=prng.chance(1, 3),
+        edge_count=2,
+        batch_max=2,
+        devices_per_room=prng.between(1, 2),
+        records_per_device=200,
         think_us=prng.between(100_000, 400_000),
         delay_us_mean=prng.between(100, 2_000),
-        crash_ticks_mean=prng.between(300, 2_000), crash_in_write=prng.choice((0, 2_000, 10_000)),
+        crash_ticks_mean=prng.between(300, 2_000),
+        crash_in_write=prng.choice((0, 2_000, 10_000)),
         restart_ticks_mean=prng.between(10, 300),
         power_cuts=1 if prng.chance(1, 5) else 0,
-        torn_percent=prng.between(80, 100))
+        torn_percent=prng.between(80, 100),
+    )
 
 
 def _draw_swarm(prng: Prng, seed: int) -> Options:
     """Each class of options has a generator of its own: one draw more moves no other class."""
     count = prng.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, REPLICAS_MAX))
     options = Options(seed=seed, mode=SWARM, replica_count=count, view_first=prng.below(count))
-    for draw_class in (_load, _network, _partitions, _processes, _disks, _clocks, _members, _rare,
-                       _overload, _changes, _haste, _replays):
+    for draw_class in (
+        _load,
+        _network,
+        _partitions,
+        _processes,
+        _disks,
+        _clocks,
+        _members,
+        _rare,
+        _overload,
+        _changes,
+        _haste,
+        _replays,
+    ):
         options = draw_class(prng.fork(), options)
     return options
 
@@ -168,15 +199,20 @@ def _draw_swarm(prng: Prng, seed: int) -> Options:
 def _load(prng: Prng, options: Options) -> Options:
     rooms = prng.between(1, 2)
     return replace(
-        options, chat=prng.chance(1, 3),
+        options,
+        chat=prng.chance(1, 3),
         edge_crash_ticks_mean=prng.choice((0, 2_000, 10_000)),
-        edge_count=prng.between(1, 3), sessions_per_edge=prng.choice((1, 1, 1, 2, 3)),
-        room_count=rooms, devices_per_room=prng.between(1, 6 // rooms - 1),
-        records_per_device=prng.between(100, 400), batch_max=prng.between(1, 7),
+        edge_count=prng.between(1, 3),
+        sessions_per_edge=prng.choice((1, 1, 1, 2, 3)),
+        room_count=rooms,
+        devices_per_room=prng.between(1, 6 // rooms - 1),
+        records_per_device=prng.between(100, 400),
+        batch_max=prng.between(1, 7),
         think_us=prng.between(50_000, 400_000),
         device_retry=prng.choice((0, 20_000, 100_000)),
         session_kill=prng.choice((0, 0, 5_000, 50_000)),
-        session_patience_ticks=prng.between(200, 1_000))
+        session_patience_ticks=prng.between(200, 1_000),
+    )
 
 
 def _network(prng: Prng, options: Options) -> Options:
@@ -186,61 +222,79 @@ def _network(prng: Prng, options: Options) -> Options:
     else:
         delay_min, delay_mean = prng.between(0, 30_000), prng.between(2_000, 40_000)
     return replace(
-        options, delay_us_min=delay_min, delay_us_mean=delay_mean,
+        options,
+        delay_us_min=delay_min,
+        delay_us_mean=delay_mean,
         loss=prng.choice((0, 0, 1_000, 20_000, 100_000, 300_000)),
         duplicate=prng.choice((0, 0, 10_000, 100_000, 500_000)),
         capacity=prng.choice((1_000, 1_000, prng.between(8, 64))),
-        clog=prng.choice((0, 0, 0, 500, 5_000)), clog_us_mean=prng.between(100_000, 3_000_000),
-        drop_command=prng.choice(COMMANDS_DROPPED[1:]) if prng.chance(1, 10) else 0)
+        clog=prng.choice((0, 0, 0, 500, 5_000)),
+        clog_us_mean=prng.between(100_000, 3_000_000),
+        drop_command=prng.choice(COMMANDS_DROPPED[1:]) if prng.chance(1, 10) else 0,
+    )
 
 
 def _partitions(prng: Prng, options: Options) -> Options:
     if options.replica_count == 1 or prng.chance(1, 3):
         return options
     return replace(
-        options, partition=prng.choice(PARTITIONS[1:]), partition_one_way=prng.chance(1, 3),
+        options,
+        partition=prng.choice(PARTITIONS[1:]),
+        partition_one_way=prng.chance(1, 3),
         partition_ticks_mean=prng.between(50, 1_000),
-        partition_pause_ticks_mean=prng.between(100, 2_000))
+        partition_pause_ticks_mean=prng.between(100, 2_000),
+    )
 
 
 def _processes(prng: Prng, options: Options) -> Options:
     if prng.chance(1, 5):
         return options
     return replace(
-        options, crash_ticks_mean=prng.between(500, 10_000),
-        restart_ticks_mean=prng.between(10, 1_000), crash_in_write=prng.choice((0, 1_000, 5_000)),
+        options,
+        crash_ticks_mean=prng.between(500, 10_000),
+        restart_ticks_mean=prng.between(10, 1_000),
+        crash_in_write=prng.choice((0, 1_000, 5_000)),
         stable_ticks=prng.choice((0, 0, 100, 1_000)),
         power_cuts=prng.between(1, 3) if prng.chance(1, 5) else 0,
         pause_ticks_mean=prng.choice((0, 0, prng.between(1_000, 12_000))),
-        paused_ticks_mean=prng.between(5, 500))
+        paused_ticks_mean=prng.between(5, 500),
+    )
 
 
 def _disks(prng: Prng, options: Options) -> Options:
     options = replace(
-        options, read_us_min=prng.between(20, 1_000), read_us_mean=prng.between(50, 5_000),
-        write_us_min=prng.between(50, 2_000), write_us_mean=prng.between(100, 10_000),
+        options,
+        read_us_min=prng.between(20, 1_000),
+        read_us_mean=prng.between(50, 5_000),
+        write_us_min=prng.between(50, 2_000),
+        write_us_mean=prng.between(100, 10_000),
         torn_percent=prng.between(80, 100),
-        slow_replica=prng.below(options.replica_count) if prng.chance(1, 10) else -1)
+        slow_replica=prng.below(options.replica_count) if prng.chance(1, 10) else -1,
+    )
     if options.replica_count == 1 or prng.chance(1, 2):
         return options
     spread = prng.chance(1, 4)
     return replace(
-        options, slot_faults_spread=spread,
+        options,
+        slot_faults_spread=spread,
         read_corruption=prng.choice((0, 100, 1_000) if spread else (0, 1_000, 10_000, 100_000)),
         write_corruption=prng.choice((0, 1_000, 10_000, 50_000)),
         write_loss=prng.choice((0, 1_000, 10_000, 50_000)),
         write_misdirection=prng.choice((0, 0, 1_000, 10_000)),
         crash_after_disk_fault=prng.choice((0, 100_000, 500_000)),
-        read_error=prng.choice((0, 0, 100, 1_000) if spread else (0, 0, 1_000, 10_000)))
+        read_error=prng.choice((0, 0, 100, 1_000) if spread else (0, 0, 1_000, 10_000)),
+    )
 
 
 def _clocks(prng: Prng, options: Options) -> Options:
     if prng.chance(1, 2):
         return options
     return replace(
-        options, clock_offset_us_max=prng.choice((1_000, 100_000, 2_000_000)),
+        options,
+        clock_offset_us_max=prng.choice((1_000, 100_000, 2_000_000)),
         clock_drift_ppm_max=prng.choice((0, 50, 500)),
-        clock_step_ticks_mean=prng.choice((0, 0, 3_000)))
+        clock_step_ticks_mean=prng.choice((0, 0, 3_000)),
+    )
 
 
 def _members(prng: Prng, options: Options) -> Options:
@@ -262,8 +316,15 @@ def _rare(prng: Prng, options: Options) -> Options:
         options = replace(options, clock_liar=prng.below(count))
     if prng.chance(1, 10) and count >= 3 and options.crash_ticks_mean:
         # A lost disk is the only thing that its world's disks do wrong.
-        options = replace(options, reformat=300_000, read_corruption=0, write_corruption=0,
-                          write_loss=0, write_misdirection=0, read_error=0)
+        options = replace(
+            options,
+            reformat=300_000,
+            read_corruption=0,
+            write_corruption=0,
+            write_loss=0,
+            write_misdirection=0,
+            read_error=0,
+        )
     return options
 
 
@@ -276,9 +337,15 @@ def _overload(prng: Prng, options: Options) -> Options:
     if not prng.chance(1, 12) or options.replica_count == 1 or options.reformat:
         return options
     return replace(
-        options, overload=True, slot_faults_spread=True, write_loss=0, write_misdirection=0,
-        read_corruption=prng.choice((1_000, 10_000)), read_error=prng.choice((0, 1_000)),
-        write_corruption=prng.choice((1_000, 10_000)))
+        options,
+        overload=True,
+        slot_faults_spread=True,
+        write_loss=0,
+        write_misdirection=0,
+        read_corruption=prng.choice((1_000, 10_000)),
+        read_error=prng.choice((0, 1_000)),
+        write_corruption=prng.choice((1_000, 10_000)),
+    )
 
 
 def _changes(prng: Prng, options: Options) -> Options:
@@ -293,10 +360,15 @@ def _haste(prng: Prng, options: Options) -> Options:
     if not prng.chance(1, 6) or options.overload:
         return options
     return replace(
-        options, safety_ticks=3_000, think_us=prng.between(1_000, 20_000),
-        batch_max=prng.between(3, 7), records_per_device=600, devices_per_room=3,
+        options,
+        safety_ticks=3_000,
+        think_us=prng.between(1_000, 20_000),
+        batch_max=prng.between(3, 7),
+        records_per_device=600,
+        devices_per_room=3,
         sessions_per_edge=max(options.sessions_per_edge, 3),
-        power_cuts=max(options.power_cuts, prng.between(0, 3)))
+        power_cuts=max(options.power_cuts, prng.between(0, 3)),
+    )
 
 
 def _replays(prng: Prng, options: Options) -> Options:

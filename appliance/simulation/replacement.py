@@ -22,7 +22,7 @@ class Replacement:
     def __init__(self, *, geometry: Geometry, machines: Cluster, operator: Operator) -> None:
         self.geometry, self.machines, self.operator = geometry, machines, operator
         self.ever = False
-        self._waiting = -1                # the machine without a disk
+        self._waiting = -1  # the machine without a disk
         self._committed = 0
 
     def begin(self, index: int) -> None:
@@ -43,8 +43,11 @@ class Replacement:
             self.registered(session)
             return
         index, self._waiting = self._waiting, -1
-        self.machines.format(self.machines.machines[index], log_view=0,
-                             view=max(session.core.view, header.view) + VIEWS_ABOVE)
+        self.machines.format(
+            self.machines.machines[index],
+            log_view=0,
+            view=max(session.core.view, header.view) + VIEWS_ABOVE,
+        )
         self.operator.without_disk.remove(index)
         self.operator.close(session)
         self.machines.start(index)

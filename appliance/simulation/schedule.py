@@ -4,8 +4,8 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-TICK_US = 10_000                  # a replica's tick
-EVENTS_MAX = 200_000              # waiting events: more means that something multiplies
+TICK_US = 10_000  # a replica's tick
+EVENTS_MAX = 200_000  # waiting events: more means that something multiplies
 
 Event = tuple[int, int, Callable[..., None], tuple[Any, ...]]
 
@@ -18,7 +18,7 @@ class Schedule:
     def __init__(self) -> None:
         self.now_us = 0
         self._heap: list[Event] = []
-        self._arrivals = 0            # breaks ties, so that callbacks are never compared
+        self._arrivals = 0  # breaks ties, so that callbacks are never compared
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -12,7 +12,7 @@ from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
 from appliance.simulation.trace import DELIVER, EDGE, Trace
 
-NAMED = (REQUEST, REPLY)          # commands whose body begins with the client's id
+NAMED = (REQUEST, REPLY)  # commands whose body begins with the client's id
 
 
 class Session:
@@ -22,21 +22,32 @@ class Session:
 
     def __init__(self, edge: int, client_id: bytes, core: Client, now_us: int, load: Any) -> None:
         self.edge, self.client_id, self.core = edge, client_id, core
-        self.asked_us = now_us        # when it was opened, asked or answered last
+        self.asked_us = now_us  # when it was opened, asked or answered last
         self.load = load
 
 
 class Sessions:
     """All sessions of `edges`. Replies, evictions and registrations go to their owners."""
 
-    def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int,
-                 schedule: Schedule, network: Network, prng: Prng, trace: Trace,
-                 edges: range, members: list[bytes]) -> None:
+    def __init__(
+        self,
+        *,
+        options: Options,
+        geometry: Geometry,
+        cluster: bytes,
+        shard: int,
+        schedule: Schedule,
+        network: Network,
+        prng: Prng,
+        trace: Trace,
+        edges: range,
+        members: list[bytes],
+    ) -> None:
         self.options, self.geometry, self.cluster, self.shard = options, geometry, cluster, shard
         self.schedule, self.network, self.prng, self.trace = schedule, network, prng, trace
         self.all: list[Session] = []
         self.edges = edges
-        self.members = members        # by machine
+        self.members = members  # by machine
         self.connected = {edge: [False] * options.member_count for edge in edges}
         self.evictions = 0
         self.on_reply: Callable[[Session, bytes, Header], None]
@@ -46,9 +57,15 @@ class Sessions:
     def open(self, edge: int, load: Any) -> Session:
         """A new session with a new name."""
         client_id = self.prng.bytes(16)
-        core = Client(client_id=client_id, cluster=self.cluster, shard=self.shard,
-                      replica_count=self.options.replica_count, geometry=self.geometry,
-                      prng=self.prng.fork(), members=tuple(self.members))
+        core = Client(
+            client_id=client_id,
+            cluster=self.cluster,
+            shard=self.shard,
+            replica_count=self.options.replica_count,
+            geometry=self.geometry,
+            prng=self.prng.fork(),
+            members=tuple(self.members),
+        )
         session = Session(edge, client_id, core, self.schedule.now_us, load)
         self.all.append(session)
         self._connect(session)
@@ -120,7 +137,7 @@ class Sessions:
             elif effect[0] == "members":
                 self._connect(session)
             else:
-                assert effect[0] == "evicted"         # the core registers anew by itself
+                assert effect[0] == "evicted"  # the core registers anew by itself
                 self.evictions += 1
                 self.on_evicted(session)
 

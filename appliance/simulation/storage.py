@@ -27,7 +27,7 @@ from appliance.simulation.trace import Trace
 
 MILLION = 1_000_000
 SLOW_FACTOR = 10
-IN_FLIGHT_MAX = 512               # reads and writes a replica may have in flight
+IN_FLIGHT_MAX = 512  # reads and writes a replica may have in flight
 
 
 class Write:
@@ -48,30 +48,41 @@ class Disk:
     write failed, which ends the process. `faulty()`: something has broken, which nobody knows yet.
     """
 
-    def __init__(self, *, replica: int, geometry: Geometry, options: Options, atlas: Atlas,
-                 schedule: Schedule, prng: Prng, trace: Trace,
-                 done: Callable[[int, bytes | None, int], None],
-                 failed: Callable[[str], None], faulty: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        replica: int,
+        geometry: Geometry,
+        options: Options,
+        atlas: Atlas,
+        schedule: Schedule,
+        prng: Prng,
+        trace: Trace,
+        done: Callable[[int, bytes | None, int], None],
+        failed: Callable[[str], None],
+        faulty: Callable[[], None],
+    ) -> None:
         self.replica, self.geometry, self.options, self.atlas = replica, geometry, options, atlas
         self.schedule, self.prng, self.trace, self._done = schedule, prng, trace, done
         self._failed, self._faulty = failed, faulty
         self.faults = True
-        self.full = False             # a write to an extent that was not there yet fails
+        self.full = False  # a write to an extent that was not there yet fails
         self.life = 0
         self._data_size, self._extent_size = geometry.data_size, geometry.extent_size
         self._data = bytearray(self._data_size)
         self._extents: dict[int, bytearray] = {}
-        self.writes: dict[int, Write] = {}        # token -> in flight, of the life that runs
+        self.writes: dict[int, Write] = {}  # token -> in flight, of the life that runs
         self.reads: dict[int, tuple[int, int]] = {}
-        self._unreadable: set[int] = set()        # addresses of sectors that give an error
-        self.faulted: dict[str, int] = {}         # faults so far, by kind
+        self._unreadable: set[int] = set()  # addresses of sectors that give an error
+        self.faulted: dict[str, int] = {}  # faults so far, by kind
 
     @property
     def tearable(self) -> int:
         """Appends in flight of which a crash may leave a part."""
-        return sum(len(write.data) > SECTOR_SIZE
-                   and self.atlas.area(write.address).zone == zones.PREPARE
-                   for write in self.writes.values())
+        return sum(
+            len(write.data) > SECTOR_SIZE and self.atlas.area(write.address).zone == zones.PREPARE
+            for write in self.writes.values()
+        )
 
     # --- the medium
 
@@ -80,12 +91,12 @@ class Disk:
         if address >= self._data_size and self._extent_of(address) not in self._extents:
             return bytes(length)
         buffer, offset = self._place(address, length)
-        return bytes(buffer[offset:offset + length])
+        return bytes(buffer[offset : offset + length])
 
     def poke(self, address: int, data: bytes) -> None:
         """Put `data` there, at once: for `format`, and for tests that break a disk on purpose."""
         buffer, offset = self._place(address, len(data))
-        buffer[offset:offset + len(data)] = data
+        buffer[offset : offset + len(data)] = data
         if self._unreadable:
             self._unreadable.difference_update(_sectors(address, len(data)))
 
@@ -128,8 +139,9 @@ class Disk:
     def _read(self, address: int, length: int) -> bytes | None:
         if self.faults:
             if self.options.read_corruption:
-                self._maybe_corrupt(address, length, self.options.read_corruption,
-                                    "read_corruption")
+                self._maybe_corrupt(
+                    address, length, self.options.read_corruption, "read_corruption"
+                )
             if self.options.read_error and self._dice(self.options.read_error):
                 self._lose_sector(address, length)
         if self._unreadable and not self._unreadable.isdisjoint(_sectors(address, length)):
@@ -162,17 +174,23 @@ class Disk:
 
     def _write_done(self, life: int, token: int) -> None:
         if life != self.life:
-            return                # a crash took it
+            return  # a crash took it
         write = self.writes.pop(token)
         if write.address < self._data_size and b"".join(write.buffers) != write.data:
-            violated("journal", f"replica {self.replica}: the buffer of the write at "
-                                f"{write.address} was changed while it was in flight")
+            violated(
+                "journal",
+                f"replica {self.replica}: the buffer of the write at "
+                f"{write.address} was changed while it was in flight",
+            )
         if self.faults:
             if self.options.write_error and self._dice(self.options.write_error):
                 self._fail(write, "write_error")
                 return
-            if self.full and write.address >= self._data_size and (
-                    self._extent_of(write.address) not in self._extents):
+            if (
+                self.full
+                and write.address >= self._data_size
+                and (self._extent_of(write.address) not in self._extents)
+            ):
                 self._fail(write, "disk_full")
                 return
         self._apply(write)
@@ -197,8 +215,9 @@ class Disk:
                 return
         self.poke(write.address, write.data)
         if self.faults and options.write_corruption:
-            self._maybe_corrupt(write.address, len(write.data), options.write_corruption,
-                                "write_corruption")
+            self._maybe_corrupt(
+                write.address, len(write.data), options.write_corruption, "write_corruption"
+            )
 
     def _last_trace(self, write: Write, area: Area) -> bool:
         """Whether this is the witness of a prepare that does not lie there whole: with both gone
@@ -212,8 +231,7 @@ class Disk:
             return False
         sectors = _sectors(self._prepare_at(area.number), HEADER_SIZE + header.body_size)
         whole = self.peek(sectors.start, len(sectors) * SECTOR_SIZE)
-        return (not self._unreadable.isdisjoint(sectors)
-                or parse_prepare(whole, header) is None)
+        return not self._unreadable.isdisjoint(sectors) or parse_prepare(whole, header) is None
 
     def _only_trace(self, area: Area) -> bool:
         """Whether this is a prepare whose witness was lost: broken, it would look as if its append
@@ -222,9 +240,11 @@ class Disk:
         if area.zone != zones.PREPARE:
             return False
         witness = self.peek(
-            self.geometry.wal_headers_offset + area.number * SECTOR_SIZE, HEADER_SIZE)
-        return (envelope.decode_stored(witness) is not None
-                and witness != self.peek(self._prepare_at(area.number), HEADER_SIZE))
+            self.geometry.wal_headers_offset + area.number * SECTOR_SIZE, HEADER_SIZE
+        )
+        return envelope.decode_stored(witness) is not None and witness != self.peek(
+            self._prepare_at(area.number), HEADER_SIZE
+        )
 
     def _prepare_at(self, slot: int) -> int:
         return self.geometry.wal_prepares_offset + slot * self.geometry.message_size_max
@@ -261,16 +281,16 @@ class Disk:
             written = self.prng.between(1, sectors - 1)
             kept = [i < written for i in range(sectors)]
         elif not self.prng.chance(self.options.torn_percent, 100):
-            kept = [self.prng.chance(1, 2)] * sectors             # all of it, or nothing
+            kept = [self.prng.chance(1, 2)] * sectors  # all of it, or nothing
         elif self.prng.chance(1, 2):
-            written = self.prng.between(0, sectors - 1)           # the tail is lost
+            written = self.prng.between(0, sectors - 1)  # the tail is lost
             kept = [i < written for i in range(sectors)]
         else:
             kept = [self.prng.chance(1, 2) for _ in range(sectors)]
         for i in range(sectors):
             if kept[i]:
                 start = i * SECTOR_SIZE
-                self.poke(write.address + start, write.data[start:start + SECTOR_SIZE])
+                self.poke(write.address + start, write.data[start : start + SECTOR_SIZE])
 
     def _maybe_corrupt(self, address: int, length: int, per_million: int, what: str) -> None:
         if not self._dice(per_million):
@@ -282,13 +302,14 @@ class Disk:
             return
         self._faulted(area, sector, what)
         shape = self.prng.below(3)
-        if shape == 0:            # one byte
+        if shape == 0:  # one byte
             place = max(address, sector) + self.prng.below(
-                min(address + length, sector + SECTOR_SIZE) - max(address, sector))
+                min(address + length, sector + SECTOR_SIZE) - max(address, sector)
+            )
             self.poke(place, bytes([self.peek(place, 1)[0] ^ self.prng.between(1, 255)]))
-        elif shape == 1:          # one sector
+        elif shape == 1:  # one sector
             self.poke(sector, self.prng.bytes(8) * (SECTOR_SIZE // 8))
-        else:                     # all that was touched of this area
+        else:  # all that was touched of this area
             for other in touched:
                 if self.atlas.area(other) == area:
                     self.poke(other, bytes(SECTOR_SIZE))
@@ -299,7 +320,8 @@ class Disk:
         if stride == 0:
             return False
         count = {zones.SUPERBLOCK: SUPERBLOCK_COPIES, zones.REPLY: self.geometry.clients_max}.get(
-            area.zone, self.geometry.slot_count)
+            area.zone, self.geometry.slot_count
+        )
         target = self.prng.below(count)
         if target == area.number or not self._breakable(Area(area.zone, target)):
             return False
@@ -315,8 +337,9 @@ class Disk:
     def _faulted(self, area: Area, address: int, what: str) -> None:
         self._count(what)
         self._faulty()
-        self.trace.add(self.schedule.now_us, kinds.CORRUPT, self.replica, address, area.number,
-                       what)
+        self.trace.add(
+            self.schedule.now_us, kinds.CORRUPT, self.replica, address, area.number, what
+        )
 
     def _count(self, what: str) -> None:
         self.faulted[what] = self.faulted.get(what, 0) + 1
@@ -336,6 +359,11 @@ def _sectors(address: int, length: int) -> range:
 
 def _strides(geometry: Geometry) -> dict[int, int]:
     """Distance between neighbours of a zone, 0 where a misdirected write has no plausible place."""
-    return {zones.SUPERBLOCK: SUPERBLOCK_COPY_STRIDE, zones.WITNESS: SECTOR_SIZE,
-            zones.PREPARE: geometry.message_size_max, zones.REPLY: geometry.reply_size_max,
-            zones.CHECKPOINT: 0, zones.SEGMENT: 0}
+    return {
+        zones.SUPERBLOCK: SUPERBLOCK_COPY_STRIDE,
+        zones.WITNESS: SECTOR_SIZE,
+        zones.PREPARE: geometry.message_size_max,
+        zones.REPLY: geometry.reply_size_max,
+        zones.CHECKPOINT: 0,
+        zones.SEGMENT: 0,
+    }

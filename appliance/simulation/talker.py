@@ -20,9 +20,9 @@ from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US
 
 NAME = "answers"
-PAUSE_TICKS = 20                  # after a refusal, before it is tried again
-READS = 200_000                   # per million of turns: a page is read before messages are sent
-PAGE_MAX = 50                     # messages
+PAUSE_TICKS = 20  # after a refusal, before it is tried again
+READS = 200_000  # per million of turns: a page is read before messages are sent
+PAGE_MAX = 50  # messages
 CREATE, SUBSCRIBE, PAGE = "create", "subscribe", "page"
 
 
@@ -56,25 +56,26 @@ class Company(Protocol):
 class Talker:
     """States: closed -> hello -> ready -> closed. `link` names the connection; 0 = none."""
 
-    def __init__(self, device: Device, *, name: str, room_name: str, binary: bool,
-                 chat: Company) -> None:
+    def __init__(
+        self, device: Device, *, name: str, room_name: str, binary: bool, chat: Company
+    ) -> None:
         self.device, self.name, self.room_name, self.binary = device, name, room_name, binary
         self.chat = chat
         assert device.author_id == author_id_of(name)
         self.edge: Door | None = None
         self.session: Session | None = None
-        self.link = 0                 # of the connection; grows with each
+        self.link = 0  # of the connection; grows with each
         self.ready = self.created = self.subscribed = False
-        self.awaits = ""              # the request that is not answered yet
-        self.page = client.SnapshotRequest(room_id=client.id_of(device.room_id))      # the last one
-        self.next_op = 1              # of the event that must come next
-        self.asked: dict[int, int] = {}       # client_seq -> log_seq answered to anybody when asked
-        self.early: dict[int, None] = {}      # acknowledged before one that was said before
-        self.heard_us = 0             # when something came, or was first asked
-        self.next_us = 0              # no new message before
-        self.arrival_us = 0           # of the last frame on its way here: a connection keeps order
-        self.sending_us = 0           # the same, of the last frame on its way to the edge
-        self.last_said = False        # in the end: what had to be said is said
+        self.awaits = ""  # the request that is not answered yet
+        self.page = client.SnapshotRequest(room_id=client.id_of(device.room_id))  # the last one
+        self.next_op = 1  # of the event that must come next
+        self.asked: dict[int, int] = {}  # client_seq -> log_seq answered to anybody when asked
+        self.early: dict[int, None] = {}  # acknowledged before one that was said before
+        self.heard_us = 0  # when something came, or was first asked
+        self.next_us = 0  # no new message before
+        self.arrival_us = 0  # of the last frame on its way here: a connection keeps order
+        self.sending_us = 0  # the same, of the last frame on its way to the edge
+        self.last_said = False  # in the end: what had to be said is said
 
     # --- time
 
@@ -124,9 +125,13 @@ class Talker:
             self._send(client.CreateRoom(name=self.room_name, request=CREATE))
         elif not self.subscribed:
             self.awaits = SUBSCRIBE
-            self._send(client.SubscribeRoom(
-                room_id=client.id_of(self.device.room_id), since_op=self.next_op - 1,
-                request=SUBSCRIBE))
+            self._send(
+                client.SubscribeRoom(
+                    room_id=client.id_of(self.device.room_id),
+                    since_op=self.next_op - 1,
+                    request=SUBSCRIBE,
+                )
+            )
         elif not self.last_said and (self.chat.closing or not self.device.done):
             if self.next_op > 1 and self.chat.prng.chance(READS, 1_000_000):
                 self._read()
@@ -141,16 +146,21 @@ class Talker:
         first = prng.between(1, self.next_op - 1)
         self.awaits = PAGE
         self.page = client.SnapshotRequest(
-            room_id=client.id_of(self.device.room_id), from_op=first,
-            until_op=prng.between(first, self.next_op - 1), limit=prng.between(1, PAGE_MAX),
-            backward=prng.chance(1, 2), request=PAGE)
+            room_id=client.id_of(self.device.room_id),
+            from_op=first,
+            until_op=prng.between(first, self.next_op - 1),
+            limit=prng.between(1, PAGE_MAX),
+            backward=prng.chance(1, 2),
+            request=PAGE,
+        )
         self._send(self.page)
 
     def _speak(self) -> None:
         """A few messages at once, now and then one that was answered long ago."""
         chat, device = self.chat, self.device
-        seqs = [device.acknowledged + 1 + i
-                for i in range(chat.prng.between(1, chat.options.batch_max))]
+        seqs = [
+            device.acknowledged + 1 + i for i in range(chat.prng.between(1, chat.options.batch_max))
+        ]
         if device.acknowledged and chat.prng.chance(chat.options.device_retry, 1_000_000):
             chat.retried += 1
             seqs.insert(0, max(1, device.acknowledged - chat.prng.below(100)))
@@ -160,10 +170,15 @@ class Talker:
             self.asked[client_seq] = chat.judge.answers.log_seq_answered if first else 0
             device.asked = max(device.asked, client_seq)
         chat.requests += 1
-        frames = [client.SendMessage(
-            room_id=client.id_of(device.room_id), client_seq=client_seq,
-            msg_id=client.id_of(device.msg_id(client_seq)),
-            body=device.body(client_seq).decode()) for client_seq in seqs]
+        frames = [
+            client.SendMessage(
+                room_id=client.id_of(device.room_id),
+                client_seq=client_seq,
+                msg_id=client.id_of(device.msg_id(client_seq)),
+                body=device.body(client_seq).decode(),
+            )
+            for client_seq in seqs
+        ]
         if self.binary:
             self._send(*frames)
         else:
@@ -180,8 +195,11 @@ class Talker:
     def on_frames(self, link: int, payloads: list[bytes], now: int) -> None:
         """Frames of the edge, in order."""
         for payload in payloads:
-            frames = (client.parse_binary_edge(payload) if self.binary
-                      else [client.parse_json_edge(payload)])
+            frames = (
+                client.parse_binary_edge(payload)
+                if self.binary
+                else [client.parse_json_edge(payload)]
+            )
             for frame in frames:
                 if link != self.link or self.edge is None:
                     return
@@ -216,8 +234,13 @@ class Talker:
             violated(NAME, f"{self.name} is acknowledged what it did not ask: {frame}")
         chat.replies += 1
         chat.judge.answers.on_ack(
-            self.name, key, floor, op=frame.op, timestamp=frame.timestamp,
-            digest=bytes.fromhex(frame.hash))
+            self.name,
+            key,
+            floor,
+            op=frame.op,
+            timestamp=frame.timestamp,
+            digest=bytes.fromhex(frame.hash),
+        )
         if client.id_bytes(frame.msg_id) != device.msg_id(frame.client_seq):
             violated(NAME, f"{self.name}: an ack names another message: {frame}")
         # The first ack of what is a duplicate may have to wait for the replica beside the edge.
@@ -241,8 +264,11 @@ class Talker:
         another edge may be missing at the end."""
         ops = [message.op for message in frame.messages]
         if frame.request != self.awaits or not answers(self.page, frame, ops):
-            violated(NAME, f"{self.name} asked for {self.page} and gets ops {ops}, "
-                           f"has_more {frame.has_more}, cursor {frame.cursor}")
+            violated(
+                NAME,
+                f"{self.name} asked for {self.page} and gets ops {ops}, "
+                f"has_more {frame.has_more}, cursor {frame.cursor}",
+            )
         for message in frame.messages:
             self._check(message)
         self.awaits, self.next_us = "", now

@@ -12,18 +12,63 @@ from hashlib import blake2b
 from appliance.formats.envelope import Header
 
 LINES_KEPT = 200
-BLOCK_EVENTS = 1024               # a running digest is kept for each block, to find a difference
+BLOCK_EVENTS = 1024  # a running digest is kept for each block, to find a difference
 
 _LINE = struct.Struct("<QHHqq16s")
 
 # Kinds: events delivered, then effects performed, then what the world does.
-KINDS = ("tick", "deliver", "read_done", "write_done", "reply",
-         "send", "send_client", "write", "read", "publish", "mark", "halt",
-         "start", "crash", "pause", "resume", "partition", "heal", "clock_step", "drop", "corrupt",
-         "request", "phase", "commit")
-(TICK, DELIVER, READ_DONE, WRITE_DONE, REPLY, SEND, SEND_CLIENT, WRITE, READ, PUBLISH, MARK, HALT,
- START, CRASH, PAUSE, RESUME, PARTITION, HEAL, CLOCK_STEP, DROP, CORRUPT, REQUEST, PHASE,
- COMMIT) = range(len(KINDS))
+KINDS = (
+    "tick",
+    "deliver",
+    "read_done",
+    "write_done",
+    "reply",
+    "send",
+    "send_client",
+    "write",
+    "read",
+    "publish",
+    "mark",
+    "halt",
+    "start",
+    "crash",
+    "pause",
+    "resume",
+    "partition",
+    "heal",
+    "clock_step",
+    "drop",
+    "corrupt",
+    "request",
+    "phase",
+    "commit",
+)
+(
+    TICK,
+    DELIVER,
+    READ_DONE,
+    WRITE_DONE,
+    REPLY,
+    SEND,
+    SEND_CLIENT,
+    WRITE,
+    READ,
+    PUBLISH,
+    MARK,
+    HALT,
+    START,
+    CRASH,
+    PAUSE,
+    RESUME,
+    PARTITION,
+    HEAL,
+    CLOCK_STEP,
+    DROP,
+    CORRUPT,
+    REQUEST,
+    PHASE,
+    COMMIT,
+) = range(len(KINDS))
 
 Line = tuple[int, int, int, int, int, Header | bytes | str | None]
 
@@ -35,14 +80,21 @@ class Trace:
 
     def __init__(self, wanted: range = range(0)) -> None:
         self.count = 0
-        self.blocks: list[str] = []       # running digest after each BLOCK_EVENTS events
+        self.blocks: list[str] = []  # running digest after each BLOCK_EVENTS events
         self.kept: list[str] = []
         self._chain = blake2b(digest_size=16)
         self._last: deque[Line] = deque(maxlen=LINES_KEPT)
         self._wanted = wanted
 
-    def add(self, time_us: int, kind: int, who: int, first: int = 0, second: int = 0,
-            what: Header | bytes | str | None = None) -> None:
+    def add(
+        self,
+        time_us: int,
+        kind: int,
+        who: int,
+        first: int = 0,
+        second: int = 0,
+        what: Header | bytes | str | None = None,
+    ) -> None:
         """One line. `who`: a replica, WORLD, or EDGE + an edge; two numbers of the kind's own."""
         if what is None:
             identity = b""
@@ -79,5 +131,5 @@ def text(line: Line) -> str:
     return f"{when} {name:<10} {KINDS[kind]:<12} {first} {second} {detail}"
 
 
-WORLD = 99                        # `who` of lines about nobody in particular
-EDGE = 100                        # `who` of edge e is EDGE + e
+WORLD = 99  # `who` of lines about nobody in particular
+EDGE = 100  # `who` of edge e is EDGE + e

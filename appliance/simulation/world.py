@@ -30,17 +30,51 @@ from appliance.simulation.trace import WORLD, Trace
 SHARD = 0
 # Every class of fault that some world must have met, by the names under which they are counted.
 FAULT_CLASSES = (
-    "loss", "duplicate", "capacity", "clog", "partition", "partition_both_ways",
-    "partition_one_way", "command_lost", "replay", "wire_damage", "crash", "crash_in_write",
-    "power_cut", "pause", "reformat", "torn_write", "read_corruption", "read_error",
-    "write_corruption", "write_loss", "write_misdirection", "write_error", "disk_full", "slow_disk",
-    "overload", "clock_offset", "clock_drift", "clock_step", "clock_liar", "session_kill",
-    "session_abandoned", "eviction", "late_retry", "edge_crash", "client_abandoned",
-    "client_blocked", "members_reordered", "standby_promoted", "member_removed", "member_added")
+    "loss",
+    "duplicate",
+    "capacity",
+    "clog",
+    "partition",
+    "partition_both_ways",
+    "partition_one_way",
+    "command_lost",
+    "replay",
+    "wire_damage",
+    "crash",
+    "crash_in_write",
+    "power_cut",
+    "pause",
+    "reformat",
+    "torn_write",
+    "read_corruption",
+    "read_error",
+    "write_corruption",
+    "write_loss",
+    "write_misdirection",
+    "write_error",
+    "disk_full",
+    "slow_disk",
+    "overload",
+    "clock_offset",
+    "clock_drift",
+    "clock_step",
+    "clock_liar",
+    "session_kill",
+    "session_abandoned",
+    "eviction",
+    "late_retry",
+    "edge_crash",
+    "client_abandoned",
+    "client_blocked",
+    "members_reordered",
+    "standby_promoted",
+    "member_removed",
+    "member_added",
+)
 
-QUIET_TICKS = 100                 # watched after everything has converged
-LOOK_TICKS = 20                   # how often the end of a phase is looked for
-TOURS_FACTOR = 4                  # so much longer at most while scrubbers have not seen everything
+QUIET_TICKS = 100  # watched after everything has converged
+LOOK_TICKS = 20  # how often the end of a phase is looked for
+TOURS_FACTOR = 4  # so much longer at most while scrubbers have not seen everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +90,10 @@ class Outcome:
     ops: int
     records: int
     counts: dict[str, int]
-    faults: dict[str, int]            # by class
+    faults: dict[str, int]  # by class
     marks: dict[str, int]
     excuse: str
-    report: list[str]                 # status lines and last events, of a failure
+    report: list[str]  # status lines and last events, of a failure
 
 
 class _Stopped(Exception):
@@ -69,8 +103,9 @@ class _Stopped(Exception):
 class World:
     """Everything of one seed. `run` goes from start to verdict; tests may drive the parts."""
 
-    def __init__(self, options: Options, *, geometry: Geometry = SMALL,
-                 wanted: range = range(0)) -> None:
+    def __init__(
+        self, options: Options, *, geometry: Geometry = SMALL, wanted: range = range(0)
+    ) -> None:
         self.options, self.geometry = options, geometry
         self.schedule = Schedule()
         self.trace = Trace(wanted)
@@ -78,52 +113,107 @@ class World:
         cluster = self.prng.bytes(16)
         self.judge = Judge(options=options, geometry=geometry, cluster=cluster, shard=SHARD)
         self.network = Network(
-            options=options, node_count=options.member_count + options.edge_count + 1,
-            schedule=self.schedule, prng=self.prng.fork(), trace=self.trace, deliver=self._deliver)
+            options=options,
+            node_count=options.member_count + options.edge_count + 1,
+            schedule=self.schedule,
+            prng=self.prng.fork(),
+            trace=self.trace,
+            deliver=self._deliver,
+        )
         self.cluster = Cluster(
-            options=options, geometry=geometry, cluster=cluster, shard=SHARD,
-            schedule=self.schedule, network=self.network, prng=self.prng.fork(), trace=self.trace,
-            judge=self.judge)
+            options=options,
+            geometry=geometry,
+            cluster=cluster,
+            shard=SHARD,
+            schedule=self.schedule,
+            network=self.network,
+            prng=self.prng.fork(),
+            trace=self.trace,
+            judge=self.judge,
+        )
         self.sessions = Sessions(
-            options=options, geometry=geometry, cluster=cluster, shard=SHARD,
-            schedule=self.schedule, network=self.network, prng=self.prng.fork(), trace=self.trace,
-            edges=range(options.edge_count), members=self.cluster.members)
+            options=options,
+            geometry=geometry,
+            cluster=cluster,
+            shard=SHARD,
+            schedule=self.schedule,
+            network=self.network,
+            prng=self.prng.fork(),
+            trace=self.trace,
+            edges=range(options.edge_count),
+            members=self.cluster.members,
+        )
         self.clients = self._clients()
+        self._begin_acts(cluster)
+        self.excuse = ""
+        self._stop_us: int | None = None
+
+    def _begin_acts(self, cluster: bytes) -> None:
+        """Who hurts the group, and who looks after it."""
+        options = self.options
         self.cluster.on_life = self._on_life
         self.cluster.on_publish = self.clients.on_publish
         self.faults = Faults(
-            options=options, schedule=self.schedule, network=self.network, cluster=self.cluster,
-            prng=self.prng.fork(), trace=self.trace)
+            options=options,
+            schedule=self.schedule,
+            network=self.network,
+            cluster=self.cluster,
+            prng=self.prng.fork(),
+            trace=self.trace,
+        )
         self.operator = Operator(
-            options=options, geometry=geometry, cluster=cluster, shard=SHARD,
-            schedule=self.schedule, network=self.network, machines=self.cluster,
-            prng=self.prng.fork(), trace=self.trace)
+            options=options,
+            geometry=self.geometry,
+            cluster=cluster,
+            shard=SHARD,
+            schedule=self.schedule,
+            network=self.network,
+            machines=self.cluster,
+            prng=self.prng.fork(),
+            trace=self.trace,
+        )
         self.replacement = Replacement(
-            geometry=geometry, machines=self.cluster, operator=self.operator)
+            geometry=self.geometry, machines=self.cluster, operator=self.operator
+        )
         self.changes = MemberChanges(
-            options=options, schedule=self.schedule, machines=self.cluster, operator=self.operator,
+            options=options,
+            schedule=self.schedule,
+            machines=self.cluster,
+            operator=self.operator,
             # What worlds without changes draw stays as it is.
-            prng=self.prng.fork() if options.member_changes else Prng(options.seed))
+            prng=self.prng.fork() if options.member_changes else Prng(options.seed),
+        )
         self.faults.operator, self.faults.replacement = self.operator, self.replacement
-        self.excuse = ""
-        self._stop_us: int | None = None
 
     def _clients(self) -> Clients | Chat:
         """Devices straight on sessions, or a whole chat through edges."""
         prng = self.prng.fork()
         if self.options.chat:
-            return Chat(options=self.options, geometry=self.geometry, schedule=self.schedule,
-                        sessions=self.sessions, cluster=self.cluster, prng=prng, trace=self.trace,
-                        judge=self.judge)
-        return Clients(options=self.options, schedule=self.schedule, sessions=self.sessions,
-                       prng=prng, trace=self.trace, judge=self.judge)
+            return Chat(
+                options=self.options,
+                geometry=self.geometry,
+                schedule=self.schedule,
+                sessions=self.sessions,
+                cluster=self.cluster,
+                prng=prng,
+                trace=self.trace,
+                judge=self.judge,
+            )
+        return Clients(
+            options=self.options,
+            schedule=self.schedule,
+            sessions=self.sessions,
+            prng=prng,
+            trace=self.trace,
+            judge=self.judge,
+        )
 
     def _deliver(self, target: int, source: int, message: Message) -> None:
         if target < self.options.member_count:
             self.cluster.deliver(target, source, message)
             return
         edge = target - self.options.member_count
-        chat = edge < self.options.edge_count     # the operator's node comes behind the edges
+        chat = edge < self.options.edge_count  # the operator's node comes behind the edges
         (self.sessions if chat else self.operator.sessions).deliver(edge, source, message)
 
     def _on_life(self, replica: int, up: bool) -> None:
@@ -149,7 +239,7 @@ class World:
             failure, checker = violation.sentence, violation.checker
         except VolumeUnusable as unusable:
             failure, checker = str(unusable), "halt"
-        except Exception as error:    # a bug of the product, and only its seed explains it
+        except Exception as error:  # a bug of the product, and only its seed explains it
             failure = traceback.format_exc()
             checker = "assertion" if isinstance(error, AssertionError) else "exception"
         if failure:
@@ -193,21 +283,27 @@ class World:
             if look >= looks and not liveness.on_tour(self.cluster, core, tours):
                 break
             if not closed and not self.changes.waiting():
-                closed = True         # from here on nobody's machine is taken away
+                closed = True  # from here on nobody's machine is taken away
                 members = liveness.members(self.cluster, core)
                 self.clients.close([machine.index for machine in members])
             self.run_ticks(LOOK_TICKS)
-            reason = (self.changes.waiting() or liveness.shortcoming(self.cluster, core)
-                      or self.clients.waiting())
+            reason = (
+                self.changes.waiting()
+                or liveness.shortcoming(self.cluster, core)
+                or self.clients.waiting()
+            )
             if not reason:
                 break
         if self.options.overload:
-            return                    # whether it goes on is a matter of luck
+            return  # whether it goes on is a matter of luck
         if reason:
             self.excuse = liveness.excuse(self.cluster, core)
             if not self.excuse:
-                violated("liveness", f"the core {core} has not converged in "
-                                     f"{self.options.liveness_ticks} ticks: {reason}")
+                violated(
+                    "liveness",
+                    f"the core {core} has not converged in "
+                    f"{self.options.liveness_ticks} ticks: {reason}",
+                )
         if not reason:
             self._quiet(core)
         for machine in liveness.members(self.cluster, core):
@@ -220,13 +316,15 @@ class World:
         sent = self._spoken(core)
         self.run_ticks(QUIET_TICKS)
         sent = self._spoken(core) - sent
-        others = self.options.member_count - 1        # those that are cut off are called as well
+        others = self.options.member_count - 1  # those that are cut off are called as well
         beats = QUIET_TICKS // 2 * others
         pings = (QUIET_TICKS // TIMEOUT_TICKS["ping"] + 1) * 2 * len(core) * others
         asking = len(self.sessions.all) * len(core) * 2 * (1 + QUIET_TICKS // 10)
         if sent > beats + 2 * (pings + asking):
-            violated("quiet", f"{sent} messages in {QUIET_TICKS} ticks in which nobody asked for "
-                              "anything")
+            violated(
+                "quiet",
+                f"{sent} messages in {QUIET_TICKS} ticks in which nobody asked for anything",
+            )
         for index, before in zip(core, views, strict=True):
             if self.network.prompt and _view(self.cluster, index) != before:
                 violated("quiet", f"replica {index} leaves view {before} without a reason")
@@ -241,12 +339,12 @@ class World:
         count = self.options.replica_count
         everybody = list(range(count))
         if self.replacement.ever or self.options.member_changes:
-            return everybody          # what is new here may be too new to do without another
+            return everybody  # what is new here may be too new to do without another
         starved = self.judge.log.op < self.geometry.pipeline_max
         if starved or self.prng.chance(1, 2):
             return everybody
         self.prng.shuffle(everybody)
-        return sorted(everybody[:self.prng.between(quorums(count).view_change, count)])
+        return sorted(everybody[: self.prng.between(quorums(count).view_change, count)])
 
     def _heal(self, core: list[int]) -> None:
         self.faults.active = self.changes.active = False
@@ -274,14 +372,25 @@ class World:
     def _outcome(self, failure: str, checker: str, report: list[str]) -> Outcome:
         counts = self.clients.counts() | {
             "acknowledged": len(self.judge.answers.acknowledged),
-            "sent": sum(self.network.sent_by), "halts": sum(self.cluster.halts.values()),
-            "view": max(entry.observed_view & 0xFFFF_FFFF for entry in self.judge.log.entries)}
+            "sent": sum(self.network.sent_by),
+            "halts": sum(self.cluster.halts.values()),
+            "view": max(entry.observed_view & 0xFFFF_FFFF for entry in self.judge.log.entries),
+        }
         return Outcome(
-            options=self.options, failure=failure, checker=checker,
-            ticks=self.schedule.now_us // TICK_US, digest=self.trace.digest(),
-            events=self.trace.count, ops=self.judge.log.op, records=self.judge.rooms.log_seq,
-            counts=counts, faults=self._faults(), marks=dict(sorted(self.cluster.marks.items())),
-            excuse=self.excuse, report=report)
+            options=self.options,
+            failure=failure,
+            checker=checker,
+            ticks=self.schedule.now_us // TICK_US,
+            digest=self.trace.digest(),
+            events=self.trace.count,
+            ops=self.judge.log.op,
+            records=self.judge.rooms.log_seq,
+            counts=counts,
+            faults=self._faults(),
+            marks=dict(sorted(self.cluster.marks.items())),
+            excuse=self.excuse,
+            report=report,
+        )
 
     def _faults(self) -> dict[str, int]:
         """How often each class of fault has struck."""
@@ -293,11 +402,12 @@ class World:
         found.update(self.changes.done)
         found["eviction"] = self.sessions.evictions
         for name, value in (
-                ("slow_disk", self.options.slow_replica + 1),
-                ("clock_offset", self.options.clock_offset_us_max),
-                ("clock_drift", self.options.clock_drift_ppm_max),
-                ("clock_liar", self.options.clock_liar + 1),
-                ("overload", self.options.overload)):
+            ("slow_disk", self.options.slow_replica + 1),
+            ("clock_offset", self.options.clock_offset_us_max),
+            ("clock_drift", self.options.clock_drift_ppm_max),
+            ("clock_liar", self.options.clock_liar + 1),
+            ("overload", self.options.overload),
+        ):
             found[name] = int(value > 0)
         return {name: found[name] for name in sorted(found) if found[name]}
 
@@ -316,11 +426,13 @@ def _status_line(cluster: Cluster, index: int) -> str:
     if replica.checkpoint is None:
         return f"replica {index}: {replica.status.name.lower()}, life {machine.disk.life}"
     paused = ", paused" if machine.paused else ""
-    return (f"replica {index}: {replica.status.name.lower()}"
-            f" {'primary' if replica.is_primary else 'backup'}{paused}, life {machine.disk.life},"
-            f" view {replica.view}/{replica.log_view}, checkpoint {replica.checkpoint_op},"
-            f" commit {replica.commit_min}/{replica.commit_max}, head {replica.op},"
-            f" dirty {replica.journal.dirty_count}, faulty {replica.journal.faulty_count},"
-            f" sync {replica.sync_op_min}..{replica.sync_op_max} from {replica.sync_log_seq},"
-            f" ready {replica.state_ready}, reads {len(machine.disk.reads)},"
-            f" writes {len(machine.disk.writes)}")
+    return (
+        f"replica {index}: {replica.status.name.lower()}"
+        f" {'primary' if replica.is_primary else 'backup'}{paused}, life {machine.disk.life},"
+        f" view {replica.view}/{replica.log_view}, checkpoint {replica.checkpoint_op},"
+        f" commit {replica.commit_min}/{replica.commit_max}, head {replica.op},"
+        f" dirty {replica.journal.dirty_count}, faulty {replica.journal.faulty_count},"
+        f" sync {replica.sync_op_min}..{replica.sync_op_max} from {replica.sync_log_seq},"
+        f" ready {replica.state_ready}, reads {len(machine.disk.reads)},"
+        f" writes {len(machine.disk.writes)}"
+    )

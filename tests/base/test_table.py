@@ -10,7 +10,7 @@ from appliance.base.errors import FormatError
 from appliance.base.table import Table
 
 ROW = np.dtype([("id", "<u8"), ("value", "<u8"), ("more", "V8")])
-ROWS_MAX, CHUNK_SIZE = 10, 100        # 4 rows of 24 bytes to a chunk
+ROWS_MAX, CHUNK_SIZE = 10, 100  # 4 rows of 24 bytes to a chunk
 
 
 def empty() -> Table:
@@ -58,8 +58,7 @@ def test_a_chunk_is_whole_rows_padded_with_zeros():
     high_water, ids, writes = table.freeze(False)
     assert high_water == 5
     assert [(index, len(data)) for index, data in writes] == [(0, CHUNK_SIZE), (1, CHUNK_SIZE)]
-    assert writes[0][1] == b"".join(
-        (n + 1).to_bytes(24, "little") for n in range(4)) + bytes(4)
+    assert writes[0][1] == b"".join((n + 1).to_bytes(24, "little") for n in range(4)) + bytes(4)
     assert ids == [sha256(data) for _, data in writes]
 
 
@@ -67,8 +66,8 @@ def test_a_freeze_writes_what_changed_since_the_last_but_one():
     table = empty()
     for n in range(ROWS_MAX):
         put(table, n + 1)
-    assert [index for index, _ in table.freeze(False)[2]] == [0, 1, 2]     # the first writes all
-    assert [index for index, _ in table.freeze(False)[2]] == [0, 1, 2]     # into the other place
+    assert [index for index, _ in table.freeze(False)[2]] == [0, 1, 2]  # the first writes all
+    assert [index for index, _ in table.freeze(False)[2]] == [0, 1, 2]  # into the other place
     assert table.freeze(False)[2] == []
     change(table, 5, 1)
     assert [index for index, _ in table.freeze(False)[2]] == [1]
@@ -101,13 +100,18 @@ def test_a_cleared_table_is_as_a_new_one():
 
 
 # A place on disk is written at every second checkpoint; after each it must hold the frozen state.
-STEPS = st.lists(st.tuples(st.sampled_from(["put", "change", "release", "freeze", "load"]),
-                           st.integers(0, ROWS_MAX - 1)), max_size=80)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "change", "release", "freeze", "load"]),
+        st.integers(0, ROWS_MAX - 1),
+    ),
+    max_size=80,
+)
 
 
 @given(STEPS)
 def test_the_two_places_of_checkpoints_always_hold_what_their_ids_name(steps):
-    table, twin = empty(), empty()          # the twin writes everything at each freeze
+    table, twin = empty(), empty()  # the twin writes everything at each freeze
     places: list[dict[int, bytes]] = [{}, {}]
     used: list[int] = []
     saved: tuple[int, list[bytes], list[int]] = (0, [], [])
@@ -129,11 +133,11 @@ def test_the_two_places_of_checkpoints_always_hold_what_their_ids_name(steps):
             assert [sha256(places[0][i]) for i in range(len(ids))] == ids
             assert twin.freeze(True)[:2] == (high_water, ids)
             saved = (high_water, ids, list(used))
-        elif what == "load":                # a restart from the last freeze
+        elif what == "load":  # a restart from the last freeze
             for loaded in (table, twin):
                 loaded.load([places[0][i] for i in range(len(saved[1]))], saved[0])
             used = list(saved[2])
-            places[1].clear()               # nothing is known of the other place now
+            places[1].clear()  # nothing is known of the other place now
             assert table.row_count == len(used)
 
 
@@ -157,14 +161,17 @@ def test_a_loaded_table_has_the_same_ids_and_the_same_free_rows():
     assert [put(second, 1) for _ in range(4)] == [put(first, 1) for _ in range(4)] == [2, 5, 8, 9]
 
 
-@pytest.mark.parametrize(("high_water", "given_chunks", "reason"), [
-    (11, chunks(10), "at most 10"),
-    (5, chunks(4), "1 chunks for 5 rows"),
-    (4, chunks(5), "2 chunks for 4 rows"),
-    (5, [chunks(5)[0], chunks(5)[1][:-1]], "99 bytes"),
-    (5, [chunks(5)[0], chunks(6)[1]], "not zero behind its 1 rows"),
-    (4, [chunks(4)[0][:-1] + b"\1"], "not zero behind its 4 rows"),
-])
+@pytest.mark.parametrize(
+    ("high_water", "given_chunks", "reason"),
+    [
+        (11, chunks(10), "at most 10"),
+        (5, chunks(4), "1 chunks for 5 rows"),
+        (4, chunks(5), "2 chunks for 4 rows"),
+        (5, [chunks(5)[0], chunks(5)[1][:-1]], "99 bytes"),
+        (5, [chunks(5)[0], chunks(6)[1]], "not zero behind its 1 rows"),
+        (4, [chunks(4)[0][:-1] + b"\1"], "not zero behind its 4 rows"),
+    ],
+)
 def test_chunks_that_do_not_fit_their_rows_are_refused(high_water, given_chunks, reason):
     with pytest.raises(FormatError, match=reason):
         empty().load(given_chunks, high_water)

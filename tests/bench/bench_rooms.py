@@ -31,13 +31,34 @@ def batches(count: int) -> Iterator[bytearray]:
     prng = Prng(1)
     room_ids = [prng.bytes(16) for _ in range(ROOMS)]
     devices = [prng.bytes(16) for _ in range(ROOMS)]
-    yield bytearray(b"".join(record.encode(
-        room_id=room_id, msg_id=prng.bytes(16), author_id=1, body=b"room", client_id=bytes(16),
-        client_seq=1, kind=record.KIND_ROOM_CREATE) for room_id in room_ids))
+    yield bytearray(
+        b"".join(
+            record.encode(
+                room_id=room_id,
+                msg_id=prng.bytes(16),
+                author_id=1,
+                body=b"room",
+                client_id=bytes(16),
+                client_seq=1,
+                kind=record.KIND_ROOM_CREATE,
+            )
+            for room_id in room_ids
+        )
+    )
     for n in range(count // BATCH):
-        yield bytearray(b"".join(record.encode(
-            room_id=room_ids[i // RUN], msg_id=prng.bytes(16), author_id=1, body=b"x" * 256,
-            client_id=devices[i // RUN], client_seq=n * RUN + i % RUN + 1) for i in range(BATCH)))
+        yield bytearray(
+            b"".join(
+                record.encode(
+                    room_id=room_ids[i // RUN],
+                    msg_id=prng.bytes(16),
+                    author_id=1,
+                    body=b"x" * 256,
+                    client_id=devices[i // RUN],
+                    client_seq=n * RUN + i % RUN + 1,
+                )
+                for i in range(BATCH)
+            )
+        )
 
 
 def fresh() -> Rooms:
@@ -45,8 +66,9 @@ def fresh() -> Rooms:
     ring = memoryview(mmap.mmap(-1, ring_size(PRODUCTION)))
     for at in range(0, len(ring), mmap.PAGESIZE):
         ring[at] = 0
-    return Rooms(geometry=PRODUCTION, cluster=CLUSTER, shard=0, segments_max=SEGMENTS_MAX,
-                 ring=ring)
+    return Rooms(
+        geometry=PRODUCTION, cluster=CLUSTER, shard=0, segments_max=SEGMENTS_MAX, ring=ring
+    )
 
 
 def run(records: int = RECORDS) -> dict[str, float]:
@@ -65,12 +87,15 @@ def run(records: int = RECORDS) -> dict[str, float]:
         applied = time.thread_time()
         assert all(fields[3] == OK for fields in RESULT_STRUCT.iter_unpack(results))
         settle(rooms)
-        for name, seconds in (("check_us", checked - begun), ("stamp_us", stamped - checked),
-                              ("apply_us", applied - stamped)):
+        for name, seconds in (
+            ("check_us", checked - begun),
+            ("stamp_us", stamped - checked),
+            ("apply_us", applied - stamped),
+        ):
             spent[name] += seconds
         longest = max(longest, applied - stamped)
     figures = {name: seconds / rooms.log_seq * 1e6 for name, seconds in spent.items()}
-    figures["batch_longest_ms"] = longest * 1e3     # one that sealed a segment
+    figures["batch_longest_ms"] = longest * 1e3  # one that sealed a segment
     figures |= checkpoint_and_restore(rooms, op)
     return {name: round(value, 2) for name, value in figures.items()}
 
@@ -94,11 +119,24 @@ def checkpoint_and_restore(rooms: Rooms, op: int) -> dict[str, float]:
         tables[name] = TableState(rows, chunk_ids)
         chunks[name] = [data for _, data in writes]
     tables["sessions"] = tables["members"] = TableState(0, [])
-    raw = checkpoint.encode(Manifest(
-        cluster=CLUSTER, shard=0, epoch=0, op=op, timestamp=0, prepare_digest=bytes(16),
-        log_seq=state.log_seq, shipper_cursor=0, oldest_segment=0, oldest_segment_before=0,
-        newest_segment_id=state.newest_segment_id, segments_max=SEGMENTS_MAX,
-        leaf_ids=state.leaf_ids, tables=tables))
+    raw = checkpoint.encode(
+        Manifest(
+            cluster=CLUSTER,
+            shard=0,
+            epoch=0,
+            op=op,
+            timestamp=0,
+            prepare_digest=bytes(16),
+            log_seq=state.log_seq,
+            shipper_cursor=0,
+            oldest_segment=0,
+            oldest_segment_before=0,
+            newest_segment_id=state.newest_segment_id,
+            segments_max=SEGMENTS_MAX,
+            leaf_ids=state.leaf_ids,
+            tables=tables,
+        )
+    )
     frozen = time.thread_time()
     number, count = divmod(state.log_seq, PRODUCTION.segment_records)
     size = PRODUCTION.records_max
@@ -113,8 +151,11 @@ def checkpoint_and_restore(rooms: Rooms, op: int) -> dict[str, float]:
     other.restore(checkpoint.decode(raw, PRODUCTION), chunks, leaves)
     restored = time.thread_time()
     assert other.log_seq == rooms.log_seq
-    return {"checkpoint_ms": (frozen - begun) * 1e3, "restore_ms": (restored - started) * 1e3,
-            "restore_records": count}
+    return {
+        "checkpoint_ms": (frozen - begun) * 1e3,
+        "restore_ms": (restored - started) * 1e3,
+        "restore_records": count,
+    }
 
 
 if __name__ == "__main__":

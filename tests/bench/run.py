@@ -223,9 +223,11 @@ def reports(folder: Path, quick: bool) -> list[Row]:
         for line in process.stdout:
             row = json.loads(line)
             rows.append(row)
-            say(f"verify and write Parquet, {row['over']} of {row['file_records']} records, "
+            say(
+                f"verify and write Parquet, {row['over']} of {row['file_records']} records, "
                 f"{row['cores']} cores: {row['per_s']} records/s, workers of "
-                f"{row['peak_rss_mib']} MiB at most")
+                f"{row['peak_rss_mib']} MiB at most"
+            )
     shutil.rmtree(place, ignore_errors=True)
     if process.returncode != 0:
         raise SystemExit(f"bench: the reports ended with {process.returncode}")
@@ -271,23 +273,31 @@ def missed_bars(rows: list[Row]) -> list[str]:
 
 def missed_reports(rows: list[Row]) -> list[str]:
     """What the reports' rows fall short of."""
-    found = {(row["over"], row["file_records"], row["cores"]): row
-             for row in rows if row["kind"] == "reports"}
+    found = {
+        (row["over"], row["file_records"], row["cores"]): row
+        for row in rows
+        if row["kind"] == "reports"
+    }
     if not found:
         return []
     missed = []
     one, two = found["files", 100_000, 1], found["files", 100_000, 2]
     large = found["files", 1_000_000, 2]
     if two["per_s"] < REPORTS_RATE_MIN:
-        missed.append(f"{two['per_s']} records/s verified and written on 2 cores; at least "
-                      f"{REPORTS_RATE_MIN}")
+        missed.append(
+            f"{two['per_s']} records/s verified and written on 2 cores; at least {REPORTS_RATE_MIN}"
+        )
     if two["per_s"] < REPORTS_SCALE_MIN * one["per_s"]:
-        missed.append(f"{two['per_s'] / one['per_s']:.2f} times the records/s of one core on two; "
-                      f"at least {REPORTS_SCALE_MIN}")
+        missed.append(
+            f"{two['per_s'] / one['per_s']:.2f} times the records/s of one core on two; "
+            f"at least {REPORTS_SCALE_MIN}"
+        )
     if abs(large["peak_rss_mib"] / two["peak_rss_mib"] - 1) > REPORTS_RSS_SPREAD_MAX:
-        missed.append(f"workers of {large['peak_rss_mib']} MiB at a million records a file, "
-                      f"{two['peak_rss_mib']} at a hundred thousand; within "
-                      f"{REPORTS_RSS_SPREAD_MAX:.0%}")
+        missed.append(
+            f"workers of {large['peak_rss_mib']} MiB at a million records a file, "
+            f"{two['peak_rss_mib']} at a hundred thousand; within "
+            f"{REPORTS_RSS_SPREAD_MAX:.0%}"
+        )
     return missed
 
 

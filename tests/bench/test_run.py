@@ -15,8 +15,13 @@ def test_bench_measures_and_kills_in_its_quick_form(tmp_path):
     history = RUN.with_name("history.jsonl")
     before = history.read_bytes() if history.exists() else b""
     done = subprocess.run(
-        [sys.executable, RUN, "--quick", "--folder", tmp_path], env=environment(),
-        capture_output=True, text=True, timeout=4 * HUNG_S, check=False)
+        [sys.executable, RUN, "--quick", "--folder", tmp_path],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=4 * HUNG_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "acked/s" in done.stdout and "deliveries/s" in done.stdout
     assert "kill -9 of the primary, flushes slowed by 10 ms: back after" in done.stdout

@@ -32,8 +32,14 @@ def tigerchat() -> Tigerchat:
 
     def run(*words: object, timeout: float = HUNG_S, **options) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*COMMAND, *map(str, words)], env=environment(), capture_output=True, text=True,
-            timeout=timeout, check=False, **options)
+            [*COMMAND, *map(str, words)],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,
+        )
 
     return run
 

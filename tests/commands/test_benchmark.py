@@ -70,7 +70,11 @@ def test_a_round_in_which_an_edge_is_killed_is_run_again(serving):
     words = ["--seconds", "4", "--in-flight", "40", "--encoding", "binary", "--listeners", "0"]
     running = subprocess.Popen(
         [*COMMAND, "benchmark", "--local", serving.folder, "--json", *words],
-        env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert running.stdout is not None
     site = json.loads(running.stdout.readline())
     assert site["kind"] == "site"

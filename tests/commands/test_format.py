@@ -29,8 +29,11 @@ def format_small(tigerchat, folder: Path, *words: object):
 
 def contents(folder: Path) -> dict[str, str]:
     """Digest of each file, by name."""
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"}
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
 
 
 def assert_whole(folder: Path, *, nodes: int, shards: int) -> None:
@@ -77,8 +80,9 @@ def test_a_secret_that_others_can_read_is_refused(tigerchat, sentence, tmp_path)
     assert format_small(tigerchat, tmp_path, "--nodes", 1).returncode == 0
     key = tmp_path / "node-0/keys/signing.key"
     key.chmod(0o644)
-    text = sentence(tigerchat("start", "replica", "--node-folder", tmp_path / "node-0",
-                              "--shard", 0), 2)
+    text = sentence(
+        tigerchat("start", "replica", "--node-folder", tmp_path / "node-0", "--shard", 0), 2
+    )
     assert text == f"{key} can be read by others: `chmod 600 {key}`"
 
 
@@ -86,8 +90,10 @@ def test_ports_start_where_they_are_told_to(tigerchat, tmp_path):
     assert format_small(tigerchat, tmp_path, "--nodes", 2, "--ports", 21000).returncode == 0
     nodes = load_site(tmp_path / "site.toml").nodes
     assert [node.peer_port for node in nodes] == [21000, 21100]
-    assert [(node.client_port, node.console_port) for node in nodes] == [(21043, 21080),
-                                                                         (21143, 21180)]
+    assert [(node.client_port, node.console_port) for node in nodes] == [
+        (21043, 21080),
+        (21143, 21180),
+    ]
 
 
 # --- what was formatted stays ---------------------------------------------------------------------
@@ -115,9 +121,16 @@ def test_a_lost_volume_is_never_made_again(tigerchat, sentence, tmp_path):
 
 
 # Kill it as soon as this name appears: keys, site file, a volume half written, the last node.
-MOMENTS = ["token.key", "node-1/keys/tls.key", "site.toml", "node-0/shard-0/data",
-           "node-0/shard-0/volume.json", "node-0/formatted.new",
-           "node-1/shard-0/segments/000001.new", "node-2/shard-0/data"]
+MOMENTS = [
+    "token.key",
+    "node-1/keys/tls.key",
+    "site.toml",
+    "node-0/shard-0/data",
+    "node-0/shard-0/volume.json",
+    "node-0/formatted.new",
+    "node-1/shard-0/segments/000001.new",
+    "node-2/shard-0/data",
+]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -127,7 +140,7 @@ def test_a_killed_format_is_completed_by_the_next_one(tigerchat, tmp_path, momen
     deadline = time.monotonic() + HUNG_S
     awaited = tmp_path / moment
     while not awaited.exists() and process.poll() is None and time.monotonic() < deadline:
-        pass                      # no pause: the moment is short
+        pass  # no pause: the moment is short
     process.kill()
     process.wait()
     keys = {path: path.read_bytes() for path in tmp_path.rglob("keys/*.key")}
@@ -141,8 +154,9 @@ def test_a_killed_format_is_completed_by_the_next_one(tigerchat, tmp_path, momen
 
 def test_ctrl_c_leaves_what_the_next_format_completes(tigerchat, tmp_path):
     words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
-    process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     while not (tmp_path / "site.toml").exists():
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
@@ -179,7 +193,8 @@ def test_two_formats_at_once_do_not_meet(tigerchat, sentence, tmp_path):
 
 
 def test_a_node_makes_its_keys_asks_for_them_in_the_site_file_and_is_formatted(
-        tigerchat, sentence, tmp_path):
+    tigerchat, sentence, tmp_path
+):
     assert format_small(tigerchat, tmp_path / "site", "--nodes", 2).returncode == 0
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -229,15 +244,17 @@ def drop_privileges() -> None:
     """Root may write everywhere; without these two capabilities (1, 2) it is a user like others."""
     libc = ctypes.CDLL(None, use_errno=True)
     for capability in (1, 2):
-        libc.prctl(24, capability, 0, 0, 0)      # PR_CAPBSET_DROP; takes effect at exec
+        libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP; takes effect at exec
 
 
 def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tigerchat, sentence, tmp_path):
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o555)
     text = sentence(tigerchat("format", "--local", folder, preexec_fn=drop_privileges), 1)
-    assert text == (f"{folder / '.lock'}: Permission denied; let this user read and write it, or "
-                    "run as the user who owns it")
+    assert text == (
+        f"{folder / '.lock'}: Permission denied; let this user read and write it, or "
+        "run as the user who owns it"
+    )
     text = sentence(tigerchat("format", "--local", folder / "run", preexec_fn=drop_privileges), 1)
     assert text.startswith(f"{folder / 'run'}: Permission denied; ")
 
@@ -272,7 +289,8 @@ def limit_file_size() -> None:
 
 
 def test_a_disk_that_fills_up_meanwhile_is_named_and_format_goes_on_later(
-        tigerchat, sentence, tmp_path):
+    tigerchat, sentence, tmp_path
+):
     result = tigerchat("format", "--local", tmp_path, *SMALL, preexec_fn=limit_file_size)
     text = sentence(result, 1)
     assert text.startswith(f"{tmp_path / 'node-0/shard-0/data'}: no room for ")
@@ -284,15 +302,18 @@ def test_a_disk_that_fills_up_meanwhile_is_named_and_format_goes_on_later(
 # --- wrong words ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ((), "say either --local DIR or --node-folder F"),
-    (("--local", "a", "--node-folder", "b"), "say either --local DIR or --node-folder F"),
-    (("--local", "a", "--nodes", "0"), "'--nodes': 0 is not in the range 1<=x<=6"),
-    (("--local", "a", "--nodes", "7"), "'--nodes': 7 is not in the range 1<=x<=6"),
-    (("--local", "a", "--shards", "0"), "'--shards': 0 is not in the range 1<=x<=40"),
-    (("--local", "a", "--ports", "0"), "'--ports': 0 is not in the range"),
-    (("--local", "a", "--segments-max", "1"), "'--segments-max': 1 is not in the range"),
-    (("--local", "a", "--ports", "65500"), "--ports 65500 leads to port 65580 for node 0"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "say either --local DIR or --node-folder F"),
+        (("--local", "a", "--node-folder", "b"), "say either --local DIR or --node-folder F"),
+        (("--local", "a", "--nodes", "0"), "'--nodes': 0 is not in the range 1<=x<=6"),
+        (("--local", "a", "--nodes", "7"), "'--nodes': 7 is not in the range 1<=x<=6"),
+        (("--local", "a", "--shards", "0"), "'--shards': 0 is not in the range 1<=x<=40"),
+        (("--local", "a", "--ports", "0"), "'--ports': 0 is not in the range"),
+        (("--local", "a", "--segments-max", "1"), "'--segments-max': 1 is not in the range"),
+        (("--local", "a", "--ports", "65500"), "--ports 65500 leads to port 65580 for node 0"),
+    ],
+)
 def test_wrong_words_are_named_with_what_is_allowed(tigerchat, sentence, tmp_path, words, said):
     assert said in sentence(tigerchat("format", *words, cwd=tmp_path), 2)

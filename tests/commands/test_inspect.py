@@ -45,8 +45,14 @@ class Prepared:
         block = session.SessionBlock(CLIENT, 1, count, bytes(16), bytes(16), bytes(32))
         body = session.encode(block) + records
         header = envelope.make(
-            envelope.PREPARE, cluster=self.node.site.cluster, shard=0, operation=16, op=op,
-            area=parent + (1_000_000 + op).to_bytes(8, "little"), body=body)
+            envelope.PREPARE,
+            cluster=self.node.site.cluster,
+            shard=0,
+            operation=16,
+            op=op,
+            area=parent + (1_000_000 + op).to_bytes(8, "little"),
+            body=body,
+        )
         self.put(self.prepare_address(op), header.raw + body)
         self.put(self.witness_address(op), header.raw)
         self.prepares.append((header, body))
@@ -66,10 +72,16 @@ class Prepared:
     def put_segments(self) -> None:
         sealed = b"".join(self.records[:SEALED])
         step = SMALL.records_max * RECORD_SIZE
-        leaves = [leaf_id(sealed[at:at + step]) for at in range(0, len(sealed), step)]
-        footer = encode_footer(sealed, cluster=self.node.site.cluster, shard=0, number=0,
-                               previous_id=bytes(32), leaf_ids=leaves,
-                               previous_of=lambda room_id: 0)
+        leaves = [leaf_id(sealed[at : at + step]) for at in range(0, len(sealed), step)]
+        footer = encode_footer(
+            sealed,
+            cluster=self.node.site.cluster,
+            shard=0,
+            number=0,
+            previous_id=bytes(32),
+            leaf_ids=leaves,
+            previous_of=lambda room_id: 0,
+        )
         with open(self.segment(0), "r+b") as file:
             file.write(sealed)
             file.seek(SMALL.segment_data_size)
@@ -82,9 +94,15 @@ class Prepared:
 
 
 def fresh_record(number: int) -> bytes:
-    return record.encode(room_id=ROOMS[number % 3], msg_id=number.to_bytes(16, "little"),
-                         author_id=7, body=b"message %d" % number, client_id=CLIENT,
-                         client_seq=number + 1, timestamp=1_000_000 + number)
+    return record.encode(
+        room_id=ROOMS[number % 3],
+        msg_id=number.to_bytes(16, "little"),
+        author_id=7,
+        body=b"message %d" % number,
+        client_id=CLIENT,
+        client_seq=number + 1,
+        timestamp=1_000_000 + number,
+    )
 
 
 def committed_records(count: int) -> list[bytes]:
@@ -94,9 +112,9 @@ def committed_records(count: int) -> list[bytes]:
     for number in range(count):
         raw = bytearray(fresh_record(number))
         prev_hash, seq = heads[ROOMS[number % 3]]
-        raw[record.PREV_HASH:record.PREV_HASH + 32] = prev_hash
-        raw[record.SEQ:record.SEQ + 8] = (seq + 1).to_bytes(8, "little")
-        raw[record.LOG_SEQ:record.LOG_SEQ + 8] = (number + 1).to_bytes(8, "little")
+        raw[record.PREV_HASH : record.PREV_HASH + 32] = prev_hash
+        raw[record.SEQ : record.SEQ + 8] = (seq + 1).to_bytes(8, "little")
+        raw[record.LOG_SEQ : record.LOG_SEQ + 8] = (number + 1).to_bytes(8, "little")
         heads[ROOMS[number % 3]] = (record.record_hash(bytes(raw)), seq + 1)
         made.append(bytes(raw))
     return made
@@ -142,8 +160,9 @@ def of_kind(rows: list[dict], kind: str) -> list[dict]:
 
 def test_superblock_shows_four_copies_and_whose_the_volume_is(inspect, prepared):
     rows = inspect("superblock")
-    assert [(row["place"], row["copy"], row["valid"]) for row in of_kind(rows, "superblock_copy")] \
-        == [(0, 0, True), (1, 1, True), (2, 2, True), (3, 3, True)]
+    assert [
+        (row["place"], row["copy"], row["valid"]) for row in of_kind(rows, "superblock_copy")
+    ] == [(0, 0, True), (1, 1, True), (2, 2, True), (3, 3, True)]
     chosen = of_kind(rows, "superblock")[0]
     assert chosen["cluster"] == prepared.node.site.cluster.hex()
     assert (chosen["replica"], chosen["replica_count"], chosen["sequence"]) == (1, 3, 1)
@@ -172,12 +191,19 @@ def test_wal_shows_each_slot_and_all_records_of_its_prepare(inspect, prepared):
     assert rows[0]["decisions"] == {"CLEAN": 3, "EMPTY": SMALL.slot_count - 3}
     slots = of_kind(rows, "slot")
     assert [(row["op"], row["decision"], row["body_ok"]) for row in slots] == [
-        (0, "CLEAN", None), (1, "CLEAN", True), (2, "CLEAN", True)]
+        (0, "CLEAN", None),
+        (1, "CLEAN", True),
+        (2, "CLEAN", True),
+    ]
     assert [row["digest"] for row in slots[1:]] == [h.digest.hex() for h, _ in prepared.prepares]
     assert slots[2]["parent"] == slots[1]["digest"]
     records = of_kind(rows, "prepared_record")
     assert [(row["op"], row["index"], row["client_seq"]) for row in records] == [
-        (1, 0, 101), (1, 1, 102), (1, 2, 103), (2, 0, 201)]
+        (1, 0, 101),
+        (1, 1, 102),
+        (1, 2, 103),
+        (2, 0, 201),
+    ]
     assert bytes.fromhex(records[3]["body"]) == b"message 200"
     assert all(row["crc_ok"] for row in records)
 
@@ -186,14 +212,21 @@ def test_wal_shows_empty_slots_only_when_asked(inspect):
     assert len(of_kind(inspect("wal", "--all"), "slot")) == SMALL.slot_count
 
 
-@pytest.mark.parametrize(("place", "expected"), [
-    ("body", {"prepare": "bad", "decision": "FAULTY"}),
-    ("prepare", {"prepare": "bad", "decision": "FAULTY"}),
-    ("witness", {"witness": "bad", "decision": "FAULTY"})])
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("body", {"prepare": "bad", "decision": "FAULTY"}),
+        ("prepare", {"prepare": "bad", "decision": "FAULTY"}),
+        ("witness", {"witness": "bad", "decision": "FAULTY"}),
+    ],
+)
 def test_wal_judges_a_broken_slot_as_a_start_would(inspect, prepared, place, expected):
-    prepared.prepare(3, 1)        # so that slot 1 is not at the end, where it could be torn
-    address = {"body": prepared.prepare_address(1) + 1000, "prepare": prepared.prepare_address(1),
-               "witness": prepared.witness_address(1)}[place]
+    prepared.prepare(3, 1)  # so that slot 1 is not at the end, where it could be torn
+    address = {
+        "body": prepared.prepare_address(1) + 1000,
+        "prepare": prepared.prepare_address(1),
+        "witness": prepared.witness_address(1),
+    }[place]
     prepared.flip(address)
     slot = next(row for row in of_kind(inspect("wal"), "slot") if row["slot"] == 1)
     assert {name: slot[name] for name in expected} == expected
@@ -205,12 +238,14 @@ def test_wal_judges_a_broken_slot_as_a_start_would(inspect, prepared, place, exp
 def test_segment_shows_every_committed_record_of_sealed_and_open_segments(inspect, prepared):
     rows = inspect("segment", "--records")
     segments = of_kind(rows, "segment")
-    assert [(row["segment"], row["sealed"], row["records"], row["verified"]) for row in segments] \
-        == [(0, True, SEALED, True), (1, False, OPEN, None)]
+    assert [
+        (row["segment"], row["sealed"], row["records"], row["verified"]) for row in segments
+    ] == [(0, True, SEALED, True), (1, False, OPEN, None)]
     records = of_kind(rows, "record")
     assert [row["log_seq"] for row in records] == list(range(1, SEALED + OPEN + 1))
     assert [row["hash"] for row in records] == [
-        record.record_hash(raw).hex() for raw in prepared.records]
+        record.record_hash(raw).hex() for raw in prepared.records
+    ]
     assert all(row["prev_hash_ok"] is True and row["crc_ok"] for row in records)
     assert bytes.fromhex(records[-1]["body"]) == b"message 136"
     assert records[5]["room_id"] == "03030303-0303-0303-0303-030303030303"
@@ -234,8 +269,7 @@ def test_segment_finds_a_flipped_bit_in_a_record_and_in_a_footer(inspect, prepar
     flip(prepared.segment(0), 50 * RECORD_SIZE + record.BODY)
     flip(prepared.segment(0), SMALL.segment_data_size + 256)
     row = of_kind(inspect("segment"), "segment")[0]
-    assert (row["verified"], row["reason"]) == (
-        False, "segment 0: leaf 0 does not hash to its id")
+    assert (row["verified"], row["reason"]) == (False, "segment 0: leaf 0 does not hash to its id")
 
 
 def test_segment_stops_at_what_an_extent_held_before(inspect, prepared):
@@ -251,20 +285,23 @@ def test_segment_stops_at_what_an_extent_held_before(inspect, prepared):
 
 def test_checkpoint_of_a_fresh_volume_is_the_state_at_format(inspect):
     assert inspect("checkpoint") == [
-        {"kind": "checkpoint", "checkpoint": 0, "reason": "none yet: the state at format"}]
+        {"kind": "checkpoint", "checkpoint": 0, "reason": "none yet: the state at format"}
+    ]
 
 
 def snapshot_file(prepared: Prepared, path: Path, key: SigningKey) -> Path:
-    parts = snapshot.render(prepared.records[:SEALED], room_id=snapshot.SEGMENT, op=SEALED,
-                            record_count=SEALED, key=key)
+    parts = snapshot.render(
+        prepared.records[:SEALED], room_id=snapshot.SEGMENT, op=SEALED, record_count=SEALED, key=key
+    )
     path.write_bytes(b"".join(parts))
     return path
 
 
 def test_snapshot_is_verified_with_the_keys_of_the_site(inspect, prepared, tmp_path):
     seed = read_seed(tmp_path / "node-2/keys/signing.key")
-    rows = inspect("snapshot", snapshot_file(prepared, tmp_path / "s", SigningKey(seed)),
-                   "--records")
+    rows = inspect(
+        "snapshot", snapshot_file(prepared, tmp_path / "s", SigningKey(seed)), "--records"
+    )
     head = rows[0]
     assert (head["of"], head["signed_by"], head["records"]) == ("segment", "node-2", SEALED)
     assert (head["first_op"], head["last_op"]) == (1, SEALED)
@@ -280,8 +317,9 @@ def test_snapshot_of_a_stranger_is_refused(tigerchat, sentence, prepared, tmp_pa
 # --- for people, and mistakes ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("what", "shown"), [
-    ("superblock", "copies_to_repair    []"), ("segment", "last_log_seq")])
+@pytest.mark.parametrize(
+    ("what", "shown"), [("superblock", "copies_to_repair    []"), ("segment", "last_log_seq")]
+)
 def test_people_get_a_table(tigerchat, prepared, what, shown):
     result = tigerchat("inspect", what, "--volume", prepared.volume)
     assert result.returncode == 0
@@ -300,8 +338,10 @@ def test_reading_changes_no_byte(inspect, prepared):
     assert {p: p.read_bytes() for p in prepared.volume.rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize(("place", "said"), [
-    ("absent", "is not the folder of a volume"), (".", "holds no volume: run `tigerchat format`")])
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("absent", "is not the folder of a volume"), (".", "holds no volume: run `tigerchat format`")],
+)
 def test_a_place_without_a_volume_is_named(tigerchat, sentence, tmp_path, place, said):
     code = 2 if place == "absent" else 1
     text = sentence(tigerchat("inspect", "wal", "--volume", tmp_path / place), code)

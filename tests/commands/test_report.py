@@ -54,7 +54,10 @@ def test_the_archive_is_the_same_each_time(tmp_path):
 
 
 def test_the_command_itself_imports_no_spark():
-    program = ("import sys, appliance.commands.report\n"
-               "assert not {'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)")
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=HUNG_S,
-                   cwd=Path(__file__).parents[2])
+    program = (
+        "import sys, appliance.commands.report\n"
+        "assert not {'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, timeout=HUNG_S, cwd=Path(__file__).parents[2]
+    )

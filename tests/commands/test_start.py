@@ -35,8 +35,13 @@ class Running:
         command = [*COMMAND, "start", "--local", str(folder), *map(str, words)]
         with open(self.output, "wb") as file:
             self.process = subprocess.Popen(
-                command, env=environment(), stdout=file, stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL, start_new_session=True)
+                command,
+                env=environment(),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def printed(self) -> str:
         return self.output.read_text()
@@ -80,8 +85,12 @@ def processes_of(folder: Path, *words: str) -> list[psutil.Process]:
 def give_ports(folder: Path, ports: list[int]) -> None:
     """Write other ports into the site file of each node."""
     site, left = load_site(folder / "site.toml"), iter(ports)
-    nodes = [dataclasses.replace(node, peer_port=next(left), client_port=next(left),
-                                 console_port=next(left)) for node in site.nodes]
+    nodes = [
+        dataclasses.replace(
+            node, peer_port=next(left), client_port=next(left), console_port=next(left)
+        )
+        for node in site.nodes
+    ]
     text = encode_site(dataclasses.replace(site, nodes=nodes))
     for path in (folder / "site.toml", *folder.glob("node-*/site.toml")):
         path.write_text(text)
@@ -140,7 +149,8 @@ def block_of_ports(free_ports, count: int) -> int:
 
 
 def test_a_new_folder_becomes_three_nodes_that_serve_stop_and_continue(
-        tigerchat, run, tmp_path, free_ports):
+    tigerchat, run, tmp_path, free_ports
+):
     folder, base = tmp_path / "run", block_of_ports(free_ports, 300)
     site = run(folder, "--nodes", 3, "--shards", 1, "--ports", base)
     site.until_serving()
@@ -174,12 +184,19 @@ def test_every_process_that_is_killed_comes_back_and_the_site_serves(tigerchat, 
     for role in ("replica", "edge", "console", "shipper"):
         victim = site.processes("start", role)[0]
         victim.kill()
-        site.until(lambda r=role, v=victim: [p for p in site.processes("start", r)
-                                             if p.pid != v.pid], f"{role} again")
+        site.until(
+            lambda r=role, v=victim: [p for p in site.processes("start", r) if p.pid != v.pid],
+            f"{role} again",
+        )
     before = {process.pid for process in site.processes()} - {site.process.pid}
     site.processes("start", "--quiet", str(node))[0].kill()
-    site.until(lambda: len(fresh := {process.pid for process in site.processes()}) == 6
-               and before.isdisjoint(fresh), "all five again")
+    site.until(
+        lambda: (
+            len(fresh := {process.pid for process in site.processes()}) == 6
+            and before.isdisjoint(fresh)
+        ),
+        "all five again",
+    )
     made = tigerchat("room", "create", "again", "--local", single)
     assert made.returncode == 0, made.stderr
     assert site.stop() == 0
@@ -245,14 +262,17 @@ def test_a_port_that_is_taken_is_named_with_its_setting(tigerchat, sentence, sma
     with socket.create_server(("127.0.0.1", port)):
         for words in (("--local", small), ("--node-folder", small / "node-1", "--quiet")):
             text = sentence(tigerchat("start", *words), 2)
-            assert text.startswith(f"port {port} on 127.0.0.1 cannot be used (Address already in "
-                                   f"use): stop what uses it or change {key} of node-1 in "
-                                   f"{small / 'node-1/site.toml'}")
+            assert text.startswith(
+                f"port {port} on 127.0.0.1 cannot be used (Address already in "
+                f"use): stop what uses it or change {key} of node-1 in "
+                f"{small / 'node-1/site.toml'}"
+            )
     assert processes_of(small) == []
 
 
 def test_ports_of_a_formatted_site_are_moved_by_the_switch(
-        tigerchat, sentence, small_copy, free_ports):
+    tigerchat, sentence, small_copy, free_ports
+):
     site = load_site(small_copy / "site.toml")
     taken = free_ports(1)[0]
     with socket.create_server(("127.0.0.1", taken)):
@@ -261,29 +281,44 @@ def test_ports_of_a_formatted_site_are_moved_by_the_switch(
     for path in small_copy.glob("**/site.toml"):
         moved = load_site(path)
         assert [node.client_port for node in moved.nodes] == [
-            node.client_port + step for node in site.nodes]
+            node.client_port + step for node in site.nodes
+        ]
     assert load_site(small_copy / "site.toml").shards == site.shards
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (("--nodes", 3), "--nodes is 3; allowed: 2, as "),
-    (("--shards", 2), "--shards is 2; allowed: 1, as "),
-    (("--ports", 65535), "--ports is 65535; allowed: such that all lie in 1 to 65535")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--nodes", 3), "--nodes is 3; allowed: 2, as "),
+        (("--shards", 2), "--shards is 2; allowed: 1, as "),
+        (("--ports", 65535), "--ports is 65535; allowed: such that all lie in 1 to 65535"),
+    ],
+)
 def test_other_numbers_than_were_formatted_are_refused(tigerchat, sentence, small, words, said):
     assert sentence(tigerchat("start", "--local", small, *words), 2).startswith(said)
 
 
-@pytest.mark.parametrize(("file", "old", "new", "said"), [
-    ("node.toml", "index = 1", "index = 2", "index is 2; allowed: 0 to 1"),
-    ("node.toml", "index = 1", "index = 0", "nodes[0].public_key is not that of"),
-    ("node.toml", "index = 1", 'index = 1\nclient_tls = "no"', "client_tls is 'no'; allowed: true"),
-    ("node.toml", "index = 1", "index = 1\nspeed = 9", "speed is unknown; allowed: index, "),
-    ("site.toml", "peer_port", "pear_port", "nodes[0].pear_port is unknown; allowed: index"),
-    ("site.toml", "version = 1", "version = 9", "version is 9; allowed: a whole number from 1"),
-    ("keys/signing.key", "", "00", "is no key: restore it; allowed: 64 hexadecimal digits"),
-    ("keys/tls.crt", "BEGIN", "BEGUN", "is no PEM certificate: restore it")])
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("node.toml", "index = 1", "index = 2", "index is 2; allowed: 0 to 1"),
+        ("node.toml", "index = 1", "index = 0", "nodes[0].public_key is not that of"),
+        (
+            "node.toml",
+            "index = 1",
+            'index = 1\nclient_tls = "no"',
+            "client_tls is 'no'; allowed: true",
+        ),
+        ("node.toml", "index = 1", "index = 1\nspeed = 9", "speed is unknown; allowed: index, "),
+        ("site.toml", "peer_port", "pear_port", "nodes[0].pear_port is unknown; allowed: index"),
+        ("site.toml", "version = 1", "version = 9", "version is 9; allowed: a whole number from 1"),
+        ("keys/signing.key", "", "00", "is no key: restore it; allowed: 64 hexadecimal digits"),
+        ("keys/tls.crt", "BEGIN", "BEGUN", "is no PEM certificate: restore it"),
+    ],
+)
 def test_a_wrong_line_in_a_nodes_files_ends_the_start_with_code_2(
-        tigerchat, sentence, small_copy, file, old, new, said):
+    tigerchat, sentence, small_copy, file, old, new, said
+):
     path = small_copy / "node-1" / file
     path.write_text(path.read_text().replace(old, new, 1) if old else new)
     text = sentence(tigerchat("start", "--node-folder", small_copy / "node-1", "--quiet"), 2)
@@ -292,7 +327,8 @@ def test_a_wrong_line_in_a_nodes_files_ends_the_start_with_code_2(
 
 
 def test_a_wrong_line_ends_the_start_of_a_site_before_any_node_runs(
-        tigerchat, sentence, small_copy):
+    tigerchat, sentence, small_copy
+):
     path = small_copy / "node-1/node.toml"
     path.write_text("index = 1\npinning = 3\n")
     text = sentence(tigerchat("start", "--local", small_copy), 2)
@@ -315,7 +351,8 @@ def test_a_node_that_is_not_formatted_is_told_how(tigerchat, sentence, small_cop
 
 
 def test_the_volume_of_another_node_or_site_is_recognised(
-        tigerchat, sentence, small_copy, small, tmp_path):
+    tigerchat, sentence, small_copy, small, tmp_path
+):
     volume = "node-1/shard-0"
     shutil.rmtree(small_copy / volume)
     shutil.copytree(small / "node-0/shard-0", small_copy / volume)
@@ -330,7 +367,8 @@ def test_the_volume_of_another_node_or_site_is_recognised(
 
 
 def test_a_superblock_that_cannot_be_trusted_ends_the_start_with_its_name(
-        tigerchat, sentence, small_copy):
+    tigerchat, sentence, small_copy
+):
     with open(small_copy / "node-0/shard-0/data", "r+b") as file:
         file.write(bytes(256 * 1024))
     text = sentence(tigerchat("start", "--quiet", "--node-folder", small_copy / "node-0"), 1)
@@ -338,18 +376,23 @@ def test_a_superblock_that_cannot_be_trusted_ends_the_start_with_its_name(
 
 
 def test_a_shard_that_the_node_does_not_hold_is_refused(tigerchat, sentence, small):
-    text = sentence(tigerchat("start", "replica", "--node-folder", small / "node-0",
-                              "--shard", 4), 2)
+    text = sentence(
+        tigerchat("start", "replica", "--node-folder", small / "node-0", "--shard", 4), 2
+    )
     assert text.startswith("--shard is 4; allowed: 0, the shards of ")
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ((), "say --local DIR, --node-folder F, or a role"),
-    (("--local", "a", "--node-folder", "b"), "say --local DIR, --node-folder F, or a role"),
-    (("--local", "a", "--nodes", "9"), "'--nodes': 9 is not in the range 1<=x<=6"),
-    (("waiter",), "No such command 'waiter'"),
-    (("replica",), "Missing option '--node-folder'"),
-    (("replica", "--node-folder", "a"), "Missing option '--shard'")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "say --local DIR, --node-folder F, or a role"),
+        (("--local", "a", "--node-folder", "b"), "say --local DIR, --node-folder F, or a role"),
+        (("--local", "a", "--nodes", "9"), "'--nodes': 9 is not in the range 1<=x<=6"),
+        (("waiter",), "No such command 'waiter'"),
+        (("replica",), "Missing option '--node-folder'"),
+        (("replica", "--node-folder", "a"), "Missing option '--shard'"),
+    ],
+)
 def test_wrong_words_are_named(tigerchat, sentence, tmp_path, words, said):
     assert said in sentence(tigerchat("start", *words, cwd=tmp_path), 2)
 
@@ -367,16 +410,17 @@ def test_a_start_names_its_phases_in_order(tigerchat, small, free_ports):
 
 
 def test_a_core_is_given_to_each_role_only_when_there_are_enough():
-    children = [Child("replica-0", [], 2), Child("edge-0", [], 0),
-                Child("console", [], 1)]
+    children = [Child("replica-0", [], 2), Child("edge-0", [], 0), Child("console", [], 1)]
     assert all(child.cores is None for child in start.pinned(children, [0, 1]))
     placed = {child.name: child.cores for child in start.pinned(children, [0, 1, 2, 3])}
     assert placed == {"replica-0": {0}, "edge-0": {1}, "console": {2, 3}}
 
 
 def test_templates_roles_and_names_that_start_accepts_are_the_same():
-    templates = {path.name.removeprefix("tigerchat-").split(".")[0].rstrip("@"): path.read_text()
-                 for path in (TOP / "systemd").glob("tigerchat-*.service")}
+    templates = {
+        path.name.removeprefix("tigerchat-").split(".")[0].rstrip("@"): path.read_text()
+        for path in (TOP / "systemd").glob("tigerchat-*.service")
+    }
     folder = Path(roles.__file__).parent
     modules = {path.stem for path in folder.glob("[a-z]*.py")}
     modules |= {path.parent.name for path in folder.glob("*/role.py")}
@@ -388,16 +432,24 @@ def test_templates_roles_and_names_that_start_accepts_are_the_same():
             assert words[0] == "--node-folder"
             continue
         assert words[0] == name
-        options = {option for parameter in start.command.commands[name].params
-                   for option in parameter.opts}
+        options = {
+            option for parameter in start.command.commands[name].params for option in parameter.opts
+        }
         assert {word for word in words[1:] if word.startswith("--")} <= options
 
 
 def test_templates_hold_process_policy_and_no_shell():
     for path in (TOP / "systemd").glob("*.service"):
         text = path.read_text()
-        for wanted in ("Type=notify", "WatchdogSec=", "Restart=always", "TimeoutStopSec=",
-                       "RestartPreventExitStatus=2", "NoNewPrivileges=yes", "User=tigerchat"):
+        for wanted in (
+            "Type=notify",
+            "WatchdogSec=",
+            "Restart=always",
+            "TimeoutStopSec=",
+            "RestartPreventExitStatus=2",
+            "NoNewPrivileges=yes",
+            "User=tigerchat",
+        ):
             assert f"\n{wanted}" in text, f"{path.name}: {wanted}"
         assert "/bin/sh" not in text
 
@@ -417,15 +469,21 @@ def test_without_assertions_nothing_runs(sentence):
     words = [COMMAND[0], "-O", *COMMAND[1:], "version"]
     result = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
     assert sentence(result, 2).startswith("assertions are off, and they guard the data")
-    result = subprocess.run([*COMMAND, "version"], capture_output=True, text=True, check=False,
-                            env={**environment(), "PYTHONOPTIMIZE": "1"})
+    result = subprocess.run(
+        [*COMMAND, "version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment(), "PYTHONOPTIMIZE": "1"},
+    )
     sentence(result, 2)
 
 
 def test_version_and_help_come_without_the_weight_of_the_others(tigerchat):
     result = tigerchat("version")
-    assert re.fullmatch(r"tigerchat \d+\.\d+\.\d+ \(from source, Python 3\.11\.\d+\)\n",
-                        result.stdout)
+    assert re.fullmatch(
+        r"tigerchat \d+\.\d+\.\d+ \(from source, Python 3\.11\.\d+\)\n", result.stdout
+    )
     told = tigerchat("--help")
     assert told.returncode == 0
     assert all(f"  {verb} " in told.stdout for verb in VERBS)
@@ -442,11 +500,20 @@ def test_every_phase_verb_exit_code_and_halt_is_in_the_operators_book():
         assert f"`inspect {what}" in book
     for code in (0, 1, 2, 3, 130):
         assert f"\n| {code} | " in book
-    sources = [*(TOP / "appliance/cores/vsr").glob("*.py"), TOP / "appliance/roles/replica.py",
-               *(TOP / "appliance/drivers/nvme").glob("*.py")]
-    halts = {code for path in sources for code in re.findall(
-        r'"((?:SUPERBLOCK|WAL|CHECKPOINT|STORAGE|DISK|CLUSTER|CHAIN)_[A-Z_]+|DIVERGED|ASSERTION)"',
-        path.read_text())}
+    sources = [
+        *(TOP / "appliance/cores/vsr").glob("*.py"),
+        TOP / "appliance/roles/replica.py",
+        *(TOP / "appliance/drivers/nvme").glob("*.py"),
+    ]
+    halts = {
+        code
+        for path in sources
+        for code in re.findall(
+            r'"((?:SUPERBLOCK|WAL|CHECKPOINT|STORAGE|DISK|CLUSTER|CHAIN)_[A-Z_]+'
+            r'|DIVERGED|ASSERTION)"',
+            path.read_text(),
+        )
+    }
     assert len(halts) > 10
     for code in halts:
         assert f"`{code}`" in book, code

@@ -26,31 +26,93 @@ from tests.vectors.examples import manifest_value
 both = pytest.mark.parametrize("geometry", [SMALL, PRODUCTION], ids=["small", "production"])
 
 LAYOUTS = {
-    "manifest": (HEAD, [
-        ("magic", 0, 8), ("version", 8, 2), ("shard", 10, 2), ("epoch", 12, 4),
-        ("cluster_id", 16, 16), ("op", 32, 8), ("timestamp", 40, 8), ("prepare_digest", 48, 16),
-        ("log_seq", 64, 8), ("shipper_cursor", 72, 8), ("oldest_segment", 80, 8),
-        ("oldest_segment_before", 88, 8), ("newest_segment_id", 96, 32), ("segments_max", 128, 4),
-        ("leaf_count", 132, 4), ("tables", 136, 32), ("shipping", 168, 72),
-        ("reserved", 240, 16)]),
-    "shipping": (SHIPPING, [
-        ("generation", 0, 4), ("node", 4, 2), ("reserved", 6, 2), ("manifest_count", 8, 8),
-        ("manifest_hash", 16, 32), ("period_start_us", 48, 8), ("period_us", 56, 8),
-        ("announced_end", 64, 8)]),
-    "rooms": (TABLE_ROWS["rooms"], [
-        ("room_id", 0, 16), ("head_hash", 16, 32), ("message_count", 48, 8), ("op", 56, 8),
-        ("sealed_segment", 64, 8), ("policy", 72, 32), ("reserved", 104, 24)]),
-    "policy": (POLICY, [
-        ("log_seq", 0, 8), ("created_log_seq", 8, 8), ("bits", 16, 8), ("reserved", 24, 8)]),
-    "windows": (TABLE_ROWS["windows"], [
-        ("client_id", 0, 16), ("room_id", 16, 16), ("author_id", 32, 8), ("client_seq", 40, 8),
-        ("log_seq", 48, 8), ("timestamp", 56, 8), ("log_seqs", 64, 256)]),
-    "sessions": (TABLE_ROWS["sessions"], [
-        ("client", 0, 16), ("session", 16, 8), ("request", 24, 4), ("reserved_a", 28, 4),
-        ("reply_digest", 32, 16), ("reply_header", 48, 128), ("reserved_b", 176, 80)]),
-    "members": (TABLE_ROWS["members"], [
-        ("replica_id", 0, 16), ("public_key", 16, 32), ("fingerprint", 48, 32),
-        ("address", 80, 256), ("votes", 336, 1), ("reserved", 337, 175)]),
+    "manifest": (
+        HEAD,
+        [
+            ("magic", 0, 8),
+            ("version", 8, 2),
+            ("shard", 10, 2),
+            ("epoch", 12, 4),
+            ("cluster_id", 16, 16),
+            ("op", 32, 8),
+            ("timestamp", 40, 8),
+            ("prepare_digest", 48, 16),
+            ("log_seq", 64, 8),
+            ("shipper_cursor", 72, 8),
+            ("oldest_segment", 80, 8),
+            ("oldest_segment_before", 88, 8),
+            ("newest_segment_id", 96, 32),
+            ("segments_max", 128, 4),
+            ("leaf_count", 132, 4),
+            ("tables", 136, 32),
+            ("shipping", 168, 72),
+            ("reserved", 240, 16),
+        ],
+    ),
+    "shipping": (
+        SHIPPING,
+        [
+            ("generation", 0, 4),
+            ("node", 4, 2),
+            ("reserved", 6, 2),
+            ("manifest_count", 8, 8),
+            ("manifest_hash", 16, 32),
+            ("period_start_us", 48, 8),
+            ("period_us", 56, 8),
+            ("announced_end", 64, 8),
+        ],
+    ),
+    "rooms": (
+        TABLE_ROWS["rooms"],
+        [
+            ("room_id", 0, 16),
+            ("head_hash", 16, 32),
+            ("message_count", 48, 8),
+            ("op", 56, 8),
+            ("sealed_segment", 64, 8),
+            ("policy", 72, 32),
+            ("reserved", 104, 24),
+        ],
+    ),
+    "policy": (
+        POLICY,
+        [("log_seq", 0, 8), ("created_log_seq", 8, 8), ("bits", 16, 8), ("reserved", 24, 8)],
+    ),
+    "windows": (
+        TABLE_ROWS["windows"],
+        [
+            ("client_id", 0, 16),
+            ("room_id", 16, 16),
+            ("author_id", 32, 8),
+            ("client_seq", 40, 8),
+            ("log_seq", 48, 8),
+            ("timestamp", 56, 8),
+            ("log_seqs", 64, 256),
+        ],
+    ),
+    "sessions": (
+        TABLE_ROWS["sessions"],
+        [
+            ("client", 0, 16),
+            ("session", 16, 8),
+            ("request", 24, 4),
+            ("reserved_a", 28, 4),
+            ("reply_digest", 32, 16),
+            ("reply_header", 48, 128),
+            ("reserved_b", 176, 80),
+        ],
+    ),
+    "members": (
+        TABLE_ROWS["members"],
+        [
+            ("replica_id", 0, 16),
+            ("public_key", 16, 32),
+            ("fingerprint", 48, 32),
+            ("address", 80, 256),
+            ("votes", 336, 1),
+            ("reserved", 337, 175),
+        ],
+    ),
     "place": (PLACE, [("kind", 0, 2), ("count", 2, 2), ("index", 4, 4), ("number", 8, 8)]),
 }
 
@@ -72,13 +134,19 @@ def manifest_of(geometry: Geometry, log_seq: int, rows: tuple[int, ...]) -> Mani
     tables = {}
     for i, name in enumerate(TABLES):
         chunks = -(-rows[i] // geometry.table_rows_per_chunk(name))
-        tables[name] = TableState(rows[i], [bytes([i]) * 30 + n.to_bytes(2, "little")
-                                            for n in range(chunks)])
+        tables[name] = TableState(
+            rows[i], [bytes([i]) * 30 + n.to_bytes(2, "little") for n in range(chunks)]
+        )
     return dataclasses.replace(
-        manifest_value(), log_seq=log_seq, shipper_cursor=log_seq // 2, oldest_segment=number // 2,
-        oldest_segment_before=number // 3, tables=tables,
+        manifest_value(),
+        log_seq=log_seq,
+        shipper_cursor=log_seq // 2,
+        oldest_segment=number // 2,
+        oldest_segment_before=number // 3,
+        tables=tables,
         newest_segment_id=(b"n" if number else b"\0") * 32,
-        leaf_ids=[bytes([n]) * 32 for n in range(-(-count // geometry.records_max))])
+        leaf_ids=[bytes([n]) * 32 for n in range(-(-count // geometry.records_max))],
+    )
 
 
 @both
@@ -124,26 +192,34 @@ def test_a_manifest_of_another_size_is_refused(size):
         checkpoint.decode(raw, SMALL)
 
 
-@pytest.mark.parametrize(("change", "reason"), [
-    ({"log_seq": 700}, "leaf ids: 3, expected 0"),
-    ({"log_seq": 722}, "leaf ids: 3, expected 4"),
-    ({"newest_segment_id": bytes(32)}, "newest segment"),
-    ({"oldest_segment": 8}, "oldest segment 8 of 7"),
-    ({"oldest_segment_before": 4}, "oldest segment 3 of 7, 4 before"),
-    ({"shipper_cursor": 717}, "shipped 717 of 716"),
-    ({"shipping": ShippingState(announced_end=717)}, "below 717 announced"),
-    ({"shipping": ShippingState(announced_end=345)}, "345 shipped"),
-])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"log_seq": 700}, "leaf ids: 3, expected 0"),
+        ({"log_seq": 722}, "leaf ids: 3, expected 4"),
+        ({"newest_segment_id": bytes(32)}, "newest segment"),
+        ({"oldest_segment": 8}, "oldest segment 8 of 7"),
+        ({"oldest_segment_before": 4}, "oldest segment 3 of 7, 4 before"),
+        ({"shipper_cursor": 717}, "shipped 717 of 716"),
+        ({"shipping": ShippingState(announced_end=717)}, "below 717 announced"),
+        ({"shipping": ShippingState(announced_end=345)}, "345 shipped"),
+    ],
+)
 def test_a_manifest_that_contradicts_itself_is_refused(change, reason):
     raw = checkpoint.encode(dataclasses.replace(manifest_value(), **change))
     with pytest.raises(FormatError, match=reason):
         checkpoint.decode(raw, SMALL)
 
 
-@pytest.mark.parametrize(("rows", "chunks", "reason"), [
-    (17, 1, "17 rows in table rooms"), (16, 0, "chunks of table rooms: 0, expected 1"),
-    (16, 2, "chunks of table rooms: 2, expected 1"),
-    (0, 1, "chunks of table rooms: 1, expected 0")])
+@pytest.mark.parametrize(
+    ("rows", "chunks", "reason"),
+    [
+        (17, 1, "17 rows in table rooms"),
+        (16, 0, "chunks of table rooms: 0, expected 1"),
+        (16, 2, "chunks of table rooms: 2, expected 1"),
+        (0, 1, "chunks of table rooms: 1, expected 0"),
+    ],
+)
 def test_a_table_with_too_many_rows_or_the_wrong_chunks_is_refused(rows, chunks, reason):
     tables = {**manifest_value().tables, "rooms": TableState(rows, [bytes(32)] * chunks)}
     raw = checkpoint.encode(dataclasses.replace(manifest_value(), tables=tables))
@@ -163,7 +239,8 @@ def test_each_table_chunk_has_an_index_and_a_place_of_its_own(geometry):
             assert checkpoint.table_chunk_of(geometry, index) == (table, chunk)
             place = Place(checkpoint.KIND_TABLE, 0, index, 48)
             assert checkpoint.zone_offset(geometry, place) == (
-                geometry.table_offset(table) + chunk * geometry.table_chunk_size)
+                geometry.table_offset(table) + chunk * geometry.table_chunk_size
+            )
             seen.append(index)
     assert seen == list(range(checkpoint.table_chunks_total(geometry)))
     assert checkpoint.zone_offset(geometry, Place(checkpoint.KIND_MANIFEST, 0, 0, 48)) == 0
@@ -187,14 +264,16 @@ def test_a_leaf_has_at_least_one_record_and_at_most_its_own(geometry, last):
 def test_places_where_nothing_can_be_are_refused(geometry):
     total = checkpoint.table_chunks_total(geometry)
     for place, valid in (
-            (Place(checkpoint.KIND_MANIFEST, 0, 0, 9), True),
-            (Place(checkpoint.KIND_MANIFEST, 0, 1, 9), False),
-            (Place(checkpoint.KIND_MANIFEST, 1, 0, 9), False),
-            (Place(checkpoint.KIND_FOOTER, 0, 0, 9), True),
-            (Place(checkpoint.KIND_FOOTER, 0, 1, 9), False),
-            (Place(checkpoint.KIND_TABLE, 0, total - 1, 9), True),
-            (Place(checkpoint.KIND_TABLE, 0, total, 9), False),
-            (Place(checkpoint.KIND_TABLE, 1, 0, 9), False),
-            (Place(0, 0, 0, 9), False), (Place(5, 0, 0, 9), False)):
+        (Place(checkpoint.KIND_MANIFEST, 0, 0, 9), True),
+        (Place(checkpoint.KIND_MANIFEST, 0, 1, 9), False),
+        (Place(checkpoint.KIND_MANIFEST, 1, 0, 9), False),
+        (Place(checkpoint.KIND_FOOTER, 0, 0, 9), True),
+        (Place(checkpoint.KIND_FOOTER, 0, 1, 9), False),
+        (Place(checkpoint.KIND_TABLE, 0, total - 1, 9), True),
+        (Place(checkpoint.KIND_TABLE, 0, total, 9), False),
+        (Place(checkpoint.KIND_TABLE, 1, 0, 9), False),
+        (Place(0, 0, 0, 9), False),
+        (Place(5, 0, 0, 9), False),
+    ):
         read = checkpoint.decode_place(checkpoint.encode_place(place), geometry)
         assert read == (place if valid else None)

@@ -10,8 +10,17 @@ import pytest
 from appliance.base.layout import offset_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "formats.md"
-MODULES = ("record", "envelope", "session", "superblock", "segment", "checkpoint", "snapshot",
-           "event", "membership")
+MODULES = (
+    "record",
+    "envelope",
+    "session",
+    "superblock",
+    "segment",
+    "checkpoint",
+    "snapshot",
+    "event",
+    "membership",
+)
 MARK = re.compile(r"<!-- (\w+)\.(\w+) -->\n((?:\|.*\n)+)")
 ROW = re.compile(r"\| (\d+) \| (\d+) \| `(\w+)` \| \S.* \|")
 
@@ -52,4 +61,5 @@ def test_every_layout_is_documented():
 def test_each_field_is_documented_at_its_offset(key):
     dtype = layouts()[key]
     assert documented()[key] == [
-        (name, offset_of(dtype, name), dtype[name].itemsize) for name in dtype.names]
+        (name, offset_of(dtype, name), dtype[name].itemsize) for name in dtype.names
+    ]

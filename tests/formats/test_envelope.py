@@ -11,25 +11,68 @@ from appliance.formats import envelope
 from appliance.formats.envelope import HEADER, Header
 
 FIELDS = [
-    ("magic", 0, 4), ("version", 4, 2), ("command", 6, 1), ("operation", 7, 1), ("checksum", 8, 4),
-    ("epoch", 12, 4), ("nonce", 16, 8), ("view", 24, 4), ("aux", 28, 4), ("op", 32, 8),
-    ("commit_num", 40, 8), ("cluster_id", 48, 16), ("sender_id", 64, 1), ("route", 65, 1),
-    ("shard", 66, 2), ("body_size", 68, 4), ("digest", 72, 16), ("body_digest", 88, 16),
+    ("magic", 0, 4),
+    ("version", 4, 2),
+    ("command", 6, 1),
+    ("operation", 7, 1),
+    ("checksum", 8, 4),
+    ("epoch", 12, 4),
+    ("nonce", 16, 8),
+    ("view", 24, 4),
+    ("aux", 28, 4),
+    ("op", 32, 8),
+    ("commit_num", 40, 8),
+    ("cluster_id", 48, 16),
+    ("sender_id", 64, 1),
+    ("route", 65, 1),
+    ("shard", 66, 2),
+    ("body_size", 68, 4),
+    ("digest", 72, 16),
+    ("body_digest", 88, 16),
     ("area", 104, 24),
 ]
-TRANSPORT = [(8, 12), (16, 24), (64, 66)]      # checksum, nonce, sender_id and route
+TRANSPORT = [(8, 12), (16, 24), (64, 66)]  # checksum, nonce, sender_id and route
 CLUSTER = b"cluster of tests"
 KEY = SigningKey(b"k" * 32)
 COMMANDS = [
-    "prepare", "prepare_ok", "commit", "start_view_change", "do_view_change", "start_view",
-    "request", "reply", "ping", "pong", "ping_client", "pong_client", "end_epoch",
-    "request_start_view", "request_headers", "request_prepare", "request_reply", "headers",
-    "eviction", "request_chunk", "chunk"]
+    "prepare",
+    "prepare_ok",
+    "commit",
+    "start_view_change",
+    "do_view_change",
+    "start_view",
+    "request",
+    "reply",
+    "ping",
+    "pong",
+    "ping_client",
+    "pong_client",
+    "end_epoch",
+    "request_start_view",
+    "request_headers",
+    "request_prepare",
+    "request_reply",
+    "headers",
+    "eviction",
+    "request_chunk",
+    "chunk",
+]
 
 
 def example(body: bytes = b"body") -> Header:
-    return envelope.make(envelope.PREPARE, cluster=CLUSTER, shard=3, epoch=2, operation=16, view=7,
-                         aux=5, op=12, commit_num=10, area=b"\1" * 24, body=body)
+    return envelope.make(
+        envelope.PREPARE,
+        cluster=CLUSTER,
+        shard=3,
+        epoch=2,
+        operation=16,
+        view=7,
+        aux=5,
+        op=12,
+        commit_num=10,
+        area=b"\1" * 24,
+        body=body,
+    )
 
 
 def test_every_offset_of_the_layout_is_pinned():
@@ -44,16 +87,29 @@ def test_the_magic_reads_rgit_on_the_wire():
 
 def test_commands_and_operations_have_their_numbers():
     assert envelope.COMMAND_NAMES == dict(enumerate(COMMANDS, start=1))
-    assert (envelope.OPERATION_RESERVED, envelope.OPERATION_ROOT, envelope.OPERATION_REGISTER,
-            envelope.OPERATION_RECONFIGURE, envelope.OPERATION_NOOP,
-            envelope.OPERATION_MEMBER_CHANGE) == (0, 1, 2, 3, 4, 5)
+    assert (
+        envelope.OPERATION_RESERVED,
+        envelope.OPERATION_ROOT,
+        envelope.OPERATION_REGISTER,
+        envelope.OPERATION_RECONFIGURE,
+        envelope.OPERATION_NOOP,
+        envelope.OPERATION_MEMBER_CHANGE,
+    ) == (0, 1, 2, 3, 4, 5)
     assert envelope.OPERATION_APPEND == 16
 
 
-@given(command=st.integers(1, 21), operation=st.integers(0, 255), epoch=st.integers(0, 2**32 - 1),
-       view=st.integers(0, 2**32 - 1), aux=st.integers(0, 2**32 - 1),
-       op=st.integers(0, 2**64 - 1), commit_num=st.integers(0, 2**64 - 1),
-       shard=st.integers(0, 2**16 - 1), area=st.binary(max_size=24), body=st.binary(max_size=300))
+@given(
+    command=st.integers(1, 21),
+    operation=st.integers(0, 255),
+    epoch=st.integers(0, 2**32 - 1),
+    view=st.integers(0, 2**32 - 1),
+    aux=st.integers(0, 2**32 - 1),
+    op=st.integers(0, 2**64 - 1),
+    commit_num=st.integers(0, 2**64 - 1),
+    shard=st.integers(0, 2**16 - 1),
+    area=st.binary(max_size=24),
+    body=st.binary(max_size=300),
+)
 def test_a_header_is_read_back(command, body, **values):
     made = envelope.make(command, cluster=CLUSTER, body=body, **values)
     read = envelope.decode_stored(made.raw)

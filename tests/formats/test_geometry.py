@@ -26,11 +26,21 @@ def test_production_has_its_published_sizes_and_offsets():
 
 @both
 def test_every_zone_starts_on_a_sector_behind_the_one_before(geometry):
-    starts = [0, geometry.wal_headers_offset, geometry.wal_prepares_offset,
-              geometry.replies_offset, geometry.checkpoints_offset, geometry.data_size]
-    sizes = [256 * KIB, geometry.slot_count * SECTOR_SIZE,
-             geometry.slot_count * geometry.message_size_max,
-             geometry.clients_max * geometry.reply_size_max, 2 * geometry.checkpoint_zone_size]
+    starts = [
+        0,
+        geometry.wal_headers_offset,
+        geometry.wal_prepares_offset,
+        geometry.replies_offset,
+        geometry.checkpoints_offset,
+        geometry.data_size,
+    ]
+    sizes = [
+        256 * KIB,
+        geometry.slot_count * SECTOR_SIZE,
+        geometry.slot_count * geometry.message_size_max,
+        geometry.clients_max * geometry.reply_size_max,
+        2 * geometry.checkpoint_zone_size,
+    ]
     assert all(start % SECTOR_SIZE == 0 for start in starts)
     for start, size, following in zip(starts, sizes, starts[1:], strict=False):
         assert start + size <= following
@@ -61,8 +71,12 @@ def test_checkpoints_take_the_zones_in_turn(geometry):
 def test_no_slot_is_needed_twice_whatever_the_checkpoint_and_head(geometry):
     for checkpoint in range(0, 5 * geometry.checkpoint_ops, geometry.checkpoint_ops):
         head = geometry.prepare_max(checkpoint)
-        for commit_max in (checkpoint, checkpoint + geometry.pipeline_max,
-                           checkpoint + geometry.pipeline_max + 1, head):
+        for commit_max in (
+            checkpoint,
+            checkpoint + geometry.pipeline_max,
+            checkpoint + geometry.pipeline_max + 1,
+            head,
+        ):
             first = geometry.repair_min(checkpoint, commit_max, head)
             durable = geometry.durable(checkpoint, commit_max)
             assert durable == (checkpoint == 0 or commit_max > checkpoint + geometry.pipeline_max)
@@ -76,19 +90,31 @@ def test_no_slot_is_needed_twice_whatever_the_checkpoint_and_head(geometry):
 @both
 def test_what_may_be_acknowledged_proves_the_checkpoint_before_it_is_overwritten(geometry):
     """Ops that reuse slots of the interval before a checkpoint come after one that proves it."""
-    for checkpoint in range(geometry.checkpoint_ops, 5 * geometry.checkpoint_ops,
-                            geometry.checkpoint_ops):
+    for checkpoint in range(
+        geometry.checkpoint_ops, 5 * geometry.checkpoint_ops, geometry.checkpoint_ops
+    ):
         before = checkpoint - geometry.checkpoint_ops
         assert geometry.prepare_ok_max(before) == checkpoint + geometry.pipeline_max
-        oldest_needed = before + 1          # until the checkpoint is known to be durable
+        oldest_needed = before + 1  # until the checkpoint is known to be durable
         newest_possible = geometry.prepare_max(before)
         assert newest_possible - oldest_needed < geometry.slot_count
 
 
-@pytest.mark.parametrize("change", [
-    {"slot_count": 56}, {"checkpoint_ops": 3}, {"pipeline_max": 30}, {"message_size_max": 16_000},
-    {"records_max": 8}, {"records_max": 6}, {"reply_size_max": 512}, {"table_chunk_size": 20_480},
-    {"checkpoint_zone_size": 264 * KIB}, {"wal_writes_max": 5}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"slot_count": 56},
+        {"checkpoint_ops": 3},
+        {"pipeline_max": 30},
+        {"message_size_max": 16_000},
+        {"records_max": 8},
+        {"records_max": 6},
+        {"reply_size_max": 512},
+        {"table_chunk_size": 20_480},
+        {"checkpoint_zone_size": 264 * KIB},
+        {"wal_writes_max": 5},
+    ],
+)
 def test_a_geometry_that_breaks_a_rule_cannot_be_made(change):
     with pytest.raises(AssertionError):
         dataclasses.replace(SMALL, **change)

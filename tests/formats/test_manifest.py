@@ -81,21 +81,53 @@ def test_every_truncation_is_found():
             manifest.parse_manifest(FILE[:size], TRUSTED)
 
 
-@pytest.mark.parametrize(("field", "value"), [
-    ("format", 2), ("format", True), ("cluster", "00"), ("cluster", "AB" * 16), ("shard", 65_536),
-    ("shard", None), ("number", -1), ("number", 0), ("previous", "00" * 32),
-    ("period_start_us", 1), ("period_start_us", 10**18), ("period_us", 0), ("period_us", 1_500_000),
-    ("first_log_seq", 0), ("first_log_seq", 9_989), ("last_log_seq", 20_002),
-    ("last_log_seq", 9_000), ("record_count", 3), ("chunk_records", 9_999), ("files", {}),
-    ("files", [1]), ("files", []), ("number", 1 << 63), ("surplus", 1)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("format", 2),
+        ("format", True),
+        ("cluster", "00"),
+        ("cluster", "AB" * 16),
+        ("shard", 65_536),
+        ("shard", None),
+        ("number", -1),
+        ("number", 0),
+        ("previous", "00" * 32),
+        ("period_start_us", 1),
+        ("period_start_us", 10**18),
+        ("period_us", 0),
+        ("period_us", 1_500_000),
+        ("first_log_seq", 0),
+        ("first_log_seq", 9_989),
+        ("last_log_seq", 20_002),
+        ("last_log_seq", 9_000),
+        ("record_count", 3),
+        ("chunk_records", 9_999),
+        ("files", {}),
+        ("files", [1]),
+        ("files", []),
+        ("number", 1 << 63),
+        ("surplus", 1),
+    ],
+)
 def test_a_wrong_value_is_refused_though_it_is_signed(field, value):
     with pytest.raises(FormatError):
         manifest.parse_manifest(changed(**{field: value}), TRUSTED)
 
 
-@pytest.mark.parametrize(("field", "value"), [
-    ("name", "snapshot-1-2.tig"), ("size", 5), ("record_count", 12), ("chunks", []),
-    ("chunks", ["00" * 31]), ("sha256", 7), ("first_log_seq", 9_991), ("last_log_seq", 9_999)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "snapshot-1-2.tig"),
+        ("size", 5),
+        ("record_count", 12),
+        ("chunks", []),
+        ("chunks", ["00" * 31]),
+        ("sha256", 7),
+        ("first_log_seq", 9_991),
+        ("last_log_seq", 9_999),
+    ],
+)
 def test_a_wrong_value_of_a_file_is_refused_though_it_is_signed(field, value):
     files = json.loads(FILE.split(b"\n")[0])["files"]
     files[0][field] = value
@@ -137,8 +169,9 @@ def test_names_lead_to_the_folder_of_the_periods_start():
     assert manifest.parse_incoming_name(manifest.incoming_name(12, name)) == (12, name)
 
 
-@pytest.mark.parametrize("name", [
-    "manifest-20251315T150000Z.json", "manifest-20250615T150000Z.json~", "head.json", ""])
+@pytest.mark.parametrize(
+    "name", ["manifest-20251315T150000Z.json", "manifest-20250615T150000Z.json~", "head.json", ""]
+)
 def test_other_names_are_none_of_a_manifest_or_snapshot(name):
     assert manifest.parse_manifest_name(name) is None
     assert manifest.parse_snapshot_name(name) is None
@@ -150,8 +183,14 @@ def test_keys_read_back_and_a_wrong_field_is_named():
     assert manifest.parse_keys(raw) == trusted_keys_value()
     assert manifest.parse_keys(raw).public_keys == {KEY.public, b"k" * 32}
     assert manifest.parse_keys(json.dumps(json.loads(raw), indent=2).encode())
-    for field, value in (("format", 2), ("cluster", "x"), ("shards", 0), ("keys", []),
-                         ("keys", [{"node": 1}]), ("keys", [{"node": "a", "public_key": "00"}])):
+    for field, value in (
+        ("format", 2),
+        ("cluster", "x"),
+        ("shards", 0),
+        ("keys", []),
+        ("keys", [{"node": 1}]),
+        ("keys", [{"node": "a", "public_key": "00"}]),
+    ):
         with pytest.raises(FormatError, match=f"manifest: ({field}|public_key)"):
             manifest.parse_keys(json.dumps(json.loads(raw) | {field: value}).encode())
     with pytest.raises(FormatError, match="JSON"):
@@ -159,6 +198,8 @@ def test_keys_read_back_and_a_wrong_field_is_named():
 
 
 def test_spark_needs_neither_msgspec_nor_blake3_to_read_it():
-    program = ("import sys; sys.modules['msgspec'] = sys.modules['blake3'] = None;"
-               "import appliance.formats.manifest")
+    program = (
+        "import sys; sys.modules['msgspec'] = sys.modules['blake3'] = None;"
+        "import appliance.formats.manifest"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -9,17 +9,35 @@ from appliance.formats import record
 from appliance.formats.record import RECORD, RECORD_STRUCT
 
 FIELDS = [
-    ("room_id", 0, 16), ("msg_id", 16, 16), ("author_id", 32, 8), ("padding_a", 40, 8),
-    ("parent_id", 48, 16), ("timestamp", 64, 8), ("body_len", 72, 4), ("body", 76, 2048),
-    ("checksum", 2124, 4), ("prev_hash", 2128, 32), ("client_id", 2160, 16),
-    ("client_seq", 2176, 8), ("blob_hash", 2184, 32), ("flags", 2216, 4), ("padding_b", 2220, 4),
-    ("seq", 2224, 8), ("log_seq", 2232, 8),
+    ("room_id", 0, 16),
+    ("msg_id", 16, 16),
+    ("author_id", 32, 8),
+    ("padding_a", 40, 8),
+    ("parent_id", 48, 16),
+    ("timestamp", 64, 8),
+    ("body_len", 72, 4),
+    ("body", 76, 2048),
+    ("checksum", 2124, 4),
+    ("prev_hash", 2128, 32),
+    ("client_id", 2160, 16),
+    ("client_seq", 2176, 8),
+    ("blob_hash", 2184, 32),
+    ("flags", 2216, 4),
+    ("padding_b", 2220, 4),
+    ("seq", 2224, 8),
+    ("log_seq", 2232, 8),
 ]
 
 
 def example(**how: object) -> bytes:
-    values = {"room_id": b"r" * 16, "msg_id": b"m" * 16, "author_id": 7, "body": b"hello",
-              "client_id": b"c" * 16, "client_seq": 1}
+    values = {
+        "room_id": b"r" * 16,
+        "msg_id": b"m" * 16,
+        "author_id": 7,
+        "body": b"hello",
+        "client_id": b"c" * 16,
+        "client_seq": 1,
+    }
     return record.encode(**(values | how))
 
 
@@ -31,24 +49,53 @@ def test_every_offset_of_the_layout_is_pinned():
 
 def test_the_constants_of_the_module_are_those_offsets():
     offsets = {name: offset for name, offset, _ in FIELDS}
-    for name in ("room_id", "msg_id", "author_id", "parent_id", "timestamp", "body_len", "body",
-                 "checksum", "prev_hash", "client_id", "client_seq", "blob_hash", "flags", "seq",
-                 "log_seq"):
+    for name in (
+        "room_id",
+        "msg_id",
+        "author_id",
+        "parent_id",
+        "timestamp",
+        "body_len",
+        "body",
+        "checksum",
+        "prev_hash",
+        "client_id",
+        "client_seq",
+        "blob_hash",
+        "flags",
+        "seq",
+        "log_seq",
+    ):
         assert getattr(record, name.upper()) == offsets[name]
 
 
 def test_kinds_have_their_numbers():
-    assert (record.KIND_MESSAGE, record.KIND_BLOB, record.KIND_EDIT, record.KIND_REDACT,
-            record.KIND_ROOM_CREATE, record.KIND_ROOM_POLICY, record.KIND_FEDERATED,
-            record.KIND_AUDIT, record.KIND_RETAIN, record.KIND_SHIPPED) == tuple(range(10))
+    assert (
+        record.KIND_MESSAGE,
+        record.KIND_BLOB,
+        record.KIND_EDIT,
+        record.KIND_REDACT,
+        record.KIND_ROOM_CREATE,
+        record.KIND_ROOM_POLICY,
+        record.KIND_FEDERATED,
+        record.KIND_AUDIT,
+        record.KIND_RETAIN,
+        record.KIND_SHIPPED,
+    ) == tuple(range(10))
     assert record.SHARD_ROOM_ID == b"\xff" * 16
 
 
-@given(room_id=st.binary(min_size=16, max_size=16), msg_id=st.binary(min_size=16, max_size=16),
-       author_id=st.integers(0, 2**64 - 1), body=st.binary(max_size=2048),
-       client_id=st.binary(min_size=16, max_size=16), client_seq=st.integers(1, 2**64 - 1),
-       parent_id=st.binary(min_size=16, max_size=16),
-       kind=st.sampled_from(sorted(record.KINDS_KNOWN)), timestamp=st.integers(0, 2**64 - 1))
+@given(
+    room_id=st.binary(min_size=16, max_size=16),
+    msg_id=st.binary(min_size=16, max_size=16),
+    author_id=st.integers(0, 2**64 - 1),
+    body=st.binary(max_size=2048),
+    client_id=st.binary(min_size=16, max_size=16),
+    client_seq=st.integers(1, 2**64 - 1),
+    parent_id=st.binary(min_size=16, max_size=16),
+    kind=st.sampled_from(sorted(record.KINDS_KNOWN)),
+    timestamp=st.integers(0, 2**64 - 1),
+)
 def test_what_is_encoded_is_read_back_and_commits_fields_are_zero(**values):
     raw = record.encode(**values)
     assert record.sealed(raw)
@@ -56,16 +103,33 @@ def test_what_is_encoded_is_read_back_and_commits_fields_are_zero(**values):
     assert row["body"] == values["body"].ljust(2048, b"\0")
     assert row["body_len"] == len(values["body"])
     assert row["flags"] == values["kind"]
-    for name in ("room_id", "msg_id", "author_id", "client_id", "client_seq", "parent_id",
-                 "timestamp"):
+    for name in (
+        "room_id",
+        "msg_id",
+        "author_id",
+        "client_id",
+        "client_seq",
+        "parent_id",
+        "timestamp",
+    ):
         assert row[name] == values[name]
     assert (row["prev_hash"], row["seq"], row["log_seq"]) == (bytes(32), 0, 0)
     assert row["blob_hash"] == bytes(32)
 
 
-@pytest.mark.parametrize(("at", "covered"), [
-    (0, False), (15, False), (16, True), (2123, True), (2124, True), (2127, True), (2128, False),
-    (2239, False)])
+@pytest.mark.parametrize(
+    ("at", "covered"),
+    [
+        (0, False),
+        (15, False),
+        (16, True),
+        (2123, True),
+        (2124, True),
+        (2127, True),
+        (2128, False),
+        (2239, False),
+    ],
+)
 def test_the_crc_covers_16_to_2124(at, covered):
     raw = bytearray(example())
     raw[at] ^= 1

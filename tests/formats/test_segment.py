@@ -14,13 +14,28 @@ from tests.vectors.examples import segment_footer, segment_records
 both = pytest.mark.parametrize("geometry", [SMALL, PRODUCTION], ids=["small", "production"])
 
 LAYOUTS = {
-    "head": (HEAD, [
-        ("magic", 0, 8), ("version", 8, 2), ("shard", 10, 2), ("record_count", 12, 4),
-        ("cluster_id", 16, 16), ("number", 32, 8), ("first_log_seq", 40, 8),
-        ("previous_id", 48, 32), ("first_timestamp", 80, 8), ("last_timestamp", 88, 8),
-        ("leaf_count", 96, 4), ("room_count", 100, 4), ("reserved", 104, 152)]),
-    "room": (ROOM, [
-        ("room_id", 0, 16), ("previous", 16, 8), ("first_row", 24, 4), ("row_count", 28, 4)]),
+    "head": (
+        HEAD,
+        [
+            ("magic", 0, 8),
+            ("version", 8, 2),
+            ("shard", 10, 2),
+            ("record_count", 12, 4),
+            ("cluster_id", 16, 16),
+            ("number", 32, 8),
+            ("first_log_seq", 40, 8),
+            ("previous_id", 48, 32),
+            ("first_timestamp", 80, 8),
+            ("last_timestamp", 88, 8),
+            ("leaf_count", 96, 4),
+            ("room_count", 100, 4),
+            ("reserved", 104, 152),
+        ],
+    ),
+    "room": (
+        ROOM,
+        [("room_id", 0, 16), ("previous", 16, 8), ("first_row", 24, 4), ("row_count", 28, 4)],
+    ),
     "row": (ROW, [("seq", 0, 8), ("slot", 8, 4), ("reserved", 12, 4)]),
     "message": (MESSAGE, [("msg_id", 0, 16), ("slot", 16, 4), ("reserved", 20, 4)]),
 }
@@ -38,8 +53,8 @@ def extent() -> bytearray:
     """The sealed extent of the example segment."""
     raw = bytearray(SMALL.extent_size)
     records, footer = segment_records(), segment_footer()
-    raw[:len(records)] = records
-    raw[SMALL.segment_data_size:SMALL.segment_data_size + len(footer)] = footer
+    raw[: len(records)] = records
+    raw[SMALL.segment_data_size : SMALL.segment_data_size + len(footer)] = footer
     return raw
 
 
@@ -54,8 +69,9 @@ def test_numbers_slots_and_log_seqs_belong_together(geometry):
         assert segment.number_of(geometry, log_seq) == number
         assert segment.slot_of(geometry, log_seq) == slot
         assert segment.first_log_seq_of(geometry, number) + slot == log_seq
-    assert sum(segment.leaf_record_count(geometry, i)
-               for i in range(geometry.leaf_count_max)) == size
+    assert (
+        sum(segment.leaf_record_count(geometry, i) for i in range(geometry.leaf_count_max)) == size
+    )
 
 
 def test_the_parts_of_a_footer_follow_each_other():
@@ -105,14 +121,20 @@ def test_any_ids_are_found_the_first_of_equal_ones(room_ids, msg_ids, chance):
     messages = [chance.choice(msg_ids) for _ in range(100)]
     for slot in range(100):
         at = slot * RECORD_SIZE
-        records[at:at + 32] = rooms[slot] + messages[slot]
-        records[at + 2224:at + 2232] = (rooms[:slot].count(rooms[slot]) + 1).to_bytes(8, "little")
-    footer = segment.encode_footer(bytes(records), cluster=bytes(16), shard=0, number=2,
-                                   previous_id=bytes(32), leaf_ids=[bytes(32)] * 15,
-                                   previous_of=lambda room_id: room_id[0])
+        records[at : at + 32] = rooms[slot] + messages[slot]
+        records[at + 2224 : at + 2232] = (rooms[:slot].count(rooms[slot]) + 1).to_bytes(8, "little")
+    footer = segment.encode_footer(
+        bytes(records),
+        cluster=bytes(16),
+        shard=0,
+        number=2,
+        previous_id=bytes(32),
+        leaf_ids=[bytes(32)] * 15,
+        previous_of=lambda room_id: room_id[0],
+    )
     raw = bytearray(SMALL.extent_size)
-    raw[:len(records)] = records
-    raw[SMALL.segment_data_size:SMALL.segment_data_size + len(footer)] = footer
+    raw[: len(records)] = records
+    raw[SMALL.segment_data_size : SMALL.segment_data_size + len(footer)] = footer
     view = SegmentView(raw, SMALL)
     for msg_id in msg_ids:
         expected = messages.index(msg_id) if msg_id in messages else None
@@ -137,13 +159,13 @@ def refused(raw: bytes | bytearray, identity: bytes | None) -> bool:
 def test_every_flipped_byte_of_a_footer_is_found():
     footer = segment_footer()
     start = SMALL.segment_data_size
-    unlinked = (range(10, 12), range(16, 32), range(48, 80))    # shard, cluster, previous segment
+    unlinked = (range(10, 12), range(16, 32), range(48, 80))  # shard, cluster, previous segment
     rooms = segment.decode_footer(footer, SMALL).rooms_offset
     links = [range(rooms + i * 32 + 16, rooms + i * 32 + 24) for i in range(3)]
     for at in range(len(footer)):
         changed = bytearray(EXTENT)
         changed[start + at] ^= 1
-        assert segment.segment_id(changed[start:start + len(footer)]) != IDENTITY
+        assert segment.segment_id(changed[start : start + len(footer)]) != IDENTITY
         if at % 16 == 0 or at < 256:
             assert refused(changed, IDENTITY)
             trusted = any(at in part for part in (*unlinked, *links))
@@ -153,16 +175,29 @@ def test_every_flipped_byte_of_a_footer_is_found():
 def test_every_flipped_byte_of_the_records_and_of_the_paddings_is_found():
     size = SMALL.segment_records * RECORD_SIZE
     footer_end = SMALL.segment_data_size + len(segment_footer())
-    places = [*range(0, size, 4099), size - 1, size, SMALL.segment_data_size - 1, footer_end,
-              -(-footer_end // 4096) * 4096 - 1]
+    places = [
+        *range(0, size, 4099),
+        size - 1,
+        size,
+        SMALL.segment_data_size - 1,
+        footer_end,
+        -(-footer_end // 4096) * 4096 - 1,
+    ]
     for at in places:
         changed = bytearray(EXTENT)
         changed[at] ^= 0x80
         assert refused(changed, IDENTITY), at
 
 
-@pytest.mark.parametrize("size", [0, SMALL.segment_data_size, SMALL.segment_data_size + 255,
-                                  SMALL.segment_data_size + len(segment_footer()) - 1])
+@pytest.mark.parametrize(
+    "size",
+    [
+        0,
+        SMALL.segment_data_size,
+        SMALL.segment_data_size + 255,
+        SMALL.segment_data_size + len(segment_footer()) - 1,
+    ],
+)
 def test_an_extent_that_ends_too_early_is_refused(size):
     with pytest.raises(FormatError):
         SegmentView(EXTENT[:size], SMALL)
@@ -192,13 +227,13 @@ def test_a_ring_is_read_at_the_buffer_that_its_heads_name():
     ring = bytearray(segment.ring_size(SMALL))
     second = segment.ring_buffer_size(SMALL)
     records = segment_records()
-    ring[second:second + 16] = (5).to_bytes(8, "little") + (60).to_bytes(8, "little")
-    ring[second + 4096:second + 4096 + len(records)] = records
+    ring[second : second + 16] = (5).to_bytes(8, "little") + (60).to_bytes(8, "little")
+    ring[second + 4096 : second + 4096 + len(records)] = records
     view = RingView(memoryview(ring), SMALL)
     assert view.record_count(5) == 60
     assert view.record_count(3) is None
-    assert view.records(5, 58, 2) == records[58 * RECORD_SIZE:60 * RECORD_SIZE]
+    assert view.records(5, 58, 2) == records[58 * RECORD_SIZE : 60 * RECORD_SIZE]
     assert view.records(5, 59, 2) is None
     assert view.records(7, 0, 1) is None
-    assert view.record_count(0) == 0        # an empty ring is that of segment 0
+    assert view.record_count(0) == 0  # an empty ring is that of segment 0
     assert view.record_count(1) is None

@@ -9,17 +9,29 @@ from appliance.formats import session
 from appliance.formats.session import RESULT, SESSION_BLOCK, SessionBlock
 
 BLOCK_FIELDS = [
-    ("client", 0, 16), ("session", 16, 8), ("record_count", 24, 4), ("reserved_a", 28, 4),
-    ("reply_parent", 32, 16), ("request_digest", 48, 16), ("checkpoint_id", 64, 32),
+    ("client", 0, 16),
+    ("session", 16, 8),
+    ("record_count", 24, 4),
+    ("reserved_a", 28, 4),
+    ("reply_parent", 32, 16),
+    ("request_digest", 48, 16),
+    ("checkpoint_id", 64, 32),
     ("reserved_b", 96, 32),
 ]
-RESULT_FIELDS = [("seq", 0, 8), ("log_seq", 8, 8), ("timestamp", 16, 8), ("code", 24, 4),
-                 ("reserved", 28, 4), ("hash", 32, 32)]
+RESULT_FIELDS = [
+    ("seq", 0, 8),
+    ("log_seq", 8, 8),
+    ("timestamp", 16, 8),
+    ("code", 24, 4),
+    ("reserved", 28, 4),
+    ("hash", 32, 32),
+]
 EXAMPLE = SessionBlock(b"c" * 16, 9, 468, b"p" * 16, b"q" * 16, b"k" * 32)
 
 
-@pytest.mark.parametrize(("dtype", "fields", "size"), [
-    (SESSION_BLOCK, BLOCK_FIELDS, 128), (RESULT, RESULT_FIELDS, 64)])
+@pytest.mark.parametrize(
+    ("dtype", "fields", "size"), [(SESSION_BLOCK, BLOCK_FIELDS, 128), (RESULT, RESULT_FIELDS, 64)]
+)
 def test_every_offset_of_the_layout_is_pinned(dtype, fields, size):
     found = [(name, offset_of(dtype, name), dtype[name].itemsize) for name in dtype.names]
     assert found == fields
@@ -27,17 +39,33 @@ def test_every_offset_of_the_layout_is_pinned(dtype, fields, size):
 
 
 def test_codes_of_a_result_have_their_numbers_and_names():
-    assert (session.OK, session.DUPLICATE, session.DUPLICATE_EXPIRED, session.SEQUENCE_GAP,
-            session.ROOM_UNKNOWN, session.FORBIDDEN, session.LIMIT, session.STORAGE_FULL) == (
-                0, 1, 2, 3, 4, 5, 6, 7)
+    assert (
+        session.OK,
+        session.DUPLICATE,
+        session.DUPLICATE_EXPIRED,
+        session.SEQUENCE_GAP,
+        session.ROOM_UNKNOWN,
+        session.FORBIDDEN,
+        session.LIMIT,
+        session.STORAGE_FULL,
+    ) == (0, 1, 2, 3, 4, 5, 6, 7)
     assert len(session.RESULT_NAMES) == 8
 
 
-@given(st.builds(SessionBlock, *(st.binary(min_size=16, max_size=16),
-                                 st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1),
-                                 st.binary(min_size=16, max_size=16),
-                                 st.binary(min_size=16, max_size=16),
-                                 st.binary(min_size=32, max_size=32))), st.binary(max_size=64))
+@given(
+    st.builds(
+        SessionBlock,
+        *(
+            st.binary(min_size=16, max_size=16),
+            st.integers(0, 2**64 - 1),
+            st.integers(0, 2**32 - 1),
+            st.binary(min_size=16, max_size=16),
+            st.binary(min_size=16, max_size=16),
+            st.binary(min_size=32, max_size=32),
+        ),
+    ),
+    st.binary(max_size=64),
+)
 def test_a_block_is_read_back_whatever_follows_it(block, rest):
     assert session.decode(session.encode(block) + rest) == block
 

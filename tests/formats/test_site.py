@@ -31,8 +31,19 @@ PEM = certificate(ec.generate_private_key(ec.SECP256R1()))
 
 
 def example(node_count: int = 3, shard_count: int = 2) -> Site:
-    nodes = [Node(i, f"node-{i}", "127.0.0.1", 7400 + 100 * i, 7443 + 100 * i, 7480 + 100 * i,
-                  bytes([i + 1]) * 32, PEM) for i in range(node_count)]
+    nodes = [
+        Node(
+            i,
+            f"node-{i}",
+            "127.0.0.1",
+            7400 + 100 * i,
+            7443 + 100 * i,
+            7480 + 100 * i,
+            bytes([i + 1]) * 32,
+            PEM,
+        )
+        for i in range(node_count)
+    ]
     members = list(range(node_count))
     ids = [[bytes([16 * s + i + 1]) * 16 for i in members] for s in range(shard_count)]
     shards = [Shard(s, members, ids[s], node_count, 0, 4096) for s in range(shard_count)]
@@ -46,17 +57,25 @@ def test_a_site_is_read_back_as_it_was_written(tmp_path):
     assert found.nodes[1].certificate_pem.strip() == PEM.strip()
     assert site.encode_site(found) == site.encode_site(example())
     assert (found.cluster, found.shards, found.token_issuer) == (
-        example().cluster, example().shards, example().token_issuer)
+        example().cluster,
+        example().shards,
+        example().token_issuer,
+    )
 
 
-@pytest.mark.parametrize("make", [
-    lambda: ec.generate_private_key(ec.SECP256R1()),
-    lambda: ec.generate_private_key(ec.SECP384R1()),
-    lambda: rsa.generate_private_key(65537, 2048)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ec.generate_private_key(ec.SECP256R1()),
+        lambda: ec.generate_private_key(ec.SECP384R1()),
+        lambda: rsa.generate_private_key(65537, 2048),
+    ],
+)
 def test_the_pin_is_that_of_the_certificates_public_key(make):
     key = make()
     expected = key.public_key().public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     assert site.spki_of(certificate(key)) == expected
 
 
@@ -82,7 +101,11 @@ def test_a_shard_knows_its_replicas_and_a_node_its_ports():
     assert found.shards[0].replica_index(9) is None
     assert [shard.number for shard in found.shards_of(1)] == [0, 1]
     assert site.ports_of(found, 1) == [
-        (7500, "peer_port"), (7501, "peer_port"), (7543, "client_port"), (7580, "console_port")]
+        (7500, "peer_port"),
+        (7501, "peer_port"),
+        (7543, "client_port"),
+        (7580, "console_port"),
+    ]
 
 
 # (what to replace, by what, the key that the sentence must name, what it must say is allowed)
@@ -120,7 +143,8 @@ def sentence_of(error: pytest.ExceptionInfo) -> str:
 
 @pytest.mark.parametrize(("old", "new", "key", "allowed"), MISTAKES)
 def test_each_mistake_in_a_site_file_is_named_with_file_key_and_what_is_allowed(
-        tmp_path, old, new, key, allowed):
+    tmp_path, old, new, key, allowed
+):
     path = tmp_path / "site.toml"
     text = site.encode_site(example())
     assert old in text
@@ -214,8 +238,11 @@ def test_settings_not_given_have_their_defaults_and_given_ones_their_values(tmp_
 
 def test_every_key_is_in_the_operators_book_with_its_default():
     book = (TOP / "docs/operations.md").read_text()
-    rows = {cells[1].strip(" `"): cells for line in book.splitlines()
-            if (cells := line.split("|"))[1:2] and len(cells) == 6}
+    rows = {
+        cells[1].strip(" `"): cells
+        for line in book.splitlines()
+        if (cells := line.split("|"))[1:2] and len(cells) == 6
+    }
     for name, key in settings.KEYS.items():
         shown = rows[name][3].strip()
         default = "" if key.default is configuration.REQUIRED else str(key.default)

@@ -14,21 +14,48 @@ MEMBERS = [bytes([16 + i]) * 16 for i in range(4)]
 
 # Name, offset, size of every field, as docs/formats.md has them.
 FIELDS = [
-    ("digest", 0, 32), ("copy", 32, 2), ("reserved_a", 34, 6), ("magic", 40, 8), ("version", 48, 2),
-    ("shard", 50, 2), ("reserved_b", 52, 4), ("sequence", 56, 8), ("cluster_id", 64, 16),
-    ("replica_id", 80, 16), ("parent", 96, 32), ("view", 128, 4), ("log_view", 132, 4),
+    ("digest", 0, 32),
+    ("copy", 32, 2),
+    ("reserved_a", 34, 6),
+    ("magic", 40, 8),
+    ("version", 48, 2),
+    ("shard", 50, 2),
+    ("reserved_b", 52, 4),
+    ("sequence", 56, 8),
+    ("cluster_id", 64, 16),
+    ("replica_id", 80, 16),
+    ("parent", 96, 32),
+    ("view", 128, 4),
+    ("log_view", 132, 4),
     ("epoch", 136, 4),
-    ("incarnation", 140, 4), ("commit_max", 144, 8), ("sync_op_min", 152, 8),
+    ("incarnation", 140, 4),
+    ("commit_max", 144, 8),
+    ("sync_op_min", 152, 8),
     ("sync_op_max", 160, 8),
-    ("replica_count", 168, 1), ("standby_count", 169, 1), ("replica_count_old", 170, 1),
-    ("standby_count_old", 171, 1), ("view_headers_count", 172, 2), ("view_headers_kind", 174, 2),
-    ("members", 176, 128), ("members_old", 304, 128), ("sync_log_seq", 432, 8),
-    ("segments_max", 440, 4), ("reserved_c", 444, 4), ("checkpoint", 448, 256),
-    ("members_op", 704, 8), ("reserved_d", 712, 3384), ("view_headers", 4096, 4096),
+    ("replica_count", 168, 1),
+    ("standby_count", 169, 1),
+    ("replica_count_old", 170, 1),
+    ("standby_count_old", 171, 1),
+    ("view_headers_count", 172, 2),
+    ("view_headers_kind", 174, 2),
+    ("members", 176, 128),
+    ("members_old", 304, 128),
+    ("sync_log_seq", 432, 8),
+    ("segments_max", 440, 4),
+    ("reserved_c", 444, 4),
+    ("checkpoint", 448, 256),
+    ("members_op", 704, 8),
+    ("reserved_d", 712, 3384),
+    ("view_headers", 4096, 4096),
 ]
 STATE_FIELDS = [
-    ("header", 0, 128), ("checkpoint_id", 128, 32), ("parent", 160, 32), ("grandparent", 192, 32),
-    ("manifest_size", 224, 8), ("log_seq", 232, 8), ("reserved", 240, 16),
+    ("header", 0, 128),
+    ("checkpoint_id", 128, 32),
+    ("parent", 160, 32),
+    ("grandparent", 192, 32),
+    ("manifest_size", 224, 8),
+    ("log_seq", 232, 8),
+    ("reserved", 240, 16),
 ]
 # Digest of `example()`: it covers all 8152 bytes behind the copy index.
 GOLDEN_DIGEST = "2809874eeab53d9e2a60faa298518693ae7f96c5e40794efa215698add9edf49"
@@ -37,18 +64,54 @@ GOLDEN_DIGEST = "2809874eeab53d9e2a60faa298518693ae7f96c5e40794efa215698add9edf4
 def example() -> Superblock:
     """A superblock in which every field has a value of its own."""
     headers = [
-        envelope.make(envelope.PREPARE, cluster=CLUSTER, shard=3, epoch=2, operation=16, view=7,
-                      op=op, commit_num=op - 2, aux=op, area=bytes([op]) * 24, body=b"body")
-        for op in (12, 11, 10)]
-    state = CheckpointState(header=headers[2], checkpoint_id=b"\x31" * 32, parent=b"\x32" * 32,
-                            grandparent=b"\x33" * 32, manifest_size=70_000, log_seq=4_321)
+        envelope.make(
+            envelope.PREPARE,
+            cluster=CLUSTER,
+            shard=3,
+            epoch=2,
+            operation=16,
+            view=7,
+            op=op,
+            commit_num=op - 2,
+            aux=op,
+            area=bytes([op]) * 24,
+            body=b"body",
+        )
+        for op in (12, 11, 10)
+    ]
+    state = CheckpointState(
+        header=headers[2],
+        checkpoint_id=b"\x31" * 32,
+        parent=b"\x32" * 32,
+        grandparent=b"\x33" * 32,
+        manifest_size=70_000,
+        log_seq=4_321,
+    )
     return Superblock(
-        shard=3, sequence=41, cluster=CLUSTER, replica_id=MEMBERS[1], parent=b"\x2f" * 32,
-        view=8, log_view=7, epoch=2, incarnation=1_700_000_000, commit_max=11,
-        sync_op_min=4, sync_op_max=9, sync_log_seq=400, segments_max=4096,
-        replica_count=3, standby_count=1, replica_count_old=1, standby_count_old=1,
-        members=MEMBERS, members_old=MEMBERS[:2], checkpoint=state,
-        view_headers_kind=superblock.KIND_DVC, view_headers=headers)
+        shard=3,
+        sequence=41,
+        cluster=CLUSTER,
+        replica_id=MEMBERS[1],
+        parent=b"\x2f" * 32,
+        view=8,
+        log_view=7,
+        epoch=2,
+        incarnation=1_700_000_000,
+        commit_max=11,
+        sync_op_min=4,
+        sync_op_max=9,
+        sync_log_seq=400,
+        segments_max=4096,
+        replica_count=3,
+        standby_count=1,
+        replica_count_old=1,
+        standby_count_old=1,
+        members=MEMBERS,
+        members_old=MEMBERS[:2],
+        checkpoint=state,
+        view_headers_kind=superblock.KIND_DVC,
+        view_headers=headers,
+    )
 
 
 def test_every_offset_of_the_layout_is_pinned():
@@ -102,8 +165,9 @@ def test_a_zeroed_sector_is_no_superblock():
     assert superblock.decode(bytes(8192)) is None
 
 
-@pytest.mark.parametrize("field", ["reserved_b", "reserved_c", "reserved_d", "members",
-                                   "members_old", "view_headers"])
+@pytest.mark.parametrize(
+    "field", ["reserved_b", "reserved_c", "reserved_d", "members", "members_old", "view_headers"]
+)
 def test_set_bytes_in_padding_are_refused_even_under_a_right_digest(field):
     raw = bytearray(superblock.encode(example(), 0))
     end = offset_of(SUPERBLOCK, field) + SUPERBLOCK[field].itemsize

@@ -33,14 +33,20 @@ def test_golden_bytes_are_still_understood():
     assert envelope.body_valid(header, frame[128:-64])
     assert session.decode(examples.golden("session_block")) is not None
     assert checkpoint.decode(examples.golden("manifest"), SMALL) == examples.manifest_value()
-    assert (checkpoint.decode(examples.golden("manifest_shipping"), SMALL)
-            == examples.manifest_shipping_value())
+    assert (
+        checkpoint.decode(examples.golden("manifest_shipping"), SMALL)
+        == examples.manifest_shipping_value()
+    )
     assert event.decode_shipped(examples.golden("shipped_body")) == examples.shipped_value()
     assert segment.decode_footer(examples.golden("segment_footer"), SMALL).number == 2
     assert snapshot.parse(examples.golden("snapshot"), examples.KEY.public).last_op == 123
     trusted = {examples.KEY.public}
-    assert (manifest.parse_manifest(examples.golden("period_manifest"), trusted).value
-            == examples.period_manifest_value())
-    assert (manifest.parse_head(examples.golden("shipped_head"), trusted).value
-            == examples.shipped_head_value())
+    assert (
+        manifest.parse_manifest(examples.golden("period_manifest"), trusted).value
+        == examples.period_manifest_value()
+    )
+    assert (
+        manifest.parse_head(examples.golden("shipped_head"), trusted).value
+        == examples.shipped_head_value()
+    )
     assert manifest.parse_keys(examples.golden("trusted_keys")) == examples.trusted_keys_value()

@@ -16,9 +16,11 @@ MASTER = "local[2]"
 
 def settings(folder: Path) -> dict[str, str]:
     """Of Spark: nothing outside the folder."""
-    return {"spark.local.dir": str(folder),
-            "spark.sql.warehouse.dir": f"{folder}/warehouse",
-            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder}"}
+    return {
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder}",
+    }
 
 
 def report(folder: Path, *words: str, master: str = MASTER) -> subprocess.Popen[str]:
@@ -27,14 +29,24 @@ def report(folder: Path, *words: str, master: str = MASTER) -> subprocess.Popen[
     line = [sys.executable, "-m", "appliance", "report", "--master", master]
     for name, value in settings(folder).items():
         line += ["--conf", f"{name}={value}"]
-    return subprocess.Popen([*line, *words], cwd=folder, text=True, start_new_session=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            env=environment(folder))
+    return subprocess.Popen(
+        [*line, *words],
+        cwd=folder,
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(folder),
+    )
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(TOP), "TMPDIR": str(folder),
-            "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": str(TOP),
+        "TMPDIR": str(folder),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
 
 
 def finished(process: subprocess.Popen[str], timeout_s: float = HUNG_S) -> tuple[int, str, str]:

@@ -22,12 +22,13 @@ TOP = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
-    os.environ["PYTHONPATH"] = str(TOP)    # of Spark's workers
+    os.environ["PYTHONPATH"] = str(TOP)  # of Spark's workers
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["SPARK_LOCAL_DIRS"] = str(folder)
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--conf spark.sql.warehouse.dir={folder}/warehouse "
-        f"--driver-java-options -Djava.io.tmpdir={folder} pyspark-shell")
+        f"--driver-java-options -Djava.io.tmpdir={folder} pyspark-shell"
+    )
     found = session("tests of the reports", "local[2]")
     register(found)
     yield found

@@ -26,7 +26,7 @@ from appliance.formats.record import RECORD, record_hash, seal
 from appliance.formats.room_name import room_id_of
 
 HOUR_US = 3_600_000_000
-START_US = 1_767_225_600_000_000    # 2026-01-01 00:00 UTC
+START_US = 1_767_225_600_000_000  # 2026-01-01 00:00 UTC
 NAMES = ("ada", "bert", "chen", "dora", "emil", "fay", "gus", "hana", "ivan", "june")
 WORDS = ("tiger", "river", "quorum", "hello", "log", "ship", "night", "stripe", "ack", "paper")
 _TAIL = struct.Struct("<QQ")
@@ -43,8 +43,9 @@ class Site:
 
     def __post_init__(self) -> None:
         self.cluster = sha256(b"cluster %d" % self.seed).digest()[:16]
-        self.keys = [SigningKey(sha256(b"key %d %d" % (self.seed, node)).digest())
-                     for node in range(2)]
+        self.keys = [
+            SigningKey(sha256(b"key %d %d" % (self.seed, node)).digest()) for node in range(2)
+        ]
 
     @property
     def trusted(self) -> TrustedKeys:
@@ -60,12 +61,16 @@ def file_of(records: bytes, first: int, key: SigningKey) -> tuple[ShippedFile, b
     """(as its manifest describes it, bytes) of a snapshot file."""
     count = len(records) // RECORD_SIZE
     last = first + count - 1
-    raw = b"".join(snapshot.render([records], room_id=snapshot.SEGMENT, op=last,
-                                   record_count=count, key=key))
-    hashes = [record_hash(records[at:at + RECORD_SIZE])
-              for at in range(0, len(records), RECORD_SIZE)]
-    chunks = tuple(sha256(b"".join(hashes[at:at + CHUNK_RECORDS])).digest()
-                   for at in range(0, count, CHUNK_RECORDS))
+    raw = b"".join(
+        snapshot.render([records], room_id=snapshot.SEGMENT, op=last, record_count=count, key=key)
+    )
+    hashes = [
+        record_hash(records[at : at + RECORD_SIZE]) for at in range(0, len(records), RECORD_SIZE)
+    ]
+    chunks = tuple(
+        sha256(b"".join(hashes[at : at + CHUNK_RECORDS])).digest()
+        for at in range(0, count, CHUNK_RECORDS)
+    )
     return ShippedFile(first, last, sha256(raw[:-64]).digest(), chunks), raw
 
 
@@ -108,12 +113,29 @@ class Shard:
         ids = self.prng.bytes(16 * count)
         words = self.prng.integers(0, len(WORDS), (count, 12))
         for i, time_us in enumerate(times):
-            self._record(out, i, time_us, self.room_names[rooms[i]], NAMES[authors[i]],
-                         bool(answers[i]), ids[16 * i:16 * i + 16], words[i])
+            self._record(
+                out,
+                i,
+                time_us,
+                self.room_names[rooms[i]],
+                NAMES[authors[i]],
+                bool(answers[i]),
+                ids[16 * i : 16 * i + 16],
+                words[i],
+            )
         return bytes(out)
 
-    def _record(self, out: bytearray, i: int, time_us: int, room_name: str, author: str,
-                answers: bool, msg_id: bytes, words: np.ndarray) -> None:
+    def _record(
+        self,
+        out: bytearray,
+        i: int,
+        time_us: int,
+        room_name: str,
+        author: str,
+        answers: bool,
+        msg_id: bytes,
+        words: np.ndarray,
+    ) -> None:
         room = room_id_of(room_name)
         prev_hash, seq = self.heads.get(room, (bytes(32), 0))
         kind = record.KIND_ROOM_CREATE if seq == 0 else record.KIND_MESSAGE
@@ -122,17 +144,25 @@ class Shard:
         else:
             text = " ".join(WORDS[word] for word in words)
             body = (f"{text} #{self.log_seq + 1} " * (self.body_size // 40 + 1)).encode()
-            body = body[:self.body_size + int(words[0]) * 3]
+            body = body[: self.body_size + int(words[0]) * 3]
         parent = self.threads.get(room, bytes(16)) if answers and seq > 0 else bytes(16)
-        row = record.encode(room_id=room, msg_id=msg_id, author_id=author_id_of(author), body=body,
-                            client_id=sha256(author.encode()).digest()[:16], client_seq=seq + 1,
-                            parent_id=parent, kind=kind, timestamp=time_us)
+        row = record.encode(
+            room_id=room,
+            msg_id=msg_id,
+            author_id=author_id_of(author),
+            body=body,
+            client_id=sha256(author.encode()).digest()[:16],
+            client_seq=seq + 1,
+            parent_id=parent,
+            kind=kind,
+            timestamp=time_us,
+        )
         at = i * RECORD_SIZE
-        out[at:at + RECORD_SIZE] = row
+        out[at : at + RECORD_SIZE] = row
         self.log_seq += 1
-        out[at + record.PREV_HASH:at + record.PREV_HASH + 32] = prev_hash
+        out[at + record.PREV_HASH : at + record.PREV_HASH + 32] = prev_hash
         _TAIL.pack_into(out, at + record.SEQ, seq + 1, self.log_seq)
-        self.heads[room] = (sha256(memoryview(out)[at:at + RECORD_SIZE]).digest(), seq + 1)
+        self.heads[room] = (sha256(memoryview(out)[at : at + RECORD_SIZE]).digest(), seq + 1)
         if not answers:
             self.threads[room] = msg_id
         if self.remember:
@@ -156,15 +186,23 @@ class Shard:
         size = self.file_records * RECORD_SIZE
         for part, at in enumerate(range(0, len(data), size)):
             key = self.site.keys[(number + part) % 2]
-            file, raw = file_of(data[at:at + size], first + part * self.file_records, key)
+            file, raw = file_of(data[at : at + size], first + part * self.file_records, key)
             (folder / file.name).write_bytes(raw)
             files.append(file)
         previous = shipped.NO_MANIFEST
         if number:
             previous = shipped.manifest_hash(self.manifests[-1][1])
-        found = PeriodManifest(self.site.cluster, self.number, number, previous, start,
-                               self.period_us, first, first + len(data) // RECORD_SIZE - 1,
-                               tuple(files))
+        found = PeriodManifest(
+            self.site.cluster,
+            self.number,
+            number,
+            previous,
+            start,
+            self.period_us,
+            first,
+            first + len(data) // RECORD_SIZE - 1,
+            tuple(files),
+        )
         path = folder / shipped.manifest_name(start)
         path.write_bytes(shipped.sign_manifest(found, self.site.keys[number % 2]))
         self.manifests.append((path, found))
@@ -172,11 +210,18 @@ class Shard:
         return found
 
     def write_head(self, newest: PeriodManifest) -> None:
-        head = ShippedHead(self.site.cluster, self.number, newest.number,
-                           shipped.manifest_hash(newest), newest.period_start_us,
-                           newest.period_us, newest.last_log_seq)
+        head = ShippedHead(
+            self.site.cluster,
+            self.number,
+            newest.number,
+            shipped.manifest_hash(newest),
+            newest.period_start_us,
+            newest.period_us,
+            newest.last_log_seq,
+        )
         (self.folder / shipped.HEAD_FILE).write_bytes(
-            shipped.sign_head(head, self.site.keys[newest.number % 2]))
+            shipped.sign_head(head, self.site.keys[newest.number % 2])
+        )
 
     def paths(self) -> list[Path]:
         """Of all snapshot files, in order."""

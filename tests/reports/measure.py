@@ -45,7 +45,7 @@ from tools import hdfs as hdfs_tool  # noqa: E402
 
 ROOMS, BODY_SIZE = 16, 256
 SEED = 20260701
-RUNS = 3                          # the best one counts: others share the machine
+RUNS = 3  # the best one counts: others share the machine
 HDFS_RECORDS = 200_000
 _CRC, _TAIL = struct.Struct("<I"), struct.Struct("<QQ")
 
@@ -73,7 +73,7 @@ class Log:
         rows["client_seq"], rows["body_len"] = numbers, BODY_SIZE
         letters = self.prng.integers(97, 123, (count, BODY_SIZE), dtype=np.uint8)
         letters[:, ::6] = 32
-        rows.view(np.uint8).reshape(count, -1)[:, 76:76 + BODY_SIZE] = letters
+        rows.view(np.uint8).reshape(count, -1)[:, 76 : 76 + BODY_SIZE] = letters
         out = bytearray(rows.tobytes())
         view = memoryview(out)
         hashes = []
@@ -81,10 +81,10 @@ class Log:
             at = i * RECORD_SIZE
             room = self.rooms[picks[i]]
             head, seq = self.heads[room]
-            out[at + PREV_HASH:at + PREV_HASH + 32] = head
+            out[at + PREV_HASH : at + PREV_HASH + 32] = head
             _TAIL.pack_into(out, at + LOG_SEQ - 8, seq + 1, self.log_seq + 1 + i)
-            _CRC.pack_into(out, at + CHECKSUM, crc32c(view[at + MSG_ID:at + CHECKSUM]))
-            head = sha256(view[at:at + RECORD_SIZE]).digest()
+            _CRC.pack_into(out, at + CHECKSUM, crc32c(view[at + MSG_ID : at + CHECKSUM]))
+            head = sha256(view[at : at + RECORD_SIZE]).digest()
             self.heads[room] = (head, seq + 1)
             hashes.append(head)
         self.log_seq += count
@@ -100,8 +100,12 @@ def write(root: Path, site: Site, total: int, file_records: int) -> None:
     for first in range(1, total + 1, file_records):
         last = min(first + file_records - 1, total)
         head = snapshot.HEAD_SIZE
-        raw = b"".join(part for part in snapshot.render(
-            [], room_id=snapshot.SEGMENT, op=last, record_count=0, key=site.keys[0]))[:head]
+        raw = b"".join(
+            part
+            for part in snapshot.render(
+                [], room_id=snapshot.SEGMENT, op=last, record_count=0, key=site.keys[0]
+            )
+        )[:head]
         raw = raw[:40] + (last - first + 1).to_bytes(8, "little")
         digest, chunks = sha256(raw), []
         with (folder / shipped.snapshot_name(first, last)).open("wb") as file:
@@ -113,10 +117,12 @@ def write(root: Path, site: Site, total: int, file_records: int) -> None:
                 file.write(data)
             file.write(site.keys[0].sign(b"tigerchat v1 snapshot", digest.digest()))
         files.append(ShippedFile(first, last, digest.digest(), tuple(chunks)))
-    found = PeriodManifest(site.cluster, 0, 0, shipped.NO_MANIFEST, START_US, HOUR_US, 1, total,
-                           tuple(files))
+    found = PeriodManifest(
+        site.cluster, 0, 0, shipped.NO_MANIFEST, START_US, HOUR_US, 1, total, tuple(files)
+    )
     (folder / shipped.manifest_name(START_US)).write_bytes(
-        shipped.sign_manifest(found, site.keys[0]))
+        shipped.sign_manifest(found, site.keys[0])
+    )
     shard.write_head(found)
 
 
@@ -138,8 +144,11 @@ def one(folder: Path, archive: Place, cores: int) -> dict:
         if best is None or done.seconds < best.seconds:
             best = done
     spark.stop()
-    return {"records": best.records, "per_s": round(best.records / best.seconds),
-            "peak_rss_mib": round(best.peak_rss / 2**20)}
+    return {
+        "records": best.records,
+        "per_s": round(best.records / best.seconds),
+        "peak_rss_mib": round(best.peak_rss / 2**20),
+    }
 
 
 def warm(number: int) -> int:
@@ -155,9 +164,18 @@ def print_nothing(line: str) -> None:
 def child(folder: Path, archive: str, cores: int, **extra: object) -> dict:
     """One measurement in a process of its own."""
     line = [sys.executable, __file__, str(folder), "--one", archive, "--cores", str(cores)]
-    done = subprocess.run(line, text=True, capture_output=True, check=False,
-                          env={**os.environ, "PYTHONPATH": str(TOP),
-                               "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(folder)})
+    done = subprocess.run(
+        line,
+        text=True,
+        capture_output=True,
+        check=False,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(TOP),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(folder),
+        },
+    )
     if done.returncode != 0:
         raise SystemExit(f"bench: {line}: {done.stderr[-2000:]}")
     row = {"kind": "reports", "cores": cores, **extra, **json.loads(done.stdout.splitlines()[-1])}

@@ -28,8 +28,9 @@ def report(spark, tmp_path_factory):
     made = Tables(spark, site, folder / "archive", folder / "tables")
     assert made.ingest().clean
     names = {key.hex(): name for name, key in site.trusted.keys}
-    building.build(spark, made.ledger.place, made.state, folder / "out", key_names=names,
-                   say=lambda line: None)
+    building.build(
+        spark, made.ledger.place, made.state, folder / "out", key_names=names, say=lambda line: None
+    )
     assert fingerprint(made.folder, made.state)[0] == 2 * 5 * 240
     truth = [entry for shard in shards for entry in shard.truth]
     return folder / "out", truth, made
@@ -52,8 +53,10 @@ def day(time_us: int) -> str:
 def test_messages_by_room_author_and_day_are_those_of_the_records(report):
     folder, truth, _ = report
     wanted = Counter((room, author, day(time)) for room, time, author, _ in said(truth))
-    found = {(row["room"], row["author"], str(row["date"])): row["messages"]
-             for row in table(folder, "messages_by_room_author_day")}
+    found = {
+        (row["room"], row["author"], str(row["date"])): row["messages"]
+        for row in table(folder, "messages_by_room_author_day")
+    }
     assert found == wanted
 
 
@@ -61,8 +64,10 @@ def test_hours_peaks_sizes_and_people_are_those_of_the_records(report):
     folder, truth, _ = report
     rows = said(truth)
     hours = Counter(time // HOUR_US for _, time, _, _ in rows)
-    assert {int(row["hour"].timestamp()) // 3600: row["messages"]
-            for row in table(folder, "messages_by_hour")} == hours
+    assert {
+        int(row["hour"].timestamp()) // 3600: row["messages"]
+        for row in table(folder, "messages_by_hour")
+    } == hours
     seconds = Counter(time // 1_000_000 for _, time, _, _ in rows)
     busiest = {}
     for second, count in seconds.items():
@@ -72,13 +77,18 @@ def test_hours_peaks_sizes_and_people_are_those_of_the_records(report):
     assert sum(row["count"] for row in table(folder, "message_sizes")) == len(rows)
     people = {date: {a for _, time, a, _ in rows if day(time) == date} for date in busiest}
     assert {str(row["date"]): row["daily"] for row in table(folder, "active_users")} == {
-        date: len(authors) for date, authors in people.items()}
+        date: len(authors) for date, authors in people.items()
+    }
 
 
 def test_replies_are_those_whose_parent_is_a_message(report, spark):
     folder, _, made = report
-    rows = readers.records(spark, made.ledger.place, made.state).where("kind = 'message'").select(
-        "room_id", "msg_id", "parent_id").collect()
+    rows = (
+        readers.records(spark, made.ledger.place, made.state)
+        .where("kind = 'message'")
+        .select("room_id", "msg_id", "parent_id")
+        .collect()
+    )
     ids = {(row.room_id, row.msg_id) for row in rows}
     wanted = sum((row.room_id, row.parent_id) in ids for row in rows)
     threads = table(folder, "threads")
@@ -129,7 +139,8 @@ def test_the_page_is_whole_and_fetches_nothing(report):
 def test_sql_answers_from_messages_with_their_text(report, spark):
     _, truth, made = report
     readers.register(spark, made.ledger.place, made.state)
-    found = spark.sql("select room, count(*) as n from messages where text like '%tiger%' "
-                      "group by room").collect()
+    found = spark.sql(
+        "select room, count(*) as n from messages where text like '%tiger%' group by room"
+    ).collect()
     wanted = Counter(room for room, _, _, body in said(truth) if b"tiger" in body)
     assert {row.room: row.n for row in found} == wanted

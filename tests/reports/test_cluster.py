@@ -34,20 +34,49 @@ def cluster(tmp_path: Path, free_ports) -> Iterator[str]:
 
     def start(name: str, *words: str) -> None:
         log = (folder / f"{name}.log").open("wb")
-        processes.append(subprocess.Popen(
-            [SPARK_CLASS, f"org.apache.spark.deploy.{words[0]}", "--host", "127.0.0.1",
-             *words[1:]], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder,
-            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m",
-                 "SPARK_LOCAL_DIRS": str(folder), "TMPDIR": str(folder),
-                 "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={folder}",
-                 "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""}))
+        processes.append(
+            subprocess.Popen(
+                [
+                    SPARK_CLASS,
+                    f"org.apache.spark.deploy.{words[0]}",
+                    "--host",
+                    "127.0.0.1",
+                    *words[1:],
+                ],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=folder,
+                env={
+                    **os.environ,
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_LOCAL_DIRS": str(folder),
+                    "TMPDIR": str(folder),
+                    "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={folder}",
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYTHONPATH": "",
+                },
+            )
+        )
         log.close()
 
     url = f"spark://127.0.0.1:{rpc}"
     start("master", "master.Master", "--port", str(rpc), "--webui-port", str(web))
     for number, port in enumerate(worker_webs):
-        start(f"worker-{number}", "worker.Worker", url, "--cores", "1", "--memory", "1g",
-              "--webui-port", str(port), "--work-dir", str(folder / f"work-{number}"))
+        start(
+            f"worker-{number}",
+            "worker.Worker",
+            url,
+            "--cores",
+            "1",
+            "--memory",
+            "1g",
+            "--webui-port",
+            str(port),
+            "--work-dir",
+            str(folder / f"work-{number}"),
+        )
     try:
         wait_alive(web, 2)
         yield url
@@ -87,19 +116,47 @@ def test_two_workers_ingest_from_hdfs_and_report(cluster, hdfs: Hdfs, tables, tm
     base = hdfs.hdfs_url if scheme == "hdfs" else hdfs.webhdfs_url
     tables_url = f"{hdfs.hdfs_url}/{folder}/tables"
     on_hdfs = ("--hdfs-http", f"127.0.0.1:{hdfs.http_port}", "--hdfs-user", USER)
-    submit = ("--conf", "spark.driver.host=127.0.0.1", "--conf",
-              "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.executor.memory=600m",
-              "--conf", f"spark.executorEnv.HADOOP_USER_NAME={USER}")
+    submit = (
+        "--conf",
+        "spark.driver.host=127.0.0.1",
+        "--conf",
+        "spark.driver.bindAddress=127.0.0.1",
+        "--conf",
+        "spark.executor.memory=600m",
+        "--conf",
+        f"spark.executorEnv.HADOOP_USER_NAME={USER}",
+    )
     os.environ["HADOOP_USER_NAME"] = USER
     try:
-        code, out, err = finished(report(
-            tmp_path / "spark", *submit, "ingest", f"{base}/{folder}/archive", "--keys", str(keys),
-            "--tables", tables_url, *on_hdfs, master=cluster))
+        code, out, err = finished(
+            report(
+                tmp_path / "spark",
+                *submit,
+                "ingest",
+                f"{base}/{folder}/archive",
+                "--keys",
+                str(keys),
+                "--tables",
+                tables_url,
+                *on_hdfs,
+                master=cluster,
+            )
+        )
         assert code == 0, out + err
-        code, out, err = finished(report(
-            tmp_path / "spark", *submit, "sql", "select shard, count(*) as n from records "
-            "group by shard order by shard", "--format", "csv", "--tables", tables_url, *on_hdfs,
-            master=cluster))
+        code, out, err = finished(
+            report(
+                tmp_path / "spark",
+                *submit,
+                "sql",
+                "select shard, count(*) as n from records group by shard order by shard",
+                "--format",
+                "csv",
+                "--tables",
+                tables_url,
+                *on_hdfs,
+                master=cluster,
+            )
+        )
     finally:
         del os.environ["HADOOP_USER_NAME"]
     assert code == 0, out + err

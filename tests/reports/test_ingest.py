@@ -25,8 +25,10 @@ def test_tables_hold_exactly_what_was_written(tables, tmp_path, spark):
     assert done.records == 2 * 4 * 700
     rows = readers.records(spark, made.ledger.place, made.state)
     names = {row.room_id: row.room for row in readers.rooms(rows).collect()}
-    found = sorted((names[row.room_id], round(row.timestamp.timestamp() * 1e6), row.author,
-                    bytes(row.body)) for row in rows.collect())
+    found = sorted(
+        (names[row.room_id], round(row.timestamp.timestamp() * 1e6), row.author, bytes(row.body))
+        for row in rows.collect()
+    )
     assert found == sorted(entry for shard in shards for entry in shard.truth)
 
 
@@ -35,7 +37,7 @@ def test_the_same_again_is_nothing_and_hour_by_hour_equals_all_at_once(tables, t
     root = tmp_path / "archive"
     by_hour, at_once = tables(site, root), tables(site, root)
     shards = [Shard(site, root, number) for number in range(2)]
-    for hour in range(MERGE_COUNT + 1):    # enough for small files to be merged
+    for hour in range(MERGE_COUNT + 1):  # enough for small files to be merged
         for shard in shards:
             shard.ship(0 if hour == 3 else 90)
         assert by_hour.ingest().clean
@@ -45,9 +47,10 @@ def test_the_same_again_is_nothing_and_hour_by_hour_equals_all_at_once(tables, t
     assert wanted[0] == 2 * MERGE_COUNT * 90
     assert fingerprint(by_hour.folder, by_hour.state) == wanted
     assert len(by_hour.state.records) < 2 * MERGE_COUNT
-    assert sorted(path.relative_to(by_hour.folder).as_posix()
-                  for path in (by_hour.folder / "records").rglob("*.parquet")) == sorted(
-                      file.path for file in by_hour.state.records)
+    assert sorted(
+        path.relative_to(by_hour.folder).as_posix()
+        for path in (by_hour.folder / "records").rglob("*.parquet")
+    ) == sorted(file.path for file in by_hour.state.records)
 
 
 def test_a_file_larger_than_a_unit_is_read_in_pieces(tables, tmp_path):
@@ -61,8 +64,9 @@ def test_a_file_larger_than_a_unit_is_read_in_pieces(tables, tmp_path):
 
 def test_days_are_told_apart_inside_one_file(tables, tmp_path):
     site = Site(seed=4)
-    shard = Shard(site, tmp_path / "archive", 0, period_us=6 * HOUR_US,
-                  start_us=START_US + 21 * HOUR_US)
+    shard = Shard(
+        site, tmp_path / "archive", 0, period_us=6 * HOUR_US, start_us=START_US + 21 * HOUR_US
+    )
     shard.ship(400)
     made = tables(site, tmp_path / "archive")
     assert made.ingest().clean
@@ -72,7 +76,7 @@ def test_days_are_told_apart_inside_one_file(tables, tmp_path):
 def test_rows_after_a_bad_file_are_there_and_those_of_it_are_not(tables, tmp_path):
     site = Site(seed=5)
     (shard,) = make(tmp_path / "archive", site, 3, 500, file_records=200)
-    bad = shard.paths()[3]    # the first of the second hour: records 501 to 700
+    bad = shard.paths()[3]  # the first of the second hour: records 501 to 700
     raw = bytearray(bad.read_bytes())
     raw[48 + 17 * 2240 + 100] ^= 4
     bad.write_bytes(raw)

@@ -14,8 +14,8 @@ from tests.reports.maker import Site, make
 from tests.reports.rows import fingerprint, log_seqs
 
 HOURS, PER_HOUR = 24, 400
-BATCH = 2000                      # five hours: several commits in a run
-SOAK_ROUNDS_MIN = 3               # of 8 kills each
+BATCH = 2000  # five hours: several commits in a run
+SOAK_ROUNDS_MIN = 3  # of 8 kills each
 
 
 def killed_and_finished(tables, tmp_path, seed: int, kills: int) -> None:
@@ -25,8 +25,16 @@ def killed_and_finished(tables, tmp_path, seed: int, kills: int) -> None:
     make(root, site, HOURS, PER_HOUR)
     keys = site.write_keys(tmp_path / "keys.json")
     disturbed, calm = tables(site, root), tables(site, root)
-    words = ("ingest", str(root), "--keys", str(keys), "--tables", str(disturbed.folder),
-             "--batch-records", str(BATCH))
+    words = (
+        "ingest",
+        str(root),
+        "--keys",
+        str(keys),
+        "--tables",
+        str(disturbed.folder),
+        "--batch-records",
+        str(BATCH),
+    )
     done = 0
     for number in range(kills):
         process = report(tmp_path / f"spark-{number}", *words)
@@ -48,12 +56,16 @@ def killed_and_finished(tables, tmp_path, seed: int, kills: int) -> None:
     assert fingerprint(disturbed.folder, disturbed.state) == fingerprint(calm.folder, calm.state)
     total = HOURS * PER_HOUR
     assert log_seqs(disturbed.folder, disturbed.state) == {
-        shard: list(range(1, total + 1)) for shard in range(2)}
+        shard: list(range(1, total + 1)) for shard in range(2)
+    }
     assert not (disturbed.folder / "_staging").exists() or not any(
-        (disturbed.folder / "_staging").rglob("*.parquet"))
+        (disturbed.folder / "_staging").rglob("*.parquet")
+    )
     listed = {file.path for file in disturbed.state.records}
-    assert {path.relative_to(disturbed.folder).as_posix()
-            for path in (disturbed.folder / "records").rglob("*.parquet")} == listed
+    assert {
+        path.relative_to(disturbed.folder).as_posix()
+        for path in (disturbed.folder / "records").rglob("*.parquet")
+    } == listed
 
 
 def test_ingest_killed_three_times_makes_the_same_tables(tables, tmp_path, seed):

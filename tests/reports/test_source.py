@@ -29,8 +29,11 @@ def shipped(tmp_path_factory):
 def scan(spark, shipped, tmp_path):
     """A reader of the archive that counts into a folder of the test, and that folder's sums."""
     folder, keys, _ = shipped
-    reader = spark.read.format(NAME).option("keys", str(keys)).option(
-        "counters", str(tmp_path / "counters"))
+    reader = (
+        spark.read.format(NAME)
+        .option("keys", str(keys))
+        .option("counters", str(tmp_path / "counters"))
+    )
     return reader, str(folder / "archive"), lambda: counted(place_of(str(tmp_path / "counters")))
 
 
@@ -43,8 +46,9 @@ def test_rows_are_the_records(scan, shipped):
     reader, path, _ = scan
     rows = reader.load(path).collect()
     truth = sorted(entry[1:] for shard in shipped[2] for entry in shard.truth)
-    found = sorted((round(row.timestamp.timestamp() * 1e6), row.author, bytes(row.body))
-                   for row in rows)
+    found = sorted(
+        (round(row.timestamp.timestamp() * 1e6), row.author, bytes(row.body)) for row in rows
+    )
     assert found == truth
     assert {row.shard for row in rows} == {0, 1}
 
@@ -61,8 +65,10 @@ def test_a_shard_and_an_hour_skip_the_files_of_all_others(scan):
     second = datetime.fromtimestamp((START_US + HOUR_US) / 1e6, UTC)
     third = datetime.fromtimestamp((START_US + 2 * HOUR_US) / 1e6, UTC)
     frame = reader.load(path).where(
-        (f.col("shard") == 1) & (f.col("timestamp") >= f.lit(second))
-        & (f.col("timestamp") < f.lit(third)))
+        (f.col("shard") == 1)
+        & (f.col("timestamp") >= f.lit(second))
+        & (f.col("timestamp") < f.lit(third))
+    )
     assert frame.count() == 400
     sums = counters()
     assert (sums["files"], sums["files_skipped"]) == (18, 15)
@@ -74,7 +80,8 @@ def test_times_inside_a_file_skip_its_other_records(scan, shipped):
     times = sorted(time for _, time, _, _ in shipped[2][0].truth)
     low, high = (datetime.fromtimestamp(times[at] / 1e6, UTC) for at in (10, 20))
     frame = reader.load(path).where(
-        (f.col("shard") == 0) & f.col("timestamp").between(f.lit(low), f.lit(high)))
+        (f.col("shard") == 0) & f.col("timestamp").between(f.lit(low), f.lit(high))
+    )
     assert frame.count() == 11
     sums = counters()
     assert sums["bytes_read"] == 11 * RECORD.itemsize

@@ -10,8 +10,9 @@ from appliance.reports.span import SPAN, Lost, join
 ZERO = bytes(32)
 
 
-def span(room: bytes, seqs: tuple[int, int], log_seqs: tuple[int, int], prev: bytes,
-         last: bytes) -> np.ndarray:
+def span(
+    room: bytes, seqs: tuple[int, int], log_seqs: tuple[int, int], prev: bytes, last: bytes
+) -> np.ndarray:
     row = np.zeros(1, SPAN)
     row["room_id"], row["prev_hash"], row["last_hash"] = room * 16, prev, last
     row["first_seq"], row["last_seq"] = seqs
@@ -34,13 +35,16 @@ def test_spans_that_name_each_other_become_one_a_room():
     assert sorted(out["last_log_seq"].tolist()) == [2, 14]
 
 
-@pytest.mark.parametrize("wrong", [
-    span(b"a", (4, 4), (12, 12), b"x" * 32, b"4" * 32),    # names another record
-    span(b"a", (5, 5), (12, 12), b"3" * 32, b"5" * 32),    # skips a number
-    span(b"a", (3, 3), (12, 12), b"3" * 32, b"3" * 32),    # says a number twice
-    span(b"c", (2, 2), (12, 12), b"3" * 32, b"3" * 32),    # a room that begins in its middle
-    span(b"c", (1, 1), (12, 12), b"3" * 32, b"3" * 32),    # a room whose first names something
-])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        span(b"a", (4, 4), (12, 12), b"x" * 32, b"4" * 32),  # names another record
+        span(b"a", (5, 5), (12, 12), b"3" * 32, b"5" * 32),  # skips a number
+        span(b"a", (3, 3), (12, 12), b"3" * 32, b"3" * 32),  # says a number twice
+        span(b"c", (2, 2), (12, 12), b"3" * 32, b"3" * 32),  # a room that begins in its middle
+        span(b"c", (1, 1), (12, 12), b"3" * 32, b"3" * 32),  # a room whose first names something
+    ],
+)
 def test_a_span_that_does_not_follow_breaks_where_it_lies(wrong):
     _, breaks = joined(FIRST, OTHER, wrong)
     assert [one.row for one in breaks] == [2]

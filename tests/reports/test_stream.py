@@ -28,6 +28,7 @@ def test_arriving_hours_keep_tables_and_traffic_fresh(tables, tmp_path, spark):
         assert all(done.clean for done in looks)
         total = shards[0].log_seq
         assert log_seqs(made.folder, made.state) == {
-            shard: list(range(1, total + 1)) for shard in range(2)}
+            shard: list(range(1, total + 1)) for shard in range(2)
+        }
         rows = readers.traffic(spark, made.ledger.place, made.state).collect()
         assert sum(row.records for row in rows) == 2 * total

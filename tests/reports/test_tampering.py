@@ -45,7 +45,7 @@ class Victim:
     def resign(self, key: SigningKey) -> None:
         """The file's signature over what it holds now."""
         body = bytes(self.raw[:-64])
-        records = body[snapshot.HEAD_SIZE:]
+        records = body[snapshot.HEAD_SIZE :]
         self.file, raw = file_of(records, self.file.first_log_seq, key)
         self.raw = bytearray(raw)
 
@@ -61,8 +61,16 @@ class Victim:
             if hour == self.hour:
                 files[self.at] = self.file
             new = shipped.PeriodManifest(
-                found.cluster, found.shard, found.number, previous, found.period_start_us,
-                found.period_us, found.first_log_seq, found.last_log_seq, tuple(files))
+                found.cluster,
+                found.shard,
+                found.number,
+                previous,
+                found.period_start_us,
+                found.period_us,
+                found.first_log_seq,
+                found.last_log_seq,
+                tuple(files),
+            )
             path.write_bytes(shipped.sign_manifest(new, key))
             previous = shipped.manifest_hash(new)
 
@@ -99,7 +107,7 @@ def body_with_right_crc_and_signature(one: Victim) -> Found:
     index = one.some()
     one.raw[one.record(index).start + BODY + 3] ^= 1
     one.raw[one.record(index)] = resealed(one.raw[one.record(index)])
-    one.resign(one.shard.site.keys[0])    # even a trusted key does not help without the manifest
+    one.resign(one.shard.site.keys[0])  # even a trusted key does not help without the manifest
     one.save()
     return one.path.name, -1
 
@@ -115,12 +123,12 @@ def everything_right_again_by_a_stranger(one: Victim) -> Found:
 
 def rehash(one: Victim, changed: int) -> None:
     """Make the chain of the changed record's room right again inside its file."""
-    room = bytes(one.raw[one.record(changed)][ROOM_ID:ROOM_ID + 16])
+    room = bytes(one.raw[one.record(changed)][ROOM_ID : ROOM_ID + 16])
     before = bytes(one.raw[one.record(changed)])
     for index in range(changed + 1, FILE_RECORDS):
         record = bytearray(one.raw[one.record(index)])
-        if record[ROOM_ID:ROOM_ID + 16] == room:
-            record[PREV_HASH:PREV_HASH + 32] = sha256(before).digest()
+        if record[ROOM_ID : ROOM_ID + 16] == room:
+            record[PREV_HASH : PREV_HASH + 32] = sha256(before).digest()
             one.raw[one.record(index)] = record
             before = bytes(record)
 
@@ -136,7 +144,9 @@ def reordered(one: Victim) -> Found:
 def later_timestamp(one: Victim) -> Found:
     index = one.some()
     at = one.record(index).start + TIMESTAMP
-    one.raw[at:at + 8] = (int.from_bytes(one.raw[at:at + 8], "little") + 1).to_bytes(8, "little")
+    one.raw[at : at + 8] = (int.from_bytes(one.raw[at : at + 8], "little") + 1).to_bytes(
+        8, "little"
+    )
     one.raw[one.record(index)] = resealed(one.raw[one.record(index)])
     one.save()
     return one.path.name, -1
@@ -171,7 +181,7 @@ def missing_record(one: Victim) -> Found:
 
 def doubled_record(one: Victim) -> Found:
     index = one.some()
-    one.raw[one.record(index).stop:one.record(index).stop] = one.raw[one.record(index)]
+    one.raw[one.record(index).stop : one.record(index).stop] = one.raw[one.record(index)]
     one.save()
     return one.path.name, -1
 
@@ -250,20 +260,45 @@ def head_replayed(one: Victim) -> Found:
 
 def head_signed_by_a_stranger(one: Victim) -> Found:
     newest = one.shard.manifests[-1][1]
-    head = shipped.ShippedHead(newest.cluster, newest.shard, newest.number,
-                               shipped.manifest_hash(newest), newest.period_start_us,
-                               newest.period_us, newest.last_log_seq)
+    head = shipped.ShippedHead(
+        newest.cluster,
+        newest.shard,
+        newest.number,
+        shipped.manifest_hash(newest),
+        newest.period_start_us,
+        newest.period_us,
+        newest.last_log_seq,
+    )
     (one.shard.folder / shipped.HEAD_FILE).write_bytes(shipped.sign_head(head, STRANGER))
     return shipped.HEAD_FILE, -1
 
 
 WAYS: list[Callable[[Victim], Found]] = [
-    flipped_bit, flipped_bit, flipped_bit, flipped_body_bit, body_with_right_crc,
-    body_with_right_crc_and_signature, everything_right_again_by_a_stranger, reordered,
-    later_timestamp, moved_to_another_room, other_room_number, truncated, missing_record,
-    doubled_record, swapped_files, replayed_file, file_of_another_cluster,
-    file_signed_by_a_stranger, missing_file, manifest_signed_by_a_stranger, manifest_flipped,
-    manifest_replayed, missing_manifest, missing_last_hour, head_replayed,
+    flipped_bit,
+    flipped_bit,
+    flipped_bit,
+    flipped_body_bit,
+    body_with_right_crc,
+    body_with_right_crc_and_signature,
+    everything_right_again_by_a_stranger,
+    reordered,
+    later_timestamp,
+    moved_to_another_room,
+    other_room_number,
+    truncated,
+    missing_record,
+    doubled_record,
+    swapped_files,
+    replayed_file,
+    file_of_another_cluster,
+    file_signed_by_a_stranger,
+    missing_file,
+    manifest_signed_by_a_stranger,
+    manifest_flipped,
+    manifest_replayed,
+    missing_manifest,
+    missing_last_hour,
+    head_replayed,
     head_signed_by_a_stranger,
 ]
 
@@ -297,7 +332,10 @@ def test_every_tampering_is_found_where_it_is_and_clean_shards_stay_clean(tables
     assert not [row for row in rows if row.shard >= count], "a false alarm"
     held = log_seqs(made.folder, made.state)
     for number, shard in enumerate(shards):
-        lost = {log_seq for first, last in made.state.shard(number).lost.ranges
-                for log_seq in range(first, last + 1)}
+        lost = {
+            log_seq
+            for first, last in made.state.shard(number).lost.ranges
+            for log_seq in range(first, last + 1)
+        }
         until = made.state.shard(number).cursor.last_log_seq
         assert held[number] == [at for at in range(1, until + 1) if at not in lost], shard.folder

@@ -42,8 +42,11 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def mailbox(path: Path) -> list[str]:
     """Mails whose headers are plain ASCII: what they say is then beyond doubt."""
-    found = [mail for mail in mails(read_all(Path("/usr/share/doc")))
-             if mail.partition("\n\n")[0].isascii()][-MAILS:]
+    found = [
+        mail
+        for mail in mails(read_all(Path("/usr/share/doc")))
+        if mail.partition("\n\n")[0].isascii()
+    ][-MAILS:]
     path.write_text("".join(found), encoding="utf-8")
     return found
 
@@ -65,8 +68,9 @@ def counted(found: list[str]) -> tuple[Counter, dict[str, str]]:
         text = "\n\n".join(part for part in (subject, words) if part)
         counts[room, author, f"{moment:%Y-%m-%d}"] += 1
         texts.setdefault(room, []).append(f"{author} · {moment:%Y-%m-%dT%H:%M:%SZ}\n{text}")
-    return counts, {room: sha256("".join(parts).encode()).hexdigest()
-                    for room, parts in texts.items()}
+    return counts, {
+        room: sha256("".join(parts).encode()).hexdigest() for room, parts in texts.items()
+    }
 
 
 def shipping(local: LocalSite) -> list[dict]:
@@ -80,26 +84,46 @@ def test_a_mailbox_arrives_in_the_report_whole(spark, hdfs: Hdfs, free_ports, tm
     found = mailbox(source)
     assert len(found) > 500, "this machine has too few changelogs"
     folder = fresh_folder()
-    local = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), shards=2,
-                      ship_target=f"{hdfs.url}/{folder}", ship_user=USER, ship_period_s=PERIOD_S,
-                      ship_late_s=3)
+    local = LocalSite(
+        tmp_path / "site",
+        ports_in_a_row(free_ports),
+        shards=2,
+        ship_target=f"{hdfs.url}/{folder}",
+        ship_user=USER,
+        ship_period_s=PERIOD_S,
+        ship_late_s=3,
+    )
     with local:
-        with subprocess.Popen([*COMMAND, "import", "mbox", str(source), "--local",
-                               str(local.folder)], env=environment(), text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as importing:
-            wait_until(lambda: any(s and s["log_seq"] > 200 for s in local.statuses()),
-                       PATIENCE_S, "something is imported")
+        with subprocess.Popen(
+            [*COMMAND, "import", "mbox", str(source), "--local", str(local.folder)],
+            env=environment(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as importing:
+            wait_until(
+                lambda: any(s and s["log_seq"] > 200 for s in local.statuses()),
+                PATIENCE_S,
+                "something is imported",
+            )
             primary = local.primary()
             assert primary is not None
-            local.kill_node(primary)    # with it goes its shipper
+            local.kill_node(primary)  # with it goes its shipper
             for process in local.processes(role="shipper")[:1]:
                 process.kill()
             local.start(primary)
             out, _ = importing.communicate(timeout=4 * HUNG_S)
         assert importing.returncode == 0, out
-        time.sleep(PERIOD_S)            # no period is shipped before its end, not even when asked
-        told = run("ship", "now", "--wait", f"{HUNG_S:.0f}", "--local", str(local.folder),
-                   timeout_s=2 * HUNG_S)
+        time.sleep(PERIOD_S)  # no period is shipped before its end, not even when asked
+        told = run(
+            "ship",
+            "now",
+            "--wait",
+            f"{HUNG_S:.0f}",
+            "--local",
+            str(local.folder),
+            timeout_s=2 * HUNG_S,
+        )
         assert told.returncode == 0, f"{told.stdout}{told.stderr}{shipping(local)}"
         told = run("ship", "keys", "--local", str(local.folder))
         assert told.returncode == 0, told.stderr
@@ -117,18 +141,27 @@ def judged(spark, hdfs: Hdfs, folder: str, tmp_path: Path, found: list[str]) -> 
     state = ledger.load()
     assert len(state.shards) == 2
     counts, texts = counted(found)
-    rows = readers.messages(readers.records(spark, ledger.place, state)).select(
-        "room", "seq", "text", "date").orderBy("room", "seq").collect()
+    rows = (
+        readers.messages(readers.records(spark, ledger.place, state))
+        .select("room", "seq", "text", "date")
+        .orderBy("room", "seq")
+        .collect()
+    )
     by_room: dict[str, list[str]] = {}
     for row in rows:
         by_room.setdefault(row.room, []).append(row.text)
-    assert {room: sha256("".join(parts).encode()).hexdigest()
-            for room, parts in by_room.items()} == texts
-    firsts = Counter((row.room, line["author"], line["day"]) for row in rows
-                     if (line := FIRST_LINE.match(row.text)))
+    assert {
+        room: sha256("".join(parts).encode()).hexdigest() for room, parts in by_room.items()
+    } == texts
+    firsts = Counter(
+        (row.room, line["author"], line["day"])
+        for row in rows
+        if (line := FIRST_LINE.match(row.text))
+    )
     assert firsts == counts
-    report = building.build(spark, ledger.place, state, tmp_path / "report", key_names={},
-                            say=lambda line: None)
+    report = building.build(
+        spark, ledger.place, state, tmp_path / "report", key_names={}, say=lambda line: None
+    )
     told = Counter()
     for line in report.rows("messages_by_room_author_day"):
         told[line["room"], str(line["date"])] += line["messages"]

@@ -1,5 +1,4 @@
-"""Real processes come to need every command of the protocol: none is there for the simulator only.
-"""
+"""Real processes need every command of the protocol: none is there for the simulator only."""
 
 import asyncio
 import subprocess

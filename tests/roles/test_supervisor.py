@@ -78,7 +78,10 @@ class Run:
         with open(self.output, "wb") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PARENT, str(folder), CHILD, *described],
-                stdout=file, stderr=subprocess.STDOUT, env=environment)
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
 
     def printed(self) -> str:
         return self.output.read_text()
@@ -272,7 +275,7 @@ def test_the_watchdog_is_fed_only_while_every_child_is_well(run, listener):
     kill("replica")
     supervisor.until(fed, "not fed again after the restart")
     kill("edge")
-    time.sleep(0.8)               # twice the time after which a service manager would act
+    time.sleep(0.8)  # twice the time after which a service manager would act
     assert not fed()
     assert supervisor.stop() == 0
 

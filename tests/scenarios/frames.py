@@ -27,18 +27,28 @@ class Frames:
         self.spoilt: dict[tuple[int, int], str] = {}
         self.checks = {
             (source, target): Checks(
-                cluster=cluster, shard=shard, message_size_max=geometry.message_size_max,
+                cluster=cluster,
+                shard=shard,
+                message_size_max=geometry.message_size_max,
                 senders={source: Sender(COMMANDS_MEMBER, NonceWindow())},
-                public_key=self.keys[source].public, drops=drops)
-            for (source, target), drops in self.drops.items()}
+                public_key=self.keys[source].public,
+                drops=drops,
+            )
+            for (source, target), drops in self.drops.items()
+        }
 
     def carry(self, source: int, target: int, message: Message) -> list[Message]:
         """What the receiver's link makes of a message: itself, or nothing."""
         how = self.spoilt.get((source, target), "")
         self.nonces[source] += 1
         parts = env.frame(
-            message.header, message.body, sender=source, route=message.route,
-            nonce=self.nonces[source], key=STRANGER if how == "stranger" else self.keys[source])
+            message.header,
+            message.body,
+            sender=source,
+            route=message.route,
+            nonce=self.nonces[source],
+            key=STRANGER if how == "stranger" else self.keys[source],
+        )
         frame = b"".join(parts)
         if how == "cluster":
             frame = frame[:48] + OTHER_CLUSTER + frame[64:]
@@ -47,5 +57,6 @@ class Frames:
         times = 2 if how == "twice" else 1
         found = [
             check.check(frame[:HEADER_SIZE], frame[HEADER_SIZE:end], frame[end:])
-            for _ in range(times)]
+            for _ in range(times)
+        ]
         return [passed for passed in found if passed is not None]

@@ -1,7 +1,9 @@
 """The 110 things that must have a story, numbered. A story bears one of these names."""
 
 GROUPS: dict[str, tuple[int, str]] = {
-    "recovery": (1, """
+    "recovery": (
+        1,
+        """
         recovery_smoke
         recovery_prepare_corrupt_right_of_head
         recovery_prepare_corrupt_left_of_head_all_three
@@ -27,8 +29,11 @@ GROUPS: dict[str, tuple[int, str]] = {
         recovery_incarnation_monotonic
         recovery_reformat_small_log
         recovery_reformat_needs_sync
-        recovery_reformat_two_lost_refuses"""),
-    "network": (27, """
+        recovery_reformat_two_lost_refuses""",
+    ),
+    "network": (
+        27,
+        """
         partition_isolate_backup
         partition_isolate_backup_send_only
         partition_isolate_backup_receive_only
@@ -48,8 +53,11 @@ GROUPS: dict[str, tuple[int, str]] = {
         idle_cluster_is_quiet
         bad_signature_dropped_and_counted
         wrong_cluster_dropped
-        stale_nonce_dropped"""),
-    "view_change": (47, """
+        stale_nonce_dropped""",
+    ),
+    "view_change": (
+        47,
+        """
         vc_primary_crash_under_300ms_lan
         vc_dvc_awaits_third_when_one_corrupt_one_missing
         vc_two_corrupt_of_three_stuck_not_lost
@@ -69,8 +77,11 @@ GROUPS: dict[str, tuple[int, str]] = {
         vc_R2_single_nack
         vc_stale_svc_window
         vc_backup_missed_start_view
-        vc_isolated_replica_does_not_disturb"""),
-    "repair": (67, """
+        vc_isolated_replica_does_not_disturb""",
+    ),
+    "repair": (
+        67,
+        """
         repair_headers_gap_break
         repair_prepare_budget_respected
         repair_ack_committed_prepare
@@ -82,8 +93,11 @@ GROUPS: dict[str, tuple[int, str]] = {
         repair_commit_continues_over_later_holes
         repair_never_moves_head
         repair_chunk_disjoint_corruption_all_replicas
-        scrub_finds_and_heals_cold_corruption"""),
-    "checkpoints": (79, """
+        scrub_finds_and_heals_cold_corruption""",
+    ),
+    "checkpoints": (
+        79,
+        """
         sync_partition_lag_idle
         sync_partition_lag_busy
         sync_slightly_lagging_prefers_wal
@@ -94,8 +108,11 @@ GROUPS: dict[str, tuple[int, str]] = {
         checkpoint_ring_never_overwrites_needed
         checkpoint_ids_equal_after_any_history
         checkpoint_disk_full_halts_cleanly
-        snapshot_export_matches_s1_layout_and_verifies"""),
-    "clients": (90, """
+        snapshot_export_matches_s1_layout_and_verifies""",
+    ),
+    "clients": (
+        90,
+        """
         client_register_evict_oldest
         client_evicted_reregisters_no_duplicates
         client_duplicate_request_same_reply_bytes
@@ -104,21 +121,28 @@ GROUPS: dict[str, tuple[int, str]] = {
         client_reply_parent_checked
         client_session_too_low
         client_batch_468_records
-        client_newer_view_not_evicted_by_old_primary"""),
-    "epochs": (99, """
+        client_newer_view_not_evicted_by_old_primary""",
+    ),
+    "epochs": (
+        99,
+        """
         epoch_swap_standby_and_replica
         epoch_reconfigure_is_last_op
         epoch_view_change_with_pending
         epoch_old_member_catches_up_by_end_epoch
         epoch_crash_between_commit_and_persist
         epoch_double_reconfigure_rejected
-        member_add_standby_syncs"""),
-    "later": (106, """
+        member_add_standby_syncs""",
+    ),
+    "later": (
+        106,
+        """
         retention_extent_reuse_across_crash
         sync_open_segment_sealed_meanwhile
         client_batch_partial_duplicates
         client_window_eviction_deterministic
-        clock_cold_start_serves_within_300ms"""),
+        clock_cold_start_serves_within_300ms""",
+    ),
 }
 NAMES = {
     number: name

@@ -86,8 +86,7 @@ def a_lone_replica_does_not_guess(patch: pytest.MonkeyPatch) -> None:
 @rule
 def a_prepare_proves_itself(patch: pytest.MonkeyPatch) -> None:
     """Without its witness a readable prepare counts as lost."""
-    _decisions(
-        patch, lambda row, d: Decision.HALT if row in (4, 5, 6) and d == Decision.FIX else d)
+    _decisions(patch, lambda row, d: Decision.HALT if row in (4, 5, 6) and d == Decision.FIX else d)
 
 
 @rule
@@ -300,8 +299,7 @@ def another_prepare_is_a_nack(patch: pytest.MonkeyPatch) -> None:
         out = []
         for d in dvcs:
             headers = [vc.canonical_header(canonical, h.op) or h for h in d.headers]
-            strange = sum(
-                1 << i for i, h in enumerate(d.headers) if h.digest != headers[i].digest)
+            strange = sum(1 << i for i, h in enumerate(d.headers) if h.digest != headers[i].digest)
             out.append(d._replace(headers=headers, presents=d.presents & ~strange))
         return out
 
@@ -319,7 +317,8 @@ def the_newest_log_wins(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(vc, "evaluate", lambda dvcs, **quorums: evaluate(longest(dvcs), **quorums))
     patch.setattr(
-        vc, "_install", lambda member, dvcs, result: install(member, longest(dvcs), result))
+        vc, "_install", lambda member, dvcs, result: install(member, longest(dvcs), result)
+    )
 
 
 @rule
@@ -390,8 +389,10 @@ def one_chance_is_enough(patch: pytest.MonkeyPatch) -> None:
 def nothing_is_said_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     """What is known in memory may be said."""
     patch.setattr(
-        Member, "may_speak",
-        lambda self, header: self.status not in (Status.RECOVERING, Status.HALTED))
+        Member,
+        "may_speak",
+        lambda self, header: self.status not in (Status.RECOVERING, Status.HALTED),
+    )
 
 
 @rule
@@ -416,7 +417,8 @@ def the_durable_list_is_sent_again(patch: pytest.MonkeyPatch) -> None:
         if self.log_view < self.view:
             self.view_headers = [
                 self.journal.at(op) or env.reserved(op, self.cluster, self.shard)
-                for op in range(self.op, self.commit_max - 1, -1)]
+                for op in range(self.op, self.commit_max - 1, -1)
+            ]
         begin(self)
 
     patch.setattr(Replica, "_begin", anew)
@@ -495,8 +497,7 @@ def another_peer_is_tried(patch: pytest.MonkeyPatch) -> None:
 
     def first(member: Member, header: Header) -> None:
         peer = (member.index + 1) % member.replica_count
-        member.send(
-            1 << peer, member.make(env.REQUEST_PREPARE, op=header.op, area=header.digest))
+        member.send(1 << peer, member.make(env.REQUEST_PREPARE, op=header.op, area=header.digest))
         member.repairs[header.op] = (peer, member.tick + 5)
         member.peers[peer].outstanding += 1
 
@@ -508,8 +509,8 @@ def holes_above_do_not_matter(patch: pytest.MonkeyPatch) -> None:
     """Nothing is applied while anything is missing."""
     apply_next = commit._next
     patch.setattr(
-        commit, "_next",
-        lambda member: not member.journal.dirty_count and apply_next(member))
+        commit, "_next", lambda member: not member.journal.dirty_count and apply_next(member)
+    )
 
 
 @rule

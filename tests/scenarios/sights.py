@@ -98,8 +98,12 @@ def equal_rooms(stage: Stage, who: str) -> bool:
     found = set()
     for machine in stage.machines(who):
         assert machine.rooms is not None
-        found.add((machine.rooms.log_seq, *(
-            machine.rooms.room_row(room) for room in stage.judge.rooms.rooms)))
+        found.add(
+            (
+                machine.rooms.log_seq,
+                *(machine.rooms.room_row(room) for room in stage.judge.rooms.rooms),
+            )
+        )
     return len(found) == 1
 
 
@@ -115,12 +119,15 @@ def record_lies(stage: Stage, n: str, who: str) -> bool:
     """On the medium, in its extent, as it was committed."""
     geometry, number = stage.geometry, stage.number(n)
     extent = seg.number_of(geometry, number) % stage.options.segments_max
-    at = (geometry.data_size + extent * geometry.extent_size
-          + seg.slot_of(geometry, number) * RECORD_SIZE)
+    at = (
+        geometry.data_size
+        + extent * geometry.extent_size
+        + seg.slot_of(geometry, number) * RECORD_SIZE
+    )
     wanted = stage.judge.rooms.hashes[number - 1]
     return all(
-        record_hash(machine.disk.peek(at, RECORD_SIZE)) == wanted
-        for machine in stage.machines(who))
+        record_hash(machine.disk.peek(at, RECORD_SIZE)) == wanted for machine in stage.machines(who)
+    )
 
 
 # --- snapshots ----------------------------------------------------------------------------------
@@ -180,8 +187,12 @@ def _snapshot(stage: Stage, machine: Any, number: int) -> tuple[bytes, bytes]:
     count = geometry.segment_records
     records = machine.disk.peek(at, count * RECORD_SIZE)
     parts = snapshot.render(
-        [records], room_id=snapshot.SEGMENT, op=(number + 1) * count, record_count=count,
-        key=SNAPSHOT_KEY)
+        [records],
+        room_id=snapshot.SEGMENT,
+        op=(number + 1) * count,
+        record_count=count,
+        key=SNAPSHOT_KEY,
+    )
     return b"".join(parts), records
 
 
@@ -243,10 +254,12 @@ def slot_bit(stage: Stage, who: str, op: str, bit: str) -> bool:
         journal = stage.replica(index).journal
         slot = journal.slot(stage.number(op))
         found = {
-            "faulty": journal.faulty[slot], "dirty": journal.dirty[slot],
+            "faulty": journal.faulty[slot],
+            "dirty": journal.dirty[slot],
             "clean": not journal.dirty[slot] and journal.headers[slot] is not None,
             "empty": not journal.dirty[slot] and journal.headers[slot] is None,
-            "readable": journal.present[slot] is not None}[bit]
+            "readable": journal.present[slot] is not None,
+        }[bit]
         if not found:
             return False
     return True
@@ -263,9 +276,7 @@ def table_row(
 
 
 @sights.line("{who} slot {op} with {witness} and {prepare} is alone {decision}")
-def table_alone(
-    stage: Stage, who: str, op: str, witness: str, prepare: str, decision: str
-) -> bool:
+def table_alone(stage: Stage, who: str, op: str, witness: str, prepare: str, decision: str) -> bool:
     """The same, for a replica that has no peers."""
     return _decided(stage, who, op, (witness, prepare), solo=True)[1] == decision
 
@@ -291,9 +302,11 @@ def _decided(
         machine.disk.poke(at, data)
     ops = [h.op for s in loaded.slots for h in (s.witness_header, s.prepare_header) if h]
     row, decision = recovery.decide(
-        loaded.slots[number % geometry.slot_count], solo=solo,
+        loaded.slots[number % geometry.slot_count],
+        solo=solo,
         op_max=max(o for o in ops if contents[1] == "beyond" or o <= number),
-        limit=geometry.prepare_max(loaded.superblock.checkpoint.header.op))
+        limit=geometry.prepare_max(loaded.superblock.checkpoint.header.op),
+    )
     return row, decision.name.lower()
 
 
@@ -307,8 +320,14 @@ def _slot_content(stage: Stage, op: int, content: str) -> bytes:
     else:
         turn, view = {"older": (-1, 1), "own": (0, 1), "other": (0, 2), "beyond": (1, 1)}[content]
         header = env.make(
-            env.PREPARE, cluster=stage.cluster.cluster, shard=0, epoch=0, view=view,
-            operation=env.OPERATION_NOOP, op=op + turn * count)
+            env.PREPARE,
+            cluster=stage.cluster.cluster,
+            shard=0,
+            epoch=0,
+            view=view,
+            operation=env.OPERATION_NOOP,
+            op=op + turn * count,
+        )
     return header.raw.ljust(SECTOR_SIZE, b"\0")
 
 
@@ -331,7 +350,10 @@ def refused(stage: Stage, who: str, whom: str, reason: str) -> bool:
     assert frames is not None
     return all(
         frames.drops[source, target][reason] > 0
-        for source in stage.nodes(whom) for target in stage.nodes(who) if source != target)
+        for source in stage.nodes(whom)
+        for target in stage.nodes(who)
+        if source != target
+    )
 
 
 @sights.line("the damage to {who} is healed")
@@ -340,7 +362,8 @@ def healed(stage: Stage, who: str) -> bool:
     found = [item for item in stage.damage if item[0] in stage.nodes(who)]
     return bool(found) and all(
         stage.cluster.machines[i].disk.peek(address, len(before)) == before
-        for i, address, before, _ in found)
+        for i, address, before, _ in found
+    )
 
 
 @sights.line("{who} dropped {reason}")
@@ -372,21 +395,26 @@ def no_mark(stage: Stage, name: str) -> bool:
 def sent_none_above(stage: Stage, who: str, command: str, op: str) -> bool:
     return not any(
         header.op > stage.number(op)
-        for i in stage.nodes(who) for _, header in stage.sent(i, COMMANDS[command]))
+        for i in stage.nodes(who)
+        for _, header in stage.sent(i, COMMANDS[command])
+    )
 
 
 @sights.line("{who} sent no {command} of op {op}")
 def sent_none_of(stage: Stage, who: str, command: str, op: str) -> bool:
     return not any(
         header.op == stage.number(op)
-        for i in stage.nodes(who) for _, header in stage.sent(i, COMMANDS[command]))
+        for i in stage.nodes(who)
+        for _, header in stage.sent(i, COMMANDS[command])
+    )
 
 
 @sights.line("{who} sent {command} of op {op}")
 def sent_of(stage: Stage, who: str, command: str, op: str) -> bool:
     return all(
         any(header.op == stage.number(op) for _, header in stage.sent(i, COMMANDS[command]))
-        for i in stage.nodes(who))
+        for i in stage.nodes(who)
+    )
 
 
 @sights.line("{who} sent no {command} to {whom}")
@@ -394,7 +422,9 @@ def sent_none_to(stage: Stage, who: str, command: str, whom: str) -> bool:
     targets = stage.nodes(whom)
     return not any(
         target in targets
-        for i in stage.nodes(who) for target, _ in stage.sent(i, COMMANDS[command]))
+        for i in stage.nodes(who)
+        for target, _ in stage.sent(i, COMMANDS[command])
+    )
 
 
 @sights.line("{who} sent {command} to {whom}")
@@ -402,7 +432,8 @@ def sent_to(stage: Stage, who: str, command: str, whom: str) -> bool:
     targets = stage.nodes(whom)
     return all(
         any(target in targets for target, _ in stage.sent(i, COMMANDS[command]))
-        for i in stage.nodes(who))
+        for i in stage.nodes(who)
+    )
 
 
 @sights.line("{who} sent no {command}")
@@ -433,7 +464,8 @@ def wrote_nothing(stage: Stage, who: str) -> bool:
 def answered(stage: Stage, who: str) -> bool:
     """Nothing that these clients asked waits for its answer."""
     return all(
-        not s.in_flight and not s.changes and s.session.core.ready for s in stage.talkers(who))
+        not s.in_flight and not s.changes and s.session.core.ready for s in stage.talkers(who)
+    )
 
 
 @sights.line("{who} waits", "{who} wait")
@@ -460,8 +492,10 @@ def got_again(stage: Stage, who: str) -> bool:
         header, results = speaker.answers[-1]
         node = stage.member_count + speaker.session.edge
         found = [
-            message for _, target, message in stage.wire.sent_log[stage.sent_from :]
-            if target == node and message.header.command == env.REPLY]
+            message
+            for _, target, message in stage.wire.sent_log[stage.sent_from :]
+            if target == node and message.header.command == env.REPLY
+        ]
         if not found or any(
             m.header.digest != header.digest or bytes(m.body[128:]) != results for m in found
         ):

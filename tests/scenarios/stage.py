@@ -92,8 +92,13 @@ class Chronicle(Device):
 
     def __init__(self, client_id: bytes) -> None:
         super().__init__(
-            1_000, client_id=client_id, room_id=record.SHARD_ROOM_ID, author_id=0,
-            kind=record.KIND_AUDIT, limit=100_000)
+            1_000,
+            client_id=client_id,
+            room_id=record.SHARD_ROOM_ID,
+            author_id=0,
+            kind=record.KIND_AUDIT,
+            limit=100_000,
+        )
         self.said: list[tuple[int, bytes]] = []
 
     def record(self, client_seq: int) -> bytes:
@@ -111,8 +116,13 @@ class Speaker:
     def __init__(self, number: int, session: Session, prng: Prng) -> None:
         self.number, self.session = number, session
         self.device = Device(
-            number, client_id=prng.bytes(16), room_id=ROOM, author_id=1,
-            kind=record.KIND_MESSAGE, limit=100_000)
+            number,
+            client_id=prng.bytes(16),
+            room_id=ROOM,
+            author_id=1,
+            kind=record.KIND_MESSAGE,
+            limit=100_000,
+        )
         self.in_flight: list[tuple[Device, int]] = []
         self.last: list[tuple[Device, int]] = []  # of the newest request
         self.floor = 0
@@ -127,44 +137,103 @@ class Speaker:
 class Stage:
     """One telling of a story."""
 
-    def __init__(self, *, replica_count: int = 3, clients: int = 1, geometry: Geometry = SMALL,
-                 standby_count: int = 0, segments_max: int = 64, newcomers: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        replica_count: int = 3,
+        clients: int = 1,
+        geometry: Geometry = SMALL,
+        standby_count: int = 0,
+        segments_max: int = 64,
+        newcomers: int = 0,
+    ) -> None:
         self.geometry = geometry
         self.replica_count, self.standby_count = replica_count, standby_count
         self.options = Options(
-            seed=1, mode=SWARM, replica_count=replica_count,
-            standby_count=standby_count, edge_count=CLIENTS_MAX,
-            delay_us_min=300, delay_us_mean=0, read_us_min=50, read_us_mean=0, write_us_min=200,
-            write_us_mean=0, torn_percent=100, segments_max=segments_max)
-        prng = Prng(1)
+            seed=1,
+            mode=SWARM,
+            replica_count=replica_count,
+            standby_count=standby_count,
+            edge_count=CLIENTS_MAX,
+            delay_us_min=300,
+            delay_us_mean=0,
+            read_us_min=50,
+            read_us_mean=0,
+            write_us_min=200,
+            write_us_mean=0,
+            torn_percent=100,
+            segments_max=segments_max,
+        )
+        self._begin_machines(Prng(1))
+        self.first = 0  # number of the machine called A0
+        self.speakers: list[Speaker] = []
+        self.clients_wanted = clients
+        self._begin_notes()
+        for machine in self.cluster.machines:
+            machine.disk.faults = False
+            self._control(machine)
+        self.absent = range(self.member_count - newcomers, self.member_count)
+        if newcomers:
+            self._format_without_newcomers()
+
+    def _begin_machines(self, prng: Prng) -> None:
+        """Machines, links and sessions; what is drawn for them is the same in every story."""
+        geometry = self.geometry
         cluster = prng.bytes(16)
         self.schedule, self.trace = Schedule(), Trace()
-        self.judge = Judge(
-            options=self.options, geometry=geometry, cluster=cluster, shard=SHARD)
+        self.judge = Judge(options=self.options, geometry=geometry, cluster=cluster, shard=SHARD)
         self.wire = Wire(
-            options=self.options, node_count=self.member_count + CLIENTS_MAX + 1,
-            schedule=self.schedule, prng=prng.fork(), trace=self.trace, deliver=self._deliver)
+            options=self.options,
+            node_count=self.member_count + CLIENTS_MAX + 1,
+            schedule=self.schedule,
+            prng=prng.fork(),
+            trace=self.trace,
+            deliver=self._deliver,
+        )
         self.cluster = Cluster(
-            options=self.options, geometry=geometry, cluster=cluster, shard=SHARD,
-            schedule=self.schedule, network=self.wire, prng=prng.fork(), trace=self.trace,
-            judge=self.judge)
+            options=self.options,
+            geometry=geometry,
+            cluster=cluster,
+            shard=SHARD,
+            schedule=self.schedule,
+            network=self.wire,
+            prng=prng.fork(),
+            trace=self.trace,
+            judge=self.judge,
+        )
         self.sessions = Sessions(
-            options=self.options, geometry=geometry, cluster=cluster, shard=SHARD,
-            schedule=self.schedule, network=self.wire, prng=prng.fork(), trace=self.trace,
-            edges=range(CLIENTS_MAX), members=self.cluster.members)
+            options=self.options,
+            geometry=geometry,
+            cluster=cluster,
+            shard=SHARD,
+            schedule=self.schedule,
+            network=self.wire,
+            prng=prng.fork(),
+            trace=self.trace,
+            edges=range(CLIENTS_MAX),
+            members=self.cluster.members,
+        )
         self.operator = Operator(
-            options=self.options, geometry=geometry, cluster=cluster, shard=SHARD,
-            schedule=self.schedule, network=self.wire, machines=self.cluster, prng=prng.fork(),
-            trace=self.trace)
+            options=self.options,
+            geometry=geometry,
+            cluster=cluster,
+            shard=SHARD,
+            schedule=self.schedule,
+            network=self.wire,
+            machines=self.cluster,
+            prng=prng.fork(),
+            trace=self.trace,
+        )
         self.replacement = Replacement(
-            geometry=geometry, machines=self.cluster, operator=self.operator)
+            geometry=geometry, machines=self.cluster, operator=self.operator
+        )
         self.cluster.on_life = self._on_life
         self.sessions.on_reply, self.sessions.on_evicted = self._answered, self._evicted
         self.sessions.on_registered = lambda session: None
         self.prng = prng
-        self.first = 0  # number of the machine called A0
-        self.speakers: list[Speaker] = []
-        self.clients_wanted = clients
+
+    def _begin_notes(self) -> None:
+        """What the telling remembers of what was seen."""
         self.halts: dict[int, str] = {}
         self.notes: dict[str, Any] = {}
         self.write_ticks: dict[tuple[int, int], int] = {}  # (machine, zone) -> how long it takes
@@ -176,12 +245,6 @@ class Stage:
         self.chronicle = Chronicle(b"writes of itself")
         self.wrote: set[int] = set()  # machines that began a write
         self.rows_met: set[int] = set()  # of the table of recovery
-        for machine in self.cluster.machines:
-            machine.disk.faults = False
-            self._control(machine)
-        self.absent = range(self.member_count - newcomers, self.member_count)
-        if newcomers:
-            self._format_without_newcomers()
 
     # --- who is who
 
@@ -245,8 +308,11 @@ class Stage:
         """A number: digits, K, P, S of the geometry, `head`, a note, and sums of such."""
         geometry = self.geometry
         known = {
-            "K": geometry.checkpoint_ops, "P": geometry.pipeline_max, "S": geometry.slot_count,
-            "head": self.judge.log.op}
+            "K": geometry.checkpoint_ops,
+            "P": geometry.pipeline_max,
+            "S": geometry.slot_count,
+            "head": self.judge.log.op,
+        }
         total, sign = 0, 1
         word = ""
         for char in text + "+":
@@ -277,8 +343,13 @@ class Stage:
         first = self.speakers[0] if self.speakers else None
         if first is not None:
             maker = Device(
-                0, client_id=b"makes the room..", room_id=ROOM, author_id=1,
-                kind=record.KIND_ROOM_CREATE, limit=1)
+                0,
+                client_id=b"makes the room..",
+                room_id=ROOM,
+                author_id=1,
+                kind=record.KIND_ROOM_CREATE,
+                limit=1,
+            )
             self.ask(first, [(maker, 1)])
             self.until(lambda: not first.in_flight, "the room", 200)
         self.until(lambda: not self.disagreement(self.running()), "agreement", 400)
@@ -305,11 +376,18 @@ class Stage:
         """Make the volume of a machine for a group that it is a member of."""
         machine = self.cluster.machines[index]
         for address, data in format_writes(
-                self.geometry, cluster=self.cluster.cluster, shard=SHARD,
-                replica_id=self.cluster.members[index], members=list(group.members),
-                replica_count=group.replica_count, standby_count=group.standby_count,
-                segments_max=self.options.segments_max, view=view, epoch=group.epoch,
-                members_op=group.op):
+            self.geometry,
+            cluster=self.cluster.cluster,
+            shard=SHARD,
+            replica_id=self.cluster.members[index],
+            members=list(group.members),
+            replica_count=group.replica_count,
+            standby_count=group.standby_count,
+            segments_max=self.options.segments_max,
+            view=view,
+            epoch=group.epoch,
+            members_op=group.op,
+        ):
             machine.disk.poke(address, data)
         self.judge.on_format(machine)
 
@@ -324,8 +402,10 @@ class Stage:
     def primary(self) -> int | None:
         """The machine of the normal primary of the newest view."""
         found = [
-            (m.replica.epoch, m.replica.view, m.index) for m in self.cluster.machines
-            if m.running and m.replica is not None and m.replica.normal_primary]
+            (m.replica.epoch, m.replica.view, m.index)
+            for m in self.cluster.machines
+            if m.running and m.replica is not None and m.replica.normal_primary
+        ]
         return max(found)[2] if found else None
 
     # --- time
@@ -459,8 +539,10 @@ class Stage:
 
     def zone_at(self, checkpoint: int) -> int:
         geometry = self.geometry
-        return (geometry.checkpoints_offset
-                + geometry.checkpoint_zone(checkpoint) * geometry.checkpoint_zone_size)
+        return (
+            geometry.checkpoints_offset
+            + geometry.checkpoint_zone(checkpoint) * geometry.checkpoint_zone_size
+        )
 
     # --- links
 
@@ -483,8 +565,10 @@ class Stage:
         """(target, header) of what a node sent since the story last began to watch."""
         log = self.wire.sent_log
         return [
-            (log[i][1], log[i][2].header) for i in range(self.sent_from, len(log))
-            if log[i][0] == index and log[i][2].header.command == command]
+            (log[i][1], log[i][2].header)
+            for i in range(self.sent_from, len(log))
+            if log[i][0] == index and log[i][2].header.command == command
+        ]
 
     # --- clients
 
@@ -505,8 +589,13 @@ class Stage:
         """A device of nobody yet."""
         self.devices_made += 1
         return Device(
-            1_000 + self.devices_made, client_id=self.prng.bytes(16), room_id=ROOM, author_id=1,
-            kind=record.KIND_MESSAGE, limit=100_000)
+            1_000 + self.devices_made,
+            client_id=self.prng.bytes(16),
+            room_id=ROOM,
+            author_id=1,
+            kind=record.KIND_MESSAGE,
+            limit=100_000,
+        )
 
     def change(self, speaker: Speaker, operation: int, body: bytes) -> None:
         """Send a request to change the group."""
@@ -571,13 +660,31 @@ class Stage:
                 continue
             line = report.state(replica)
             drops = {k: v for k, v in replica.counters.items() if k.startswith("dropped")}
-            out.append(f"  {name}: " + ", ".join(
-                f"{key} {line[key]}" for key in (
-                    "status", "role", "view", "log_view", "op", "commit_min", "commit_max",
-                    "checkpoint", "dirty", "faulty", "sync")) + f" {drops}")
+            out.append(
+                f"  {name}: "
+                + ", ".join(
+                    f"{key} {line[key]}"
+                    for key in (
+                        "status",
+                        "role",
+                        "view",
+                        "log_view",
+                        "op",
+                        "commit_min",
+                        "commit_max",
+                        "checkpoint",
+                        "dirty",
+                        "faulty",
+                        "sync",
+                    )
+                )
+                + f" {drops}"
+            )
         for speaker in self.speakers:
             waits = "waits" if speaker.in_flight else "ready"
-            out.append(f"  C{speaker.number}: {waits}, {len(speaker.answers)} answers, "
-                       f"{speaker.evictions} evictions, told {' '.join(speaker.codes)}")
+            out.append(
+                f"  C{speaker.number}: {waits}, {len(speaker.answers)} answers, "
+                f"{speaker.evictions} evictions, told {' '.join(speaker.codes)}"
+            )
         out.append(f"  marks: {dict(sorted(self.cluster.marks.items()))}")
         return out

@@ -50,6 +50,6 @@ def _tell(
     except (AssertionError, Violation) as failure:
         where = f"{story.path.name}:{line[0]}: {line[1]}" + (f"   ({value})" if value else "")
         events = stage.trace.last()[-LAST_EVENTS:]
-        raise StoryFailed("\n".join(
-            [f"{where}\n{type(failure).__name__}: {failure}", *stage.report(), *events]
-        )) from failure
+        raise StoryFailed(
+            "\n".join([f"{where}\n{type(failure).__name__}: {failure}", *stage.report(), *events])
+        ) from failure

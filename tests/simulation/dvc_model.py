@@ -61,8 +61,8 @@ class Replica:
         self.normal = True
         self.log = {0: Entry(root, State.CLEAN)}
         self.op = self.commit_min = self.commit_max = 0
-        self.named: dict[int, Header] = {0: root}     # headers of the start_view of log_view
-        self.list: list[Header] | None = None         # made once when it leaves log_view
+        self.named: dict[int, Header] = {0: root}  # headers of the start_view of log_view
+        self.list: list[Header] | None = None  # made once when it leaves log_view
 
     def serves(self, view: int) -> bool:
         return self.normal and self.view == self.log_view == view
@@ -106,8 +106,9 @@ class History:
 
     def _work(self) -> None:
         """A primary prepares, some backups get some of it, what a quorum holds is committed."""
-        primaries = [r for r in self.replicas
-                     if r.serves(r.view) and r.view % self.count == r.index]
+        primaries = [
+            r for r in self.replicas if r.serves(r.view) and r.view % self.count == r.index
+        ]
         if not primaries:
             return
         primary = self.prng.choice(primaries)
@@ -129,8 +130,15 @@ class History:
         self._made += 1
         primary.op += 1
         header = envelope.make(
-            envelope.PREPARE, cluster=CLUSTER, shard=0, operation=envelope.OPERATION_NOOP,
-            view=primary.view, op=primary.op, aux=self._made, commit_num=primary.commit_max)
+            envelope.PREPARE,
+            cluster=CLUSTER,
+            shard=0,
+            operation=envelope.OPERATION_NOOP,
+            view=primary.view,
+            op=primary.op,
+            aux=self._made,
+            commit_num=primary.commit_max,
+        )
         primary.log[primary.op] = Entry(header, State.CLEAN)
 
     def _deliver(self, primary: Replica, backup: Replica) -> None:
@@ -208,9 +216,13 @@ class History:
         words = [self._join(r, view) for r in members]
         canonical_words = self._relabel(words)
         quorum_nack = self.quorums.nack - (self.without == Rule.WHOLE_NACK_QUORUM)
-        result = evaluate(canonical_words, replica_count=self.count,
-                          quorum_view_change=self.quorums.view_change, quorum_nack=quorum_nack,
-                          pipeline_max=PIPELINE_MAX)
+        result = evaluate(
+            canonical_words,
+            replica_count=self.count,
+            quorum_view_change=self.quorums.view_change,
+            quorum_nack=quorum_nack,
+            pipeline_max=PIPELINE_MAX,
+        )
         if result.verdict == Verdict.START:
             self.started += 1
             self._start(primary, members, canonical_words, result.head, result.floor)
@@ -226,8 +238,16 @@ class History:
             present, nack = self._bits(replica, header)
             presents |= present << i
             nacks |= nack << i
-        return DoViewChange(replica.index, replica.log_view, headers[0].op, replica.commit_min, 0,
-                            headers, presents, nacks)
+        return DoViewChange(
+            replica.index,
+            replica.log_view,
+            headers[0].op,
+            replica.commit_min,
+            0,
+            headers,
+            presents,
+            nacks,
+        )
 
     def _describe(self, replica: Replica) -> list[Header]:
         headers = []
@@ -265,8 +285,14 @@ class History:
         head = max(word.op for word in words)
         return [word._replace(log_view=int(word.op == head)) for word in words]
 
-    def _start(self, primary: Replica, members: list[Replica], words: list[DoViewChange],
-               head: int, floor: int) -> None:
+    def _start(
+        self,
+        primary: Replica,
+        members: list[Replica],
+        words: list[DoViewChange],
+        head: int,
+        floor: int,
+    ) -> None:
         log_view = max(word.log_view for word in words)
         canonical = [word for word in words if word.log_view == log_view]
         log: list[Header] = self.committed[:floor]
@@ -286,7 +312,7 @@ class History:
             if entry.state != State.CLEAN and any(r.holds(header) for r in members):
                 entry.state = State.CLEAN
         if any(entry.state != State.CLEAN for entry in primary.log.values()):
-            return                    # it cannot repair its log now: a later view decides
+            return  # it cannot repair its log now: a later view decides
         primary.normal = True
         primary.commit_min = primary.commit_max
         for backup in self.replicas:

@@ -27,10 +27,10 @@ from appliance.simulation.world import Outcome, World
 from tests.simulation.plants import PLANTS
 
 TABLE = Path(__file__).parent / "planted.json"
-SEEDS_MAX = 500                   # a bug that needs more is not found
+SEEDS_MAX = 500  # a bug that needs more is not found
 FINDS_KEPT = 3
-EXTRA_CPU_S = 8                   # after a find: further seeds are tried while it took no longer
-MARGIN_TICKS = 20                 # how long the whole product runs past the tick of the find
+EXTRA_CPU_S = 8  # after a find: further seeds are tried while it took no longer
+MARGIN_TICKS = 20  # how long the whole product runs past the tick of the find
 
 
 def run(seed: int, name: str = "", ticks: int = -1) -> Outcome:
@@ -51,8 +51,13 @@ def search(name: str, seeds_max: int, begin: int = 0, ticks: int = -1) -> dict[s
     first, started = None, time.process_time()
     for seed in range(begin, seeds_max):
         outcome = run(seed, name, ticks)
-        find = {"seed": seed, "tick": outcome.ticks, "events": outcome.events,
-                "checker": outcome.checker, "says": said(outcome)}
+        find = {
+            "seed": seed,
+            "tick": outcome.ticks,
+            "events": outcome.events,
+            "checker": outcome.checker,
+            "says": said(outcome),
+        }
         if outcome.failure and passes(find):
             first = seed if first is None else first
             finds.append(find)
@@ -141,16 +146,18 @@ def main(arguments: list[str]) -> int:
         begin = {name: table.get(name, {}).get("tried", 0) for name in names}
         if asked.ticks >= 0:
             begin = dict.fromkeys(names, 0)
-        names.sort(key=lambda name: begin[name])      # those tried least come first
+        names.sort(key=lambda name: begin[name])  # those tried least come first
     failed, started = 0, time.monotonic()
     with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
         for name, found, seconds in pool.imap_unordered(
-                _searched, [(name, asked.seeds, begin[name], asked.ticks) for name in names]):
+            _searched, [(name, asked.seeds, begin[name], asked.ticks) for name in names]
+        ):
             if found["seeds"] or asked.ticks < 0:
                 store({name: found})
             failed += found["seeds"] is None
-            finds = ", ".join(f"{find['seed']}@{find['tick']} {find['checker']}"
-                              for find in found["finds"])
+            finds = ", ".join(
+                f"{find['seed']}@{find['tick']} {find['checker']}" for find in found["finds"]
+            )
             print(f"{name}: {found['seeds'] or 'NOT FOUND'} ({finds}) {seconds:.0f} s", flush=True)
             if asked.seconds and time.monotonic() - started > asked.seconds:
                 break

@@ -81,9 +81,13 @@ def view_forgotten(patch: Patch) -> None:
 
     def present_without_view(it):
         forgotten = it.superblock
-        return replace(present(it), view=forgotten.view, log_view=forgotten.log_view,
-                       view_headers=forgotten.view_headers,
-                       view_headers_kind=forgotten.view_headers_kind)
+        return replace(
+            present(it),
+            view=forgotten.view,
+            log_view=forgotten.log_view,
+            view_headers=forgotten.view_headers,
+            view_headers_kind=forgotten.view_headers_kind,
+        )
 
     patch.setattr(superblock, "present", present_without_view)
     patch.setattr(Member, "durable_view", property(lambda it: it.view))
@@ -103,9 +107,14 @@ def nonce_not_persisted(patch: Patch) -> None:
 
 @plant("T7: views are spoken of before they are durable")
 def speak_before_durable(patch: Patch) -> None:
-    patch.setattr(Member, "may_speak", lambda it, header: (
-        it.status not in (Status.RECOVERING, Status.HALTED)
-        and it.superblock.incarnation == it.incarnation))
+    patch.setattr(
+        Member,
+        "may_speak",
+        lambda it, header: (
+            it.status not in (Status.RECOVERING, Status.HALTED)
+            and it.superblock.incarnation == it.incarnation
+        ),
+    )
 
 
 @plant("an update of the superblock counts with its first copy")
@@ -130,10 +139,14 @@ def one_checkpoint_zone(patch: Patch) -> None:
 
 @plant("T16: the ring turns before the next checkpoint exists")
 def ring_overwritten_early(patch: Patch) -> None:
-    patch.setattr(Geometry, "prepare_max", lambda it, checkpoint: (
-        checkpoint + it.slot_count + it.pipeline_max))
-    patch.setattr(Geometry, "prepare_ok_max", lambda it, checkpoint: (
-        checkpoint + it.slot_count + it.pipeline_max))
+    patch.setattr(
+        Geometry, "prepare_max", lambda it, checkpoint: checkpoint + it.slot_count + it.pipeline_max
+    )
+    patch.setattr(
+        Geometry,
+        "prepare_ok_max",
+        lambda it, checkpoint: checkpoint + it.slot_count + it.pipeline_max,
+    )
 
 
 # --- what a restart finds -------------------------------------------------------------------------
@@ -203,7 +216,7 @@ def body_hash_unchecked(patch: Patch) -> None:
     def parse(data, header):
         if data is None or bytes(data[:128]) != header.raw:
             return None
-        return env.Message(header, bytes(data[128:128 + header.body_size]))
+        return env.Message(header, bytes(data[128 : 128 + header.body_size]))
 
     patch.setattr(wal, "parse_prepare", parse)
     patch.setattr("appliance.cores.vsr.open.parse_prepare", parse)
@@ -277,9 +290,16 @@ def acknowledge_view_of_prepare(patch: Patch) -> None:
         if it.is_primary:
             normal._count(it, it.index, op, header.digest)
         elif it.primary_of(header.view) != it.index:
-            it.send(1 << it.primary_of(header.view), it.make(
-                env.PREPARE_OK, view=header.view, op=op, commit_num=it.commit_min,
-                area=header.digest))
+            it.send(
+                1 << it.primary_of(header.view),
+                it.make(
+                    env.PREPARE_OK,
+                    view=header.view,
+                    op=op,
+                    commit_num=it.commit_min,
+                    area=header.digest,
+                ),
+            )
 
     patch.setattr(normal, "acknowledge", acknowledge)
 
@@ -342,8 +362,9 @@ def highest_op_wins(patch: Patch) -> None:
         return [d._replace(log_view=int(d.op == head)) for d in dvcs]
 
     patch.setattr(view_change, "evaluate", lambda dvcs, **rest: evaluate(longest(dvcs), **rest))
-    patch.setattr(view_change, "_install",
-                  lambda it, dvcs, result: install(it, longest(dvcs), result))
+    patch.setattr(
+        view_change, "_install", lambda it, dvcs, result: install(it, longest(dvcs), result)
+    )
 
 
 @plant("T2: what cannot be read was never there")
@@ -381,7 +402,7 @@ def vote_without_view_headers(patch: Patch) -> None:
             headers.append(it.journal.at(op) or env.reserved(op, it.cluster, it.shard))
             if op <= it.commit_max:
                 break
-        return headers[:it.geometry.pipeline_max + 1]
+        return headers[: it.geometry.pipeline_max + 1]
 
     patch.setattr(view_change, "describe", describe)
 
@@ -430,8 +451,11 @@ def gap_drops_log(patch: Patch) -> None:
 @plant("one denial cuts an op")
 def one_nack_cuts(patch: Patch) -> None:
     evaluate = view_change.evaluate
-    patch.setattr(view_change, "evaluate",
-                  lambda dvcs, *, quorum_nack, **rest: evaluate(dvcs, quorum_nack=1, **rest))
+    patch.setattr(
+        view_change,
+        "evaluate",
+        lambda dvcs, *, quorum_nack, **rest: evaluate(dvcs, quorum_nack=1, **rest),
+    )
 
 
 @plant("a view starts with one vote less than its quorum")
@@ -490,8 +514,10 @@ def equal_periods(patch: Patch) -> None:
     patch.setattr(Timeout, "backoff", back_off_without_jitter)
 
 
-@plant("T19: a primary that lags behind the others' checkpoint leads all the same, also where its "
-       "ring cannot hold their log")
+@plant(
+    "T19: a primary that lags behind the others' checkpoint leads all the same, also where its "
+    "ring cannot hold their log"
+)
 def lagging_primary_leads(patch: Patch) -> None:
     install = view_change._install
 
@@ -513,9 +539,13 @@ def repair_moves_head(patch: Patch) -> None:
 
     def on_repair_or_more(it, message):
         header = message.header
-        if (repair.allowed(it) and header.op == it.op + 1 and not it.is_primary
-                and header.parent == it.head.digest
-                and header.op <= it.geometry.prepare_max(it.checkpoint_op)):
+        if (
+            repair.allowed(it)
+            and header.op == it.op + 1
+            and not it.is_primary
+            and header.parent == it.head.digest
+            and header.op <= it.geometry.prepare_max(it.checkpoint_op)
+        ):
             it.journal.install(header)
             it.extend_head(header)
             wal.append(it, message)
@@ -541,8 +571,9 @@ def repair_unchained(patch: Patch) -> None:
 
 @plant("T17: a replica that still fetches its checkpoint vouches for what follows it")
 def syncing_replica_counts(patch: Patch) -> None:
-    patch.setattr(normal, "acknowledge_max",
-                  lambda it: it.geometry.prepare_ok_max(it.checkpoint_op))
+    patch.setattr(
+        normal, "acknowledge_max", lambda it: it.geometry.prepare_ok_max(it.checkpoint_op)
+    )
 
 
 @plant("a fetched checkpoint is installed without the log that follows it")

@@ -37,14 +37,17 @@ BUGS = ROOT / "tests" / "simulation" / "bugs.json"
 SYSTEM_FIGURES = ROOT / "tests" / "system" / "fault_figures.json"
 SEEDS_MIN = 2_000
 # A seed's history depends on these folders, and on nothing else.
-SIMULATED = tuple(f"appliance/{room}" for room in (
-    "base", "formats", "cores/vsr", "cores/rooms", "cores/edge", "simulation"))
+SIMULATED = tuple(
+    f"appliance/{room}"
+    for room in ("base", "formats", "cores/vsr", "cores/rooms", "cores/edge", "simulation")
+)
 MARK = re.compile(r"""\bmark\(\s*"(\w+)\"""")
 
 
 def git(*arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -122,11 +125,20 @@ def write() -> int:
     results = load(results_file())
     lacks: list[str] = []
     lines = [
-        "# Reliability", "",
+        "# Reliability",
+        "",
         "Made by `python -m tests.simulation.reliability write`; nothing here is written by hand.",
-        "What each fault and checker is: [the simulator](simulation.md).", ""]
-    for part in (_campaign(results, lacks), _faults(results, lacks), _marks(results),
-                 _bugs(), _planted(lacks), _system()):
+        "What each fault and checker is: [the simulator](simulation.md).",
+        "",
+    ]
+    for part in (
+        _campaign(results, lacks),
+        _faults(results, lacks),
+        _marks(results),
+        _bugs(),
+        _planted(lacks),
+        _system(),
+    ):
         lines += part
     PAGE.write_text("\n".join(lines).rstrip() + "\n")
     for lack in lacks:
@@ -140,24 +152,35 @@ def _campaign(results: list[dict[str, Any]], lacks: list[str]) -> list[str]:
         lacks.append(f"{len(results)} of {SEEDS_MIN} seeds")
     if failures:
         lacks.append(f"{len(failures)} seeds fail: {spans([r['seed'] for r in failures])}")
-    total = {name: sum(r[name] for r in results)
-             for name in ("ticks", "ops", "records", "acknowledged", "halts", "cpu_s")}
+    total = {
+        name: sum(r[name] for r in results)
+        for name in ("ticks", "ops", "records", "acknowledged", "halts", "cpu_s")
+    }
     minutes = total["cpu_s"] / 60
     return [
-        "## The campaign", "",
+        "## The campaign",
+        "",
         f"Commit {git('log', '-1', '--format=%h of %cs', '--', *SIMULATED)}, swarm seeds",
-        f"{spans([r['seed'] for r in results])}: `tigerchat simulate --swarm --seed N`.", "",
-        *table(("figure", "value"), [
-            ("seeds", f"{len(results):,}"),
-            ("violations", len(failures)),
-            ("prepares committed", f"{total['ops']:,}"),
-            ("records committed", f"{total['records']:,}"),
-            ("records acknowledged to devices, all found again", f"{total['acknowledged']:,}"),
-            ("virtual time", f"{total['ticks'] / 360_000:,.0f} hours"),
-            ("cores excused from converging", sum(bool(r["excuse"]) for r in results)),
-            ("replicas halted by more damage than can be mended (overload worlds)",
-             total["halts"]),
-            ("seeds per CPU minute", f"{len(results) / minutes:.1f}" if minutes else "-")])]
+        f"{spans([r['seed'] for r in results])}: `tigerchat simulate --swarm --seed N`.",
+        "",
+        *table(
+            ("figure", "value"),
+            [
+                ("seeds", f"{len(results):,}"),
+                ("violations", len(failures)),
+                ("prepares committed", f"{total['ops']:,}"),
+                ("records committed", f"{total['records']:,}"),
+                ("records acknowledged to devices, all found again", f"{total['acknowledged']:,}"),
+                ("virtual time", f"{total['ticks'] / 360_000:,.0f} hours"),
+                ("cores excused from converging", sum(bool(r["excuse"]) for r in results)),
+                (
+                    "replicas halted by more damage than can be mended (overload worlds)",
+                    total["halts"],
+                ),
+                ("seeds per CPU minute", f"{len(results) / minutes:.1f}" if minutes else "-"),
+            ],
+        ),
+    ]
 
 
 def _faults(results: list[dict[str, Any]], lacks: list[str]) -> list[str]:
@@ -169,8 +192,10 @@ def _faults(results: list[dict[str, Any]], lacks: list[str]) -> list[str]:
     zero = [name for name in FAULT_CLASSES if not total[name]]
     if zero:
         lacks.append(f"faults that never struck: {', '.join(zero)}")
-    rows = [(name.replace("_", " "), f"{total[name]:,}", f"{worlds[name]:,}")
-            for name in sorted({*FAULT_CLASSES, *total})]
+    rows = [
+        (name.replace("_", " "), f"{total[name]:,}", f"{worlds[name]:,}")
+        for name in sorted({*FAULT_CLASSES, *total})
+    ]
     return ["## Faults", "", *table(("class", "times", "seeds"), rows)]
 
 
@@ -181,17 +206,28 @@ def _marks(results: list[dict[str, Any]]) -> list[str]:
     known = marks_of_the_program()
     missing = [name for name in known if not total[name]]
     reached = ", ".join(f"{name} {total[name]:,}" for name in known if total[name])
-    return ["## Rare paths of the core", "",
-            f"{len(known) - len(missing)} of {len(known)} marks were reached: {reached}.", "",
-            f"Not reached: {', '.join(missing) or 'none'}.", ""]
+    return [
+        "## Rare paths of the core",
+        "",
+        f"{len(known) - len(missing)} of {len(known)} marks were reached: {reached}.",
+        "",
+        f"Not reached: {', '.join(missing) or 'none'}.",
+        "",
+    ]
 
 
 def _bugs() -> list[str]:
-    rows = [(bug["seed"], bug["cause"], bug["mend"], bug["commit"])
-            for bug in json.loads(BUGS.read_text())]
-    return ["## Bugs it has found", "",
-            "A seed names a world of its commit's time; each became a test or a scenario.", "",
-            *table(("seed", "cause", "mend", "commit"), rows)]
+    rows = [
+        (bug["seed"], bug["cause"], bug["mend"], bug["commit"])
+        for bug in json.loads(BUGS.read_text())
+    ]
+    return [
+        "## Bugs it has found",
+        "",
+        "A seed names a world of its commit's time; each became a test or a scenario.",
+        "",
+        *table(("seed", "cause", "mend", "commit"), rows),
+    ]
 
 
 def _planted(lacks: list[str]) -> list[str]:
@@ -199,33 +235,55 @@ def _planted(lacks: list[str]) -> list[str]:
     missed = [name for name in PLANTS if not found.get(name, {}).get("seeds")]
     if missed:
         lacks.append(f"planted bugs not found: {', '.join(missed)}")
-    return ["## Planted bugs", "",
-            f"{len(PLANTS)} bugs, each one method of the program replaced. The swarm's",
-            "seeds from 0 on have to find them: among as many as the table says, one fails.",
-            "", planted.page(), ""]
+    return [
+        "## Planted bugs",
+        "",
+        f"{len(PLANTS)} bugs, each one method of the program replaced. The swarm's",
+        "seeds from 0 on have to find them: among as many as the table says, one fails.",
+        "",
+        planted.page(),
+        "",
+    ]
 
 
 def _system() -> list[str]:
-    lines = ["## Real processes", "",
-             "Groups of real processes on real files, with faults from outside: `tests/system`.",
-             ""]
+    lines = [
+        "## Real processes",
+        "",
+        "Groups of real processes on real files, with faults from outside: `tests/system`.",
+        "",
+    ]
     if not SYSTEM_FIGURES.exists():
         return [*lines, "No figures have been recorded yet.", ""]
     figures = json.loads(SYSTEM_FIGURES.read_text())
-    silent = [name for name in COMMAND_NAMES.values()
-              if not figures["sent"].get(name) and not figures["received"].get(name)]
+    silent = [
+        name
+        for name in COMMAND_NAMES.values()
+        if not figures["sent"].get(name) and not figures["received"].get(name)
+    ]
     return [
         *lines,
-        *table(("figure", "value"), [
-            ("runs of a group under load", f"{figures['runs']:,}"),
-            ("messages acknowledged, each sought on every disk", f"{figures['acknowledged']:,}"),
-            ("of them lost", f"{figures['lost']:,}"),
-            ("violations of any kind", f"{figures['violations']:,}"),
-            *((f"hurt: {what}", f"{count:,}") for what, count in figures["hurt"].items()),
-            ("commands of the protocol that replicas sent or received in these runs",
-             f"{len(COMMAND_NAMES) - len(silent)} of {len(COMMAND_NAMES)}")]),
+        *table(
+            ("figure", "value"),
+            [
+                ("runs of a group under load", f"{figures['runs']:,}"),
+                (
+                    "messages acknowledged, each sought on every disk",
+                    f"{figures['acknowledged']:,}",
+                ),
+                ("of them lost", f"{figures['lost']:,}"),
+                ("violations of any kind", f"{figures['violations']:,}"),
+                *((f"hurt: {what}", f"{count:,}") for what, count in figures["hurt"].items()),
+                (
+                    "commands of the protocol that replicas sent or received in these runs",
+                    f"{len(COMMAND_NAMES) - len(silent)} of {len(COMMAND_NAMES)}",
+                ),
+            ],
+        ),
         f"Commands that these runs did not need: {', '.join(silent) or 'none'}. That real",
-        "processes come to need each of them is held by `tests/roles/test_commands.py`.", ""]
+        "processes come to need each of them is held by `tests/roles/test_commands.py`.",
+        "",
+    ]
 
 
 def main(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ from appliance.simulation.options import draw
 from appliance.simulation.world import World
 
 PROCESSES = 2
-AHEAD = 12                        # seeds in hand for each process: one may be long
+AHEAD = 12  # seeds in hand for each process: one may be long
 
 
 class Result(NamedTuple):
@@ -22,7 +22,7 @@ class Result(NamedTuple):
 
     seed: int
     mode: str
-    failure: str                  # the whole report; empty when everything held
+    failure: str  # the whole report; empty when everything held
     excuse: str
     ticks: int
     ops: int
@@ -40,9 +40,20 @@ def run(job: tuple[int, str]) -> Result:
     started = time.process_time()
     outcome = run_world(World(draw(seed, mode)))
     report = "\n".join(failure_report(outcome)) if outcome.failure else ""
-    return Result(seed, mode, report, outcome.excuse, outcome.ticks, outcome.ops, outcome.records,
-                  outcome.counts["acknowledged"], outcome.faults, outcome.marks,
-                  outcome.counts["halts"], time.process_time() - started)
+    return Result(
+        seed,
+        mode,
+        report,
+        outcome.excuse,
+        outcome.ticks,
+        outcome.ops,
+        outcome.records,
+        outcome.counts["acknowledged"],
+        outcome.faults,
+        outcome.marks,
+        outcome.counts["halts"],
+        time.process_time() - started,
+    )
 
 
 def run_all(jobs: Iterable[tuple[int, str]], processes: int = PROCESSES) -> Iterator[Result]:
@@ -82,13 +93,21 @@ class Tally:
     def line(self) -> str:
         cpu = max(self.cpu_s, 0.001)
         wall = time.monotonic() - self.started
-        return (f"{self.seeds} seeds, {self.ops} ops, {self.acknowledged} records acknowledged, "
-                f"{sum(self.faults.values())} faults, {self.ticks} ticks in {wall:.0f} s; "
-                f"{self.ticks / wall:.0f} ticks per second, {self.ticks / cpu:.0f} per CPU second, "
-                f"{60 * self.seeds / cpu:.1f} seeds per CPU minute")
+        return (
+            f"{self.seeds} seeds, {self.ops} ops, {self.acknowledged} records acknowledged, "
+            f"{sum(self.faults.values())} faults, {self.ticks} ticks in {wall:.0f} s; "
+            f"{self.ticks / wall:.0f} ticks per second, {self.ticks / cpu:.0f} per CPU second, "
+            f"{60 * self.seeds / cpu:.1f} seeds per CPU minute"
+        )
 
     def as_json(self) -> dict[str, Any]:
-        return {"seeds": self.seeds, "ticks": self.ticks, "ops": self.ops,
-                "acknowledged": self.acknowledged, "excused": self.excused,
-                "cpu_s": round(self.cpu_s, 1), "faults": dict(sorted(self.faults.items())),
-                "marks": dict(sorted(self.marks.items()))}
+        return {
+            "seeds": self.seeds,
+            "ticks": self.ticks,
+            "ops": self.ops,
+            "acknowledged": self.acknowledged,
+            "excused": self.excused,
+            "cpu_s": round(self.cpu_s, 1),
+            "faults": dict(sorted(self.faults.items())),
+            "marks": dict(sorted(self.marks.items())),
+        }

@@ -14,7 +14,7 @@ from appliance.simulation.options import SWARM, Options, draw, parse
 from appliance.simulation.world import World
 
 KINDS = ("members_reordered", "standby_promoted", "member_removed", "member_added")
-SEEDS = (7, 16, 20, 22)          # of calm worlds, with every kind of change among them
+SEEDS = (7, 16, 20, 22)  # of calm worlds, with every kind of change among them
 # Seed 153 found a vote that listed what was newer than its log.
 SWARM_WORLDS = [(6, 2), (22, 2), (41, 2), (58, 1), (60, 2), (108, 3), (128, 3), (153, 1)]
 A, B, C = (letter * 16 for letter in (b"a", b"b", b"c"))
@@ -22,15 +22,22 @@ A, B, C = (letter * 16 for letter in (b"a", b"b", b"c"))
 
 def changing(seed: int, *, records: int = 100, **more: int) -> Options:
     """A calm world with two standbys and three changes."""
-    return Options(seed=seed, mode=SWARM, standby_count=2, member_changes=3, edge_count=2,
-                   records_per_device=records, **more)
+    return Options(
+        seed=seed,
+        mode=SWARM,
+        standby_count=2,
+        member_changes=3,
+        edge_count=2,
+        records_per_device=records,
+        **more,
+    )
 
 
 def seen(*agreed: Configuration) -> Membership:
     """A checker that was shown these, by one replica after the other."""
     checker = Membership()
     for index, configuration in enumerate(agreed):
-        checker.on_step(index, SimpleNamespace(agreed=configuration))    # type: ignore[arg-type]
+        checker.on_step(index, SimpleNamespace(agreed=configuration))  # type: ignore[arg-type]
     return checker
 
 
@@ -46,8 +53,9 @@ def test_every_kind_of_change_happens_and_clients_get_their_answers():
 
 
 def test_a_change_is_completed_when_replicas_crash_all_the_time():
-    options = changing(1, records=400, crash_ticks_mean=300, restart_ticks_mean=50,
-                       safety_ticks=6_000)
+    options = changing(
+        1, records=400, crash_ticks_mean=300, restart_ticks_mean=50, safety_ticks=6_000
+    )
     outcome = World(options).run()
     assert not outcome.failure, outcome.failure
     assert sum(outcome.faults.get(name, 0) for name in KINDS) == 3

@@ -14,7 +14,7 @@ from tests.simulation import planted
 from tests.simulation.plants import PLANTS
 from tests.simulation.seeds import PROCESSES
 
-TRAPS = range(1, 21)              # T1 to T20: mistakes that such systems are known to have made
+TRAPS = range(1, 21)  # T1 to T20: mistakes that such systems are known to have made
 
 
 def replayed(name: str) -> tuple[str, bool]:
@@ -27,8 +27,10 @@ def test_every_planted_bug_is_found_by_a_recorded_seed_that_passes_when_whole():
     processes = max(1, min(PROCESSES, os.cpu_count() or 1))
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         missed = [name for name, found in pool.imap_unordered(replayed, PLANTS) if not found]
-    assert not missed, (f"no recorded seed finds {', '.join(sorted(missed))} any more: "
-                        "python -m tests.simulation.planted --missing")
+    assert not missed, (
+        f"no recorded seed finds {', '.join(sorted(missed))} any more: "
+        "python -m tests.simulation.planted --missing"
+    )
 
 
 def test_the_table_says_how_soon_the_swarm_finds_each_bug():
@@ -39,8 +41,9 @@ def test_the_table_says_how_soon_the_swarm_finds_each_bug():
 
 
 def test_every_trap_has_a_planted_bug():
-    named = [int(number) for known in PLANTS.values()
-             for number in re.findall(r"\bT(\d+):", known.trap)]
+    named = [
+        int(number) for known in PLANTS.values() for number in re.findall(r"\bT(\d+):", known.trap)
+    ]
     assert sorted(named) == list(TRAPS)
 
 

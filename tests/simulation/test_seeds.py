@@ -15,14 +15,44 @@ from appliance.simulation.options import LITE, MODES, SWARM, draw
 from appliance.simulation.world import World
 from tests.simulation.seeds import Tally, run_all
 
-FIXED = {SWARM: 90, LITE: 110}    # a hundred of the whole swarm in all; `make soak` runs more
+FIXED = {SWARM: 90, LITE: 110}  # a hundred of the whole swarm in all; `make soak` runs more
 FRESH = {SWARM: 10, LITE: 190}
 # Beyond the fixed ones, what found bugs that are mended: tests/simulation/bugs.json tells of each.
 MENDED = [
-    *((seed, SWARM) for seed in (99, 108, 120, 129, 161, 199, 223, 238, 271, 312, 346, 393, 576,
-                                 584, 614, 1069, 1134, 1185, 1332, 1548, 2450, 3848, 700034, 700041,
-                                 700204, 800086, 3033115067)),
-    *((seed, LITE) for seed in (800043, 3283277945, 3283277951))]
+    *(
+        (seed, SWARM)
+        for seed in (
+            99,
+            108,
+            120,
+            129,
+            161,
+            199,
+            223,
+            238,
+            271,
+            312,
+            346,
+            393,
+            576,
+            584,
+            614,
+            1069,
+            1134,
+            1185,
+            1332,
+            1548,
+            2450,
+            3848,
+            700034,
+            700041,
+            700204,
+            800086,
+            3033115067,
+        )
+    ),
+    *((seed, LITE) for seed in (800043, 3283277945, 3283277951)),
+]
 FRESH_FROM = 1_000_000
 SOAK_BATCH = 8
 
@@ -61,8 +91,10 @@ def test_worlds_that_found_bugs_keep_every_promise_now():
 def test_two_hundred_fresh_worlds_keep_every_promise(capsys):
     first = FRESH_FROM + int.from_bytes(os.urandom(4), "little")
     with capsys.disabled():
-        print(f"\nfresh seeds: tigerchat simulate --swarm --seed {first} --seeds {FRESH[SWARM]}, "
-              f"and --lite with --seeds {FRESH[LITE]}")
+        print(
+            f"\nfresh seeds: tigerchat simulate --swarm --seed {first} --seeds {FRESH[SWARM]}, "
+            f"and --lite with --seeds {FRESH[LITE]}"
+        )
     assert passed(jobs_from(first, FRESH)).seeds == 200
 
 
@@ -71,9 +103,22 @@ def test_an_equal_seed_has_an_equal_trace_in_another_process(mode, number):
     here = World(draw(number, mode)).run()
     for hash_seed in ("1", "4242"):
         done = subprocess.run(
-            [sys.executable, "-m", "appliance", "simulate", "--json", f"--{mode}", "--seed",
-             str(number)], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            capture_output=True, text=True, check=True)
+            [
+                sys.executable,
+                "-m",
+                "appliance",
+                "simulate",
+                "--json",
+                f"--{mode}",
+                "--seed",
+                str(number),
+            ],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         there = json.loads(done.stdout)
         assert (there["digest"], there["events"]) == (here.digest, here.events)
 
@@ -86,8 +131,21 @@ def test_another_seed_has_another_trace(mode):
 
 def test_the_command_reports_a_whole_seed_and_that_another_process_agrees():
     done = subprocess.run(
-        [sys.executable, "-m", "appliance", "simulate", "--lite", "--seed", "5",
-         "--check-determinism"], cwd=ROOT, capture_output=True, text=True, check=True)
+        [
+            sys.executable,
+            "-m",
+            "appliance",
+            "simulate",
+            "--lite",
+            "--seed",
+            "5",
+            "--check-determinism",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "safety_ticks = 2500" in done.stdout
     assert "seed 5 lite ok" in done.stdout
     assert "the same trace in another process" in done.stdout
@@ -95,23 +153,45 @@ def test_the_command_reports_a_whole_seed_and_that_another_process_agrees():
 
 def test_the_command_prints_every_event_up_to_a_tick():
     done = subprocess.run(
-        [sys.executable, "-m", "appliance", "simulate", "--lite", "--seed", "5", "--until", "20",
-         "--log", "full"], cwd=ROOT, capture_output=True, text=True, check=True)
+        [
+            sys.executable,
+            "-m",
+            "appliance",
+            "simulate",
+            "--lite",
+            "--seed",
+            "5",
+            "--until",
+            "20",
+            "--log",
+            "full",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "replica 0  start" in done.stdout
     assert "start_view" in done.stdout
 
 
 def test_a_failure_can_be_made_smaller_and_run_again(monkeypatch, tmp_path):
-    """The product is broken in the other process too: by a module that Python loads at its start.
-    """
+    """The product is broken in the other process too: Python loads a module at its start."""
     (tmp_path / "sitecustomize.py").write_text(
         "from appliance.cores.vsr.member import Member\n"
-        "Member.may_speak = lambda it, header: it.status not in (0, 4)\n")
+        "Member.may_speak = lambda it, header: it.status not in (0, 4)\n"
+    )
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
 
     def simulate(*arguments: str) -> str:
-        done = subprocess.run([sys.executable, "-m", "appliance", "simulate", *arguments], cwd=ROOT,
-                              env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "appliance", "simulate", *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 1, done.stdout + done.stderr
         return done.stdout
 

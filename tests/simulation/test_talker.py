@@ -15,7 +15,8 @@ def asked_and_page(first: int, wanted: int, limit: int, backward: bool) -> tuple
     """A question about ops `first` and so many more, and its one right answer."""
     last = first + wanted
     asked = client.SnapshotRequest(
-        room_id=ROOM, from_op=first, until_op=last, limit=limit, backward=backward)
+        room_id=ROOM, from_op=first, until_op=last, limit=limit, backward=backward
+    )
     ops = list(range(first, last + 1))
     ops = ops[-limit:] if backward else ops[:limit]
     return asked, ops, page(ops[0] - 1 if backward else ops[-1] + 1, len(ops) <= wanted)

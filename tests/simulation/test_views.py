@@ -21,8 +21,7 @@ def start(views, headers, view=3):
 
 
 def vote(views, headers, log_view=3):
-    views.on_do_view_change(
-        1, SimpleNamespace(epoch=0, aux=log_view, op=headers[0].op), headers)
+    views.on_do_view_change(1, SimpleNamespace(epoch=0, aux=log_view, op=headers[0].op), headers)
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def views():
 
 def test_votes_with_the_log_of_a_view_may_have_more_than_its_start(views):
     vote(views, [listed(8, view=3), listed(7), listed(6)])
-    vote(views, [listed(7), listed(6, blank=True)])       # its last op: committed, and lost here
+    vote(views, [listed(7), listed(6, blank=True)])  # its last op: committed, and lost here
     vote(views, [listed(2)], log_view=2)
 
 
@@ -64,7 +63,7 @@ def test_a_start_that_is_told_again_when_the_log_has_grown_moves_no_bound(views)
     start(views, [listed(9, view=3), listed(8, view=3)])
     vote(views, [listed(7), listed(6), listed(5)])
     fresh = Views()
-    start(fresh, [listed(9, view=3), listed(8, view=3)])      # as the group was formatted
+    start(fresh, [listed(9, view=3), listed(8, view=3)])  # as the group was formatted
     vote(fresh, [listed(1, view=3)])
 
 

@@ -21,7 +21,7 @@ class Shipped:
     """A shard's folder, judged as it was read."""
 
     manifests: list[dict[str, Any]] = field(default_factory=list)
-    records: dict[int, bytes] = field(default_factory=dict)    # log_seq -> record
+    records: dict[int, bytes] = field(default_factory=dict)  # log_seq -> record
     unlisted: list[str] = field(default_factory=list)
     incoming: list[str] = field(default_factory=list)
     head: dict[str, Any] | None = None
@@ -36,7 +36,7 @@ class Shipped:
         for raw in self.records.values():
             length = struct.unpack_from("<I", raw, 72)[0]
             if raw[2216] == 0:
-                found[raw[:16], struct.unpack_from("<Q", raw, 2224)[0]] = raw[76:76 + length]
+                found[raw[:16], struct.unpack_from("<Q", raw, 2224)[0]] = raw[76 : 76 + length]
         return found
 
 
@@ -67,8 +67,9 @@ def read(target: Target, site: Site, shard: int = 0) -> Shipped:
                 else:
                     snapshots.add(f"{folder}/{entry.name}")
     previous, following, end = "0" * 64, 1, None
-    for number, (folder, manifest, digest) in enumerate(sorted(
-            found, key=lambda row: row[1]["number"])):
+    for number, (folder, manifest, digest) in enumerate(
+        sorted(found, key=lambda row: row[1]["number"])
+    ):
         assert (manifest["number"], manifest["previous"]) == (number, previous), manifest
         assert manifest["first_log_seq"] == following
         assert end in (None, manifest["period_start_us"])
@@ -88,16 +89,22 @@ def read(target: Target, site: Site, shard: int = 0) -> Shipped:
     return shipped
 
 
-def _file(target: Target, path: str, file: dict[str, Any], manifest: dict[str, Any], site: Site,
-          shipped: Shipped) -> None:
+def _file(
+    target: Target,
+    path: str,
+    file: dict[str, Any],
+    manifest: dict[str, Any],
+    site: Site,
+    shipped: Shipped,
+) -> None:
     raw = b"".join(target.read(path))
     assert len(raw) == file["size"]
     assert hashlib.sha256(raw[:-64]).hexdigest() == file["sha256"]
     assert any(_parses(raw, node.public_key) for node in site.nodes), path
     for i in range(file["record_count"]):
-        record = raw[48 + i * RECORD:48 + (i + 1) * RECORD]
-        log_seq, = struct.unpack_from("<Q", record, 2232)
-        time_us, = struct.unpack_from("<Q", record, 64)
+        record = raw[48 + i * RECORD : 48 + (i + 1) * RECORD]
+        (log_seq,) = struct.unpack_from("<Q", record, 2232)
+        (time_us,) = struct.unpack_from("<Q", record, 64)
         assert log_seq == file["first_log_seq"] + i
         assert 0 <= time_us - manifest["period_start_us"] < manifest["period_us"]
         assert log_seq not in shipped.records

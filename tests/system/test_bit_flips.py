@@ -59,8 +59,11 @@ def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(tmp_path, f
         wait_until(site.caught_up, 30, "all replicas stand at the same op")
         volumes = [VolumeReader(site.place(node) / "shard-0") for node in range(NODES)]
         # The fourth copy follows the other three, which already count.
-        wait_until(lambda: whole(superblocks(volumes[VICTIM])), 10,
-                   lambda: f"four equal superblock copies: {superblocks(volumes[VICTIM])}")
+        wait_until(
+            lambda: whole(superblocks(volumes[VICTIM])),
+            10,
+            lambda: f"four equal superblock copies: {superblocks(volumes[VICTIM])}",
+        )
     for zone, (reference, mended) in compared(volumes).items():
         assert reference == mended, f"{zone}: {len(reference ^ mended)} places differ"
 
@@ -100,8 +103,7 @@ async def fill(site: LocalSite, ops: int, records: int) -> dict[UUID, list[str]]
 
 
 async def read_while_mending(site: LocalSite, bodies: dict[UUID, list[str]]) -> None:
-    """Whole histories through the victim's own edge: what it gives is right, whatever it refuses.
-    """
+    """Whole histories through the victim's own edge: what it does give is right."""
     access = site.access()
     async with Client(
         access.endpoints, access.token, patience_s=60, first_endpoint=VICTIM

@@ -26,11 +26,11 @@ from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
 PERIOD_S, LATE_S = 2, 3
-CAUGHT_UP_PERIOD_S = 8            # a slow machine ships one such period before the next one ends
+CAUGHT_UP_PERIOD_S = 8  # a slow machine ships one such period before the next one ends
 PATIENCE_S = 180.0
-PACE_S = 0.1                      # between two handfuls of messages: shipping keeps up with them
+PACE_S = 0.1  # between two handfuls of messages: shipping keeps up with them
 FLOW_S = 60.0
-KILLS = {"shipper": 4, "node": 2, "data": 3}     # of each round
+KILLS = {"shipper": 4, "node": 2, "data": 3}  # of each round
 
 
 class Talker(threading.Thread):
@@ -46,13 +46,14 @@ class Talker(threading.Thread):
     def run(self) -> None:
         try:
             asyncio.run(self._talk())
-        except Exception as error:    # the thread's end is the test's: it looks at `failed`
+        except Exception as error:  # the thread's end is the test's: it looks at `failed`
             self.failed = error
             raise
 
     async def _talk(self) -> None:
-        async with Client(self._access.endpoints, self._access.token,
-                          patience_s=PATIENCE_S) as client:
+        async with Client(
+            self._access.endpoints, self._access.token, patience_s=PATIENCE_S
+        ) as client:
             self.room = (await client.create_room("shipped")).room_id
             number = 0
             while not self._ended.is_set():
@@ -77,13 +78,20 @@ class Site:
 
     def shipper(self, node: int) -> dict | None:
         """What the shipper of a node says of shard 0."""
-        answer = ask_status(self.local.place(node) / "sockets", cluster=self.local.site.cluster,
-                            shard=0, kind="shipper")
+        answer = ask_status(
+            self.local.place(node) / "sockets",
+            cluster=self.local.site.cluster,
+            shard=0,
+            kind="shipper",
+        )
         return answer["shards"][0] if answer else None
 
     def shipping_node(self) -> int | None:
-        found = [(row["generation"], node) for node in self.local.nodes
-                 if (row := self.shipper(node)) and row["ships"]]
+        found = [
+            (row["generation"], node)
+            for node in self.local.nodes
+            if (row := self.shipper(node)) and row["ships"]
+        ]
         return max(found)[1] if found else None
 
     def cursor(self) -> int:
@@ -94,8 +102,12 @@ class Site:
         return max((status["log_seq"] for status in self.local.statuses() if status), default=0)
 
     def wait_shipped(self, log_seq: int) -> None:
-        wait_until(lambda: self.cursor() >= log_seq, PATIENCE_S,
-                   lambda: f"records up to {log_seq} shipped: {self.picture()}", self.cursor)
+        wait_until(
+            lambda: self.cursor() >= log_seq,
+            PATIENCE_S,
+            lambda: f"records up to {log_seq} shipped: {self.picture()}",
+            self.cursor,
+        )
 
     def failures(self) -> list[int]:
         """Steps that failed in a row, by node."""
@@ -132,9 +144,11 @@ class Site:
 
     def files(self, suffix: str) -> list[str]:
         """All that were shipped under names that end so, the oldest first."""
+
         def inside(folders: list[str]) -> list[str]:
-            return sorted(f"{folder}/{entry.name}" for folder in folders
-                          for entry in self.target.list(folder))
+            return sorted(
+                f"{folder}/{entry.name}" for folder in folders for entry in self.target.list(folder)
+            )
 
         dates = [path for path in inside([self.root]) if "/date=" in path]
         return [path for path in inside(inside(dates)) if path.endswith(suffix)]
@@ -149,8 +163,13 @@ def make_site(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> Iterato
     sites = []
 
     def make(where: str, target: Target, **settings: int | str) -> Site:
-        chosen = {"ship_target": where, "ship_user": USER, "ship_period_s": PERIOD_S,
-                  "ship_late_s": LATE_S, **settings}
+        chosen = {
+            "ship_target": where,
+            "ship_user": USER,
+            "ship_period_s": PERIOD_S,
+            "ship_late_s": LATE_S,
+            **settings,
+        }
         local = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), **chosen)
         sites.append(local)
         return Site(local.__enter__(), target)
@@ -202,8 +221,11 @@ class Killer:
             time.sleep(self.chance.random() * PERIOD_S)
             before = self.site.cursor()
             getattr(self, f"_{step}")()
-            wait_until(lambda low=before: self.site.cursor() > low, PATIENCE_S,
-                       lambda what=step: f"shipping after {what}: {self.site.picture()}")
+            wait_until(
+                lambda low=before: self.site.cursor() > low,
+                PATIENCE_S,
+                lambda what=step: f"shipping after {what}: {self.site.picture()}",
+            )
             print(f"kill: {step}, cursor {before} to {self.site.cursor()}")
 
     def _shipper(self) -> None:
@@ -217,8 +239,11 @@ class Killer:
         if node is not None:
             cursor = self.site.cursor()
             self.site.local.kill_node(node)
-            wait_until(lambda: self.site.cursor() > cursor, PATIENCE_S,
-                       lambda: f"another node ships: {self.site.picture()}")
+            wait_until(
+                lambda: self.site.cursor() > cursor,
+                PATIENCE_S,
+                lambda: f"another node ships: {self.site.picture()}",
+            )
             self.site.local.start(node)
 
     def _data(self) -> None:
@@ -250,7 +275,8 @@ def test_hundreds_of_kills_ship_each_record_once(on_hdfs, hdfs, talker, seed, so
 
 
 def test_a_name_node_that_is_away_and_in_safe_mode_delays_and_loses_nothing(
-        make_on_hdfs, hdfs, talker):
+    make_on_hdfs, hdfs, talker
+):
     on_hdfs = make_on_hdfs(ship_period_s=CAUGHT_UP_PERIOD_S)
     talking = talker(on_hdfs)
     on_hdfs.wait_shipped(1)
@@ -264,12 +290,18 @@ def test_a_name_node_that_is_away_and_in_safe_mode_delays_and_loses_nothing(
     hdfs.safe_mode(True)
     before = on_hdfs.cursor()
     place = str(on_hdfs.local.folder)
-    wait_until(lambda: "safe mode" in run("ship", "now", "--wait", "1", "--local", place).stdout,
-               PATIENCE_S, lambda: f"a step that safe mode refused: {on_hdfs.picture()}")
+    wait_until(
+        lambda: "safe mode" in run("ship", "now", "--wait", "1", "--local", place).stdout,
+        PATIENCE_S,
+        lambda: f"a step that safe mode refused: {on_hdfs.picture()}",
+    )
     assert on_hdfs.cursor() == before
     hdfs.safe_mode(False)
-    wait_until(lambda: run("ship", "now", "--local", place).returncode == 0, PATIENCE_S,
-               "what can be shipped now is, once HDFS takes it")
+    wait_until(
+        lambda: run("ship", "now", "--local", place).returncode == 0,
+        PATIENCE_S,
+        "what can be shipped now is, once HDFS takes it",
+    )
     on_hdfs.judge(talking)
     wait_until(lambda: not _alarms(on_hdfs.local), PATIENCE_S, "the alarm goes")
 
@@ -279,8 +311,7 @@ def _alarms(local: LocalSite) -> bool:
     return any(alarm["name"] == "ship_late" for alarm in json.loads(said.stdout)["alarms"])
 
 
-def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(
-        on_hdfs, talker):
+def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(on_hdfs, talker):
     talking = talker(on_hdfs)
     on_hdfs.wait_shipped(1)
     node = on_hdfs.shipping_node()
@@ -288,8 +319,11 @@ def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(
     zombie = on_hdfs.local.processes(node, "shipper")[0]
     os.kill(zombie.pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: on_hdfs.shipping_node() not in (None, node), PATIENCE_S,
-                   lambda: f"another claims: {on_hdfs.picture()}")
+        wait_until(
+            lambda: on_hdfs.shipping_node() not in (None, node),
+            PATIENCE_S,
+            lambda: f"another claims: {on_hdfs.picture()}",
+        )
         cursor = on_hdfs.cursor()
         on_hdfs.wait_shipped(cursor + 1)
     finally:
@@ -300,7 +334,8 @@ def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(
 
 
 def test_a_replica_that_becomes_a_standby_ships_no_more_and_who_takes_its_place_does(
-        make_site, talker, tmp_path):
+    make_site, talker, tmp_path
+):
     """The only replica ships; its vote goes to a node that came later."""
     folder = tmp_path / "target"
     folder.mkdir()
@@ -312,17 +347,25 @@ def test_a_replica_that_becomes_a_standby_ships_no_more_and_who_takes_its_place_
     site.local.nodes, site.local.site = range(2), load_site(site.local.folder / SITE_FILE)
     site.local.configure(**site.local.settings)
     site.local.start(1)
-    wait_until(lambda: (site.shipper(1) or {}).get("follows", False), PATIENCE_S,
-               lambda: f"a shipper stands by: {site.picture()}")
+    wait_until(
+        lambda: (site.shipper(1) or {}).get("follows", False),
+        PATIENCE_S,
+        lambda: f"a shipper stands by: {site.picture()}",
+    )
     assert not (site.shipper(0) or {})["follows"]
-    wait_until(lambda: run("member", "promote", "node-1", "--retire", "node-0",
-                           *place).returncode == 0, PATIENCE_S, "node 1 is ready to vote")
-    wait_until(lambda: site.shipping_node() == 1, PATIENCE_S,
-               lambda: f"who votes ships: {site.picture()}")
+    wait_until(
+        lambda: run("member", "promote", "node-1", "--retire", "node-0", *place).returncode == 0,
+        PATIENCE_S,
+        "node 1 is ready to vote",
+    )
+    wait_until(
+        lambda: site.shipping_node() == 1, PATIENCE_S, lambda: f"who votes ships: {site.picture()}"
+    )
     site.wait_shipped(site.log_seq())
     assert "shard 0: stands by" in run("ship", "status", *place).stdout
-    refused = run("ship", "now", "--claim", "--wait", "0",
-                  "--node-folder", str(site.local.place(0)))
+    refused = run(
+        "ship", "now", "--claim", "--wait", "0", "--node-folder", str(site.local.place(0))
+    )
     assert refused.returncode == 1 and "its replica is a standby" in refused.stdout
     site.judge(talking)
 
@@ -348,7 +391,7 @@ def test_half_written_leftovers_and_damage_are_swept_found_and_put_again(on_hdfs
     assert done.returncode == 1
     for path in (snapshots[0], snapshots[2]):
         assert path in done.stdout
-    assert "expected 1" in done.stdout            # the manifest that is missing
+    assert "expected 1" in done.stdout  # the manifest that is missing
 
     done = run("ship", "re-ship", "--shard", "0", *place)
     assert done.returncode == 0, done.stderr
@@ -356,7 +399,7 @@ def test_half_written_leftovers_and_damage_are_swept_found_and_put_again(on_hdfs
         assert f"put again: {path.rpartition('/')[2]}" in done.stdout
     assert run("ship", "verify", *place).returncode == 0
     again = shipped.read(on_hdfs.target, on_hdfs.local.site)
-    assert again.manifests[:len(whole.manifests)] == whole.manifests
+    assert again.manifests[: len(whole.manifests)] == whole.manifests
 
 
 def test_without_an_hdfs_it_ships_into_the_nodes_own_folder(make_site, talker, tmp_path):

@@ -22,14 +22,16 @@ from tests.patience import HUNG_S
 from tests.system.local_site import LocalSite, ports_in_a_row, wait_until
 
 COUNT, WARM = 100_000, 10_000  # memory is looked at first after the first ten thousand
-IN_TLS_EVERY = 50              # strings at the console: a handshake costs a millisecond
-STEMS = (                      # what random bytes follow, so that they get past the first look
+IN_TLS_EVERY = 50  # strings at the console: a handshake costs a millisecond
+STEMS = (  # what random bytes follow, so that they get past the first look
     b"",
     b"GET / HTTP/1.1\r\n",
     b"GET /v1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
-    (b"GET /v1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: tigerchat.v1.binary\r\n"
-     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"),
+    (
+        b"GET /v1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: tigerchat.v1.binary\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    ),
 )
 
 
@@ -129,7 +131,8 @@ def test_a_hundred_thousand_random_strings_at_each_port_do_no_harm(site, seed):
         return (
             seen["handshakes"] >= COUNT
             and seen["closed_handshake"] >= COUNT - in_tls
-            and seen["connected"] >= in_tls and seen["malformed"] > 0
+            and seen["connected"] >= in_tls
+            and seen["malformed"] > 0
         )
 
     wait_until(counted, 10, lambda: f"all counted: {console_status(site)['connection_events']}")

@@ -264,9 +264,7 @@ class Trial:
         silent = sorted(set(COMMAND_NAMES.values()) - (set(total["sent"]) & set(total["received"])))
         print(f"trial: commands never sent or never received: {' '.join(silent) or 'none'}")
         acknowledged = self.ledger.counts["ok"]
-        add_figures(
-            dict(self.hurt), acknowledged=acknowledged, violations=violations, spoken=total
-        )
+        add_figures(dict(self.hurt), acknowledged=acknowledged, violations=violations, spoken=total)
 
 
 def _page(room: UUID, messages: list[Any]) -> dict[str, Any]:

@@ -35,10 +35,22 @@ KEY = SigningKey(bytes(range(32)))
 def committed_record() -> bytes:
     """A record after commit."""
     row = np.zeros(1, RECORD)
-    values = {"room_id": b"R" * 16, "msg_id": b"M" * 16, "author_id": 0x0102030405060708,
-              "parent_id": b"P" * 16, "timestamp": 1_750_000_000_123_456, "body_len": 5,
-              "body": b"hello", "prev_hash": b"H" * 32, "client_id": b"C" * 16, "client_seq": 77,
-              "blob_hash": b"B" * 32, "flags": record.KIND_MESSAGE, "seq": 1001, "log_seq": 70_007}
+    values = {
+        "room_id": b"R" * 16,
+        "msg_id": b"M" * 16,
+        "author_id": 0x0102030405060708,
+        "parent_id": b"P" * 16,
+        "timestamp": 1_750_000_000_123_456,
+        "body_len": 5,
+        "body": b"hello",
+        "prev_hash": b"H" * 32,
+        "client_id": b"C" * 16,
+        "client_seq": 77,
+        "blob_hash": b"B" * 32,
+        "flags": record.KIND_MESSAGE,
+        "seq": 1001,
+        "log_seq": 70_007,
+    }
     for name, value in values.items():
         row[name] = value
     raw = bytearray(row.tobytes())
@@ -50,34 +62,60 @@ def frame() -> bytes:
     """A prepare as sent: header with its transport fields, body, signature."""
     body = b"a body"
     header = envelope.make(
-        envelope.PREPARE, cluster=CLUSTER, shard=0x0203, epoch=4, operation=16, view=0x05060708,
-        aux=9, op=0x0A0B, commit_num=0x0A0A, area=b"D" * 16 + struct.pack("<Q", 1_750), body=body)
-    return b"".join(envelope.frame(header, body, sender=2, route=0b101, nonce=0x11121314_15161718,
-                                   key=KEY))
+        envelope.PREPARE,
+        cluster=CLUSTER,
+        shard=0x0203,
+        epoch=4,
+        operation=16,
+        view=0x05060708,
+        aux=9,
+        op=0x0A0B,
+        commit_num=0x0A0A,
+        area=b"D" * 16 + struct.pack("<Q", 1_750),
+        body=body,
+    )
+    return b"".join(
+        envelope.frame(header, body, sender=2, route=0b101, nonce=0x11121314_15161718, key=KEY)
+    )
 
 
 def session_block() -> bytes:
-    return session.encode(session.SessionBlock(
-        client=b"c" * 16, session=0x0102030405060708, record_count=468, reply_parent=b"p" * 16,
-        request_digest=b"q" * 16, checkpoint_id=b"k" * 32))
+    return session.encode(
+        session.SessionBlock(
+            client=b"c" * 16,
+            session=0x0102030405060708,
+            record_count=468,
+            reply_parent=b"p" * 16,
+            request_digest=b"q" * 16,
+            checkpoint_id=b"k" * 32,
+        )
+    )
 
 
 def result() -> bytes:
-    return session.RESULT_STRUCT.pack(1001, 70_007, 1_750_000_000_123_456, session.SEQUENCE_GAP,
-                                      b"", b"h" * 32)
+    return session.RESULT_STRUCT.pack(
+        1001, 70_007, 1_750_000_000_123_456, session.SEQUENCE_GAP, b"", b"h" * 32
+    )
 
 
 def segment_records() -> bytes:
     """A full segment of the small geometry, number 2, of rooms 3, 1 and 2 in turn; chained."""
     out, heads = bytearray(), {}
     for slot in range(SMALL.segment_records):
-        room = b"room" + bytes([3, 1, 2][slot % 3:slot % 3 + 1]) * 12
+        room = b"room" + bytes([3, 1, 2][slot % 3 : slot % 3 + 1]) * 12
         seq, head = heads.get(room, (40 * (3 - slot % 3), b"\5" * 32))
-        raw = bytearray(record.encode(
-            room_id=room, msg_id=(slot * 7919 % 100).to_bytes(16, "big"), author_id=slot,
-            body=b"text %d" % slot, client_id=b"device of tests.", client_seq=slot + 1,
-            timestamp=1_750_000_000_000_000 + slot))
-        raw[record.PREV_HASH:record.PREV_HASH + 32] = head
+        raw = bytearray(
+            record.encode(
+                room_id=room,
+                msg_id=(slot * 7919 % 100).to_bytes(16, "big"),
+                author_id=slot,
+                body=b"text %d" % slot,
+                client_id=b"device of tests.",
+                client_seq=slot + 1,
+                timestamp=1_750_000_000_000_000 + slot,
+            )
+        )
+        raw[record.PREV_HASH : record.PREV_HASH + 32] = head
         struct.pack_into("<QQ", raw, record.SEQ, seq + 1, 201 + slot)
         heads[room] = (seq + 1, record.record_hash(raw))
         out += raw
@@ -87,21 +125,41 @@ def segment_records() -> bytes:
 def segment_footer() -> bytes:
     records = segment_records()
     size = SMALL.records_max * RECORD_SIZE
-    leaves = [segment.leaf_id(records[at:at + size]) for at in range(0, len(records), size)]
+    leaves = [segment.leaf_id(records[at : at + size]) for at in range(0, len(records), size)]
     return segment.encode_footer(
-        records, cluster=CLUSTER, shard=0x0203, number=2, previous_id=b"i" * 32, leaf_ids=leaves,
-        previous_of=lambda room_id: room_id[4] - 1)
+        records,
+        cluster=CLUSTER,
+        shard=0x0203,
+        number=2,
+        previous_id=b"i" * 32,
+        leaf_ids=leaves,
+        previous_of=lambda room_id: room_id[4] - 1,
+    )
 
 
 def manifest_value() -> Manifest:
-    tables = {name: TableState(rows, [bytes([i, n]) * 16 for n in range(chunks)])
-              for i, (name, rows, chunks) in enumerate((("rooms", 16, 1), ("windows", 8, 1),
-                                                        ("sessions", 5, 1), ("members", 3, 1)))}
+    tables = {
+        name: TableState(rows, [bytes([i, n]) * 16 for n in range(chunks)])
+        for i, (name, rows, chunks) in enumerate(
+            (("rooms", 16, 1), ("windows", 8, 1), ("sessions", 5, 1), ("members", 3, 1))
+        )
+    }
     return Manifest(
-        cluster=CLUSTER, shard=0x0203, epoch=4, op=480, timestamp=1_750_000_000_123_456,
-        prepare_digest=b"d" * 16, log_seq=716, shipper_cursor=345, oldest_segment=3,
-        oldest_segment_before=2, newest_segment_id=b"n" * 32, segments_max=64,
-        leaf_ids=[bytes([n]) * 32 for n in range(1, 4)], tables=tables)
+        cluster=CLUSTER,
+        shard=0x0203,
+        epoch=4,
+        op=480,
+        timestamp=1_750_000_000_123_456,
+        prepare_digest=b"d" * 16,
+        log_seq=716,
+        shipper_cursor=345,
+        oldest_segment=3,
+        oldest_segment_before=2,
+        newest_segment_id=b"n" * 32,
+        segments_max=64,
+        leaf_ids=[bytes([n]) * 32 for n in range(1, 4)],
+        tables=tables,
+    )
 
 
 def manifest() -> bytes:
@@ -110,8 +168,10 @@ def manifest() -> bytes:
 
 def manifest_shipping_value() -> Manifest:
     """The state above in the middle of a period that is announced."""
-    return replace(manifest_value(), shipping=ShippingState(
-        7, 2, 42, b"m" * 32, 1_749_999_600_000_000, 3_600_000_000, 701))
+    return replace(
+        manifest_value(),
+        shipping=ShippingState(7, 2, 42, b"m" * 32, 1_749_999_600_000_000, 3_600_000_000, 701),
+    )
 
 
 def manifest_shipping() -> bytes:
@@ -119,8 +179,18 @@ def manifest_shipping() -> bytes:
 
 
 def shipped_value() -> event.Shipped:
-    return event.Shipped(event.SHIP_MANIFEST, 2, 7, 42, 1_749_999_600_000_000, 3_600_000_000,
-                         346, 700, 702, b"h" * 32)
+    return event.Shipped(
+        event.SHIP_MANIFEST,
+        2,
+        7,
+        42,
+        1_749_999_600_000_000,
+        3_600_000_000,
+        346,
+        700,
+        702,
+        b"h" * 32,
+    )
 
 
 def shipped_body() -> bytes:
@@ -134,19 +204,28 @@ def place() -> bytes:
 def snapshot_file() -> bytes:
     """The first three records of a room of the segment above, signed."""
     raw = segment_records()
-    records = [raw[slot * RECORD_SIZE:(slot + 1) * RECORD_SIZE] for slot in (0, 3, 6)]
-    return b"".join(snapshot.render(records, room_id=records[0][:16], op=123, record_count=3,
-                                    key=KEY))
+    records = [raw[slot * RECORD_SIZE : (slot + 1) * RECORD_SIZE] for slot in (0, 3, 6)]
+    return b"".join(
+        snapshot.render(records, room_id=records[0][:16], op=123, record_count=3, key=KEY)
+    )
 
 
 def period_manifest_value() -> shipped.PeriodManifest:
     """Two files, the second with a chunk more than full."""
     return shipped.PeriodManifest(
-        cluster=CLUSTER, shard=7, number=42, previous=b"p" * 32,
-        period_start_us=1_749_999_600_000_000, period_us=3_600_000_000, first_log_seq=9_990,
-        last_log_seq=20_001, files=(
+        cluster=CLUSTER,
+        shard=7,
+        number=42,
+        previous=b"p" * 32,
+        period_start_us=1_749_999_600_000_000,
+        period_us=3_600_000_000,
+        first_log_seq=9_990,
+        last_log_seq=20_001,
+        files=(
             shipped.ShippedFile(9_990, 10_000, b"s" * 32, (b"a" * 32,)),
-            shipped.ShippedFile(10_001, 20_001, b"t" * 32, (b"b" * 32, b"c" * 32))))
+            shipped.ShippedFile(10_001, 20_001, b"t" * 32, (b"b" * 32, b"c" * 32)),
+        ),
+    )
 
 
 def period_manifest() -> bytes:
@@ -155,9 +234,14 @@ def period_manifest() -> bytes:
 
 def shipped_head_value() -> shipped.ShippedHead:
     return shipped.ShippedHead(
-        cluster=CLUSTER, shard=7, number=42,
+        cluster=CLUSTER,
+        shard=7,
+        number=42,
         manifest=shipped.manifest_hash(period_manifest_value()),
-        period_start_us=1_749_999_600_000_000, period_us=3_600_000_000, last_log_seq=20_001)
+        period_start_us=1_749_999_600_000_000,
+        period_us=3_600_000_000,
+        last_log_seq=20_001,
+    )
 
 
 def shipped_head() -> bytes:
@@ -173,10 +257,18 @@ def trusted_keys() -> bytes:
 
 
 EXAMPLES = {
-    "record": committed_record, "frame": frame, "session_block": session_block, "result": result,
-    "segment_footer": segment_footer, "manifest": manifest, "place": place,
-    "snapshot": snapshot_file, "period_manifest": period_manifest, "shipped_head": shipped_head,
-    "trusted_keys": trusted_keys, "manifest_shipping": manifest_shipping,
+    "record": committed_record,
+    "frame": frame,
+    "session_block": session_block,
+    "result": result,
+    "segment_footer": segment_footer,
+    "manifest": manifest,
+    "place": place,
+    "snapshot": snapshot_file,
+    "period_manifest": period_manifest,
+    "shipped_head": shipped_head,
+    "trusted_keys": trusted_keys,
+    "manifest_shipping": manifest_shipping,
     "shipped_body": shipped_body,
 }
 

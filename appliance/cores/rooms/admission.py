@@ -16,8 +16,19 @@ from appliance.formats.record import (
     seal,
 )
 
-_CHECKED = picked(RECORD, "room_id", "padding_a", "body_len", "checksum", "prev_hash", "client_seq",
-                  "flags", "padding_b", "seq", "log_seq")
+_CHECKED = picked(
+    RECORD,
+    "room_id",
+    "padding_a",
+    "body_len",
+    "checksum",
+    "prev_hash",
+    "client_seq",
+    "flags",
+    "padding_b",
+    "seq",
+    "log_seq",
+)
 _TIMESTAMP = struct.Struct("<Q")
 _ZERO4, _ZERO8, _ZERO16, _ZERO32 = bytes(4), bytes(8), bytes(16), bytes(32)
 _ZERO_BODY = bytes(BODY_SIZE_MAX)
@@ -34,15 +45,33 @@ def records_valid(body: bytes | memoryview, records_max: int) -> bool:
     raw = bytes(body)
     view = memoryview(raw)
     start = 0
-    for (room_id, padding_a, body_len, checksum, prev_hash, client_seq, flags, padding_b, seq,
-         log_seq) in _CHECKED.iter_unpack(raw):
-        if (flags not in KINDS_KNOWN or body_len > BODY_SIZE_MAX or seq or log_seq
-                or not client_seq or padding_a != _ZERO8 or padding_b != _ZERO4
-                or prev_hash != _ZERO32 or room_id == _ZERO16):
+    for (
+        room_id,
+        padding_a,
+        body_len,
+        checksum,
+        prev_hash,
+        client_seq,
+        flags,
+        padding_b,
+        seq,
+        log_seq,
+    ) in _CHECKED.iter_unpack(raw):
+        if (
+            flags not in KINDS_KNOWN
+            or body_len > BODY_SIZE_MAX
+            or seq
+            or log_seq
+            or not client_seq
+            or padding_a != _ZERO8
+            or padding_b != _ZERO4
+            or prev_hash != _ZERO32
+            or room_id == _ZERO16
+        ):
             return False
-        if raw[start + BODY + body_len:start + CHECKSUM] != _ZERO_BODY[body_len:]:
+        if raw[start + BODY + body_len : start + CHECKSUM] != _ZERO_BODY[body_len:]:
             return False
-        if crc32c(view[start + MSG_ID:start + CHECKSUM]) != checksum:
+        if crc32c(view[start + MSG_ID : start + CHECKSUM]) != checksum:
             return False
         start += RECORD_SIZE
     return True

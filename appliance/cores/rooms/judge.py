@@ -30,7 +30,7 @@ from appliance.formats.session import (
 )
 
 ACCEPTED = OK
-CREATED = -1                      # in place of a row: to be taken when the record gets its place
+CREATED = -1  # in place of a row: to be taken when the record gets its place
 
 # (code, seq, log_seq) of a refused record; (ACCEPTED, row of the room, row of the window) else.
 Verdict = tuple[int, int, int]
@@ -39,8 +39,14 @@ Verdict = tuple[int, int, int]
 class Judge:
     """Looks at one record after the other; changes nothing."""
 
-    def __init__(self, geometry: Geometry, rooms: RoomTable, windows: Windows,
-                 retention: Retention, shipping: Shipping) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        rooms: RoomTable,
+        windows: Windows,
+        retention: Retention,
+        shipping: Shipping,
+    ) -> None:
         self._segment_records = geometry.segment_records
         self._rooms = rooms
         self._windows = windows
@@ -49,8 +55,13 @@ class Judge:
         self._room_row_of = rooms.row_of
         self._window_row_of = windows.row_of
 
-    def judge(self, log_seq: int, timestamp: int, fields: tuple[bytes, int, int, bytes, int, int],
-              record: memoryview) -> Verdict:
+    def judge(
+        self,
+        log_seq: int,
+        timestamp: int,
+        fields: tuple[bytes, int, int, bytes, int, int],
+        record: memoryview,
+    ) -> Verdict:
         """The verdict on a record of the prepare of `timestamp`, `log_seq` being the newest."""
         room_id, author_id, own_timestamp, client_id, client_seq, kind = fields
         room_row = self._room_row_of.get(room_id, CREATED)
@@ -89,14 +100,23 @@ class Judge:
             return DUPLICATE_EXPIRED, 0, 0
         return DUPLICATE, 0, log_seq
 
-    def _takes(self, room_row: int, author_id: int, timestamp: int, kind: int,
-               record: memoryview, log_seq: int) -> bool:
+    def _takes(
+        self,
+        room_row: int,
+        author_id: int,
+        timestamp: int,
+        kind: int,
+        record: memoryview,
+        log_seq: int,
+    ) -> bool:
         """Whether the room takes this kind of record, from this author, with this body."""
         if (room_row == SHARD_ROOM_ROW) != (kind in KINDS_SHARD):
             return False
         if kind in KINDS_SHARD and author_id:
             return False
-        body = bytes(record[BODY:BODY + int.from_bytes(record[BODY_LEN:BODY_LEN + 4], "little")])
+        body = bytes(
+            record[BODY : BODY + int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")]
+        )
         if kind == KIND_ROOM_CREATE:
             return event.decode_name(body) is not None
         if kind == KIND_ROOM_POLICY:
@@ -109,12 +129,14 @@ class Judge:
             return shipped is not None and self._shipping.may_take(shipped, timestamp, log_seq)
         return kind in KINDS_SHARD or not self._rooms.bits(room_row)
 
-    def _place(self, log_seq: int, timestamp: int, kind: int, room_row: int,
-               window_row: int) -> Verdict:
+    def _place(
+        self, log_seq: int, timestamp: int, kind: int, room_row: int, window_row: int
+    ) -> Verdict:
         """Whether there is place for one more record, and for the rows it needs."""
         retention = self._retention
         if log_seq >= retention.full_log_seq and (
-                kind not in KINDS_SHARD or log_seq >= retention.last_log_seq):
+            kind not in KINDS_SHARD or log_seq >= retention.last_log_seq
+        ):
             return STORAGE_FULL, 0, 0
         if room_row == CREATED and self._rooms.table.full:
             return LIMIT, 0, 0

@@ -32,10 +32,10 @@ from appliance.formats.segment import (
     segment_id,
 )
 
-_SEQS = struct.Struct("<QQ")      # seq, log_seq
+_SEQS = struct.Struct("<QQ")  # seq, log_seq
 assert LOG_SEQ == SEQ + 8
 
-NUMBER, COUNT = 0, 1              # words of a ring buffer's head
+NUMBER, COUNT = 0, 1  # words of a ring buffer's head
 
 
 @dataclass(slots=True, eq=False)
@@ -47,10 +47,10 @@ class SegmentWrite:
     """
 
     number: int
-    offset: int                   # in the extent
+    offset: int  # in the extent
     data: memoryview | bytes
-    last_log_seq: int             # once this and all earlier writes are durable, so is this record
-    tail: bool                    # a later write covers the same sectors again
+    last_log_seq: int  # once this and all earlier writes are durable, so is this record
+    tail: bool  # a later write covers the same sectors again
     done: bool = False
 
 
@@ -68,11 +68,11 @@ class OpenSegment:
         self._cluster = cluster
         self._shard = shard
         self._ring = ring
-        self._words = ring[:ring_size(geometry)].cast("Q")
+        self._words = ring[: ring_size(geometry)].cast("Q")
         self._buffer_size = ring_buffer_size(geometry)
-        self.log_seq = 0                  # of the newest record
+        self.log_seq = 0  # of the newest record
         self.leaf_ids: list[bytes] = []
-        self.newest_id = bytes(ID_SIZE)   # of the newest sealed segment
+        self.newest_id = bytes(ID_SIZE)  # of the newest sealed segment
         self.clear()
 
     def clear(self) -> None:
@@ -88,14 +88,14 @@ class OpenSegment:
         self.number = log_seq // self._geometry.segment_records
         self.newest_id = newest_id
         self.leaf_ids = []
-        self.full = False                         # it waits for `seal`
-        self._hashes: list[bytes] = []            # of the records after the full leaves
+        self.full = False  # it waits for `seal`
+        self._hashes: list[bytes] = []  # of the records after the full leaves
         self._leaf_full = leaf_record_count(self._geometry, 0)
-        self._begun = False                       # the ring buffer of `number` has been taken
-        self._base = self._start = 0              # in the ring: its records; the next record
-        self._durable_segments = self.number      # segments below this one are durable
-        self._issued_end = 0                      # bytes of the open segment, whole sectors
-        self._flushed_log_seq = log_seq           # newest record that a queued write covers
+        self._begun = False  # the ring buffer of `number` has been taken
+        self._base = self._start = 0  # in the ring: its records; the next record
+        self._durable_segments = self.number  # segments below this one are durable
+        self._issued_end = 0  # bytes of the open segment, whole sectors
+        self._flushed_log_seq = log_seq  # newest record that a queued write covers
         self._queue: deque[SegmentWrite] = deque()
         self._flight: deque[SegmentWrite] = deque()
         self._tail_in_flight = False
@@ -122,7 +122,7 @@ class OpenSegment:
         self.log_seq = log_seq = self.log_seq + 1
         ring = self._ring
         ring[start:end] = record
-        ring[start + PREV_HASH:start + PREV_HASH + ID_SIZE] = prev_hash
+        ring[start + PREV_HASH : start + PREV_HASH + ID_SIZE] = prev_hash
         _SEQS.pack_into(ring, start + SEQ, seq, log_seq)
         digest = sha256(ring[start:end])
         self._hashes.append(digest)
@@ -168,11 +168,17 @@ class OpenSegment:
         assert self.full
         geometry = self._geometry
         self.publish()
-        records = self._ring[self._base:self._start]
+        records = self._ring[self._base : self._start]
         assert len(records) == geometry.segment_records * RECORD_SIZE
         footer = encode_footer(
-            records, cluster=self._cluster, shard=self._shard, number=self.number,
-            previous_id=self.newest_id, leaf_ids=self.leaf_ids, previous_of=previous_of)
+            records,
+            cluster=self._cluster,
+            shard=self._shard,
+            number=self.number,
+            previous_id=self.newest_id,
+            leaf_ids=self.leaf_ids,
+            previous_of=previous_of,
+        )
         self._issue_rest(footer)
         head = decode_footer(footer, geometry)
         rooms = np.frombuffer(footer, ROOM, head.room_count, HEAD_SIZE + ID_SIZE * head.leaf_count)
@@ -190,9 +196,10 @@ class OpenSegment:
     def _issue(self, end: int, last_log_seq: int) -> None:
         """Queue the sectors from what was issued before up to `end`."""
         if end > self._issued_end:
-            data = self._ring[self._base + self._issued_end:self._base + end]
-            self._queue.append(SegmentWrite(self.number, self._issued_end, data, last_log_seq,
-                                            tail=False))
+            data = self._ring[self._base + self._issued_end : self._base + end]
+            self._queue.append(
+                SegmentWrite(self.number, self._issued_end, data, last_log_seq, tail=False)
+            )
             self._issued_end = end
 
     def _issue_sectors(self) -> None:
@@ -205,11 +212,18 @@ class OpenSegment:
         """Queue what is left of a full segment, then its footer."""
         size = self._geometry.segment_data_size
         padding = self._base + size - self._start
-        self._ring[self._start:self._start + padding] = bytes(padding)
+        self._ring[self._start : self._start + padding] = bytes(padding)
         self._issue(size, self.log_seq)
         self._flushed_log_seq = self.log_seq
-        self._queue.append(SegmentWrite(self.number, size, footer.ljust(
-            -(-len(footer) // SECTOR_SIZE) * SECTOR_SIZE, b"\0"), self.log_seq, tail=False))
+        self._queue.append(
+            SegmentWrite(
+                self.number,
+                size,
+                footer.ljust(-(-len(footer) // SECTOR_SIZE) * SECTOR_SIZE, b"\0"),
+                self.log_seq,
+                tail=False,
+            )
+        )
 
     def flush(self) -> None:
         """Queue the tail, so that every record up to now becomes durable."""
@@ -218,12 +232,13 @@ class OpenSegment:
         self._issue_sectors()
         used = self._start - self._base
         end = -(-used // SECTOR_SIZE) * SECTOR_SIZE
-        self._ring[self._start:self._base + end] = bytes(end - used)
+        self._ring[self._start : self._base + end] = bytes(end - used)
         self._flushed_log_seq = self.log_seq
         if end > self._issued_end:
-            data = self._ring[self._base + self._issued_end:self._base + end]
-            self._queue.append(SegmentWrite(self.number, self._issued_end, data, self.log_seq,
-                                            tail=True))
+            data = self._ring[self._base + self._issued_end : self._base + end]
+            self._queue.append(
+                SegmentWrite(self.number, self._issued_end, data, self.log_seq, tail=True)
+            )
 
     def take_writes(self) -> list[SegmentWrite]:
         """The writes that may start now, in order; others wait for the tail they would overlap.
@@ -241,7 +256,7 @@ class OpenSegment:
     def on_written(self, write: SegmentWrite) -> None:
         """`write` is durable."""
         if write not in self._flight:
-            return                        # of a log that `clear` or `resume` has left behind
+            return  # of a log that `clear` or `resume` has left behind
         assert not write.done
         write.done = True
         if write.tail:
@@ -263,7 +278,7 @@ class OpenSegment:
         if self._words[words + NUMBER] != number or self._words[words + COUNT] < start + count:
             return None
         at = base + RING_HEAD_SIZE + start * RECORD_SIZE
-        return bytes(self._ring[at:at + count * RECORD_SIZE])
+        return bytes(self._ring[at : at + count * RECORD_SIZE])
 
     def load(self, records: bytes) -> list[bytes]:
         """Put the records of the open segment, durable on disk, into the ring; their hashes."""
@@ -272,15 +287,15 @@ class OpenSegment:
             return []
         self._begin()
         end = self._base + len(records)
-        self._ring[self._base:end] = records
+        self._ring[self._base : end] = records
         digests = []
         while self._start < end:
-            digests.append(sha256(self._ring[self._start:self._start + RECORD_SIZE]))
+            digests.append(sha256(self._ring[self._start : self._start + RECORD_SIZE]))
             self._start += RECORD_SIZE
             self._hashes.append(digests[-1])
             if len(self._hashes) == self._leaf_full:
                 self._close_leaf()
-        self._queue.clear()               # the bytes came from where they would go
+        self._queue.clear()  # the bytes came from where they would go
         self._issued_end = len(records) // SECTOR_SIZE * SECTOR_SIZE
         self.publish()
         return digests

@@ -14,8 +14,13 @@ _CHAINED: struct.Struct = picked(RECORD, "room_id", "prev_hash", "seq", "log_seq
 _ZERO32 = bytes(32)
 
 
-def open_segment(geometry: Geometry, manifest: Manifest, leaves: list[bytes], segment: OpenSegment,
-                 rooms: RoomTable) -> None:
+def open_segment(
+    geometry: Geometry,
+    manifest: Manifest,
+    leaves: list[bytes],
+    segment: OpenSegment,
+    rooms: RoomTable,
+) -> None:
     """Load `leaves` into a segment resumed at `manifest.log_seq`, `rooms` being loaded already.
 
     Raises FormatError or ChainError; the caller then holds a state that must be reset.
@@ -23,8 +28,9 @@ def open_segment(geometry: Geometry, manifest: Manifest, leaves: list[bytes], se
     first = manifest.log_seq - manifest.log_seq % geometry.segment_records + 1
     records = b"".join(leaves)
     if len(records) != (manifest.log_seq + 1 - first) * RECORD_SIZE:
-        raise FormatError(f"open segment: {len(records)} bytes for {manifest.log_seq + 1 - first} "
-                          "records")
+        raise FormatError(
+            f"open segment: {len(records)} bytes for {manifest.log_seq + 1 - first} records"
+        )
     digests = segment.load(records)
     if segment.leaf_ids_so_far() != manifest.leaf_ids:
         raise FormatError("open segment: leaves do not hash to the ids in the manifest")
@@ -35,7 +41,8 @@ def _walk(records: bytes, digests: list[bytes], log_seq: int, rooms: RoomTable) 
     """Follow each room's chain through `records` up to the head that its row names."""
     heads: dict[bytes, tuple[bytes, int]] = {}
     for digest, (room_id, prev_hash, seq, stored) in zip(
-            digests, _CHAINED.iter_unpack(records), strict=True):
+        digests, _CHAINED.iter_unpack(records), strict=True
+    ):
         if stored != log_seq:
             raise ChainError(f"open segment: record {log_seq} says it is {stored}")
         expected = heads.get(room_id)

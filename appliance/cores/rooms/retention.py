@@ -10,7 +10,7 @@ before the newest one kept: by then that is durable on every member that got so 
 
 from appliance.formats.geometry import Geometry
 
-EXTENTS_RESERVED = 2              # for audit, retain and shipped records, when the rest is full
+EXTENTS_RESERVED = 2  # for audit, retain and shipped records, when the rest is full
 
 
 class Retention:
@@ -26,10 +26,10 @@ class Retention:
         self.oldest = 0
         self.at_checkpoint = 0
         self.before = 0
-        self.shipper_cursor = 0           # log_seq of the last record that is known to be shipped
-        self.freed_log_seq = 0            # records up to here have been dropped
-        self.full_log_seq = 0             # from this log_seq on, ordinary records are refused
-        self.last_log_seq = 0             # from this log_seq on, all are
+        self.shipper_cursor = 0  # log_seq of the last record that is known to be shipped
+        self.freed_log_seq = 0  # records up to here have been dropped
+        self.full_log_seq = 0  # from this log_seq on, ordinary records are refused
+        self.last_log_seq = 0  # from this log_seq on, all are
         self.set(oldest=0, before=0, shipper_cursor=0)
 
     def set(self, *, oldest: int, before: int, shipper_cursor: int) -> None:

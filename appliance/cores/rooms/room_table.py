@@ -11,10 +11,10 @@ from appliance.formats.record import SHARD_ROOM_ID
 
 SHARD_ROOM_ROW = 0
 
-_HEAD = struct.Struct("<32sQQ")   # head_hash, message_count, op
-_CHAIN = struct.Struct("<32sQ")   # head_hash, message_count
+_HEAD = struct.Struct("<32sQQ")  # head_hash, message_count, op
+_CHAIN = struct.Struct("<32sQ")  # head_hash, message_count
 _SEALED = struct.Struct("<Q")
-_POLICY = struct.Struct("<QQQ")   # log_seq, created_log_seq, bits
+_POLICY = struct.Struct("<QQQ")  # log_seq, created_log_seq, bits
 _BITS = struct.Struct("<Q")
 _HEAD_HASH = offset_of(ROOM_ROW, "head_hash")
 _SEALED_SEGMENT = offset_of(ROOM_ROW, "sealed_segment")
@@ -60,7 +60,7 @@ class RoomTable:
         """The row of a new room without records."""
         assert room_id not in self.row_of
         row = self.table.take()
-        self._memory[row * ROOM_ROW_SIZE:row * ROOM_ROW_SIZE + 16] = room_id
+        self._memory[row * ROOM_ROW_SIZE : row * ROOM_ROW_SIZE + 16] = room_id
         self.row_of[room_id] = row
         return row
 
@@ -70,8 +70,9 @@ class RoomTable:
 
     def advance(self, row: int, head_hash: bytes, message_count: int, op: int) -> None:
         """Note an accepted record as the newest."""
-        _HEAD.pack_into(self._memory, row * ROOM_ROW_SIZE + _HEAD_HASH, head_hash, message_count,
-                        op)
+        _HEAD.pack_into(
+            self._memory, row * ROOM_ROW_SIZE + _HEAD_HASH, head_hash, message_count, op
+        )
         self.table.touch(row)
 
     def bits(self, row: int) -> int:
@@ -86,8 +87,9 @@ class RoomTable:
 
     def set_policy(self, row: int, log_seq: int, created_log_seq: int, bits: int) -> None:
         """Note the policy that record `log_seq` set."""
-        _POLICY.pack_into(self._memory, row * ROOM_ROW_SIZE + _POLICY_START, log_seq,
-                          created_log_seq, bits)
+        _POLICY.pack_into(
+            self._memory, row * ROOM_ROW_SIZE + _POLICY_START, log_seq, created_log_seq, bits
+        )
         self.table.touch(row)
 
     def sealed(self, room_id: bytes) -> int:

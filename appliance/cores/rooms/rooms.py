@@ -52,8 +52,9 @@ class Rooms:
     `ring` holds `ring_size(geometry)` zero bytes that only this object writes.
     """
 
-    def __init__(self, *, geometry: Geometry, cluster: bytes, shard: int, segments_max: int,
-                 ring: memoryview) -> None:
+    def __init__(
+        self, *, geometry: Geometry, cluster: bytes, shard: int, segments_max: int, ring: memoryview
+    ) -> None:
         self._geometry = geometry
         self._identity = (cluster, shard, segments_max)
         self._rooms = RoomTable(geometry)
@@ -73,7 +74,8 @@ class Rooms:
     def input_valid(self, operation: int, body: bytes | memoryview) -> bool:
         """Whether `body`, what follows the session block, may be prepared as `operation`."""
         return operation == OPERATION_APPEND and admission.records_valid(
-            body, self._geometry.records_max)
+            body, self._geometry.records_max
+        )
 
     def prepare(self, operation: int, timestamp: int, body: bytearray | memoryview) -> None:
         """Stamp valid records in place: the last gets `timestamp`, each before 1 µs less."""
@@ -97,22 +99,30 @@ class Rooms:
         advance_window = self._windows.advance
         full_log_seq = self._retention.full_log_seq
         results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
-        heads: dict[int, list[Any]] = {}      # row of a room -> [hash of its newest record, seq]
+        heads: dict[int, list[Any]] = {}  # row of a room -> [hash of its newest record, seq]
         # (room, device, author) -> [its next client_seq, row of its window, head of its room]
         senders: dict[tuple[bytes, bytes, int], list[Any]] = {}
         start = at = 0
-        for room_id, author_id, own_timestamp, client_id, client_seq, kind in (
-                _JUDGED.iter_unpack(body)):
-            record = view[start:start + RECORD_SIZE]
+        for room_id, author_id, own_timestamp, client_id, client_seq, kind in _JUDGED.iter_unpack(
+            body
+        ):
+            record = view[start : start + RECORD_SIZE]
             start += RECORD_SIZE
             sender = senders.get((room_id, client_id, author_id))
             # A device's next message to a room that took one of it in this batch: nothing that the
             # judge looks at has changed but the place that is left; a window so new is not evicted.
-            if (sender is None or sender[0] != client_seq or kind != KIND_MESSAGE
-                    or segment.log_seq >= full_log_seq):
+            if (
+                sender is None
+                or sender[0] != client_seq
+                or kind != KIND_MESSAGE
+                or segment.log_seq >= full_log_seq
+            ):
                 code, first, second = judge(
-                    segment.log_seq, timestamp,
-                    (room_id, author_id, own_timestamp, client_id, client_seq, kind), record)
+                    segment.log_seq,
+                    timestamp,
+                    (room_id, author_id, own_timestamp, client_id, client_seq, kind),
+                    record,
+                )
                 if code != ACCEPTED:
                     pack(results, at, first, second, 0, code, _ZERO4, _ZERO32)
                     at += RESULT_SIZE
@@ -132,7 +142,7 @@ class Rooms:
             at += RESULT_SIZE
             if kind != KIND_MESSAGE:
                 self._take_effect(kind, room_row, record)
-                senders.clear()                   # that may be on any of them
+                senders.clear()  # that may be on any of them
             if segment.full:
                 self._seal()
         for room_row, (digest, seq) in heads.items():
@@ -140,8 +150,9 @@ class Rooms:
         segment.publish()
         return bytes(results)
 
-    def _rows(self, room_row: int, window_row: int, room_id: bytes,
-              client_id: bytes) -> tuple[int, int]:
+    def _rows(
+        self, room_row: int, window_row: int, room_id: bytes, client_id: bytes
+    ) -> tuple[int, int]:
         """The rows of an accepted record; those that it is the first to need are taken now."""
         if room_row == CREATED:
             room_row = self._rooms.create(room_id)
@@ -152,7 +163,9 @@ class Rooms:
     def _take_effect(self, kind: int, room_row: int, record: memoryview) -> None:
         """What an accepted record other than a message changes beside its room's chain."""
         log_seq = self._segment.log_seq
-        body = bytes(record[BODY:BODY + int.from_bytes(record[BODY_LEN:BODY_LEN + 4], "little")])
+        body = bytes(
+            record[BODY : BODY + int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")]
+        )
         if kind == KIND_ROOM_CREATE:
             self._rooms.set_policy(room_row, log_seq, log_seq, 0)
         elif kind == KIND_ROOM_POLICY:
@@ -198,15 +211,19 @@ class Rooms:
         """The state now. To be called once for each trigger op, right after it was applied."""
         self._retention.on_checkpoint()
         return StateCheckpoint(
-            log_seq=self._segment.log_seq, shipper_cursor=self._retention.shipper_cursor,
-            oldest_segment=self._retention.oldest, oldest_segment_before=self._retention.before,
+            log_seq=self._segment.log_seq,
+            shipper_cursor=self._retention.shipper_cursor,
+            oldest_segment=self._retention.oldest,
+            oldest_segment_before=self._retention.before,
             newest_segment_id=self._segment.newest_id,
             leaf_ids=self._segment.leaf_ids_so_far(),
             tables={"rooms": self._rooms.table, "windows": self._windows.table},
-            shipping=self._shipping.state)
+            shipping=self._shipping.state,
+        )
 
-    def restore(self, manifest: Manifest, tables: dict[str, list[bytes]],
-                leaves: list[bytes]) -> None:
+    def restore(
+        self, manifest: Manifest, tables: dict[str, list[bytes]], leaves: list[bytes]
+    ) -> None:
         """Become the state that `manifest` names, all of it durable here already.
 
         The ids of manifest and chunks were verified by the caller. Raises FormatError on bytes that
@@ -218,8 +235,11 @@ class Rooms:
         assert manifest.segments_max == segments_max
         self._rooms.load(tables["rooms"], manifest.tables["rooms"].row_high_water)
         self._windows.load(tables["windows"], manifest.tables["windows"].row_high_water)
-        self._retention.set(oldest=manifest.oldest_segment, before=manifest.oldest_segment_before,
-                            shipper_cursor=manifest.shipper_cursor)
+        self._retention.set(
+            oldest=manifest.oldest_segment,
+            before=manifest.oldest_segment_before,
+            shipper_cursor=manifest.shipper_cursor,
+        )
         self._shipping.state = manifest.shipping
         self._segment.resume(log_seq=manifest.log_seq, newest_id=manifest.newest_segment_id)
         restore.open_segment(self._geometry, manifest, leaves, self._segment, self._rooms)
@@ -257,7 +277,7 @@ class Rooms:
         """Up to `count` rows of the rooms table from `first_row` on; row 0 is the shard's room."""
         table = self._rooms.table
         end = min(first_row + count, table.row_high_water)
-        return bytes(table.memory[min(first_row, end) * ROOM_ROW_SIZE:end * ROOM_ROW_SIZE])
+        return bytes(table.memory[min(first_row, end) * ROOM_ROW_SIZE : end * ROOM_ROW_SIZE])
 
     def room_row(self, room_id: bytes) -> bytes | None:
         """The row of one room."""

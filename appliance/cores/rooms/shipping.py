@@ -43,10 +43,18 @@ class Shipping:
             return False
         if shipped.action == SHIP_ANNOUNCE:
             return self._may_announce(shipped, timestamp, log_seq)
-        announced = (state.period_start_us, state.period_us, self._retention.shipper_cursor + 1,
-                     state.announced_end - 1, 0)
-        return (state.announced_end > 0 and shipped[4:9] == announced
-                and shipped.manifest_hash != _NO_HASH)
+        announced = (
+            state.period_start_us,
+            state.period_us,
+            self._retention.shipper_cursor + 1,
+            state.announced_end - 1,
+            0,
+        )
+        return (
+            state.announced_end > 0
+            and shipped[4:9] == announced
+            and shipped.manifest_hash != _NO_HASH
+        )
 
     def _may_announce(self, shipped: Shipped, timestamp: int, log_seq: int) -> bool:
         """The next period, over by now, with every record that it has."""
@@ -72,10 +80,15 @@ class Shipping:
             self.state = state._replace(generation=shipped.generation, node=shipped.node)
         elif shipped.action == SHIP_ANNOUNCE:
             self.state = state._replace(
-                period_start_us=shipped.period_start_us, period_us=shipped.period_us,
-                announced_end=shipped.last_log_seq + 1)
+                period_start_us=shipped.period_start_us,
+                period_us=shipped.period_us,
+                announced_end=shipped.last_log_seq + 1,
+            )
         else:
             self._retention.ship(state.announced_end - 1)
             self.state = state._replace(
-                manifest_count=state.manifest_count + 1, manifest_hash=shipped.manifest_hash,
-                period_start_us=state.period_start_us + state.period_us, announced_end=0)
+                manifest_count=state.manifest_count + 1,
+                manifest_hash=shipped.manifest_hash,
+                period_start_us=state.period_start_us + state.period_us,
+                announced_end=0,
+            )

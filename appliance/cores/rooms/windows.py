@@ -11,11 +11,11 @@ from appliance.base.table import Table
 from appliance.formats.checkpoint import WINDOW_ROW
 from appliance.formats.geometry import WINDOW_ROW_SIZE, Geometry
 
-CANDIDATES_MAX = 1024             # windows looked at together when one must go
+CANDIDATES_MAX = 1024  # windows looked at together when one must go
 
-_KEY_SIZE = 32                    # client_id, room_id
+_KEY_SIZE = 32  # client_id, room_id
 _NEWEST = struct.Struct("<QQQQ")  # author_id, client_seq, log_seq, timestamp
-_OWNER = struct.Struct("<QQ")     # author_id, client_seq
+_OWNER = struct.Struct("<QQ")  # author_id, client_seq
 _LOW = struct.Struct("<I")
 _LOW_MASK = 0xFFFFFFFF
 _AUTHOR = offset_of(WINDOW_ROW, "author_id")
@@ -37,7 +37,7 @@ class Windows:
         self.table = Table(WINDOW_ROW, geometry.windows_max, geometry.table_chunk_size)
         self.row_of: dict[bytes, int] = {}
         self._memory = self.table.memory
-        self._candidates: list[tuple[int, int]] = []    # (log_seq, row), oldest last
+        self._candidates: list[tuple[int, int]] = []  # (log_seq, row), oldest last
 
     def clear(self) -> None:
         """Back to no windows."""
@@ -67,17 +67,20 @@ class Windows:
         _, newest, newest_log_seq, _ = _NEWEST.unpack_from(self._memory, start + _AUTHOR)
         assert newest - WINDOW_LENGTH < client_seq <= newest
         assert client_seq >= 1
-        low = _LOW.unpack_from(self._memory,
-                               start + _LOG_SEQS + 4 * (client_seq % WINDOW_LENGTH))[0]
+        low = _LOW.unpack_from(self._memory, start + _LOG_SEQS + 4 * (client_seq % WINDOW_LENGTH))[
+            0
+        ]
         return max(0, newest_log_seq - (newest_log_seq - low & _LOW_MASK))
 
-    def advance(self, row: int, author_id: int, client_seq: int, log_seq: int,
-                timestamp: int) -> None:
+    def advance(
+        self, row: int, author_id: int, client_seq: int, log_seq: int, timestamp: int
+    ) -> None:
         """Note an accepted record as the newest."""
         start = row * WINDOW_ROW_SIZE
         _NEWEST.pack_into(self._memory, start + _AUTHOR, author_id, client_seq, log_seq, timestamp)
-        _LOW.pack_into(self._memory, start + _LOG_SEQS + 4 * (client_seq % WINDOW_LENGTH),
-                       log_seq & _LOW_MASK)
+        _LOW.pack_into(
+            self._memory, start + _LOG_SEQS + 4 * (client_seq % WINDOW_LENGTH), log_seq & _LOW_MASK
+        )
         self.table.touch(row)
 
     def can_take(self, timestamp: int) -> bool:
@@ -85,8 +88,9 @@ class Windows:
         if not self.table.full:
             return True
         log_seq, row = self._oldest()
-        _, _, newest_log_seq, newest = _NEWEST.unpack_from(self._memory,
-                                                           row * WINDOW_ROW_SIZE + _AUTHOR)
+        _, _, newest_log_seq, newest = _NEWEST.unpack_from(
+            self._memory, row * WINDOW_ROW_SIZE + _AUTHOR
+        )
         assert newest_log_seq == log_seq
         return timestamp - newest > WINDOW_EVICT_AGE_US
 
@@ -97,11 +101,13 @@ class Windows:
         if self.table.full:
             row = self._oldest()[1]
             del self.row_of[bytes(self.table.row(row)[:_KEY_SIZE])]
-            self._memory[row * WINDOW_ROW_SIZE:(row + 1) * WINDOW_ROW_SIZE] = bytes(WINDOW_ROW_SIZE)
+            self._memory[row * WINDOW_ROW_SIZE : (row + 1) * WINDOW_ROW_SIZE] = bytes(
+                WINDOW_ROW_SIZE
+            )
             self.table.touch(row)
         else:
             row = self.table.take()
-        self._memory[row * WINDOW_ROW_SIZE:row * WINDOW_ROW_SIZE + _KEY_SIZE] = key
+        self._memory[row * WINDOW_ROW_SIZE : row * WINDOW_ROW_SIZE + _KEY_SIZE] = key
         self.row_of[key] = row
         return row
 

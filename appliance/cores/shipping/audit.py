@@ -12,7 +12,7 @@ class Finding(NamedTuple):
     problem: str
 
 
-Found = list[tuple[str, Signed[PeriodManifest]]]    # path, verified manifest
+Found = list[tuple[str, Signed[PeriodManifest]]]  # path, verified manifest
 
 
 def audit_chain(found: Found, folder: str, cluster: bytes, shard: int) -> list[Finding]:
@@ -31,8 +31,9 @@ def audit_chain(found: Found, folder: str, cluster: bytes, shard: int) -> list[F
         if start_us not in (None, manifest.period_start_us):
             findings.append(Finding(path, "does not begin where the period before ended"))
         if manifest.first_log_seq != first:
-            findings.append(Finding(
-                path, f"begins with record {manifest.first_log_seq}, expected {first}"))
+            findings.append(
+                Finding(path, f"begins with record {manifest.first_log_seq}, expected {first}")
+            )
         number, previous = manifest.number + 1, signed.hash
         start_us, first = manifest.period_end_us, manifest.last_log_seq + 1
     if not found:
@@ -48,8 +49,13 @@ def audit_head(path: str, head: Signed[ShippedHead] | None, found: Found) -> lis
         return [Finding(path, f"names manifest {head.value.number}; none is there")]
     newest = found[-1][1]
     if head.value.number > newest.value.number:
-        return [Finding(path, f"names manifest {head.value.number}; the newest one that is there "
-                              f"is {newest.value.number}")]
+        return [
+            Finding(
+                path,
+                f"names manifest {head.value.number}; the newest one that is there "
+                f"is {newest.value.number}",
+            )
+        ]
     named = [signed for _, signed in found if signed.value.number == head.value.number]
     if not named or named[0].hash != head.value.manifest:
         return [Finding(path, f"names another manifest {head.value.number} than lies there")]

@@ -33,10 +33,13 @@ def render(part: Part, records: bytes, key: SigningKey) -> Rendered:
     for start in range(0, count, CHUNK_RECORDS):
         digest = sha256()
         for i in range(start, min(count, start + CHUNK_RECORDS)):
-            digest.update(record_hash(view[i * RECORD_SIZE:(i + 1) * RECORD_SIZE]))
+            digest.update(record_hash(view[i * RECORD_SIZE : (i + 1) * RECORD_SIZE]))
         chunks.append(digest.digest())
-    data = b"".join(snapshot.render([view], room_id=snapshot.SEGMENT, op=part.last_log_seq,
-                                    record_count=count, key=key))
+    data = b"".join(
+        snapshot.render(
+            [view], room_id=snapshot.SEGMENT, op=part.last_log_seq, record_count=count, key=key
+        )
+    )
     body = sha256(memoryview(data)[:-SIGNATURE_SIZE]).digest()
     return Rendered(data, ShippedFile(*part, body, tuple(chunks)))
 

@@ -16,9 +16,9 @@ from appliance.formats.checkpoint import ShippingState
 from appliance.formats.event import SHIP_ANNOUNCE, SHIP_CLAIM, SHIP_MANIFEST, Shipped
 from appliance.formats.manifest import PeriodManifest, ShippedFile, ShippedHead, manifest_hash
 
-PAUSE_US_MIN, PAUSE_US_MAX = 500_000, 30 * SECOND_US    # after a failure; doubled, with jitter
-REFUSED_PAUSE_US = 200_000        # the log did not take a record: look at the state again
-LOOKS_PER_PATIENCE = 4            # at the target, while somebody else ships and is late
+PAUSE_US_MIN, PAUSE_US_MAX = 500_000, 30 * SECOND_US  # after a failure; doubled, with jitter
+REFUSED_PAUSE_US = 200_000  # the log did not take a record: look at the state again
+LOOKS_PER_PATIENCE = 4  # at the target, while somebody else ships and is late
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -77,12 +77,12 @@ class Role:
     cluster: bytes
     shard: int
     node: int
-    members: tuple[int, ...]      # nodes that hold the shard; the first one claims at once
+    members: tuple[int, ...]  # nodes that hold the shard; the first one claims at once
     segment_records: int
     period_us: int
-    patience_us: int              # late by so much, a period is an alarm, and others may claim
-    may_claim: bool               # the operator lets this node ship
-    shared: bool                  # every node sees the same target
+    patience_us: int  # late by so much, a period is an alarm, and others may claim
+    may_claim: bool  # the operator lets this node ship
+    shared: bool  # every node sees the same target
 
 
 class Shipper:
@@ -99,17 +99,17 @@ class Shipper:
         self.state = ShippingState()
         self.cursor = 0
         self._state_log_seq = -1  # records that the state has seen; -1: none was told yet
-        self.generation = 0       # of our own claim; 0: we never claimed
+        self.generation = 0  # of our own claim; 0: we never claimed
         self.files: dict[Part, ShippedFile] = {}
         self._manifest_put = b""
-        self._head_number = -1    # of the newest head known to be at the target
+        self._head_number = -1  # of the newest head known to be at the target
         self._swept = False
         self._await_log_seq = 0
         self._retry_at_us = 0
-        self.failures = 0         # in a row
-        self.error = ""           # why the last step failed; empty while they succeed
-        self._known_at_us: int | None = None    # when the state last changed
-        self._quiet_since_us: int | None = None    # since when the target shows no other's moves
+        self.failures = 0  # in a row
+        self.error = ""  # why the last step failed; empty while they succeed
+        self._known_at_us: int | None = None  # when the state last changed
+        self._quiet_since_us: int | None = None  # since when the target shows no other's moves
         self._look_at_us = 0
         self._seen: tuple[object, ...] = ()
         self._asked_to_claim = False
@@ -169,7 +169,7 @@ class Shipper:
         most = min(PAUSE_US_MAX, PAUSE_US_MIN << min(self.failures, 16))
         self._retry_at_us = now_us + self._prng.between(most // 2, most)
         if isinstance(step, Look):
-            self._quiet_since_us = None    # the target is gone for us too: no reason to claim
+            self._quiet_since_us = None  # the target is gone for us too: no reason to claim
 
     def hurry(self, *, claim: bool) -> None:
         """The operator asks: no pause, and with `claim`, ship from here."""
@@ -194,14 +194,20 @@ class Shipper:
     @property
     def settled(self) -> bool:
         """Whether nothing is under way: no period half closed, and the head names the newest."""
-        return (self._state_log_seq >= 0 and not self.awaits and not self.state.announced_end
-                and self.state.manifest_count == self.headed)
+        return (
+            self._state_log_seq >= 0
+            and not self.awaits
+            and not self.state.announced_end
+            and self.state.manifest_count == self.headed
+        )
 
     @property
     def ships(self) -> bool:
         """Whether the newest claim is our own."""
-        return (self.generation > 0
-                and (self.state.generation, self.state.node) == (self.generation, self.role.node))
+        return self.generation > 0 and (self.state.generation, self.state.node) == (
+            self.generation,
+            self.role.node,
+        )
 
     def late_us(self, source: Source, wall_us: int) -> int:
         """By how much the end of the next period to ship has passed; 0 while it has not."""
@@ -221,7 +227,7 @@ class Shipper:
     def step(self, source: Source, now_us: int, wall_us: int) -> Step | None:
         """What to do now; None while there is nothing. Raises NotHere when records are missing."""
         if self.awaits or self._state_log_seq < 0:
-            return None           # the replica has not shown yet what we wrote
+            return None  # the replica has not shown yet what we wrote
         if source.log_seq == 0 or now_us < self._retry_at_us:
             return None
         if not self.ships:
@@ -248,7 +254,7 @@ class Shipper:
             mine = now_us - self._known_at_us >= turn * role.patience_us
             return claim if mine else None
         if state.node == role.node and self.generation == 0:
-            return claim          # a process before us; should it live, it is fenced
+            return claim  # a process before us; should it live, it is fenced
         if not role.shared or self.late_us(source, wall_us) < role.patience_us:
             return None
         if state.node in role.members:
@@ -268,25 +274,44 @@ class Shipper:
                 return Put(part, state.period_start_us)
             files.append(self.files[part])
         manifest = PeriodManifest(
-            cluster=self.role.cluster, shard=self.role.shard, number=state.manifest_count,
-            previous=state.manifest_hash, period_start_us=state.period_start_us,
-            period_us=state.period_us, first_log_seq=self.cursor + 1,
-            last_log_seq=state.announced_end - 1, files=tuple(files))
+            cluster=self.role.cluster,
+            shard=self.role.shard,
+            number=state.manifest_count,
+            previous=state.manifest_hash,
+            period_start_us=state.period_start_us,
+            period_us=state.period_us,
+            first_log_seq=self.cursor + 1,
+            last_log_seq=state.announced_end - 1,
+            files=tuple(files),
+        )
         digest = manifest_hash(manifest)
         if self._manifest_put != digest:
             return PutManifest(manifest)
-        return Append(Shipped(
-            SHIP_MANIFEST, self.role.node, self.generation, number=manifest.number,
-            period_start_us=manifest.period_start_us, period_us=manifest.period_us,
-            first_log_seq=manifest.first_log_seq, last_log_seq=manifest.last_log_seq,
-            manifest_hash=digest))
+        return Append(
+            Shipped(
+                SHIP_MANIFEST,
+                self.role.node,
+                self.generation,
+                number=manifest.number,
+                period_start_us=manifest.period_start_us,
+                period_us=manifest.period_us,
+                first_log_seq=manifest.first_log_seq,
+                last_log_seq=manifest.last_log_seq,
+                manifest_hash=digest,
+            )
+        )
 
     def _head(self) -> ShippedHead:
         state = self.state
         return ShippedHead(
-            cluster=self.role.cluster, shard=self.role.shard, number=state.manifest_count - 1,
-            manifest=state.manifest_hash, period_start_us=state.period_start_us - state.period_us,
-            period_us=state.period_us, last_log_seq=self.cursor)
+            cluster=self.role.cluster,
+            shard=self.role.shard,
+            number=state.manifest_count - 1,
+            manifest=state.manifest_hash,
+            period_start_us=state.period_start_us - state.period_us,
+            period_us=state.period_us,
+            last_log_seq=self.cursor,
+        )
 
     def _announce(self, source: Source, wall_us: int) -> Step | None:
         """Close the next period, if it is over by the log or by the clock."""
@@ -294,10 +319,19 @@ class Shipper:
         end = period_end(start, self.role.period_us)
         if max(wall_us, source.timestamp(source.log_seq)) < end:
             return None
-        return Append(Shipped(
-            SHIP_ANNOUNCE, self.role.node, self.generation, number=self.state.manifest_count,
-            period_start_us=start, period_us=end - start, first_log_seq=self.cursor + 1,
-            last_log_seq=source.last_before(self.cursor + 1, end), seen_log_seq=source.log_seq))
+        return Append(
+            Shipped(
+                SHIP_ANNOUNCE,
+                self.role.node,
+                self.generation,
+                number=self.state.manifest_count,
+                period_start_us=start,
+                period_us=end - start,
+                first_log_seq=self.cursor + 1,
+                last_log_seq=source.last_before(self.cursor + 1, end),
+                seen_log_seq=source.log_seq,
+            )
+        )
 
     def _early(self, source: Source) -> Step | None:
         """A sealed segment of the running period that is not there yet."""

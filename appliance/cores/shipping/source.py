@@ -79,7 +79,7 @@ class Source:
             if leaf_id(part) != stored[leaf]:
                 raise NotHere(f"segment {number}: leaf {leaf} is broken; it is being repaired")
             raw += part
-        return bytes(raw[(slot - start) * RECORD_SIZE:(slot - start + count) * RECORD_SIZE])
+        return bytes(raw[(slot - start) * RECORD_SIZE : (slot - start + count) * RECORD_SIZE])
 
     def _view(self, number: int) -> SegmentView:
         view = self._segments.view(number)
@@ -94,9 +94,9 @@ class Source:
         raw = self._ring.records(number, slot, 1)
         if raw is None:
             raw = self._view(number).record(slot)
-        if int.from_bytes(raw[LOG_SEQ:LOG_SEQ + 8], "little") != log_seq:
+        if int.from_bytes(raw[LOG_SEQ : LOG_SEQ + 8], "little") != log_seq:
             raise NotHere(f"record {log_seq}: another lies in its place")
-        return int.from_bytes(raw[TIMESTAMP:TIMESTAMP + 8], "little")
+        return int.from_bytes(raw[TIMESTAMP : TIMESTAMP + 8], "little")
 
     def last_before(self, first_log_seq: int, time_us: int) -> int:
         """The newest record older than `time_us`; first_log_seq - 1 when none of the range is."""
@@ -131,17 +131,23 @@ class Source:
         in_ring = self._ring.records(number, 0, last - first + 1)
         if in_ring is not None:
             rows = np.frombuffer(in_ring, RECORD)
-            slots = np.flatnonzero((rows["flags"] == KIND_SHIPPED)
-                                   & (rows["room_id"] == np.void(SHARD_ROOM_ID)))
-            raws = [in_ring[slot * RECORD_SIZE:(slot + 1) * RECORD_SIZE] for slot in slots.tolist()]
+            slots = np.flatnonzero(
+                (rows["flags"] == KIND_SHIPPED) & (rows["room_id"] == np.void(SHARD_ROOM_ID))
+            )
+            raws = [
+                in_ring[slot * RECORD_SIZE : (slot + 1) * RECORD_SIZE] for slot in slots.tolist()
+            ]
         else:
             view = self._view(number)
             entry = view.room(SHARD_ROOM_ID)
             if entry is None:
                 return []
             raws = [view.record(slot) for _, slot in view.rows(entry.first_row, entry.row_count)]
-        bodies = (raw[BODY:BODY + int.from_bytes(raw[BODY_LEN:BODY_LEN + 4], "little")]
-                  for raw in raws)
+        bodies = (
+            raw[BODY : BODY + int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little")]
+            for raw in raws
+        )
         told = (decode_shipped(body) for body in bodies)
-        return [shipped for shipped in told
-                if shipped is not None and shipped.action == SHIP_MANIFEST]
+        return [
+            shipped for shipped in told if shipped is not None and shipped.action == SHIP_MANIFEST
+        ]

@@ -116,9 +116,7 @@ def stamp(member: Member, operation: int, body: bytearray) -> None:
         elif verdict == Verdict.OK:
             members = tuple(known for known in members if known != change.replica_id)
         raw = encode_change(
-            replace(
-                change, verdict=verdict, replica_count=agreed.replica_count, members=members
-            )
+            replace(change, verdict=verdict, replica_count=agreed.replica_count, members=members)
         )
     body[SESSION_BLOCK_SIZE:] = raw
 

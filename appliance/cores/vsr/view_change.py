@@ -304,8 +304,7 @@ def send_do_view_change(member: Member) -> None:
 
 
 def parse_headers(body: bytes | memoryview, member: Member) -> list[Header] | None:
-    """Headers of a list, strictly descending in op; None when one is broken or not of this shard.
-    """
+    """Headers of a list, strictly descending in op; None if one is broken or of another shard."""
     if len(body) % HEADER_SIZE:
         return None
     out: list[Header] = []

@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
     # --- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport    # type: ignore[assignment]  # uvloop's are no subclass
+        self._transport = transport  # type: ignore[assignment]  # uvloop's are no subclass
         self._protocol.send_request(self._protocol.connect())
         self._write()
 

@@ -84,9 +84,7 @@ class _End:
         encode = frames.encode_binary if self.binary else frames.encode_json
         self.connection.send(encode(frame))
         waited: list[asyncio.Future] = [self._first, self.connection.lost]
-        await asyncio.wait(
-            waited, timeout=DIAL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait(waited, timeout=DIAL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if not self._first.done():
             raise ConnectionLost(f"{self.connection.endpoint.url}: no answer to {type(frame)}")
         data = self._first.result()

@@ -7,8 +7,15 @@ from appliance.base.errors import TargetDamaged, TargetUnavailable
 from appliance.drivers.hdfs.target import Target
 
 
-def deliver(target: Target, incoming: str, path: str, data: bytes, *, overwrite: bool,
-            still_mine: Callable[[], bool]) -> None:
+def deliver(
+    target: Target,
+    incoming: str,
+    path: str,
+    data: bytes,
+    *,
+    overwrite: bool,
+    still_mine: Callable[[], bool],
+) -> None:
     """Have exactly `data` at `path`. `still_mine` is asked right before the file gets its name."""
     target.put(incoming, data)
     entry = target.status(incoming)

@@ -7,8 +7,8 @@ from pathlib import Path
 from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
 from appliance.drivers.hdfs.target import BLOCK_SIZE, Entry, Limiter
 
-FLUSH_SIZE = 4 * BLOCK_SIZE       # durable at once: a whole file would keep the disk busy for long
-_PASSES = (4, 5, 16, 28, 110, 116, 122)    # EINTR, EIO, EBUSY, ENOSPC, ETIMEDOUT, ESTALE, EDQUOT
+FLUSH_SIZE = 4 * BLOCK_SIZE  # durable at once: a whole file would keep the disk busy for long
+_PASSES = (4, 5, 16, 28, 110, 116, 122)  # EINTR, EIO, EBUSY, ENOSPC, ETIMEDOUT, ESTALE, EDQUOT
 
 
 class FolderTarget:
@@ -28,7 +28,7 @@ class FolderTarget:
             with open(place, "wb") as file:
                 for at in range(0, len(data), BLOCK_SIZE):
                     self._limiter.take(min(BLOCK_SIZE, len(data) - at))
-                    file.write(memoryview(data)[at:at + BLOCK_SIZE])
+                    file.write(memoryview(data)[at : at + BLOCK_SIZE])
                     if (at + BLOCK_SIZE) % FLUSH_SIZE == 0:
                         file.flush()
                         os.fdatasync(file.fileno())

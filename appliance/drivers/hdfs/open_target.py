@@ -35,13 +35,21 @@ def open_target(settings: Settings, node: Path, own_folder: Path, prng: Prng) ->
     if not good:
         raise ConfigurationError(
             f'{node / SETTINGS_FILE}: ship_target is {where!r}; allowed: "{SHIP_FOLDER}", '
-            f'"{SHIP_OFF}", an absolute path, http(s)://name-node:9870/folder')
+            f'"{SHIP_OFF}", an absolute path, http(s)://name-node:9870/folder'
+        )
     token = Path(node / settings.ship_token_file) if settings.ship_token_file else None
     authorities = Path(node / settings.ship_ca_file) if settings.ship_ca_file else None
     try:
-        return WebHdfs(where, user=settings.ship_user, token_file=token, ca_file=authorities,
-                       rate_max=settings.ship_rate_max, prng=prng)
+        return WebHdfs(
+            where,
+            user=settings.ship_user,
+            token_file=token,
+            ca_file=authorities,
+            rate_max=settings.ship_rate_max,
+            prng=prng,
+        )
     except OSError as error:
         raise ConfigurationError(
             f"{node / SETTINGS_FILE}: ship_ca_file is {settings.ship_ca_file!r}: "
-            f"{error.strerror or error}; allowed: a file of PEM certificates") from error
+            f"{error.strerror or error}; allowed: a file of PEM certificates"
+        ) from error

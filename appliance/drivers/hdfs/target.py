@@ -8,7 +8,7 @@ from typing import Protocol
 
 from appliance.base.errors import TargetUnavailable
 
-BLOCK_SIZE = 256 * 1024           # bytes between two looks at the limit and at `abort`
+BLOCK_SIZE = 256 * 1024  # bytes between two looks at the limit and at `abort`
 
 
 @dataclass(frozen=True, slots=True)

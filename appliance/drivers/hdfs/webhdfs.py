@@ -24,18 +24,27 @@ from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
 from appliance.base.prng import Prng
 from appliance.drivers.hdfs.target import BLOCK_SIZE, Entry, Limiter
 
-CONNECT_S, ANSWER_S = 5.0, 30.0   # until a connection stands; between two bytes of an answer
+CONNECT_S, ANSWER_S = 5.0, 30.0  # until a connection stands; between two bytes of an answer
 TRIES_MAX = 3
 PAUSE_MS_MIN, PAUSE_MS_MAX = 100, 2_000
-ANSWER_SIZE_MAX = 64 << 20        # bytes of an answer in JSON; a folder of 200,000 files
+ANSWER_SIZE_MAX = 64 << 20  # bytes of an answer in JSON; a folder of 200,000 files
 REDIRECTS = (301, 302, 307, 308)
 
 # Exceptions of Hadoop that do not pass by themselves; what is not known may.
-LASTING = {"AccessControlException", "SecurityException", "AuthenticationException",
-           "InvalidToken", "NSQuotaExceededException", "DSQuotaExceededException",
-           "QuotaExceededException", "IllegalArgumentException", "UnsupportedOperationException",
-           "ParentNotDirectoryException", "FileAlreadyExistsException",
-           "HadoopIllegalArgumentException"}
+LASTING = {
+    "AccessControlException",
+    "SecurityException",
+    "AuthenticationException",
+    "InvalidToken",
+    "NSQuotaExceededException",
+    "DSQuotaExceededException",
+    "QuotaExceededException",
+    "IllegalArgumentException",
+    "UnsupportedOperationException",
+    "ParentNotDirectoryException",
+    "FileAlreadyExistsException",
+    "HadoopIllegalArgumentException",
+}
 
 Result = TypeVar("Result")
 
@@ -47,9 +56,17 @@ class WebHdfs:
     without one `user` is named, which a cluster without Kerberos believes.
     """
 
-    def __init__(self, url: str, *, user: str, token_file: Path | None = None,
-                 ca_file: Path | None = None, rate_max: int = 0, prng: Prng,
-                 answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str,
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        rate_max: int = 0,
+        prng: Prng,
+        answer_s: float = ANSWER_S,
+    ) -> None:
         parts = urlsplit(url)
         assert parts.scheme in ("http", "https") and parts.hostname
         self._scheme, self._host = parts.scheme, parts.hostname
@@ -129,6 +146,7 @@ class WebHdfs:
 
     def _call(self, method: str, path: str, op: str, missing: Any = _REQUIRED, **query: str) -> Any:
         """The JSON that the name node answers; `missing` for a path that does not exist."""
+
         def ask() -> Any:
             with self._answer(method, self._url(path, op=op, **query)) as answer:
                 if answer.status == 404 and missing is not self._REQUIRED:
@@ -149,11 +167,18 @@ class WebHdfs:
                 return call()
             except TargetRefused:
                 raise
-            except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError,
-                    TargetUnavailable) as error:
+            except (
+                OSError,
+                http.client.HTTPException,
+                ValueError,
+                KeyError,
+                TypeError,
+                TargetUnavailable,
+            ) as error:
                 if attempt + 1 == TRIES_MAX or self._limiter.stopped:
                     raise TargetUnavailable(
-                        f"{self.describe()}: {what}: {_words(error)}") from error
+                        f"{self.describe()}: {what}: {_words(error)}"
+                    ) from error
             self._limiter.pause(self._prng.between(pause_ms // 2, pause_ms) / 1000)
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
         raise AssertionError("the last try returns or raises")
@@ -166,20 +191,24 @@ class WebHdfs:
             answer.read(ANSWER_SIZE_MAX)
             place = answer.headers.get("Location", "")
         if urlsplit(place).scheme != self._scheme:
-            raise TargetRefused(f"{self.describe()}: redirected to {place.split('?')[0]!r}: the "
-                                f"data nodes must speak {self._scheme} too")
+            raise TargetRefused(
+                f"{self.describe()}: redirected to {place.split('?')[0]!r}: the "
+                f"data nodes must speak {self._scheme} too"
+            )
         return place
 
     @contextmanager
-    def _answer(self, method: str, url: str, body: Iterator[bytes] | None = None,
-                size: int = 0) -> Iterator[http.client.HTTPResponse]:
+    def _answer(
+        self, method: str, url: str, body: Iterator[bytes] | None = None, size: int = 0
+    ) -> Iterator[http.client.HTTPResponse]:
         parts = urlsplit(url)
         assert parts.hostname is not None
         if self._tls is None:
             link = http.client.HTTPConnection(parts.hostname, parts.port, timeout=CONNECT_S)
         else:
-            link = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=CONNECT_S,
-                                               context=self._tls)
+            link = http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=CONNECT_S, context=self._tls
+            )
         with closing(link):
             with self._lock:
                 self._open.add(link)
@@ -188,8 +217,12 @@ class WebHdfs:
                 link.sock.settimeout(self._answer_s)
                 headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
                 try:
-                    link.request(method, f"{parts.path}?{parts.query}", body=body,
-                                 headers=headers if method == "PUT" else {})
+                    link.request(
+                        method,
+                        f"{parts.path}?{parts.query}",
+                        body=body,
+                        headers=headers if method == "PUT" else {},
+                    )
                 except (BrokenPipeError, ConnectionResetError) as cut:
                     yield _last_word(link, cut)
                 else:
@@ -200,7 +233,7 @@ class WebHdfs:
 
     def _paced(self, data: bytes) -> Iterator[bytes]:
         for at in range(0, len(data), BLOCK_SIZE):
-            block = data[at:at + BLOCK_SIZE]
+            block = data[at : at + BLOCK_SIZE]
             self._limiter.take(len(block))
             yield block
 
@@ -219,12 +252,15 @@ class WebHdfs:
             return ""
         try:
             if self._token_file.stat().st_mode & 0o077:
-                raise TargetRefused(f"{self._token_file} can be read by others: "
-                                    f"`chmod 600 {self._token_file}`")
+                raise TargetRefused(
+                    f"{self._token_file} can be read by others: `chmod 600 {self._token_file}`"
+                )
             return self._token_file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise TargetRefused(f"{self._token_file}: cannot be read; put the delegation token "
-                                "there, for this user alone") from error
+            raise TargetRefused(
+                f"{self._token_file}: cannot be read; put the delegation token "
+                "there, for this user alone"
+            ) from error
 
     def _expect(self, answer: http.client.HTTPResponse, wanted: int) -> None:
         """Raise what another answer than `wanted` means."""
@@ -257,8 +293,7 @@ def _remote_error(where: str, status: int, raw: bytes) -> TargetError:
 
 
 def _entry(row: dict[str, Any], name: str) -> Entry:
-    return Entry(name, int(row["length"]), row["type"] == "DIRECTORY",
-                 int(row["modificationTime"]))
+    return Entry(name, int(row["length"]), row["type"] == "DIRECTORY", int(row["modificationTime"]))
 
 
 def _words(error: BaseException) -> str:

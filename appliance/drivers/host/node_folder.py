@@ -151,7 +151,8 @@ def _check_keys(node: NodeFolder) -> None:
     described = {TLS_CERTIFICATE_FILE: ("certificate", node.node.certificate_pem)}
     if node.node.client_certificate_pem:
         described[CLIENT_CERTIFICATE_FILE] = (
-            "client_certificate", node.node.client_certificate_pem
+            "client_certificate",
+            node.node.client_certificate_pem,
         )
     for name, (key, expected) in described.items():
         certificate = node.path / name

@@ -14,8 +14,15 @@ from appliance.formats.geometry import HEADER_SIZE
 ANSWER_SIZE_MAX = 1 << 20
 
 
-def ask_status(folder: Path, *, cluster: bytes, shard: int, kind: str = "shard",
-               timeout_s: float = 1.0, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
+def ask_status(
+    folder: Path,
+    *,
+    cluster: bytes,
+    shard: int,
+    kind: str = "shard",
+    timeout_s: float = 1.0,
+    wish: dict[str, Any] | None = None,
+) -> dict[str, Any] | None:
     """The status of the replica of `shard` whose socket lies in `folder`; None: no answer.
 
     With `kind` "edge" or "shipper", that of the edge or shipper of this number; a shipper takes
@@ -28,7 +35,7 @@ def ask_status(folder: Path, *, cluster: bytes, shard: int, kind: str = "shard",
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as sock:
             sock.settimeout(timeout_s)
-            sock.connect(f"/proc/self/fd/{holder}/{kind}-{shard}")     # however long its name is
+            sock.connect(f"/proc/self/fd/{holder}/{kind}-{shard}")  # however long its name is
             body = b"" if wish is None else json.dumps(wish).encode()
             question = make(LOCAL_STATUS, cluster=cluster, shard=shard, body=body)
             sock.sendall(Signer(sender=SENDER_CLIENT, key=None).frame(question, body))

@@ -18,9 +18,7 @@ def sessions_of(edge: Edge) -> dict[str, int]:
         "subscriptions": len(followed),
         "lagging": sum(subscription.state == "lagging" for subscription in followed),
         "acked": edge.counters.get("records_answered", 0),
-        "refused": sum(
-            count for name, count in edge.counters.items() if name.startswith("error_")
-        ),
+        "refused": sum(count for name, count in edge.counters.items() if name.startswith("error_")),
     }
 
 

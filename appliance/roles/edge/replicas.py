@@ -287,9 +287,7 @@ class Replicas:
                 drops=self._drops,
             )
 
-        replica = Remote(
-            self._place(shard, place), signer=self._signer, new_checks=new_checks
-        )
+        replica = Remote(self._place(shard, place), signer=self._signer, new_checks=new_checks)
         replica.link = links.Link(
             replica,
             host=there.host,

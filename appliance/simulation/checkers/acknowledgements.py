@@ -20,7 +20,7 @@ from appliance.simulation.failure import name_of, violated
 from appliance.simulation.storage import Disk
 
 NAME = "acknowledgements"
-OPS_KEPT = 256                    # older ops are forgotten: they are committed, or cut
+OPS_KEPT = 256  # older ops are forgotten: they are committed, or cut
 
 
 class Acknowledgements:
@@ -29,9 +29,9 @@ class Acknowledgements:
     def __init__(self, geometry: Geometry, member_count: int, replica_count: int) -> None:
         self.geometry = geometry
         self.quorum = quorums(replica_count).replication
-        self.promised = [0] * member_count           # view below which it will not acknowledge
+        self.promised = [0] * member_count  # view below which it will not acknowledge
         self.acknowledged = [(0, 0)] * member_count  # highest (view, op)
-        self._lists: dict[tuple[int, int], bytes] = {}    # (replica, view) -> digest of its list
+        self._lists: dict[tuple[int, int], bytes] = {}  # (replica, view) -> digest of its list
         # replica -> op -> (view, digest) of its newest acknowledgement
         self._said: list[dict[int, tuple[int, bytes]]] = [{} for _ in range(member_count)]
         self._acks: dict[int, dict[tuple[int, bytes], int]] = {}  # op -> (view, digest) -> replicas
@@ -47,17 +47,24 @@ class Acknowledgements:
         digest = header.area[:16]
         view = header.viewstamp
         if view < self.promised[replica]:
-            violated(NAME, f"replica {replica} acknowledges op {header.op} in {name_of(view)} "
-                           f"after it promised {name_of(self.promised[replica])}")
+            violated(
+                NAME,
+                f"replica {replica} acknowledges op {header.op} in {name_of(view)} "
+                f"after it promised {name_of(self.promised[replica])}",
+            )
         if header.op > checkpoint + self.geometry.checkpoint_ops + self.geometry.pipeline_max:
-            violated(NAME, f"replica {replica} acknowledges op {header.op} on checkpoint "
-                           f"{checkpoint}: the next one would not be on a quorum yet")
+            violated(
+                NAME,
+                f"replica {replica} acknowledges op {header.op} on checkpoint "
+                f"{checkpoint}: the next one would not be on a quorum yet",
+            )
         self._on_medium(replica, header.op, digest, disk)
         said = self._said[replica]
         said[header.op] = (view, digest)
         if len(said) > 2 * OPS_KEPT:
             self._said[replica] = {
-                op: word for op, word in said.items() if op >= header.op - OPS_KEPT}
+                op: word for op, word in said.items() if op >= header.op - OPS_KEPT
+            }
         self.promised[replica] = view
         self.acknowledged[replica] = max(self.acknowledged[replica], (view, header.op))
         masks = self._acks.setdefault(header.op, {})
@@ -73,10 +80,16 @@ class Acknowledgements:
         that it is committed: after a restart it may have to fetch it again.
         """
         view, op = self.acknowledged[index]
-        if (max(replica.op, replica.commit_max) < op and replica.status == Status.NORMAL
-                and replica.log_viewstamp == view):
-            violated(NAME, f"replica {index} takes part in {name_of(view)} with head "
-                           f"{replica.op}, but acknowledged op {op} in it")
+        if (
+            max(replica.op, replica.commit_max) < op
+            and replica.status == Status.NORMAL
+            and replica.log_viewstamp == view
+        ):
+            violated(
+                NAME,
+                f"replica {index} takes part in {name_of(view)} with head "
+                f"{replica.op}, but acknowledged op {op} in it",
+            )
 
     def _on_medium(self, replica: int, op: int, digest: bytes, disk: Disk) -> None:
         """Both rings must hold the prepare, unless the atlas lets this slot break here."""
@@ -87,19 +100,26 @@ class Acknowledgements:
         prepare = self.geometry.wal_prepares_offset + slot * self.geometry.message_size_max
         for name, address in (("witness", witness), ("prepare", prepare)):
             if disk.peek(address, HEADER_SIZE)[72:88] != digest:
-                violated(NAME, f"replica {replica} acknowledges op {op}, but its {name} is not "
-                               "durable")
+                violated(
+                    NAME, f"replica {replica} acknowledges op {op}, but its {name} is not durable"
+                )
 
     def on_do_view_change(self, replica: int, header: Header, headers: list[Header]) -> None:
         """`replica` votes; `headers` are those of its list, blanks included."""
         view, log_view = header.viewstamp, header.epoch << 32 | header.aux
         if view < self.promised[replica]:
-            violated(NAME, f"replica {replica} votes for {name_of(view)} after it promised "
-                           f"{name_of(self.promised[replica])}")
+            violated(
+                NAME,
+                f"replica {replica} votes for {name_of(view)} after it promised "
+                f"{name_of(self.promised[replica])}",
+            )
         if log_view < self.acknowledged[replica][0]:
-            violated(NAME, f"replica {replica} votes for {name_of(view)} with the log of "
-                           f"{name_of(log_view)}, but acknowledged in "
-                           f"{name_of(self.acknowledged[replica][0])}")
+            violated(
+                NAME,
+                f"replica {replica} votes for {name_of(view)} with the log of "
+                f"{name_of(log_view)}, but acknowledged in "
+                f"{name_of(self.acknowledged[replica][0])}",
+            )
         self.promised[replica] = view
         known = self._lists.setdefault((replica, view), header.body_digest)
         if known != header.body_digest:
@@ -114,22 +134,31 @@ class Acknowledgements:
         nacks = int.from_bytes(header.area[8:16], "little")
         for listed in headers:
             if listed.viewstamp > log_view:
-                violated(NAME, f"replica {replica} votes with the log of {name_of(log_view)} and "
-                               f"lists {listed}")
+                violated(
+                    NAME,
+                    f"replica {replica} votes with the log of {name_of(log_view)} and "
+                    f"lists {listed}",
+                )
         for op, (view, digest) in self._said[replica].items():
             i = header.op - op
             if i >= len(headers) or view > log_view:
                 continue
             if view < log_view and (i < 0 or headers[i].digest != digest):
-                continue              # a newer view has left it out
+                continue  # a newer view has left it out
             if i < 0 or nacks >> i & 1:
-                violated(NAME, f"replica {replica} denies op {op} in its vote for "
-                               f"{name_of(header.viewstamp)}, but acknowledged it in "
-                               f"{name_of(view)}")
+                violated(
+                    NAME,
+                    f"replica {replica} denies op {op} in its vote for "
+                    f"{name_of(header.viewstamp)}, but acknowledged it in "
+                    f"{name_of(view)}",
+                )
             listed = headers[i]
             if listed.operation != envelope.OPERATION_RESERVED and listed.digest != digest:
-                violated(NAME, f"replica {replica} lists another op {op} than it acknowledged in "
-                               f"{name_of(view)}")
+                violated(
+                    NAME,
+                    f"replica {replica} lists another op {op} than it acknowledged in "
+                    f"{name_of(view)}",
+                )
 
     def on_start_view(self, replica: int, header: Header, headers: list[Header]) -> None:
         """What a quorum acknowledged in an older view must be in the log of this one.
@@ -143,8 +172,11 @@ class Acknowledgements:
             if view >= header.viewstamp or op <= header.op and listed.get(op, digest) == digest:
                 continue
             if all(below in self._quorate for below in range(header.commit_num + 1, op)):
-                violated(NAME, f"replica {replica} starts {name_of(header.viewstamp)} without "
-                               f"op {op}, which a quorum acknowledged in {name_of(view)}")
+                violated(
+                    NAME,
+                    f"replica {replica} starts {name_of(header.viewstamp)} without "
+                    f"op {op}, which a quorum acknowledged in {name_of(view)}",
+                )
             del self._quorate[op]
 
     def _forget(self, op: int) -> None:
@@ -158,6 +190,9 @@ def headers_of(header: Header, body: bytes, *, blanks: bool = False) -> list[Hea
     start = 0
     if header.command == envelope.START_VIEW:
         start = CHECKPOINT_STATE_SIZE + CONFIGURATION_SIZE
-    found = [envelope.decode(body[i:i + HEADER_SIZE]) for i in range(start, len(body), HEADER_SIZE)]
-    return [h for h in found
-            if h is not None and (blanks or h.operation != envelope.OPERATION_RESERVED)]
+    found = [
+        envelope.decode(body[i : i + HEADER_SIZE]) for i in range(start, len(body), HEADER_SIZE)
+    ]
+    return [
+        h for h in found if h is not None and (blanks or h.operation != envelope.OPERATION_RESERVED)
+    ]

@@ -23,11 +23,18 @@ NAME = "checkpoints"
 class Checkpoints:
     """Checkpoint ids by op, and how far each replica's segments have been seen to be right."""
 
-    def __init__(self, *, geometry: Geometry, segments_max: int, replica_count: int,
-                 log: CommittedLog, rooms: RoomsModel) -> None:
+    def __init__(
+        self,
+        *,
+        geometry: Geometry,
+        segments_max: int,
+        replica_count: int,
+        log: CommittedLog,
+        rooms: RoomsModel,
+    ) -> None:
         self.geometry, self.segments_max, self.log, self.rooms = geometry, segments_max, log, rooms
-        self.ids: dict[int, tuple[bytes, int]] = {0: (bytes(32), 0)}      # op -> id, log_seq
-        self._verified = [0] * replica_count          # log_seq up to which the medium was compared
+        self.ids: dict[int, tuple[bytes, int]] = {0: (bytes(32), 0)}  # op -> id, log_seq
+        self._verified = [0] * replica_count  # log_seq up to which the medium was compared
 
     def on_durable(self, replica: int, block: Superblock, disk: Disk) -> None:
         """A superblock has become durable on `replica`."""
@@ -41,7 +48,7 @@ class Checkpoints:
         if known != (state.checkpoint_id, state.log_seq):
             violated(NAME, f"replica {replica} has another checkpoint at op {op} than the others")
         if block.sync_op_max or block.sync_log_seq:
-            return                # what a state sync skipped is still on its way
+            return  # what a state sync skipped is still on its way
         self._manifest(replica, block, disk)
         self.verify_records(replica, state.log_seq, disk)
 
@@ -53,8 +60,11 @@ class Checkpoints:
         address = self.geometry.checkpoints_offset + zone * self.geometry.checkpoint_zone_size
         raw = disk.peek(address, state.manifest_size)
         if hashlib.sha256(raw).digest() != state.checkpoint_id:
-            violated(NAME, f"replica {replica}: the manifest of checkpoint {state.header.op} is "
-                           "not on the medium")
+            violated(
+                NAME,
+                f"replica {replica}: the manifest of checkpoint {state.header.op} is "
+                "not on the medium",
+            )
 
     def verify_records(self, replica: int, log_seq: int, disk: Disk) -> None:
         """Compare the records after those already compared, up to `log_seq`, with the model."""
@@ -65,12 +75,16 @@ class Checkpoints:
             extent = segment % self.segments_max
             if disk.atlas.allows(replica, Area(zones.SEGMENT, extent)):
                 continue
-            address = (geometry.data_size + extent * geometry.extent_size
-                       + seg.slot_of(geometry, number) * RECORD_SIZE)
+            address = (
+                geometry.data_size
+                + extent * geometry.extent_size
+                + seg.slot_of(geometry, number) * RECORD_SIZE
+            )
             record = disk.peek(address, RECORD_SIZE)
             if hashlib.sha256(record).digest() != self.rooms.hashes[number - 1]:
-                violated(NAME, f"replica {replica}: record {number} of a checkpoint is not on the "
-                               "medium")
+                violated(
+                    NAME, f"replica {replica}: record {number} of a checkpoint is not on the medium"
+                )
         self._verified[replica] = max(self._verified[replica], log_seq)
 
     def forget(self, replica: int) -> None:

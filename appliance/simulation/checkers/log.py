@@ -26,7 +26,7 @@ class CommittedLog:
 
     def __init__(self, cluster: bytes, shard: int) -> None:
         self.entries = [Entry(envelope.root(cluster, shard).digest, 0, 0, 0)]
-        self.replies: dict[int, bytes] = {}           # op -> digest of its reply
+        self.replies: dict[int, bytes] = {}  # op -> digest of its reply
 
     @property
     def op(self) -> int:
@@ -44,14 +44,18 @@ class CommittedLog:
             violated(NAME, f"replica {replica} committed op {op} after {self.op}")
         last = self.entries[-1]
         if header.parent != last.digest:
-            violated(NAME, f"replica {replica} committed {header}, which does not follow op "
-                           f"{op - 1}")
+            violated(
+                NAME, f"replica {replica} committed {header}, which does not follow op {op - 1}"
+            )
         if header.viewstamp < last.view:
-            violated(NAME, f"op {op} is of {name_of(header.viewstamp)}, the op before of "
-                           f"{name_of(last.view)}")
+            violated(
+                NAME,
+                f"op {op} is of {name_of(header.viewstamp)}, the op before of {name_of(last.view)}",
+            )
         if header.timestamp <= last.timestamp:
-            violated(NAME, f"op {op} has timestamp {header.timestamp}, the op before "
-                           f"{last.timestamp}")
+            violated(
+                NAME, f"op {op} has timestamp {header.timestamp}, the op before {last.timestamp}"
+            )
         self.entries.append(Entry(header.digest, header.viewstamp, header.timestamp, view))
         return True
 
@@ -61,8 +65,9 @@ class CommittedLog:
             violated(NAME, f"replica {replica} answers op {header.op}, which nobody has committed")
         known = self.replies.setdefault(header.op, header.digest)
         if known != header.digest:
-            violated(NAME, f"replica {replica} answers op {header.op} otherwise than before: "
-                           f"{header}")
+            violated(
+                NAME, f"replica {replica} answers op {header.op} otherwise than before: {header}"
+            )
 
     def on_start_view(self, replica: int, header: Header, headers: list[Header]) -> None:
         """A primary announces the log of `header.view`: what was committed before must be in it."""
@@ -70,12 +75,18 @@ class CommittedLog:
         while op > header.op and self.entries[op].observed_view >= header.viewstamp:
             op -= 1
         if op > header.op:
-            violated(NAME, f"replica {replica} starts {name_of(header.viewstamp)} with head "
-                           f"{header.op}, but op {op} was committed in "
-                           f"{name_of(self.entries[op].observed_view)}")
+            violated(
+                NAME,
+                f"replica {replica} starts {name_of(header.viewstamp)} with head "
+                f"{header.op}, but op {op} was committed in "
+                f"{name_of(self.entries[op].observed_view)}",
+            )
         for known in headers:
             if known.op > self.op or self.entries[known.op].observed_view >= header.viewstamp:
                 continue
             if known.digest != self.entries[known.op].digest:
-                violated(NAME, f"replica {replica} starts {name_of(header.viewstamp)} with "
-                               f"another prepare at op {known.op}: {known}")
+                violated(
+                    NAME,
+                    f"replica {replica} starts {name_of(header.viewstamp)} with "
+                    f"another prepare at op {known.op}: {known}",
+                )

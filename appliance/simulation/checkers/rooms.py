@@ -45,20 +45,20 @@ class Room:
 
     def __init__(self) -> None:
         self.count, self.head_hash = 0, bytes(32)
-        self.keys: list[Key] = []     # of its records, by seq - 1
+        self.keys: list[Key] = []  # of its records, by seq - 1
 
 
 class RoomsModel:
     """Everything that was asked and everything that was accepted."""
 
     def __init__(self) -> None:
-        self.asked: dict[Key, bytes] = {}             # records as their devices made them
+        self.asked: dict[Key, bytes] = {}  # records as their devices made them
         self.applied: dict[Key, Applied] = {}
-        self.hashes: list[bytes] = []                 # of record log_seq at log_seq - 1
+        self.hashes: list[bytes] = []  # of record log_seq at log_seq - 1
         self.rooms: dict[bytes, Room] = {}
-        self.names: dict[bytes, str] = {}             # of rooms that edges may create
+        self.names: dict[bytes, str] = {}  # of rooms that edges may create
         self._newest: dict[tuple[bytes, bytes], int] = {}
-        self._results: dict[int, bytes] = {}          # op -> results
+        self._results: dict[int, bytes] = {}  # op -> results
 
     @property
     def log_seq(self) -> int:
@@ -82,8 +82,8 @@ class RoomsModel:
         if len(body) != count * RECORD_SIZE or len(results) != count * RESULT_SIZE:
             violated(NAME, f"op {op}: {len(body)} bytes of records, {len(results)} of results")
         for i in range(count):
-            record = body[i * RECORD_SIZE:(i + 1) * RECORD_SIZE]
-            result = results[i * RESULT_SIZE:(i + 1) * RESULT_SIZE]
+            record = body[i * RECORD_SIZE : (i + 1) * RECORD_SIZE]
+            result = results[i * RESULT_SIZE : (i + 1) * RESULT_SIZE]
             self._judge(op, timestamp - (count - 1 - i), record, result)
 
     def _judge(self, op: int, timestamp: int, record: bytes, result: bytes) -> None:
@@ -100,8 +100,9 @@ class RoomsModel:
             self._duplicate(op, key, code, log_seq, newest)
         elif code == ses.SEQUENCE_GAP:
             if key.client_seq <= newest + 1 or seq != newest + 1:
-                violated(NAME, f"op {op}: gap answered to {key}, newest is {newest}, expected "
-                               f"{seq}")
+                violated(
+                    NAME, f"op {op}: gap answered to {key}, newest is {newest}, expected {seq}"
+                )
         elif code not in REFUSED:
             violated(NAME, f"op {op}: unknown code {code}")
         elif code == ses.ROOM_UNKNOWN and key.room_id in self.rooms:
@@ -113,8 +114,8 @@ class RoomsModel:
             return all(asked[a:b] == record[a:b] for a, b in _ASKED)
         if key.client_id == bytes(16):  # an edge asks whether there is such a room
             return key.client_seq > 1
-        name = self.names.get(key.room_id, "").encode()       # edges make these records themselves
-        body = record[rec.BODY:rec.BODY + _U32.unpack_from(record, rec.BODY_LEN)[0]]
+        name = self.names.get(key.room_id, "").encode()  # edges make these records themselves
+        body = record[rec.BODY : rec.BODY + _U32.unpack_from(record, rec.BODY_LEN)[0]]
         creates = _U32.unpack_from(record, rec.FLAGS)[0] == rec.KIND_ROOM_CREATE
         return creates and name != b"" and body == name
 
@@ -125,7 +126,7 @@ class RoomsModel:
             violated(NAME, f"op {op} applies {key} out of order")
         room = self.rooms.setdefault(key.room_id, Room())
         committed = bytearray(record)
-        committed[rec.PREV_HASH:rec.PREV_HASH + 32] = room.head_hash
+        committed[rec.PREV_HASH : rec.PREV_HASH + 32] = room.head_hash
         _U64.pack_into(committed, rec.SEQ, room.count + 1)
         _U64.pack_into(committed, rec.LOG_SEQ, self.log_seq + 1)
         digest = hashlib.sha256(committed).digest()
@@ -142,19 +143,22 @@ class RoomsModel:
     def _duplicate(self, op: int, key: Key, code: int, log_seq: int, newest: int) -> None:
         known = self.applied.get(key)
         if known is None and key.room_id in self.names and key.room_id in self.rooms:
-            known = self.applied[self.rooms[key.room_id].keys[0]]     # somebody else created it
+            known = self.applied[self.rooms[key.room_id].keys[0]]  # somebody else created it
         if known is None:
             violated(NAME, f"op {op} calls {key} a duplicate, but it was never applied")
         expired = newest - key.client_seq >= WINDOW_LENGTH
         if expired != (code == ses.DUPLICATE_EXPIRED):
             violated(NAME, f"op {op}: code {code} for {key}, newest is {newest}")
         if code == ses.DUPLICATE and log_seq != known.log_seq:
-            violated(NAME, f"op {op}: {key} is a duplicate of record {known.log_seq}, not "
-                           f"{log_seq}")
+            violated(
+                NAME, f"op {op}: {key} is a duplicate of record {known.log_seq}, not {log_seq}"
+            )
 
 
 def key_of(record: bytes | memoryview) -> Key:
     """The idempotency key of a record."""
-    return Key(bytes(record[rec.CLIENT_ID:rec.CLIENT_ID + 16]),
-               bytes(record[rec.ROOM_ID:rec.ROOM_ID + 16]),
-               _U64.unpack_from(record, rec.CLIENT_SEQ)[0])
+    return Key(
+        bytes(record[rec.CLIENT_ID : rec.CLIENT_ID + 16]),
+        bytes(record[rec.ROOM_ID : rec.ROOM_ID + 16]),
+        _U64.unpack_from(record, rec.CLIENT_SEQ)[0],
+    )

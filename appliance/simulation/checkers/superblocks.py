@@ -14,15 +14,20 @@ from appliance.simulation.failure import violated
 from appliance.simulation.storage import Disk
 
 NAME = "superblocks"
-CONFIRMED = 3                     # copies that make an update durable
+CONFIRMED = 3  # copies that make an update durable
 
 # What a message needs to be durable at its author: (view, log_view equal to that view).
 NEEDS = {
-    envelope.START_VIEW_CHANGE: (True, False), envelope.COMMIT: (True, False),
-    envelope.HEADERS: (True, False), envelope.EVICTION: (True, False),
-    envelope.PING: (True, False), envelope.PONG: (True, False),
-    envelope.PREPARE_OK: (True, True), envelope.START_VIEW: (True, True),
-    envelope.DO_VIEW_CHANGE: (True, False)}
+    envelope.START_VIEW_CHANGE: (True, False),
+    envelope.COMMIT: (True, False),
+    envelope.HEADERS: (True, False),
+    envelope.EVICTION: (True, False),
+    envelope.PING: (True, False),
+    envelope.PONG: (True, False),
+    envelope.PREPARE_OK: (True, True),
+    envelope.START_VIEW: (True, True),
+    envelope.DO_VIEW_CHANGE: (True, False),
+}
 
 
 class Superblocks:
@@ -31,9 +36,10 @@ class Superblocks:
     def __init__(self, replica_count: int) -> None:
         self.durable: list[Superblock | None] = [None] * replica_count
         self._copies: list[list[Superblock | None]] = [
-            [None] * SUPERBLOCK_COPIES for _ in range(replica_count)]
+            [None] * SUPERBLOCK_COPIES for _ in range(replica_count)
+        ]
         self._digests = [[b""] * SUPERBLOCK_COPIES for _ in range(replica_count)]
-        self._lives = [0] * replica_count             # incarnation of the life before
+        self._lives = [0] * replica_count  # incarnation of the life before
 
     def on_format(self, replica: int, disk: Disk) -> None:
         """Read what format wrote; what an older volume held is gone with it."""
@@ -77,13 +83,16 @@ class Superblocks:
             return
         for name in ("view", "log_view", "commit_max", "incarnation"):
             was, now = getattr(before, name), getattr(block, name)
-            if name.endswith("view"):     # counts anew in each epoch
+            if name.endswith("view"):  # counts anew in each epoch
                 was, now = (before.epoch, was), (block.epoch, now)
             if now < was:
                 violated(NAME, f"replica {replica}: durable {name} went from {was} back to {now}")
         if block.checkpoint.header.op < before.checkpoint.header.op:
-            violated(NAME, f"replica {replica}: durable checkpoint went from "
-                           f"{before.checkpoint.header.op} back to {block.checkpoint.header.op}")
+            violated(
+                NAME,
+                f"replica {replica}: durable checkpoint went from "
+                f"{before.checkpoint.header.op} back to {block.checkpoint.header.op}",
+            )
 
     def on_start(self, replica: int) -> None:
         """A new process: what it says must come from a life of its own."""
@@ -91,14 +100,18 @@ class Superblocks:
         assert block is not None
         self._lives[replica] = block.incarnation
 
-    def on_say(self, replica: int, incarnation: int, header: Header, body: bytes, *,
-               own_prepare: bool) -> None:
+    def on_say(
+        self, replica: int, incarnation: int, header: Header, body: bytes, *, own_prepare: bool
+    ) -> None:
         """`replica` authors a message."""
         block = self.durable[replica]
         assert block is not None
         if incarnation != block.incarnation or incarnation <= self._lives[replica]:
-            violated(NAME, f"replica {replica} says {header} as incarnation {incarnation}; durable "
-                           f"is {block.incarnation}, the life before was {self._lives[replica]}")
+            violated(
+                NAME,
+                f"replica {replica} says {header} as incarnation {incarnation}; durable "
+                f"is {block.incarnation}, the life before was {self._lives[replica]}",
+            )
         needs = (True, True) if own_prepare else NEEDS.get(header.command)
         if needs is None:
             return
@@ -109,17 +122,24 @@ class Superblocks:
         if committed and (block.epoch, block.log_view) > (header.epoch, header.view):
             return
         if needs[1] and (block.epoch, block.log_view) != (header.epoch, header.view):
-            violated(NAME, f"replica {replica} says {header}, but its durable log_view is "
-                           f"{block.log_view}")
+            violated(
+                NAME,
+                f"replica {replica} says {header}, but its durable log_view is {block.log_view}",
+            )
         if header.command == envelope.DO_VIEW_CHANGE:
             self._vote(replica, block, header, body)
 
     def _vote(self, replica: int, block: Superblock, header: Header, body: bytes) -> None:
         if header.aux != block.log_view:
-            violated(NAME, f"replica {replica} votes with log_view {header.aux}, durable is "
-                           f"{block.log_view}")
+            violated(
+                NAME,
+                f"replica {replica} votes with log_view {header.aux}, durable is {block.log_view}",
+            )
         if block.view != header.view or block.view_headers_kind != sb.KIND_DVC:
             violated(NAME, f"replica {replica} votes for view {header.view} with no durable list")
         if b"".join(h.raw for h in block.view_headers) != body:
-            violated(NAME, f"replica {replica} votes for view {header.view} with another list than "
-                           "its durable one")
+            violated(
+                NAME,
+                f"replica {replica} votes for view {header.view} with another list than "
+                "its durable one",
+            )

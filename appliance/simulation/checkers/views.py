@@ -6,7 +6,7 @@ from appliance.formats.envelope import OPERATION_RESERVED, Header
 from appliance.simulation.failure import name_of, violated
 
 NAME = "views"
-VIEWS_KEPT = 64                   # older ones are history
+VIEWS_KEPT = 64  # older ones are history
 
 
 class ViewLog:
@@ -15,9 +15,9 @@ class ViewLog:
     __slots__ = ("head", "named", "digests")
 
     def __init__(self) -> None:
-        self.head = -1                            # at its start; -1: it has not started
-        self.named: set[int] = set()              # ops that its start named
-        self.digests: dict[int, bytes] = {}       # of ops that anybody listed
+        self.head = -1  # at its start; -1: it has not started
+        self.named: set[int] = set()  # ops that its start named
+        self.digests: dict[int, bytes] = {}  # of ops that anybody listed
 
 
 class Views:
@@ -39,12 +39,18 @@ class Views:
         log = self._log(log_view)
         self._agree(replica, log_view, log, headers)
         if header.op < log.head:
-            violated(NAME, f"replica {replica} votes with the log of {name_of(log_view)}, which "
-                           f"began with head {log.head}, and lists nothing above op {header.op}")
+            violated(
+                NAME,
+                f"replica {replica} votes with the log of {name_of(log_view)}, which "
+                f"began with head {log.head}, and lists nothing above op {header.op}",
+            )
         for listed in headers[:-1]:
             if listed.operation == OPERATION_RESERVED and listed.op in log.named:
-                violated(NAME, f"replica {replica} votes with the log of {name_of(log_view)} and "
-                               f"leaves op {listed.op} blank, which the start of that view named")
+                violated(
+                    NAME,
+                    f"replica {replica} votes with the log of {name_of(log_view)} and "
+                    f"leaves op {listed.op} blank, which the start of that view named",
+                )
 
     def _log(self, view: int) -> ViewLog:
         log = self._logs.setdefault(view, ViewLog())
@@ -58,5 +64,8 @@ class Views:
                 continue
             known = log.digests.setdefault(listed.op, listed.digest)
             if known != listed.digest:
-                violated(NAME, f"replica {replica} lists another op {listed.op} in the log of "
-                               f"{name_of(view)} than was listed before: {listed}")
+                violated(
+                    NAME,
+                    f"replica {replica} lists another op {listed.op} in the log of "
+                    f"{name_of(view)} than was listed before: {listed}",
+                )

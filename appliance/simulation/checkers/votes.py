@@ -19,7 +19,7 @@ class Votes:
     """The newest vote that each replica heard of each other, and the highest view of all."""
 
     def __init__(self, member_count: int) -> None:
-        self._views: list[tuple[int, int]] = [(0, 0)] * member_count      # (epoch, view)
+        self._views: list[tuple[int, int]] = [(0, 0)] * member_count  # (epoch, view)
         self._highest = (0, 0)
         # (viewstamp, tick) of the newest vote, by the place of whoever sent it
         self._heard: list[dict[int, tuple[int, int]]] = [{} for _ in range(member_count)]
@@ -49,8 +49,11 @@ class Votes:
             return
         if any(effect[1] in LEAVES for effect in replica.effects):
             return
-        votes = 1 + sum(of == epoch << 32 | before[1] and replica.tick - tick <= FRESH_TICKS
-                        for of, tick in self._heard[index].values())
+        votes = 1 + sum(
+            of == epoch << 32 | before[1] and replica.tick - tick <= FRESH_TICKS
+            for of, tick in self._heard[index].values()
+        )
         if view != before[1] + 1 or votes < replica.quorum_view_change:
-            violated(NAME, f"replica {index} goes from view {before[1]} to {view} with {votes} "
-                           "votes")
+            violated(
+                NAME, f"replica {index} goes from view {before[1]} to {view} with {votes} votes"
+            )

@@ -21,12 +21,12 @@ class Model:
         self.rooms: dict[bytes, dict] = {SHARD_ROOM: {"log": [], "closed": False, "created": 0}}
         self.windows: dict[tuple[bytes, bytes], dict] = {}
         self.oldest = self.at_checkpoint = self.before = self.cursor = 0
-        self.shipper = (0, 0)                  # generation, node
-        self.shipped: list[tuple[int, int, bytes]] = []      # (start, length, hash) of each period
-        self.announced: tuple[int, int, int] | None = None   # start, length, last record
+        self.shipper = (0, 0)  # generation, node
+        self.shipped: list[tuple[int, int, bytes]] = []  # (start, length, hash) of each period
+        self.announced: tuple[int, int, int] | None = None  # start, length, last record
 
     def apply(self, timestamp: int, body: bytes) -> list[tuple[int, int, int, int, bytes]]:
-        return [self._apply(timestamp, body[at:at + 2240]) for at in range(0, len(body), 2240)]
+        return [self._apply(timestamp, body[at : at + 2240]) for at in range(0, len(body), 2240)]
 
     def checkpoint(self) -> None:
         self.before, self.at_checkpoint = self.at_checkpoint, self.oldest
@@ -68,8 +68,14 @@ class Model:
     def _fields(self, raw: bytes) -> tuple[bytes, bytes, int, int, int, bytes]:
         """Room, client, author, kind, client_seq, body."""
         length = struct.unpack_from("<I", raw, 72)[0]
-        return (raw[:16], raw[2160:2176], struct.unpack_from("<Q", raw, 32)[0], raw[2216],
-                struct.unpack_from("<Q", raw, 2176)[0], raw[76:76 + length])
+        return (
+            raw[:16],
+            raw[2160:2176],
+            struct.unpack_from("<Q", raw, 32)[0],
+            raw[2216],
+            struct.unpack_from("<Q", raw, 2176)[0],
+            raw[76 : 76 + length],
+        )
 
     def _oldest_window(self) -> tuple[bytes, bytes]:
         return min(self.windows, key=lambda key: max(self.windows[key]["seqs"].values()))
@@ -125,13 +131,21 @@ class Model:
         expected = sum(self.shipped[-1][:2]) if self.shipped else start
         whole = start % 10**6 == length % 10**6 == 0 < start and 0 < length <= 366 * 86_400 * 10**6
         nothing_after = last == seen == len(self.log)
-        return (what == 2 and self.announced is None and whole and start == expected
-                and stamp >= start + length and not any(digest) and last >= self.cursor
-                and (nothing_after or last < seen <= len(self.log)))
+        return (
+            what == 2
+            and self.announced is None
+            and whole
+            and start == expected
+            and stamp >= start + length
+            and not any(digest)
+            and last >= self.cursor
+            and (nothing_after or last < seen <= len(self.log))
+        )
 
     def _ship(self, body: bytes) -> None:
         what, node, generation, _, start, length, _, last, _, digest = struct.unpack(
-            "<HHI6Q32s", body)
+            "<HHI6Q32s", body
+        )
         if what == 1:
             self.shipper = (generation, node)
         elif what == 2:

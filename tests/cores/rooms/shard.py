@@ -36,15 +36,29 @@ def client_id(i: int) -> bytes:
     return b"client%10d" % i
 
 
-def make(room: int | bytes, client: int, client_seq: int, *, author: int = 1,
-         kind: int = record.KIND_MESSAGE, body: bytes = b"hello",
-         msg_id: bytes | None = None) -> bytes:
+def make(
+    room: int | bytes,
+    client: int,
+    client_seq: int,
+    *,
+    author: int = 1,
+    kind: int = record.KIND_MESSAGE,
+    body: bytes = b"hello",
+    msg_id: bytes | None = None,
+) -> bytes:
     """A record as an edge makes it."""
     room = room_id(room) if isinstance(room, int) else room
     if msg_id is None:
         msg_id = b"%16d" % (client_seq * 1000 + client)
-    return record.encode(room_id=room, msg_id=msg_id, author_id=author, body=body,
-                         client_id=client_id(client), client_seq=client_seq, kind=kind)
+    return record.encode(
+        room_id=room,
+        msg_id=msg_id,
+        author_id=author,
+        body=body,
+        client_id=client_id(client),
+        client_seq=client_seq,
+        kind=kind,
+    )
 
 
 def create(room: int, *, client: int = 900, author: int = 1) -> bytes:
@@ -70,10 +84,15 @@ class Shard:
         self.geometry = geometry
         self.segments_max = segments_max
         self.ring = memoryview(bytearray(ring_size(geometry)))
-        self.rooms = Rooms(geometry=geometry, cluster=CLUSTER, shard=SHARD,
-                           segments_max=segments_max, ring=self.ring)
+        self.rooms = Rooms(
+            geometry=geometry,
+            cluster=CLUSTER,
+            shard=SHARD,
+            segments_max=segments_max,
+            ring=self.ring,
+        )
         self.extents: dict[int, bytearray] = {}
-        self.zones: list[dict[str, dict[int, bytes]]] = [{}, {}]    # of checkpoints, newest first
+        self.zones: list[dict[str, dict[int, bytes]]] = [{}, {}]  # of checkpoints, newest first
         self.op = 0
         self.timestamp = START_US
         self.hold = False
@@ -94,8 +113,10 @@ class Shard:
         self.op, self.timestamp = op, timestamp
         results = self.rooms.commit(op, OPERATION_APPEND, timestamp, memoryview(body))
         self.write()
-        return [Result(code, seq, log_seq, ts, digest)
-                for seq, log_seq, ts, code, _, digest in RESULT_STRUCT.iter_unpack(results)]
+        return [
+            Result(code, seq, log_seq, ts, digest)
+            for seq, log_seq, ts, code, _, digest in RESULT_STRUCT.iter_unpack(results)
+        ]
 
     def one(self, raw: bytes, **how: int) -> Result:
         """Commit a single record."""
@@ -105,8 +126,9 @@ class Shard:
         """Commit `count` accepted records in batches as large as they may be."""
         for start in range(first, first + count, self.geometry.records_max):
             end = min(start + self.geometry.records_max, first + count)
-            results = self.commit(*(make(room, client, n, author=author)
-                                    for n in range(start, end)))
+            results = self.commit(
+                *(make(room, client, n, author=author) for n in range(start, end))
+            )
             assert all(result.code == 0 for result in results)
 
     def write(self) -> None:
@@ -120,10 +142,11 @@ class Shard:
         """Make one write durable and report it."""
         assert len(write.data) % 4096 == 0
         assert write.offset % 4096 == 0
-        extent = self.extents.setdefault(write.number % self.segments_max,
-                                         bytearray(self.geometry.extent_size))
+        extent = self.extents.setdefault(
+            write.number % self.segments_max, bytearray(self.geometry.extent_size)
+        )
         assert write.offset + len(write.data) <= len(extent)
-        extent[write.offset:write.offset + len(write.data)] = write.data
+        extent[write.offset : write.offset + len(write.data)] = write.data
         self.rooms.on_segment_written(write)
 
     def extent(self, number: int) -> bytearray:
@@ -146,12 +169,22 @@ class Shard:
             assert [sha256(chunk) for chunk in chunks[name]] == chunk_ids
         tables["sessions"] = tables["members"] = TableState(0, [])
         manifest = Manifest(
-            cluster=CLUSTER, shard=SHARD, epoch=0, op=self.op, timestamp=self.timestamp,
-            prepare_digest=bytes(16), log_seq=state.log_seq, shipper_cursor=state.shipper_cursor,
+            cluster=CLUSTER,
+            shard=SHARD,
+            epoch=0,
+            op=self.op,
+            timestamp=self.timestamp,
+            prepare_digest=bytes(16),
+            log_seq=state.log_seq,
+            shipper_cursor=state.shipper_cursor,
             oldest_segment=state.oldest_segment,
             oldest_segment_before=state.oldest_segment_before,
-            newest_segment_id=state.newest_segment_id, segments_max=self.segments_max,
-            leaf_ids=state.leaf_ids, tables=tables, shipping=state.shipping)
+            newest_segment_id=state.newest_segment_id,
+            segments_max=self.segments_max,
+            leaf_ids=state.leaf_ids,
+            tables=tables,
+            shipping=state.shipping,
+        )
         return Durable(checkpoint.encode(manifest), chunks, self.leaves(state.log_seq))
 
     def leaves(self, log_seq: int) -> list[bytes]:
@@ -159,9 +192,9 @@ class Shard:
         number, count = divmod(log_seq, self.geometry.segment_records)
         if count == 0:
             return []
-        raw = bytes(self.extent(number)[:count * RECORD_SIZE])
+        raw = bytes(self.extent(number)[: count * RECORD_SIZE])
         size = self.geometry.records_max * RECORD_SIZE
-        return [raw[at:at + size] for at in range(0, len(raw), size)]
+        return [raw[at : at + size] for at in range(0, len(raw), size)]
 
     def restarted(self, durable: Durable) -> "Shard":
         """Another process on the same disk, restored from `durable`."""

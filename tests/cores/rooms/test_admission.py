@@ -15,7 +15,7 @@ from tests.cores.rooms.shard import make
 def changed(at: int, value: bytes, *, body: bytes = b"hello") -> bytes:
     """A record with other bytes at `at`, sealed again."""
     raw = bytearray(make(0, 1, 1, body=body))
-    raw[at:at + len(value)] = value
+    raw[at : at + len(value)] = value
     record.seal(raw, 0)
     return bytes(raw)
 
@@ -37,19 +37,32 @@ def test_a_batch_of_a_broken_size_is_refused(size):
     assert not records_valid((make(0, 1, 1) * 2)[:size], SMALL.records_max)
 
 
-@pytest.mark.parametrize(("at", "value"), [
-    (40, b"\1"), (47, b"\1"),                           # padding behind author_id
-    (2220, b"\1"), (2223, b"\1"),                       # padding behind flags
-    (72, struct.pack("<I", 2049)), (72, struct.pack("<I", 2**32 - 1)),
-    (72, struct.pack("<I", 4)),                         # the fifth byte of the body is behind it
-    (2123, b"\1"),                                      # the last byte of the body, behind it
-    (2128, b"\1"), (2159, b"\1"),                       # prev_hash
-    (2224, b"\1"), (2232, b"\1"), (2239, b"\1"),        # seq, log_seq
-    (2176, bytes(8)),                                   # client_seq 0
-    (0, bytes(16)),                                     # room 0
-    (2216, b"\1"), (2216, b"\2"), (2216, b"\x0a"), (2216, b"\xff"),     # kinds not known
-    (2217, b"\1"), (2219, b"\x80"),                     # flags not known
-])
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (40, b"\1"),
+        (47, b"\1"),  # padding behind author_id
+        (2220, b"\1"),
+        (2223, b"\1"),  # padding behind flags
+        (72, struct.pack("<I", 2049)),
+        (72, struct.pack("<I", 2**32 - 1)),
+        (72, struct.pack("<I", 4)),  # the fifth byte of the body is behind it
+        (2123, b"\1"),  # the last byte of the body, behind it
+        (2128, b"\1"),
+        (2159, b"\1"),  # prev_hash
+        (2224, b"\1"),
+        (2232, b"\1"),
+        (2239, b"\1"),  # seq, log_seq
+        (2176, bytes(8)),  # client_seq 0
+        (0, bytes(16)),  # room 0
+        (2216, b"\1"),
+        (2216, b"\2"),
+        (2216, b"\x0a"),
+        (2216, b"\xff"),  # kinds not known
+        (2217, b"\1"),
+        (2219, b"\x80"),  # flags not known
+    ],
+)
 def test_one_wrong_field_refuses_the_batch(at, value):
     assert not records_valid(make(0, 1, 1) + changed(at, value), SMALL.records_max)
 
@@ -71,7 +84,8 @@ def test_random_bytes_are_refused(raw):
 def test_the_last_record_has_the_prepares_time_and_each_before_a_microsecond_less():
     batch = bytearray(b"".join(make(0, 1, n + 1) for n in range(5)))
     stamp(memoryview(batch), 1_000_000)
-    times = [struct.unpack_from("<Q", batch, n * RECORD_SIZE + record.TIMESTAMP)[0]
-             for n in range(5)]
+    times = [
+        struct.unpack_from("<Q", batch, n * RECORD_SIZE + record.TIMESTAMP)[0] for n in range(5)
+    ]
     assert times == [999_996, 999_997, 999_998, 999_999, 1_000_000]
     assert records_valid(batch, SMALL.records_max)

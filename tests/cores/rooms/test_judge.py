@@ -44,8 +44,15 @@ def ship_first_period(shard: Shard, last_log_seq: int) -> None:
     claim = event.Shipped(event.SHIP_CLAIM, 2, shard.rooms.shipping.generation + 1)
     assert shard.one(shard_record(KIND_SHIPPED, 1, event.encode_shipped(claim), 801)).code == OK
     announced = event.Shipped(
-        event.SHIP_ANNOUNCE, 2, claim.generation, period_start_us=start, period_us=1_000_000,
-        first_log_seq=1, last_log_seq=last_log_seq, seen_log_seq=shard.rooms.log_seq)
+        event.SHIP_ANNOUNCE,
+        2,
+        claim.generation,
+        period_start_us=start,
+        period_us=1_000_000,
+        first_log_seq=1,
+        last_log_seq=last_log_seq,
+        seen_log_seq=shard.rooms.log_seq,
+    )
     done = announced._replace(action=event.SHIP_MANIFEST, seen_log_seq=0, manifest_hash=b"h" * 32)
     for number, shipped in ((2, announced), (3, done)):
         body = event.encode_shipped(shipped)
@@ -125,12 +132,20 @@ def test_creating_a_known_room_points_to_the_record_that_created_it(geometry):
     assert shard.rooms.log_seq == 2
     row = shard.rooms.room_row(room_id(0))
     assert row is not None
-    assert struct.unpack_from("<QQQ", row, 72) == (2, 1, 1)     # set by 2, created by 1, closed
+    assert struct.unpack_from("<QQQ", row, 72) == (2, 1, 1)  # set by 2, created by 1, closed
 
 
-@pytest.mark.parametrize(("name", "code"), [
-    (b"x", OK), (b"x" * 128, OK), ("é".encode() * 64, OK),
-    (b"", FORBIDDEN), (b"x" * 129, FORBIDDEN), (b"\xff\xfe", FORBIDDEN)])
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        (b"x", OK),
+        (b"x" * 128, OK),
+        ("é".encode() * 64, OK),
+        (b"", FORBIDDEN),
+        (b"x" * 129, FORBIDDEN),
+        (b"\xff\xfe", FORBIDDEN),
+    ],
+)
 def test_a_room_has_a_name_of_1_to_128_bytes_of_text(name, code):
     assert Shard(SMALL).one(make(0, 1, 1, kind=KIND_ROOM_CREATE, body=name)).code == code
 
@@ -158,15 +173,17 @@ def test_the_shards_room_takes_records_of_the_shard_and_other_rooms_take_none():
     assert shard.one(shard_record(KIND_AUDIT, 1, b"")).code == OK
     assert shard.one(make(record.SHARD_ROOM_ID, 1, 1, author=0)) == answer(FORBIDDEN)
     assert shard.one(make(record.SHARD_ROOM_ID, 1, 1, author=1, kind=KIND_AUDIT)) == answer(
-        FORBIDDEN)
+        FORBIDDEN
+    )
     assert shard.one(make(record.SHARD_ROOM_ID, 1, 1, author=0, kind=KIND_ROOM_CREATE)) == answer(
-        FORBIDDEN)
+        FORBIDDEN
+    )
     assert shard.one(make(0, 1, 1, author=0, kind=KIND_AUDIT)) == answer(FORBIDDEN)
 
 
 def test_the_last_room_is_created_and_one_more_is_not():
     shard = Shard(SMALL)
-    for room in range(SMALL.rooms_max - 1):     # one row is the shard's own
+    for room in range(SMALL.rooms_max - 1):  # one row is the shard's own
         shard.timestamp += TEN_MINUTES_US + 1_000_000
         assert shard.one(create(room, client=room)).code == OK
     shard.timestamp += TEN_MINUTES_US + 1_000_000
@@ -179,10 +196,10 @@ def test_a_window_gives_way_when_it_is_older_than_ten_minutes(age_us, code):
     shard = opened(SMALL)
     for client in range(SMALL.windows_max - 1):
         assert shard.one(make(0, client, 1)).code == OK
-    first_us = shard.timestamp - (SMALL.windows_max - 1) * 1000     # of the room's creation
+    first_us = shard.timestamp - (SMALL.windows_max - 1) * 1000  # of the room's creation
     result = shard.one(make(0, 77, 1), advance_us=first_us + age_us - shard.timestamp)
     assert result.code == code
-    creator = shard.one(create(0))      # its window has gone, or not
+    creator = shard.one(create(0))  # its window has gone, or not
     assert creator == answer(DUPLICATE, log_seq=1)
     assert shard.one(make(0, 0, 1)) == answer(DUPLICATE, log_seq=2)
 
@@ -192,7 +209,7 @@ def test_an_evicted_device_starts_again_at_one():
     for client in range(SMALL.windows_max - 1):
         shard.one(make(0, client, 1))
     shard.timestamp += TEN_MINUTES_US
-    shard.one(make(0, 0, 2))            # device 1's window is the oldest but for the creator's
+    shard.one(make(0, 0, 2))  # device 1's window is the oldest but for the creator's
     shard.commit(make(0, 50, 1), make(0, 51, 1))
     assert shard.one(make(0, 0, 2)) == answer(DUPLICATE, log_seq=9)
     assert shard.one(make(0, 2, 1)) == answer(DUPLICATE, log_seq=4)
@@ -203,7 +220,7 @@ def test_an_evicted_device_starts_again_at_one():
 def test_ordinary_records_stop_when_two_extents_are_left(geometry):
     shard = opened(geometry, segments_max=4)
     shard.fill(0, 1, geometry.segment_records - 1)
-    assert shard.rooms.log_seq == geometry.segment_records     # segment 1 would be the next
+    assert shard.rooms.log_seq == geometry.segment_records  # segment 1 would be the next
     assert shard.one(make(0, 2, 1)) == answer(STORAGE_FULL)
     assert shard.one(create(1)) == answer(STORAGE_FULL)
     assert shard.one(make(0, 1, 1)).code == DUPLICATE_EXPIRED
@@ -228,7 +245,7 @@ def test_what_was_shipped_may_be_dropped_and_its_extents_return_two_checkpoints_
     assert shard.one(shard_record(KIND_RETAIN, 1, event.encode_retain(2))) == answer(FORBIDDEN)
     assert shard.one(shard_record(KIND_RETAIN, 1, retain)).code == OK
     assert shard.one(shard_record(KIND_RETAIN, 2, event.encode_retain(0))) == answer(FORBIDDEN)
-    assert shard.one(make(0, 1, 99)) == answer(DUPLICATE_EXPIRED)     # the retry of a freed record
+    assert shard.one(make(0, 1, 99)) == answer(DUPLICATE_EXPIRED)  # the retry of a freed record
     assert shard.one(make(0, 1, 100)) == answer(STORAGE_FULL)
     shard.checkpoint()
     assert shard.one(make(0, 1, 100)) == answer(STORAGE_FULL)
@@ -239,8 +256,9 @@ def test_what_was_shipped_may_be_dropped_and_its_extents_return_two_checkpoints_
 def test_after_a_refused_record_the_later_ones_of_that_device_and_room_are_gaps():
     shard = opened(SMALL)
     shard.commit(create(1, client=901))
-    results = shard.commit(make(0, 1, 1), make(0, 1, 3), make(0, 1, 4), make(0, 2, 1),
-                           make(1, 1, 1), make(0, 1, 2))
+    results = shard.commit(
+        make(0, 1, 1), make(0, 1, 3), make(0, 1, 4), make(0, 2, 1), make(1, 1, 1), make(0, 1, 2)
+    )
     assert [result.code for result in results] == [OK, SEQUENCE_GAP, SEQUENCE_GAP, OK, OK, OK]
     assert [result.seq for result in results] == [2, 2, 2, 3, 2, 4]
 
@@ -256,11 +274,11 @@ def test_a_refused_record_leaves_no_trace_and_its_retry_is_judged_again():
 
 
 def test_within_a_batch_each_record_is_judged_by_what_those_before_it_did():
-    shard = opened(PRODUCTION)         # the small one takes 7 records at once
+    shard = opened(PRODUCTION)  # the small one takes 7 records at once
     closed, opened_again = event.encode_policy(1), event.encode_policy(0)
     told = [
         (make(0, 1, 1), OK),
-        (make(0, 1, 2, author=2), FORBIDDEN),         # the device is another author's
+        (make(0, 1, 2, author=2), FORBIDDEN),  # the device is another author's
         (make(0, 1, 2), OK),
         (make(0, 2, 1, kind=KIND_ROOM_POLICY, body=closed), OK),
         (make(0, 1, 3), FORBIDDEN),
@@ -270,7 +288,8 @@ def test_within_a_batch_each_record_is_judged_by_what_those_before_it_did():
         (make(0, 1, 4), OK),
         (make(0, 1, 4), DUPLICATE),
         (make(0, 1, 6), SEQUENCE_GAP),
-        (make(0, 1, 5), OK)]
+        (make(0, 1, 5), OK),
+    ]
     results = shard.commit(*(raw for raw, _ in told))
     assert [result.code for result in results] == [code for _, code in told]
     assert [result.seq for result in results if result.code == OK] == list(range(2, 9))

@@ -16,8 +16,12 @@ def filled(geometry: Geometry, count: int) -> Shard:
     shard = Shard(geometry)
     shard.commit(*(create(room, client=900 + room) for room in range(3)))
     for start in range(3, count, geometry.records_max):
-        shard.commit(*(make(n % 3, n % 3, n // 3) for n in range(
-            start, min(start + geometry.records_max, count))))
+        shard.commit(
+            *(
+                make(n % 3, n % 3, n // 3)
+                for n in range(start, min(start + geometry.records_max, count))
+            )
+        )
     assert shard.rooms.log_seq == count
     return shard
 
@@ -67,19 +71,28 @@ def test_a_leaf_is_served_the_same_while_open_when_sealed_and_from_the_disk(geom
     size = geometry.segment_records
     shard = filled(geometry, 2 * geometry.records_max + 3)
     assert shard.rooms.leaf(0, 2, 4) is None
-    open_leaves = [shard.rooms.leaf(0, i, n) for i, n in
-                   ((0, geometry.records_max), (1, geometry.records_max), (1, 1), (2, 3))]
+    open_leaves = [
+        shard.rooms.leaf(0, i, n)
+        for i, n in ((0, geometry.records_max), (1, geometry.records_max), (1, 1), (2, 3))
+    ]
     shard.fill(0, 5, size - shard.rooms.log_seq)
-    sealed = [shard.rooms.leaf(0, i, n) for i, n in
-              ((0, geometry.records_max), (1, geometry.records_max), (1, 1), (2, 3))]
+    sealed = [
+        shard.rooms.leaf(0, i, n)
+        for i, n in ((0, geometry.records_max), (1, geometry.records_max), (1, 1), (2, 3))
+    ]
     assert open_leaves == sealed
     assert open_leaves[0] + open_leaves[1] == bytes(
-        shard.extent(0)[:2 * geometry.records_max * RECORD_SIZE])
-    assert shard.rooms.leaf(0, geometry.leaf_count_max - 1,
-                            leaf_record_count(geometry, geometry.leaf_count_max - 1)) is not None
+        shard.extent(0)[: 2 * geometry.records_max * RECORD_SIZE]
+    )
+    assert (
+        shard.rooms.leaf(
+            0, geometry.leaf_count_max - 1, leaf_record_count(geometry, geometry.leaf_count_max - 1)
+        )
+        is not None
+    )
     assert shard.rooms.leaf(1, 0, 1) is None
     shard.fill(0, 6, size + 1)
-    assert shard.rooms.leaf(0, 0, 1) is None        # segment 2 has taken the buffer
+    assert shard.rooms.leaf(0, 0, 1) is None  # segment 2 has taken the buffer
     assert shard.rooms.leaf(1, 0, 1) is not None
     assert shard.rooms.leaf(2, 0, 1) is not None
 
@@ -103,7 +116,7 @@ def test_no_batch_begins_a_segment_before_the_buffer_it_takes_is_durable(geometr
     shard.fill(0, 1, 2 * count - 1 - batch // 2)
     left = batch // 2
     assert shard.rooms.can_commit(left)
-    assert not shard.rooms.can_commit(left + 1)     # segment 2 would take the buffer of segment 0
+    assert not shard.rooms.can_commit(left + 1)  # segment 2 would take the buffer of segment 0
     *others, footer = [write for write in shard.held if write.number == 0]
     assert footer.offset == geometry.segment_data_size
     for write in others:
@@ -132,8 +145,10 @@ def test_what_is_durable_is_never_overstated_whatever_order_writes_complete_in(s
             shard.rooms.flush()
             shard.write()
         for i, write in enumerate(shard.held):
-            assert all(write.number != other.number or not overlap(write, other)
-                       for other in shard.held[:i])
+            assert all(
+                write.number != other.number or not overlap(write, other)
+                for other in shard.held[:i]
+            )
         while shard.held and (len(shard.held) > 6 or prng.chance(1, 4)):
             shard.perform(shard.held.pop(prng.below(len(shard.held))))
             shard.write()
@@ -143,19 +158,21 @@ def test_what_is_durable_is_never_overstated_whatever_order_writes_complete_in(s
 
 
 def overlap(one: SegmentWrite, other: SegmentWrite) -> bool:
-    return (one.offset < other.offset + len(other.data)
-            and other.offset < one.offset + len(one.data))
+    return one.offset < other.offset + len(other.data) and other.offset < one.offset + len(one.data)
 
 
 def assert_on_disk(shard: Shard, log_seq: int) -> None:
     """The newest records up to `log_seq` are on the disk as they are in the ring."""
     ring = RingView(shard.ring, shard.geometry)
-    for number in range(max(0, (log_seq - 1) // shard.geometry.segment_records - 1),
-                        log_seq // shard.geometry.segment_records + 1):
-        count = min(shard.geometry.segment_records,
-                    log_seq - number * shard.geometry.segment_records)
+    for number in range(
+        max(0, (log_seq - 1) // shard.geometry.segment_records - 1),
+        log_seq // shard.geometry.segment_records + 1,
+    ):
+        count = min(
+            shard.geometry.segment_records, log_seq - number * shard.geometry.segment_records
+        )
         if count > 0 and ring.record_count(number) is not None:
-            assert ring.records(number, 0, count) == shard.extent(number)[:count * RECORD_SIZE]
+            assert ring.records(number, 0, count) == shard.extent(number)[: count * RECORD_SIZE]
 
 
 def test_a_flush_makes_every_record_durable_and_a_second_one_writes_nothing():
@@ -175,7 +192,7 @@ def test_what_follows_the_tail_in_its_sector_is_zero_though_the_buffer_was_used_
     shard = filled(SMALL, 2 * SMALL.segment_records + 3)
     shard.checkpoint()
     end = 3 * RECORD_SIZE
-    assert not any(shard.extent(2)[end:-(-end // 4096) * 4096])
+    assert not any(shard.extent(2)[end : -(-end // 4096) * 4096])
 
 
 def test_the_ring_shows_committed_records_and_nothing_of_a_segment_that_has_left_it():
@@ -183,7 +200,7 @@ def test_the_ring_shows_committed_records_and_nothing_of_a_segment_that_has_left
     ring = RingView(shard.ring, SMALL)
     assert ring.record_count(0) == SMALL.segment_records - 1
     assert ring.record_count(1) is None
-    assert ring.records(0, 0, 4) == bytes(shard.extent(0)[:4 * RECORD_SIZE])
+    assert ring.records(0, 0, 4) == bytes(shard.extent(0)[: 4 * RECORD_SIZE])
     assert ring.records(0, SMALL.segment_records - 3, 3) is None
     shard.fill(0, 5, SMALL.segment_records + 2)
     assert ring.record_count(0) is None
@@ -216,14 +233,14 @@ def test_a_write_that_would_overlap_a_tail_waits_until_the_tail_is_durable():
     assert (whole.offset, len(whole.data), whole.last_log_seq) == (0, 4096, 1)
     assert (tail.offset, len(tail.data), tail.last_log_seq) == (4096, 4096, 2)
     shard.fill(0, 1, SMALL.segment_records - 2, first=2)
-    assert shard.held == [whole, tail]          # a whole segment waits
+    assert shard.held == [whole, tail]  # a whole segment waits
     shard.perform(tail)
-    assert shard.rooms.durable_log_seq() == 0   # the one before it is still on its way
+    assert shard.rooms.durable_log_seq() == 0  # the one before it is still on its way
     shard.perform(whole)
     assert shard.rooms.durable_log_seq() == 2
     shard.held.clear()
     shard.write()
-    assert shard.held[0].offset == 4096         # over the tail
+    assert shard.held[0].offset == 4096  # over the tail
     assert shard.held[-1].offset == SMALL.segment_data_size
     shard.hold = False
     shard.write()

@@ -28,7 +28,7 @@ def grown(geometry: Geometry, count: int) -> Shard:
 def forged(shard: Shard, durable: Durable, records: bytearray, **changes: object) -> Durable:
     """The checkpoint with other records in its open segment and ids that fit them."""
     size = shard.geometry.records_max * RECORD_SIZE
-    leaves = [bytes(records[at:at + size]) for at in range(0, len(records), size)]
+    leaves = [bytes(records[at : at + size]) for at in range(0, len(records), size)]
     manifest = checkpoint.decode(durable.manifest, shard.geometry)
     changed = dataclasses.replace(manifest, leaf_ids=[leaf_id(leaf) for leaf in leaves], **changes)
     return Durable(checkpoint.encode(changed), durable.tables, leaves)
@@ -47,17 +47,17 @@ def test_a_restart_goes_on_with_the_next_record_and_the_same_bytes(geometry, ext
 
 def test_a_seal_changes_rows_of_rooms_that_were_quiet_since_the_checkpoint_before():
     shard = Shard(PRODUCTION)
-    rooms = 600                         # more than a chunk of the table
+    rooms = 600  # more than a chunk of the table
     for start in range(0, rooms, 100):
         shard.commit(*(create(room, client=room) for room in range(start, start + 100)))
     first, second = shard.checkpoint(), shard.checkpoint()
     assert first.tables == second.tables
     shard.fill(rooms - 1, 5000, PRODUCTION.segment_records - rooms)
-    third = shard.checkpoint()          # its chunks fit their ids
+    third = shard.checkpoint()  # its chunks fit their ids
     assert third.tables["rooms"][0] != second.tables["rooms"][0]
     row = shard.restarted(third).rooms.room_row(room_id(0))
     assert row is not None
-    assert row[64:72] == (1).to_bytes(8, "little")      # segment 0 + 1
+    assert row[64:72] == (1).to_bytes(8, "little")  # segment 0 + 1
 
 
 def test_the_ring_of_a_restarted_shard_has_the_open_segment_and_not_the_one_before():
@@ -99,18 +99,21 @@ def test_a_missing_leaf_or_record_is_found(cut):
         shard.restarted(durable._replace(leaves=shorter))
 
 
-@pytest.mark.parametrize(("field", "value", "reason"), [
-    (record.PREV_HASH, b"\1" * 32, "does not follow"),
-    (record.SEQ, struct.pack("<Q", 9), "does not follow"),
-    (record.LOG_SEQ, struct.pack("<Q", 9), "says it is 9"),
-    (record.BODY, b"other words", "does not follow"),
-    (record.ROOM_ID, room_id(1), "does not follow"),
-])
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        (record.PREV_HASH, b"\1" * 32, "does not follow"),
+        (record.SEQ, struct.pack("<Q", 9), "does not follow"),
+        (record.LOG_SEQ, struct.pack("<Q", 9), "says it is 9"),
+        (record.BODY, b"other words", "does not follow"),
+        (record.ROOM_ID, room_id(1), "does not follow"),
+    ],
+)
 def test_a_chain_that_does_not_hold_is_named(field, value, reason):
     shard = grown(SMALL, 20)
     durable = shard.checkpoint()
     records = bytearray(b"".join(durable.leaves))
-    records[5 * RECORD_SIZE + field:5 * RECORD_SIZE + field + len(value)] = value
+    records[5 * RECORD_SIZE + field : 5 * RECORD_SIZE + field + len(value)] = value
     with pytest.raises(ChainError, match=reason):
         shard.restarted(forged(shard, durable, records))
 
@@ -149,8 +152,9 @@ def test_tables_without_the_shards_room_or_with_a_room_twice_are_refused():
     assert_refused(shard, durable, manifest, table, "row 0 is not the shard's room")
 
 
-def assert_refused(shard: Shard, durable: Durable, manifest: Manifest, rooms: Table,
-                   reason: str) -> None:
+def assert_refused(
+    shard: Shard, durable: Durable, manifest: Manifest, rooms: Table, reason: str
+) -> None:
     rows, chunk_ids, writes = rooms.freeze(True)
     tables = {**manifest.tables, "rooms": checkpoint.TableState(rows, chunk_ids)}
     changed = dataclasses.replace(manifest, tables=tables)
@@ -164,8 +168,11 @@ def test_rows_are_listed_in_the_order_of_creation_behind_the_shards_own():
     shard.commit(*(create(room, client=900 + room) for room in (5, 3, 4)))
     assert shard.rooms.room_rows(0, 99)[:16] == record.SHARD_ROOM_ID
     rows = shard.rooms.room_rows(1, 99)
-    assert [rows[at:at + 16] for at in range(0, len(rows), 128)] == [
-        room_id(5), room_id(3), room_id(4)]
+    assert [rows[at : at + 16] for at in range(0, len(rows), 128)] == [
+        room_id(5),
+        room_id(3),
+        room_id(4),
+    ]
     assert shard.rooms.room_rows(2, 1) == shard.rooms.room_row(room_id(3))
     assert shard.rooms.room_rows(4, 5) == b""
     assert shard.rooms.room_rows(99, 5) == b""

@@ -15,13 +15,23 @@ from tests.cores.rooms.shard import SEGMENTS_MAX, START_US, Shard, client_id, ma
 
 # One wish: (room, device, author, number relative to the newest + 1, what, how many in a row).
 OFFSETS = [0] * 6 + [1, -1, -63, -64, -65]
-WHATS = ["message"] * 12 + ["create"] * 4 + ["close", "open", "odd", "audit", "ship", "retain",
-                                             "checkpoint", "wait"]
+WHATS = (
+    ["message"] * 12
+    + ["create"] * 4
+    + ["close", "open", "odd", "audit", "ship", "retain", "checkpoint", "wait"]
+)
 ROOMS = [0, 0, 0, 0, 1, 1, 2, 3]
-WISH = st.tuples(st.sampled_from(ROOMS), st.integers(0, 3), st.sampled_from([1, 1, 1, 2]),
-                 st.sampled_from(OFFSETS), st.sampled_from(WHATS), st.integers(1, 70))
-WISHES = st.lists(WISH, min_size=1, max_size=40).map(lambda wishes: [
-    (0, 8, 1, 0, "create", 1), (1, 9, 1, 0, "create", 1), *wishes])
+WISH = st.tuples(
+    st.sampled_from(ROOMS),
+    st.integers(0, 3),
+    st.sampled_from([1, 1, 1, 2]),
+    st.sampled_from(OFFSETS),
+    st.sampled_from(WHATS),
+    st.integers(1, 70),
+)
+WISHES = st.lists(WISH, min_size=1, max_size=40).map(
+    lambda wishes: [(0, 8, 1, 0, "create", 1), (1, 9, 1, 0, "create", 1), *wishes]
+)
 
 
 def shipped_body(model: Model, count: int) -> bytes:
@@ -33,14 +43,26 @@ def shipped_body(model: Model, count: int) -> bytes:
     if model.shipped:
         start = sum(model.shipped[-1][:2])
     shipped = event.Shipped(
-        event.SHIP_ANNOUNCE, node, generation, number=len(model.shipped), period_start_us=start,
-        period_us=length, first_log_seq=model.cursor + 1,
-        last_log_seq=max(model.cursor, len(model.log) - count % 3), seen_log_seq=len(model.log))
+        event.SHIP_ANNOUNCE,
+        node,
+        generation,
+        number=len(model.shipped),
+        period_start_us=start,
+        period_us=length,
+        first_log_seq=model.cursor + 1,
+        last_log_seq=max(model.cursor, len(model.log) - count % 3),
+        seen_log_seq=len(model.log),
+    )
     if model.announced is not None:
         start, length, last = model.announced
         shipped = shipped._replace(
-            action=event.SHIP_MANIFEST, period_start_us=start, period_us=length, last_log_seq=last,
-            seen_log_seq=0, manifest_hash=b"%32d" % count)
+            action=event.SHIP_MANIFEST,
+            period_start_us=start,
+            period_us=length,
+            last_log_seq=last,
+            seen_log_seq=0,
+            manifest_hash=b"%32d" % count,
+        )
     if count % 7 == 0:
         field = shipped._fields[1 + count % 8]
         shipped = shipped._replace(**{field: getattr(shipped, field) + 1})
@@ -57,7 +79,8 @@ def records_of(model: Model, wish: tuple[int, int, int, int, str, int]) -> list[
         kind, body = {
             "audit": (record.KIND_AUDIT, b"who did what"),
             "ship": (record.KIND_SHIPPED, shipped_body(model, count)),
-            "retain": (record.KIND_RETAIN, event.encode_retain(model.oldest + count % 3))}[what]
+            "retain": (record.KIND_RETAIN, event.encode_retain(model.oldest + count % 3)),
+        }[what]
     elif what == "create":
         kind, body = record.KIND_ROOM_CREATE, b"name"
     elif what in ("close", "open", "odd"):
@@ -66,8 +89,18 @@ def records_of(model: Model, wish: tuple[int, int, int, int, str, int]) -> list[
     if what != "message":
         count = 1
     first = max(1, model.newest(client_id(client), room_bytes) + 1 + offset)
-    return [make(room_bytes, client, first + i, author=author, kind=kind, body=body,
-                 msg_id=b"%16d" % (len(model.log) + i)) for i in range(count)]
+    return [
+        make(
+            room_bytes,
+            client,
+            first + i,
+            author=author,
+            kind=kind,
+            body=body,
+            msg_id=b"%16d" % (len(model.log) + i),
+        )
+        for i in range(count)
+    ]
 
 
 def play(shard: Shard, model: Model, wishes: list[tuple]) -> list[int]:
@@ -83,7 +116,7 @@ def play(shard: Shard, model: Model, wishes: list[tuple]) -> list[int]:
             continue
         records = records_of(model, wish)
         for at in range(0, len(records), SMALL.records_max):
-            body = bytearray(b"".join(records[at:at + SMALL.records_max]))
+            body = bytearray(b"".join(records[at : at + SMALL.records_max]))
             assert shard.rooms.input_valid(OPERATION_APPEND, memoryview(body))
             timestamp = shard.timestamp + 1000
             shard.rooms.prepare(OPERATION_APPEND, timestamp, memoryview(body))
@@ -112,7 +145,7 @@ def test_rooms_answer_and_keep_what_the_model_does(wishes):
     play(shard, model, wishes)
     assert shard.rooms.log_seq == len(model.log)
     kept = log_of(shard)
-    assert kept == b"".join(model.log)[-len(kept):] if kept else not model.log
+    assert kept == b"".join(model.log)[-len(kept) :] if kept else not model.log
     for room, entry in model.rooms.items():
         row = shard.rooms.room_row(room)
         assert row is not None
@@ -130,8 +163,10 @@ def deep_history(seed: int) -> list[tuple]:
         room = prng.below(20) if what == "create" or prng.chance(1, 4) else prng.choice(ROOMS)
         author = 1 + client % 2 if prng.chance(9, 10) else 3
         if what in ("ship", "retain"):
-            wishes += [(room, 5, 0, 0, what, prng.between(1, 70)),
-                       (room, 5, 0, 0, what, prng.between(1, 5))]
+            wishes += [
+                (room, 5, 0, 0, what, prng.between(1, 70)),
+                (room, 5, 0, 0, what, prng.between(1, 5)),
+            ]
         elif what == "wait" or prng.chance(1, 8):
             wishes.append((0, 0, 0, 0, "wait", 1))
         wishes.append((room, client, author, prng.choice(OFFSETS), what, prng.between(1, 70)))
@@ -146,10 +181,10 @@ def test_deep_histories_equal_the_model_and_reach_every_answer(seed):
         for code in play(shard, model, deep_history(seed + i)):
             answers[code] = answers.get(code, 0) + 1
         kept = log_of(shard)
-        assert kept == b"".join(model.log)[-len(kept):]
+        assert kept == b"".join(model.log)[-len(kept) :]
         sealed.append(len(model.log) // SMALL.segment_records)
     assert sorted(answers) == list(range(8)), answers
-    assert max(sealed) >= SEGMENTS_MAX      # extents were used again
+    assert max(sealed) >= SEGMENTS_MAX  # extents were used again
     assert min(answers.values()) > 10, answers
 
 
@@ -203,7 +238,7 @@ def commit_in_batches(records: list[bytes], sizes: list[int]) -> tuple:
     """Ring, extents and state after `records`, each stamped with its place."""
     shard, start = Shard(SMALL), 0
     for size in sizes:
-        body = bytearray(b"".join(records[start:start + size]))
+        body = bytearray(b"".join(records[start : start + size]))
         start += size
         shard.rooms.prepare(OPERATION_APPEND, START_US + start, memoryview(body))
         shard.apply(1, START_US + start, bytes(body))

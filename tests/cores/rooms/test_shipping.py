@@ -39,17 +39,26 @@ class Shipping:
         state, cursor = self.shard.rooms.shipping, self.shard.rooms.shipper_cursor
         newest = self.shard.rooms.log_seq
         return Shipped(
-            SHIP_ANNOUNCE, node, generation, number=state.manifest_count,
-            period_start_us=state.period_start_us or START, period_us=PERIOD,
-            first_log_seq=cursor + 1, last_log_seq=newest, seen_log_seq=newest)._replace(**changes)
+            SHIP_ANNOUNCE,
+            node,
+            generation,
+            number=state.manifest_count,
+            period_start_us=state.period_start_us or START,
+            period_us=PERIOD,
+            first_log_seq=cursor + 1,
+            last_log_seq=newest,
+            seen_log_seq=newest,
+        )._replace(**changes)
 
     def manifest(self, announced: Shipped, **changes: int | bytes) -> Shipped:
         return announced._replace(
-            action=SHIP_MANIFEST, seen_log_seq=0, manifest_hash=HASH)._replace(**changes)
+            action=SHIP_MANIFEST, seen_log_seq=0, manifest_hash=HASH
+        )._replace(**changes)
 
     def pass_period(self) -> None:
         self.shard.timestamp = max(
-            self.shard.timestamp, (self.shard.rooms.shipping.period_start_us or START) + PERIOD)
+            self.shard.timestamp, (self.shard.rooms.shipping.period_start_us or START) + PERIOD
+        )
 
 
 @pytest.fixture
@@ -116,7 +125,7 @@ def test_a_later_claim_fences_the_earlier_and_keeps_what_was_announced(shipping)
 
 def test_a_period_is_not_closed_a_microsecond_early(shipping):
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
-    shipping.shard.timestamp = START + PERIOD - 1 - 1000      # the record itself is 1 ms later
+    shipping.shard.timestamp = START + PERIOD - 1 - 1000  # the record itself is 1 ms later
     assert shipping.write(shipping.announcement()) == FORBIDDEN
     shipping.shard.timestamp = START + PERIOD - 1000
     assert shipping.write(shipping.announcement()) == OK
@@ -130,15 +139,30 @@ def test_a_record_that_the_shipper_has_not_seen_refuses_its_announcement(shippin
     assert shipping.write(announced) == FORBIDDEN
     newest = shipping.shard.rooms.log_seq
     seen = shipping.announcement(last_log_seq=newest - 1, seen_log_seq=newest)
-    shipping.message()                       # later than what was seen: it cannot belong to it
+    shipping.message()  # later than what was seen: it cannot belong to it
     assert shipping.write(seen) == OK
 
 
-@pytest.mark.parametrize("changes", [
-    {"number": 1}, {"period_start_us": START + 1}, {"period_start_us": 0}, {"period_us": 0},
-    {"period_us": 1_500_000}, {"period_us": 367 * 86_400 * 10**6}, {"first_log_seq": 2},
-    {"last_log_seq": 3}, {"seen_log_seq": 3}, {"seen_log_seq": 1}, {"manifest_hash": HASH},
-    {"generation": 2}, {"node": 1}, {"period_start_us": START + PERIOD}, {"last_log_seq": 1 << 63}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"number": 1},
+        {"period_start_us": START + 1},
+        {"period_start_us": 0},
+        {"period_us": 0},
+        {"period_us": 1_500_000},
+        {"period_us": 367 * 86_400 * 10**6},
+        {"first_log_seq": 2},
+        {"last_log_seq": 3},
+        {"seen_log_seq": 3},
+        {"seen_log_seq": 1},
+        {"manifest_hash": HASH},
+        {"generation": 2},
+        {"node": 1},
+        {"period_start_us": START + PERIOD},
+        {"last_log_seq": 1 << 63},
+    ],
+)
 def test_an_announcement_that_fits_not_is_refused(shipping, changes):
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.pass_period()
@@ -146,9 +170,18 @@ def test_an_announcement_that_fits_not_is_refused(shipping, changes):
     assert shipping.write(shipping.announcement()) == OK
 
 
-@pytest.mark.parametrize("changes", [
-    {"number": 1}, {"period_start_us": START + PERIOD}, {"period_us": 3_000_000},
-    {"first_log_seq": 2}, {"last_log_seq": 1}, {"seen_log_seq": 1}, {"manifest_hash": bytes(32)}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"number": 1},
+        {"period_start_us": START + PERIOD},
+        {"period_us": 3_000_000},
+        {"first_log_seq": 2},
+        {"last_log_seq": 1},
+        {"seen_log_seq": 1},
+        {"manifest_hash": bytes(32)},
+    ],
+)
 def test_a_manifest_of_something_else_than_was_announced_is_refused(shipping, changes):
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.pass_period()
@@ -161,9 +194,16 @@ def test_a_manifest_of_something_else_than_was_announced_is_refused(shipping, ch
     assert shipping.write(shipping.manifest(announced)) == FORBIDDEN
 
 
-@pytest.mark.parametrize("body", [
-    b"", bytes(88), bytes(48), event.encode_shipped(Shipped(1, 0, 1)) + b"\0",
-    b"\4" + event.encode_shipped(Shipped(1, 0, 1))[1:]])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        bytes(88),
+        bytes(48),
+        event.encode_shipped(Shipped(1, 0, 1)) + b"\0",
+        b"\4" + event.encode_shipped(Shipped(1, 0, 1))[1:],
+    ],
+)
 def test_a_body_that_is_no_shipped_record_is_refused(shipping, body):
     assert shipping.shard.one(shard_record(KIND_SHIPPED, 1, body)).code == FORBIDDEN
 

@@ -14,7 +14,7 @@ def key(i: int) -> bytes:
 
 def test_the_window_that_goes_is_the_one_with_the_lowest_log_seq_whatever_happened_before(seed):
     prng, windows = Prng(seed), Windows(SMALL)
-    alive: dict[bytes, int] = {}        # key -> log_seq of its newest record
+    alive: dict[bytes, int] = {}  # key -> log_seq of its newest record
     for log_seq in range(1, 2000):
         wanted = key(prng.below(12))
         if wanted not in alive and len(alive) == SMALL.windows_max:
@@ -41,7 +41,7 @@ def test_a_full_table_gives_rows_in_the_order_of_their_newest_records(geometry):
     for i in range(gone):
         row = windows.take(key(count + i))
         windows.advance(row, 1, 1, count + 2 + i, 2 * WINDOW_EVICT_AGE_US)
-        assert row == (i if i == 0 else i + 1)      # window 1 has become the newest
+        assert row == (i if i == 0 else i + 1)  # window 1 has become the newest
     assert key(1) in windows.row_of
     assert len(windows.row_of) == count
 

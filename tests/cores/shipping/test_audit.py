@@ -18,8 +18,9 @@ def chain(count: int) -> list[tuple[str, Signed[PeriodManifest]]]:
     """Idle periods, one after the other."""
     found, previous = [], NO_MANIFEST
     for number in range(count):
-        manifest = PeriodManifest(CLUSTER, SHARD, number, previous, number * PERIOD, PERIOD, 1, 0,
-                                  ())
+        manifest = PeriodManifest(
+            CLUSTER, SHARD, number, previous, number * PERIOD, PERIOD, 1, 0, ()
+        )
         previous = manifest_hash(manifest)
         found.append((f"m{number}", Signed(manifest, previous, b"k" * 32)))
     return found
@@ -62,8 +63,12 @@ def test_a_head_that_is_missing_ahead_or_of_another_chain_is_found():
     found = chain(3)
     newest = found[-1][1]
     assert audit_head("head", head_of(newest), found) == []
-    assert audit_head("head", head_of(found[0][1]), found) == []     # one cycle behind
+    assert audit_head("head", head_of(found[0][1]), found) == []  # one cycle behind
     assert audit_head("head", None, []) == []
-    for head, there in ((None, found), (head_of(newest), []), (head_of(newest), found[:2]),
-                        (head_of(newest, manifest=b"x" * 32), found)):
+    for head, there in (
+        (None, found),
+        (head_of(newest), []),
+        (head_of(newest), found[:2]),
+        (head_of(newest, manifest=b"x" * 32), found),
+    ):
         assert [finding.path for finding in audit_head("head", head, there)] == ["head"]

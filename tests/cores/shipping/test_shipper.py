@@ -96,7 +96,7 @@ def test_an_idle_period_gets_a_manifest_without_files(world):
     world.wall_us += 3 * PERIOD_US
     steps = told(world, 1, 20)
     assert steps.count(SHIP_MANIFEST) == 3
-    assert steps.count(Put) == 1          # the records that closed the first period
+    assert steps.count(Put) == 1  # the records that closed the first period
     idle = [s.value for s in world.manifests() if not s.value.files]
     assert [manifest.record_count for manifest in idle] == [0, 0]
     world.judge()
@@ -120,7 +120,7 @@ def test_a_restarted_process_claims_again_and_finds_its_files(world):
     before = dict(world.files)
     world.actors[1] = world.actor(1)
     assert told(world, 1, 5) == [SHIP_CLAIM, Sweep, Put]
-    assert world.files == before           # read back, not put again
+    assert world.files == before  # read back, not put again
     assert world.shard.rooms.shipping.generation == 2
 
 
@@ -128,14 +128,14 @@ def test_another_node_takes_over_what_is_late_and_where_nothing_moves(world):
     told(world, 1, 3)
     world.message(5)
     world.wall_us += PERIOD_US
-    assert told(world, 1, 1) == [SHIP_ANNOUNCE]     # then it dies
+    assert told(world, 1, 1) == [SHIP_ANNOUNCE]  # then it dies
     assert told(world, 2, 3) == []
     world.wall_us += PATIENCE_US + PERIOD_US
     steps = []
     for _ in range(5):
         world.wall_us += PATIENCE_US // 4
         steps += told(world, 2, 1)
-        assert told(world, 0, 1) in ([], [Look])     # its turn comes later
+        assert told(world, 0, 1) in ([], [Look])  # its turn comes later
     assert steps == [Look] * 5
     assert told(world, 2, 5) == [SHIP_CLAIM, Sweep, Put, PutManifest, SHIP_MANIFEST]
     world.judge()
@@ -161,7 +161,7 @@ def test_nobody_claims_while_the_target_is_away_for_all(world):
             assert SHIP_CLAIM not in told(world, node, 2)
     assert world.shard.rooms.shipping.generation == 1
     world.down = False
-    world.wall_us += 31_000_000            # its longest pause
+    world.wall_us += 31_000_000  # its longest pause
     told(world, 1, 60)
     world.judge()
     assert world.shard.rooms.shipper_cursor >= 7
@@ -185,7 +185,7 @@ def test_a_fenced_shipper_stops_at_once(world):
     assert told(world, 0, 1) == [SHIP_CLAIM]
     assert told(world, 1, 3) == []
     zombie = world.actors[1]
-    zombie.lag = 100                       # its replica does not show it the claim
+    zombie.lag = 100  # its replica does not show it the claim
     zombie.core.on_state(zombie.core.state, zombie.core.cursor, 10**6, world.now_us)
     told(world, 0, 10)
     world.judge()

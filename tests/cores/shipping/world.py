@@ -45,8 +45,8 @@ class Actor:
         self.world, self.node, self.number = world, node, number
         self.core = Shipper(world.role(node), world.prng.fork())
         self.client_seq = 1
-        self.lag = 0              # turns for which it is not told of the state
-        self.halfway: tuple[str, str, bytes] | None = None    # put, not renamed yet
+        self.lag = 0  # turns for which it is not told of the state
+        self.halfway: tuple[str, str, bytes] | None = None  # put, not renamed yet
 
 
 class World:
@@ -69,9 +69,16 @@ class World:
 
     def role(self, node: int) -> core.Role:
         return core.Role(
-            cluster=CLUSTER, shard=SHARD, node=node, members=(1, 2, 0),
-            segment_records=GEOMETRY.segment_records, period_us=PERIOD_US, patience_us=PATIENCE_US,
-            may_claim=True, shared=self.shared)
+            cluster=CLUSTER,
+            shard=SHARD,
+            node=node,
+            members=(1, 2, 0),
+            segment_records=GEOMETRY.segment_records,
+            period_us=PERIOD_US,
+            patience_us=PATIENCE_US,
+            may_claim=True,
+            shared=self.shared,
+        )
 
     def actor(self, node: int) -> Actor:
         return Actor(self, node, next(self.numbers))
@@ -105,7 +112,7 @@ class World:
         if actor.halfway is not None:
             incoming, path, data = actor.halfway
             actor.halfway = None
-            if incoming in self.files and path not in self.files:     # a zombie wakes up
+            if incoming in self.files and path not in self.files:  # a zombie wakes up
                 self.files[path] = self.files.pop(incoming)
             return
         step = actor.core.step(self.source, self.now_us, self.wall_us)
@@ -123,8 +130,9 @@ class World:
             seen = tuple(sorted((name, len(raw)) for name, raw in self.files.items()))
             actor.core.on_looked(seen, self.now_us)
         elif isinstance(step, PutManifest):
-            path = self.path(step.manifest.period_start_us,
-                             mf.manifest_name(step.manifest.period_start_us))
+            path = self.path(
+                step.manifest.period_start_us, mf.manifest_name(step.manifest.period_start_us)
+            )
             self.files[path] = mf.sign_manifest(step.manifest, KEYS[actor.node])
             actor.core.on_done(step)
         elif isinstance(step, PutHead):
@@ -138,8 +146,12 @@ class World:
             actor.core.on_done(step)
 
     def append(self, actor: Actor, step: Append) -> None:
-        raw = shard_record(KIND_SHIPPED, actor.client_seq, encode_shipped(step.shipped),
-                           client=10_000 + actor.number)
+        raw = shard_record(
+            KIND_SHIPPED,
+            actor.client_seq,
+            encode_shipped(step.shipped),
+            client=10_000 + actor.number,
+        )
         code, log_seq = self.commit(raw)
         actor.client_seq += code == OK
         actor.core.on_appended(step, code == OK, log_seq, self.now_us)
@@ -152,15 +164,16 @@ class World:
         if there is not None:
             reading = Reading()
             for at in range(0, len(there), 1000):
-                reading.add(there[at:at + 1000])
+                reading.add(there[at : at + 1000])
             if reading.fits(rendered.file, TRUSTED):
                 actor.core.on_put(step, rendered.file)
                 return
         incoming = f"{self.folder}/_incoming/" + mf.incoming_name(
-            actor.core.generation, rendered.file.name)
+            actor.core.generation, rendered.file.name
+        )
         self.files[incoming] = rendered.data
         if self.prng.chance(1, 15):
-            actor.halfway = (incoming, path, rendered.data)     # it stalls before the rename
+            actor.halfway = (incoming, path, rendered.data)  # it stalls before the rename
             return
         self.files[path] = self.files.pop(incoming)
         actor.core.on_put(step, rendered.file)
@@ -173,11 +186,11 @@ class World:
         prng = self.prng
         if prng.chance(1, 40):
             victim = prng.below(len(self.actors))
-            self.actors[victim] = self.actor(self.actors[victim].node)     # kill -9, restarted
+            self.actors[victim] = self.actor(self.actors[victim].node)  # kill -9, restarted
         if prng.chance(1, 150) and len(self.actors) < 2 * NODES:
-            self.actors.append(self.actor(prng.below(NODES)))              # a twin by mistake
+            self.actors.append(self.actor(prng.below(NODES)))  # a twin by mistake
         if prng.chance(1, 60):
-            prng.choice(self.actors).lag = prng.between(1, 60)             # its replica is behind
+            prng.choice(self.actors).lag = prng.between(1, 60)  # its replica is behind
         if prng.chance(1, 200):
             self.down = True
         elif self.down and prng.chance(1, 60):
@@ -197,19 +210,22 @@ class World:
     # --- judging
 
     def manifests(self) -> list[mf.Signed[mf.PeriodManifest]]:
-        found = [mf.parse_manifest(raw, TRUSTED) for path, raw in self.files.items()
-                 if mf.parse_manifest_name(path.rpartition("/")[2]) is not None
-                 and "/_incoming/" not in path]
+        found = [
+            mf.parse_manifest(raw, TRUSTED)
+            for path, raw in self.files.items()
+            if mf.parse_manifest_name(path.rpartition("/")[2]) is not None
+            and "/_incoming/" not in path
+        ]
         return sorted(found, key=lambda signed: signed.value.number)
 
     def judge(self) -> None:
         """Every record up to the cursor in exactly one file of one manifest, the log agrees."""
         rooms, found = self.shard.rooms, self.manifests()
         told = self.source.manifests()
-        assert [signed.hash for signed in found[:len(told)]] == [s.manifest_hash for s in told]
-        assert len(found) <= len(told) + 1     # one may lie there that is not told yet
+        assert [signed.hash for signed in found[: len(told)]] == [s.manifest_hash for s in told]
+        assert len(found) <= len(told) + 1  # one may lie there that is not told yet
         previous, end, following = mf.NO_MANIFEST, None, 1
-        for number, signed in enumerate(found[:len(told)]):
+        for number, signed in enumerate(found[: len(told)]):
             manifest = signed.value
             assert (manifest.number, manifest.previous) == (number, previous)
             assert end in (None, manifest.period_start_us)

@@ -70,9 +70,15 @@ def test_the_second_write_of_a_place_starts_when_the_first_is_durable(node, plac
 
 def test_other_places_and_other_pieces_of_a_segment_do_not_wait(node):
     done: list[int] = []
-    places = [TINY.replies_offset, TINY.replies_offset + TINY.reply_size_max, ZONE,
-              ZONE + TINY.table_offset("rooms"), EXTENT, EXTENT + SECTOR_SIZE,
-              EXTENT + TINY.extent_size]
+    places = [
+        TINY.replies_offset,
+        TINY.replies_offset + TINY.reply_size_max,
+        ZONE,
+        ZONE + TINY.table_offset("rooms"),
+        EXTENT,
+        EXTENT + SECTOR_SIZE,
+        EXTENT + TINY.extent_size,
+    ]
     for value, place in enumerate(places, start=1):
         write(node, place, value, done)
     assert len(node.disk.writes) == len(places)

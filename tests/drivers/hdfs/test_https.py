@@ -47,16 +47,27 @@ def certified(folder: Path) -> tool.Tls:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hdfs of a test")])
     now = datetime.now(UTC)
     certificate = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name)
-        .public_key(key.public_key()).serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(tool.HOST))]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256()))
+        .sign(key, hashes.SHA256())
+    )
     tls = tool.Tls(folder / "keystore.p12", PASSWORD, folder / "ca.pem")
-    tls.keystore.write_bytes(pkcs12.serialize_key_and_certificates(
-        b"hdfs", key, certificate, None,
-        serialization.BestAvailableEncryption(PASSWORD.encode())))
+    tls.keystore.write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"hdfs",
+            key,
+            certificate,
+            None,
+            serialization.BestAvailableEncryption(PASSWORD.encode()),
+        )
+    )
     tls.ca_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     return tls
 

@@ -79,7 +79,7 @@ def test_the_limit_holds_back_what_is_too_fast():
     started = time.monotonic()
     for _ in range(5):
         limiter.take(50_000)
-    assert time.monotonic() - started >= 0.2     # the first may pass at once
+    assert time.monotonic() - started >= 0.2  # the first may pass at once
     waiting = threading.Thread(target=lambda: pytest.raises(TargetUnavailable, limiter.take, 10**9))
     limiter.take(10**9)
     waiting.start()
@@ -153,14 +153,14 @@ def test_a_name_node_restarted_in_the_middle_of_a_put_leaves_no_wrong_file(hdfs)
     assert not putting.is_alive()
     assert [type(error) for error in failed] in ([], [TargetUnavailable]), failed
     target = over_http(hdfs, folder)
-    target.put("_incoming/1-a", DATA)            # what the shipper does next: the same again
+    target.put("_incoming/1-a", DATA)  # what the shipper does next: the same again
     assert target.rename("_incoming/1-a", "a", overwrite=False)
     assert b"".join(target.read("a")) == DATA
     assert target.list("_incoming") == []
 
 
 def test_abort_ends_a_put_that_is_under_way(hdfs):
-    target = over_http(hdfs, rate_max=2_000)     # it would take longer than is waited for
+    target = over_http(hdfs, rate_max=2_000)  # it would take longer than is waited for
     ended = threading.Event()
 
     def put() -> None:
@@ -186,8 +186,10 @@ class Refusing(http.server.BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         self.asked.append(self.path)
-        body = (b'{"RemoteException":{"exception":"AccessControlException","javaClassName":"x",'
-                b'"message":"Permission denied: user=x"}}')
+        body = (
+            b'{"RemoteException":{"exception":"AccessControlException","javaClassName":"x",'
+            b'"message":"Permission denied: user=x"}}'
+        )
         self.send_response(403)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

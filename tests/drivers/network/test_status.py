@@ -114,9 +114,7 @@ def test_nobody_there_is_no_answer(tmp_path: Path):
 def test_what_a_dead_process_left_is_replaced(tmp_path: Path):
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "edge-0"))
-    answer = serving(
-        tmp_path, lambda path: asked(path)
-    )
+    answer = serving(tmp_path, lambda path: asked(path))
     assert answer == {"acked": 7}
 
 

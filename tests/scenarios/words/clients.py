@@ -103,8 +103,15 @@ def _next_record(speaker: Any) -> bytes:
 def _forge(stage: Stage, speaker: Any, whom: str, number: int, body: bytes) -> None:
     """A request that the client's own core would not send."""
     header = env.make(
-        env.REQUEST, cluster=stage.cluster.cluster, shard=0, epoch=0,
-        operation=env.OPERATION_APPEND, view=speaker.session.core.view, aux=number, body=body)
+        env.REQUEST,
+        cluster=stage.cluster.cluster,
+        shard=0,
+        epoch=0,
+        operation=env.OPERATION_APPEND,
+        view=speaker.session.core.view,
+        aux=number,
+        body=body,
+    )
     for target in stage.nodes(whom):
         stage.from_client(speaker, target, header, body)
 
@@ -119,7 +126,8 @@ def retain(stage: Stage, n: str, op: str) -> None:
     said = [
         event.Shipped(event.SHIP_CLAIM, 0, done + 1),
         event.Shipped(event.SHIP_ANNOUNCE, 0, done + 1, *range_, last + 1),
-        event.Shipped(event.SHIP_MANIFEST, 0, done + 1, *range_, 0, b"#" * 32)]
+        event.Shipped(event.SHIP_MANIFEST, 0, done + 1, *range_, 0, b"#" * 32),
+    ]
     bodies = [(record.KIND_SHIPPED, event.encode_shipped(one)) for one in said]
     speaker = stage.speakers[0]
     for kind, body in (*bodies, (record.KIND_RETAIN, event.encode_retain(stage.number(op)))):

@@ -75,7 +75,8 @@ def misdirected(stage: Stage, who: str, ring: str, op: str, place: str) -> None:
     geometry = stage.geometry
     at, size = {
         "prepare": (stage.prepare_at, geometry.message_size_max),
-        "witness": (stage.witness_at, SECTOR_SIZE)}[ring]
+        "witness": (stage.witness_at, SECTOR_SIZE),
+    }[ring]
     home, away = stage.number(op), stage.number(place)
     for machine in stage.machines(who):
         data = machine.disk.peek(at(home), size)
@@ -99,8 +100,7 @@ def forge_superblock(stage: Stage, who: str, numbers: str, n: str) -> None:
         assert decoded is not None
         block = replace(decoded[0], view=stage.number(n), log_view=stage.number(n))
         for copy in map(int, numbers.split()):
-            stage.damaged(
-                machine.index, copy * SUPERBLOCK_COPY_STRIDE, sb.encode(block, copy))
+            stage.damaged(machine.index, copy * SUPERBLOCK_COPY_STRIDE, sb.encode(block, copy))
 
 
 @words.line("{who} reply of {whom} rots")
@@ -131,8 +131,13 @@ def rot_record(stage: Stage, who: str, n: str) -> None:
     geometry, number = stage.geometry, stage.number(n)
     extent = seg.number_of(geometry, number) % stage.options.segments_max
     for index in stage.nodes(who):
-        stage.rot(index, geometry.data_size + extent * geometry.extent_size
-                  + seg.slot_of(geometry, number) * RECORD_SIZE + 90)
+        stage.rot(
+            index,
+            geometry.data_size
+            + extent * geometry.extent_size
+            + seg.slot_of(geometry, number) * RECORD_SIZE
+            + 90,
+        )
 
 
 @words.line("{who} disk is full")

@@ -23,8 +23,8 @@ def isolate(stage: Stage, who: str) -> None:
 def cut(stage: Stage, who: str, whom: str) -> None:
     near, far = stage.nodes(who), stage.nodes(whom)
     stage.lose(
-        f"{who} cut off",
-        lambda s, t, header: (s in near and t in far) or (t in near and s in far))
+        f"{who} cut off", lambda s, t, header: (s in near and t in far) or (t in near and s in far)
+    )
 
 
 @words.line("{who} hears nothing from {whom}", "{who} hear nothing from {whom}")
@@ -101,7 +101,8 @@ def slow_links(stage: Stage, n: str, value: str) -> None:
     """A delay of its own for each message, so that they overtake each other."""
     least, most = int(n) * 1000, int(value) * 1000
     stage.wire.options = replace(
-        stage.wire.options, delay_us_min=least, delay_us_mean=(most - least) // 3)
+        stage.wire.options, delay_us_min=least, delay_us_mean=(most - least) // 3
+    )
 
 
 @words.line("the last {command} from {who} to {whom} comes again")
@@ -118,8 +119,8 @@ def replay(stage: Stage, command: str, who: str, whom: str) -> None:
 def frames(stage: Stage) -> None:
     """Between replicas, from now on: signed, and checked as the product's links do."""
     stage.wire.frames = Frames(
-        geometry=stage.geometry, cluster=stage.cluster.cluster, shard=0,
-        count=stage.member_count)
+        geometry=stage.geometry, cluster=stage.cluster.cluster, shard=0, count=stage.member_count
+    )
 
 
 @words.line("frames from {who} to {whom} {how}")
@@ -128,8 +129,11 @@ def spoilt(stage: Stage, who: str, whom: str, how: str) -> None:
     wire = stage.wire.frames
     assert wire is not None
     words_of = {
-        "signed_by_stranger": "stranger", "of_another_cluster": "cluster", "twice": "twice",
-        "whole": ""}
+        "signed_by_stranger": "stranger",
+        "of_another_cluster": "cluster",
+        "twice": "twice",
+        "whole": "",
+    }
     for source in stage.nodes(who):
         for target in stage.nodes(whom):
             wire.spoilt[source, target] = words_of[how]

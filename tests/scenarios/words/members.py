@@ -17,8 +17,7 @@ words = Vocabulary()
 @words.line("{who} asks that {whom} change places")
 def swap(stage: Stage, who: str, whom: str) -> None:
     """An order of the members for the next epoch, in which two of them are exchanged."""
-    newest = max(
-        (stage.replica(i) for i in stage.running()), key=lambda r: (r.epoch, r.commit_min))
+    newest = max((stage.replica(i) for i in stage.running()), key=lambda r: (r.epoch, r.commit_min))
     order = list(newest.members)
     one, other = (order.index(stage.cluster.members[i]) for i in stage.nodes(whom))
     order[one], order[other] = order[other], order[one]

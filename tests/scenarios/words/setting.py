@@ -7,8 +7,14 @@ from appliance.formats.geometry import SMALL
 from tests.scenarios.story import Vocabulary
 
 LARGE = replace(
-    SMALL, slot_count=20, checkpoint_ops=8, message_size_max=1 << 20, records_max=468,
-    reply_size_max=32 << 10, segment_records=1_000)
+    SMALL,
+    slot_count=20,
+    checkpoint_ops=8,
+    message_size_max=1 << 20,
+    records_max=468,
+    reply_size_max=32 << 10,
+    segment_records=1_000,
+)
 
 words = Vocabulary()
 
