@@ -36,12 +36,14 @@ check: ## tidy, format, lint, types and the tests of base and formats, in two mi
 	@$(SETUP) check
 	$(PYTHON) tools/tidy.py
 	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	$(UNITS)
 
-format: ## mend what the linter can mend in the Python files
+format: ## lay out the Python files, and mend what the linter can mend
 	@$(SETUP) check
 	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
 
 bench: ## measure, print, and append to the history of measurements
 	@$(SETUP) tests
