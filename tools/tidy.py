@@ -57,7 +57,12 @@ PACKAGES: list[tuple[str, set[str] | None]] = [
     ("reports", {"numpy", "pyspark", "pyarrow", "pandas", "nacl", "crc32c"}),
     ("*", None),
 ]
-ONLY_IN = {"pyspark": "reports", "pyarrow": "reports", "pandas": "reports"}
+ONLY_IN = {
+    "pyspark": "reports",
+    "pyarrow": "reports",
+    "pandas": "reports",
+    "lmdb": "drivers/store",
+}
 
 # Rooms that are given time, chance, input and output as arguments.
 PURE_ROOMS = ("base", "formats", "cores/*", "simulation")

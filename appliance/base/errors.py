@@ -23,6 +23,19 @@ class StorageError(ApplianceError):
     code = 1002
 
 
+class StoreFull(StorageError):
+    """A batch does not fit into a store's map: nothing of it was written."""
+
+    code = 1005
+
+    def __init__(self, folder: str, map_size: int) -> None:
+        super().__init__(
+            f"{folder}: the store may grow to {map_size} bytes and a batch does not fit any more: "
+            "enlarge it, or let it keep less"
+        )
+        self.map_size = map_size
+
+
 class FormatError(ApplianceError):
     """Bytes at rest or from a peer are not what their layout says; the sentence names the field."""
 

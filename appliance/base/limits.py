@@ -40,6 +40,11 @@ IO_STEP_BACK = 256 * KIB  # bytes of one call beside the journal, which waits no
 IO_SAMPLES = 1000  # newest durable writes whose latency the status reports
 EXTENTS_OPEN_MAX = 8  # segment files held open: the open one, the next, some for repair
 
+# --- stores -------------------------------------------------------------------------------------
+
+STORE_KEY_SIZE_MAX = 511  # bytes of a key; what LMDB was built for
+STORE_READERS_MAX = 126  # threads and processes that read a store at once
+
 # --- links ----------------------------------------------------------------------------------------
 
 LINK_BUFFER_MAX = 16 * MIB  # bytes waiting on one connection; frames beyond are dropped, counted

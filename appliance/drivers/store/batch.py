@@ -1,0 +1,58 @@
+"""Changes that become durable together."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Put:
+    database: str
+    key: bytes
+    value: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class Delete:
+    """Of a key that may be absent."""
+
+    database: str
+    key: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class DeleteRange:
+    """Of every key with `first` <= key < `end`; `end` None: to the last key."""
+
+    database: str
+    first: bytes
+    end: bytes | None
+
+
+Change = Put | Delete | DeleteRange
+
+
+class Batch:
+    """Changes in the order in which they are applied; a later one sees what an earlier one did."""
+
+    __slots__ = ("changes", "size")
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.size = 0  # bytes of keys and values to be put
+
+    def put(self, database: str, key: bytes, value: bytes) -> "Batch":
+        """Set `key`, of 1 to STORE_KEY_SIZE_MAX bytes, to `value`; it may be there already."""
+        self.changes.append(Put(database, key, value))
+        self.size += len(key) + len(value)
+        return self
+
+    def delete(self, database: str, key: bytes) -> "Batch":
+        self.changes.append(Delete(database, key))
+        return self
+
+    def delete_range(self, database: str, first: bytes, end: bytes | None) -> "Batch":
+        """Remove every key from `first` to before `end`; `end` None: to the last key."""
+        self.changes.append(DeleteRange(database, first, end))
+        return self
+
+    def __len__(self) -> int:
+        return len(self.changes)

@@ -1,0 +1,236 @@
+"""A store keeps whole batches through kill -9, in key order, within its size."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.base.errors import StorageError, StoreFull
+from appliance.base.limits import KIB, MIB
+from appliance.drivers.store.batch import Batch
+from appliance.drivers.store.store import Store
+from tests.patience import HUNG_S
+
+REPO = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store(tmp_path / "store", ["log", "state"], 4 * MIB)
+    yield opened
+    opened.close()
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def everything(store: Store, database: str) -> list[tuple[bytes, bytes]]:
+    with store.reading() as reading:
+        return list(reading.items(database))
+
+
+def test_a_batch_is_seen_whole_and_by_its_database_alone(store):
+    store.write(Batch().put("log", b"a", b"1").put("state", b"a", b"2").put("log", b"b", b""))
+    assert store.get("log", b"a") == b"1"
+    assert store.get("log", b"b") == b""
+    assert store.get("state", b"a") == b"2"
+    assert store.get("state", b"b") is None
+
+
+def test_later_changes_of_a_batch_see_the_earlier_ones(store):
+    store.write(Batch().put("log", b"a", b"1").delete("log", b"a").put("log", b"a", b"2"))
+    store.write(
+        Batch().delete("log", b"absent").put("log", b"b", b"3").delete_range("log", b"b", None)
+    )
+    assert everything(store, "log") == [(b"a", b"2")]
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 30), st.binary(max_size=40)),
+        st.tuples(st.just("delete"), st.integers(0, 30), st.none()),
+        st.tuples(st.just("range"), st.integers(0, 30), st.one_of(st.none(), st.integers(0, 31))),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60)
+@given(changes=CHANGES, first=st.integers(0, 31), end=st.one_of(st.none(), st.integers(0, 32)))
+def test_ranges_and_order_are_those_of_a_sorted_dictionary(tmp_path_factory, changes, first, end):
+    store = Store(tmp_path_factory.mktemp("store"), ["log"], MIB)
+    model: dict[bytes, bytes] = {}
+    batch = Batch()
+    for kind, number, value in changes:
+        if kind == "put":
+            batch.put("log", key(number), value)
+            model[key(number)] = value
+        elif kind == "delete":
+            batch.delete("log", key(number))
+            model.pop(key(number), None)
+        else:
+            limit = None if value is None else key(value)
+            batch.delete_range("log", key(number), limit)
+            for name in list(model):
+                if name >= key(number) and (limit is None or name < limit):
+                    del model[name]
+    store.write(batch)
+    limit = None if end is None else key(end)
+    wanted = [
+        (name, model[name])
+        for name in sorted(model)
+        if name >= key(first) and (limit is None or name < limit)
+    ]
+    with store.reading() as reading:
+        assert list(reading.items("log", key(first), limit)) == wanted
+        assert list(reading.items_backwards("log", limit, key(first))) == wanted[::-1]
+        assert list(reading.items_backwards("log")) == sorted(model.items(), reverse=True)
+        assert reading.count("log") == len(model)
+    store.close()
+
+
+def test_a_reader_keeps_its_moment_while_another_thread_writes(store):
+    store.write(Batch().put("log", b"a", b"old"))
+    with store.reading() as reading:
+        writer = threading.Thread(target=store.write, args=(Batch().put("log", b"a", b"new"),))
+        writer.start()
+        writer.join(HUNG_S)
+        assert not writer.is_alive()
+        assert reading.get("log", b"a") == b"old"
+    assert store.get("log", b"a") == b"new"
+
+
+def test_a_full_map_changes_nothing_and_is_mended_by_enlarging(tmp_path):
+    store = Store(tmp_path / "store", ["log"], 256 * KIB)
+    store.write(Batch().put("log", key(0), b"kept"))
+    big = Batch()
+    for number in range(1, 65):
+        big.put("log", key(number), bytes(8 * KIB))
+    with pytest.raises(StoreFull) as raised:
+        store.write(big)
+    assert raised.value.map_size == 256 * KIB
+    assert everything(store, "log") == [(key(0), b"kept")]
+    store.enlarge(2 * MIB)
+    store.write(big)
+    assert len(everything(store, "log")) == 65
+    assert store.figures().map_size == 2 * MIB
+    store.close()
+    again = Store(tmp_path / "store", ["log"], 2 * MIB)
+    assert len(everything(again, "log")) == 65
+    again.close()
+
+
+def test_enlarging_waits_for_readers(store):
+    entered, leave = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with store.reading():
+            entered.set()
+            leave.wait(HUNG_S)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert entered.wait(HUNG_S)
+    grower = threading.Thread(target=store.enlarge, args=(8 * MIB,))
+    grower.start()
+    assert store.map_size == 4 * MIB
+    leave.set()
+    grower.join(HUNG_S)
+    reader.join(HUNG_S)
+    assert store.map_size == 8 * MIB
+
+
+def test_freed_pages_are_used_again(store):
+    def fill(turn: int) -> None:
+        batch = Batch().delete_range("log", b"", None)
+        for number in range(50):
+            batch.put("log", key(turn * 50 + number), bytes(4 * KIB))
+        store.write(batch)
+
+    for turn in range(4):
+        fill(turn)
+    settled = store.figures()
+    assert settled.free_size > 0
+    for turn in range(4, 40):
+        fill(turn)
+    after = store.figures()
+    assert after.used_size <= settled.used_size * 1.2
+    assert after.entries == {"log": 50, "state": 0}
+
+
+def test_a_folder_that_holds_something_else_is_refused_with_a_remedy(tmp_path):
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / "data.mdb").write_bytes(b"no store" * 4096)
+    with pytest.raises(StorageError, match="correct the path"):
+        Store(folder, ["log"], MIB)
+    with pytest.raises(StorageError, match="cannot be opened"):
+        Store(tmp_path / "absent", ["log"], MIB, read_only=True)
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_second_process_may_read_beside_the_writer(store, tmp_path):
+    store.write(Batch().put("log", b"a", b"1"))
+    code = (
+        "from pathlib import Path; from appliance.drivers.store.store import Store\n"
+        f"store = Store(Path({str(tmp_path / 'store')!r}), ['log'], 1 << 20, read_only=True)\n"
+        "print(store.get('log', b'a').decode())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HUNG_S,
+        env={**os.environ, "PYTHONPATH": str(REPO)},
+    )
+    assert done.stdout.strip() == "1"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from appliance.drivers.store.batch import Batch
+from appliance.drivers.store.store import Store
+store = Store(Path(sys.argv[1]), ["log"], 1 << 24)
+number = int(sys.argv[2])
+while True:
+    batch = Batch()
+    for part in range(10):
+        batch.put("log", (number * 10 + part).to_bytes(8, "big"), bytes(500))
+    store.write(batch)
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def test_batches_confirmed_before_a_kill_are_there_and_none_is_half_there(tmp_path):
+    confirmed = -1
+    for life in range(5):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path / "store"), str(confirmed + 1)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(REPO)},
+        )
+        assert process.stdout is not None
+        for line, _ in zip(process.stdout, range(7 + life), strict=False):
+            confirmed = int(line)
+        process.send_signal(signal.SIGKILL)
+        confirmed = max([confirmed, *(int(line) for line in process.stdout if line.endswith("\n"))])
+        process.wait(HUNG_S)
+        process.stdout.close()
+        store = Store(tmp_path / "store", ["log"], 1 << 24)
+        held = [int.from_bytes(name, "big") for name, _ in everything(store, "log")]
+        store.close()
+        assert held == list(range(len(held)))
+        assert len(held) % 10 == 0
+        assert len(held) >= (confirmed + 1) * 10
+        confirmed = len(held) // 10 - 1
