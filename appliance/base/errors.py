@@ -2,6 +2,7 @@
 
 1xxx  operator: configuration, storage, start-up          exit code 2 or 1
 2xxx  input: frames, tokens, requests of a client         answered on the connection
+31xx  objects: packets of other replicas, ids, edits      refused, counted, the session ends
 """
 
 
@@ -97,3 +98,43 @@ class TargetDamaged(TargetError):
     """What lies there is not what was put, or cannot be put again."""
 
     code = 1203
+
+
+class ObjectsError(ApplianceError):
+    """Root of what the objects refuse; the sentence says what was wrong."""
+
+    code = 3100
+
+
+class IdOutOfBounds(ObjectsError):
+    """An id does not fit 20 bits of source, 32 of packet number and its bits of field."""
+
+    code = 3101
+
+
+class PacketRefused(ObjectsError):
+    """Bytes of another replica break a rule: `reason` names it, is counted and sent back."""
+
+    code = 3102
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+
+
+class TextRefused(ObjectsError):
+    """A text is no id, or no value in the notation of the objects."""
+
+    code = 3103
+
+
+class EditRefused(ObjectsError):
+    """An edit of our own cannot be made: no such class or field, or a bound is reached."""
+
+    code = 3104
+
+
+class ObjectsFull(ObjectsError):
+    """The store has no room for an edit: nothing of it was kept; enlarge the store."""
+
+    code = 3105

@@ -107,5 +107,10 @@ ARCHIVE_PARTS_MAX = 1000  # parts of one mail
 # messages: their ids are held while an archive is imported
 ARCHIVE_ENTRIES_MAX = 5_000_000
 
+# --- objects ------------------------------------------------------------------------------------
+
+# sources in one version vector: sites and nodes, those that left too
+VECTOR_ENTRIES_MAX = 65_536
+
 assert MEMBERS_MAX >= REPLICAS_MAX
 assert BODY_SIZE_MAX < SECTOR_SIZE

@@ -1,0 +1,81 @@
+"""Integers and floats in as few bytes as they need."""
+
+import struct
+
+from appliance.base.errors import PacketRefused
+
+WORD = (1 << 64) - 1
+_BYTE_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+_FLOAT = struct.Struct(">d")
+
+# total length of a zipped pair -> bytes of the first half; the others never occur
+_FIRST_HALF = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 8: 4, 9: 8, 10: 8, 12: 8, 16: 8}
+
+
+def zip_int(number: int) -> bytes:
+    """Little-endian without high zero bytes; zero is empty. `number` fits 64 bits."""
+    assert 0 <= number <= WORD
+    return number.to_bytes((number.bit_length() + 7) >> 3, "little")
+
+
+def unzip_int(data: bytes) -> int:
+    """The number of at most 8 bytes; zeros at the end are tolerated."""
+    if len(data) > 8:
+        raise PacketRefused("bad_integer", f"{len(data)} bytes, at most 8")
+    return int.from_bytes(data, "little")
+
+
+def zigzag(number: int) -> int:
+    """A signed number of 64 bits as an unsigned one, small where its size is small."""
+    assert -(1 << 63) <= number < 1 << 63
+    return (number << 1) ^ (number >> 63) if number >= 0 else (-number << 1) - 1
+
+
+def unzigzag(number: int) -> int:
+    return (number >> 1) ^ -(number & 1)
+
+
+def zip_signed(number: int) -> bytes:
+    return zip_int(zigzag(number))
+
+
+def unzip_signed(data: bytes) -> int:
+    return unzigzag(unzip_int(data))
+
+
+def zip_float(number: float) -> bytes:
+    """The 64 bits of a double in reversed order, zipped: round numbers are short."""
+    return _FLOAT.pack(number).translate(_BYTE_REVERSED).rstrip(b"\0")
+
+
+def unzip_float(data: bytes) -> float:
+    if len(data) > 8:
+        raise PacketRefused("bad_integer", f"a float of {len(data)} bytes, at most 8")
+    value: float = _FLOAT.unpack(data.ljust(8, b"\0").translate(_BYTE_REVERSED))[0]
+    return value
+
+
+def _width(number: int) -> int:
+    """Bytes that a half of a pair takes by itself: 0, 1, 2, 4 or 8."""
+    size = (number.bit_length() + 7) >> 3
+    return size if size < 3 else 4 if size < 5 else 8
+
+
+def zip_pair(big: int, little: int) -> bytes:
+    """Two numbers of 64 bits. The total length tells where the first one ends."""
+    assert 0 <= big <= WORD and 0 <= little <= WORD
+    first, second = _width(big), _width(little)
+    if second > 1:
+        first = max(first, second)  # wide second halves need a first half as wide
+    elif second and not first:
+        first = 1
+    if first > 1:
+        second = max(second, 1)  # else the length would be that of two narrow halves
+    return big.to_bytes(first, "little") + little.to_bytes(second, "little")
+
+
+def unzip_pair(data: bytes) -> tuple[int, int]:
+    first = _FIRST_HALF.get(len(data))
+    if first is None:
+        raise PacketRefused("bad_pair", f"a zipped pair of {len(data)} bytes")
+    return int.from_bytes(data[:first], "little"), int.from_bytes(data[first:], "little")
