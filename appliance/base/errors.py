@@ -138,3 +138,19 @@ class ObjectsFull(ObjectsError):
     """The store has no room for an edit: nothing of it was kept; enlarge the store."""
 
     code = 3105
+
+
+class CausalRefused(FormatError):
+    """Bytes or a message of another site are refused; counted by `reason`, and life goes on."""
+
+    code = 1600
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class ChannelFull(ApplianceError):
+    """A channel holds as many unacknowledged messages as it may: send again later."""
+
+    code = 1601

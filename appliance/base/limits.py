@@ -95,6 +95,24 @@ BUCKETS_MAX = 100_000  # of each kind of rate limit; the longest unused are forg
 RATE_BURST_MS = 2_000  # of a rate may come at once
 RATE_UNLIMITED = 10_000_000  # a second: this rate or more switches a limit off
 
+# --- federation -----------------------------------------------------------------------------------
+
+CAUSAL_MESSAGE_SIZE_MAX = 1 * MIB + 64 * KIB  # bytes of one encoded message of another site
+CAUSAL_ENTRIES_MAX = 1024  # of a causal history; the widest peer sends 200
+CAUSAL_REPAIRS_MAX = 64  # requests in one message; peers send 3
+CAUSAL_ID_SIZE_MAX = 256  # bytes of an id of message, sender or channel
+CAUSAL_HINT_SIZE_MAX = 1 * KIB  # bytes of a retrieval hint
+CAUSAL_FILTER_SIZE_MAX = 64 * KIB  # bytes; the filter in use has 18,752
+CAUSAL_FIELDS_UNKNOWN_MAX = 16  # fields of a later version in one message, or in one entry
+# a lamport timestamp from here on is refused: the next ones must fit 64 bits everywhere
+CAUSAL_LAMPORT_MAX = 1 << 63
+FEDERATED_AUTHOR_SIZE_MAX = 256  # bytes of an author's name
+FEDERATED_PARTS_MAX = 512  # records that one message of another site may be split into
+FEDERATED_CONTENT_SIZE_MAX = 4 * KIB  # bytes of a body with its fields and signature
+LINK_FRAME_SIZE_MAX = CAUSAL_MESSAGE_SIZE_MAX + KIB  # bytes of one frame between sites
+LINK_WANT_MAX = 64  # ids asked for in one frame
+LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
+
 # --- archives that are imported -----------------------------------------------------------------
 
 # bytes of one line; a chat line or header is a thousandth of it

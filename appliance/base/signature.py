@@ -15,6 +15,7 @@ CONTEXT_SEGMENT = b"tigerchat v1 segment"
 CONTEXT_CHECKPOINT = b"tigerchat v1 checkpoint"
 CONTEXT_MANIFEST = b"tigerchat v1 manifest"
 CONTEXT_SHIPPED_HEAD = b"tigerchat v1 shipped head"
+CONTEXT_FEDERATED = b"tigerchat v1 federated"
 
 
 class SigningKey:
