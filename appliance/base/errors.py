@@ -154,3 +154,16 @@ class ChannelFull(ApplianceError):
     """A channel holds as many unacknowledged messages as it may: send again later."""
 
     code = 1601
+
+
+class FarmFrameError(FormatError):
+    """Bytes on a farm connection are no frame of its protocol, or pass a bound.
+
+    `reason` is a word under which it is counted.
+    """
+
+    code = 1301
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason

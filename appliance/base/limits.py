@@ -112,6 +112,20 @@ FEDERATED_CONTENT_SIZE_MAX = 4 * KIB  # bytes of a body with its fields and sign
 LINK_FRAME_SIZE_MAX = CAUSAL_MESSAGE_SIZE_MAX + KIB  # bytes of one frame between sites
 LINK_WANT_MAX = 64  # ids asked for in one frame
 LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
+# --- farm -----------------------------------------------------------------------------------------
+
+FARM_ENTRIES_SIZE_MAX = 16 * MIB  # bytes of all entries in one request
+FARM_ENTRIES_MAX = 4096  # entries in one request
+FARM_VALUE_SIZE_MAX = 1 * MIB  # bytes of one Application value
+FARM_PACK_SIZE_MAX = 64 * MIB  # bytes of a LogPack when it is unpacked
+FARM_SNAPSHOT_SIZE_MAX = 1024 * MIB  # bytes of a whole snapshot
+FARM_BLOCK_SIZE_MAX = 16 * MIB  # bytes of one block of a snapshot
+FARM_SERVERS_MAX = 64  # in a Configuration that we make; a leader's may hold more
+FARM_VOTERS_MAX = 15  # of these; all are voters on the wire
+FARM_ENDPOINT_SIZE_MAX = 255  # bytes of ASCII
+FARM_ID_MAX = (1 << 31) - 1  # of a server: a signed integer of 32 bits on the wire
+FARM_TERM_MAX = 1 << 62  # of a term and of an index: far from the sign of 64 bits
+FARM_TERM_JUMP_MAX = 1 << 40  # in one message: more can only be meant to exhaust terms
 
 # --- archives that are imported -----------------------------------------------------------------
 
@@ -132,3 +146,6 @@ VECTOR_ENTRIES_MAX = 65_536
 
 assert MEMBERS_MAX >= REPLICAS_MAX
 assert BODY_SIZE_MAX < SECTOR_SIZE
+assert FARM_VALUE_SIZE_MAX <= FARM_ENTRIES_SIZE_MAX
+assert FARM_BLOCK_SIZE_MAX <= FARM_ENTRIES_SIZE_MAX
+assert FARM_VOTERS_MAX <= FARM_SERVERS_MAX
