@@ -55,6 +55,12 @@ DIAL_BACKOFF_MS_MIN, DIAL_BACKOFF_MS_MAX = 20, 500  # between tries, doubled, wi
 LOCAL_ROOMS_MAX = 4096  # rows of 128 bytes in one answer to an edge of the same node
 CLIENT_ROUTES_MAX = 4096  # clients whose connection is remembered; the oldest is forgotten
 
+# --- streams of objects and federation ------------------------------------------------------------
+
+STREAM_WAITING_MAX = 16 * MIB  # bytes waiting on one stream; one more closes it
+STREAMS_MAX = 256  # accepted by one listener; the next is closed, counted
+STREAM_DIAL_MS_MIN, STREAM_DIAL_MS_MAX = 50, 5_000  # between tries, doubled, with jitter
+
 # --- edge ---------------------------------------------------------------------------------------
 
 CLIENT_FRAME_SIZE_MAX = 1 * MIB  # bytes of one frame of a chat client, either encoding
