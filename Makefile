@@ -5,6 +5,7 @@ STANDBYS ?= 0
 SHARDS ?= 1
 SECONDS ?= 600
 TESTS ?= tests
+PROCESSES ?= 3
 PYTHON3 ?= python3
 
 PYTHON := .venv/bin/python
@@ -13,7 +14,8 @@ SETUP := $(PYTHON3) tools/setup.py
 # One command each; add arguments of your own with ARGS="...".
 START := $(PYTHON) -m appliance start --local ./run --nodes $(NODES) \
 	--standbys $(STANDBYS) --shards $(SHARDS)
-TEST := $(PYTHON) -m pytest $(TESTS) --durations=25 -rs
+TEST := $(PYTHON) -m pytest $(TESTS) --durations=25 -rs -n $(PROCESSES) \
+	--no-loadscope-reorder
 UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats -q -rs
 BENCH := $(PYTHON) tests/bench/run.py
 SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s

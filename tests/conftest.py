@@ -17,17 +17,20 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
 import pytest
 
+from tests import side_by_side, speed
 from tests.ports import PORTS, PORTS_AT_ONCE, port_is_free, ports_reserved
 from tests.system import hdfs_site
 
 RUN_MARK = "TIGERCHAT_TEST_RUN"
 SEED_DEFAULT = 20260701
 PROCESSES_END_WITHIN_S = 15.0  # by themselves, after the last test
+REPORTS_WORTH_A_TABLE = 100
 HARDWARE = Path(__file__).parent / "hardware"
 
 MARKERS = {
@@ -69,26 +72,58 @@ def own_folder(config: pytest.Config) -> None:
     config.stash[run_mark] = uuid.uuid4().hex
     os.environ[RUN_MARK] = config.stash[run_mark]
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
-    if config.option.basetemp is None:
+    if config.option.basetemp is None or is_worker(config):
         config.option.basetemp = str(folder / "t")
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this is one of several processes of a run, each with a folder and a mark its own."""
+    return hasattr(config, "workerinput")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(config.stash.get(run_folder, Path()), ignore_errors=True)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"seed: {config.option.seed} (again: --seed {config.option.seed})"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [
+        f"seed: {config.option.seed} (again: --seed {config.option.seed})",
+        f"speed: {speed.machine_speed():.2f} of a usual machine; so much of what is fresh is run",
+    ]
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> side_by_side.Groups:
+    return side_by_side.Groups(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Soak tests are no part of a normal run: left out, not skipped."""
+    """Tests are arranged for several processes. Soak tests are no part of a normal run: left out,
+    not skipped.
+    """
+    side_by_side.arrange(items)
     if config.getoption("--soak-seconds") > 0:
         return
     left_out = [item for item in items if item.get_closest_marker("soak")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where the time went, by folder: with several processes more than the run itself took."""
+    reports = [
+        report
+        for kind in ("", "passed", "failed", "error")  # the first: set-up and tear-down
+        for report in terminalreporter.stats.get(kind, [])
+        if isinstance(report, pytest.TestReport)
+    ]
+    if len(reports) < REPORTS_WORTH_A_TABLE:
+        return
+    terminalreporter.section("time by folder")
+    durations = [(report.nodeid, report.duration) for report in reports]
+    for folder, seconds, tests in side_by_side.seconds_by_folder(durations):
+        terminalreporter.write_line(f"{seconds:8.1f} s  {tests:5} tests  {folder}")
 
 
 # --- skips ----------------------------------------------------------------------------------------

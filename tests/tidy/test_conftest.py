@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import side_by_side, speed
 from tests.ports import PORTS, PORTS_AT_ONCE, ports_reserved
 
 TOP = Path(__file__).resolve().parents[2]
@@ -147,3 +148,69 @@ def test_what_the_tests_of_a_folder_share_ends_with_them():
     ]
     assert len(shared) >= 3
     assert [folder for folder in shared if not (folder / "__init__.py").exists()] == []
+
+
+SPREAD = """
+import pytest
+@pytest.fixture(scope="module")
+def made():
+    print("made once")
+    return []
+@pytest.mark.parametrize("number", range(8))
+def test_in_order(made, number):
+    assert made == list(range(number))
+    made.append(number)
+"""
+
+
+def test_tests_that_share_a_fixture_stay_together_when_a_run_is_spread(tmp_path):
+    status, output = run(tmp_path, SPREAD, "-n", "3", "--no-loadscope-reorder")
+    assert (status, "8 passed" in output) == (0, True), output
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "group"),
+    [
+        ("tests/system/test_kill.py::test_it[a::b]", "tests/system/test_kill.py::test_it[a::b]"),
+        ("tests/system/test_shipping.py::test_it", "hdfs_of_run"),
+        ("tests/reports/test_cluster.py::test_it", "hdfs_of_run"),
+        ("tests/commands/test_start.py::test_it", "tests/commands"),
+        ("tests/roles/test_edge.py::test_it", "tests/roles/test_edge.py"),
+        ("tests/base/test_table.py::test_it", "tests/base/test_table.py"),
+    ],
+)
+def test_a_group_is_what_shares_a_fixture(nodeid, group):
+    assert side_by_side.group_of(nodeid) == group
+
+
+def test_a_spread_run_fails_over_what_one_of_its_processes_left_behind(tmp_path):
+    status, output = run(tmp_path, SLEEPER, "-n", "2")
+    assert status == 1
+    assert re.search(r"process left behind: \d+ ", output), output
+
+
+def test_a_spread_run_gives_a_test_the_seed_that_it_has_alone(tmp_path):
+    text = "def test_it(seed):\n    assert False, seed\n"
+    outputs = [run(tmp_path, text, "--seed", "7", *options)[1] for options in ((), ("-n", "2"))]
+    alone, spread = (re.search(r"seed of this test: (\d+)", text)[1] for text in outputs)
+    assert alone == spread
+
+
+def test_what_is_fresh_shrinks_with_the_speed_of_the_machine(monkeypatch):
+    counts = []
+    for told in ("1.00", "0.50", "0.01"):
+        monkeypatch.setenv(speed.VARIABLE, told)
+        counts.append(speed.fresh(200))
+    assert counts == [200, 100, 20]
+
+
+def test_the_time_of_a_run_is_told_by_folder():
+    rows = side_by_side.seconds_by_folder(
+        [
+            ("tests/cores/vsr/test_a.py::test_it", 1.0),
+            ("tests/cores/vsr/test_a.py::test_it", 0.5),
+            ("tests/cores/vsr/test_b.py::test_it", 2.0),
+            ("tests/base/test_c.py::test_it", 4.0),
+        ]
+    )
+    assert rows == [("base", 4.0, 1), ("cores/vsr", 3.5, 2)]

@@ -1,0 +1,106 @@
+"""How the tests of a run are spread over its processes: `pytest -n 3`, through pytest-xdist.
+
+Most tests with real processes wait: for elections, for a disk, for a page. So three processes share
+two cores. A group of tests stays together, in order, in one process:
+
+    tests that share a fixture of their file or folder      the fixture is made once
+    tests that need the run's HDFS                          there is one HDFS, not one a process
+    tests of a file that is light                           the file is imported once
+
+Every other test is a group of its own. What takes long begins first, so that all processes end at
+about the same time.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+TOP = Path(__file__).parents[1]
+
+# Folders whose tests are heavy: each is a group of its own, unless it shares a fixture.
+SPREAD = ("tests/system", "tests/simulation", "tests/roles", "tests/bench", "tests/scenarios")
+
+# Files with tests that need the run's HDFS, and the fixture by which they are known.
+HDFS_FIXTURE = "hdfs_of_run"
+HDFS_FILES = (
+    "tests/drivers/hdfs/test_targets.py",
+    "tests/reports/test_cluster.py",
+    "tests/reports/test_whole_way.py",
+    "tests/system/test_shipping.py",
+)
+
+# What takes longest on a usual machine is begun first, in this order.
+LONGEST = (
+    "tests/system/test_shipping.py",
+    "tests/reports",
+    "tests/bench/test_run.py",
+    "tests/system",
+    "tests/simulation",
+    "tests/web",
+    "tests/commands",
+    "tests/roles",
+    "tests/tidy",
+)
+
+
+class Groups(LoadScopeScheduling):
+    """Gives a free process the next group."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def group_of(nodeid: str) -> str:
+    """The group that a test stays in: the name of the group, a folder, a file, or its own."""
+    file = nodeid.split("::")[0]
+    if file in HDFS_FILES:
+        return HDFS_FIXTURE
+    folder = str(Path(file).parent)
+    if has_fixture_of(str(Path(folder, "conftest.py")), "package"):
+        return folder
+    if has_fixture_of(file, "module") or not folder.startswith(SPREAD):
+        return file
+    return nodeid
+
+
+@cache
+def has_fixture_of(file: str, scope: str) -> bool:
+    """Whether a file makes fixtures that several tests share."""
+    path = TOP / file
+    return path.exists() and re.search(rf"scope=[\"']{scope}", path.read_text()) is not None
+
+
+def arrange(items: list[Any]) -> None:
+    """Put first what takes long. Stable: the order inside a file stays, and all processes of a run
+    agree on it.
+    """
+    items.sort(key=lambda item: order_of(item.nodeid))
+    for item in items:
+        needs = HDFS_FIXTURE in item._fixtureinfo.name2fixturedefs  # there is no public name
+        if needs and item.nodeid.split("::")[0] not in HDFS_FILES:
+            raise pytest.UsageError(f"{item.nodeid} needs HDFS: add its file to {__name__}")
+
+
+def order_of(nodeid: str) -> int:
+    """Where in a run a test begins: by the table of what takes longest."""
+    for place, name in enumerate(LONGEST):
+        if nodeid.startswith(name):
+            return place
+    return len(LONGEST)
+
+
+def seconds_by_folder(durations: Iterable[tuple[str, float]]) -> list[tuple[str, float, int]]:
+    """(folder below tests, seconds, tests), the longest first, from (test name, seconds)."""
+    totals: dict[str, tuple[float, set[str]]] = {}
+    for name, seconds in durations:
+        folder = "/".join(name.split("::")[0].split("/")[1:-1][:2]) or "."
+        spent, tests = totals.get(folder, (0.0, set()))
+        tests.add(name)
+        totals[folder] = (spent + seconds, tests)
+    rows = [(folder, spent, len(tests)) for folder, (spent, tests) in totals.items()]
+    return sorted(rows, key=lambda row: -row[1])
