@@ -131,6 +131,21 @@ FARM_VOTERS_MAX = 15  # of these; all are voters on the wire
 FARM_ENDPOINT_SIZE_MAX = 255  # bytes of ASCII
 FARM_ID_MAX = (1 << 31) - 1  # of a server: a signed integer of 32 bits on the wire
 FARM_TERM_MAX = 1 << 62  # of a term and of an index: far from the sign of 64 bits
+FARM_HEAD_SIZE_MAX = 8 * KIB  # bytes of the head of a login request or its answer
+FARM_HEAD_LINES_MAX = 64  # lines of it
+FARM_HANDSHAKE_MS_MAX = 10_000  # from the open connection to the login
+FARM_STRANGERS_MAX = 64  # connections that are not logged in yet; the newest is refused
+FARM_STRANGERS_PER_ADDRESS_MAX = 8  # of these from one address
+FARM_FAILURES_PER_MINUTE_MAX = 10  # failed logins of an address before its answers are delayed
+FARM_FAILURE_DELAY_MS_MAX = 5_000  # of the answer to a failed login
+FARM_ADDRESSES_MAX = 4096  # whose failures are remembered; the oldest is forgotten
+FARM_CONNECTIONS_PER_USER_MAX = 8  # beyond, the oldest idle one is closed
+FARM_READ_AHEAD_MAX = 16  # requests of a connection that wait; then it is not read from
+FARM_NONCE_AGE_MS_MAX = 7_200_000  # a server takes its nonces for 2 hours
+FARM_CHALLENGE_AGE_MS_MAX = 3_600_000  # a client uses a challenge again for 1 hour
+FARM_NONCE_COUNTS_MAX = 1024  # newest counts of a nonce that are told apart
+FARM_NONCES_MAX = 4096  # nonces in use; those as old as a forgotten one are stale
+FARM_RETRY_MS_MIN, FARM_RETRY_MS_MAX = 30_000, 600_000  # after a refused login, doubled
 FARM_TERM_JUMP_MAX = 1 << 40  # in one message: more can only be meant to exhaust terms
 
 # --- archives that are imported -----------------------------------------------------------------
@@ -152,6 +167,7 @@ VECTOR_ENTRIES_MAX = 65_536
 
 assert MEMBERS_MAX >= REPLICAS_MAX
 assert BODY_SIZE_MAX < SECTOR_SIZE
+assert FARM_CHALLENGE_AGE_MS_MAX < FARM_NONCE_AGE_MS_MAX
 assert FARM_VALUE_SIZE_MAX <= FARM_ENTRIES_SIZE_MAX
 assert FARM_BLOCK_SIZE_MAX <= FARM_ENTRIES_SIZE_MAX
 assert FARM_VOTERS_MAX <= FARM_SERVERS_MAX
