@@ -7,24 +7,18 @@ lost its volume must not return empty under its old identity.
 """
 
 import asyncio
-import json
 import os
 import secrets
-import shutil
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from appliance import VERSION
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
-from appliance.cores.vsr.open import format_writes
 from appliance.drivers.host import identity
-from appliance.drivers.host.durable_file import lock_folder, sync_folder, unusable, write_durable
+from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
 from appliance.drivers.host.node_folder import (
     CLIENT_CERTIFICATE_FILE,
     CLIENT_KEY_FILE,
@@ -42,9 +36,7 @@ from appliance.drivers.host.node_folder import (
     read_node,
     read_seed,
 )
-from appliance.drivers.nvme.direct import refuse_memory
-from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
-from appliance.drivers.nvme.volume import GEOMETRIES, create, read_facts
+from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import (
     SEGMENTS_MAX_HIGH,
@@ -55,6 +47,13 @@ from appliance.formats.site import (
     Site,
     encode_site,
     load_site,
+)
+from appliance.roles.operator.volumes import (
+    check_room,
+    identities,
+    make_volumes,
+    mark_formatted,
+    volume_complete,
 )
 
 SHARDS_LOCAL_MAX = 40  # peer ports of a node end where its client port begins
@@ -100,6 +99,11 @@ TOKEN_NAME = "tigerchat"  # issuer and audience of a local site's tokens
     metavar="F",
     help="Make the volumes of one node whose site.toml and node.toml lie in F.",
 )
+@click.option(
+    "--new-site",
+    is_flag=True,
+    help="With --node-folder: the site is new, no node of it has stored a message yet.",
+)
 @click.option("--another", is_flag=True, hidden=True)
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
 def command(
@@ -110,6 +114,7 @@ def command(
     ports: int,
     segments_max: int,
     node_folder: Path | None,
+    new_site: bool,
     another: bool,
     geometry: str,
 ) -> None:
@@ -138,7 +143,7 @@ def command(
                 geometry=geometry,
             )
         elif node_folder is not None:
-            format_node_folder(node_folder, geometry)
+            format_node_folder(node_folder, geometry, new_site=new_site)
     except OSError as error:
         place = Path(os.fsdecode(error.filename)) if error.filename else local or node_folder
         raise unusable(place or Path(), error) from error
@@ -172,9 +177,9 @@ def format_local(
         for node, place in zip(site.nodes, places, strict=True):
             _local_node_files(folder, place, node.index, encode_site(site))
         opened = [read_node(place) for place in places]
-        _check_room(folder, [(node, shard) for node in opened for shard in node.shards], geometry)
+        check_room(folder, [(node, shard) for node in opened for shard in node.shards], geometry)
         for opened_node in opened:
-            format_node(opened_node, geometry)
+            _format_node(opened_node, geometry)
     finally:
         os.close(lock)
     click.echo(f"format: {folder} is ready: `tigerchat start --local {folder}`")
@@ -307,8 +312,11 @@ def _local_node_files(folder: Path, place: Path, index: int, site_text: str) -> 
 # --- one node of a site that is described elsewhere -----------------------------------------------
 
 
-def format_node_folder(folder: Path, geometry: str) -> None:
-    """Make what is missing in a node's folder, or say which line of the site file is."""
+def format_node_folder(folder: Path, geometry: str, *, new_site: bool = False) -> None:
+    """Make what is missing in a node's folder, or say which line of the site file is.
+
+    An empty volume is made when a group has vouched for it, or when a `new_site` is said.
+    """
     if not folder.is_dir() or not (folder / SITE_FILE).exists():
         raise ConfigurationError(
             f"{folder / SITE_FILE} is missing: put the site file and "
@@ -328,34 +336,38 @@ def format_node_folder(folder: Path, geometry: str) -> None:
             _make_keys(folder, folder.name, "localhost")
             click.echo(f"format: keys were made in {folder / KEYS_FOLDER}")
         node = read_node(folder)
-        _refuse_known_members(node)
-        _check_room(folder, [(node, shard) for shard in node.shards], geometry)
-        format_node(node, geometry)
+        _refuse_known_members(node, new_site=new_site)
+        check_room(folder, [(node, shard) for shard in node.shards], geometry)
+        _format_node(node, geometry)
     finally:
         if lock is not None:
             os.close(lock)
     click.echo(f"format: {folder} is ready: `tigerchat start --node-folder {folder}`")
 
 
-def _refuse_known_members(node: NodeFolder) -> None:
+def _refuse_known_members(node: NodeFolder, *, new_site: bool) -> None:
     """A group that has stored anything may have counted on this member: an empty volume under its
-    identity would deny that. Only `recover` and `member add` may vouch for one.
+    identity would deny that. Silence proves nothing: only who makes a new site may say that there
+    is nothing to deny, only `recover` and `member add` may vouch for a member of a running one.
     """
     for shard in node.shards:
         place = node.volume(shard.number)
-        if _volume_complete(place) or (node.path / group_name(shard.number)).exists():
+        if volume_complete(place) or (node.path / group_name(shard.number)).exists():
             continue
         begun = asyncio.run(_begun(node, shard))
-        if begun is None:
-            click.echo(
-                f"format: shard {shard.number}: no other member answers; if this node has "
-                "ever run before, use `tigerchat recover` instead"
-            )
-        elif begun:
+        if begun:
             raise StorageError(
                 f"shard {shard.number} has stored {begun} operations and knows this node as a "
                 f"member: an empty volume would deny what it acknowledged; run `tigerchat recover "
                 f"--node-folder {node.path}`"
+            )
+        if not new_site:
+            heard = "no other member answers" if begun is None else "the others have stored nothing"
+            raise StorageError(
+                f"shard {shard.number}: {heard}, which does not prove that this node has "
+                "acknowledged nothing: if it has ever run, bring the others up and run `tigerchat "
+                f"recover --node-folder {node.path}`; if the whole site is new and holds no "
+                "message yet, say --new-site"
             )
 
 
@@ -385,109 +397,18 @@ def _make_once(path: Path, make: Callable[[], str], mode: int) -> None:
         write_durable(path, make(), mode)
 
 
-# --- volumes --------------------------------------------------------------------------------------
-
-
-def format_node(node: NodeFolder, geometry: str) -> None:
+def _format_node(node: NodeFolder, geometry: str) -> None:
     """Make the volumes of `node` that are not there yet, then say that it is formatted."""
     if (node.path / FORMATTED_FILE).exists() and not [*node.path.glob(group_name("*"))]:
         click.echo(f"format: {node.node.name}: kept, it was complete")
         return
-    for shard in node.shards:
-        place = node.volume(shard.number)
-        what = f"format: {node.node.name}, shard {shard.number}"
-        if _volume_complete(place):
-            click.echo(f"{what}: kept, it was complete")
-            continue
-        click.echo(f"{what}: writing {_volume_size(geometry) >> 20} MiB ... ", nl=False)
-        started = time.monotonic()
-        facts = _make_volume(node, shard, geometry)
-        flush = facts["flush"]
-        click.echo(
-            f"done in {time.monotonic() - started:.1f} s; a durable write takes "
-            f"{flush['p50_us'] / 1000:.2f} ms by {flush['method']}"
-        )
-    write_durable(node.path / FORMATTED_FILE, f"by tigerchat {VERSION}\n")
+    missing = [s for s in node.shards if not volume_complete(node.volume(s.number))]
+    with identities(node, missing):
+        make_volumes(node, geometry, click.echo, node.shards)
+    mark_formatted(node)
 
 
-def _make_volume(node: NodeFolder, shard: Shard, geometry: str) -> dict:
-    index = shard.replica_index(node.settings.index)
-    assert index is not None
-    place = node.volume(shard.number)
-    if place.exists():
-        shutil.rmtree(place)  # of a format that did not reach its end: nothing was stored there
-    path = node.path / group_name(shard.number)
-    first = shard.number % shard.replica_count
-    group: dict[str, Any] = (
-        _read_group(path)
-        if path.exists()
-        else {
-            "epoch": 0,
-            "members_op": 0,
-            "members": shard.replica_ids,
-            "replica_count": shard.replica_count,
-            "view": first,
-            "log_view": first,
-        }
-    )
-    count = len(group["members"])
-    writes = format_writes(
-        GEOMETRIES[geometry],
-        cluster=node.site.cluster,
-        shard=shard.number,
-        replica_id=shard.replica_ids[index],
-        standby_count=count - group["replica_count"],
-        segments_max=shard.segments_max,
-        **group,
-    )
-    facts = create(place, geometry=geometry, segments_max=shard.segments_max, writes=writes)
-    path.unlink(missing_ok=True)
-    sync_folder(node.path)
-    return facts
-
-
-def _read_group(path: Path) -> dict[str, Any]:
-    """What the running group said of itself when `recover` or `member add` asked it."""
-    group: dict[str, Any] = json.loads(path.read_text())
-    group["members"] = [bytes.fromhex(member) for member in group["members"]]
-    return group
-
-
-def _volume_complete(place: Path) -> bool:
-    """Whether format reached its end there; a volume that cannot be judged is never made again."""
-    if not (place / "volume.json").exists():
-        return False
-    read_facts(place)
-    return True
-
-
-def _volume_size(geometry: str) -> int:
-    sizes = GEOMETRIES[geometry]
-    return sizes.data_size + EXTENTS_AT_FORMAT * sizes.extent_size
-
-
-def _check_room(folder: Path, wanted: list[tuple[NodeFolder, Shard]], geometry: str) -> None:
-    """Refuse before the first byte what cannot be completed."""
-    refuse_memory(folder)
-    missing = [
-        node.volume(shard.number)
-        for node, shard in wanted
-        if not _volume_complete(node.volume(shard.number))
-    ]
-    needed = len(missing) * _volume_size(geometry)
-    begun = sum(
-        file.stat().st_blocks * 512
-        for place in missing
-        if place.exists()
-        for file in place.rglob("*")
-    )
-    state = os.statvfs(folder)
-    free = state.f_bavail * state.f_frsize + begun
-    if free < needed:
-        raise StorageError(
-            f"{folder}: {len(missing)} volumes need {needed >> 20} MiB, of which "
-            f"{free >> 20} MiB are free: make room, or choose another disk"
-        )
+# --- places ---------------------------------------------------------------------------------------
 
 
 def _make_folder(folder: Path) -> None:

@@ -18,8 +18,14 @@ from typing import Any
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
-from appliance.drivers.host.durable_file import lock_folder, write_durable
-from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, group_name, read_node
+from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
+from appliance.drivers.host.node_folder import (
+    SOCKETS_FOLDER,
+    NodeFolder,
+    group_name,
+    make_sockets_folder,
+    read_node,
+)
 from appliance.drivers.host.process import child_environment, die_with_parent, own_command
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
@@ -27,9 +33,17 @@ from appliance.formats.envelope import OPERATION_NOOP
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.site import Shard
 from appliance.roles.operator.session import OperatorSession
+from appliance.roles.operator.volumes import (
+    check_room,
+    identities,
+    make_volumes,
+    mark_formatted,
+    volume_complete,
+)
 
 REPLICAS_MIN = 3  # in a smaller group nothing can be committed without the lost one
 POLL_S = 0.5
+STRANGER_S = 5.0  # for a process that works on another volume to end
 
 
 @click.command("recover")
@@ -61,31 +75,25 @@ def command(
     """Make the lost volumes of a node anew and bring them up to date."""
     folder = node_folder.absolute()
     node = read_node(folder)
-    lost = [shard for shard in node.shards if _is_lost(node, shard)]
+    lost = [shard for shard in node.shards if not volume_complete(node.volume(shard.number))]
     if not lost:
         raise ConfigurationError(
             f"{folder} lacks no volume: nothing to recover; a volume that is broken beyond repair "
             f"has to be moved away first ({node.volume(node.shards[0].number)})"
         )
-    for shard in lost:
-        asyncio.run(_vouch(node, shard, patience))
     die_with_parent()
-    done = subprocess.run(
-        [*own_command(), "format", "--node-folder", str(folder), "--geometry", geometry],
-        env=child_environment(), check=False,
-    )  # fmt: skip
-    if done.returncode:
-        ctx.exit(done.returncode)
+    try:
+        with identities(node, lost):
+            for shard in lost:
+                asyncio.run(_vouch(node, shard, patience))
+            check_room(folder, [(node, shard) for shard in lost], geometry)
+            make_volumes(node, geometry, click.echo, lost)
+        make_sockets_folder(node.path)
+        mark_formatted(node)
+    except OSError as error:
+        place = Path(os.fsdecode(error.filename)) if error.filename else folder
+        raise unusable(place, error) from error
     ctx.exit(_start_and_watch(node, lost, once=once))
-
-
-def _is_lost(node: NodeFolder, shard: Shard) -> bool:
-    """Whether there is no complete volume; one that is there is never touched."""
-    place = node.volume(shard.number)
-    if not (place / "volume.json").exists():
-        return True
-    read_facts(place)
-    return False
 
 
 async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
@@ -113,7 +121,8 @@ async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
     if votes and group.replica_count < REPLICAS_MIN:
         raise StorageError(
             f"shard {shard.number} has {group.replica_count} replicas: nobody else can vouch for "
-            "what the lost one acknowledged; restore its folder from a copy"
+            "what the lost one acknowledged; only a copy of its folder can bring it back that was "
+            "made after it had stopped for the last time"
         )
     begin = {
         "epoch": group.epoch, "members_op": group.op, "replica_count": group.replica_count,
@@ -155,15 +164,23 @@ def _start_and_watch(node: NodeFolder, lost: list[Shard], *, once: bool) -> int:
 
 
 def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | None") -> None:
-    """Tell how far the replica has come, until it holds all."""
+    """Tell how far the replica has come, until it holds all. What answers must work on the volume
+    that was just made, and on no other one."""
     begun, told = time.monotonic(), ""
+    made = read_facts(node.volume(shard.number))["id"]
     while True:
         status = ask_status(
             node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
         )
         if child is not None and child.poll() is not None:
             raise StorageError(f"the node ended with code {child.returncode}: see its lines above")
-        if status is not None:
+        if status is not None and status["volume"]["id"] != made:
+            if time.monotonic() > begun + STRANGER_S:
+                raise StorageError(
+                    f"shard {shard.number}: the replica that answers in {node.path} works on "
+                    f"another volume than {node.volume(shard.number)}: stop it, then start the node"
+                )
+        elif status is not None:
             done, total = status["synced"]
             line = progress(done, total, time.monotonic() - begun)
             if line != told:

@@ -40,6 +40,7 @@ from appliance.drivers.host.node_folder import (
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
     NodeFolder,
+    lock_replica,
 )
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.role_process import run_role
@@ -78,6 +79,8 @@ REMEDIES = {
     "STORAGE_WRITE": "check the disk and its cables, then start again; the log is read anew",
     "DISK_FULL": "free space on the volume's file system, then start again",
     "DIVERGED": "compare the replicas with `tigerchat inspect` before anything else is started",
+    "VOLUME_MOVED": "put the same folder back if it was moved by mistake; else run `tigerchat "
+    "recover` on this node",
     "CLUSTER_MISMATCH": "this volume belongs to another site or shard: correct the folder",
     "ASSERTION": "keep the lines above and report them; the log is read anew at the next start",
 }
@@ -94,6 +97,7 @@ class ReplicaRole:
         index = self._shard.replica_index(node.settings.index)
         assert index is not None
         self._index = index
+        lock_replica(node.path, number)  # held until this process ends
         self._volume = Volume(node.volume(number), flush_slow_ms=node.settings.flush_slow_ms)
         self._geometry = self._volume.geometry
         ring_bytes = ring_size(self._geometry)
@@ -319,6 +323,8 @@ class ReplicaRole:
     def _each_second(self) -> None:
         service.notify("WATCHDOG=1")
         self._read_site()
+        if self._volume.displaced():
+            self._halt("VOLUME_MOVED", "its folder no longer leads to the files that are open")
         if self._signer is not None and self._signer.left() < _NONCES_LEFT_MIN:
             self._log.warning("nonces used up: starting again with fresh ones")
             self._stopped.set()

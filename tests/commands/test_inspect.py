@@ -340,7 +340,7 @@ def test_reading_changes_no_byte(inspect, prepared):
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [("absent", "is not the folder of a volume"), (".", "holds no volume: run `tigerchat format`")],
+    [("absent", "is not the folder of a volume"), (".", "holds no volume: correct the folder")],
 )
 def test_a_place_without_a_volume_is_named(tigerchat, sentence, tmp_path, place, said):
     code = 2 if place == "absent" else 1

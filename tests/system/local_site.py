@@ -118,8 +118,10 @@ class LocalSite:
         nodes: int = NODES,
         supervised: bool = True,
         shards: int = 1,
+        geometry: str = "production",
         **settings: int | bool | str,
     ) -> None:
+        self.geometry = geometry
         self.folder, self.first_port, self.nodes = folder, first_port, range(nodes)
         self.settings = {**UNLIMITED, "ship_target": "off", **settings}
         self.supervised, self.shards = supervised, shards
@@ -130,7 +132,7 @@ class LocalSite:
 
     def __enter__(self) -> "LocalSite":
         words = ["--ports", str(self.first_port), "--shards", str(self.shards)]
-        words += ["--nodes", str(len(self.nodes))]
+        words += ["--nodes", str(len(self.nodes)), "--geometry", self.geometry]
         done = run("format", "--local", str(self.folder), *words)
         assert done.returncode == 0, done.stderr
         self.configure(**self.settings)

@@ -5,6 +5,7 @@ node-0/
 ├── keys/                               signing.key, tls.key (secrets, 0600), tls.crt; perhaps
 │                                       client.key and client.crt, shown to clients instead
 ├── shard-0/ ...                        a volume for each replica of this node
+├── .shard-0.lock ...                   held by whoever works as that replica or makes its volume
 ├── shipped/                            what is shipped, unless another target is set
 ├── sockets/                            Unix sockets between the node's own processes
 └── formatted                           written last by format: the node may be started
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.signature import SEED_SIZE, SigningKey
-from appliance.drivers.host.durable_file import unusable
+from appliance.drivers.host.durable_file import lock_folder, unusable
 from appliance.formats.settings import SETTINGS_FILE, Settings, load_settings
 from appliance.formats.site import SITE_FILE, Node, Shard, Site, load_site, spki_of
 
@@ -73,6 +74,29 @@ def group_name(shard: int | str) -> str:
     return f"shard-{shard}.group"
 
 
+def make_sockets_folder(folder: Path) -> None:
+    """Have the place of a node's Unix sockets there: nothing in it is worth a copy, so a folder
+    that was set up from one may lack it."""
+    try:
+        (folder / SOCKETS_FOLDER).mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise unusable(folder / SOCKETS_FOLDER, error) from error
+
+
+def lock_replica(folder: Path, shard: int) -> int:
+    """Take the identity of a node's replica for this process until it ends; the descriptor that
+    holds it. The lock lies beside the volume: whoever works on a volume that was moved away keeps
+    it. StorageError while somebody else has it, who may be about to end.
+    """
+    try:
+        return lock_folder(folder, f".{volume_name(shard)}.lock")
+    except ConfigurationError as error:
+        owner = str(error).split(" is in use by ")[-1].split(":")[0]
+        raise StorageError(
+            f"{folder / volume_name(shard)}: {owner} works as this replica: stop that one first"
+        ) from error
+
+
 def node_name(index: int | str) -> str:
     """Name of a node of a local site and of its folder."""
     return f"node-{index}"
@@ -82,16 +106,18 @@ def open_node(folder: Path | str) -> NodeFolder:
     """Read and check what `folder` holds; each mistake in one sentence. Volumes are not opened."""
     path = Path(folder).absolute()
     node = read_node(path)
+    make_sockets_folder(path)
     if not (path / FORMATTED_FILE).exists():
         raise ConfigurationError(
             f"{path} is not formatted: run `tigerchat format --node-folder {folder}` first"
         )
     for shard in node.shards:
-        if not node.volume(shard.number).exists():
+        place = node.volume(shard.number)
+        if not (place / "volume.json").exists():
+            how = "holds no volume" if place.exists() else "is missing"
             raise StorageError(
-                f"{node.volume(shard.number)} is missing: a replica that lost its volume must not "
-                "come back empty under its old identity: `tigerchat recover --node-folder "
-                f"{folder}`, or restore the folder"
+                f"{place} {how}: a replica that lost its volume must not come back empty under its "
+                f"old identity, nor with an older copy: `tigerchat recover --node-folder {folder}`"
             )
     return node
 

@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ GEOMETRIES = {"production": PRODUCTION, "small": SMALL}
 _FORMAT = 1
 _READERS = 4  # threads of read_many, at process start only
 _DATA, _SEGMENTS, _FACTS = "data", "segments", "volume.json"
+FILES = frozenset((_DATA, _SEGMENTS, _FACTS, "volume.new"))  # all that a volume's folder may hold
 
 Write = tuple[int, bytes]  # address, bytes
 
@@ -74,6 +76,7 @@ def create(
     extents.close()
     facts = {
         "format": _FORMAT,
+        "id": secrets.token_hex(16),  # tells this volume from others of the same replica
         "geometry": geometry,
         "segments_max": segments_max,
         "flush": asdict(flush),
@@ -121,7 +124,8 @@ def read_facts(folder: Path) -> dict[str, Any]:
         Flush(**facts["flush"])
     except FileNotFoundError as error:
         raise StorageError(
-            f"{folder} holds no volume: run `tigerchat format`, or correct the folder"
+            f"{folder} holds no volume: correct the folder, or run `tigerchat recover` on the node "
+            "that lost it"
         ) from error
     except OSError as error:
         raise StorageError(
@@ -365,6 +369,7 @@ class Volume:
         assert self._lanes is not None
         front, back = self._lanes
         return {
+            "id": self.facts.get("id", ""),
             "flush_method": self.facts["flush"]["method"],
             "format_p50_us": self.facts["flush"]["p50_us"],
             "format_p99_us": self.facts["flush"]["p99_us"],
@@ -377,6 +382,18 @@ class Volume:
             "extents_max": self.segments_max,
             "alarm": self._extents.ahead_error,
         }
+
+    def displaced(self) -> bool:
+        """Whether the folder no longer leads to the file that is open: it was moved, replaced or
+        removed, so that a restart would find another volume or none."""
+        here = os.fstat(self._data.fileno())
+        try:
+            there = (self.folder / _DATA).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False  # cannot be told now; what the disk has to say is said by reads and writes
+        return (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
 
     def close(self) -> None:
         """Finish what is queued, stop the lanes, close the files and give up the lock."""

@@ -101,7 +101,7 @@ def test_format_refuses_a_folder_that_holds_a_volume(folder: Path) -> None:
 def test_format_that_was_interrupted_can_be_run_again(folder: Path) -> None:
     (folder / "volume.json").unlink()
     (folder / "segments" / "000001").rename(folder / "segments" / "000001.new")
-    with pytest.raises(StorageError, match="holds no volume: run `tigerchat format`"):
+    with pytest.raises(StorageError, match="holds no volume: correct the folder"):
         Volume(folder)
     create(folder, geometry="small", segments_max=SEGMENTS_MAX, writes=[])
     Volume(folder).close()

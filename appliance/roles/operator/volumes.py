@@ -1,0 +1,224 @@
+"""Makes the volumes of a node, each under a lock that belongs to the replica's identity.
+
+A volume is made in three cases: a new site is said to begin, a running group has taken a new
+member in, or it has vouched for one that lost its disk. In the last two a file beside the volume
+says what the group told (`shard-S.group`). Whoever makes a volume holds the lock `.shard-S.lock` of
+the node's folder, as the replica does while it runs: an old process that goes on with files which
+were moved away still has it, so nobody makes a second volume for the same identity beside it.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from appliance import VERSION
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.cores.vsr.open import format_writes
+from appliance.drivers.host.durable_file import sync_folder, write_durable
+from appliance.drivers.host.node_folder import (
+    FORMATTED_FILE,
+    NodeFolder,
+    group_name,
+    lock_replica,
+)
+from appliance.drivers.nvme.direct import refuse_memory
+from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
+from appliance.drivers.nvme.volume import FILES, GEOMETRIES, create, read_facts
+from appliance.formats.site import Shard
+
+Say = Callable[[str], None]
+RELEASE_S = 5.0  # for a replica to notice that its volume was moved away, and to end
+PROBE_S = 2.0  # for whatever listens at a peer port to take a connection
+_POLL_S = 0.05
+_NOT_OURS_BUT_FINE = {"lost+found"}  # of a file system mounted at the volume's folder
+
+
+def volume_complete(place: Path) -> bool:
+    """Whether format reached its end there; a volume that cannot be judged is never made again."""
+    if not (place / "volume.json").exists():
+        return False
+    read_facts(place)
+    return True
+
+
+def make_volumes(node: NodeFolder, geometry: str, say: Say, shards: list[Shard]) -> None:
+    """Make the volumes of `shards` that are not there yet. The caller holds their locks."""
+    for shard in shards:
+        place = node.volume(shard.number)
+        what = f"format: {node.node.name}, shard {shard.number}"
+        if volume_complete(place):
+            say(f"{what}: kept, it was complete")
+            continue
+        say(f"{what}: writing {volume_size(geometry) >> 20} MiB")
+        started = time.monotonic()
+        facts = _make_volume(node, shard, geometry)
+        flush = facts["flush"]
+        say(
+            f"{what}: done in {time.monotonic() - started:.1f} s; a durable write takes "
+            f"{flush['p50_us'] / 1000:.2f} ms by {flush['method']}"
+        )
+
+
+def mark_formatted(node: NodeFolder) -> None:
+    """Say that the node was completed: nothing of it is made again by `format`."""
+    write_durable(node.path / FORMATTED_FILE, f"by tigerchat {VERSION}\n")
+
+
+def _make_volume(node: NodeFolder, shard: Shard, geometry: str) -> dict[str, Any]:
+    index = shard.replica_index(node.settings.index)
+    assert index is not None
+    place = node.volume(shard.number)
+    _clear(place)
+    path = node.path / group_name(shard.number)
+    first = shard.number % shard.replica_count
+    group: dict[str, Any] = (
+        _read_group(path)
+        if path.exists()
+        else {
+            "epoch": 0,
+            "members_op": 0,
+            "members": shard.replica_ids,
+            "replica_count": shard.replica_count,
+            "view": first,
+            "log_view": first,
+        }
+    )
+    count = len(group["members"])
+    writes = format_writes(
+        GEOMETRIES[geometry],
+        cluster=node.site.cluster,
+        shard=shard.number,
+        replica_id=shard.replica_ids[index],
+        standby_count=count - group["replica_count"],
+        segments_max=shard.segments_max,
+        **group,
+    )
+    facts = create(place, geometry=geometry, segments_max=shard.segments_max, writes=writes)
+    path.unlink(missing_ok=True)
+    sync_folder(node.path)
+    return facts
+
+
+def _clear(place: Path) -> None:
+    """Remove what a format that did not reach its end left in `place`: nothing was stored there.
+
+    The folder itself stays, because a disk of its own may be mounted there.
+    """
+    if not place.exists():
+        return
+    entries = sorted(entry.name for entry in place.iterdir())
+    foreign = [name for name in entries if name not in FILES and name not in _NOT_OURS_BUT_FINE]
+    if foreign:
+        raise ConfigurationError(
+            f"{place} holds {foreign[0]}, which is not of a volume: move it away, or put an empty "
+            "folder or disk there"
+        )
+    for name in entries:
+        path = place / name
+        if name in _NOT_OURS_BUT_FINE:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _read_group(path: Path) -> dict[str, Any]:
+    """What the running group said of itself when `recover` or `member add` asked it."""
+    group: dict[str, Any] = json.loads(path.read_text())
+    group["members"] = [bytes.fromhex(member) for member in group["members"]]
+    return group
+
+
+# --- room -----------------------------------------------------------------------------------------
+
+
+def volume_size(geometry: str) -> int:
+    """Bytes that a new volume takes."""
+    sizes = GEOMETRIES[geometry]
+    return sizes.data_size + EXTENTS_AT_FORMAT * sizes.extent_size
+
+
+def check_room(folder: Path, wanted: list[tuple[NodeFolder, Shard]], geometry: str) -> None:
+    """Refuse before the first byte what cannot be completed: volumes that are missing, counted by
+    the file system on which each will lie."""
+    refuse_memory(folder)
+    needs: dict[int, list[tuple[Path, Path]]] = {}  # by device: (volume, a folder that is there)
+    for node, shard in wanted:
+        place = node.volume(shard.number)
+        if not volume_complete(place):
+            there = place if place.exists() else folder
+            needs.setdefault(there.stat().st_dev, []).append((place, there))
+    for places in needs.values():
+        needed = len(places) * volume_size(geometry)
+        begun = sum(
+            file.stat().st_blocks * 512
+            for place, _ in places
+            if place.exists()
+            for file in place.rglob("*")
+        )
+        there = places[0][1] if len(places) == 1 else folder
+        state = os.statvfs(there)
+        free = state.f_bavail * state.f_frsize + begun
+        if free < needed:
+            raise StorageError(
+                f"{there}: {len(places)} volume{'s need' if len(places) > 1 else ' needs'} "
+                f"{needed >> 20} MiB, of which {free >> 20} MiB are free: make room, or choose "
+                "another disk"
+            )
+
+
+# --- one volume for an identity -------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def identities(node: NodeFolder, shards: list[Shard]) -> Iterator[None]:
+    """Hold the identities of these replicas; StorageError while anything answers under one.
+
+    A replica whose folder was moved away ends by itself within a second or two, so it is waited
+    for; one that stands still does not, and must be stopped first.
+    """
+    held: list[int] = []
+    try:
+        for shard in shards:
+            held.append(_lock(node, shard))
+            _refuse_listener(node, shard)
+        yield
+    finally:
+        for lock in held:
+            os.close(lock)
+
+
+def _lock(node: NodeFolder, shard: Shard) -> int:
+    deadline = time.monotonic() + RELEASE_S
+    while True:
+        try:
+            return lock_replica(node.path, shard.number)
+        except StorageError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_S)
+
+
+def _refuse_listener(node: NodeFolder, shard: Shard) -> None:
+    """The replica may run from another folder, or from this one before it was moved away."""
+    host, port = node.node.host, node.node.peer_port + shard.number
+    deadline = time.monotonic() + RELEASE_S
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=PROBE_S).close()
+        except OSError:
+            return  # nobody there
+        if time.monotonic() > deadline:
+            raise StorageError(
+                f"something answers at {host}:{port} as the replica of shard {shard.number} of "
+                f"{node.node.name}: a second volume beside it would deny what it acknowledges; "
+                "stop that process first, then run this again"
+            )
+        time.sleep(_POLL_S)

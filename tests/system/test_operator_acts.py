@@ -1,0 +1,200 @@
+"""What an operator may do with the folders of a node by the words of docs/operations.md, or by
+mistake: it ends with every acknowledged message in place, or is refused by name."""
+
+import asyncio
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from appliance.drivers.chat.client import Client
+from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
+
+SMALL = ("--geometry", "small")
+ROOM = "ledger"
+MESSAGES = 20
+FLOW_S, BACK_S = 5.0, 30.0
+
+
+class Acknowledged:
+    """The messages that clients were told are stored; `check` finds each of them again."""
+
+    def __init__(self, site: LocalSite) -> None:
+        self.site, self.told = site, {}
+
+    def post(self, *nodes: int, count: int = MESSAGES) -> None:
+        """Send messages by way of these nodes alone, and wait for all acknowledgements."""
+        asyncio.run(self._post(nodes, count))
+
+    async def _post(self, nodes: tuple[int, ...], count: int) -> None:
+        access = self.site.access()
+        endpoints = [access.endpoints[node] for node in nodes]
+        async with Client(endpoints, access.token, patience_s=60.0) as client:
+            room = (await client.create_room(ROOM)).room_id
+            bodies = [f"message {len(self.told) + number}" for number in range(count)]
+            waiting = [await client.post(room, body) for body in bodies]
+            for body, done in zip(bodies, waiting, strict=True):
+                self.told[(await done).op] = body
+
+    def check(self, *nodes: int) -> None:
+        """Each of these nodes serves every message that was ever acknowledged, at its place."""
+        for node in nodes:
+            wait_until(
+                lambda node=node: not self._missing(node),
+                FLOW_S,
+                lambda node=node: f"node {node} lacks {self._missing(node)}",
+            )
+
+    def _missing(self, node: int) -> list[int]:
+        served = asyncio.run(self._served(node))
+        return [op for op, body in self.told.items() if served.get(op) != body]
+
+    async def _served(self, node: int) -> dict[int, str]:
+        access = self.site.access()
+        async with Client([access.endpoints[node]], access.token, patience_s=60.0) as client:
+            room = (await client.create_room(ROOM)).room_id
+            page = await client.snapshot(room, from_op=1, limit=1000)
+            return {item.op: item.body for item in page.messages}
+
+
+@pytest.fixture
+def site(tmp_path, free_ports) -> Iterator[LocalSite]:
+    ports = ports_in_a_row(free_ports)
+    with LocalSite(tmp_path / "site", ports, geometry="small", log_level="warning") as made:
+        yield made
+
+
+def recover(site: LocalSite, node: int, *words: str):
+    return run("recover", "--node-folder", str(site.place(node)), "--once", *SMALL, *words)
+
+
+def normal(site: LocalSite, node: int) -> bool:
+    return (site.status(node) or {}).get("status") == "normal"
+
+
+def freeze(site: LocalSite, node: int):
+    (process,) = site.replicas(node)
+    process.send_signal(signal.SIGSTOP)
+    return process
+
+
+# --- a volume that is moved away ------------------------------------------------------------------
+
+
+def test_a_volume_moved_away_under_its_replica_is_recovered_and_nothing_acked_is_lost(site):
+    """The old process must not go on acknowledging into the moved files beside the new volume."""
+    told = Acknowledged(site)
+    told.post(0)
+    place = site.place(1)
+    (place / "shard-0").rename(place / "shard-0.broken")
+    done = recover(site, 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    site.kill_node(2)
+    told.post(0)  # acknowledged by nodes 0 and 1
+    site.kill_node(0)
+    site.kill_node(1)
+    site.start(1, 2)
+    wait_until(lambda: normal(site, 1) and normal(site, 2), BACK_S, "nodes 1 and 2 serve")
+    told.check(1, 2)
+
+
+def test_recover_is_refused_while_the_replica_of_a_moved_volume_runs(site):
+    told = Acknowledged(site)
+    told.post(0)
+    place = site.place(1)
+    process = freeze(site, 1)
+    (place / "shard-0").rename(place / "shard-0.broken")
+    refused = recover(site, 1)
+    assert refused.returncode == 1
+    assert f"process {process.pid} works as this replica: stop that one first" in refused.stderr
+    assert not (place / "shard-0").exists()
+    process.send_signal(signal.SIGCONT)
+    done = recover(site, 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told.check(0, 1, 2)
+
+
+def test_recover_of_a_node_set_up_anew_is_refused_while_the_old_one_runs_elsewhere(site):
+    """The whole folder was moved, and made again from the configuration: the lock went with it."""
+    told = Acknowledged(site)
+    told.post(0)
+    place, old = site.place(1), site.place(1).with_name("node-1.old")
+    process = freeze(site, 1)
+    place.rename(old)
+    shutil.copytree(old, place, ignore=shutil.ignore_patterns("shard-*", "sockets", ".*"))
+    refused = recover(site, 1)
+    assert refused.returncode == 1
+    assert "something answers at 127.0.0.1:" in refused.stderr
+    assert not (place / "shard-0").exists()
+    process.send_signal(signal.SIGCONT)
+    site.kill_node(1)
+    done = recover(site, 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    site.start(1)
+    told.check(0, 1, 2)
+
+
+def test_a_replica_whose_volume_was_replaced_halts_and_says_so(site):
+    place = site.place(1)
+    (place / "shard-0").rename(place / "shard-0.broken")
+    shutil.copytree(place / "shard-0.broken", place / "shard-0")
+    log = site.folder.parent / "site.log"
+    wait_until(lambda: "HALT VOLUME_MOVED" in log.read_text(errors="replace"), 10, "it halts")
+
+
+# --- a machine that is set up anew ----------------------------------------------------------------
+
+
+def test_a_node_set_up_anew_is_not_formatted_while_nobody_answers(site):
+    """The group may be as large as ever and only be out of reach: silence proves nothing."""
+    told = Acknowledged(site)
+    told.post(0)
+    for node in site.nodes:
+        site.kill_node(node)
+    place = site.place(1)
+    for name in ("shard-0", "sockets"):
+        shutil.rmtree(place / name)
+    (place / "formatted").unlink()
+    words = ("format", "--node-folder", str(place), *SMALL)
+    refused = run(*words)
+    assert refused.returncode == 1
+    assert "no other member answers, which does not prove" in refused.stderr
+    assert "tigerchat recover" in refused.stderr and "--new-site" in refused.stderr
+    site.start(0, 2)
+    wait_until(lambda: normal(site, 0) and normal(site, 2), BACK_S, "nodes 0 and 2 serve")
+    for also in ((), ("--new-site",)):
+        refused = run(*words, *also)
+        assert refused.returncode == 1
+        assert "knows this node as a member" in refused.stderr
+    assert not (place / "shard-0").exists()
+    done = recover(site, 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    site.start(1)
+    told.check(0, 1, 2)
+
+
+def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(site, tmp_path):
+    """The mounted folder itself can be neither removed nor renamed."""
+    told = Acknowledged(site)
+    told.post(0)
+    site.kill_node(1)
+    place = site.place(1) / "shard-0"
+    shutil.rmtree(place)
+    place.mkdir()
+    disk = tmp_path / "disk"
+    (disk / "lost+found").mkdir(parents=True)
+    subprocess.run(["mount", "--bind", str(disk), str(place)], check=True)
+    try:
+        started = run("start", "--quiet", "--node-folder", str(site.place(1)))
+        assert started.returncode == 1
+        assert f"{place} holds no volume" in started.stderr and "recover" in started.stderr
+        done = recover(site, 1)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (disk / "volume.json").exists() and (disk / "lost+found").exists()
+        site.start(1)
+        told.check(0, 1, 2)
+    finally:
+        site.stop()
+        subprocess.run(["umount", str(place)], check=True)
