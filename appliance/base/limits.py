@@ -76,8 +76,21 @@ SESSION_SENDS_MAX = 4096  # sends of one connection that wait for their acks
 SESSION_SUBSCRIPTIONS_MAX = 1024  # rooms that one connection follows
 # rooms of which a session remembers its rights; then it forgets all
 SESSION_ROOMS_MAX = 4096
-# frames of a session that wait for a room look-up; then it is not read from
-SESSION_FRAMES_MAX = 64
+# messages in one frame: what is refused is answered one by one
+SEND_ITEMS_MAX = 4096
+# bytes of a frame before hello, which holds a token and an id: a stranger gets no more memory
+STRANGER_FRAME_SIZE_MAX = 8 * KIB
+# refused frames of a connection: so many at once, so many a second; beyond, it is not read from,
+# and after so many more it is closed. A client that waits as it is told comes near neither
+REFUSALS_BURST, REFUSALS_RATE, STRIKES_MAX = 256, 50, 64
+HOLD_MS_MAX = 100  # a connection that was refused for its rate is not read from for so long
+HISTORY_CHARGE_SIZE = 32 * KIB  # bytes of history that are charged as one message
+USER_CONNECTIONS_MAX = 512  # of one user at one edge; the next hello is refused
+# bytes that an edge holds in both directions; beyond, the connection that holds most is closed
+CONNECTION_HELD_MAX = 4 * MIB  # for one connection: its output and one frame of the largest size
+USER_HELD_MAX = 32 * MIB  # for all connections of one user
+EDGE_HELD_MAX = 256 * MIB  # for all, of strangers too
+HELD_MIN = 64 * KIB  # a connection that holds less is not looked at
 # bytes of one wake-up for one connection: beyond, subscriptions turn lagging
 SESSION_OUT_MAX = 512 * KIB
 # batches that collect behind the one in flight; then sends are answered busy
@@ -96,6 +109,9 @@ CATCH_UP_PAGES = 8  # of these in one wake-up, for all together
 # a connection that took nothing for so long is closed with a cursor
 LAG_MS_MAX = 300_000
 CLOCK_SKEW_US = 5_000_000  # by which an issuer's clock may be ahead of a node's
+TOKEN_LIFE_S_DEFAULT = (
+    86_400  # a token that is valid for longer is refused, unless a node allows it
+)
 TOKEN_RIGHTS_MAX = 64  # patterns in a token
 BUCKETS_MAX = 100_000  # of each kind of rate limit; the longest unused are forgotten
 RATE_BURST_MS = 2_000  # of a rate may come at once

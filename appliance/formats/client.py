@@ -22,7 +22,7 @@ from uuid import UUID, SafeUUID
 import msgspec
 import numpy as np
 
-from appliance.base.limits import SNAPSHOT_LIMIT_MAX
+from appliance.base.limits import SEND_ITEMS_MAX, SNAPSHOT_LIMIT_MAX
 from appliance.formats.author import author_name
 from appliance.formats.client_errors import FieldInvalid, FrameMalformed, FrameUnknown
 from appliance.formats.record import RECORD
@@ -364,6 +364,23 @@ def parse_json_edge(data: bytes | str) -> Frame:
     return _parse_json(_JSON_EDGE, data)
 
 
+_ERROR = struct.Struct("<IBI16sQ")  # of an error frame, behind its head: up to client_seq
+
+
+def errors_of_items(error: "Error", items: "list[SendItem]") -> list[bytes]:
+    """One binary `error` frame for each item, which it names: all else is encoded once."""
+    raw = encode_binary(error)
+    code, temporary, retry_after, _, _ = _ERROR.unpack_from(raw, HEAD_SIZE)
+    tail = raw[HEAD_SIZE + _ERROR.size :]
+    head = raw[:HEAD_SIZE]
+    return [
+        head
+        + _ERROR.pack(code, temporary, retry_after, room_id, min(client_seq, NUMBER_MAX))
+        + tail
+        for room_id, client_seq, *_ in items
+    ]
+
+
 def named_in(data: bytes | str) -> dict[str, Any]:
     """`request`, `room_id`, `client_seq` of a JSON frame that was refused, as far as they are
     right."""
@@ -567,6 +584,12 @@ assert list(ACK_ITEM.names or ()) == [name for name, _, _ in LAYOUTS[MessageAck]
 SendItem = tuple[bytes, int, bytes, bytes, int, bytes]
 
 
+def first_room(data: bytes) -> bytes | None:
+    """The room of the first item of a send_message frame, None if there is no whole one."""
+    end = _HEAD.size + 16
+    return data[_HEAD.size : end] if len(data) >= _HEAD.size + SEND_ITEM_SIZE else None
+
+
 def parse_sends(data: bytes) -> list[SendItem]:
     """(room_id, client_seq, parent_id, msg_id, kind, body) of each item of a send_message frame.
 
@@ -579,6 +602,8 @@ def parse_sends(data: bytes) -> list[SendItem]:
     append = items.append
     if count * SEND_ITEM_SIZE > size:
         raise FrameMalformed(f"{count} items do not fit a frame of {size} bytes")
+    if count > SEND_ITEMS_MAX:
+        raise FieldInvalid(f"{count} messages in a frame, at most {SEND_ITEMS_MAX} are allowed")
     for _ in range(count):
         if offset + SEND_ITEM_SIZE > size:
             raise FrameMalformed("the last item ends early")

@@ -204,6 +204,31 @@ class Closing(InputError):
     temporary = True
 
 
+class RefusedTooOften(InputError):
+    """Frame after frame was refused: a client with a bug, or one that does not wait. The connection
+    ends."""
+
+    code = 2044
+
+
+class HeldTooMuch(InputError):
+    """What the node holds for this connection, or this user, is too much: read what was asked for.
+    The connection ends."""
+
+    code = 2045
+    temporary = True
+    retry_after_ms = 1000
+
+
+class ConnectionsTooMany(InputError):
+    """The user has as many connections to this node as one may: close some. The connection
+    ends."""
+
+    code = 2046
+    temporary = True
+    retry_after_ms = 1000
+
+
 CLIENT_ERRORS = (
     FrameMalformed,
     FrameTooLarge,
@@ -233,5 +258,8 @@ CLIENT_ERRORS = (
     Busy,
     Unavailable,
     Closing,
+    RefusedTooOften,
+    HeldTooMuch,
+    ConnectionsTooMany,
 )
 assert len({error.code for error in CLIENT_ERRORS}) == len(CLIENT_ERRORS)

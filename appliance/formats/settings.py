@@ -6,6 +6,7 @@ must be the same on all nodes lies in the site file; what nobody needs to choose
 
 from dataclasses import dataclass
 
+from appliance.base.limits import TOKEN_LIFE_S_DEFAULT
 from appliance.formats.configuration import (
     FilePath,
     check_table,
@@ -33,6 +34,11 @@ KEYS = {
     "user_rate": whole(1, RATE_MAX, 400),
     "room_rate": whole(1, RATE_MAX, 50_000),
     "address_rate": whole(1, RATE_MAX, 50_000),
+    # Seconds that a token may be valid, from its `iat` to its `exp`; longer ones are refused.
+    "token_life_s_max": whole(60, 366 * 86_400, TOKEN_LIFE_S_DEFAULT),
+    # Host names under which chat clients reach this site, beside those in the site file and any
+    # address in numbers; several with commas. Browsers that name another one are refused.
+    "client_hosts": text(1000, ""),
     # false: chat clients connect without TLS; for measurements and behind a proxy only.
     "client_tls": switch(True),
     # Edges that share client_port, one process each.
@@ -79,6 +85,8 @@ class Settings:
     user_rate: int
     room_rate: int
     address_rate: int
+    token_life_s_max: int
+    client_hosts: str
     client_tls: bool
     edge_processes: int
     console_host: str

@@ -182,6 +182,8 @@ WRONG = {
     "user_rate": ["0", "10000001"],
     "room_rate": ["0", "10000001"],
     "address_rate": ["0", "10000001"],
+    "token_life_s_max": ["59", "31622401", "1.5"],
+    "client_hosts": ["7", "true"],
     "client_tls": ["0", '"yes"', '"false"'],
     "edge_processes": ["0", "65"],
     "console_host": ['""', "7", '"a\\nb"'],

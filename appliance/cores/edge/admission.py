@@ -48,6 +48,13 @@ class Buckets:
     def __len__(self) -> int:
         return len(self._full_at)
 
+    def wait_ms(self, key: bytes | int | str, now_ns: int) -> int:
+        """Take one: 0 if it may pass, else nothing is taken, and milliseconds to wait."""
+        if self.room_for(key, now_ns, 1) < 1:
+            return self.retry_after_ms(key, now_ns)
+        self.take(key, now_ns, 1)
+        return 0
+
 
 class Admission:
     """The four limits together."""
@@ -95,9 +102,17 @@ class Admission:
         buckets, key = keyed[tightest]
         return granted, buckets.name, buckets.retry_after_ms(key, now_ns)
 
-    def admit_address(self, now_ns: int, address: str, count: int) -> int:
+    def charge(self, now_ns: int, count: int, *, device: bytes, user: int, address: str) -> None:
+        """Count what was done already; what is too much is waited for by whatever comes next."""
+        if self.limited:
+            self.device.take(device, now_ns, count)
+            self.user.take(user, now_ns, count)
+            self.address.take(address, now_ns, count)
+
+    def admit_address(self, now_ns: int, address: str) -> int:
         """0 if a client of which only the address is known may go on, else milliseconds to wait."""
-        if self.address.room_for(address, now_ns, count) < count:
-            return self.address.retry_after_ms(address, now_ns)
-        self.address.take(address, now_ns, count)
-        return 0
+        return self.address.wait_ms(address, now_ns)
+
+    def admit_user(self, now_ns: int, user: int) -> int:
+        """0 if this user may open one more connection, else milliseconds to wait."""
+        return self.user.wait_ms(user, now_ns)

@@ -6,7 +6,6 @@
 (CLOSE, session, code, reason)             after its output was written
 """
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from appliance.base.errors import InputError
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.answer import Answers, ack_of, error_of
 from appliance.cores.edge.catalogue import Catalogue
+from appliance.cores.edge.expiries import Expiries
 from appliance.cores.edge.log import Segments, ShardLog
 from appliance.cores.edge.lookup import LOOK_UP, Lookup
 from appliance.cores.edge.publish import Lane, MessageIds
@@ -31,12 +31,16 @@ from appliance.formats import session as replies
 from appliance.formats.checkpoint import ROOM_ROW
 from appliance.formats.client_errors import (
     Closing,
+    ConnectionsTooMany,
     DuplicateExpired,
     EncodingMismatch,
+    FrameMalformed,
     FrameTooLarge,
+    HeldTooMuch,
     HelloLate,
     HelloRequired,
     RateLimited,
+    RefusedTooOften,
     SubscriptionTooSlow,
     TokenExpired,
     TokenInvalid,
@@ -58,6 +62,8 @@ CLOSINGS: dict[type[InputError], int] = {
     HelloRequired: 4001,
     HelloLate: 4001,
     SubscriptionTooSlow: 4008,
+    HeldTooMuch: 4013,
+    RefusedTooOften: 4029,
     Closing: 1001,
 }
 # Those of errors that end a connection only while it has not said a valid hello.
@@ -67,6 +73,7 @@ CLOSINGS_NEW: dict[type[InputError], int] = {
     TokenExpired: 4003,
     TokenNotYetValid: 4003,
     RateLimited: 1013,
+    ConnectionsTooMany: 1013,
 }
 
 
@@ -110,13 +117,16 @@ class Edge:
             fanout=self.fanout,
             lanes=self.lanes,
             ids=self._ids,
+            counters=self.counters,
         )
+        self._tokens = tokens
         self._framing, self._admission = framing, admission
         self._opening: dict[int, ShardLog] = {}  # attached, but the ring moved on while it was read
         self._late_acks: dict[int, list[tuple[int, Session, dict[str, Any]]]] = {}
         self._dirty: list[Session] = []
         self._new: deque[Session] = deque()  # have not said hello, oldest first
-        self._expiries: list[tuple[int, int]] = []  # (expires_us, session number)
+        self._expiries = Expiries()
+        self._unfinished: list[Session] = []  # may go on with what waits: their output was taken
         self._numbers = 0
 
     def count(self, name: str, by: int = 1) -> None:
@@ -148,19 +158,48 @@ class Edge:
             session.waiting.extend(session.parse(data, is_text))
         except InputError as error:
             self.count("malformed")
-            wait_ms = self._admission.admit_address(self.requests.now_ns, session.address, 1)
+            session.refused_ms = wait_ms = self.requests.charge_refused(session)
             if wait_ms and type(error) not in CLOSINGS:
-                error = RateLimited("too many malformed frames from this address", wait_ms)
+                error = RateLimited("too many malformed frames", wait_ms)
             self.refuse(session, error, **session.named_in(data, is_text))
+            self._on_refused(session)
             return
         if session.awaits is None:
             self._run(session)
+
+    def on_control(self, session: Session) -> None:
+        """A frame came that is no message and no part of one, or only a part: a ping, a pong."""
+        if session.state == "closed":
+            return
+        if session.state == "new":
+            self.refuse(session, HelloRequired("the first frame must be hello"))
+            return
+        wait_ms = self.requests.charge_refused(session)
+        if wait_ms:
+            self.count("control_refused")
+            session.refused_ms = wait_ms
+            self._on_refused(session)
+
+    def on_fragment(self, session: Session) -> None:
+        """A part of a message came; those before the last are counted as frames of their own."""
+        if session.state == "closed":
+            return
+        wait_ms = self.requests.charge_refused(session)
+        if wait_ms:
+            session.refused_ms = wait_ms
+            self._on_refused(session)
+
+    def _on_refused(self, session: Session) -> None:
+        """The frame in hand was refused, in whole or in part."""
+        wait_ms, session.refused_ms = session.refused_ms, -1
+        if session.patience.on_refusal(self.requests.now_ns, wait_ms) and session.state != "closed":
+            self.refuse(session, RefusedTooOften("frame after frame was refused"))
 
     def on_oversize(self, session: Session) -> None:
         """A frame was too large to be received at all."""
         if session.state != "closed":
             self.refuse(
-                session, FrameTooLarge(f"a frame has at most {limits.CLIENT_FRAME_SIZE_MAX} bytes")
+                session, FrameTooLarge(f"a frame has at most {session.frame_size_max} bytes now")
             )
 
     def on_close(self, session: Session) -> None:
@@ -177,27 +216,32 @@ class Edge:
         """The transport has drained."""
         session.blocked = False
         self.fanout.on_writable(session)
+        self._run(session)
 
     def _run(self, session: Session) -> None:
-        """Handle the session's frames in order, until one must wait."""
+        """Handle the session's frames in order, until one must wait: for a room, or because what
+        was answered before is not taken."""
         waiting = session.waiting
-        while waiting and session.state != "closed":
+        while waiting and session.state != "closed" and not session.is_full:
             frame = waiting[0]
             try:
                 if not self.requests.handle(session, frame):
                     return
             except InputError as error:
+                if type(error) is FrameMalformed:
+                    self.count("malformed")
                 self.lookup.leave(session)
+                session.refused_ms = error.retry_after_ms
                 self.refuse(session, error, **_named(frame))
             else:
                 if type(frame) in (client.Hello, client.RefreshToken):
-                    self._on_claims(session)
+                    assert session.claims is not None
+                    self._expiries.put(session.number, session.claims.expires_us)
+            session.is_charged = False
+            if session.refused_ms >= 0:
+                self._on_refused(session)
             if waiting:
                 waiting.popleft()
-
-    def _on_claims(self, session: Session) -> None:
-        assert session.claims is not None
-        heapq.heappush(self._expiries, (session.claims.expires_us, session.number))
 
     def refuse(self, session: Session, error: InputError, **named: Any) -> None:
         """Answer with an error, and close the connection if that error ends it."""
@@ -217,10 +261,58 @@ class Edge:
         if session.state == "closed":
             return
         self.lookup.leave(session)
+        self._expiries.drop(session.number)
+        if session.state == "ready":
+            self._forget_user(session)
         for room_id in list(session.subscriptions):
             self.fanout.drop(session, room_id)
         session.waiting.clear()
         session.on_event("close")
+
+    def _forget_user(self, session: Session) -> None:
+        assert session.claims is not None
+        users, author_id = self.requests.users, session.claims.author_id
+        users[author_id] -= 1
+        if not users[author_id]:
+            del users[author_id]
+
+    def on_keys(self) -> None:
+        """The public keys of the issuer have changed: who came with one that is gone must leave."""
+        for session in list(self.sessions.values()):
+            if session.state != "ready":
+                continue
+            assert session.claims is not None
+            if not self._tokens.is_trusted(session.claims):
+                error = TokenKeyUnknown("the key of this session's token is not trusted any more")
+                self.count("error_" + error.name)
+                session.refuse(error)
+                self._close(session, 4003, error.name)
+
+    def on_held(self, held: list[tuple[Session, int]]) -> None:
+        """What the edge holds for connections that hold much, in bytes: the largest of a user or of
+        all are closed until the others are within bounds."""
+        total = sum(size for _, size in held)
+        of_user: dict[int, int] = {}
+        for session, size in held:
+            user = -1 if session.claims is None else session.claims.author_id
+            of_user[user] = of_user.get(user, 0) + size
+        for session, size in sorted(held, key=lambda row: -row[1]):
+            user = -1 if session.claims is None else session.claims.author_id
+            if (
+                size > limits.CONNECTION_HELD_MAX
+                or total > limits.EDGE_HELD_MAX
+                or of_user[user] > limits.USER_HELD_MAX
+            ):
+                total -= size
+                of_user[user] -= size
+                self._discard(session)
+
+    def _discard(self, session: Session) -> None:
+        """Close a connection that takes nothing, and drop what is held for it."""
+        if session.state != "closed":
+            session.out.clear()
+            session.out_size = 0
+            self.refuse(session, HeldTooMuch("too much waits for this connection"))
 
     def shut_down(self) -> None:
         """The node stops: every client is told to go elsewhere."""
@@ -420,16 +512,12 @@ class Edge:
             self._new.popleft()
 
     def _close_expired(self, now_us: int) -> None:
-        while self._expiries and self._expiries[0][0] <= now_us:
-            session = self.sessions.get(heapq.heappop(self._expiries)[1])
-            if session is None or session.state != "ready":
-                continue
-            assert session.claims is not None
-            if session.claims.expires_us <= now_us:
-                error = TokenExpired("the session's token has expired")
-                self.count("error_" + error.name)
-                session.refuse(error)
-                self._close(session, 4003, error.name)
+        for number in self._expiries.due(now_us):
+            session = self.sessions[number]
+            error = TokenExpired("the session's token has expired")
+            self.count("error_" + error.name)
+            session.refuse(error)
+            self._close(session, 4003, error.name)
 
     def close_stuck(self) -> None:
         """Close connections that took nothing for very long; called every few seconds."""
@@ -464,6 +552,10 @@ class Edge:
 
     def beat(self) -> bool:
         """Turn what was collected into effects; True when there is more to do at once."""
+        unfinished, self._unfinished = self._unfinished, []
+        for session in unfinished:
+            if session.awaits is None:
+                self._run(session)
         more = self.fanout.serve()
         self.effects += self.lookup.take_effects()
         if self.requests.effects:
@@ -484,6 +576,11 @@ class Edge:
                     )
         return more
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether there is more to do at once, now that output was taken."""
+        return bool(self._unfinished)
+
     def take_effects(self) -> list[tuple]:
         """What should happen outside, in order."""
         effects, self.effects = self.effects, []
@@ -494,6 +591,8 @@ class Edge:
         output = []
         for session in self._dirty:
             output.append((session, session.out))
+            if session.waiting:
+                self._unfinished.append(session)
             session.out, session.out_size, session.is_dirty = [], 0, False
         self._dirty.clear()
         return output

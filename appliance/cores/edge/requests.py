@@ -23,13 +23,15 @@ from appliance.cores.edge.publish import (
     pack_items,
     pack_probe,
 )
-from appliance.cores.edge.session import Awaited, Session
+from appliance.cores.edge.session import Awaited, Sends, Session
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import MODERATE, READ, SEND, Tokens
 from appliance.formats import client
 from appliance.formats.author import author_name
 from appliance.formats.client_errors import (
+    BodyTooLarge,
     Busy,
+    ConnectionsTooMany,
     FieldInvalid,
     Forbidden,
     HelloRepeated,
@@ -89,6 +91,7 @@ class Requests:
         fanout: Fanout,
         lanes: dict[int, list[Lane]],
         ids: MessageIds,
+        counters: dict[str, int],
     ) -> None:
         self.now_ns = self.now_us = 0
         self.behind: dict[int, str] = {}  # shard -> why its replica here cannot serve reads
@@ -97,11 +100,13 @@ class Requests:
         ] = {}  # shard -> asked, in order
         self.effects: list[tuple] = []
         self.early: list[Session] = []  # wait until this node has what they were told of
+        self.users: dict[int, int] = {}  # author -> connections that are welcome
+        self._counters = counters
         self._node, self._epoch = node, epoch
         self._tokens, self._admission, self._lookup = tokens, admission, lookup
         self._logs, self._fanout, self._lanes, self._ids = logs, fanout, lanes, ids
         self._handlers: dict[type, Callable[[Session, Any], bool]] = {
-            list: self._sends,
+            Sends: self._sends,
             client.Hello: self._hello,
             client.RefreshToken: self._refresh,
             client.Ping: self._ping,
@@ -113,9 +118,16 @@ class Requests:
         }
 
     def handle(self, session: Session, frame: Any) -> bool:
-        """Do what `frame` asks; False if it must be handled again later. Raises InputError."""
-        if session.state == "new" and type(frame) is not client.Hello:
-            raise HelloRequired("the first frame must be hello")
+        """Do what `frame` asks; False if it must be handled again later. Raises InputError.
+
+        Each frame is counted against the rates, once: messages by their number, all others here.
+        """
+        if session.state == "new":
+            if type(frame) is not client.Hello:
+                raise HelloRequired("the first frame must be hello")
+        elif type(frame) is not Sends and not session.is_charged:
+            self._charge(session, 1)
+            session.is_charged = True
         return self._handlers[type(frame)](session, frame)
 
     # --- who is it
@@ -123,26 +135,39 @@ class Requests:
     def _hello(self, session: Session, frame: client.Hello) -> bool:
         if session.state != "new":
             raise HelloRepeated("this connection has said hello already")
-        wait_ms = self._admission.admit_address(self.now_ns, session.address, 1)
+        wait_ms = self._admission.admit_address(self.now_ns, session.address)
         if wait_ms:
             raise RateLimited("too many hellos from this address", wait_ms)
         client_id = client.id_bytes(frame.client_id)
         if not any(client_id):
             raise FieldInvalid("client_id is zero")
-        session.claims = self._tokens.verify(frame.token, self.now_us)
-        session.client_id = client_id
+        claims = self._tokens.verify(frame.token, self.now_us)
+        author_id = claims.author_id
+        wait_ms = self._admission.admit_user(self.now_ns, author_id)
+        if wait_ms:
+            raise RateLimited("too many hellos of this user", wait_ms)
+        if self.users.get(author_id, 0) >= limits.USER_CONNECTIONS_MAX:
+            raise ConnectionsTooMany(f"at most {limits.USER_CONNECTIONS_MAX} of a user")
+        self.users[author_id] = self.users.get(author_id, 0) + 1
+        session.claims, session.client_id = claims, client_id
+        session.device = client_id + author_id.to_bytes(8, "little")
         self._welcome(session, frame.request)
         return True
 
     def _refresh(self, session: Session, frame: client.RefreshToken) -> bool:
         assert session.claims is not None
-        self._charge(session, 1)
         claims = self._tokens.verify(frame.token, self.now_us)
         if claims.author != session.claims.author:
             raise TokenInvalid("the new token is another author's")
         session.claims = claims
         session.rights.clear()
         self._welcome(session, frame.request)
+        for room_id, subscription in list(session.subscriptions.items()):
+            if not claims.rights_in(subscription.room.name) & READ:
+                self._fanout.drop(session, room_id)
+                error = Forbidden("the new token does not allow to read this room")
+                self._count_error(error, 1)
+                session.refuse(error, room_id=client.id_of(room_id))
         return True
 
     def _welcome(self, session: Session, request: str | None) -> None:
@@ -162,17 +187,35 @@ class Requests:
         )
 
     def _ping(self, session: Session, frame: client.Ping) -> bool:
-        self._charge(session, 1)
         session.send(client.Pong(request=frame.request))
         return True
 
     # --- what all share
 
     def _charge(self, session: Session, count: int) -> None:
-        """Count a frame that is no message; raises RateLimited."""
+        """Count what is no message; raises RateLimited."""
         granted, name, wait_ms = self._admit(session, count)
         if granted < min(count, 1):
             raise RateLimited(f"too much for this {name}", wait_ms)
+
+    def charge_refused(self, session: Session) -> int:
+        """Count a frame that was no frame of ours; milliseconds to wait if that is too much."""
+        if session.state == "new":
+            return self._admission.admit_address(self.now_ns, session.address)
+        return self._admit(session, 1)[2]
+
+    def _count_error(self, error: InputError, by: int) -> None:
+        name = "error_" + error.name
+        self._counters[name] = self._counters.get(name, 0) + by
+
+    def _refuse_items(
+        self, session: Session, items: list[client.SendItem], error: InputError, wait_ms: int = 0
+    ) -> None:
+        """Answer messages with an error; the frame counts as refused."""
+        if items:
+            self._count_error(error, len(items))
+            session.refuse_items(error, items)
+            session.refused_ms = max(session.refused_ms, wait_ms, error.retry_after_ms)
 
     def _admit(
         self, session: Session, count: int, room_id: bytes | None = None
@@ -182,7 +225,7 @@ class Requests:
         return self._admission.admit(
             self.now_ns,
             count,
-            device=session.client_id,
+            device=session.device,
             user=session.claims.author_id,
             address=session.address,
             room=room_id,
@@ -270,9 +313,19 @@ class Requests:
 
     # --- sending
 
-    def _sends(self, session: Session, items: list[client.SendItem]) -> bool:
+    def _sends(self, session: Session, sends: Sends) -> bool:
         """Runs of messages to the same room; what was handled leaves `items` if it must wait."""
-        first = 0
+        assert session.claims is not None
+        denied_room = sends.first_room
+        if denied_room is not None and denied_room not in session.rights:
+            try:
+                if not self._may_parse(session, sends, denied_room):
+                    return False
+            except InputError as error:
+                sends.denied = error
+        if sends.items is None:
+            sends.items, sends.data = client.parse_sends(sends.data), b""
+        items, first = sends.items, 0
         while first < len(items):
             room_id, end = items[first][0], first + 1
             while end < len(items) and items[end][0] == room_id:
@@ -280,9 +333,12 @@ class Requests:
             run = items if end - first == len(items) else items[first:end]
             if room_id not in session.rights:
                 try:
+                    if sends.denied is not None and room_id == denied_room:
+                        raise sends.denied
                     room = self._room(session, room_id, False)
                 except InputError as error:
-                    _refuse_items(session, run, error)
+                    self._admit(session, len(run))
+                    self._refuse_items(session, run, error)
                     first = end
                     continue
                 if room is None:
@@ -293,10 +349,25 @@ class Requests:
             first = end
         return True
 
+    def _may_parse(self, session: Session, sends: Sends, room_id: bytes) -> bool:
+        """Whether the messages are worth parsing, False while their room is looked up. Raises what
+        is wrong with their room, or with a message that stands alone."""
+        assert session.claims is not None
+        if not session.claims.may_send:
+            raise Forbidden("the token does not allow to send to any room")
+        if sends.items is not None and len(sends.items[0][5]) > limits.BODY_SIZE_MAX:
+            raise BodyTooLarge(f"at most {limits.BODY_SIZE_MAX} bytes are allowed")
+        room = self._room(session, room_id, False)
+        if room is not None:
+            self._rights(session, room)
+        return room is not None
+
     def _send_run(self, session: Session, room_id: bytes, run: list[client.SendItem]) -> None:
         bits, shard = session.rights[room_id]
         if not bits & SEND:
-            _refuse_items(session, run, Forbidden("the token does not allow to send to this room"))
+            self._admit(session, len(run))
+            error = Forbidden("the token does not allow to send to this room")
+            self._refuse_items(session, run, error)
             return
         assert session.claims is not None
         author_id, device = session.claims.author_id, session.client_id
@@ -310,16 +381,16 @@ class Requests:
             try:
                 check_item(item)
             except InputError as error:
-                _refuse_items(session, [item], error)
+                self._refuse_items(session, [item], error)
             else:
                 sound.append(item)
         self._pack(session, lane, sound, author_id, device)
         if fitting < granted:
-            _refuse_items(session, run[fitting:granted], Busy("too many messages are in flight"))
+            busy = Busy("too many messages are in flight")
+            self._refuse_items(session, run[fitting:granted], busy)
         if granted < len(run):
-            _refuse_items(
-                session, run[granted:], RateLimited(f"too many messages for this {limit}", wait_ms)
-            )
+            limited = RateLimited(f"too many messages for this {limit}", wait_ms)
+            self._refuse_items(session, run[granted:], limited)
 
     def _pack(
         self,
@@ -343,7 +414,6 @@ class Requests:
             raise RoomNameInvalid("1 to 128 bytes of printable UTF-8, no space at either end")
         if not session.claims.rights_in(frame.name) & MODERATE:
             raise Forbidden("the token does not allow to create a room of this name")
-        self._charge(session, 1)
         room_id = room_id_of(frame.name)
         if room_id in self._lookup.catalogue.rooms:
             session.send(
@@ -382,7 +452,6 @@ class Requests:
         room = self._readable(session, client.id_bytes(frame.room_id))
         if room is None:
             return False
-        self._charge(session, 1)
         followed = session.subscriptions
         if len(followed) >= limits.SESSION_SUBSCRIPTIONS_MAX and room.room_id not in followed:
             raise SubscriptionsTooMany(f"at most {limits.SESSION_SUBSCRIPTIONS_MAX} rooms")
@@ -423,10 +492,22 @@ class Requests:
         room = self._readable(session, client.id_bytes(frame.room_id))
         if room is None:
             return False
-        self._charge(session, 1 + frame.limit // 100)
         found = history.page(self._logs[room.shard], room.room_id, room.head, frame)
-        session.send_payload(history.encode_page(session.binary, frame, *found))
+        payload = history.encode_page(session.binary, frame, *found)
+        self._charge_work(session, len(payload) // limits.HISTORY_CHARGE_SIZE)
+        session.send_payload(payload)
         return True
+
+    def _charge_work(self, session: Session, count: int) -> None:
+        """Count what an answer cost beyond its frame: who comes next waits for it."""
+        assert session.claims is not None
+        self._admission.charge(
+            self.now_ns,
+            count,
+            device=session.device,
+            user=session.claims.author_id,
+            address=session.address,
+        )
 
     # --- listing
 
@@ -443,7 +524,7 @@ class Requests:
             raise FieldInvalid("after is no cursor of this site")
         if not self._caught_up(session, shard):
             return False
-        self._charge(session, 1 + frame.limit // 100)
+        self._charge_work(session, frame.limit // 100)
         self.lists.setdefault(shard, []).append((session, frame, first_row))
         self.effects.append((LIST, shard, first_row, frame.limit))
         return True
@@ -499,10 +580,3 @@ class Requests:
                 session.refuse(
                     Unavailable("the replica of this node went away"), request=frame.request
                 )
-
-
-def _refuse_items(session: Session, items: list[client.SendItem], error: InputError) -> None:
-    for room_id, client_seq, *_ in items:
-        session.refuse(
-            error, room_id=client.id_of(room_id), client_seq=min(client_seq, client.NUMBER_MAX)
-        )

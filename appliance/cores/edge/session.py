@@ -4,7 +4,12 @@ from collections import deque
 from typing import Any
 
 from appliance.base.errors import InputError
-from appliance.base.limits import CLIENT_FRAME_SIZE_MAX, SESSION_FRAMES_MAX
+from appliance.base.limits import (
+    CLIENT_FRAME_SIZE_MAX,
+    SESSION_OUT_MAX,
+    STRANGER_FRAME_SIZE_MAX,
+)
+from appliance.cores.edge.patience import Patience
 from appliance.cores.edge.token import Claims
 from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
 from appliance.formats import client
@@ -31,6 +36,22 @@ class Awaited:
         self.denied = False  # and said that there is none
 
 
+class Sends:
+    """The messages of one frame. They are parsed only when the first one's room is known and may be
+    sent to: until then the frame waits as it came."""
+
+    __slots__ = ("data", "items", "denied")
+
+    def __init__(self, data: bytes, items: list[client.SendItem] | None = None) -> None:
+        self.data, self.items = data, items
+        self.denied: InputError | None = None  # why the first one's room is not to be had
+
+    @property
+    def first_room(self) -> bytes | None:
+        """The room of the first message."""
+        return client.first_room(self.data) if self.items is None else self.items[0][0]
+
+
 class Session:
     """State of one connection. `out` is taken by the driver after each beat."""
 
@@ -46,10 +67,14 @@ class Session:
         "opened_ns",
         "claims",
         "client_id",
+        "device",
         "rights",
         "seen",
         "in_flight",
         "waiting",
+        "is_charged",
+        "refused_ms",
+        "patience",
         "awaits",
         "subscriptions",
         "lanes",
@@ -79,12 +104,16 @@ class Session:
         self.opened_ns = now_ns
         self.claims: Claims | None = None  # set from "ready" on
         self.client_id = ZERO16
+        self.device = b""  # of this author: client_id is shown to others, who may claim it
         self.rights: dict[
             bytes, tuple[int, int]
         ] = {}  # room_id -> bits, shard; of rooms used so far
         self.seen: dict[int, int] = {}  # shard -> newest log_seq in a reply to this session
         self.in_flight = 0  # sends that are not answered
-        self.waiting: deque[Any] = deque()  # frames behind one that waits for a room
+        self.waiting: deque[Any] = deque()  # a frame that waits for a room or for the reader
+        self.is_charged = False  # the first of them was counted against the rates
+        self.refused_ms = -1  # the frame in hand was refused: milliseconds to wait, 0 for another
+        self.patience = Patience()
         self.awaits: Awaited | None = None
         self.subscriptions: dict[bytes, Any] = {}
         self.lanes: dict[int, Any] = {}  # shard -> the lane of this device
@@ -98,9 +127,20 @@ class Session:
         self.state = SESSION[self.state][event]
 
     @property
-    def is_crowded(self) -> bool:
-        """So many frames wait for a room that no more should be read."""
-        return len(self.waiting) > SESSION_FRAMES_MAX
+    def is_full(self) -> bool:
+        """What was answered is not taken: nothing more is made for this client."""
+        return self.blocked or self.out_size > SESSION_OUT_MAX
+
+    def listens(self, now_ns: int) -> bool:
+        """Whether more may be read from the client now. At most one message waits here."""
+        return self.state == "closed" or not (
+            self.waiting or self.is_full or now_ns < self.patience.held_until_ns
+        )
+
+    @property
+    def frame_size_max(self) -> int:
+        """Bytes that one message may have."""
+        return STRANGER_FRAME_SIZE_MAX if self.state == "new" else CLIENT_FRAME_SIZE_MAX
 
     # --- output
 
@@ -122,23 +162,22 @@ class Session:
 
     def refuse(self, error: InputError, **named: Any) -> None:
         """Answer with an error; `named` are the fields that say to what."""
-        self.send(
-            client.Error(
-                error=error.code,
-                name=error.name,
-                detail=str(error)[:512],
-                temporary=error.temporary,
-                retry_after=error.retry_after_ms or None,
-                expected=getattr(error, "expected", None),
-                cursor=getattr(error, "cursor", None),
-                **named,
-            )
-        )
+        self.send(_error_frame(error, **named))
+
+    def refuse_items(self, error: InputError, items: list[client.SendItem]) -> None:
+        """Answer each message with the same error."""
+        if self.binary:
+            for payload in client.errors_of_items(_error_frame(error), items):
+                self.send_payload(payload)
+            return
+        for room_id, client_seq, *_ in items:
+            seq = min(client_seq, client.NUMBER_MAX)
+            self.refuse(error, room_id=client.id_of(room_id), client_seq=seq)
 
     # --- input
 
     def parse(self, data: bytes | str, is_text: bool) -> list[Any]:
-        """What one WebSocket message says: frames, or one list of items to send.
+        """What one WebSocket message says: frames, or messages to send.
 
         Raises EncodingMismatch, FrameTooLarge and what the parsers of `formats.client` raise.
         """
@@ -146,19 +185,34 @@ class Session:
             raise EncodingMismatch(
                 "text frames are JSON, binary frames are not; see the subprotocol"
             )
-        if len(data) > CLIENT_FRAME_SIZE_MAX:
-            raise FrameTooLarge(f"a frame has at most {CLIENT_FRAME_SIZE_MAX} bytes")
+        if len(data) > self.frame_size_max:
+            raise FrameTooLarge(f"a frame has at most {self.frame_size_max} bytes now")
         if not self.binary:
             frame = client.parse_json(data)
-            return [[_send_item(frame)] if type(frame) is client.SendMessage else frame]
+            if isinstance(frame, client.SendMessage):
+                return [Sends(b"", [_send_item(frame)])]
+            return [frame]
         assert isinstance(data, bytes)
         if client.binary_code(data) == _SEND_CODE:
-            return [client.parse_sends(data)]
+            return [Sends(data)]
         return list(client.parse_binary(data))
 
     def named_in(self, data: bytes | str, is_text: bool) -> dict[str, Any]:
         """What an error answer can repeat of a message that was refused."""
         return {} if self.binary or not is_text else client.named_in(data)
+
+
+def _error_frame(error: InputError, **named: Any) -> client.Error:
+    return client.Error(
+        error=error.code,
+        name=error.name,
+        detail=str(error)[:512],
+        temporary=error.temporary,
+        retry_after=error.retry_after_ms or None,
+        expected=getattr(error, "expected", None),
+        cursor=getattr(error, "cursor", None),
+        **named,
+    )
 
 
 def _send_item(frame: client.SendMessage) -> client.SendItem:

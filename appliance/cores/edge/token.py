@@ -11,7 +11,12 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from jwt.algorithms import OKPAlgorithm
 
-from appliance.base.limits import CLOCK_SKEW_US, ROOM_NAME_SIZE_MAX, TOKEN_RIGHTS_MAX
+from appliance.base.limits import (
+    CLOCK_SKEW_US,
+    ROOM_NAME_SIZE_MAX,
+    TOKEN_LIFE_S_DEFAULT,
+    TOKEN_RIGHTS_MAX,
+)
 from appliance.formats.author import AUTHOR_NAME_SIZE_MAX, author_id_of
 from appliance.formats.client_errors import (
     TokenExpired,
@@ -45,7 +50,14 @@ class Claims(NamedTuple):
     author: str
     author_id: int
     expires_us: int
+    kid: str
+    key: bytes  # the public key of that name which verified the token
     rights: tuple[tuple[str, int], ...]  # room pattern, bits
+
+    @property
+    def may_send(self) -> bool:
+        """Whether there could be a room to send to."""
+        return any(granted & SEND for _, granted in self.rights)
 
     def rights_in(self, room_name: str) -> int:
         """Bits of all patterns that match, together."""
@@ -76,13 +88,26 @@ def pattern_matches(pattern: str, name: str) -> bool:
 class Tokens:
     """Verifies tokens of one issuer for one audience; `keys` may be replaced at any time."""
 
-    def __init__(self, *, issuer: str, audience: str, keys: Keys) -> None:
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        audience: str,
+        keys: Keys,
+        life_s_max: int = TOKEN_LIFE_S_DEFAULT,
+    ) -> None:
         self.issuer, self.audience, self.keys = issuer, audience, keys
+        self.life_s_max = life_s_max
+
+    def is_trusted(self, claims: Claims) -> bool:
+        """Whether the key that verified these claims is still one of the issuer's."""
+        key = self.keys.get(claims.kid)
+        return key is not None and key.public_bytes_raw() == claims.key
 
     def verify(self, token: str, now_us: int) -> Claims:
         """The claims of `token`. Raises TokenInvalid, TokenKeyUnknown, TokenExpired,
         TokenNotYetValid."""
-        payload = self._signed(token)
+        kid, key, payload = self._signed(token)
         if payload.get("iss") != self.issuer:
             raise TokenInvalid("issuer is not the one this site trusts")
         audience = payload.get("aud")
@@ -95,10 +120,22 @@ class Tokens:
             raise TokenExpired("the token has expired")
         if max(before_us, issued_us) > now_us + CLOCK_SKEW_US:
             raise TokenNotYetValid("the token is not valid yet")
+        if expires_us - issued_us > self.life_s_max * _SECOND_US:
+            raise TokenInvalid(
+                f"valid for longer than {self.life_s_max} s: this site takes no such token"
+            )
         author = _author(payload.get("sub"))
-        return Claims(author, author_id_of(author), expires_us, _rights(payload.get("rights")))
+        return Claims(
+            author=author,
+            author_id=author_id_of(author),
+            expires_us=expires_us,
+            kid=kid,
+            key=key.public_bytes_raw(),
+            rights=_rights(payload.get("rights")),
+        )
 
-    def _signed(self, token: str) -> dict[str, Any]:
+    def _signed(self, token: str) -> tuple[str, Ed25519PublicKey, dict[str, Any]]:
+        """(kid, key, payload) of a token that this key has signed."""
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, RecursionError):
@@ -115,7 +152,7 @@ class Tokens:
             payload = jwt.decode(token, key, algorithms=["EdDSA"], options=_OPTIONS)
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise TokenInvalid("the signature is not right") from None
-        return payload
+        return kid, key, payload
 
 
 def _time_us(payload: dict[str, Any], name: str) -> int:

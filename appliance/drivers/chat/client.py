@@ -479,6 +479,8 @@ class Client:
             self._on_send_error(error)
         elif error.request:
             self._on_request_error(error)
+        elif not error.temporary and error.room_id in self._subscriptions:
+            self._subscriptions[error.room_id].end(Refused(error))  # a refresh took the right away
         elif error.error == TokenExpired.code:
             assert self._connection is not None
             self._connection.abort()  # the next hello brings a new token

@@ -65,10 +65,16 @@ class EdgeRole:
         self._node, self._number, self._log = node, number, log
         site, settings = node.site, node.settings
         geometry = _geometry(node)
-        self._tokens = Tokens(issuer=site.token_issuer, audience=site.token_audience, keys={})
+        self._tokens = Tokens(
+            issuer=site.token_issuer,
+            audience=site.token_audience,
+            keys={},
+            life_s_max=settings.token_life_s_max,
+        )
         self._jwks = node.path / JWKS_FILE
         self._jwks_seen: tuple[int, int] | None = None
         self._read_keys(at_start=True)
+        self._unread: dict[websocket.Connection, None] = {}  # not read from, until the core listens
         prng = Prng(clock.seed())
         self._edge = Edge(
             geometry=geometry,
@@ -199,20 +205,23 @@ class EdgeRole:
         self._exit_code = 1
         self._stopped.set()
 
-    def _read_keys(self, *, at_start: bool = False) -> None:
-        """Take the public keys of the token issuer anew when their file has changed."""
+    def _read_keys(self, *, at_start: bool = False) -> bool:
+        """Take the public keys of the token issuer anew when their file has changed: whether it
+        has."""
         try:
             stat = self._jwks.stat()
             seen = (stat.st_mtime_ns, stat.st_size)
             if seen != self._jwks_seen:
                 self._tokens.keys = parse_jwks(self._jwks.read_bytes())
                 self._jwks_seen = seen
+                return True
         except (OSError, ValueError) as error:
             if at_start:
                 raise ConfigurationError(
                     f"{self._jwks}: {error}; allowed: a JSON Web Key Set of Ed25519 public keys"
                 ) from error
             self._log.error("%s: %s; the keys read before stay", self._jwks, error)
+        return False
 
     # --- the beat
 
@@ -245,7 +254,9 @@ class EdgeRole:
         for _, session, code, reason in closing:
             if session.transport is not None:
                 session.transport.close(code, reason)
-        if more:
+        for connection in list(self._unread):
+            self._listen(connection, connection.user)
+        if more or self._edge.is_unfinished:
             self.wake()
 
     def _tick(self) -> None:
@@ -259,7 +270,8 @@ class EdgeRole:
             self._replicas.ask_status()
         if self._ticks % _SECOND_TICKS == 0:
             service.notify("WATCHDOG=1")
-            self._read_keys()
+            if self._read_keys():
+                self._edge.on_keys()
             self._read_site()
         if self._ticks % _STUCK_TICKS == 0:
             self._edge.close_stuck()
@@ -280,8 +292,17 @@ class EdgeRole:
     ) -> None:
         session: Session = connection.user
         self._edge.on_frame(session, data, is_text)
-        connection.read_on(not session.is_crowded)
+        self._listen(connection, session)
         self.wake()
+
+    def _listen(self, connection: websocket.Connection, session: Session) -> None:
+        """Read from the client as long as the core takes more."""
+        listens = session.listens(self._edge.requests.now_ns)
+        if listens:
+            self._unread.pop(connection, None)
+        else:
+            self._unread[connection] = None
+        connection.read_on(listens)
 
     def on_oversize(self, connection: websocket.Connection) -> None:
         self._edge.on_oversize(connection.user)
@@ -289,16 +310,17 @@ class EdgeRole:
 
     def on_blocked(self, connection: websocket.Connection) -> None:
         self._edge.on_blocked(connection.user)
-        connection.read_on(False)
+        self._listen(connection, connection.user)
 
     def on_writable(self, connection: websocket.Connection) -> None:
         self._edge.on_writable(connection.user)
-        connection.read_on(True)
+        self._listen(connection, connection.user)
         self.wake()
 
     def on_closed(self, connection: websocket.Connection) -> None:
         session: Session = connection.user
         session.transport = None
+        self._unread.pop(connection, None)
         self._edge.on_close(session)
 
     # --- figures

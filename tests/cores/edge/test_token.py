@@ -1,6 +1,8 @@
 """Who may come in: everything about a token that can be wrong is wrong once here."""
 
 import base64
+import hashlib
+import hmac
 import json
 
 import jwt
@@ -8,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,21 +110,58 @@ def test_a_token_that_is_wrong_in_one_place_is_refused(bad, error):
         tokens().verify(bad, START_US)
 
 
-def test_alg_none_without_signature_is_refused():
-    bare = jwt.encode(
-        {"iss": "site", "aud": "chat", "sub": "anna"}, None, algorithm="none", headers={"kid": "k1"}
-    )
-    with pytest.raises(TokenInvalid):
-        tokens().verify(bare, START_US)
+def payload() -> dict[str, object]:
+    """Of a token in which nothing is wrong but who signed it."""
+    return jwt.decode(token("root"), options={"verify_signature": False})
 
 
-def test_a_token_signed_with_the_public_key_as_a_secret_is_refused():
-    public = KEY.public_key().public_bytes_raw()
-    forged = jwt.encode(
-        {"iss": "site", "sub": "anna"}, public, algorithm="HS256", headers={"kid": "k1"}
-    )
+@pytest.mark.parametrize("name", ["none", "None", "NONE", "nOnE", ""])
+@pytest.mark.parametrize("signature", ["", "AAAA", token().split(".")[2]])
+def test_a_whole_token_without_a_signature_is_refused(name, signature):
+    head = b64({"alg": name, "typ": "JWT", "kid": "k1"})
+    with pytest.raises(TokenInvalid, match="EdDSA"):
+        tokens().verify(f"{head}.{b64(payload())}.{signature}", START_US)
+
+
+def public_forms() -> dict[str, bytes]:
+    """What everybody knows of the site's key, in the forms that a library may take as a secret."""
+    public = KEY.public_key()
+    raw = public.public_bytes_raw()
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return {"raw": raw, "pem": pem, "der": der, "x": b64(raw).encode(), "empty": b""}
+
+
+@pytest.mark.parametrize("algorithm", ["HS256", "HS512", "EdDSA"])
+@pytest.mark.parametrize("form", public_forms())
+def test_a_whole_token_signed_with_the_public_key_as_a_secret_is_refused(form, algorithm):
+    """Also one whose header claims the right algorithm."""
+    head = b64({"alg": algorithm, "typ": "JWT", "kid": "k1"})
+    signed = f"{head}.{b64(payload())}"
+    digest = hashlib.sha512 if algorithm == "HS512" else hashlib.sha256
+    signature = hmac.new(public_forms()[form], signed.encode(), digest).digest()
     with pytest.raises(TokenInvalid):
-        tokens().verify(forged, START_US)
+        tokens().verify(f"{signed}.{b64(signature)}", START_US)
+
+
+def test_a_token_that_is_valid_for_too_long_is_refused():
+    day = 86_400
+    kept = Tokens(issuer="site", audience="chat", keys={"k1": KEY.public_key()}, life_s_max=day)
+    assert kept.verify(token(exp=NOW_S + day), START_US).author == "anna"
+    for exp, iat in ((NOW_S + day + 1, NOW_S), (NOW_S + 10, NOW_S - day)):
+        with pytest.raises(TokenInvalid, match="longer than 86400 s"):
+            kept.verify(token(exp=exp, iat=iat), START_US)
+
+
+def test_claims_tell_which_key_signed_them_and_whether_it_is_still_trusted():
+    kept = tokens()
+    claims = kept.verify(token(), START_US)
+    assert (claims.kid, claims.key) == ("k1", KEY.public_key().public_bytes_raw())
+    assert kept.is_trusted(claims)
+    kept.keys = {"k2": KEY.public_key()}
+    assert not kept.is_trusted(claims)
+    kept.keys = {"k1": OTHER_KEY.public_key()}
+    assert not kept.is_trusted(claims)
 
 
 def test_a_changed_payload_is_refused():
@@ -131,7 +171,10 @@ def test_a_changed_payload_is_refused():
 
 
 def test_small_clock_differences_are_forgiven():
-    assert tokens().verify(token(iat=NOW_S + 4, nbf=NOW_S + 4), START_US).author == "anna"
+    assert tokens().verify(token(iat=NOW_S + 5, nbf=NOW_S + 5), START_US).author == "anna"
+    for name in ("iat", "nbf"):
+        with pytest.raises(TokenNotYetValid):
+            tokens().verify(token(**{name: NOW_S + 6}), START_US)
 
 
 @given(st.text(max_size=300))
