@@ -36,7 +36,7 @@ STOPS_WITHIN_S = 30
 RESTARTS_WITHIN_S = 60
 
 # What a newcomer types after `make run`; {room} and {text} are filled in.
-TIGERCHAT = (".venv/bin/python", "-m", "appliance")
+TIGERCHAT = (".venv/bin/tigerchat",)
 ROOM_CREATE = ("room", "create", "{room}")
 SEND = ("send", "{room}", "{text}")
 TAIL = ("tail", "{room}", "--last", "10", "--no-follow")

@@ -29,6 +29,7 @@ LOCKS = TOP / "packaging" / "locks"
 VENV = TOP / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "installed-locks"
+COMMAND = VENV / "bin" / "tigerchat"
 PYTHON_VERSION = (3, 11)  # the locks hold hashes resolved for this one
 JAVA_VERSION_MIN = 17
 LOG_LINES_SHOWN = 40  # of pip's output, when it failed
@@ -191,6 +192,7 @@ def set_up(environment: str) -> None:
     installed = stamp_read() if PYTHON.exists() else {}
     stale = [lock for lock in locks if installed.get(lock) != digest(lock)]
     if not stale:
+        put_command()
         return
     started = time.monotonic()
     if not runs():
@@ -202,12 +204,31 @@ def set_up(environment: str) -> None:
         install_lock(lock)
         installed[lock] = digest(lock)
         stamp_write(installed)
+    put_command()
     # Where Python is told to write no bytecode, each process of a node would compile all of it.
     run(
         [str(PYTHON), "-m", "compileall", "-q", str(TOP / "appliance")],
         "the program could not be compiled; see above",
     )
     say(f"{environment} environment ready after {time.monotonic() - started:.0f} s")
+
+
+def put_command() -> None:
+    """`.venv/bin/tigerchat` runs the program of this very checkout, from any folder."""
+    text = f"""#!{PYTHON}
+import sys
+
+sys.path.insert(0, {str(TOP)!r})
+from appliance.__main__ import main
+
+sys.exit(main())
+"""
+    if COMMAND.exists() and COMMAND.read_text(encoding="utf-8") == text:
+        return
+    fresh = COMMAND.with_suffix(".new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.chmod(0o755)
+    fresh.replace(COMMAND)
 
 
 def runs() -> bool:

@@ -487,7 +487,7 @@ class LocalStart:
             )
         token = local_token(self.folder, TOKEN_USER, TOKEN_RIGHTS, TOKEN_TTL_S)
         where = "" if self.folder == Path(LOCAL_DEFAULT).absolute() else f" --local {self.folder}"
-        tigerchat = "tigerchat" if len(own_command()) == 1 else ".venv/bin/python -m appliance"
+        tigerchat = "tigerchat" if len(own_command()) == 1 else ".venv/bin/tigerchat"
         lines += [
             "  (each console has printed above the secret that opens it once)",
             "",

@@ -1,0 +1,31 @@
+"""Set-up puts a command `tigerchat` beside the interpreter; it works from any folder."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import setup
+
+COMMAND = Path(sys.prefix, "bin", "tigerchat")
+
+
+def test_the_command_runs_the_program_from_any_folder(tmp_path):
+    done = subprocess.run(
+        [COMMAND, "version"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("tigerchat ")
+
+
+def test_a_command_of_another_checkout_is_replaced(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    command = tmp_path / "tigerchat"
+    command.write_text("#!/bin/sh\nexit 1\n")
+    monkeypatch.setattr(setup, "COMMAND", command)
+    setup.put_command()
+    assert str(setup.TOP) in command.read_text()
+    assert command.stat().st_mode & 0o111
+    before = command.stat().st_mtime_ns
+    setup.put_command()
+    assert command.stat().st_mtime_ns == before, "and it is left alone when it is right"
