@@ -45,6 +45,8 @@ KEYS = {
     "edge_processes": whole(1, 64, 1),
     # Where the console listens: a management address, not that of the chat.
     "console_host": text(253, "127.0.0.1"),
+    # Names, with spaces between, under which operators reach the console; addresses need none.
+    "console_names": text(1000, ""),
     # "auto" gives each role process a core of its own where there are enough; "off" never does.
     "pinning": one_of(("auto", "off"), "auto"),
     # Milliseconds by which each flush of a volume is delayed, to try a slow disk; 0 in service.
@@ -90,6 +92,7 @@ class Settings:
     client_tls: bool
     edge_processes: int
     console_host: str
+    console_names: str
     pinning: str
     flush_slow_ms: int
     scrub_interval_ms: int

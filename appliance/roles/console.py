@@ -9,19 +9,17 @@ session; the cookie is sent by no other site and read by no script.
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import argon2
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -34,19 +32,24 @@ from starlette.responses import (
 )
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from appliance.base.errors import ConfigurationError, FormatError
-from appliance.base.limits import HTTP_HEAD_SIZE_MAX
+from appliance.base.limits import SIGN_INS_WAITING_MAX
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.drivers.host import service
 from appliance.drivers.host.neighbours import Neighbour, neighbours
 from appliance.drivers.host.node_folder import NodeFolder
-from appliance.drivers.host.operator_door import SESSION_S, Door
+from appliance.drivers.host.operator_door import (
+    SESSION_S,
+    THIS_MACHINE,
+    Door,
+    SecretExpired,
+)
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.role_process import run_role
 from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.operator_port import Guard, OperatorPort, address_group, bind
 from appliance.drivers.network.pages import SafeHeaders
 from appliance.drivers.network.tls import show_certificate
 from appliance.formats.site import Site
@@ -55,7 +58,6 @@ WEB = Path(__file__).parent.parent / "web"
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
 POLL_S = 1.0
 STREAMS_MAX = 32  # pages that are told each second
-REQUESTS_MAX = 128  # at once, from everybody
 SIGN_IN_SIZE_MAX = 256  # bytes of a sign-in's body
 
 
@@ -102,24 +104,6 @@ class Watch:
         )
 
 
-class _Context(ssl.SSLContext):
-    """Counts the handshakes that somebody began: those that fail never become a connection."""
-
-    begun = 0
-
-    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
-        self.begun += 1
-        return super().wrap_bio(*args, **options)
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the role."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class ConsoleRole:
     """Wires one console. Made before the loop runs; `serve` runs it until it is told to stop."""
 
@@ -133,7 +117,7 @@ class ConsoleRole:
         self._stopped = asyncio.Event()
         self._streams = 0
         self._status = b"{}"
-        self._tls = _Context(ssl.PROTOCOL_TLS_SERVER)
+        self._waiting: Counter[str] = Counter()  # sign-ins by address
         self._strangers: Counter[str] = Counter()
 
     @property
@@ -153,9 +137,9 @@ class ConsoleRole:
         """Until told to stop; the exit code."""
         loop = asyncio.get_running_loop()
         on_stop_signal(self._stopped.set)
-        sock = self._listen()
-        server = _Server(self._configuration())
-        serving = loop.create_task(server.serve(sockets=[sock]), name="console-http")
+        port = self._port()
+        port.start(self._listen())
+        serving = loop.create_task(port.serve(), name="console-http")
         polling = loop.create_task(self._poll(), name="console-poll")
         stopped = loop.create_task(self._stopped.wait())
         try:
@@ -165,8 +149,8 @@ class ConsoleRole:
             self._stopped.set()
             async with self._news:
                 self._news.notify_all()
-            server.should_exit = True
             polling.cancel()
+            await port.close()
             results = await asyncio.gather(serving, polling, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
@@ -176,63 +160,23 @@ class ConsoleRole:
     def _listen(self) -> socket.socket:
         host, port = self._node.settings.console_host, self._node.node.console_port
         try:
-            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            sock = socket.socket(family, kind)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
+            return bind(host, port)
         except OSError as error:
             raise ConfigurationError(
                 f"{self._node.path}: the console cannot listen on {host}, port {port} "
                 f"({error.strerror or error}); allowed: an address of this machine as console_host "
                 "and a free port as console_port"
             ) from error
-        sock.listen()
-        sock.setblocking(False)
-        return sock
 
-    def _configuration(self) -> uvicorn.Config:
-        strangers = self._strangers
-
-        class Connection(H11Protocol):
-            """Counts who came through the handshake, and who then did not speak HTTP."""
-
-            def connection_made(self, transport: Any) -> None:
-                strangers["connected"] += 1
-                super().connection_made(transport)
-
-            def send_400_response(self, msg: str) -> None:
-                strangers["malformed"] += 1
-                super().send_400_response(msg)
-
-        config = uvicorn.Config(
-            self._app(),
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=REQUESTS_MAX,
-            timeout_keep_alive=5,
-            timeout_graceful_shutdown=1,
-            h11_max_incomplete_event_size=HTTP_HEAD_SIZE_MAX,
-        )
-        config.load()
-        show_certificate(self._tls, *self._node.client_certificate)
-        config.ssl = self._tls
-        return config
+    def _port(self) -> OperatorPort:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        show_certificate(tls, *self._node.client_certificate)
+        return OperatorPort(self._app(), tls, self._strangers)
 
     def _connections(self) -> dict[str, int]:
         """What came to the port since the start, by name."""
-        connected = self._strangers["connected"]
-        return {
-            "handshakes": self._tls.begun,
-            "closed_handshake": self._tls.begun - connected,  # or is still in it
-            "connected": connected,
-            "malformed": self._strangers["malformed"],
-        }
+        always = ("handshakes", "closed_handshake", "connected", "malformed")
+        return {name: self._strangers[name] for name in always} | self._strangers
 
     def _app(self) -> Starlette:
         return Starlette(
@@ -246,8 +190,16 @@ class ConsoleRole:
                 Route("/console/events", self._events),
                 Mount("/web", StaticFiles(directory=WEB)),
             ],
-            middleware=[Middleware(SafeHeaders)],
+            middleware=[
+                Middleware(SafeHeaders),
+                Middleware(Guard, names=self._names(), counters=self._strangers),
+            ],
         )
+
+    def _names(self) -> list[str]:
+        """Hosts under which operators know this console."""
+        settings = self._node.settings
+        return [settings.console_host, self._node.node.name, *settings.console_names.split()]
 
     # --- looking
 
@@ -275,7 +227,9 @@ class ConsoleRole:
     # --- requests
 
     def _allowed(self, request: Request) -> bool:
-        return self._door.knows(request.cookies.get(COOKIE))
+        allowed = self._door.knows(request.cookies.get(COOKIE))
+        request.state.visitor.signed_in = allowed
+        return allowed
 
     async def _to_page(self, request: Request) -> Response:
         return RedirectResponse("/console")
@@ -288,13 +242,25 @@ class ConsoleRole:
         secret = await _secret_in(request)
         if secret is None:
             return _refusal(400, "expected a JSON object with the secret")
-        async with self._entering:
-            shut = self._door.shut_for()
-            if shut > 0:
-                return _refusal(429, f"too many wrong secrets; try again in {shut:.0f} s")
-            token = await asyncio.to_thread(self._door.enter, secret)
+        address = address_group(request.client.host) if request.client else ""
+        if self._is_crowded(address):
+            return _refusal(503, "others are signing in; try again in a second")
+        self._waiting[address] += 1
+        try:
+            async with self._entering:
+                shut = self._door.shut_for(address)
+                if shut > 0:
+                    return _refusal(429, f"too many wrong secrets; try again in {shut:.0f} s")
+                token = await asyncio.to_thread(self._door.enter, secret, address)
+        except SecretExpired:
+            return _refusal(403, "the secret has expired; a new one was printed just now")
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
         if token is None:
             return _refusal(403, "this is not the secret printed last")
+        request.state.visitor.signed_in = True
         response = Response(status_code=204)
         response.set_cookie(
             COOKIE,
@@ -306,6 +272,12 @@ class ConsoleRole:
             samesite="strict",
         )
         return response
+
+    def _is_crowded(self, address: str) -> bool:
+        """Secrets are judged one by one. A stranger waits for few, this machine for all."""
+        if address in THIS_MACHINE:
+            return False
+        return self._waiting[address] > 0 or self._waiting.total() >= SIGN_INS_WAITING_MAX
 
     async def _sign_out(self, request: Request) -> Response:
         self._door.leave(request.cookies.get(COOKIE))

@@ -187,6 +187,7 @@ WRONG = {
     "client_tls": ["0", '"yes"', '"false"'],
     "edge_processes": ["0", "65"],
     "console_host": ['""', "7", '"a\\nb"'],
+    "console_names": ['""', "7"],
     "pinning": ['"on"', "true", "[]"],
     "flush_slow_ms": ["-1", "1001", '"10ms"'],
     "scrub_interval_ms": ["9", "600001", '"1s"'],

@@ -4,13 +4,19 @@ import argon2
 import pytest
 
 from appliance.drivers.host.operator_door import (
+    ADDRESSES_MAX,
     FAILURES_MAX,
     SECRET_LENGTH,
+    SECRET_S,
     SESSION_S,
     SESSIONS_MAX,
     SHUT_S,
+    THIS_MACHINE,
     Door,
+    SecretExpired,
 )
+
+HERE, THERE = "192.0.2.1", "192.0.2.2"
 
 
 class World:
@@ -31,15 +37,15 @@ def shared() -> World:
 def test_a_secret_works_once_in_any_case_and_spacing(shared: World):
     secret = shared.told[-1]
     assert len(secret.replace("-", "")) == SECRET_LENGTH
-    token = shared.door.enter(f"  {secret.lower().replace('-', ' ')} ")
+    token = shared.door.enter(f"  {secret.lower().replace('-', ' ')} ", HERE)
     assert token is not None
     assert shared.door.knows(token)
-    assert shared.door.enter(secret) is None
+    assert shared.door.enter(secret, HERE) is None
     assert shared.told[-1] != secret
 
 
 def test_no_secret_and_no_token_is_kept_in_the_clear(shared: World):
-    token = shared.door.enter(shared.told[-1])
+    token = shared.door.enter(shared.told[-1], HERE)
     kept = repr(vars(shared.door))
     assert token not in kept
     assert shared.told[-1].replace("-", "") not in kept
@@ -54,8 +60,8 @@ def test_strangers_are_not_known(shared: World, token: str | None):
 
 def test_a_session_ends_when_left_and_after_its_time():
     world = World()
-    first = world.door.enter(world.told[-1])
-    second = world.door.enter(world.told[-1])
+    first = world.door.enter(world.told[-1], HERE)
+    second = world.door.enter(world.told[-1], HERE)
     world.door.leave(first)
     assert (world.door.knows(first), world.door.knows(second)) == (False, True)
     world.now += SESSION_S - 1
@@ -67,18 +73,56 @@ def test_a_session_ends_when_left_and_after_its_time():
 def test_the_door_shuts_after_wrong_secrets_and_opens_again():
     world = World()
     for _ in range(FAILURES_MAX - 1):
-        assert world.door.enter("wrong") is None
-    assert world.door.shut_for() == 0
-    world.door.enter("wrong")
-    assert world.door.shut_for() == SHUT_S
+        assert world.door.enter("wrong", HERE) is None
+    assert world.door.shut_for(HERE) == 0
+    world.door.enter("wrong", HERE)
+    assert world.door.shut_for(HERE) == SHUT_S
     world.now += SHUT_S
-    assert world.door.shut_for() == 0
-    assert world.door.enter(world.told[-1]) is not None
+    assert world.door.shut_for(HERE) == 0
+    assert world.door.enter(world.told[-1], HERE) is not None
 
 
 def test_the_oldest_session_makes_room_for_one_too_many():
     world = World()
-    tokens = [world.door.enter(world.told[-1]) for _ in range(SESSIONS_MAX)]
+    tokens = [world.door.enter(world.told[-1], HERE) for _ in range(SESSIONS_MAX)]
     assert world.door.knows(tokens[0])
-    tokens.append(world.door.enter(world.told[-1]))
+    tokens.append(world.door.enter(world.told[-1], HERE))
     assert [world.door.knows(token) for token in tokens] == [False] + [True] * SESSIONS_MAX
+
+
+def test_wrong_secrets_shut_the_door_for_their_own_address_alone():
+    world = World()
+    for _ in range(FAILURES_MAX):
+        world.door.enter("wrong", HERE)
+    assert world.door.shut_for(HERE) == SHUT_S
+    assert world.door.shut_for(THERE) == 0
+    assert world.door.enter(world.told[-1], THERE) is not None
+
+
+@pytest.mark.parametrize("address", THIS_MACHINE)
+def test_the_machine_itself_is_never_shut_out(address: str):
+    world = World()
+    for _ in range(3 * FAILURES_MAX):
+        world.door.enter("wrong", address)
+    assert world.door.shut_for(address) == 0
+    assert world.door.enter(world.told[-1], address) is not None
+
+
+def test_failures_of_many_addresses_take_bounded_room():
+    world = World()
+    for number in range(ADDRESSES_MAX + 10):
+        world.door._fail(f"address {number}")
+    assert len(world.door._failures) == ADDRESSES_MAX
+
+
+def test_a_secret_that_nobody_used_for_half_an_hour_opens_nothing_and_is_followed_by_a_new_one():
+    world = World()
+    first = world.told[-1]
+    world.now += SECRET_S - 1
+    assert world.door.enter("wrong", HERE) is None
+    world.now += 1
+    with pytest.raises(SecretExpired):
+        world.door.enter(first, HERE)
+    assert world.door.enter(first, HERE) is None
+    assert len(world.told) == 2  # strangers who go on trying have no more of them told
+    assert world.door.enter(world.told[-1], HERE) is not None
