@@ -163,6 +163,7 @@ FARM_NONCE_COUNTS_MAX = 1024  # newest counts of a nonce that are told apart
 FARM_NONCES_MAX = 4096  # nonces in use; those as old as a forgotten one are stale
 FARM_RETRY_MS_MIN, FARM_RETRY_MS_MAX = 30_000, 600_000  # after a refused login, doubled
 FARM_TERM_JUMP_MAX = 1 << 40  # in one message: more can only be meant to exhaust terms
+
 # --- console ------------------------------------------------------------------------------------
 
 OPERATOR_CONNECTIONS_MAX = 128  # to the console; beyond, the oldest of who holds most gives way
