@@ -188,6 +188,9 @@ ARCHIVE_ENTRIES_MAX = 5_000_000
 
 # sources in one version vector: sites and nodes, those that left too
 VECTOR_ENTRIES_MAX = 65_536
+REVISION_MAX = 1 << 60  # of a value: read markers carry an op, presence milliseconds
+FIELD_SIZE_MAX = 16 * MIB  # bytes of one field's state
+TEXT_DEPTH_MAX = 64  # brackets within brackets in the notation of values
 
 assert MEMBERS_MAX >= REPLICAS_MAX
 assert BODY_SIZE_MAX < SECTOR_SIZE
