@@ -181,6 +181,12 @@ ARCHIVE_ENTRY_SIZE_MAX = 32 * MIB
 ARCHIVE_TEXT_SIZE_MAX = 1 * MIB  # bytes of UTF-8 of one message's text: 512 records
 ARCHIVE_MEMBERS_MAX = 200_000  # files in a zip: a channel's day is one
 ARCHIVE_PARTS_MAX = 1000  # parts of one mail
+ARCHIVE_CONTAINERS_MAX = 100  # of parts in one mail: each line is compared with each border
+# bytes of a Content-Type or Content-Disposition: Python parses them in the square of their size
+ARCHIVE_DESCRIPTION_SIZE_MAX = 2 * KIB
+ARCHIVE_HEADER_SIZE_MAX = 4 * KIB  # characters of a mail's header that are read
+ARCHIVE_RATIO_MAX = 100  # what a zip unpacks to, as a multiple of its size; chat takes 5 to 20
+ARCHIVE_UNPACKED_SIZE_MAX = 64 * 1024 * MIB  # bytes a zip unpacks to in all
 # messages: their ids are held while an archive is imported
 ARCHIVE_ENTRIES_MAX = 5_000_000
 

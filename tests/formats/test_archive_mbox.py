@@ -1,6 +1,7 @@
 """Mail folders become entries with their threads; broken ones name file and line."""
 
 import io
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from appliance.base.errors import ArchiveError
 from appliance.base.limits import ARCHIVE_LINE_SIZE_MAX
 from appliance.formats.archive import mbox
+from appliance.formats.archive.hypertext import words_of
 
 FOLDER = b"""From alice@example.org Mon Mar  1 10:00:00 2004
 From: =?utf-8?q?Al=C3=AFce?= <alice@example.org>
@@ -113,3 +115,77 @@ def test_mbox_of_arbitrary_lines_gives_entries_or_a_typed_error(lines):
         found = []
     for entry in found:
         entry.text.encode(), entry.author.encode(), entry.room.encode()
+
+
+HEAD = b"From x\nDate: Mon, 1 Mar 2004 10:05:00 +0000\n"
+HTML = HEAD + b"Content-Type: text/html; charset=utf-8\n\n"
+
+
+def test_mbox_shows_html_mail_as_its_words():
+    page = (
+        b'<p class="a>b">first &amp; <b>bold</b></p><style>p { x: "</p>" }</style>'
+        b"<!-- <p>hidden</p> -->1 < 2<br>last &#x41; &#99999999999;<script>f('<p>')</script>"
+    )
+    (entry,) = entries(HTML + page)
+    assert entry.text == "first & bold\n1 < 2\nlast A \ufffd"
+
+
+def work_on(raw):
+    """CPU seconds that a mail takes, whatever comes of it."""
+    begun = time.process_time()
+    entries(raw, on_broken=[].append)
+    return time.process_time() - begun
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(lambda size: HTML + b"<style\n" * (size // 7), id="unclosed tags"),
+        pytest.param(lambda size: HTML + b"<style>" * (size // 7), id="unclosed styles"),
+        pytest.param(lambda size: HTML + b"<!--\n" * (size // 5), id="unclosed comments"),
+        pytest.param(lambda size: HTML + b'<a x="\n' * (size // 7), id="unclosed quotes"),
+        pytest.param(lambda size: HTML + b"&#9" * (size // 3), id="references"),
+        pytest.param(
+            lambda size: HEAD + b'Content-Type: text/plain; "' + b";" * size + b"\n\nx",
+            id="parameters",
+        ),
+        pytest.param(
+            lambda size: HEAD + b"List-Id: " + b"a." * (size // 2) + b" x\n\nx", id="list"
+        ),
+        pytest.param(lambda size: HEAD + b"From: " + b"(" * size + b"\n\nx", id="comments"),
+    ],
+)
+def test_mbox_takes_time_in_proportion_to_the_size_of_a_hostile_mail(hostile):
+    small = min(work_on(hostile(100_000)) for _ in range(2))
+    large = min(work_on(hostile(800_000)) for _ in range(2))
+    assert large < 24 * small + 1.0  # in the square of the size it is 64 times, of seconds
+
+
+def test_mbox_refuses_more_containers_than_a_mail_can_need():
+    nested = b"".join(
+        b"Content-Type: multipart/mixed; boundary=b%d\r\r--b%d\r" % (i, i) for i in range(101)
+    )
+    with pytest.raises(ArchiveError, match="100 containers"):
+        entries(HEAD + nested)
+
+
+def test_mbox_joins_many_text_parts_in_order():
+    parts = b"".join(b"--b\n\npart %d\n" % i for i in range(5))
+    mail = HEAD + b"Content-Type: multipart/mixed; boundary=b\n\n" + parts + b"--b--\n"
+    (entry,) = entries(mail)
+    assert entry.text == "\n\n".join(f"part {i}" for i in range(5))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            ["<", ">", "</", "<p", "<style>", "</style ", '"', "=", "!--", "-->", "&#", "x", " "]
+        )
+    )
+)
+def test_words_of_any_html_are_found_in_one_pass_and_hold_no_whole_tag(pieces):
+    text = "".join(pieces)
+    words = words_of(text)
+    assert len(words) <= len(text) + text.count("<")
+    assert "<style>" not in words and "<p>" not in words

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 import zipfile
 
 import pytest
@@ -133,3 +134,48 @@ def test_slack_zip_with_broken_bytes_gives_entries_or_a_typed_error(patch, offse
         entries(bytes(data), on_broken=complaints.append)
     except ArchiveError as error:
         assert error.line >= 1
+
+
+def test_slack_names_the_line_of_each_broken_item():
+    day = "[\n" + ",\n".join(['{"type": "message"}'] * 5) + "\n]"
+    complaints = []
+    raw = zipped(**{"channels.json": [], "general/2020-01-01.json": day.encode()})
+    assert list(slack.read(io.BytesIO(raw), "x.zip", complaints.append)) == []
+    assert [error.line for error in complaints] == [2, 3, 4, 5, 6]
+
+
+def test_slack_takes_time_in_proportion_to_the_broken_items_that_are_skipped():
+    def work(count):
+        day = json.dumps([{"type": "message"}] * count, indent=0).encode()
+        raw = zipped(**{"channels.json": [], "general/2020-01-01.json": day})
+        begun = time.process_time()
+        complaints = []
+        list(slack.read(io.BytesIO(raw), "x.zip", complaints.append))
+        assert len(complaints) == count
+        return time.process_time() - begun
+
+    small, large = min(work(1000) for _ in range(2)), work(8000)
+    assert large < 24 * small + 1.0  # in the square it is 64 times
+
+
+def test_slack_zip_that_unpacks_to_a_hundred_times_its_size_is_refused_as_a_whole():
+    days = {f"general/2020-01-{day:02}.json": b" " * 5_000_000 + b"[]" for day in range(1, 20)}
+    raw = zipped(**{"channels.json": [], **days})
+    complaints = []
+    with pytest.raises(ArchiveError, match="unpacks to too much"):
+        list(slack.read(io.BytesIO(raw), "x.zip", complaints.append))
+    assert complaints == []  # nobody may skip it
+
+
+def test_slack_zip_that_unpacks_to_too_much_in_all_is_refused(monkeypatch):
+    monkeypatch.setattr(slack, "ARCHIVE_UNPACKED_SIZE_MAX", 50)
+    raw = zipped(**WHOLE)
+    with pytest.raises(ArchiveError, match="unpacks to too much"):
+        list(slack.read(io.BytesIO(raw), "x.zip"))
+
+
+def test_slack_number_of_a_character_that_is_none_is_shown_as_a_replacement():
+    day = [{"type": "message", "text": "&#" + "9" * 5000 + ";", "ts": "1577836800.1"}]
+    raw = zipped(**{"channels.json": [], "general/2020-01-01.json": day})
+    (entry,) = slack.read(io.BytesIO(raw), "x.zip")
+    assert entry.text == "\ufffd"

@@ -10,7 +10,6 @@ import email
 import email.errors
 import email.header
 import email.utils
-import html
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,7 +17,13 @@ from email.message import Message
 from typing import BinaryIO
 
 from appliance.base.errors import ArchiveError
-from appliance.base.limits import ARCHIVE_ENTRY_SIZE_MAX, ARCHIVE_PARTS_MAX
+from appliance.base.limits import (
+    ARCHIVE_CONTAINERS_MAX,
+    ARCHIVE_DESCRIPTION_SIZE_MAX,
+    ARCHIVE_ENTRY_SIZE_MAX,
+    ARCHIVE_HEADER_SIZE_MAX,
+    ARCHIVE_PARTS_MAX,
+)
 from appliance.formats.archive.entry import (
     Entry,
     OnBroken,
@@ -28,14 +33,18 @@ from appliance.formats.archive.entry import (
     refuse,
     too_large,
 )
+from appliance.formats.archive.hypertext import words_of
 from appliance.formats.archive.lines import numbered
 
 _MESSAGE_ID = re.compile(r"<([^<>\s]{1,995})>")
 _LIST_LABEL = re.compile(r"<?([^<>\s.]{1,100})\.[^<>\s]+>?\s*$")
 _QUOTED_FROM = re.compile(rb"^>(?=>*From )", re.MULTILINE)
-_TAG = re.compile(
-    r"<(?:script|style)\b.*?</(?:script|style)\s*>|<br\s*/?>|</p\s*>|<[^>]{0,10000}>", re.S | re.I
+# the headers that describe a part, with the lines that they are folded into
+_DESCRIPTION = re.compile(
+    rb"(?:^|(?<=[\r\n]))content-(?:type|disposition):[^\r\n]*+(?:(?:\r\n|\r|\n)[ \t][^\r\n]*+)*+",
+    re.IGNORECASE,
 )
+_CONTAINER = re.compile(rb"content-type:\s*multipart/", re.IGNORECASE)
 
 
 def read(file: BinaryIO, name: str, room: str, on_broken: OnBroken = refuse) -> Iterator[Entry]:
@@ -74,6 +83,9 @@ def _split(file: BinaryIO, name: str, on_broken: OnBroken) -> Iterator[tuple[int
 
 
 def _entry(raw: bytes, name: str, line: int, room: str) -> Entry:
+    wrong = _costly(raw)
+    if wrong:
+        raise ArchiveError(name, line, wrong)
     try:
         mail = email.message_from_bytes(_QUOTED_FROM.sub(b"", raw))
     except RecursionError:
@@ -93,20 +105,37 @@ def _entry(raw: bytes, name: str, line: int, room: str) -> Entry:
     )
 
 
+def _costly(raw: bytes) -> str:
+    """What in this mail would take the parser more than its share of time; "" = nothing."""
+    containers = 0
+    for found in _DESCRIPTION.finditer(raw):
+        if len(found[0]) > ARCHIVE_DESCRIPTION_SIZE_MAX:
+            return f"a mail with a Content header of more than {ARCHIVE_DESCRIPTION_SIZE_MAX} bytes"
+        containers += _CONTAINER.match(found[0]) is not None
+    if containers > ARCHIVE_CONTAINERS_MAX:
+        return f"a mail of more than {ARCHIVE_CONTAINERS_MAX} containers"
+    return ""
+
+
 def _header(mail: Message, field: str) -> str:
     """One header, decoded and on one line; "" when absent; unknown encodings stay."""
     value = mail.get(field)
     if value is None:
         return ""
     try:
-        text = str(email.header.make_header(email.header.decode_header(value)))
+        whole = str(value)[:ARCHIVE_HEADER_SIZE_MAX]
+        text = str(email.header.make_header(email.header.decode_header(whole)))
     except (LookupError, ValueError, email.errors.MessageError):
-        text = str(value)
+        text = whole
     return " ".join(clean(text.encode("utf-8", "replace").decode()).split())
 
 
 def _author(mail: Message) -> str:
-    shown, address = email.utils.parseaddr(_header(mail, "From"))
+    value = _header(mail, "From")
+    try:
+        shown, address = email.utils.parseaddr(value)
+    except RecursionError:  # comments in comments in comments
+        return value[:80]
     return shown or address or "unknown"
 
 
@@ -140,7 +169,8 @@ def _parent(mail: Message) -> str:
 
 def _text(mail: Message, name: str, line: int) -> str:
     """The message's words, then a line for each part that is not text."""
-    plain, hypertext, others = None, None, []
+    plain: list[str] = []
+    hypertext, others = None, []
     for index, part in enumerate(_leaves(mail)):
         if index >= ARCHIVE_PARTS_MAX:
             raise ArchiveError(name, line, f"a mail of more than {ARCHIVE_PARTS_MAX} parts")
@@ -150,8 +180,9 @@ def _text(mail: Message, name: str, line: int) -> str:
         elif kind == "text/html" and hypertext is None:
             hypertext = _decoded(part)
         elif kind != "text/html":
-            plain = _decoded(part) if plain is None else f"{plain.rstrip()}\n\n{_decoded(part)}"
-    words = plain if plain is not None else _without_tags(hypertext or "")
+            plain.append(_decoded(part))
+    joined = "\n\n".join([*(text.rstrip() for text in plain[:-1]), *plain[-1:]])
+    words = joined if plain else words_of(hypertext or "")
     return "\n".join([clean(words).strip("\n"), *others]).strip("\n")
 
 
@@ -187,10 +218,3 @@ def _attachment(part: Message) -> str:
     return clean(
         f"[attachment {name}, {part.get_content_type()}, {size} bytes: left in the archive]"
     )
-
-
-def _without_tags(text: str) -> str:
-    def replace(found: re.Match[str]) -> str:
-        return "\n" if found.group().lower().startswith(("<br", "</p")) else ""
-
-    return html.unescape(_TAG.sub(replace, text))

@@ -6,11 +6,12 @@
     {type, user, text, ts, thread_ts}
 
 Members are read from the zip into memory, never unpacked: names inside it reach no file system.
-What a member unpacks to is bounded, so a bomb is an error. Rooms come in the order of their names,
+What a member unpacks to is bounded, and so is the sum of all, also as a multiple of the zip's own
+size: a bomb is an error. Rooms come in the order of their names,
 days in order of their dates.
 """
 
-import html
+import io
 import re
 import zipfile
 import zlib
@@ -20,14 +21,63 @@ from typing import Any, BinaryIO
 import msgspec
 
 from appliance.base.errors import ArchiveError
-from appliance.base.limits import ARCHIVE_ENTRY_SIZE_MAX, ARCHIVE_MEMBERS_MAX
+from appliance.base.limits import (
+    ARCHIVE_ENTRY_SIZE_MAX,
+    ARCHIVE_MEMBERS_MAX,
+    ARCHIVE_RATIO_MAX,
+    ARCHIVE_UNPACKED_SIZE_MAX,
+)
 from appliance.formats.archive.entry import Entry, OnBroken, clean, refuse, too_large
+from appliance.formats.archive.hypertext import unescape
 
 _DAY = re.compile(r"(?P<folder>[^/\\]{1,200})/(?P<date>\d{4}-\d\d-\d\d)\.json$", re.ASCII)
 _TS = re.compile(r"(?P<seconds>\d{1,11})\.(?P<fraction>\d{1,6})$", re.ASCII)
 _MARK = re.compile(r"<([@#!]?)([^<>|]{1,2000})(?:\|([^<>]{0,2000}))?>")
 _TIME_MAX_SECONDS = 253_370_764_800  # the year 9999
 _LISTS = ("channels.json", "groups.json", "dms.json", "mpims.json")
+
+
+class _Export:
+    """An open zip and what may still be unpacked from it. Invariant: `left` is never negative."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, size: int) -> None:
+        self.archive, self.name = archive, name
+        self.members = frozenset(archive.namelist())
+        # small files may shrink as far as they like: one member more is always allowed
+        self.left = min(
+            ARCHIVE_UNPACKED_SIZE_MAX, ARCHIVE_RATIO_MAX * size + ARCHIVE_ENTRY_SIZE_MAX
+        )
+
+    def unpack(self, member: str) -> bytes:
+        """The bytes of a member; ArchiveError with why not, of one that is broken or too large."""
+        where = f"{self.name}:{member}"
+        try:
+            with self.archive.open(member) as stream:
+                raw = stream.read(min(ARCHIVE_ENTRY_SIZE_MAX, self.left) + 1)
+        except (
+            zipfile.BadZipFile,
+            RuntimeError,
+            NotImplementedError,
+            OSError,
+            EOFError,
+            zlib.error,
+        ) as error:
+            raise ArchiveError(where, 1, f"cannot be unpacked: {error}") from None
+        if len(raw) > self.left:
+            raise _TooMuch(
+                where,
+                1,
+                f"the zip unpacks to too much: at most {ARCHIVE_RATIO_MAX} times its own size and "
+                f"{ARCHIVE_UNPACKED_SIZE_MAX} bytes in all",
+            )
+        self.left -= len(raw)
+        if len(raw) > ARCHIVE_ENTRY_SIZE_MAX:
+            raise ArchiveError(where, 1, f"unpacks to more than {ARCHIVE_ENTRY_SIZE_MAX} bytes")
+        return raw
+
+
+class _TooMuch(ArchiveError):
+    """The whole zip is refused; nobody goes on behind this member."""
 
 
 def read(file: BinaryIO, name: str, on_broken: OnBroken = refuse) -> Iterator[Entry]:
@@ -44,28 +94,16 @@ def read(file: BinaryIO, name: str, on_broken: OnBroken = refuse) -> Iterator[En
             raise ArchiveError(
                 name, 1, "not an export of Slack: no channels.json and no day of a channel"
             )
-        rooms, people = _rooms(archive, name), _people(archive, name)
+        export = _Export(archive, name, file.seek(0, io.SEEK_END))
+        rooms, people = _rooms(export), _people(export)
         for member in days:
-            yield from _day(archive, name, member, rooms, people, on_broken)
+            yield from _day(export, member, rooms, people, on_broken)
 
 
-def _load(archive: zipfile.ZipFile, name: str, member: str) -> tuple[list, bytes]:
+def _load(export: _Export, member: str) -> tuple[list, bytes]:
     """The JSON of one member, which must be a list, and its bytes."""
-    where = f"{name}:{member}"
-    try:
-        with archive.open(member) as stream:
-            raw = stream.read(ARCHIVE_ENTRY_SIZE_MAX + 1)
-    except (
-        zipfile.BadZipFile,
-        RuntimeError,
-        NotImplementedError,
-        OSError,
-        EOFError,
-        zlib.error,
-    ) as error:
-        raise ArchiveError(where, 1, f"cannot be unpacked: {error}") from None
-    if len(raw) > ARCHIVE_ENTRY_SIZE_MAX:
-        raise ArchiveError(where, 1, f"unpacks to more than {ARCHIVE_ENTRY_SIZE_MAX} bytes")
+    where = f"{export.name}:{member}"
+    raw = export.unpack(member)
     try:
         items = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -81,13 +119,17 @@ def _line_of(raw: bytes, message: str) -> int:
     return raw.count(b"\n", 0, int(found.group(1)) if found else len(raw)) + 1
 
 
-def _line_of_item(raw: bytes, position: int) -> int:
-    """Line at which item `position` (from 0) of the list in `raw` starts."""
-    offset = raw.index(b"[") + 1
-    for item in msgspec.json.decode(raw, type=list[msgspec.Raw])[: position + 1]:
-        start = raw.index(bytes(item), offset)
-        offset = start + len(bytes(item))
-    return raw.count(b"\n", 0, start) + 1
+def _lines_of_items(raw: bytes) -> list[int]:
+    """Lines at which the items of the list in `raw` start."""
+    lines, line, offset = [], 1, 0
+    end = raw.index(b"[") + 1
+    for item in msgspec.json.decode(raw, type=list[msgspec.Raw]):
+        text = bytes(item)
+        start = raw.index(text, end)
+        line += raw.count(b"\n", offset, start)
+        lines.append(line)
+        offset, end = start, start + len(text)
+    return lines
 
 
 def _text_of(item: dict, field: str) -> str:
@@ -95,24 +137,24 @@ def _text_of(item: dict, field: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _rooms(archive: zipfile.ZipFile, name: str) -> dict[str, str]:
+def _rooms(export: _Export) -> dict[str, str]:
     """Folder or id -> name of the room."""
     rooms = {}
     for member in _LISTS:
-        if member not in archive.namelist():
+        if member not in export.members:
             continue
-        for item in _load(archive, name, member)[0]:
+        for item in _load(export, member)[0]:
             if isinstance(item, dict) and _text_of(item, "id"):
                 rooms[item["id"]] = _text_of(item, "name") or item["id"]
     return rooms
 
 
-def _people(archive: zipfile.ZipFile, name: str) -> dict[str, str]:
+def _people(export: _Export) -> dict[str, str]:
     """Id -> name as others see it."""
-    if "users.json" not in archive.namelist():
+    if "users.json" not in export.members:
         return {}
     people = {}
-    for item in _load(archive, name, "users.json")[0]:
+    for item in _load(export, "users.json")[0]:
         if not isinstance(item, dict) or not _text_of(item, "id"):
             continue
         profile = item.get("profile")
@@ -122,8 +164,7 @@ def _people(archive: zipfile.ZipFile, name: str) -> dict[str, str]:
 
 
 def _day(
-    archive: zipfile.ZipFile,
-    name: str,
+    export: _Export,
     member: str,
     rooms: dict[str, str],
     people: dict[str, str],
@@ -134,16 +175,20 @@ def _day(
     folder = found["folder"]
     room = rooms.get(folder, folder)
     try:
-        items, raw = _load(archive, name, member)
+        items, raw = _load(export, member)
+    except _TooMuch:
+        raise
     except ArchiveError as error:
         on_broken(error)
         return
     entries = []
+    lines: list[int] = []  # found out when a first item is broken
     for position, item in enumerate(items):
         try:
             entry = _entry(item, room, folder, rooms, people)
         except _BrokenItem as broken:
-            on_broken(ArchiveError(f"{name}:{member}", _line_of_item(raw, position), str(broken)))
+            lines = lines or _lines_of_items(raw)
+            on_broken(ArchiveError(f"{export.name}:{member}", lines[position], str(broken)))
             continue
         if entry is not None:
             entries.append(entry)
@@ -213,4 +258,4 @@ def _plain(text: str, rooms: dict[str, str], people: dict[str, str]) -> str:
             return "@" + (label or target).lstrip("@")
         return f"{label} ({target})" if label and label != target else target
 
-    return html.unescape(_MARK.sub(replace, text))
+    return unescape(_MARK.sub(replace, text))
