@@ -27,7 +27,7 @@ LINE_LENGTH_MAX = 100
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 800
 
-BELOW_COMMANDS = ("base", "formats", "cores/*", "drivers/*", "reports", "roles/*", "simulation")
+BELOW_NODE = ("base", "formats", "cores/*", "drivers/*", "roles/*")
 
 # room -> rooms it may import: `*` is any one name, `=` the module's own. `appliance` itself, which
 # holds the version, is for all. A room that is absent is refused.
@@ -40,8 +40,9 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "reports": ("base", "formats", "reports"),
     "roles/*": ("base", "formats", "cores/*", "drivers/*", "roles/="),
     "simulation": ("base", "formats", "cores/*", "simulation"),
-    "commands/*": (*BELOW_COMMANDS, "commands/="),
-    "__main__": (*BELOW_COMMANDS, "commands/*"),
+    "node": (*BELOW_NODE, "node"),
+    "commands/*": (*BELOW_NODE, "reports", "simulation", "node", "commands/="),
+    "__main__": (*BELOW_NODE, "node", "commands/*"),
 }
 
 # room -> packages of others it may import; the first pattern that fits counts. None: any but

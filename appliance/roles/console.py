@@ -47,7 +47,6 @@ from appliance.drivers.host.operator_door import (
     SecretExpired,
 )
 from appliance.drivers.host.process import on_stop_signal
-from appliance.drivers.host.role_process import run_role
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.operator_port import Guard, OperatorPort, address_group, bind
 from appliance.drivers.network.pages import SafeHeaders
@@ -341,6 +340,6 @@ async def _secret_in(request: Request) -> str | None:
     return secret if isinstance(secret, str) else None
 
 
-def run(folder: Path) -> int:
-    """Show the node in `folder` until told to stop; the exit code."""
-    return run_role(folder, "console", ConsoleRole)
+def make_role(node: NodeFolder, number: int, log: logging.Logger) -> ConsoleRole:
+    """The console of a node."""
+    return ConsoleRole(node, log)

@@ -43,7 +43,6 @@ from appliance.drivers.host.node_folder import (
     lock_replica,
 )
 from appliance.drivers.host.process import on_stop_signal
-from appliance.drivers.host.role_process import run_role
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
@@ -555,6 +554,6 @@ def _by_name(counts: list[int]) -> dict[str, int]:
     }
 
 
-def run(folder: Path, number: int) -> int:
-    """Serve shard `number` of the node in `folder` until SIGTERM; the exit code."""
-    return run_role(folder, f"replica-{number}", lambda node, log: ReplicaRole(node, number, log))
+def make_role(node: NodeFolder, number: int, log: logging.Logger) -> ReplicaRole:
+    """The replica of shard `number`."""
+    return ReplicaRole(node, number, log)

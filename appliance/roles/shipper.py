@@ -35,7 +35,6 @@ from appliance.drivers.host import clock, service
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.node_folder import SHIPPED_FOLDER, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
-from appliance.drivers.host.role_process import run_role
 from appliance.drivers.network.local import LocalLink
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.nvme.mapped_segments import MappedSegments
@@ -57,7 +56,6 @@ from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import Shard
 
 STATE_TICKS = 25  # between two questions for the state of a shard
-NICE = 19  # whoever chats comes first; an hour of records can wait
 IDLE_S, AWAIT_S = 0.1, 0.02  # between two looks for a step; while an own record is awaited
 
 
@@ -619,6 +617,6 @@ class ShipperRole:
         return self.status()
 
 
-def run(folder: Path) -> int:
-    """Ship the shards of the node in `folder` until SIGTERM; the exit code."""
-    return run_role(folder, "shipper", ShipperRole, nice=NICE)
+def make_role(node: NodeFolder, number: int, log: logging.Logger) -> ShipperRole:
+    """The shipper of a node."""
+    return ShipperRole(node, log)

@@ -19,7 +19,9 @@ from appliance import roles
 from appliance.__main__ import VERBS, module_of
 from appliance.commands import inspect, start
 from appliance.formats.site import encode_site, load_site
-from appliance.roles.supervisor import Child
+from appliance.node import start as node_start
+from appliance.node.catalogue import ROLES
+from appliance.node.supervisor import Child
 from tests.commands.conftest import COMMAND, TOP, environment
 from tests.patience import HUNG_S
 
@@ -405,14 +407,18 @@ def test_a_start_names_its_phases_in_order(tigerchat, small, free_ports):
         told = tigerchat("start", "--node-folder", small / "node-0").stderr.splitlines()
     phases = [line.split(": ")[2] for line in told if line.startswith("start: node-0: ")]
     assert phases == ["machine", "files", "superblock"]
-    assert [name for name, _ in start.PHASES] == [*phases, "ports", "roles"]
+    assert [name for name, _ in node_start.PHASES] == [*phases, "ports", "roles"]
     assert "superblock: shard 0 at view 0, checkpoint 0" in told[2]
 
 
 def test_a_core_is_given_to_each_role_only_when_there_are_enough():
-    children = [Child("replica-0", [], 2), Child("edge-0", [], 0), Child("console", [], 1)]
-    assert all(child.cores is None for child in start.pinned(children, [0, 1]))
-    placed = {child.name: child.cores for child in start.pinned(children, [0, 1, 2, 3])}
+    children = [
+        Child("replica-0", [], 2, has_own_core=True),
+        Child("edge-0", [], 0, has_own_core=True),
+        Child("console", [], 1),
+    ]
+    assert all(child.cores is None for child in node_start.pinned(children, [0, 1]))
+    placed = {child.name: child.cores for child in node_start.pinned(children, [0, 1, 2, 3])}
     assert placed == {"replica-0": {0}, "edge-0": {1}, "console": {2, 3}}
 
 
@@ -424,8 +430,9 @@ def test_templates_roles_and_names_that_start_accepts_are_the_same():
     folder = Path(roles.__file__).parent
     modules = {path.stem for path in folder.glob("[a-z]*.py")}
     modules |= {path.parent.name for path in folder.glob("*/role.py")}
-    assert templates.keys() == modules
-    assert set(start.command.commands) == modules - {"supervisor"}
+    assert templates.keys() == modules | {"supervisor"}
+    assert set(start.command.commands) == {row.name for row in ROLES} == modules
+    assert {row.module.removeprefix("appliance.roles.").split(".")[0] for row in ROLES} == modules
     for name, text in templates.items():
         words = re.search(r"^ExecStart=\S+/tigerchat start (.*)$", text, re.M).group(1).split()
         if name == "supervisor":
@@ -494,7 +501,7 @@ def test_version_and_help_come_without_the_weight_of_the_others(tigerchat):
 
 def test_every_phase_verb_exit_code_and_halt_is_in_the_operators_book():
     book = (TOP / "docs/operations.md").read_text()
-    for name, _ in start.PHASES:
+    for name, _ in node_start.PHASES:
         assert f"\n| {name} | " in book
     for what in inspect.command.commands:
         assert f"`inspect {what}" in book

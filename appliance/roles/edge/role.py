@@ -25,7 +25,6 @@ from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.node_folder import JWKS_FILE, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
-from appliance.drivers.host.role_process import run_role
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network import websocket
 from appliance.drivers.network.pages import Pages
@@ -365,6 +364,6 @@ class EdgeRole:
         )
 
 
-def run(folder: Path, number: int) -> int:
-    """Serve chat clients of the node in `folder` until SIGTERM; the exit code."""
-    return run_role(folder, f"edge-{number}", lambda node, log: EdgeRole(node, number, log))
+def make_role(node: NodeFolder, number: int, log: logging.Logger) -> EdgeRole:
+    """Edge `number` of a node."""
+    return EdgeRole(node, number, log)

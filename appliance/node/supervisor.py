@@ -36,12 +36,14 @@ STOP_S = 4.0  # for a group to end by itself; then it is killed
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What to run. `stop_group`: the lowest is stopped first."""
+    """What to run. `stop_group`: the lowest is stopped first. `has_own_core`: when there are enough
+    cores for all that want one."""
 
     name: str
     command: Sequence[str]
     stop_group: int
     cores: frozenset[int] | None = None
+    has_own_core: bool = False
 
 
 @dataclass(slots=True)

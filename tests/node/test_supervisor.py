@@ -12,7 +12,7 @@ import pytest
 
 from appliance.drivers.host import service
 from appliance.drivers.host.service import Listener
-from appliance.roles.supervisor import REFUSALS_MIN, REFUSED_S_MIN
+from appliance.node.supervisor import REFUSALS_MIN, REFUSED_S_MIN
 from tests.patience import HUNG_S
 
 TOP = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ while True:
 # The process under test: a supervisor of children given as `name:stop_group:orders`.
 PARENT = """
 import asyncio, sys
-from appliance.roles.supervisor import Child, Supervisor
+from appliance.node.supervisor import Child, Supervisor
 folder, child, *described = sys.argv[1:]
 def made(text):
     name, group, orders = text.split(":")

@@ -1,0 +1,120 @@
+"""The roles of a node: one row each, from which verbs, processes and their order follow."""
+
+import importlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.drivers.host.node_folder import NodeFolder
+from appliance.drivers.host.process import own_command
+from appliance.drivers.host.role_process import Role, run_role
+from appliance.formats.settings import SHIP_OFF
+from appliance.node.supervisor import Child
+
+# In which order a node's processes stop: clients are sent away before what serves them goes.
+STOP_CLIENTS, STOP_SERVICES, STOP_REPLICAS = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRow:
+    """What has to be known of a role without importing it.
+
+    `instances` gives the numbers of the processes that a node has of it. Where they differ by a
+    number, `option` is its name under `tigerchat start` and `option_default` what it is when left
+    out (None: it must be said).
+    """
+
+    name: str
+    summary: str
+    module: str
+    instances: Callable[[NodeFolder], Iterable[int]]
+    stop_group: int
+    option: str | None = None
+    option_default: int | None = None
+    has_own_core: bool = False
+    nice: int = 0
+
+    @property
+    def option_is_required(self) -> bool:
+        """Whether `start` must be told which instance to run."""
+        return self.option is not None and self.option_default is None
+
+    def process_name(self, number: int) -> str:
+        """How the process is called in logs and by the supervisor."""
+        return self.name if self.option is None else f"{self.name}-{number}"
+
+    def words(self, node_folder: str, number: int) -> list[str]:
+        """The command that runs one instance."""
+        words = [*own_command(), "start", self.name, "--node-folder", node_folder]
+        return words if self.option is None else [*words, f"--{self.option}", str(number)]
+
+    def make(self, node: NodeFolder, number: int, log: logging.Logger) -> Role:
+        """The role itself; imports its module."""
+        made: Role = importlib.import_module(self.module).make_role(node, number, log)
+        return made
+
+    def run(self, node_folder: Path, number: int) -> int:
+        """One instance in this process, until it is told to stop; the exit code."""
+        return run_role(
+            node_folder,
+            self.process_name(number),
+            lambda node, log: self.make(node, number, log),
+            nice=self.nice,
+        )
+
+
+def _once(node: NodeFolder) -> Iterable[int]:
+    return (0,)
+
+
+ROLES: tuple[RoleRow, ...] = (
+    RoleRow(
+        "replica",
+        "The replica of a shard.",
+        "appliance.roles.replica",
+        lambda node: [shard.number for shard in node.shards],
+        STOP_REPLICAS,
+        option="shard",
+        has_own_core=True,
+    ),
+    RoleRow(
+        "edge",
+        "An edge: listens for chat clients.",
+        "appliance.roles.edge.role",
+        lambda node: range(node.settings.edge_processes),
+        STOP_CLIENTS,
+        option="number",
+        option_default=0,
+        has_own_core=True,
+    ),
+    RoleRow(
+        "console",
+        "The console: what the operator looks at.",
+        "appliance.roles.console",
+        _once,
+        STOP_SERVICES,
+    ),
+    RoleRow(
+        "shipper",
+        "The shipper: committed records to signed files at the target.",
+        "appliance.roles.shipper",
+        lambda node: _once(node) if node.settings.ship_target != SHIP_OFF else (),
+        STOP_SERVICES,
+        nice=19,  # whoever chats comes first; an hour of records can wait
+    ),
+)
+
+
+def children(node: NodeFolder, roles: Iterable[RoleRow] = ROLES) -> list[Child]:
+    """The processes of a node."""
+    return [
+        Child(
+            row.process_name(number),
+            row.words(str(node.path), number),
+            stop_group=row.stop_group,
+            has_own_core=row.has_own_core,
+        )
+        for row in roles
+        for number in row.instances(node)
+    ]

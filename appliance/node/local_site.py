@@ -1,0 +1,234 @@
+"""All nodes of a site on this machine: formatted at first, started, announced when they serve."""
+
+import asyncio
+import dataclasses
+import subprocess
+import time
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+
+import click
+
+from appliance.base.errors import ConfigurationError
+from appliance.drivers.chat.access import local_token
+from appliance.drivers.chat.endpoint import endpoint_of_node
+from appliance.drivers.host.durable_file import lock_folder, write_durable
+from appliance.drivers.host.node_folder import (
+    FORMATTED_FILE,
+    SOCKETS_FOLDER,
+    NodeFolder,
+    open_node,
+)
+from appliance.drivers.host.process import child_environment, cores, own_command
+from appliance.drivers.network.ask import ask_status
+from appliance.formats.site import SITE_FILE, Site, encode_site, load_site
+from appliance.node.ports import check_ports
+from appliance.node.supervisor import Child, Supervisor
+
+POLL_S = 0.05  # between two looks whether a local site serves
+PATIENCE_S = 30.0  # until it is said what a local site still waits for
+TOKEN_USER, TOKEN_TTL_S = "alice", 24 * 3600
+TOKEN_RIGHTS = {"*": ["read", "send", "moderate"]}
+LOCAL_DEFAULT = "run"  # where `send`, `tail` and others look for a local site
+
+
+def start_local(
+    folder: Path,
+    *,
+    nodes: int | None,
+    standbys: int | None,
+    shards: int | None,
+    ports: int | None,
+    one_process: bool,
+) -> int:
+    """All nodes of the site in `folder`; the exit code."""
+    started = time.monotonic()
+    if not _formatted(folder):
+        code = _format(folder, nodes or 3, standbys or 0, shards or 1, ports)
+        if code != 0:
+            return code
+    site = load_site(folder / SITE_FILE)
+    first = site.shards[0]
+    for name, wanted, there in (
+        ("nodes", nodes, first.replica_count),
+        ("standbys", standbys, first.standby_count),
+        ("shards", shards, len(site.shards)),
+    ):
+        if wanted is not None and wanted != there:
+            raise ConfigurationError(
+                f"--{name} is {wanted}; allowed: {there}, as {folder} "
+                "was formatted, or another folder"
+            )
+    lock_folder(folder)  # held until this process ends
+    if ports is not None:
+        _move_ports(folder, site, ports)
+    opened = [open_node(folder / node.name) for node in site.nodes]
+    for node in opened:
+        check_ports(node)
+    site_start = LocalStart(folder, opened, started)
+    supervisor = Supervisor(
+        _nodes(opened, one_process), report=site_start.warn, on_ready=site_start.on_ready
+    )
+    return asyncio.run(supervisor.run())
+
+
+def _formatted(folder: Path) -> bool:
+    path = folder / SITE_FILE
+    if not path.exists():
+        return False
+    return all((folder / node.name / FORMATTED_FILE).exists() for node in load_site(path).nodes)
+
+
+def _format(folder: Path, nodes: int, standbys: int, shards: int, ports: int | None) -> int:
+    words = [
+        *own_command(),
+        "format",
+        "--local",
+        str(folder),
+        "--nodes",
+        str(nodes),
+        "--standbys",
+        str(standbys),
+        "--shards",
+        str(shards),
+    ]
+    if ports is not None:
+        words += ["--ports", str(ports)]
+    return subprocess.run(words, env=child_environment(), check=False).returncode
+
+
+def _move_ports(folder: Path, site: Site, first: int) -> None:
+    """Give every node the same ports relative to `first` as it had to node 0's peer port."""
+    step = first - site.nodes[0].peer_port
+    if step == 0:
+        return
+    names = ("peer_port", "client_port", "console_port")
+    nodes = [
+        dataclasses.replace(node, **{name: getattr(node, name) + step for name in names})
+        for node in site.nodes
+    ]
+    if any(not 0 < getattr(node, name) < 65536 for node in nodes for name in names):
+        raise ConfigurationError(f"--ports is {first}; allowed: such that all lie in 1 to 65535")
+    text = encode_site(dataclasses.replace(site, nodes=nodes))
+    for place in (*(folder / node.name for node in nodes), folder):
+        write_durable(place / SITE_FILE, text)
+
+
+def _nodes(opened: list[NodeFolder], one_process: bool) -> list[Child]:
+    """A process for each node; cores of its own if there are enough for all."""
+    available = cores()
+    share = len(available) // len(opened)
+    children = []
+    for position, node in enumerate(opened):
+        words = [*own_command(), "start", "--node-folder", str(node.path), "--quiet"]
+        if one_process:
+            words.append("--one-process")
+        own = None
+        if share > len(node.shards) + node.settings.edge_processes:
+            own = frozenset(available[position * share : (position + 1) * share])
+        else:
+            words.append("--unpinned")
+        children.append(Child(node.node.name, words, stop_group=0, cores=own))
+    return children
+
+
+@dataclass
+class LocalStart:
+    """Says when the site in `folder` serves, and what to do with it then."""
+
+    folder: Path
+    nodes: list[NodeFolder]
+    started: float
+    task: asyncio.Task[None] | None = None
+
+    def warn(self, line: str) -> None:
+        click.echo(f"start: {line}", err=True)
+
+    def on_ready(self) -> None:
+        self.task = asyncio.get_running_loop().create_task(self._announce())
+
+    async def _announce(self) -> None:
+        patience = time.monotonic() + PATIENCE_S
+        while (waits := await asyncio.to_thread(self.waits_for)) is not None:
+            if time.monotonic() > patience:
+                self.warn(f"still waiting: {waits}")
+                patience = time.monotonic() + PATIENCE_S
+            await asyncio.sleep(POLL_S)
+        click.echo(self.description())
+
+    def waits_for(self) -> str | None:
+        """What does not serve yet, in words; None when all do."""
+        for node in self.nodes:
+            for shard in node.shards:
+                status = ask_status(
+                    node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
+                )
+                state = status.get("status") if status else "silent"
+                if state != "normal":
+                    return f"replica of shard {shard.number} on {node.node.name} is {state}"
+            reason = _edge_waits_for(node)
+            if reason:
+                return f"edge of {node.node.name}: {reason}"
+        return None
+
+    def description(self) -> str:
+        """URLs, secrets and lines to try."""
+        took = time.monotonic() - self.started
+        site = self.nodes[0].site
+        standbys = site.shards[0].standby_count
+        beside = f" ({standbys} of them standby)" if standbys else ""
+        serving = f"{len(self.nodes)} nodes{beside}, {len(site.shards)} shards"
+        lines = ["", f"serving: {serving}, after {took:.1f} s", ""]
+        for node in self.nodes:
+            lines.append(
+                f"  {node.node.name}   chat {chat_url(node)}   console {console_url(node)}"
+            )
+        token = local_token(self.folder, TOKEN_USER, TOKEN_RIGHTS, TOKEN_TTL_S)
+        where = "" if self.folder == Path(LOCAL_DEFAULT).absolute() else f" --local {self.folder}"
+        tigerchat = "tigerchat" if len(own_command()) == 1 else ".venv/bin/tigerchat"
+        lines += [
+            "  (each console has printed above the secret that opens it once)",
+            "",
+            f"  token of {TOKEN_USER}, for the chat page, valid for a day:",
+            f"  {token}",
+            "",
+            "  try, in another terminal:",
+            f"    {tigerchat} room create general{where}",
+            f'    {tigerchat} send general "hello"{where}',
+            f"    {tigerchat} tail general{where}",
+            f"    {tigerchat} status{where}",
+            "",
+            "  Ctrl-C stops everything; the next start continues.",
+            "",
+        ]
+        return "\n".join(lines)
+
+
+def _edge_waits_for(node: NodeFolder) -> str:
+    """Why the edge of a node does not serve; empty when it does."""
+    endpoint = endpoint_of_node(node.node, client_tls=node.settings.client_tls)
+    if endpoint.tls is None:
+        link = HTTPConnection(endpoint.host, endpoint.port, timeout=2.0)
+    else:
+        link = HTTPSConnection(endpoint.host, endpoint.port, timeout=2.0, context=endpoint.tls)
+    try:
+        link.request("GET", "/healthz")
+        answer = link.getresponse()
+        text = answer.read(200).decode(errors="replace").strip()
+        return "" if answer.status == 200 else text
+    except (OSError, HTTPException) as error:
+        return f"does not answer ({error})"
+    finally:
+        link.close()
+
+
+def chat_url(node: NodeFolder) -> str:
+    """Where a browser finds the chat."""
+    scheme = "https" if node.settings.client_tls else "http"
+    return f"{scheme}://{node.node.host}:{node.node.client_port}/"
+
+
+def console_url(node: NodeFolder) -> str:
+    """Where a browser finds the console."""
+    return f"https://{node.settings.console_host}:{node.node.console_port}/console"
