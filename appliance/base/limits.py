@@ -196,6 +196,17 @@ ARCHIVE_ENTRIES_MAX = 5_000_000
 VECTOR_ENTRIES_MAX = 65_536
 REVISION_MAX = 1 << 60  # of a value: read markers carry an op, presence milliseconds
 FIELD_SIZE_MAX = 16 * MIB  # bytes of one field's state
+# bytes of one packet: the Go implementation makes diffs of 100,000,000 bytes and one state
+PACKET_SIZE_MAX = 120 * MIB
+DIFF_PACKET_SIZE = 256 * KIB  # bytes after which a diff is continued in another packet
+DIFF_ROWS = 4096  # fields of a diff that are read at once
+SYNC_POINT_SIZE_MAX = 512 * MIB  # bytes of one diff, held in memory until its end
+SYNC_POINTS_MAX = 64  # diffs on their way in one session, those passed on included
+SYNC_POINT_MS_MAX = 600_000  # since the last packet of a diff; then its session ends
+HELD_SIZE_MAX = 16 * MIB  # bytes of changes that wait for a diff; then their session ends
+SESSION_QUEUE_MAX = 16 * MIB  # bytes of changes that wait for one peer; then its session ends
+TRACES_MAX = 4096  # diffs remembered, so that none is passed on twice
+BLOCK_VECTORS_CACHED_MAX = 4096  # vectors of blocks held in memory
 TEXT_DEPTH_MAX = 64  # brackets within brackets in the notation of values
 
 assert MEMBERS_MAX >= REPLICAS_MAX

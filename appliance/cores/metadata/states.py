@@ -40,7 +40,7 @@ MERGES: dict[str, Callable[[bytes, bytes], bytes]] = {
     "O": _oldest,
     "Y": _oldest,
 }
-_SORTED = frozenset("NZEMCV")  # a first state is brought into order too
+SORTED = frozenset("NZEMCV")  # a first state is brought into order too
 _RESOURCED_RUNS = frozenset("EM")
 
 
@@ -51,7 +51,7 @@ def merge(letter: str, old: bytes | None, new: bytes) -> bytes:
     """
     rule = MERGES.get(letter, _appended)
     if old is None:
-        if letter not in _SORTED:
+        if letter not in SORTED:
             return new
         old = b""
     state = rule(old, new)

@@ -1,0 +1,1 @@
+"""The objects in a world with a seed."""

@@ -1,0 +1,544 @@
+"""Sessions of replicas joined back to back: diffs, live changes, holding back, refusals."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from appliance.base.errors import PacketRefused
+from appliance.base.limits import (
+    HELD_SIZE_MAX,
+    SESSION_QUEUE_MAX,
+    SYNC_POINT_MS_MAX,
+    SYNC_POINTS_MAX,
+)
+from appliance.cores.metadata import packets
+from appliance.cores.metadata.exchange import Exchange
+from appliance.cores.metadata.packets import MODE_READ, MODE_WRITE
+from appliance.cores.metadata.replica import Replica
+from appliance.cores.metadata.session import PING_MS, PING_WAIT_MS, Session
+from appliance.cores.metadata.terms import Term
+from appliance.formats.rdx.stamps import bare, count_record
+from appliance.formats.toytlv.ids import ID0, Id, zip_id
+from appliance.formats.toytlv.records import long_record, record
+from appliance.formats.toytlv.version_vectors import vector_text
+from appliance.simulation.objects.memory_store import MemoryStore
+from tests.cores.metadata.pair import (
+    A,
+    B,
+    C,
+    D,
+    Wire,
+    data_of,
+    exchange,
+    person,
+    run,
+    states_of,
+    value,
+)
+from tests.cores.metadata.test_replica import BAD_CHANGES
+
+
+def h(text: str) -> bytes:
+    return bytes.fromhex(text)
+
+
+def name(end: Exchange, of: Id) -> str:
+    found = end.replica.table.state(of.with_field(1), "S") or b""
+    return found.hex()
+
+
+def rename(end: Exchange, of: Id, text: str, revision: int) -> Id:
+    return end.replica.edit(of, [(1, "S", bare(revision, 0, text.encode()))])
+
+
+# --- bytes of the Go implementation ---------------------------------------------------------------
+
+
+def test_packets_of_a_session_are_those_of_go() -> None:
+    trace = h("00010203040506070809")
+    made = packets.handshake(Id(B, 0x1001), 7, {0: 0x3000, B: 0x1001}, trace)
+    assert made.hex() == (
+        "6821340b0001103107760c760400000030" + "76040b000110" + "730a" + trace.hex()
+    )
+    assert packets.bye(Id(A, 0x7000), "closing").hex() == "620c340a000070636c6f73696e67"
+    assert packets.ping(packets.PING).hex() == "70053070696e67"
+    assert packets.ping(packets.PONG).hex() == "700530706f6e67"
+    assert packets.parse_ping(h("700530706f6e67")) == b"pong"
+    assert packets.parse_bye(h("620c340a000070636c6f73696e67")) == "closing"
+    beta = [
+        (Id(B, 0), "Y", b""),
+        (Id(B, 1), "S", h("32000b62657461")),
+        (Id(B, 2), "V", b""),
+        (Id(B, 3), "S", h("32000b")),
+    ]
+    d = "44240000007402 0b0372010b660079006601017307" + "32000b62657461660102760066010373 0332000b"
+    short = packets.block_diff(Id(B, 3), Id(B, 0), beta)
+    assert short[2:] == h(d)[5:] and short[:1] == b"d"
+    assert packets.parse_block_diff(h(d)).writes == beta
+    of_two = "562100000074040a000070760e720076040000003076040a000070760972010a76040a000060"
+    assert packets.parse_diff_end(h(of_two)) == (
+        Id(A, 0x7000),
+        [(ID0, {0: 0x3000, A: 0x7000}), (Id(A, 0), {A: 0x6000})],
+    )
+    v = packets.diff_end(Id(B, 0x1001), [(Id(B, 0), {B: 0x1001})])
+    assert v.hex() == "761174040b000110760972010b76040b000110"
+    assert packets.parse_diff_end(h("560600000074040a000070")) == (Id(A, 0x7000), [])
+
+
+def test_a_whole_session_of_go_is_taken_and_answered() -> None:
+    """What a Go replica sent over a socket, both handshakes included."""
+    end = exchange(B, "beta")
+    made = end.replica.create_object(Id(0, 3 << 12), [("S", bare(0, 0, b"from py")), ("N", b"")])
+    end.settle()
+    session = end.open(bytes(10), 0)
+    session.take(1 << 20)
+    go = [
+        "6821340a0002203107760c76040000003076040a000220730a297c30a991c1b712f470",
+        "446300000074040a00022072010a6600790066010173" + "0d32000a676f207265706c69636166010276"
+        "0066010373" + "0332000a" + "66020010630e74053102530053740531044e004e"
+        "660200206f040a00001066020120730832000a68656c6c6f660202206e05740332050a",
+        "561100000074040a000220760972010a76040a000220",
+        "651669040a00003072040a0000206601026e05740332090a",
+    ]
+    for packet in go[:3]:
+        end.receive(session, h(packet), 0)
+    assert session.complete and not session.ended
+    assert vector_text(end.replica.table.vector) == "0-3,a-2-2,b-1-2"
+    end.replica.edit(
+        Id(A, 2 << 12), [(2, "N", count_record(7, B)), (1, "S", bare(1, 0, b"pyedit"))]
+    )
+    end.receive(session, h(go[3]), 0)
+    states = states_of(end)
+    field = "4f" + "000000000000000a" + "0000000000002002" + "4e"
+    assert states[field] == "740332090a" + "740332070b"
+    assert made == Id(B, 1 << 12)
+
+
+# --- two replicas ---------------------------------------------------------------------------------
+
+
+def test_two_replicas_hold_the_same_after_a_session_and_the_next_sends_no_data() -> None:
+    one, two = exchange(A), exchange(B)
+    _, of = person(one)
+    person(two)
+    wire = Wire(one, two)
+    run(wire)
+    assert wire.letters(0) == wire.letters(1) == "HDV"
+    assert data_of(one) == data_of(two)
+    assert one.replica.verify() == two.replica.verify()
+    wire.cut()
+    again = Wire(one, two, 2)
+    run(again)
+    assert again.letters(0) == again.letters(1) == "HV"
+    rename(two, of, "Bob", 1)
+    run(again)
+    assert again.letters(1) == "HVE" and name(one, of) == "32020b426f62"
+
+
+def test_only_what_changed_is_sent() -> None:
+    one, two = exchange(A), exchange(B)
+    made = one.replica.create_class([Term(number, "S", f"f{number}") for number in range(1, 11)])
+    objects = [one.replica.create_object(made, [value('"x"')] * 10) for _ in range(50)]
+    run(Wire(one, two))
+    for end in (one, two):
+        for session in list(end.sessions):
+            end.close(session)
+    rename(two, objects[7], "new", 1)
+    one.replica.edit(objects[3], [(2, "S", bare(1, 0, b"other"))])
+    wire = Wire(one, two, 2)
+    run(wire)
+    assert data_of(one) == data_of(two)
+    sent = [
+        packets.parse_block_diff(p).writes for side in wire.sent for p in side if p[0] | 32 == 100
+    ]
+    assert sorted((str(id), letter) for rows in sent for id, letter, _ in rows) == [
+        (str(objects[3].with_field(2)), "S"),
+        (str(objects[7].with_field(1)), "S"),
+    ]
+
+
+def test_a_third_replica_gets_what_came_by_diff_and_no_more() -> None:
+    one, two, three = exchange(A), exchange(B), exchange(C)
+    _, of = person(one)
+    run(Wire(one, two))
+    two.close(two.sessions[0])
+    wire = Wire(two, three, 2)
+    run(wire)
+    assert name(three, of) == name(one, of)
+    assert states_of(three) == states_of(two)
+    wire.cut()
+    again = Wire(three, two, 3)
+    run(again)
+    assert again.letters(0) == again.letters(1) == "HV"
+
+
+def test_without_the_index_the_rule_of_go_brings_the_same() -> None:
+    one, two = exchange(A), exchange(B)
+    _, of = person(one)
+    run(first := Wire(one, two))
+    first.cut()
+    rename(two, of, "Bob", 1)
+    two.replica.edit(of, [(2, "N", count_record(3, B))])
+    person(one)
+    for end in (one, two):
+        end.replica.table.indexed = False
+    wire = Wire(one, two, 2)
+    run(wire)
+    assert data_of(one) == data_of(two)
+    assert name(one, of) == "32020b426f62"
+
+
+def test_a_session_that_is_cut_before_its_end_leaves_the_receiver_as_it_was() -> None:
+    one, two = exchange(A), exchange(B)
+    person(one)
+    run(Wire(exchange(C), two, 9))
+    before = data_of(two)
+    whole = Wire(one, two)
+    whole.take(0)
+    whole.take(1)
+    whole.deliver(1)
+    whole.take(0)
+    count = len(whole.waiting[0])
+    assert count == 3
+    for delivered in range(count):
+        wire = Wire(one, two, delivered + 2)
+        wire.take(0), wire.take(1)
+        wire.deliver(1)
+        wire.take(0)
+        wire.deliver(0, delivered)
+        wire.cut()
+        assert data_of(two) == before
+        assert two.replica.counters["diffs_dropped"] == delivered
+
+
+def test_a_diff_larger_than_a_packet_is_sent_in_parts() -> None:
+    one, two = exchange(A), exchange(B)
+    made = one.replica.create_class([Term(1, "S", "text")])
+    for number in range(12):
+        one.replica.create_object(made, [("S", bare(0, 0, bytes([65 + number]) * 70_000))])
+    wire = Wire(one, two)
+    run(wire)
+    assert wire.letters(0).count("D") > 2
+    assert data_of(one) == data_of(two)
+
+
+def test_packets_of_two_blocks_of_one_source_cross() -> None:
+    one, two = exchange(A), exchange(B)
+    _, of = person(one)
+    one.replica.table.vector[A] = (0xFFFE) << 12
+    for number in range(1, 5):
+        rename(one, of, f"x{number}", number)
+        person(one)
+    one.settle()
+    wire = Wire(one, two)
+    run(wire)
+    assert data_of(one) == data_of(two)
+    blocks = {packets.parse_block_diff(p).block for p in wire.sent[0] if p[0] | 32 == 100}
+    assert {str(block) for block in blocks} == {"a-0", "a-10000"}
+
+
+def test_a_class_that_is_edited_on_both_sides_has_the_terms_of_both() -> None:
+    one, two = exchange(A), exchange(B)
+    made, _ = person(one)
+    wire = Wire(one, two)
+    run(wire)
+    wire.cut()
+    one.replica.create_class([Term(3, "I", "age")], made)
+    two.replica.create_class([Term(3, "S", "town"), Term(4, "E", "tags")], made)
+    run(Wire(one, two, 2))
+    assert [term.name for term in one.replica.terms_of(made)] == [
+        *("Name", "Score", "age", "town", "tags")
+    ]
+    assert data_of(one) == data_of(two)
+
+
+# --- live -----------------------------------------------------------------------------------------
+
+
+def test_a_change_crosses_a_chain_of_replicas_and_no_one_hears_it_twice() -> None:
+    ends = [exchange(source) for source in (A, B, C, D)]
+    wires = [Wire(ends[i], ends[i + 1], i + 1) for i in range(3)]
+    _, of = person(ends[0])
+    run(*wires)
+    rename(ends[3], of, "Dan", 1)
+    rename(ends[0], of, "Ada", 2)
+    run(*wires)
+    assert [name(end, of) for end in ends] == [name(ends[0], of)] * 4 == ["32040a416461"] * 4
+    assert all(data_of(end) == data_of(ends[0]) for end in ends)
+    assert all(end.replica.counters["applied_again"] == 0 for end in ends)
+
+
+def test_what_a_diff_brings_goes_on_to_those_further_away() -> None:
+    ends = [exchange(source) for source in (A, B, C)]
+    chain = [Wire(ends[0], ends[1], 1), Wire(ends[1], ends[2], 2)]
+    run(*chain)
+    late = exchange(D)
+    _, of = person(late)
+    joined = Wire(late, ends[0], 3)
+    run(*chain, joined)
+    assert name(ends[2], of) and all(data_of(end) == data_of(late) for end in ends)
+
+
+def test_replicas_in_a_ring_fall_silent() -> None:
+    ends = [exchange(source) for source in (A, B, C, D)]
+    wires = [Wire(ends[i], ends[(i + 1) % 4], i + 1) for i in range(4)]
+    _, of = person(ends[0])
+    run(*wires)  # fails unless all fall silent
+    for number, end in enumerate(ends):
+        rename(end, of, f"x{number}", number + 1)
+    run(*wires)
+    assert all(data_of(end) == data_of(ends[0]) for end in ends)
+    counts = [sum(letter in "CYOE" for letter in w.letters(s)) for w in wires for s in (0, 1)]
+    assert sum(counts) < 40
+
+
+def test_pings_keep_a_silent_session_and_find_a_dead_peer() -> None:
+    one, two = exchange(A), exchange(B)
+    wire = Wire(one, two)
+    run(wire)
+    one.tick(PING_MS + 1)
+    run(wire, now_ms=PING_MS + 1)
+    assert wire.letters(0) == wire.letters(1) == "HDVP"
+    one.tick(2 * PING_MS + 2)
+    wire.take(0)
+    one.tick(2 * PING_MS + 2 + PING_WAIT_MS + 1)
+    assert wire.sessions[0].reason == "silent"
+    assert wire.take(0)[-1][:1] == b"b"
+
+
+def test_a_peer_that_never_shakes_hands_is_let_go() -> None:
+    end = exchange(A)
+    session = end.open(bytes(10), 0)
+    end.tick(PING_WAIT_MS)
+    assert not session.ended
+    end.tick(PING_WAIT_MS + 1)
+    assert session.reason == "no_handshake"
+
+
+def test_a_session_without_live_ends_when_both_diffs_are_done() -> None:
+    one, two = exchange(A), exchange(B)
+    _, of = person(one)
+    wire = Wire(one, two, mode=MODE_READ | MODE_WRITE)
+    run(wire)
+    assert name(two, of) == name(one, of)
+    assert wire.letters(0)[-1] == "B" or wire.letters(1)[-1] == "B"
+    assert wire.sessions[0].ended and wire.sessions[1].ended
+
+
+def test_a_queue_holds_what_its_bound_says_and_then_the_session_ends() -> None:
+    one, two = exchange(A), exchange(B)
+    _, of = person(one)
+    wire = Wire(one, two)
+    run(wire)
+    rename(one, of, "x" * (SESSION_QUEUE_MAX // 2 - 100), 1)
+    rename(one, of, "y" * (SESSION_QUEUE_MAX // 2 - 100), 2)
+    one.settle()
+    assert not wire.sessions[0].ended
+    rename(one, of, "z" * 1000, 3)
+    one.settle()
+    assert wire.sessions[0].reason == "queue_overflow"
+    wire.cut()
+    run(Wire(one, two, 2))  # the next diff heals
+    assert data_of(one) == data_of(two)
+
+
+# --- holding back ---------------------------------------------------------------------------------
+
+
+def test_a_change_before_the_end_of_the_diff_waits_and_is_forgotten_when_that_is_cut() -> None:
+    one, two = exchange(A), exchange(B)
+    _, of = person(one)
+    wire = Wire(one, two)
+    one.settle()
+    wire.sessions[0].take(1)  # H, and nothing of the diff
+    rename(one, of, "Bob", 1)
+    live = one.replica.outbox[-1]
+    one.settle()
+    h_packet = packets.handshake(Id(A, 2 << 12 | 2), 7, dict(one.replica.table.vector), bytes(10))
+    two.receive(wire.sessions[1], h_packet, 0)
+    two.receive(wire.sessions[1], live, 0)
+    assert two.replica.counters["held_back"] == 1
+    assert A not in two.replica.table.vector
+    two.close(wire.sessions[1])
+    assert A not in two.replica.table.vector  # else the next diff would not bring the object
+    one.close(wire.sessions[0])
+    run(Wire(one, two, 2))
+    assert data_of(one) == data_of(two)
+
+
+def test_a_change_waits_for_the_diff_of_another_session_and_is_applied_when_it_is_over() -> None:
+    one, two, three = exchange(A), exchange(B), exchange(C)
+    _, of = person(one)
+    steady = Wire(one, two, 1)
+    run(steady)
+    for over in ("applied", "dropped"):
+        other = Wire(three, two, 2)
+        person(three)
+        other.take(0), other.take(1)
+        other.deliver(0), other.deliver(1)
+        rename(one, of, over, len(over))
+        steady.take(0)
+        steady.deliver(0)
+        assert over.encode().hex() not in name(two, of)
+        if over == "applied":
+            run(other)
+        other.cut()
+        assert over.encode().hex() in name(two, of) or over == "dropped"
+    assert two.replica.counters["held_back"] == 2
+
+
+def test_what_is_held_back_is_bounded() -> None:
+    one, two = exchange(A), exchange(B)
+    session = two.open(bytes(10), 0)
+    text = record("S", bare(0, 0, bytes(HELD_SIZE_MAX // 2 - 100)))
+    for number in (1, 2, 3):
+        two.receive(session, packets.change("O", Id(C, number << 12), Id(0, 0x3000), text), 0)
+    assert session.reason == "held_too_much"
+    assert two.replica.counters["refused_held_too_much"] == 1
+    assert C not in two.replica.table.vector and one.replica
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+TRACE = bytes(10)
+LAST = Id(C, 5 << 12)
+SEEN = {0: 0x3000, C: 5 << 12}
+HELLO = packets.handshake(LAST, 7, SEEN, TRACE)
+F1 = record("F", b"\x01") + record("S", bare(0, C, b"x"))
+
+
+def t() -> bytes:
+    return record("T", zip_id(LAST))
+
+
+BAD_SESSIONS: dict[str, list[bytes]] = {
+    "bad_mode": [record("H", t() + record("M", b"\x08") + record("V", b"") + record("S", TRACE))],
+    "bad_trace": [record("H", t() + record("M", b"\x07") + record("V", b"") + record("S", b"x"))],
+    "unexpected_record": [record("H", t() + record("V", b"") + record("S", TRACE))],
+    "incomplete_record": [record("H", t() + record("M", b"\x07"))],
+    "own_number": [packets.handshake(Id(A, 3), 7, {A: 3}, TRACE)],
+    "own_source_ahead": [packets.handshake(LAST, 7, {A: 99 << 12}, TRACE)],
+    "shared_source": [packets.handshake(LAST, 7, {0: 99 << 12}, TRACE)],
+    "unknown_source": [packets.handshake(Id(9, 1), 7, {9: 1}, TRACE)],
+    "wrong_source": [packets.handshake(Id(D, 1), 7, {D: 1}, TRACE)],
+    "vector_too_large": [
+        packets.handshake(LAST, 7, dict.fromkeys(range(1_000_000, 1_070_000), 1), TRACE)
+    ],
+    "unknown_sync": [HELLO, packets.block_diff(Id(D, 1), Id(C, 0), [])],
+    "unknown_sync ": [packets.block_diff(LAST, Id(C, 0), [])],
+    "unknown_sync  ": [packets.diff_end(LAST, [])],
+    "unknown_sync   ": [HELLO, packets.diff_end(LAST, []), packets.block_diff(LAST, Id(C, 0), [])],
+    "unknown_sync    ": [HELLO, packets.diff_end(LAST, []), packets.diff_end(LAST, [])],
+    "outside_of_block": [
+        HELLO,
+        record("D", t() + record("R", b"") + record("F", b"\0\0\0\x10") + record("S", b"0")),
+    ],
+    "value_without_type": [HELLO, record("D", t() + record("R", b"") + record("F", b"") + b"0")],
+    "bad_element": [
+        HELLO, record("D", t() + record("R", b"") + record("F", b"") + record("E", b"0"))
+    ],
+    "block_vector_ahead": [HELLO, packets.diff_end(LAST, [(Id(C, 0), {C: 6 << 12})])],
+    "block_vector_ahead ": [HELLO, packets.diff_end(LAST, [(Id(C, 0), {D: 1})])],
+    "bad_pair": [HELLO, record("V", t() + record("V", record("R", bytes(7))))],
+    "no_handshake_first": [packets.ping(packets.PING)],
+    "bad_ping": [HELLO, record("P", b"0pang")],
+    "unknown_packet": [record("Q", b"")],
+    "unknown_packet ": [b"3abc"],
+    "too_many_diffs": [
+        HELLO,
+        *(packets.handshake(Id(C, n), 7, SEEN, TRACE) for n in range(SYNC_POINTS_MAX)),
+    ],
+    "short_term": [record("C", record("I", b"\x0c") + record("R", b"") + record("T", b"0S"))],
+    "edit_of_nothing": [packets.change("E", LAST, ID0, F1)],
+    "trailing_bytes": [packets.change("E", LAST, Id(C, 0), F1) + b"0"],
+}  # fmt: skip
+
+
+def strict() -> Exchange:
+    """A replica that knows the sources C and D only."""
+    return Exchange(Replica(MemoryStore(), source=A, admits=lambda s: s in (C, D)))
+
+
+@pytest.mark.parametrize("reason", BAD_SESSIONS)
+def test_a_session_that_breaks_a_rule_ends_with_a_bye_that_names_it(reason: str) -> None:
+    end = strict()
+    before = data_of(end)
+    session = end.open(bytes(10), 0, expected_source=C)
+    session.take(1 << 20)
+    for packet in BAD_SESSIONS[reason]:
+        end.receive(session, packet, 0)
+    assert session.reason == reason.strip()
+    assert end.replica.counters["refused_" + reason.strip()] == 1
+    end.settle()
+    bye = session.take(1 << 20)
+    assert packets.parse_bye(bye[-1]) == reason.strip()
+    states = [row for row in data_of(end) if row[0][:1] == b"O"]
+    assert states == [row for row in before if row[0][:1] == b"O"]
+
+
+def test_there_are_more_than_thirty_hostile_inputs() -> None:
+    assert sum(map(len, BAD_CHANGES.values())) + len(BAD_SESSIONS) >= 60
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=5), st.sampled_from("HDVOEYCPB"))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+def test_any_packet_is_taken_or_refused_and_nothing_else_happens(
+    bodies: list[bytes], letter: str
+) -> None:
+    end = strict()
+    session: Session = end.open(bytes(10), 0)
+    end.receive(session, HELLO, 0)
+    for body in bodies:
+        end.receive(session, record(letter, body), 0)
+        end.receive(session, long_record(letter, t() + body), 0)
+    end.settle()
+    end.replica.verify()
+
+
+def test_a_diff_that_stops_half_way_is_given_up() -> None:
+    end = strict()
+    session = end.open(bytes(10), 0)
+    end.receive(session, HELLO, 0)
+    end.tick(1)
+    for now in range(0, SYNC_POINT_MS_MAX, PING_MS // 2):
+        end.receive(session, packets.ping(packets.PONG), now)
+        end.tick(now)
+    assert not session.ended
+    end.tick(SYNC_POINT_MS_MAX + 1)
+    assert session.reason == "diff_too_slow" and not session.points
+
+
+def test_a_bye_ends_a_session_without_an_answer() -> None:
+    one, two = exchange(A), exchange(B)
+    wire = Wire(one, two)
+    run(wire)
+    two.receive(wire.sessions[1], packets.bye(LAST, "closing"), 0)
+    assert wire.sessions[1].reason == "peer: closing" and not wire.take(1)
+
+
+def test_bytes_that_are_no_records_end_the_session() -> None:
+    end = exchange(A)
+    session = end.open(bytes(10), 0)
+    end.refuse(session, PacketRefused("bad_record"))
+    assert session.reason == "bad_record"
+    assert packets.parse_bye(session.take(1000)[-1]) == "bad_record"
+
+
+def test_a_full_store_ends_all_sessions_and_they_heal_when_it_is_enlarged() -> None:
+    one, store = exchange(A), MemoryStore()
+    two = exchange(B, store=store)
+    _, of = person(one)
+    run(Wire(one, two))
+    store.size_max = store.size + 10
+    for end in (one, two):
+        for session in list(end.sessions):
+            end.close(session)
+    rename(one, of, "x" * 1000, 1)
+    wire = Wire(one, two, 2)
+    with pytest.raises(Exception, match="the store holds"):
+        run(wire)
+    assert wire.sessions[1].reason == "store_full"
+    wire.cut()
+    store.size_max += 100_000
+    run(Wire(one, two, 3))
+    assert data_of(one) == data_of(two)
