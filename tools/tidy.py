@@ -83,7 +83,7 @@ BANNED_CALLS = {
     "input": "is input or output",
     "print": "is input or output",
 }
-FLOAT_FREE_ROOMS = ("cores/vsr", "cores/rooms")
+FLOAT_FREE_ROOMS = ("cores/vsr", "cores/rooms", "cores/raft", "cores/directory")
 
 BANNED_NAMES = {
     *("util", "utils", "helper", "helpers", "manager", "managers", "common", "misc", "stuff"),
@@ -99,6 +99,7 @@ LAZY_IMPORTS: list[tuple[str, str, str]] = [
 CATCH_ALL: list[tuple[str, int, str]] = [
     ("appliance/drivers/host/role_process.py", 1, "around a role's loop; it ends the process"),
     ("appliance/roles/replica.py", 1, "around a replica's life; it halts the replica, with a code"),
+    ("appliance/simulation/farm/world.py", 1, "around a seed; it ends the world, with a report"),
     ("appliance/simulation/world.py", 1, "around a seed; it ends the world, with a report"),
 ]
 

@@ -16,6 +16,9 @@ import click
 
 from appliance import VERSION
 from appliance.simulation import minimise as smaller
+from appliance.simulation.farm import options as farm_options
+from appliance.simulation.farm.world import FarmOutcome
+from appliance.simulation.farm.world import run as run_farm
 from appliance.simulation.options import LITE, SWARM, Options, draw, parse
 from appliance.simulation.trace import BLOCK_EVENTS
 from appliance.simulation.world import Outcome, World
@@ -24,7 +27,7 @@ OTHER_HASH_SEED = "4242"  # of the second process: shows an order that leans on 
 EXIT_FAILED = 1
 
 
-@click.command("simulate")
+@click.group("simulate", invoke_without_command=True)
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
 )
@@ -58,7 +61,9 @@ EXIT_FAILED = 1
 @click.option("--log", type=click.Choice(("full",)), help="Print every event up to --until.")
 @click.option("--json", "as_json", is_flag=True, hidden=True)
 @click.option("--events", type=(int, int), hidden=True, help="Keep the text of these events.")
+@click.pass_context
 def command(
+    context: click.Context,
     seed: int,
     seeds: int,
     mode: str,
@@ -70,7 +75,9 @@ def command(
     as_json: bool,
     events: tuple[int, int] | None,
 ) -> int:
-    """Run the cores in a simulated world with a seed."""
+    """Run the cores in a simulated world with a seed: the log and its edges, or another."""
+    if context.invoked_subcommand is not None:
+        return 0
     if log is not None and until is None:
         raise click.UsageError("--log full needs --until TICK: a whole run is too long to read")
     wanted = range(sys.maxsize) if log is not None else range(*events) if events else range(0)
@@ -110,6 +117,47 @@ def command(
         for title, found in (("faults", faults), ("marks", marks)):
             click.echo(f"{title}: " + ", ".join(f"{name} {n}" for name, n in sorted(found.items())))
     return 0
+
+
+@command.command("farm")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
+)
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+@click.option("--legacy", is_flag=True, help="Beside ours, members modelled on JRaft.")
+def farm(seed: int, seeds: int, legacy: bool) -> int:
+    """Run the members of a farm, their disks and connections, from a seed."""
+    mode = farm_options.LEGACY if legacy else farm_options.OWN
+    faults: Counter[str] = Counter()
+    marks: Counter[str] = Counter()
+    for number in range(seed, seed + seeds):
+        options = farm_options.draw(number, mode)
+        if seeds == 1:
+            click.echo(options.describe())
+        outcome = run_farm(options)
+        click.echo(farm_summary(outcome))
+        faults.update(outcome.faults)
+        marks.update(outcome.marks)
+        if outcome.failure:
+            again = f"tigerchat simulate farm{' --legacy' if legacy else ''} --seed {number}"
+            click.echo(f"TigerChat {VERSION}{commit()}, seed {number}, {mode}")
+            click.echo(f"{outcome.checker}: {outcome.failure}\nagain: {again}")
+            return EXIT_FAILED
+    for title, found in (("faults", faults), ("marks", marks)):
+        click.echo(f"{title}: " + ", ".join(f"{name} {n}" for name, n in sorted(found.items())))
+    return 0
+
+
+def farm_summary(outcome: FarmOutcome) -> str:
+    """One line of a seed of the farm."""
+    verdict = f"FAILED by {outcome.checker}" if outcome.failure else "ok"
+    excused = f" (excused: {outcome.excuse})" if outcome.excuse else ""
+    return (
+        f"seed {outcome.options.seed} {outcome.options.mode} {verdict}{excused}: "
+        f"members={outcome.options.members} ticks={outcome.ticks} events={outcome.events} "
+        f"commits={outcome.commits} yes={outcome.yes} faults={sum(outcome.faults.values())} "
+        f"trace={outcome.digest}"
+    )
 
 
 def run(world: World, until: int | None = None) -> Outcome:
