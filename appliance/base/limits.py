@@ -98,7 +98,19 @@ LANE_BATCHES_MAX = 5
 EDGE_ROOMS_MAX = 131_072  # rooms an edge remembers: all of a shard
 # sealed segments mapped by one edge: 23 MiB of address space each
 SEGMENTS_MAPPED_MAX = 256
-HTTP_REQUESTS_MAX = 256  # connections of plain HTTP at once; then 503
+# connections that have said no hello, of all addresses and of one: TLS, first request, plain HTTP.
+# Beyond, the oldest is closed: 64 are enough for all that come within a handshake's time
+STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX = 256, 64
+# connections that one address may open: so many at once, so many a second; beyond, they are closed
+# before TLS, which costs a millisecond
+ACCEPT_BURST, ACCEPT_RATE = 1_000, 250
+ACCEPTS_PER_TURN = 16  # connections accepted in one turn of the loop: 1 ms
+# frames of one connection, and of all, that are handled in one turn of the loop; each 8 KiB of a
+# frame count as one more. All together are 10 to 20 ms
+TURN_COST_MAX, TURN_COST_ALL_MAX = 16, 512
+TURN_COST_SIZE = 8 * KIB  # bytes of a frame that cost as much as a frame
+HTTP_MS_MAX = 10_000  # for a request of plain HTTP: the pause before, head, body, answer taken
+HTTP_REQUESTS_MAX = 100  # on one connection of plain HTTP; then it is closed
 EDGE_SEGMENTS_MAX = 1024  # sealed segments whose verified leaves are remembered
 ROOM_WAIT_MS_MAX = 500  # a room that was just created elsewhere is waited for
 REPLICA_BEHIND_OPS = 64  # a replica further behind is not asked for rooms and history

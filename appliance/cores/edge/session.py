@@ -138,6 +138,12 @@ class Session:
         )
 
     @property
+    def held(self) -> int:
+        """Bytes that are kept here for this client."""
+        waiting = sum(len(frame.data) for frame in self.waiting if type(frame) is Sends)
+        return self.out_size + waiting
+
+    @property
     def frame_size_max(self) -> int:
         """Bytes that one message may have."""
         return STRANGER_FRAME_SIZE_MAX if self.state == "new" else CLIENT_FRAME_SIZE_MAX

@@ -1,6 +1,7 @@
 """What the client port answers to plain HTTP: chat page, probe, figures for Prometheus."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,36 +16,89 @@ from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from appliance.base.limits import HTTP_HEAD_SIZE_MAX, HTTP_REQUESTS_MAX
+from appliance.base.limits import HTTP_HEAD_SIZE_MAX
+from appliance.drivers.network.origin import Hosts
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+KEEP_ALIVE_SECONDS = 5
+LOG_SECONDS = 60.0  # between two lines about what strangers send
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self' {places}; form-action 'none'; frame-ancestors 'none'; base-uri 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
 _HEADERS = (
-    (
-        b"content-security-policy",
-        (
-            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-            b"connect-src 'self' ws: wss:; form-action 'none'; frame-ancestors 'none'; "
-            b"base-uri 'none'"
-        ),
-    ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
 )
+_SECURE_HEADERS = ((b"strict-transport-security", b"max-age=31536000"),)
 
 
 class SafeHeaders:
-    """Tells browsers to run nothing that is not ours."""
+    """Tells browsers to run nothing that is not ours, to talk to nobody else, and to keep nothing;
+    a request that names another host is answered by nobody (421)."""
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    def __init__(
+        self,
+        app: Any,
+        *,
+        hosts: Hosts | None = None,
+        secure: bool = False,
+        places: Callable[[], str] = str,
+    ) -> None:
+        """`places` says where pages may connect to beside their own origin."""
+        self._app, self._hosts, self._secure, self._places = app, hosts, secure, places
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *_HEADERS]}
+                kept = [row for row in message["headers"] if row[0].lower() != b"cache-control"]
+                policy = _POLICY.format(places=self._places()).encode()
+                headers = [*kept, (b"content-security-policy", policy), *_HEADERS]
+                if self._secure:
+                    headers += _SECURE_HEADERS
+                message = {**message, "headers": headers}
             await send(message)
 
+        named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        hosts = self._hosts
+        if hosts is not None and (len(named) != 1 or not hosts.may_ask(named[0])):
+            refused = PlainTextResponse("not a host of this site\n", status_code=421)
+            await refused(scope, receive, send_with_headers)
+            return
         await self._app(scope, receive, send_with_headers)
+
+
+class _Protocol(H11Protocol):
+    """Of one connection; says when a request was answered."""
+
+    on_answered: Callable[[], None]
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.on_answered()
+
+
+class _Seldom(logging.Filter):
+    """Lets one line pass in `LOG_SECONDS`, with the number of those between: strangers cause
+    them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next_s = 0.0
+        self._dropped = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created < self._next_s:
+            self._dropped += 1
+            return False
+        record.msg = f"{record.getMessage()} ({self._dropped} such lines since the last one)"
+        record.args = ()
+        self._next_s, self._dropped = record.created + LOG_SECONDS, 0
+        return True
 
 
 class Pages:
@@ -54,7 +108,9 @@ class Pages:
         self,
         web: Path,
         *,
-        nodes: list[dict[str, Any]],
+        nodes: Callable[[], list[dict[str, Any]]],
+        hosts: Hosts,
+        secure: bool,
         health: Callable[[], str],
         metrics: Callable[[], str],
     ) -> None:
@@ -69,7 +125,7 @@ class Pages:
                 Route("/nodes.json", self._others),
                 Mount("/web", StaticFiles(directory=web)),
             ],
-            middleware=[Middleware(SafeHeaders)],
+            middleware=[Middleware(SafeHeaders, hosts=hosts, secure=secure, places=self._places)],
         )
         self._config = uvicorn.Config(
             app,
@@ -80,21 +136,27 @@ class Pages:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=HTTP_REQUESTS_MAX,
-            timeout_keep_alive=5,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             h11_max_incomplete_event_size=HTTP_HEAD_SIZE_MAX,
         )
         self._config.load()
         self._state = ServerState()
+        logging.getLogger("uvicorn.error").addFilter(_Seldom())
 
-    def protocol(self) -> asyncio.Protocol:
-        """For one connection."""
-        return H11Protocol(
+    def _places(self) -> str:
+        """Where the page connects: the site's nodes, beside the one that it came from."""
+        return " ".join(node["url"].removesuffix("/v1") for node in self._nodes())
+
+    def protocol(self, on_answered: Callable[[], None]) -> asyncio.Protocol:
+        """For one connection, which is told of each answer."""
+        protocol = _Protocol(
             config=self._config,
             server_state=self._state,
             app_state={},
             _loop=asyncio.get_running_loop(),
         )
+        protocol.on_answered = on_answered
+        return protocol
 
     async def _page(self, request: Request) -> Response:
         return FileResponse(self._web / "chat.html", media_type="text/html")
@@ -107,7 +169,7 @@ class Pages:
         return PlainTextResponse(self._metrics(), media_type=METRICS_TYPE)
 
     async def _others(self, request: Request) -> Response:
-        return JSONResponse({"nodes": self._nodes}, headers={"cache-control": "no-store"})
+        return JSONResponse({"nodes": self._nodes()})
 
     async def close(self) -> None:
         """End what is left of requests and connections."""

@@ -27,6 +27,7 @@ from appliance.drivers.host.node_folder import JWKS_FILE, SOCKETS_FOLDER, NodeFo
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network import websocket
+from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
@@ -41,6 +42,7 @@ from appliance.roles.edge.replicas import Replicas
 WEB = Path(__file__).parents[2] / "web"
 _SECOND_TICKS = 1_000 // TICK_MS
 _STATUS_TICKS = _SECOND_TICKS // 4
+_HELD_TICKS = _SECOND_TICKS // 10
 _STUCK_TICKS = 5 * _SECOND_TICKS
 
 
@@ -104,19 +106,12 @@ class EdgeRole:
             counters=self._counters,
             drops=self._drops,
         )
-        self._pages = Pages(WEB, nodes=self._nodes(), health=self.health, metrics=self.metrics)
+        self._pages, self._server = self._new_server()
         self._status_server = StatusServer(
             Path(SOCKETS_FOLDER) / f"edge-{number}",
             cluster=site.cluster,
             number=number,
             status=self.status,
-        )
-        self._server = websocket.WebSocketServer(
-            self,
-            make_http=self._pages.protocol,
-            connections_max=settings.connections_max,
-            connections_per_address_max=settings.connections_per_address_max,
-            counters=self._counters,
         )
         self._figures = Figures()
         self._stopped = asyncio.Event()
@@ -125,12 +120,39 @@ class EdgeRole:
         self._ticks = 0
         self._knobs: dict[str, str] = {}
 
+    def _new_server(self) -> tuple[Pages, websocket.WebSocketServer]:
+        """The client port: pages, and WebSockets."""
+        settings, hosts = self._node.settings, Hosts(self._host_names())
+        pages = Pages(
+            WEB,
+            nodes=self._nodes,
+            hosts=hosts,
+            secure=settings.client_tls,
+            health=self.health,
+            metrics=self.metrics,
+        )
+        server = websocket.WebSocketServer(
+            self,
+            make_http=pages.protocol,
+            hosts=hosts,
+            connections_max=settings.connections_max,
+            connections_per_address_max=settings.connections_per_address_max,
+            counters=self._counters,
+        )
+        return pages, server
+
     def _read_site(self) -> None:
         """Learn of nodes that were added to the site file."""
         site = self._watch.changed()
         if site is not None:
             self._node = dataclasses.replace(self._node, site=site)
             self._replicas.on_site(self._node)
+
+    def _host_names(self) -> list[str]:
+        """Under which browsers may reach this site."""
+        chosen = self._node.settings.client_hosts.split(",")
+        names = [node.host for node in self._node.site.nodes] + [name.strip() for name in chosen]
+        return [name for name in names if name]
 
     def _nodes(self) -> list[dict[str, Any]]:
         """Where clients connect: every node of the site, whose settings are taken to be alike."""
@@ -272,6 +294,8 @@ class EdgeRole:
             if self._read_keys():
                 self._edge.on_keys()
             self._read_site()
+        if self._ticks % _HELD_TICKS == 0:
+            self._weigh()
         if self._ticks % _STUCK_TICKS == 0:
             self._edge.close_stuck()
         self.wake()
@@ -291,8 +315,29 @@ class EdgeRole:
     ) -> None:
         session: Session = connection.user
         self._edge.on_frame(session, data, is_text)
+        if session.state == "ready":
+            connection.welcome()
         self._listen(connection, session)
         self.wake()
+
+    def on_fragment(self, connection: websocket.Connection) -> None:
+        self._edge.on_fragment(connection.user)
+        self._listen(connection, connection.user)
+        self.wake()
+
+    def on_control(self, connection: websocket.Connection) -> None:
+        self._edge.on_control(connection.user)
+        self._listen(connection, connection.user)
+        self.wake()
+
+    def _weigh(self) -> None:
+        """Tell the core what is held for connections that hold much."""
+        held = [
+            (connection.user, size + connection.user.held)
+            for connection, size in self._server.held()
+        ]
+        if held:
+            self._edge.on_held(held)
 
     def _listen(self, connection: websocket.Connection, session: Session) -> None:
         """Read from the client as long as the core takes more."""

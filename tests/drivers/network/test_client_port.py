@@ -1,0 +1,535 @@
+"""The client port between real sockets: who comes in, how much is handled at a time, when a
+connection ends. The owner is a stand-in that answers each message with a pong."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from appliance.base import limits
+from appliance.drivers.network import entrance as entrance_module
+from appliance.drivers.network import websocket
+from appliance.drivers.network.entrance import Entrance, Visitor
+from appliance.drivers.network.origin import Hosts
+from appliance.drivers.network.pages import Pages
+from appliance.drivers.network.websocket import Connection, WebSocketServer
+from tests.patience import HUNG_S
+
+WEB = Path(websocket.__file__).parents[2] / "web"
+MASK = b"\x00\x00\x00\x00"
+PING = b"\x89\x80" + MASK
+HELLO = b"\x82\x85" + MASK + b"hello"
+ANSWER = b"\x82\x02ok"
+
+
+class Owner:
+    """Welcomes whoever says anything; answers messages; may stop to listen."""
+
+    def __init__(self) -> None:
+        self.server: WebSocketServer
+        self.listens = True
+        self.messages: list[bytes] = []
+        self.events: Counter[str] = Counter()
+
+    def on_open(self, connection: Connection) -> None:
+        self.events["open"] += 1
+
+    def on_client_message(self, connection: Connection, data: bytes, is_text: bool) -> None:
+        self.messages.append(data)
+        connection.welcome()
+        connection.write([ANSWER])
+        connection.read_on(self.listens)
+
+    def on_fragment(self, connection: Connection) -> None:
+        self.events["fragment"] += 1
+
+    def on_control(self, connection: Connection) -> None:
+        self.events["control"] += 1
+
+    def on_oversize(self, connection: Connection) -> None:
+        self.events["oversize"] += 1
+        connection.close(1009, "too large")
+
+    def on_blocked(self, connection: Connection) -> None:
+        self.events["blocked"] += 1
+
+    def on_writable(self, connection: Connection) -> None:
+        self.events["writable"] += 1
+
+    def on_closed(self, connection: Connection) -> None:
+        self.events["closed"] += 1
+
+
+class Port:
+    """The server and its owner."""
+
+    def __init__(self, owner: Owner, server: WebSocketServer) -> None:
+        self.owner, self.server = owner, server
+
+    async def dial(self, address: str = "127.0.0.1") -> "Client":
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.server.port, local_addr=(address, 0)
+        )
+        return Client(reader, writer)
+
+    async def chat(self, address: str = "127.0.0.1", origin: str = "") -> "Client":
+        client = await self.dial(address)
+        client.writer.write(handshake(origin))
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        assert b" 101 " in head, head
+        return client
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def asked(self) -> float:
+        """Seconds until a message was answered."""
+        started = time.perf_counter()
+        self.writer.write(HELLO)
+        while await self.reader.readexactly(1) != b"\x82":
+            pass
+        assert await self.reader.readexactly(3) == ANSWER[1:]
+        return time.perf_counter() - started
+
+    async def ended(self) -> bytes:
+        """What comes until the server ends the connection."""
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            while part := await self.reader.read(65536):
+                data += part
+        return data
+
+
+def handshake(origin: str = "", host: str = "127.0.0.1") -> bytes:
+    line = f"Origin: {origin}\r\n" if origin else ""
+    return (
+        f"GET /v1 HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Protocol: tigerchat.v1.binary\r\n"
+        f"Sec-WebSocket-Extensions: permessage-deflate\r\n{line}\r\n"
+    ).encode()
+
+
+def run(test: Callable[[Port], Awaitable[None]], **settings: int) -> None:
+    async def whole() -> None:
+        owner, hosts = Owner(), Hosts(["chat.example"])
+        pages = Pages(
+            WEB,
+            nodes=lambda: [{"url": "wss://chat.example:8800/v1"}],
+            hosts=hosts,
+            secure=True,
+            health=lambda: "",
+            metrics=lambda: "",
+        )
+        bounds = {"connections_max": 20_000, "connections_per_address_max": 2_000} | settings
+        server = owner.server = WebSocketServer(
+            owner, make_http=pages.protocol, hosts=hosts, counters=Counter(), **bounds
+        )
+        await server.start("127.0.0.1", 0, tls=None, shared=False)
+        try:
+            async with asyncio.timeout(HUNG_S):
+                await test(Port(owner, server))
+        finally:
+            await server.close(0.1)
+            await pages.close()
+
+    uvloop.run(whole())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while True:
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+
+
+# --- turns
+
+
+def flood(port: Port, data: bytes) -> socket.socket:
+    """As much as the kernel takes, on a connection that said hello."""
+    sock = socket.create_connection(("127.0.0.1", port.server.port))
+    sock.sendall(handshake() + HELLO)
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sock.send(data)
+    return sock
+
+
+@pytest.mark.parametrize("frame", [PING, HELLO], ids=["pings", "messages"])
+def test_a_flood_of_small_frames_holds_nobody_up(frame: bytes) -> None:
+    async def test(port: Port) -> None:
+        honest = await port.chat()
+        await honest.asked()
+        floods = [flood(port, frame * 10_000) for _ in range(3)]
+        slowest = max([await honest.asked() for _ in range(50)])
+        for sock in floods:
+            sock.close()
+        assert slowest < 0.5  # a read of 256 KiB of such frames takes longer by itself
+        await until(lambda: not port.server.turns._queue)
+
+    run(test)
+
+
+def test_all_frames_are_handled_in_their_order_however_many_come_at_once() -> None:
+    async def test(port: Port) -> None:
+        client = await port.chat()
+        payloads = [b"%05d" % i for i in range(5000)]
+        client.writer.write(b"".join(b"\x82\x85" + MASK + payload for payload in payloads))
+        await until(lambda: len(port.owner.messages) == 5000)
+        assert port.owner.messages == payloads
+
+    run(test)
+
+
+def test_a_frame_that_comes_in_pieces_is_handled_when_it_is_whole() -> None:
+    async def test(port: Port) -> None:
+        client = await port.chat()
+        await client.asked()
+        frame = b"\x82\xff" + (300_000).to_bytes(8, "big") + MASK + bytes(300_000) + HELLO
+        for start in range(0, len(frame), 70_001):
+            client.writer.write(frame[start : start + 70_001])
+            await client.writer.drain()
+            await asyncio.sleep(0.01)
+        await until(lambda: len(port.owner.messages) == 3)
+        assert [len(message) for message in port.owner.messages] == [5, 300_000, 5]
+
+    run(test)
+
+
+def test_of_a_client_that_the_owner_does_not_listen_to_little_is_read() -> None:
+    async def test(port: Port) -> None:
+        port.owner.listens = False
+        client = await port.chat()
+        client.writer.write(HELLO)
+        await until(lambda: port.owner.messages)
+        (connection,) = port.server._open
+        for _ in range(400):
+            client.writer.write(HELLO * 10_000)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert len(port.owner.messages) == 1
+        assert len(connection._inbox) <= 2 * 256 * limits.KIB
+        port.owner.listens = True
+        connection.read_on(True)
+        await until(lambda: len(port.owner.messages) > 100_000)
+
+    run(test)
+
+
+# --- strangers
+
+
+def test_before_hello_a_frame_is_small_and_nothing_else_comes() -> None:
+    async def test(port: Port) -> None:
+        size = limits.STRANGER_FRAME_SIZE_MAX + 1
+        client = await port.chat()
+        client.writer.write(b"\x82\xfe" + size.to_bytes(2, "big") + MASK + bytes(size))
+        assert (await client.ended())[2:4] == (1009).to_bytes(2, "big")
+        assert port.owner.events["oversize"] == 1
+        small = await port.chat()
+        small.writer.write(PING)
+        await until(lambda: port.owner.events["control"])
+
+    run(test)
+
+
+def test_sockets_that_say_nothing_displace_each_other_and_nobody_else() -> None:
+    async def test(port: Port) -> None:
+        guest = await port.chat("127.0.0.9")
+        await guest.asked()
+        silent = [await port.dial("127.0.0.2") for _ in range(300)]
+        entrance = port.server.entrance
+        assert entrance._strangers_count <= limits.STRANGERS_PER_ADDRESS_MAX
+        assert port.server.counters["stranger_displaced"] == 300 - limits.STRANGERS_PER_ADDRESS_MAX
+        honest = await port.chat("127.0.0.2")  # of the same address
+        await honest.asked()
+        await guest.asked()
+        for client in silent:
+            client.writer.close()
+        await until(lambda: len(entrance.visitors) == 2)
+
+    run(test)
+
+
+class Someone(Visitor):
+    def __init__(self, address: str) -> None:
+        self.address, self.is_expelled = address, False
+
+    def expel(self) -> None:
+        self.is_expelled = True
+
+
+def test_when_all_places_of_strangers_are_taken_the_address_with_most_gives_one_up() -> None:
+    counters: Counter[str] = Counter()
+    entrance = Entrance(visitors_max=1000, visitors_per_address_max=1000, counters=counters)
+    crowd = [Someone(f"crowd-{i % 5}") for i in range(250)] + [Someone("crowd-0") for _ in range(6)]
+    lone = Someone("lone")
+    for visitor in (*crowd, lone):
+        assert entrance.admit(visitor, 0.0)
+    assert [visitor.address for visitor in crowd if visitor.is_expelled] == ["crowd-0"]
+    assert not lone.is_expelled
+    entrance.welcome(lone)
+    entrance.forget(lone)
+    for visitor in crowd:
+        entrance.forget(visitor)
+    assert (entrance.visitors, entrance._strangers, entrance._strangers_count) == ({}, {}, 0)
+    assert not entrance._per_address
+
+
+def test_an_address_opens_connections_at_its_pace_and_others_at_theirs() -> None:
+    counters: Counter[str] = Counter()
+    entrance = Entrance(visitors_max=10**6, visitors_per_address_max=10**6, counters=counters)
+    came = [Someone("a") for _ in range(limits.ACCEPT_BURST + 100)]
+    admitted = sum(entrance.admit(visitor, 5.0) for visitor in came)
+    assert admitted in (limits.ACCEPT_BURST, limits.ACCEPT_BURST + 1)
+    assert counters["too_fast_of_address"] == len(came) - admitted
+    assert entrance.admit(Someone("b"), 5.0)
+    assert entrance.admit(Someone("a"), 6.0)
+
+
+def test_addresses_whose_pace_is_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entrance_module, "_ADDRESSES_MAX", 3)
+    entrance = Entrance(visitors_max=99, visitors_per_address_max=99, counters=Counter())
+    for i in range(10):
+        entrance.admit(Someone(str(i)), 0.0)
+    assert len(entrance._paces) <= 3
+
+
+def test_of_an_address_no_more_than_so_many_come_in_of_whatever_kind() -> None:
+    async def test(port: Port) -> None:
+        chats = [await port.chat() for _ in range(2)]
+        for chat in chats:
+            await chat.asked()
+        plain = await port.dial()
+        plain.writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert (await plain.reader.readline()).startswith(b"HTTP/1.1 200")
+        over = await port.dial()
+        assert await over.ended() == b""
+        assert port.server.counters["too_many_of_address"] == 1
+        plain.writer.close()
+        await until(lambda: len(port.server.entrance.visitors) == 2)
+        await (await port.chat()).asked()
+
+    run(test, connections_per_address_max=3)
+
+
+# --- plain HTTP
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+def test_plain_connections_that_never_end_a_request_keep_nobody_out() -> None:
+    async def test(port: Port) -> None:
+        held = []
+        for i in range(300):
+            client = await port.dial(f"127.0.0.{2 + i % 5}")
+            client.writer.write(GET + b"G")
+            held.append(client)
+        for _ in range(5):
+            honest = await port.dial("127.0.0.9")
+            honest.writer.write(GET)
+            assert (await honest.reader.readline()).startswith(b"HTTP/1.1 200")
+            honest.writer.close()
+        assert port.server.entrance._strangers_count <= limits.STRANGERS_MAX
+        for client in held:
+            client.writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("sent", "state"),
+    [
+        (b"", "head"),
+        (b"GET / HT", "head"),
+        (GET + b"G", "http"),
+        (GET, "http"),
+        (b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nx", "http"),
+    ],
+    ids=["nothing", "half a head", "half a second head", "an answer and silence", "half a body"],
+)
+def test_a_request_has_its_time(monkeypatch: pytest.MonkeyPatch, sent: bytes, state: str) -> None:
+    monkeypatch.setattr(websocket, "HELLO_MS_MAX", 300)
+    monkeypatch.setattr(websocket, "HTTP_MS_MAX", 300)
+
+    async def test(port: Port) -> None:
+        client = await port.dial()
+        client.writer.write(sent)
+        await client.ended()
+        assert port.server.counters[f"ended_{state}"] == 1
+        assert port.server.counters[f"closed_late_{state}"] == 1
+        assert not port.server.entrance.visitors
+
+    run(test)
+
+
+def test_a_plain_connection_answers_so_many_requests_and_ends() -> None:
+    async def test(port: Port) -> None:
+        client = await port.dial()
+        client.writer.write(GET * (limits.HTTP_REQUESTS_MAX + 50))
+        answers = (await client.ended()).count(b"HTTP/1.1 200")
+        assert answers == limits.HTTP_REQUESTS_MAX
+
+    run(test)
+
+
+# --- WebSocket, strictly
+
+
+@pytest.mark.parametrize(
+    ("parts", "good"),
+    [
+        ([b"\x81\x83" + MASK + b"\xff{}"], False),
+        ([b"\x81\x82" + MASK + b"\xc3\xbc"], True),
+        ([b"\x01\x81" + MASK + b"\xc3", b"\x80\x81" + MASK + b"\xbc"], True),
+        ([b"\x01\x81" + MASK + b"\xc3", b"\x80\x81" + MASK + b"x"], False),
+        ([b"\x82\x83" + MASK + b"\xff{}"], True),
+    ],
+    ids=["broken", "right", "cut in two", "cut and broken", "binary"],
+)
+def test_text_that_is_not_utf8_ends_the_connection(parts: list[bytes], good: bool) -> None:
+    async def test(port: Port) -> None:
+        client = await port.chat()
+        for part in parts:
+            client.writer.write(part)
+        if good:
+            await until(lambda: port.owner.messages)
+            return
+        assert (await client.ended()).startswith(b"\x88")
+        assert port.server.counters["closed_1007"] == 1
+        assert not port.owner.messages
+
+    run(test)
+
+
+def test_empty_parts_of_a_message_leave_nothing_behind_but_are_told() -> None:
+    async def test(port: Port) -> None:
+        client = await port.chat()
+        await client.asked()
+        client.writer.write(b"\x02\x80" + MASK + (b"\x00\x80" + MASK) * 5000)
+        await until(lambda: port.owner.events["fragment"] == 5001)
+        (connection,) = port.server._open
+        assert len(connection._message) == 0
+
+    run(test)
+
+
+def test_compression_is_not_offered() -> None:
+    async def test(port: Port) -> None:
+        client = await port.dial()
+        client.writer.write(handshake())
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        assert b" 101 " in head
+        assert b"extensions" not in head.lower()
+        client.writer.write(b"\xc2\x85" + MASK + b"hello")  # a compressed frame
+        assert (await client.ended()).startswith(b"\x88")
+
+    run(test)
+
+
+def test_a_welcome_client_that_stays_silent_over_two_pings_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websocket, "PING_SECONDS", 0.2)
+
+    async def test(port: Port) -> None:
+        silent, alive = await port.chat(), await port.chat()
+        await silent.asked()
+        await alive.asked()
+
+        async def answer() -> None:
+            while True:
+                await alive.reader.readexactly(2)  # a ping
+                alive.writer.write(b"\x8a\x80" + MASK)
+
+        answering = asyncio.create_task(answer())
+        await silent.ended()
+        answering.cancel()
+        assert port.server.counters["closed_silent"] == 1
+        assert port.server.count() == 1
+
+    run(test)
+
+
+# --- pages of other sites
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed"),
+    [
+        (None, "127.0.0.1:8800", True),
+        ("https://127.0.0.1:8800", "127.0.0.1:8800", True),
+        ("https://chat.example:8800", "127.0.0.1:8800", True),
+        ("https://[::1]:8800", "[::1]:8800", True),
+        ("https://localhost:8800", "localhost:8800", True),
+        ("https://evil.example", "127.0.0.1:8800", False),
+        ("https://10.0.0.9", "127.0.0.1:8800", False),
+        ("https://chat.example.evil.example", "chat.example", False),
+        ("null", "127.0.0.1:8800", False),
+        ("", "127.0.0.1:8800", False),
+        ("file://", "127.0.0.1:8800", False),
+        ("https://user@chat.example", "chat.example", False),
+        ("https://chat.example:x", "chat.example", False),
+    ],
+)
+def test_a_page_of_another_site_may_not_connect(
+    origin: str | None, host: str, allowed: bool
+) -> None:
+    assert Hosts(["chat.example"]).may_connect(origin, host) is allowed
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1", True),
+        ("10.1.2.3:8800", True),
+        ("[::1]:8800", True),
+        ("localhost:8800", True),
+        ("CHAT.example.:8800", True),
+        ("evil.example", False),
+        ("", False),
+        (None, False),
+        ("chat.example/x", False),
+        ("chat.example:99999999", False),
+    ],
+)
+def test_a_host_that_is_not_ours_is_not_asked_for(host: str | None, allowed: bool) -> None:
+    assert Hosts(["Chat.Example"]).may_ask(host) is allowed
+
+
+def test_handshakes_and_pages_for_others_are_refused_and_counted() -> None:
+    async def test(port: Port) -> None:
+        for sent in (handshake("https://evil.example"), handshake(host="evil.example")):
+            client = await port.dial()
+            client.writer.write(sent)
+            assert (await client.ended()).startswith(b"HTTP/1.1 403")
+        assert port.server.counters["origin_refused"] == 2
+        await (await port.chat(origin="https://127.0.0.1:1")).asked()
+        for host, code in ((b"evil.example", b"421"), (b"chat.example", b"200")):
+            client = await port.dial()
+            client.writer.write(b"GET / HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+            head = await client.reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 " + code)
+            client.writer.close()
+        assert b"connect-src 'self' wss://chat.example:8800;" in head
+        for name in (
+            b"strict-transport-security: max-age=",
+            b"cross-origin-opener-policy: same-origin",
+            b"cross-origin-resource-policy: same-origin",
+            b"cache-control: no-store",
+            b"require-trusted-types-for 'script'",
+        ):
+            assert name in head, name
+        assert head.count(b"cache-control") == 1
+
+    run(test)
