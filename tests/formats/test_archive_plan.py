@@ -50,7 +50,7 @@ def test_plan_is_the_same_each_time_and_another_for_another_device():
     assert planned(ENTRIES)[1] == messages
     _, others = planned(ENTRIES, device=device_of("mbox", "/some/where", "", "bob"))
     assert {message.msg_id for message in messages}.isdisjoint(m.msg_id for m in others)
-    assert all(message.msg_id.version == 7 for message in messages)
+    assert all(message.msg_id.version == 8 for message in messages)
 
 
 def test_plan_into_one_room_keeps_the_order_of_the_archive():

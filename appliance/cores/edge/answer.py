@@ -26,13 +26,11 @@ from appliance.formats.record import RECORD, RECORD_STRUCT, record_hash
 
 _ERRORS = {
     replies.DUPLICATE_EXPIRED: DuplicateExpired(
-        "stored before, but its ack is no longer remembered"
+        "perhaps stored before: so long ago that nobody remembers its number"
     ),
     replies.ROOM_UNKNOWN: RoomUnknown("no such room"),
-    replies.FORBIDDEN: Forbidden(
-        "the room's policy, or this device belongs to another author there"
-    ),
-    replies.LIMIT: LimitReached("as many rooms or devices as this shard may hold"),
+    replies.FORBIDDEN: Forbidden("the room's policy does not allow it"),
+    replies.LIMIT: LimitReached("as many rooms or devices as this user, or this shard, may hold"),
     replies.STORAGE_FULL: StorageFull("no storage is left for new records"),
 }
 

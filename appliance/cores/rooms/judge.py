@@ -4,7 +4,7 @@ from appliance.base.limits import WINDOW_LENGTH
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import SHARD_ROOM_ROW, RoomTable
 from appliance.cores.rooms.shipping import Shipping
-from appliance.cores.rooms.windows import Windows
+from appliance.cores.rooms.windows import Windows, key_of
 from appliance.formats import event
 from appliance.formats.geometry import Geometry
 from appliance.formats.record import (
@@ -17,6 +17,7 @@ from appliance.formats.record import (
     KIND_ROOM_POLICY,
     KIND_SHIPPED,
     KINDS_SHARD,
+    MSG_ID,
 )
 from appliance.formats.session import (
     DUPLICATE,
@@ -30,10 +31,16 @@ from appliance.formats.session import (
 )
 
 ACCEPTED = OK
+UUID_OF_NOW = 7  # version of a msg_id that tells when its message was made
 CREATED = -1  # in place of a row: to be taken when the record gets its place
 
 # (code, seq, log_seq) of a refused record; (ACCEPTED, row of the room, row of the window) else.
 Verdict = tuple[int, int, int]
+
+
+def owner_of(author_id: int, kind: int) -> int:
+    """Whose window a record's is: what another site sends is the link's, whoever said it."""
+    return 0 if kind == KIND_FEDERATED else author_id
 
 
 class Judge:
@@ -67,11 +74,10 @@ class Judge:
         room_row = self._room_row_of.get(room_id, CREATED)
         if room_row == CREATED and kind != KIND_ROOM_CREATE:
             return ROOM_UNKNOWN, 0, 0
-        window_row = self._window_row_of.get(client_id + room_id, CREATED)
+        owner = owner_of(author_id, kind)
+        window_row = self._window_row_of.get(key_of(client_id, room_id, owner), CREATED)
         if window_row != CREATED:
-            owner, newest = self._windows.newest(window_row)
-            if owner != author_id and kind != KIND_FEDERATED:
-                return FORBIDDEN, 0, 0
+            _, newest = self._windows.newest(window_row)
             if client_seq <= newest:
                 return self._duplicate(window_row, client_seq, newest)
         else:
@@ -80,13 +86,26 @@ class Judge:
         if client_seq != newest + 1 and not (creates and room_row != CREATED):
             return SEQUENCE_GAP, newest + 1, 0
         if kind == KIND_MESSAGE:
+            if window_row == CREATED and self._may_be_stored(author_id, record):
+                return DUPLICATE_EXPIRED, 0, 0
             if room_row == SHARD_ROOM_ROW or self._rooms.bits(room_row):
                 return FORBIDDEN, 0, 0
         elif not self._takes(room_row, author_id, own_timestamp, kind, record, log_seq):
             return FORBIDDEN, 0, 0
         elif creates and room_row != CREATED:
             return self._known(self._rooms.created_log_seq(room_row))
-        return self._place(log_seq, timestamp, kind, room_row, window_row)
+        return self._place(
+            log_seq, timestamp, kind, room_row=room_row, window_row=window_row, owner=owner
+        )
+
+    def _may_be_stored(self, author_id: int, record: memoryview) -> bool:
+        """Whether the first message of a new window may have been stored under one that is gone:
+        its id says that it was made before those that are left."""
+        horizon_us = self._windows.horizon_us(author_id)
+        if not horizon_us:
+            return False
+        msg_id = int.from_bytes(record[MSG_ID : MSG_ID + 16], "little")
+        return msg_id >> 76 & 15 == UUID_OF_NOW and (msg_id >> 80) * 1000 < horizon_us
 
     def _duplicate(self, window_row: int, client_seq: int, newest: int) -> Verdict:
         """The number was accepted before, or is older than anything that is remembered."""
@@ -130,7 +149,14 @@ class Judge:
         return kind in KINDS_SHARD or not self._rooms.bits(room_row)
 
     def _place(
-        self, log_seq: int, timestamp: int, kind: int, room_row: int, window_row: int
+        self,
+        log_seq: int,
+        timestamp: int,
+        kind: int,
+        *,
+        room_row: int,
+        window_row: int,
+        owner: int,
     ) -> Verdict:
         """Whether there is place for one more record, and for the rows it needs."""
         retention = self._retention
@@ -138,8 +164,8 @@ class Judge:
             kind not in KINDS_SHARD or log_seq >= retention.last_log_seq
         ):
             return STORAGE_FULL, 0, 0
-        if room_row == CREATED and self._rooms.table.full:
+        if room_row == CREATED and (self._rooms.table.full or not self._windows.may_create(owner)):
             return LIMIT, 0, 0
-        if window_row == CREATED and not self._windows.can_take(timestamp):
+        if window_row == CREATED and not self._windows.can_take(owner, timestamp):
             return LIMIT, 0, 0
         return ACCEPTED, room_row, window_row

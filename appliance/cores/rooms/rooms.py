@@ -6,12 +6,12 @@ from typing import Any
 from appliance.base.layout import picked
 from appliance.base.table import Table
 from appliance.cores.rooms import admission, restore
-from appliance.cores.rooms.judge import ACCEPTED, CREATED, Judge
+from appliance.cores.rooms.judge import ACCEPTED, CREATED, Judge, owner_of
 from appliance.cores.rooms.open_segment import OpenSegment, SegmentWrite
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import RoomTable
 from appliance.cores.rooms.shipping import Shipping
-from appliance.cores.rooms.windows import Windows
+from appliance.cores.rooms.windows import Windows, key_of
 from appliance.formats import event
 from appliance.formats.checkpoint import Manifest, ShippingState
 from appliance.formats.envelope import OPERATION_APPEND
@@ -100,7 +100,7 @@ class Rooms:
         full_log_seq = self._retention.full_log_seq
         results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
         heads: dict[int, list[Any]] = {}  # row of a room -> [hash of its newest record, seq]
-        # (room, device, author) -> [its next client_seq, row of its window, head of its room]
+        # (room, device, author) -> [next client_seq, row of its window, head of its room, whose]
         senders: dict[tuple[bytes, bytes, int], list[Any]] = {}
         start = at = 0
         for room_id, author_id, own_timestamp, client_id, client_seq, kind in _JUDGED.iter_unpack(
@@ -110,7 +110,7 @@ class Rooms:
             start += RECORD_SIZE
             sender = senders.get((room_id, client_id, author_id))
             # A device's next message to a room that took one of it in this batch: nothing that the
-            # judge looks at has changed but the place that is left; a window so new is not evicted.
+            # judge looks at has changed but the place that is left, and no window had to go.
             if (
                 sender is None
                 or sender[0] != client_seq
@@ -127,17 +127,24 @@ class Rooms:
                     pack(results, at, first, second, 0, code, _ZERO4, _ZERO32)
                     at += RESULT_SIZE
                     continue
-                room_row, window_row = self._rows(first, second, room_id, client_id)
+                owner = owner_of(author_id, kind)
+                room_row = self._rooms.create(room_id) if first == CREATED else first
+                window_row = second
+                if window_row == CREATED:
+                    key = key_of(client_id, room_id, owner)
+                    window_row, evicted = self._windows.take(key, timestamp)
+                    if evicted:
+                        senders.clear()  # it may have been of any of them
                 if room_row not in heads:
                     heads[room_row] = list(self._rooms.head(room_row))
-                sender = [client_seq, window_row, heads[room_row]]
+                sender = [client_seq, window_row, heads[room_row], owner]
                 senders[room_id, client_id, author_id] = sender
-            _, window_row, head = sender
+            _, window_row, head, owner = sender
             sender[0] = client_seq + 1
             head[1] = seq = head[1] + 1
             head[0] = digest = append(record, head[0], seq)
             log_seq = segment.log_seq
-            advance_window(window_row, author_id, client_seq, log_seq, own_timestamp)
+            advance_window(window_row, owner, client_seq, log_seq, own_timestamp)
             pack(results, at, seq, log_seq, own_timestamp, OK, _ZERO4, digest)
             at += RESULT_SIZE
             if kind != KIND_MESSAGE:
@@ -149,16 +156,6 @@ class Rooms:
             self._rooms.advance(room_row, digest, seq, op)
         segment.publish()
         return bytes(results)
-
-    def _rows(
-        self, room_row: int, window_row: int, room_id: bytes, client_id: bytes
-    ) -> tuple[int, int]:
-        """The rows of an accepted record; those that it is the first to need are taken now."""
-        if room_row == CREATED:
-            room_row = self._rooms.create(room_id)
-        if window_row == CREATED:
-            window_row = self._windows.take(client_id + room_id)
-        return room_row, window_row
 
     def _take_effect(self, kind: int, room_row: int, record: memoryview) -> None:
         """What an accepted record other than a message changes beside its room's chain."""

@@ -1,6 +1,28 @@
-"""Idempotency windows: of each device in each room, the newest 64 records it had accepted."""
+"""Idempotency windows: of each author's device in each room, the newest 64 records it had accepted.
+
+Who gives up a window, so that there is place for a new one of author A:
+
+    A holds a share of the table                 A's own oldest, however young
+    the table is full, its oldest is of age      that one
+    the table is full of young ones              the oldest of whoever holds most, above a few
+    else                                         nobody: the record is refused
+
+So one author cannot take what all need: whoever holds much loses first, and loses his own. A window
+that is given up leaves a horizon (`horizon_us`): of what was said before it nobody can tell any
+more whether it was stored. It follows from the windows that are left, which are all younger:
+
+    a share is held, or the table is full and more than a few are held      A's oldest
+    the table is full                                                       the oldest of all
+
+A table that was ever full stays full. Below a few, an author lost only windows that were the oldest
+of all, or older than some that went so.
+
+Windows of records that created rooms are counted for themselves, and bound how many rooms an author
+makes; they are known by the client_id that edges give such records.
+"""
 
 import struct
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -10,10 +32,15 @@ from appliance.base.limits import WINDOW_EVICT_AGE_US, WINDOW_LENGTH
 from appliance.base.table import Table
 from appliance.formats.checkpoint import WINDOW_ROW
 from appliance.formats.geometry import WINDOW_ROW_SIZE, Geometry
+from appliance.formats.room_name import room_creator_id
 
 CANDIDATES_MAX = 1024  # windows looked at together when one must go
+SHARES = 64  # of the table: an author has one; 2,048 windows, or rooms created, in production
+SHARE_MIN = 8  # of small tables
+FEW = 32  # th part of a share: an author who holds no more gives up only what is the oldest of all
+AUTHORS_MAX = 64  # whose oldest windows are remembered in order
 
-_KEY_SIZE = 32  # client_id, room_id
+_KEY_SIZE = 40  # client_id, room_id, author_id
 _NEWEST = struct.Struct("<QQQQ")  # author_id, client_seq, log_seq, timestamp
 _OWNER = struct.Struct("<QQ")  # author_id, client_seq
 _LOW = struct.Struct("<I")
@@ -22,28 +49,42 @@ _AUTHOR = offset_of(WINDOW_ROW, "author_id")
 _LOG_SEQS = offset_of(WINDOW_ROW, "log_seqs")
 assert offset_of(WINDOW_ROW, "client_id") == 0
 assert offset_of(WINDOW_ROW, "room_id") == 16
-assert _AUTHOR == _KEY_SIZE
+assert _AUTHOR + 8 == _KEY_SIZE
 assert _AUTHOR + _NEWEST.size == _LOG_SEQS
 
 
-class Windows:
-    """The table of windows and its index by client_id and room_id, 32 bytes together.
+def key_of(client_id: bytes, room_id: bytes, author_id: int) -> bytes:
+    """What a window is found by: its first 40 bytes."""
+    return client_id + room_id + author_id.to_bytes(8, "little")
 
-    Invariants: a row in use is indexed under its first 32 bytes; its client_seq and log_seq are at
-    least 1; log_seqs are unique over all rows, so one window is the oldest.
+
+class Windows:
+    """The table of windows and its index by client_id, room_id and author_id.
+
+    Invariants: a row in use is indexed under its first 40 bytes and stands among its author's, or
+    among the rooms that he created; its client_seq and log_seq are at least 1; log_seqs are unique
+    over all rows, so one window is the oldest.
     """
 
     def __init__(self, geometry: Geometry) -> None:
         self.table = Table(WINDOW_ROW, geometry.windows_max, geometry.table_chunk_size)
         self.row_of: dict[bytes, int] = {}
+        self.share = max(geometry.windows_max // SHARES, SHARE_MIN)
+        self.few = max(2, self.share // FEW)
         self._memory = self.table.memory
         self._candidates: list[tuple[int, int]] = []  # (log_seq, row), oldest last
+        self._rows_of: dict[int, dict[int, None]] = {}  # author -> his rows
+        self._created: dict[int, int] = {}  # author -> windows of rooms he created
+        self._sizes: list[tuple[int, int]] = []  # heap of (-rows, author); some are outdated
+        self._own: dict[int, list[tuple[int, int]]] = {}  # author -> candidates of his
 
     def clear(self) -> None:
         """Back to no windows."""
         self.table.clear()
-        self.row_of.clear()
+        for index in (self.row_of, self._rows_of, self._created, self._own):
+            index.clear()
         self._candidates.clear()
+        self._sizes.clear()
 
     def load(self, chunks: list[bytes], row_high_water: int) -> None:
         """Replace everything by verified chunks."""
@@ -51,8 +92,52 @@ class Windows:
         self.table.load(chunks, row_high_water)
         for row in range(row_high_water):
             key = bytes(self.table.row(row)[:_KEY_SIZE])
-            if any(key) and self.row_of.setdefault(key, row) != row:
+            if not any(key):
+                continue
+            if self.row_of.setdefault(key, row) != row:
                 raise FormatError(f"windows: row {row} is a second window of {key.hex()}")
+            self._enter(key, row)
+
+    # --- whose they are
+
+    def _enter(self, key: bytes, row: int) -> None:
+        author_id = int.from_bytes(key[32:40], "little")
+        if key[:16] == room_creator_id(key[16:32], author_id):
+            self._created[author_id] = self._created.get(author_id, 0) + 1
+            return
+        rows = self._rows_of.setdefault(author_id, {})
+        rows[row] = None
+        self._note_size(author_id, len(rows))
+
+    def _leave(self, key: bytes, row: int) -> None:
+        author_id = int.from_bytes(key[32:40], "little")
+        rows = self._rows_of.get(author_id)
+        if rows is None or row not in rows:
+            self._created[author_id] -= 1
+            return
+        del rows[row]
+        if rows:
+            self._note_size(author_id, len(rows))
+        else:
+            del self._rows_of[author_id]
+            self._own.pop(author_id, None)
+
+    def _note_size(self, author_id: int, size: int) -> None:
+        heappush(self._sizes, (-size, author_id))
+        if len(self._sizes) > 4 * len(self._rows_of) + CANDIDATES_MAX:
+            self._sizes = [(-len(rows), author) for author, rows in self._rows_of.items()]
+            heapify(self._sizes)
+
+    def _largest(self) -> int | None:
+        """Who holds most, the lowest author_id of several; None when that is no more than a few."""
+        while self._sizes:
+            size, author_id = -self._sizes[0][0], self._sizes[0][1]
+            if len(self._rows_of.get(author_id, ())) == size:
+                return author_id if size > self.few else None
+            heappop(self._sizes)
+        return None
+
+    # --- rows
 
     def newest(self, row: int) -> tuple[int, int]:
         """(author_id, client_seq of the newest record) of the window in `row`."""
@@ -83,33 +168,74 @@ class Windows:
         )
         self.table.touch(row)
 
-    def can_take(self, timestamp: int) -> bool:
-        """Whether a record of a prepare of `timestamp` may have a new window."""
-        if not self.table.full:
-            return True
-        log_seq, row = self._oldest()
-        _, _, newest_log_seq, newest = _NEWEST.unpack_from(
-            self._memory, row * WINDOW_ROW_SIZE + _AUTHOR
-        )
-        assert newest_log_seq == log_seq
-        return timestamp - newest > WINDOW_EVICT_AGE_US
+    def may_create(self, author_id: int) -> bool:
+        """Whether the author may create one more room."""
+        return self._created.get(author_id, 0) < self.share
 
-    def take(self, key: bytes) -> int:
-        """A zeroed row for the window `key`: a free one, else that of the oldest window."""
+    def can_take(self, author_id: int, timestamp: int) -> bool:
+        """Whether a record of a prepare of `timestamp` may have a new window."""
+        return self._victim(author_id, timestamp) is not None
+
+    def horizon_us(self, author_id: int) -> int:
+        """What this author said before may have been stored under a window that is gone; 0 when
+        none can be."""
+        horizon_us = 0
+        own = len(self._rows_of.get(author_id, ()))
+        if own >= self.share or self.table.full and own >= self.few:
+            horizon_us = self._newest_us(self._own_oldest(author_id))
+        if self.table.full:
+            horizon_us = max(horizon_us, self._newest_us(self._oldest()[1]))
+        return horizon_us
+
+    def take(self, key: bytes, timestamp: int) -> tuple[int, bool]:
+        """A row for the window `key`, zero behind it; whether another window had to go."""
         assert len(key) == _KEY_SIZE
         assert key not in self.row_of
-        if self.table.full:
-            row = self._oldest()[1]
-            del self.row_of[bytes(self.table.row(row)[:_KEY_SIZE])]
-            self._memory[row * WINDOW_ROW_SIZE : (row + 1) * WINDOW_ROW_SIZE] = bytes(
-                WINDOW_ROW_SIZE
-            )
-            self.table.touch(row)
-        else:
-            row = self.table.take()
+        victim = self._victim(int.from_bytes(key[32:40], "little"), timestamp)
+        assert victim is not None
+        if victim >= 0:
+            old = bytes(self.table.row(victim)[:_KEY_SIZE])
+            del self.row_of[old]
+            self._leave(old, victim)
+            self.table.release(victim)
+        row = self.table.take()
         self._memory[row * WINDOW_ROW_SIZE : row * WINDOW_ROW_SIZE + _KEY_SIZE] = key
         self.row_of[key] = row
-        return row
+        self._enter(key, row)
+        return row, victim >= 0
+
+    def _victim(self, author_id: int, timestamp: int) -> int | None:
+        """The row that goes for a new window of the author: -1 if none must, None if none may."""
+        if len(self._rows_of.get(author_id, ())) >= self.share:
+            return self._own_oldest(author_id)
+        if not self.table.full:
+            return -1
+        row = self._oldest()[1]
+        if timestamp - self._newest_us(row) > WINDOW_EVICT_AGE_US:
+            return row
+        largest = self._largest()
+        return None if largest is None else self._own_oldest(largest)
+
+    def _newest_us(self, row: int) -> int:
+        newest_us: int = _NEWEST.unpack_from(self._memory, row * WINDOW_ROW_SIZE + _AUTHOR)[3]
+        return newest_us
+
+    def _own_oldest(self, author_id: int) -> int:
+        """The row of the author's window with the lowest log_seq. Found as `_oldest` finds it."""
+        rows = self._rows_of[author_id]
+        own = self._own.get(author_id)
+        if own is None:
+            if len(self._own) >= AUTHORS_MAX:
+                self._own.clear()
+            own = self._own[author_id] = []
+        while True:
+            while own:
+                log_seq, row = own[-1]
+                start = row * WINDOW_ROW_SIZE + _AUTHOR
+                if row in rows and _NEWEST.unpack_from(self._memory, start)[2] == log_seq:
+                    return row
+                own.pop()
+            own += self._lowest(np.fromiter(rows, np.int64, len(rows)))
 
     def _oldest(self) -> tuple[int, int]:
         """(log_seq, row) of the window with the lowest log_seq, in a full table.
@@ -124,8 +250,12 @@ class Windows:
                 if _NEWEST.unpack_from(self._memory, start)[2] == log_seq:
                     return log_seq, row
                 self._candidates.pop()
-            log_seqs = self.table.rows["log_seq"]
-            count = min(CANDIDATES_MAX, len(log_seqs))
-            rows = np.argpartition(log_seqs, count - 1)[:count]
-            rows = rows[np.argsort(log_seqs[rows])[::-1]]
-            self._candidates = list(zip(log_seqs[rows].tolist(), rows.tolist(), strict=True))
+            self._candidates = self._lowest(np.arange(self.table.rows_max))
+
+    def _lowest(self, rows: np.ndarray) -> list[tuple[int, int]]:
+        """(log_seq, row) of the oldest of these, oldest last."""
+        log_seqs = self.table.rows["log_seq"][rows]
+        count = min(CANDIDATES_MAX, len(rows))
+        order = np.argpartition(log_seqs, count - 1)[:count]
+        order = order[np.argsort(log_seqs[order])[::-1]]
+        return list(zip(log_seqs[order].tolist(), rows[order].tolist(), strict=True))

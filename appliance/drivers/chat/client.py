@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -34,12 +35,22 @@ RETRY_DEFAULT_MS = 50
 REQUESTS_MAX = 1024  # open requests; one more waits for nothing and is an error of the caller
 
 
+def new_message_id() -> UUID:
+    """A UUIDv7 of now. It stays with its message: a site that has forgotten the message's number
+    sees by it whether the message may have been stored."""
+    milliseconds = time.time_ns() // 1_000_000 & (1 << 48) - 1
+    chance = random.getrandbits(74)
+    return UUID(
+        int=milliseconds << 80 | 7 << 76 | chance >> 62 << 64 | 2 << 62 | chance & (1 << 62) - 1
+    )
+
+
 class _Post(NamedTuple):
     """One message on its way."""
 
     body: str
     parent_id: UUID | None
-    msg_id: UUID | None
+    msg_id: UUID
     done: "asyncio.Future[frames.MessageAck]"
 
 
@@ -198,7 +209,7 @@ class Client:
             raise stopped
         self._note_due()
         done: asyncio.Future[frames.MessageAck] = asyncio.get_running_loop().create_future()
-        lane.outbox.add(_Post(body, parent_id, msg_id, done))
+        lane.outbox.add(_Post(body, parent_id, msg_id or new_message_id(), done))
         self._flush_soon()
         return done
 
@@ -520,7 +531,10 @@ class Client:
                 post.done.set_exception(Refused(error))
             self._after_answer(lane)
         elif error.temporary or self._gap_passes(lane, error):
-            lane.outbox.on_passing_error()
+            if error.expected is not None and error.expected < lane.outbox.first:
+                lane.outbox.on_forgotten(error.expected)
+            else:
+                lane.outbox.on_passing_error()
             delay_ms = error.retry_after or (RETRY_DEFAULT_MS if error.temporary else 0)
             loop = asyncio.get_running_loop()
             now = loop.time()
@@ -530,10 +544,11 @@ class Client:
             self._break(lane, Refused(error))
 
     def _gap_passes(self, lane: _Lane, error: frames.Error) -> bool:
-        """Whether a sequence_gap only says that an earlier message was not taken, or was."""
-        if error.error != SequenceGap.code or error.expected is None:
+        """Whether a sequence_gap only says that an earlier message was not taken, or was, or that
+        the site has forgotten the numbers of this device."""
+        if error.error != SequenceGap.code or not error.expected:
             return False
-        return lane.outbox.first <= error.expected <= lane.outbox.next
+        return error.expected <= lane.outbox.next
 
     def _break(self, lane: _Lane, error: BaseException) -> None:
         lane.broken = error

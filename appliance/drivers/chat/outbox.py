@@ -7,6 +7,10 @@
 A node answers each message it got with an acknowledgement or an error, in order. After an error
 that may pass (busy, or a gap behind a busy one) nothing is sent until all in flight is answered;
 then everything not acknowledged is sent again from the first.
+
+A site remembers a device's numbers in a room for long, not for ever. When it has forgotten them the
+messages are numbered anew, from 1; their ids, which tell when they were made, keep one that was
+stored before from being stored twice.
 """
 
 from collections import deque
@@ -25,6 +29,7 @@ class Outbox(Generic[Item]):
         self.first = first  # client_seq of the oldest unanswered message
         self.sent = first  # the first one not sent on this connection
         self.halted = False  # an error came: drain, then send all again
+        self._restart: int | None = None  # and number them from here: the older ones are forgotten
         self._items: deque[Item] = deque()
         self._answers_due = 0  # sent on this connection and not answered
 
@@ -75,6 +80,13 @@ class Outbox(Generic[Item]):
         else:
             self._rewind()
 
+    def on_forgotten(self, expected: int) -> None:
+        """The site has forgotten this device's numbers in the room, and goes on at `expected`: once
+        all in flight is answered, what is unanswered is numbered anew."""
+        assert 1 <= expected < self.first
+        self._restart = expected
+        self.on_passing_error()
+
     def on_lost(self) -> None:
         """The connection ended: no further answer comes on it."""
         self._answers_due = 0
@@ -84,7 +96,7 @@ class Outbox(Generic[Item]):
         """All unanswered messages, which are given up."""
         dropped = list(self._items)
         self._items.clear()
-        self._answers_due, self.sent, self.halted = 0, self.first, False
+        self._answers_due, self.sent, self.halted, self._restart = 0, self.first, False, None
         return dropped
 
     def _answered(self) -> None:
@@ -93,6 +105,8 @@ class Outbox(Generic[Item]):
             self._rewind()
 
     def _rewind(self) -> None:
+        if self._restart is not None:
+            self.first, self._restart = self._restart, None
         self.sent, self.halted = self.first, False
 
     def __len__(self) -> int:

@@ -2,8 +2,9 @@
 
 An archive is read twice. The survey counts, and gives every entry that has a key the message id it
 will have; the second reading yields the messages, so that an answer finds the id of what it answers
-wherever that stands in the archive. A message's id is a UUIDv7 of the time it was said; what is
-random in it follows from the importing device, the room and the position.
+wherever that stands in the archive. A message's id is a UUIDv8, laid out as a UUIDv7 of the time it
+was said would be: a UUIDv7 tells when a message was sent. What is random in it follows from the
+importing device, the room and the position.
 
 `mark` chains the bodies of a room: equal marks at a position say that two archives agree up to
 there.
@@ -93,7 +94,7 @@ class Plan:
         chance = int.from_bytes(blake2b(seed, digest_size=10, person=b"tc-import").digest(), "big")
         low, high = chance & ((1 << 62) - 1), (chance >> 62) & 0xFFF
         milliseconds = (time_us // 1000) & ((1 << 48) - 1)
-        return UUID(int=milliseconds << 80 | 7 << 76 | high << 64 | 2 << 62 | low)
+        return UUID(int=milliseconds << 80 | 8 << 76 | high << 64 | 2 << 62 | low)
 
 
 def device_of(*parts: str) -> UUID:

@@ -192,11 +192,12 @@ export class Outbox {
   }
 
   // An error that names a record of ours: "noted", "unknown", or "collision" as above (the number
-  // is older than all the log remembers, while ours are within its memory).
+  // is older than all the log remembers, while ours are within its memory). Of a first number it
+  // means that nobody knows whether it was stored: the record fails, and the room shows it if it was.
   onError(error, nowMs) {
     const item = this.flying(error);
     if (!item) return "unknown";
-    if (error.name === "duplicate_expired") return "collision";
+    if (error.name === "duplicate_expired" && item.client_seq > 1) return "collision";
     const room = this.room(item.room_id);
     item.state = "queued";
     if (error.name === "sequence_gap") {

@@ -10,6 +10,13 @@ OK, DUPLICATE, EXPIRED, GAP, UNKNOWN, FORBIDDEN, LIMIT, FULL = range(8)
 MESSAGE, CREATE, POLICY, AUDIT, RETAIN, SHIPPED = 0, 4, 5, 7, 8, 9
 OF_THE_SHARD = (AUDIT, RETAIN, SHIPPED)
 SHARD_ROOM = b"\xff" * 16
+Key = tuple[bytes, bytes, int]
+
+
+def _creates(client: bytes, room: bytes, author: int) -> bool:
+    """Whether this is the device of a record that creates a room."""
+    whose = author.to_bytes(8, "little")
+    return client == hashlib.blake2b(room + whose, digest_size=16).digest()
 
 
 class Model:
@@ -19,7 +26,8 @@ class Model:
         self.geometry, self.segments_max = geometry, segments_max
         self.log: list[bytes] = []
         self.rooms: dict[bytes, dict] = {SHARD_ROOM: {"log": [], "closed": False, "created": 0}}
-        self.windows: dict[tuple[bytes, bytes], dict] = {}
+        self.windows: dict[tuple[bytes, bytes, int], dict] = {}  # by device, room, author
+        self.share = max(geometry.windows_max // 64, 8)
         self.oldest = self.at_checkpoint = self.before = self.cursor = 0
         self.shipper = (0, 0)  # generation, node
         self.shipped: list[tuple[int, int, bytes]] = []  # (start, length, hash) of each period
@@ -31,8 +39,8 @@ class Model:
     def checkpoint(self) -> None:
         self.before, self.at_checkpoint = self.at_checkpoint, self.oldest
 
-    def newest(self, client: bytes, room: bytes) -> int:
-        window = self.windows.get((client, room))
+    def newest(self, client: bytes, room: bytes, author: int) -> int:
+        window = self.windows.get((client, room, author))
         return max(window["seqs"]) if window else 0
 
     def _apply(self, now: int, raw: bytes) -> tuple[int, int, int, int, bytes]:
@@ -50,12 +58,13 @@ class Model:
         struct.pack_into("<QQ", placed, 2224, len(entry["log"]) + 1, len(self.log) + 1)
         self.log.append(bytes(placed))
         entry["log"].append(bytes(placed))
-        if (client, room) not in self.windows:
-            if len(self.windows) == self.geometry.windows_max:
-                del self.windows[self._oldest_window()]
-            self.windows[client, room] = {"seqs": {}}
-        window = self.windows[client, room]
-        window["author"], window["time"] = author, stamp
+        if (client, room, author) not in self.windows:
+            victim = self._victim(author, now)
+            if victim:
+                del self.windows[victim]
+            self.windows[client, room, author] = {"seqs": {}}
+        window = self.windows[client, room, author]
+        window["time"] = stamp
         window["seqs"][number] = len(self.log)
         if kind == POLICY:
             entry["closed"] = body == struct.pack("<Q", 1)
@@ -77,18 +86,57 @@ class Model:
             raw[76 : 76 + length],
         )
 
-    def _oldest_window(self) -> tuple[bytes, bytes]:
-        return min(self.windows, key=lambda key: max(self.windows[key]["seqs"].values()))
+    def _oldest(self, keys: list[Key]) -> Key:
+        return min(keys, key=lambda key: max(self.windows[key]["seqs"].values()))
+
+    def _own(self, author: int) -> list[Key]:
+        """Windows of an author but those of rooms that he created."""
+        return [
+            (client, room, other)
+            for client, room, other in self.windows
+            if other == author and not _creates(client, room, author)
+        ]
+
+    def _victim(self, author: int, now: int) -> Key | None | str:
+        """The window that must go for a new one of the author; "" if none must, None if none
+        may."""
+        own = self._own(author)
+        if len(own) >= self.share:
+            return self._oldest(own)
+        if len(self.windows) < self.geometry.windows_max:
+            return ""
+        oldest = self._oldest(list(self.windows))
+        if now - self.windows[oldest]["time"] > TEN_MINUTES_US:
+            return oldest
+        sizes = {who: len(self._own(who)) for _, _, who in self.windows}
+        largest = min(sizes, key=lambda who: (-sizes[who], who))
+        return self._oldest(self._own(largest)) if sizes[largest] > self._few() else None
+
+    def _few(self) -> int:
+        return max(2, self.share // 32)
+
+    def _horizon(self, author: int) -> int:
+        own, full = self._own(author), len(self.windows) == self.geometry.windows_max
+        times = [0]
+        if len(own) >= self.share or full and len(own) >= self._few():
+            times.append(self.windows[self._oldest(own)]["time"])
+        if full:
+            times.append(self.windows[self._oldest(list(self.windows))]["time"])
+        return max(times)
+
+    def _lost(self, author: int, raw: bytes) -> bool:
+        """Whether a window that is gone may have had this record, by the time in its id."""
+        msg_id = int.from_bytes(raw[16:32], "little")
+        return msg_id >> 76 & 15 == 7 and (msg_id >> 80) * 1000 < self._horizon(author)
 
     def _judge(self, now: int, raw: bytes) -> tuple[int, int, int]:
         room, client, author, kind, number, body = self._fields(raw)
         if room not in self.rooms and kind != CREATE:
             return UNKNOWN, 0, 0
         newest = 0
-        if (client, room) in self.windows:
-            window = self.windows[client, room]
-            if window["author"] != author:
-                return FORBIDDEN, 0, 0
+        known = (client, room, author) in self.windows
+        if known:
+            window = self.windows[client, room, author]
             newest = max(window["seqs"])
             if number <= newest:
                 place = window["seqs"][number] if number > newest - 64 else 0
@@ -96,6 +144,8 @@ class Model:
         exists = kind == CREATE and room in self.rooms
         if number != newest + 1 and not exists:
             return GAP, newest + 1, 0
+        if kind == MESSAGE and not known and self._lost(author, raw):
+            return EXPIRED, 0, 0
         stamp = struct.unpack_from("<Q", raw, 64)[0]
         if not self._taken(room, author, kind, body, stamp):
             return FORBIDDEN, 0, 0
@@ -105,11 +155,13 @@ class Model:
         left = self.segments_max - (segment - self.before + 1)
         if left < 0 or left <= 2 and kind not in OF_THE_SHARD:
             return FULL, 0, 0
-        if room not in self.rooms and len(self.rooms) == self.geometry.rooms_max:
+        created = sum(who == author and _creates(c, r, who) for c, r, who in self.windows)
+        if room not in self.rooms and (
+            len(self.rooms) == self.geometry.rooms_max or created >= self.share
+        ):
             return LIMIT, 0, 0
-        if (client, room) not in self.windows and len(self.windows) == self.geometry.windows_max:
-            if now - self.windows[self._oldest_window()]["time"] <= TEN_MINUTES_US:
-                return LIMIT, 0, 0
+        if not known and self._victim(author, now) is None:
+            return LIMIT, 0, 0
         return OK, 0, 0
 
     def _known(self, place: int) -> tuple[int, int, int]:

@@ -38,7 +38,7 @@ def client_id(i: int) -> bytes:
 
 def make(
     room: int | bytes,
-    client: int,
+    client: int | bytes,
     client_seq: int,
     *,
     author: int = 1,
@@ -49,13 +49,14 @@ def make(
     """A record as an edge makes it."""
     room = room_id(room) if isinstance(room, int) else room
     if msg_id is None:
-        msg_id = b"%16d" % (client_seq * 1000 + client)
+        number = client if isinstance(client, int) else 0
+        msg_id = b"%16d" % (client_seq * 1000 + number)
     return record.encode(
         room_id=room,
         msg_id=msg_id,
         author_id=author,
         body=body,
-        client_id=client_id(client),
+        client_id=client_id(client) if isinstance(client, int) else client,
         client_seq=client_seq,
         kind=kind,
     )

@@ -1,6 +1,7 @@
 """Random histories against the model: the same answers, the same log, whatever is batched how."""
 
 import copy
+import dataclasses
 import struct
 
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from appliance.base.prng import Prng
 from appliance.formats import checkpoint, event, record
 from appliance.formats.envelope import OPERATION_APPEND
 from appliance.formats.geometry import RECORD_SIZE, SMALL
+from appliance.formats.room_name import room_creator_id
 from tests.cores.rooms.model import Model
 from tests.cores.rooms.shard import SEGMENTS_MAX, START_US, Shard, client_id, make, room_id
 
@@ -69,6 +71,15 @@ def shipped_body(model: Model, count: int) -> bytes:
     return event.encode_shipped(shipped)
 
 
+def message_id(model: Model, chance: int) -> bytes:
+    """An id that tells nothing of its time, or that of now, or of some minutes ago."""
+    if chance % 3 == 0 or not model.log:
+        return b"%16d" % (len(model.log) + chance)
+    newest_us = struct.unpack_from("<Q", model.log[-1], 64)[0]
+    made_ms = newest_us // 1000 - (chance % 3 - 1) * chance * 20_000
+    return (made_ms << 80 | 7 << 76 | 2 << 62 | len(model.log) + chance).to_bytes(16, "little")
+
+
 def records_of(model: Model, wish: tuple[int, int, int, int, str, int]) -> list[bytes]:
     """The records a wish stands for, numbered as a device that knows the answers would."""
     room, client, author, offset, what, count = wish
@@ -88,16 +99,19 @@ def records_of(model: Model, wish: tuple[int, int, int, int, str, int]) -> list[
         kind, body = record.KIND_ROOM_POLICY, struct.pack("<Q", bits)
     if what != "message":
         count = 1
-    first = max(1, model.newest(client_id(client), room_bytes) + 1 + offset)
+    device = client_id(client)
+    if what == "create" and count % 2:  # as edges make it
+        device = room_creator_id(room_bytes, author)
+    first = max(1, model.newest(device, room_bytes, author) + 1 + offset)
     return [
         make(
             room_bytes,
-            client,
+            device,
             first + i,
             author=author,
             kind=kind,
             body=body,
-            msg_id=b"%16d" % (len(model.log) + i),
+            msg_id=message_id(model, count + i),
         )
         for i in range(count)
     ]
@@ -173,11 +187,16 @@ def deep_history(seed: int) -> list[tuple]:
     return [(0, 8, 1, 0, "create", 1), *wishes]
 
 
+# An author's share is a third of these windows: most histories have one who holds it.
+SHARED = dataclasses.replace(SMALL, windows_max=24)
+
+
 def test_deep_histories_equal_the_model_and_reach_every_answer(seed):
     answers: dict[int, int] = {}
     sealed = []
     for i in range(12):
-        shard, model = Shard(SMALL), Model(SMALL, SEGMENTS_MAX)
+        geometry = SHARED if i % 2 else SMALL
+        shard, model = Shard(geometry), Model(geometry, SEGMENTS_MAX)
         for code in play(shard, model, deep_history(seed + i)):
             answers[code] = answers.get(code, 0) + 1
         kept = log_of(shard)

@@ -77,3 +77,66 @@ def test_outbox_starts_where_an_interrupted_import_ended():
     outbox = Outbox(first=41)
     assert outbox.add("x") == 41 and outbox.take(9) == [(41, "x")]
     assert outbox.on_answer(41) == "x" and outbox.on_answer(41) is None
+
+
+class ForgetfulRoom:
+    """A site that may forget a device's numbers, but knows by a message's id that it is old."""
+
+    def __init__(self):
+        self.stored, self.newest, self.forgot_up_to = [], [], 0
+
+    def forget(self, told):
+        self.newest, self.forgot_up_to = [], told
+
+    def on_message(self, client_seq, item):
+        if client_seq <= len(self.newest):
+            return "ack" if self.newest[client_seq - 1] == item else "other"
+        if client_seq > len(self.newest) + 1:
+            return len(self.newest) + 1  # sequence_gap, expected
+        if client_seq == 1 and item <= self.forgot_up_to:
+            return "expired"
+        self.newest.append(item)
+        self.stored.append(item)
+        return "ack"
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(["add", "add", "send", "answer", "answer", "lost", "forget"])))
+def test_after_a_site_has_forgotten_numbers_each_message_is_stored_once_or_said_to_be_old(events):
+    outbox, room, pipe, told = Outbox(), ForgetfulRoom(), [], {}
+    added = 0
+
+    def step(event):
+        nonlocal added, pipe
+        if event == "add" and not outbox.full:
+            added += 1
+            outbox.add(added)
+        elif event == "send":
+            pipe += [(seq, room.on_message(seq, item)) for seq, item in outbox.take(3)]
+        elif event == "answer" and pipe:
+            client_seq, answer = pipe.pop(0)
+            assert answer != "other"
+            if answer in ("ack", "expired"):
+                item = outbox.on_answer(client_seq)
+                if item is not None:
+                    told[item] = answer
+            elif answer < outbox.first:
+                outbox.on_forgotten(answer)
+            else:
+                outbox.on_passing_error()
+        elif event == "lost":
+            pipe = []
+            outbox.on_lost()
+        elif event == "forget" and not pipe:  # ten minutes pass: all was answered, or was lost
+            outbox.on_lost()
+            room.forget(added)
+        outbox.check()
+
+    for event in events:
+        step(event)
+    for _ in range(20 * added + 20):
+        step("send")
+        step("answer")
+    assert sorted(told) == list(range(1, added + 1))
+    assert len(set(room.stored)) == len(room.stored)
+    assert all(item in room.stored for item, answer in told.items() if answer == "ack")
