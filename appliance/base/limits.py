@@ -101,9 +101,7 @@ SEGMENTS_MAPPED_MAX = 256
 # connections that have said no hello, of all addresses and of one: TLS, first request, plain HTTP.
 # Beyond, the oldest is closed: 64 are enough for all that come within a handshake's time
 STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX = 256, 64
-# connections that one address may open: so many at once, so many a second; beyond, they are closed
-# before TLS, which costs a millisecond
-ACCEPT_BURST, ACCEPT_RATE = 1_000, 250
+ACCEPT_BURST_SECONDS = 4  # of the rate at which an address may connect may come at once
 ACCEPTS_PER_TURN = 16  # connections accepted in one turn of the loop: 1 ms
 # frames of one connection, and of all, that are handled in one turn of the loop; each 8 KiB of a
 # frame count as one more. All together are 10 to 20 ms

@@ -116,7 +116,8 @@ class KindRefused(InputError):
 
 
 class DuplicateExpired(InputError):
-    """Older than the last 64 of this device and room: it was stored once, its ack is forgotten."""
+    """Older than the last 64 of this device and room, or than all that is remembered of its author:
+    it was stored once, or may have been, and its ack is forgotten."""
 
     code = 2025
 

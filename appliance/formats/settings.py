@@ -29,6 +29,8 @@ KEYS = {
     # Chat clients of one edge, all together and from one address.
     "connections_max": whole(1, 1_000_000, 20_000),
     "connections_per_address_max": whole(1, 1_000_000, 2_000),
+    # Connections a second from one address; more are closed before TLS, which costs a millisecond.
+    "address_connect_rate": whole(1, RATE_MAX, 250),
     # Messages a second that are accepted; more are answered with an error and a time to wait.
     "device_rate": whole(1, RATE_MAX, 200),
     "user_rate": whole(1, RATE_MAX, 400),
@@ -83,6 +85,7 @@ class Settings:
     index: int
     connections_max: int
     connections_per_address_max: int
+    address_connect_rate: int
     device_rate: int
     user_rate: int
     room_rate: int

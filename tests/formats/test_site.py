@@ -178,6 +178,7 @@ WRONG = {
     "index": ["-1", "64", '"0"', "1.0", "true"],
     "connections_max": ["0", "1000001", '"many"'],
     "connections_per_address_max": ["0", "1000001"],
+    "address_connect_rate": ["0", "10000001"],
     "device_rate": ["0", "10000001", "1.5"],
     "user_rate": ["0", "10000001"],
     "room_rate": ["0", "10000001"],

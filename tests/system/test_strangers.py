@@ -26,9 +26,9 @@ IN_TLS_EVERY = 50  # strings at the console: a handshake costs a millisecond
 STEMS = (  # what random bytes follow, so that they get past the first look
     b"",
     b"GET / HTTP/1.1\r\n",
-    b"GET /v1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
+    b"GET /v1 HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
     (
-        b"GET /v1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET /v1 HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: tigerchat.v1.binary\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     ),
@@ -55,7 +55,9 @@ def throw(port: int, seed: int, count: int, stems: tuple[bytes, ...], in_tls_eve
 
 @pytest.fixture
 def site(tmp_path, free_ports):
-    with LocalSite(tmp_path / "site", ports_in_a_row(free_ports), client_tls=False) as made:
+    ports = ports_in_a_row(free_ports)
+    settings = {"client_tls": False, "address_connect_rate": 10_000_000}
+    with LocalSite(tmp_path / "site", ports, **settings) as made:
         yield made
 
 

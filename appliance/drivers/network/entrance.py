@@ -20,8 +20,7 @@ from collections.abc import Callable
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import (
-    ACCEPT_BURST,
-    ACCEPT_RATE,
+    ACCEPT_BURST_SECONDS,
     ACCEPTS_PER_TURN,
     HELLO_MS_MAX,
     STRANGERS_MAX,
@@ -48,10 +47,17 @@ class Entrance:
     """Counts visitors. Invariant: each is a stranger or a guest, from `admit` until `forget`."""
 
     def __init__(
-        self, *, visitors_max: int, visitors_per_address_max: int, counters: Counter[str]
+        self,
+        *,
+        visitors_max: int,
+        visitors_per_address_max: int,
+        address_rate: int,
+        counters: Counter[str],
     ) -> None:
+        """`address_rate` is connections a second."""
         self.counters = counters
         self.visitors: dict[Visitor, None] = {}
+        self._cost_s = 1 / address_rate
         self._max, self._per_address_max = visitors_max, visitors_per_address_max
         self._per_address: Counter[str] = Counter()
         self._strangers: dict[str, dict[Visitor, None]] = {}  # by address, oldest first
@@ -116,8 +122,8 @@ class Entrance:
 
     def _in_pace(self, address: str, now_s: float) -> bool:
         empty_at = max(self._paces.pop(address, 0.0), now_s)
-        within = empty_at - now_s <= ACCEPT_BURST / ACCEPT_RATE
-        self._paces[address] = empty_at + 1 / ACCEPT_RATE if within else empty_at
+        within = empty_at - now_s < ACCEPT_BURST_SECONDS
+        self._paces[address] = empty_at + self._cost_s if within else empty_at
         if len(self._paces) > _ADDRESSES_MAX:
             del self._paces[next(iter(self._paces))]
         return within

@@ -487,6 +487,7 @@ class WebSocketServer:
         hosts: Hosts,
         connections_max: int,
         connections_per_address_max: int,
+        address_connect_rate: int,
         counters: Counter[str],
     ) -> None:
         """`make_http` gives the protocol of a plain HTTP connection; it calls back after each
@@ -495,6 +496,7 @@ class WebSocketServer:
         self.entrance = Entrance(
             visitors_max=connections_max,
             visitors_per_address_max=connections_per_address_max,
+            address_rate=address_connect_rate,
             counters=counters,
         )
         self.door = Door(self.entrance, lambda address: Connection(self, address))

@@ -137,6 +137,7 @@ class EdgeRole:
             hosts=hosts,
             connections_max=settings.connections_max,
             connections_per_address_max=settings.connections_per_address_max,
+            address_connect_rate=settings.address_connect_rate,
             counters=self._counters,
         )
         return pages, server

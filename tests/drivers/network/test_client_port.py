@@ -129,7 +129,11 @@ def run(test: Callable[[Port], Awaitable[None]], **settings: int) -> None:
             health=lambda: "",
             metrics=lambda: "",
         )
-        bounds = {"connections_max": 20_000, "connections_per_address_max": 2_000} | settings
+        bounds = {
+            "connections_max": 20_000,
+            "connections_per_address_max": 2_000,
+            "address_connect_rate": 250,
+        } | settings
         server = owner.server = WebSocketServer(
             owner, make_http=pages.protocol, hosts=hosts, counters=Counter(), **bounds
         )
@@ -261,6 +265,13 @@ def test_sockets_that_say_nothing_displace_each_other_and_nobody_else() -> None:
     run(test)
 
 
+def new_entrance(counters: Counter[str]) -> Entrance:
+    """For 250 connections of an address a second, a thousand at once, and any number in all."""
+    return Entrance(
+        visitors_max=10**6, visitors_per_address_max=10**6, address_rate=250, counters=counters
+    )
+
+
 class Someone(Visitor):
     def __init__(self, address: str) -> None:
         self.address, self.is_expelled = address, False
@@ -271,7 +282,7 @@ class Someone(Visitor):
 
 def test_when_all_places_of_strangers_are_taken_the_address_with_most_gives_one_up() -> None:
     counters: Counter[str] = Counter()
-    entrance = Entrance(visitors_max=1000, visitors_per_address_max=1000, counters=counters)
+    entrance = new_entrance(counters)
     crowd = [Someone(f"crowd-{i % 5}") for i in range(250)] + [Someone("crowd-0") for _ in range(6)]
     lone = Someone("lone")
     for visitor in (*crowd, lone):
@@ -288,10 +299,10 @@ def test_when_all_places_of_strangers_are_taken_the_address_with_most_gives_one_
 
 def test_an_address_opens_connections_at_its_pace_and_others_at_theirs() -> None:
     counters: Counter[str] = Counter()
-    entrance = Entrance(visitors_max=10**6, visitors_per_address_max=10**6, counters=counters)
-    came = [Someone("a") for _ in range(limits.ACCEPT_BURST + 100)]
+    entrance = new_entrance(counters)
+    came = [Someone("a") for _ in range(1100)]
     admitted = sum(entrance.admit(visitor, 5.0) for visitor in came)
-    assert admitted in (limits.ACCEPT_BURST, limits.ACCEPT_BURST + 1)
+    assert admitted in (1000, 1001)
     assert counters["too_fast_of_address"] == len(came) - admitted
     assert entrance.admit(Someone("b"), 5.0)
     assert entrance.admit(Someone("a"), 6.0)
@@ -299,7 +310,7 @@ def test_an_address_opens_connections_at_its_pace_and_others_at_theirs() -> None
 
 def test_addresses_whose_pace_is_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entrance_module, "_ADDRESSES_MAX", 3)
-    entrance = Entrance(visitors_max=99, visitors_per_address_max=99, counters=Counter())
+    entrance = new_entrance(Counter())
     for i in range(10):
         entrance.admit(Someone(str(i)), 0.0)
     assert len(entrance._paces) <= 3
