@@ -193,7 +193,7 @@ export class Outbox {
 
   // An error that names a record of ours: "noted", "unknown", or "collision" as above (the number
   // is older than all the log remembers, while ours are within its memory). Of a first number it
-  // means that nobody knows whether it was stored: the record fails, and the room shows it if it was.
+  // means that nobody knows whether it was stored: it fails, and the room shows it if it was.
   onError(error, nowMs) {
     const item = this.flying(error);
     if (!item) return "unknown";
