@@ -1,5 +1,6 @@
 """Every answer at its limit and one past it."""
 
+import dataclasses
 import struct
 
 import pytest
@@ -14,6 +15,7 @@ from appliance.formats.record import (
     KIND_ROOM_POLICY,
     KIND_SHIPPED,
 )
+from appliance.formats.room_name import room_creator_id
 from appliance.formats.session import (
     DUPLICATE,
     DUPLICATE_EXPIRED,
@@ -319,3 +321,18 @@ def test_within_a_batch_each_record_is_judged_by_what_those_before_it_did():
     results = shard.commit(*(raw for raw, _ in told))
     assert [result.code for result in results] == [code for _, code in told]
     assert [result.seq for result in results if result.code == OK] == list(range(2, 9))
+
+
+def test_an_author_makes_no_more_rooms_than_his_share():
+    """As edges make them: under a client_id that follows from room and author."""
+    geometry = dataclasses.replace(SMALL, rooms_max=40, windows_max=40)
+    shard = Shard(geometry)
+
+    def created(number: int, author: int) -> int:
+        made = room_creator_id(room_id(number), author)
+        kind = record.KIND_ROOM_CREATE
+        return shard.one(make(number, made, 1, author=author, kind=kind, body=b"name")).code
+
+    assert [created(i, author=7) for i in range(10)] == [OK] * 8 + [LIMIT] * 2
+    assert created(20, author=8) == OK
+    assert created(0, author=7) == DUPLICATE
