@@ -19,6 +19,7 @@ from appliance.simulation import minimise as smaller
 from appliance.simulation.farm import options as farm_options
 from appliance.simulation.farm.world import FarmOutcome
 from appliance.simulation.farm.world import run as run_farm
+from appliance.simulation.objects import report as objects_report
 from appliance.simulation.options import LITE, SWARM, Options, draw, parse
 from appliance.simulation.trace import BLOCK_EVENTS
 from appliance.simulation.world import Outcome, World
@@ -167,6 +168,20 @@ def run(world: World, until: int | None = None) -> Outcome:
         return world.run(-1 if until is None else until)
     finally:
         gc.enable()
+
+
+@command.command("objects")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
+)
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+def objects(seed: int, seeds: int) -> int:
+    """Run replicas of the objects, their stores and connections, from a seed."""
+    failed = False
+    for line, broken in objects_report.lines_of(seed, seeds):
+        click.echo(line)
+        failed = failed or broken
+    return EXIT_FAILED if failed else 0
 
 
 def _options(seed: int, mode: str, settings: tuple[str, ...]) -> Options:
