@@ -63,5 +63,5 @@ locks: ## resolve packaging/locks/*.in anew, with hashes
 	@$(SETUP) locks
 
 clean: ## remove .venv and caches; the data in ./run stays
-	rm -rf .hdfs .venv .venv-locks .venv.lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .hdfs .sds .venv .venv-locks .venv.lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,6 +23,7 @@ VERBS = {
     "status": "Show the replicas of a node or site.",
     "ship": "Show, verify and repair what is shipped as signed files.",
     "inspect": "Show what lies in a volume.",
+    "federation": "Rooms shared between sites.",
     "report": "Verify what was shipped and report on it, in your Spark.",
     "simulate": "Run the cores in a simulated world with a seed.",
     "benchmark": "Load a site and measure it.",

@@ -29,6 +29,8 @@ LOCKS = TOP / "packaging" / "locks"
 VENV = TOP / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "installed-locks"
+# the other implementation of Scalable Data Sync that tests run against: its lock, where it lies
+SDS_LOCK, SDS = TOP / "tests" / "interoperability" / "sds", TOP / ".sds"
 COMMAND = VENV / "bin" / "tigerchat"
 PYTHON_VERSION = (3, 11)  # the locks hold hashes resolved for this one
 JAVA_VERSION_MIN = 17
@@ -108,6 +110,7 @@ JAVA_PACKAGES = (
     Package("openjdk-17-jre-headless", has_java),
     Package("maven", has_program("mvn")),
 )
+NODE_PACKAGES = (Package("npm", has_program("npm")),)
 FAULT_PACKAGES = (
     Package("iproute2", has_program("ip")),
     Package("nftables", has_program("nft")),
@@ -129,7 +132,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
     "check": (("build", "node", "tests"), BUILD_PACKAGES),
     "tests": (
         ("build", "node", "tests", "reports"),
-        BUILD_PACKAGES + BROWSER_PACKAGES + FAULT_PACKAGES + JAVA_PACKAGES,
+        BUILD_PACKAGES + BROWSER_PACKAGES + FAULT_PACKAGES + JAVA_PACKAGES + NODE_PACKAGES,
     ),
 }
 
@@ -189,6 +192,7 @@ def set_up(environment: str) -> None:
             [sys.executable, str(TOP / "tools" / "hdfs.py"), "fetch"],
             "the jars of HDFS could not be fetched; see above",
         )
+        install_modules()
     installed = stamp_read() if PYTHON.exists() else {}
     stale = [lock for lock in locks if installed.get(lock) != digest(lock)]
     if not stale:
@@ -229,6 +233,23 @@ sys.exit(main())
     fresh.write_text(text, encoding="utf-8")
     fresh.chmod(0o755)
     fresh.replace(COMMAND)
+
+
+def install_modules() -> None:
+    """The other implementation of Scalable Data Sync, and the node it wants, from their lock."""
+    lock = (SDS_LOCK / "package-lock.json").read_bytes()
+    stamp = SDS / "installed"
+    wanted = hashlib.sha256(lock).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    SDS.mkdir(exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(SDS_LOCK / name, SDS / name)
+    say(f"installing the packages of {SDS_LOCK.relative_to(TOP)}")
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    command = ["npm", "ci", "--prefix", str(SDS), *options]
+    run(command, "npm could not install the packages; see above")
+    stamp.write_text(wanted)
 
 
 def runs() -> bool:

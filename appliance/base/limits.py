@@ -144,6 +144,18 @@ FEDERATED_CONTENT_SIZE_MAX = 4 * KIB  # bytes of a body with its fields and sign
 LINK_FRAME_SIZE_MAX = CAUSAL_MESSAGE_SIZE_MAX + KIB  # bytes of one frame between sites
 LINK_WANT_MAX = 64  # ids asked for in one frame
 LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
+CHANNEL_OUTGOING_MAX = 10_000  # messages that nobody acknowledged; more wait in the store
+CHANNEL_WAITING_MAX = 10_000  # messages that wait for others; the newest leaves, a quarter a sender
+CHANNEL_BUFFER_SIZE_MAX = 64 * MIB  # bytes of each of these two
+CHANNEL_WANTED_MAX = 10_000  # ids looked for; the newest that nothing waits for leaves
+CHANNEL_REPAIRS_MAX = 1_000  # promised repeats; the latest leaves
+CHANNEL_LOG_WINDOW = 50_000  # entries in memory; older ones are in the store
+CHANNEL_SENDERS_MAX = 4_096  # participants heard of; the one silent for longest is forgotten
+CHANNEL_OWED_MAX = 10_000  # messages whose senders wait for word; the oldest is forgotten
+CHANNEL_HEADS_MAX = 10_000  # entries that nothing names yet; the oldest is forgotten
+CHANNEL_STORE_SIZE_MAX = 64 * 1024 * MIB  # bytes a channel's store may grow to
+CHANNEL_LOST_MAX = 10_000  # ids delivered around; the oldest is forgotten
+
 # --- farm -----------------------------------------------------------------------------------------
 
 FARM_ENTRIES_SIZE_MAX = 16 * MIB  # bytes of all entries in one request

@@ -19,6 +19,7 @@ from appliance.simulation import minimise as smaller
 from appliance.simulation.farm import options as farm_options
 from appliance.simulation.farm.world import FarmOutcome
 from appliance.simulation.farm.world import run as run_farm
+from appliance.simulation.federation import report as federation_report
 from appliance.simulation.objects import report as objects_report
 from appliance.simulation.options import LITE, SWARM, Options, draw, parse
 from appliance.simulation.trace import BLOCK_EVENTS
@@ -159,6 +160,21 @@ def farm_summary(outcome: FarmOutcome) -> str:
         f"commits={outcome.commits} yes={outcome.yes} faults={sum(outcome.faults.values())} "
         f"trace={outcome.digest}"
     )
+
+
+@command.command("federation")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
+)
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+def federation(seed: int, seeds: int) -> int:
+    """Run sites that share a room, their nodes and links, from a seed."""
+    for line, broken in federation_report.lines_of(seed, seeds):
+        click.echo(line)
+        if broken:
+            click.echo(f"TigerChat {VERSION}{commit()}")
+            return EXIT_FAILED
+    return 0
 
 
 def run(world: World, until: int | None = None) -> Outcome:

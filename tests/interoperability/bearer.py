@@ -1,0 +1,136 @@
+"""Participants as processes, and a bearer between them that loses, repeats and delays."""
+
+import asyncio
+import base64
+import json
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from appliance.formats.causal.link import FrameReader
+from appliance.roles.federation.participant import ANSWER, COMMAND, MESSAGE, frame
+from tests.interoperability.modules import MODULES, NODE, SCRIPTS, TOP
+
+CHANNEL = "interoperability"
+LOSS, COPIES, JITTER_S = 0.30, 0.10, 0.150
+# every timer of both, scaled down alike
+SYNC_MS, RESEND_MS, REPAIR_MS_MIN, REPAIR_MS_MAX, TICK_MS = 300, 250, 150, 600, 50
+REPLY_S = 60.0
+
+
+def ours(name: str, seed: int) -> list[str]:
+    """The command line of a participant of ours."""
+    times = {
+        "sync-interval-ms": SYNC_MS,
+        "resend-ms-min": RESEND_MS,
+        "resend-ms-max": 4 * RESEND_MS,
+        "repair-ms-min": REPAIR_MS_MIN,
+        "repair-ms-max": REPAIR_MS_MAX,
+        "store-delay-ms": TICK_MS,
+    }
+    options = [f"--{key}={value}" for key, value in times.items()]
+    door = [sys.executable, "-m", "appliance", "federation", "participant"]
+    return [*door, "--name", name, "--channel", CHANNEL, "--seed", str(seed), *options]
+
+
+def theirs(name: str) -> list[str]:
+    """The command line of a participant of the other implementation."""
+    settings = {
+        "name": name,
+        "channel": CHANNEL,
+        "causalHistorySize": 20,
+        "repairMin": REPAIR_MS_MIN,
+        "repairMax": REPAIR_MS_MAX,
+        "resend": RESEND_MS,
+        "sync": SYNC_MS,
+        "tick": TICK_MS,
+    }
+    return [str(NODE), str(SCRIPTS / "participant.mjs"), str(MODULES), json.dumps(settings)]
+
+
+class Process:
+    """One participant: `on_message` gets what it broadcasts, `on_event` what it tells."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.on_message: Callable[[bytes], None] = lambda data: None
+        self.on_event: Callable[[dict[str, Any]], None] = lambda event: None
+        self.errors: list[dict[str, Any]] = []
+        self._replies: dict[int, asyncio.Future] = {}
+        self._number = 0
+
+    async def start(self, command: list[str]) -> None:
+        pipe = asyncio.subprocess.PIPE
+        self.process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, cwd=TOP
+        )
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        frames = FrameReader()
+        assert self.process.stdout is not None
+        while data := await self.process.stdout.read(1 << 16):
+            for found in frames.feed(data):
+                self._on_frame(found[0], found[1:])
+
+    def _on_frame(self, kind: int, body: bytes) -> None:
+        if kind == MESSAGE:
+            self.on_message(body)
+            return
+        assert kind == ANSWER
+        told = json.loads(body)
+        if "reply" in told:
+            self._replies.pop(told["id"]).set_result(told)
+        elif told["event"] in ("error", "refused"):
+            self.errors.append(told)
+        else:
+            self.on_event(told)
+
+    def hear(self, data: bytes) -> None:
+        if self.process.returncode is None:
+            self.process.stdin.write(frame(MESSAGE, data))
+
+    async def ask(self, command: str, **fields: Any) -> dict[str, Any]:
+        self._number += 1
+        body = json.dumps({"command": command, "id": self._number, **fields}).encode()
+        reply = self._replies[self._number] = asyncio.get_running_loop().create_future()
+        self.process.stdin.write(frame(COMMAND, body))
+        return await asyncio.wait_for(reply, REPLY_S)
+
+    async def log(self) -> list[tuple[int, str, bytes]]:
+        entries = (await self.ask("log"))["entries"]
+        return [(e["lamport"], e["message_id"], base64.b64decode(e["content"])) for e in entries]
+
+    async def stop(self) -> None:
+        if self.process.returncode is None:
+            self.process.stdin.close()
+            try:
+                await asyncio.wait_for(self.process.wait(), 10)
+            except TimeoutError:
+                self.process.kill()
+                await self.process.wait()
+        await self._reading
+
+
+class Bearer:
+    """Everything that one says goes to all others, perhaps, once or more, later."""
+
+    def __init__(self, processes: list[Process], seed: int) -> None:
+        self.processes = processes
+        self.random = random.Random(seed)
+        self.lost = self.carried = 0
+        for process in processes:
+            process.on_message = lambda data, source=process: self._carry(source, data)
+
+    def _carry(self, source: Process, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        for target in self.processes:
+            if target is source:
+                continue
+            if self.random.random() < LOSS:
+                self.lost += 1
+                continue
+            for _ in range(1 + (self.random.random() < COPIES)):
+                self.carried += 1
+                loop.call_later(self.random.random() * JITTER_S, target.hear, data)
