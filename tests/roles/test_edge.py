@@ -336,6 +336,33 @@ def test_new_token_keys_are_read_while_running(site: EdgeSite) -> None:
     until(lambda: not refused(), "the key is back")
 
 
+def test_a_key_that_is_taken_away_ends_its_open_connections_in_seconds(site: EdgeSite) -> None:
+    jwks = site.node(1) / "jwks.json"
+    kept = jwks.read_text()
+    with site.chat(1) as chat:
+        chat.send(client.Ping(request="before"))
+        assert chat.next(client.Pong).request == "before"
+        jwks.write_text('{"keys": []}')
+        try:
+            started = time.monotonic()
+            assert chat.next(client.Error).name == "token_key_unknown"
+            with pytest.raises(ConnectionClosed) as closed:
+                chat.socket.recv(timeout=HUNG_S)
+            assert closed.value.rcvd.code == 4003
+            assert time.monotonic() - started < 5
+        finally:
+            jwks.write_text(kept)
+
+    def welcome() -> bool:
+        try:
+            site.chat(1).socket.close()
+        except AssertionError:
+            return False
+        return True
+
+    until(welcome, "the key is back")
+
+
 def test_a_stopped_edge_sends_its_clients_away_and_ends_well(site: EdgeSite) -> None:
     with site.chat(2) as chat:
         started = time.monotonic()

@@ -182,8 +182,8 @@ RULES = (
         rule="each request has its time",
         where="appliance/drivers/network/websocket.py",
         test=("tests/drivers/network/test_client_port.py::test_a_request_has_its_time"),
-        old=("        self._end_after(HTTP_MS_MAX / 1000)\n        self._http.connection_made"),
-        new="        self._http.connection_made",
+        old='("head", "http", "closing")',
+        new='("head", "closing")',
     ),
     Rule(
         threat="clients that are gone",

@@ -219,3 +219,14 @@ def test_honest_clients_hardly_notice_all_abuse_together(site: EdgeSite) -> None
     counted = told(site)
     missing = [name for name in TOLD if not counted.get(name)]
     assert not missing, counted
+
+
+@pytest.mark.soak
+def test_honest_clients_hardly_notice_five_minutes_of_abuse(site: EdgeSite) -> None:
+    abuse(site, list(ATTACKS), 300.0, P99_FLOOR_S["soak"])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ATTACKS)
+def test_honest_clients_hardly_notice_one_kind_of_abuse(site: EdgeSite, name: str) -> None:
+    abuse(site, [name], 15.0, P99_FLOOR_S["soak"])

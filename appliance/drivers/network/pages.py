@@ -82,7 +82,7 @@ class _Protocol(H11Protocol):
         self.on_answered()
 
 
-class _Seldom(logging.Filter):
+class Seldom(logging.Filter):
     """Lets one line pass in `LOG_SECONDS`, with the number of those between: strangers cause
     them."""
 
@@ -141,7 +141,8 @@ class Pages:
         )
         self._config.load()
         self._state = ServerState()
-        logging.getLogger("uvicorn.error").addFilter(_Seldom())
+        for name in ("uvicorn.error", "asyncio"):  # malformed requests; connections that were lost
+            logging.getLogger(name).addFilter(Seldom())
 
     def _places(self) -> str:
         """Where the page connects: the site's nodes, beside the one that it came from."""

@@ -280,7 +280,11 @@ class Connection(Visitor):
 
     def advance(self, cost_max: int) -> tuple[int, bool]:
         """Handle frames up to that cost: what they cost, and whether there are more."""
+        assert self.transport is not None
         cost = start = 0
+        if self.transport.is_closing():  # the client is gone: nobody is answered any more
+            self._inbox.clear()
+            return cost, False
         while cost < cost_max and self._wanted and self.state == "open":
             size = self._frame_size(start)
             if size == 0:
@@ -289,6 +293,7 @@ class Connection(Visitor):
             start += size
             cost += 1 + size // TURN_COST_SIZE
             self._receive(frame)
+        self._flush()
         if self.state != "open":
             self._receive_last(bytes(memoryview(self._inbox)[start:]))
             self._inbox.clear()
@@ -330,7 +335,6 @@ class Connection(Visitor):
                 self._on_frame(event)
         if isinstance(protocol.parser_exc, PayloadTooBig) and self.state == "open":
             self._server.owner.on_oversize(self)
-        self._flush()
 
     def _receive_last(self, raw: bytes) -> None:
         """The connection ends: only the client's own closing is waited for."""
@@ -371,11 +375,12 @@ class Connection(Visitor):
     def _flush(self) -> None:
         """Send what the library wants to: handshake, pongs, closing."""
         assert self._protocol is not None and self.transport is not None
-        for data in self._protocol.data_to_send():
-            if data:
-                self.transport.write(data)
-            elif not self.transport.is_closing():
-                self.transport.close()  # its end of the stream
+        parts = self._protocol.data_to_send()
+        data = b"".join(parts)
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+        if b"" in parts and not self.transport.is_closing():
+            self.transport.close()  # its end of the stream
         if self._protocol.close_expected() and self.state == "open":
             self._expect_end()
 

@@ -544,3 +544,28 @@ def test_handshakes_and_pages_for_others_are_refused_and_counted() -> None:
         assert head.count(b"cache-control") == 1
 
     run(test)
+
+
+def test_what_strangers_cause_is_logged_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(port: Port) -> None:
+        for _ in range(20):
+            client = await port.dial()
+            client.writer.write(b"\xff\xff\xff\r\n\r\n")
+            await client.ended()
+        assert port.server.counters["http"] == 20
+
+    run(test)
+    assert len([line for line in caplog.records if line.name == "uvicorn.error"]) <= 1
+
+
+def test_a_client_that_leaves_amid_its_flood_is_answered_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(port: Port) -> None:
+        for _ in range(5):
+            flood(port, PING * 10_000).close()
+        await until(lambda: port.owner.events["closed"] == 5)
+        assert not port.server.turns._queue
+
+    run(test)
+    assert not [line for line in caplog.records if line.name == "asyncio"]
