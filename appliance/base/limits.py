@@ -26,7 +26,14 @@ SEGMENTS_MAX_DEFAULT = 4096  # extents of 23 MiB a shard may come to hold: 40 mi
 BODY_SIZE_MAX = 2048  # bytes of a record's body; longer texts become several records
 # results remembered for each device and room: a retry inside it gets the first ack
 WINDOW_LENGTH = 64
-WINDOW_EVICT_AGE_US = 600 * 1_000_000  # a window younger than 10 minutes is never evicted
+# a window younger than 10 minutes goes only for its own author, or if he holds more than most
+WINDOW_EVICT_AGE_US = 600 * 1_000_000
+# An author may hold this part of a shard's windows, and create as many rooms: 2,048 in production.
+# A user with ten devices in two hundred rooms has room; 64 users who want all can take it together
+WINDOW_SHARES = 64
+WINDOW_SHARE_MIN = 8  # of a table that is too small to be shared: the small geometry's whole one
+# Who holds no more than this part of a share, 64 windows, loses only what is the oldest of all
+WINDOW_FEW = 32
 
 # --- nonces -------------------------------------------------------------------------------------
 
@@ -104,8 +111,8 @@ STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX = 256, 64
 ACCEPT_BURST_SECONDS = 4  # of the rate at which an address may connect may come at once
 ACCEPTS_PER_TURN = 16  # connections accepted in one turn of the loop: 1 ms
 # frames of one connection, and of all, that are handled in one turn of the loop; each 8 KiB of a
-# frame count as one more. All together are 10 to 20 ms
-TURN_COST_MAX, TURN_COST_ALL_MAX = 16, 512
+# frame count as one more. All together are 5 to 10 ms
+TURN_COST_MAX, TURN_COST_ALL_MAX = 16, 256
 TURN_COST_SIZE = 8 * KIB  # bytes of a frame that cost as much as a frame
 HTTP_MS_MAX = 10_000  # for a request of plain HTTP: the pause before, head, body, answer taken
 HTTP_REQUESTS_MAX = 100  # on one connection of plain HTTP; then it is closed

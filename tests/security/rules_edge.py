@@ -216,7 +216,7 @@ RULES = (
             "tests/drivers/network/test_client_port.py::test_a_flood_of_small"
             "_frames_holds_nobody_up"
         ),
-        old="TURN_COST_MAX, TURN_COST_ALL_MAX = 16, 512",
+        old="TURN_COST_MAX, TURN_COST_ALL_MAX = 16, 256",
         new="TURN_COST_MAX, TURN_COST_ALL_MAX = 1 << 40, 1 << 41",
     ),
     Rule(

@@ -28,16 +28,19 @@ import numpy as np
 
 from appliance.base.errors import FormatError
 from appliance.base.layout import offset_of
-from appliance.base.limits import WINDOW_EVICT_AGE_US, WINDOW_LENGTH
+from appliance.base.limits import (
+    WINDOW_EVICT_AGE_US,
+    WINDOW_FEW,
+    WINDOW_LENGTH,
+    WINDOW_SHARE_MIN,
+    WINDOW_SHARES,
+)
 from appliance.base.table import Table
 from appliance.formats.checkpoint import WINDOW_ROW
 from appliance.formats.geometry import WINDOW_ROW_SIZE, Geometry
 from appliance.formats.room_name import room_creator_id
 
 CANDIDATES_MAX = 1024  # windows looked at together when one must go
-SHARES = 64  # of the table: an author has one; 2,048 windows, or rooms created, in production
-SHARE_MIN = 8  # of small tables
-FEW = 32  # th part of a share: an author who holds no more gives up only what is the oldest of all
 AUTHORS_MAX = 64  # whose oldest windows are remembered in order
 
 _KEY_SIZE = 40  # client_id, room_id, author_id
@@ -69,8 +72,8 @@ class Windows:
     def __init__(self, geometry: Geometry) -> None:
         self.table = Table(WINDOW_ROW, geometry.windows_max, geometry.table_chunk_size)
         self.row_of: dict[bytes, int] = {}
-        self.share = max(geometry.windows_max // SHARES, SHARE_MIN)
-        self.few = max(2, self.share // FEW)
+        self.share = max(geometry.windows_max // WINDOW_SHARES, WINDOW_SHARE_MIN)
+        self.few = max(2, self.share // WINDOW_FEW)
         self._memory = self.table.memory
         self._candidates: list[tuple[int, int]] = []  # (log_seq, row), oldest last
         self._rows_of: dict[int, dict[int, None]] = {}  # author -> his rows
