@@ -33,6 +33,7 @@ class RoleRow:
     option: str | None = None
     option_default: int | None = None
     has_own_core: bool = False
+    vital: bool = True
     nice: int = 0
 
     @property
@@ -77,6 +78,7 @@ ROLES: tuple[RoleRow, ...] = (
         STOP_REPLICAS,
         option="shard",
         has_own_core=True,
+        vital=False,  # one broken disk is the trouble of one shard
     ),
     RoleRow(
         "edge",
@@ -114,6 +116,7 @@ def children(node: NodeFolder, roles: Iterable[RoleRow] = ROLES) -> list[Child]:
             row.words(str(node.path), number),
             stop_group=row.stop_group,
             has_own_core=row.has_own_core,
+            vital=row.vital,
         )
         for row in roles
         for number in row.instances(node)

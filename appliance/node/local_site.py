@@ -24,7 +24,7 @@ from appliance.drivers.host.process import child_environment, cores, own_command
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.site import SITE_FILE, Site, encode_site, load_site
 from appliance.node.ports import check_ports
-from appliance.node.supervisor import Child, Supervisor
+from appliance.node.supervisor import Child, Supervisor, supervise
 
 POLL_S = 0.05  # between two looks whether a local site serves
 PATIENCE_S = 30.0  # until it is said what a local site still waits for
@@ -70,7 +70,7 @@ def start_local(
     supervisor = Supervisor(
         _nodes(opened, one_process), report=site_start.warn, on_ready=site_start.on_ready
     )
-    return asyncio.run(supervisor.run())
+    return asyncio.run(supervise(supervisor, folder, site.cluster))
 
 
 def _formatted(folder: Path) -> bool:

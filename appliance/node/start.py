@@ -16,7 +16,12 @@ from appliance.base.errors import StorageError
 from appliance.base.limits import SUPERBLOCK_COPIES
 from appliance.cores.vsr import open as opening
 from appliance.drivers.host.durable_file import lock_folder
-from appliance.drivers.host.node_folder import NodeFolder, open_node
+from appliance.drivers.host.node_folder import (
+    SOCKETS_FOLDER,
+    NodeFolder,
+    check_volume,
+    open_node,
+)
 from appliance.drivers.host.process import cores
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
@@ -24,7 +29,7 @@ from appliance.formats.site import SITE_FILE
 from appliance.node.catalogue import children
 from appliance.node.one_process import run_in_one_process
 from appliance.node.ports import check_ports
-from appliance.node.supervisor import Child, Supervisor
+from appliance.node.supervisor import Child, Supervisor, supervise
 
 FILES_MAX = 65_536  # descriptors a node asks for, if the system gives so many
 
@@ -49,9 +54,10 @@ class NodeStart:
             self.children,
             report=self._warn,
             progress=self._say,
-            on_ready=lambda: self._say("ready: all roles serve"),
+            on_ready=lambda: self._say(_ready_line(supervisor)),
         )
-        return asyncio.run(supervisor.run())
+        sockets = self.folder / SOCKETS_FOLDER
+        return asyncio.run(supervise(supervisor, sockets, self.node.site.cluster))
 
     def _say(self, line: str) -> None:
         if not self.quiet:
@@ -79,8 +85,19 @@ class NodeStart:
         return f"{self.node.node.name} of {count} nodes, shards {shards or 'none'}"
 
     def superblocks(self) -> str:
-        """Each volume belongs to this node and can be opened."""
-        found = [_superblock(self.node, shard.number) for shard in self.node.shards]
+        """Volumes belong to this node and can be opened: one of them at least."""
+        found: list[str] = []
+        broken: list[StorageError] = []
+        for shard in self.node.shards:
+            try:
+                check_volume(self.node, shard.number)
+                found.append(_superblock(self.node, shard.number))
+            except StorageError as error:
+                broken.append(error)
+        if broken and not found:
+            raise broken[0]
+        for trouble in broken:
+            self._warn(f"superblock: {trouble}; the other shards of this node go on")
         return "; ".join(found) or "no volumes"
 
     def ports(self) -> str:
@@ -93,6 +110,13 @@ class NodeStart:
         if self.pinned and self.node.settings.pinning == "auto":
             self.children = pinned(self.children, cores())
         return ", ".join(child.name for child in self.children)
+
+
+def _ready_line(supervisor: Supervisor) -> str:
+    halted = supervisor.halted
+    if not halted:
+        return "ready: all roles serve"
+    return "ready: " + "; ".join(f"{name} halted: {why}" for name, why in halted.items())
 
 
 PHASES: list[tuple[str, Callable[[NodeStart], str]]] = [

@@ -5,11 +5,16 @@
         ▼
     the whole node stops with that code
 
+    exit code 3 (a replica halted), or 1 again and again of a child that is not vital:
+    halted ──every 5 s──▶ starting; the others go on, and whoever asks is told why
+
 The same class keeps role processes under a node and nodes under a local site. Promises: no child
 survives it, however it ends (each child asks the kernel to be killed with its parent); its service
-manager hears READY once every child was ready, and WATCHDOG only while every child is ready and has
-been heard lately; children are stopped group by group, so that clients are sent away before what
-serves them goes.
+manager hears READY once every child is ready or halted, and WATCHDOG while every child is ready and
+was heard lately, or is halted: one broken disk is told, and takes nobody else down. Children are
+stopped group by group, so that clients are sent away before what serves them goes.
+
+`status` tells of each child, `on_wish` stops one and starts it again.
 """
 
 import asyncio
@@ -18,11 +23,15 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from appliance.drivers.host.process import child_environment
-from appliance.drivers.host.service import Listener, notify, watchdog_seconds
+from appliance.drivers.host.service import REASON, Listener, notify, watchdog_seconds
+from appliance.drivers.network.status import StatusServer
 
+SUPERVISOR_SOCKET = "supervisor-0"  # in a node's sockets folder, and in that of a local site
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0  # before a restart; doubled each time it dies young
 YOUNG_S = 10.0  # a process that lived as long has proved that it can
 HALTED_CODE = 3  # a replica that must not go on; it said why, the retry is slow
@@ -32,23 +41,30 @@ REFUSED_S_MIN = 10.0  # ... and since the first of them, before the node gives u
 # predecessor may take a while to let go of its files and ports
 SILENT_S_MAX = 10.0  # whoever has said WATCHDOG and then is silent for so long is not well
 STOP_S = 4.0  # for a group to end by itself; then it is killed
+WISH_STOP_S = 15.0  # for one that the operator stops, which may have groups of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
     """What to run. `stop_group`: the lowest is stopped first. `has_own_core`: when there are enough
-    cores for all that want one."""
+    cores for all that want one. One that is not `vital` may be refused by the machine (exit code 1)
+    for as long as it likes, if another one like it is not."""
 
     name: str
     command: Sequence[str]
     stop_group: int
     cores: frozenset[int] | None = None
     has_own_core: bool = False
+    vital: bool = True
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A child and how it is. Invariant: ready implies a process."""
+    """A child and how it is. Invariant: ready implies a process.
+
+    `halt` says why it stopped because going on could lose data, from then until it has been ready
+    for a while: a child that halts again and again is told of all the time.
+    """
 
     child: Child
     process: asyncio.subprocess.Process | None = None
@@ -60,8 +76,22 @@ class _Kept:
     refused_since: float = 0.0
     backoff_s: float = BACKOFF_S_MIN
     started: float = 0.0
+    ready_at: float = 0.0
+    starts: int = 0
+    reason: str = ""  # what it said last of why it ends
+    halt: str = ""
+    halt_since: float = 0.0
+    wanted: bool = True  # False: the operator has stopped it
+    go: asyncio.Event = field(default_factory=asyncio.Event)  # it is wanted again
+
+    @property
+    def settled(self) -> bool:
+        """There is nothing to wait for: it serves, or somebody was told why it does not."""
+        return self.ready or bool(self.halt) or not self.wanted
 
     def well(self, now: float) -> bool:
+        if self.halt or not self.wanted:
+            return True
         return self.ready and (self.heard is None or now - self.heard < SILENT_S_MAX)
 
 
@@ -84,6 +114,12 @@ class Supervisor:
         self._stop = asyncio.Event()
         self._code = 0
         self._told_ready = False
+        self._told = ""
+
+    @property
+    def halted(self) -> dict[str, str]:
+        """Why children have halted, by name."""
+        return {kept.child.name: kept.halt for kept in self._kept if kept.halt}
 
     async def run(self) -> int:
         """Until a signal or a refusal; the exit code."""
@@ -122,19 +158,24 @@ class Supervisor:
 
     async def _keep(self, kept: _Kept) -> None:
         while not self._stop.is_set():
+            if not kept.wanted:
+                kept.go.clear()
+                await kept.go.wait()
             process = await self._start(kept)
             if self._stop.is_set():
                 _send(kept, signal.SIGKILL)  # it came too late to be asked
             code = await process.wait()
+            self._on_notification()  # what it said last, before its pid means nothing any more
             kept.process, kept.ready, kept.heard = None, False, None
-            if not self._stop.is_set():
+            if not self._stop.is_set() and kept.wanted:
                 await asyncio.sleep(self._judge(kept, code))
         await asyncio.Event().wait()  # until the supervisor has stopped all
 
     async def _start(self, kept: _Kept) -> asyncio.subprocess.Process:
         environment = child_environment()
         environment["NOTIFY_SOCKET"] = self._listener.address
-        kept.started = time.monotonic()
+        kept.started, kept.reason = time.monotonic(), ""
+        kept.starts += 1
         kept.process = await asyncio.create_subprocess_exec(
             *kept.child.command,
             env=environment,
@@ -149,23 +190,82 @@ class Supervisor:
     def _judge(self, kept: _Kept, code: int) -> float:
         """Seconds until the next start after an exit with `code`, if the node does not give up."""
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        now = time.monotonic()
+        halted = code == HALTED_CODE
         if not kept.ready_once and code in (1, MISTAKE_CODE):
-            now = time.monotonic()
             kept.refusals += 1
             if kept.refusals == 1:
                 kept.refused_since = now
             tried = kept.refusals >= REFUSALS_MIN and now - kept.refused_since >= REFUSED_S_MIN
-            if code == MISTAKE_CODE or tried:
+            halted = tried and code == 1 and not kept.child.vital and self._others_hold(kept)
+            if not halted and (code == MISTAKE_CODE or tried):
                 self._report(f"{kept.child.name} cannot start ({how}); see its line above")
                 self._give_up(code)
-        lived = time.monotonic() - kept.started
-        if lived >= YOUNG_S:
+        if halted:
+            self._on_halt(kept, kept.reason or how)
+        if now - kept.started >= YOUNG_S:
             kept.backoff_s = BACKOFF_S_MIN
-        delay = BACKOFF_S_MAX if code == HALTED_CODE else kept.backoff_s
+        delay = BACKOFF_S_MAX if halted else kept.backoff_s
         kept.backoff_s = min(BACKOFF_S_MAX, 2 * kept.backoff_s)
         if not self._stop.is_set():
             self._report(f"{kept.child.name} ended ({how}); starting it again in {delay:.2f} s")
         return delay
+
+    def _others_hold(self, kept: _Kept) -> bool:
+        """Whether another child that is not vital either was ever more than refused."""
+        others = [k for k in self._kept if not k.child.vital and k is not kept]
+        return any(other.ready_once or other.halt for other in others)
+
+    def _on_halt(self, kept: _Kept, reason: str) -> None:
+        if not kept.halt:
+            kept.halt_since = time.monotonic()
+        kept.halt = reason
+        self._look_round()
+
+    # --- what whoever asks is told, and may wish
+
+    def status(self) -> dict[str, Any]:
+        """Each child in plain values; `halt_since_ms` is of the machine's forward clock."""
+        return {
+            "pid": os.getpid(),
+            "children": [
+                {
+                    "name": kept.child.name,
+                    "pid": kept.process.pid if kept.process is not None else None,
+                    "ready": kept.ready,
+                    "wanted": kept.wanted,
+                    "starts": kept.starts,
+                    "halt": kept.halt,
+                    "halt_since_ms": int(kept.halt_since * 1000),
+                }
+                for kept in self._kept
+            ],
+        }
+
+    def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
+        """`{"stop": NAME}` or `{"start": NAME}`: the operator's word about one child."""
+        for verb in ("stop", "start"):
+            for kept in self._kept:
+                if wish.get(verb) == kept.child.name:
+                    self._want(kept, wanted=verb == "start")
+                    return {"done": True}
+        return {"done": False, "names": [kept.child.name for kept in self._kept]}
+
+    def _want(self, kept: _Kept, *, wanted: bool) -> None:
+        kept.wanted = wanted
+        if wanted:
+            kept.halt = ""
+            kept.backoff_s = BACKOFF_S_MIN
+            kept.go.set()
+        else:
+            _send(kept, signal.SIGTERM)
+            asyncio.get_running_loop().call_later(WISH_STOP_S, self._kill_unwanted, kept.process)
+
+    def _kill_unwanted(self, process: "asyncio.subprocess.Process | None") -> None:
+        for kept in self._kept:
+            if not kept.wanted and kept.process is process is not None:
+                self._report(f"{kept.child.name} did not stop in {WISH_STOP_S:.0f} s: killed")
+                _send(kept, signal.SIGKILL)
 
     # --- what children and the service manager hear
 
@@ -180,21 +280,39 @@ class Supervisor:
         for entry in fields:
             if entry == "READY=1" and not kept.ready:
                 kept.ready = kept.ready_once = True
+                kept.ready_at = time.monotonic()
                 self._progress(f"{kept.child.name} is ready")
             elif entry == "WATCHDOG=1":
                 kept.heard = time.monotonic()
             elif entry.startswith("STATUS="):
                 kept.status = entry[7:]
-        if not self._told_ready and all(other.ready for other in self._kept):
+            elif entry.startswith(REASON):
+                kept.reason = entry[len(REASON) :]
+        self._look_round()
+
+    def _look_round(self) -> None:
+        """Tell the service manager and the operator what changed as a whole."""
+        halted = [kept for kept in self._kept if kept.halt]
+        status = f"{len(self._kept) - len(halted)} of {len(self._kept)} processes serve"
+        status += "".join(f"; {kept.child.name} halted: {kept.halt}" for kept in halted)
+        if not self._told_ready and all(kept.settled for kept in self._kept):
             self._told_ready = True
-            notify("READY=1", f"STATUS={len(self._kept)} processes serve")
+            notify("READY=1", f"STATUS={status}")
             self._on_ready()
+        elif self._told_ready and status != self._told:
+            notify(f"STATUS={status}")
+        self._told = status
 
     async def _feed(self) -> None:
         """Tell the service manager that all is well while it is."""
         every = watchdog_seconds() or 1.0
         while True:
             now = time.monotonic()
+            for kept in self._kept:
+                if kept.halt and kept.ready and now - kept.ready_at >= YOUNG_S:
+                    kept.halt = ""
+                    self._report(f"{kept.child.name} serves again")
+                    self._look_round()
             if self._told_ready and all(kept.well(now) for kept in self._kept):
                 notify("WATCHDOG=1")
             await asyncio.sleep(min(every, 1.0))
@@ -213,6 +331,24 @@ class Supervisor:
                         self._report(f"{kept.child.name} did not stop in {STOP_S:.0f} s: killed")
                     _send(kept, signal.SIGKILL)
                 await _ended(members, STOP_S)
+
+
+async def supervise(supervisor: Supervisor, folder: Path, cluster: bytes) -> int:
+    """Run it, and answer at a socket in `folder` how its processes are; the exit code."""
+    holder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    door = StatusServer(
+        Path(f"/proc/self/fd/{holder}") / SUPERVISOR_SOCKET,  # however long the folder's name is
+        cluster=cluster,
+        number=0,
+        status=supervisor.status,
+        on_wish=supervisor.on_wish,
+    )
+    await door.start()
+    try:
+        return await supervisor.run()
+    finally:
+        await door.close()
+        os.close(holder)
 
 
 def _send(kept: _Kept, number: signal.Signals) -> None:

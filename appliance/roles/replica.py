@@ -40,6 +40,7 @@ from appliance.drivers.host.node_folder import (
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
     NodeFolder,
+    check_volume,
     lock_replica,
 )
 from appliance.drivers.host.process import on_stop_signal
@@ -71,6 +72,7 @@ from appliance.formats.site import SITE_FILE
 EXIT_HALTED = 3
 _TICK_NS = TICK_MS * 1_000_000
 _WATCHDOG_TICKS = 1_000 // TICK_MS
+HALT_SAID_MAX = 1000  # characters of a halt's reason that the supervisor is told
 _NONCES_LEFT_MIN = 1 << 20  # a process that used up its nonces starts again, with fresh ones
 
 # What an operator does about a halt; other codes get the last line.
@@ -96,6 +98,7 @@ class ReplicaRole:
         index = self._shard.replica_index(node.settings.index)
         assert index is not None
         self._index = index
+        check_volume(node, number)
         lock_replica(node.path, number)  # held until this process ends
         self._volume = Volume(node.volume(number), flush_slow_ms=node.settings.flush_slow_ms)
         self._geometry = self._volume.geometry
@@ -286,6 +289,8 @@ class ReplicaRole:
         remedy = REMEDIES.get(code, REMEDY_OTHER)
         line = f"tigerchat: HALT {code} at {place}, replica {self._index}: {reason}; {remedy}"
         print(line, file=sys.stderr, flush=True)
+        said = f"HALT {code}: {reason}; {remedy}".replace("\n", " ")[:HALT_SAID_MAX]
+        service.notify(f"STATUS={said}", f"{service.REASON}{said}")
         self._stopped.set()
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -37,6 +37,9 @@ else:
         sys.exit(0)
     signal.signal(signal.SIGTERM, stop)
 for order in orders:
+    if order.startswith("halt="):  # as a replica does: says why, and ends with 3
+        notify("X_REASON=HALT " + order[5:])
+        sys.exit(3)
     if order.startswith("exit="):
         sys.exit(int(order[5:]))
 lives = len(Path(folder, name).read_text().split())
@@ -57,7 +60,8 @@ from appliance.node.supervisor import Child, Supervisor
 folder, child, *described = sys.argv[1:]
 def made(text):
     name, group, orders = text.split(":")
-    return Child(name, [sys.executable, "-c", child, folder, name, *orders.split()], int(group))
+    words = [sys.executable, "-c", child, folder, name, *orders.split()]
+    return Child(name, words, int(group), vital=not name.startswith("replica-"))
 supervisor = Supervisor([made(text) for text in described],
                         report=lambda line: print(line, flush=True),
                         on_ready=lambda: print("all ready", flush=True))
@@ -278,6 +282,41 @@ def test_the_watchdog_is_fed_only_while_every_child_is_well(run, listener):
     time.sleep(0.8)  # twice the time after which a service manager would act
     assert not fed()
     assert supervisor.stop() == 0
+
+
+def test_a_halted_child_is_told_and_takes_nobody_else_down(run, listener):
+    """Its service manager hears READY and WATCHDOG, and why one of the children does not serve."""
+    supervisor = run("replica-0:0:halt=DISK_FULL", "replica-1:0:", notify_to=listener.address)
+    heard: list[str] = []
+
+    def said(what: str) -> bool:
+        heard.extend(messages_at(listener))
+        return any(what in field for field in heard)
+
+    supervisor.until(lambda: said("READY=1"), "never ready")
+    supervisor.until(lambda: said("WATCHDOG=1"), "never fed")
+    assert said("STATUS=1 of 2 processes serve; replica-0 halted: HALT DISK_FULL")
+    supervisor.until(lambda: len(supervisor.pids("replica-0")) == 3, "no slow retries")
+    heard.clear()
+    supervisor.until(lambda: said("WATCHDOG=1"), "no longer fed")
+    assert len(supervisor.pids("replica-1")) == 1
+    assert supervisor.stop() == 0
+
+
+def test_a_replica_that_is_refused_for_long_does_not_stop_the_others(run, listener):
+    """Such as one whose volume is gone; it is tried again, for the volume may come back."""
+    refusals = REFUSALS_MIN + 5
+    supervisor = run(f"replica-0:0:refuse={refusals}", "replica-1:0:", notify_to=listener.address)
+    supervisor.until_ready()
+    supervisor.until(lambda: len(supervisor.pids("replica-0")) == refusals + 1, "not tried again")
+    assert len(supervisor.pids("replica-1")) == 1
+    assert supervisor.stop() == 0
+
+
+def test_replicas_that_are_all_refused_stop_the_node(run):
+    supervisor = run("replica-0:0:exit=1", "replica-1:0:exit=1", "edge:0:")
+    assert supervisor.process.wait(HUNG_S) == 1
+    assert supervisor.alive() == []
 
 
 def test_strangers_cannot_speak_for_a_child(run):

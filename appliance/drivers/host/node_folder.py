@@ -103,7 +103,8 @@ def node_name(index: int | str) -> str:
 
 
 def open_node(folder: Path | str) -> NodeFolder:
-    """Read and check what `folder` holds; each mistake in one sentence. Volumes are not opened."""
+    """Read and check what `folder` holds; each mistake in one sentence. Volumes are not opened; one
+    of them must be there, if the node has any."""
     path = Path(folder).absolute()
     node = read_node(path)
     make_sockets_folder(path)
@@ -111,15 +112,21 @@ def open_node(folder: Path | str) -> NodeFolder:
         raise ConfigurationError(
             f"{path} is not formatted: run `tigerchat format --node-folder {folder}` first"
         )
-    for shard in node.shards:
-        place = node.volume(shard.number)
-        if not (place / "volume.json").exists():
-            how = "holds no volume" if place.exists() else "is missing"
-            raise StorageError(
-                f"{place} {how}: a replica that lost its volume must not come back empty under its "
-                f"old identity, nor with an older copy: `tigerchat recover --node-folder {folder}`"
-            )
+    held = [shard.number for shard in node.shards]
+    if held and not any((node.volume(number) / "volume.json").exists() for number in held):
+        check_volume(node, held[0])
     return node
+
+
+def check_volume(node: NodeFolder, shard: int) -> None:
+    """StorageError unless there is a complete volume of `shard`; the node's others may serve."""
+    place = node.volume(shard)
+    if not (place / "volume.json").exists():
+        how = "holds no volume" if place.exists() else "is missing"
+        raise StorageError(
+            f"{place} {how}: a replica that lost its volume must not come back empty under its old "
+            f"identity, nor with an older copy: `tigerchat recover --node-folder {node.path}`"
+        )
 
 
 def read_node(path: Path) -> NodeFolder:

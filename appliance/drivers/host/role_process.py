@@ -10,6 +10,7 @@ from typing import Protocol
 import uvloop
 
 from appliance.base.errors import ApplianceError
+from appliance.drivers.host import service
 from appliance.drivers.host.log import start_log
 from appliance.drivers.host.node_folder import NodeFolder, open_node
 
@@ -35,7 +36,8 @@ def run_role(
     os.nice(nice)
     try:
         return uvloop.run(_serve(node, log, make))
-    except ApplianceError:
+    except ApplianceError as error:
+        service.notify(f"STATUS={error}", f"{service.REASON}{error}")
         raise
     except Exception as error:
         traceback.print_exception(error)

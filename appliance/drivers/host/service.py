@@ -5,6 +5,7 @@ that a role need not know which of the two started it.
 
     READY=1      serving            STATUS=...   one line for people
     WATCHDOG=1   still alive        STOPPING=1   on its way out
+    X_REASON=... why it ends, for its supervisor; a service manager ignores it
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import struct
 
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
 WATCHDOG_VARIABLE = "WATCHDOG_USEC"
+REASON = "X_REASON="
 MESSAGE_SIZE_MAX = 4096
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 

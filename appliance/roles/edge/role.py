@@ -49,7 +49,9 @@ _STUCK_TICKS = 5 * _SECOND_TICKS
 def _geometry(node: NodeFolder) -> Geometry:
     """The sizes of this site's shards: all are formatted alike."""
     for shard in node.shards:
-        return GEOMETRIES[read_facts(node.volume(shard.number))["geometry"]]
+        place = node.volume(shard.number)
+        if (place / "volume.json").exists():  # a disk may be lost: the others serve meanwhile
+            return GEOMETRIES[read_facts(place)["geometry"]]
     return PRODUCTION
 
 
