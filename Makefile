@@ -1,8 +1,5 @@
 # The only door. `make` alone lists the targets.
 
-NODES ?= 3
-STANDBYS ?= 0
-SHARDS ?= 1
 SECONDS ?= 600
 TESTS ?= tests
 PROCESSES ?= 3
@@ -12,8 +9,9 @@ PYTHON := .venv/bin/python
 SETUP := $(PYTHON3) tools/setup.py
 
 # One command each; add arguments of your own with ARGS="...".
-START := $(PYTHON) -m appliance start --local ./run --nodes $(NODES) \
-	--standbys $(STANDBYS) --shards $(SHARDS)
+# Numbers are for a new site; the one in ./run has those that it was made with.
+START := $(PYTHON) -m appliance start --local ./run $(if $(NODES),--nodes $(NODES)) \
+	$(if $(STANDBYS),--standbys $(STANDBYS)) $(if $(SHARDS),--shards $(SHARDS))
 TEST := $(PYTHON) -m pytest $(TESTS) --durations=25 -rs -n $(PROCESSES) \
 	--no-loadscope-reorder
 UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats -q -rs
@@ -26,7 +24,7 @@ SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s
 targets:
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-run: ## start a site on this machine; NODES=3 STANDBYS=0 SHARDS=1, Ctrl-C ends it, data stays in ./run
+run: ## start a site on this machine; a new one with NODES=3 STANDBYS=0 SHARDS=1; Ctrl-C ends it, data stays in ./run
 	@$(SETUP) node
 	@exec $(START) $(ARGS)
 

@@ -18,6 +18,7 @@ from appliance.base.limits import MEMBERS_MAX
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
+    REMOVED_FILE,
     NodeFolder,
     group_name,
     node_name,
@@ -142,6 +143,10 @@ def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
     for shard in node.site.shards_of(index):
         replica_id = shard.replica_ids[shard.members.index(index)]
         asyncio.run(_change(node, shard, MemberChange(0, KIND_REMOVE, replica_id)))
+    if node_folder is None:
+        place = _local(local) / name
+        write_durable(place / REMOVED_FILE, f"{name} belongs to no shard any more\n")
+        click.echo(f"member: {name} is started no more with this site")
 
 
 @command.command("promote")

@@ -44,6 +44,7 @@ def command(
         if node_folder is not None
         else _watch_site(local if local is not None else Path(LOCAL_DEFAULT))
     )
+    watch.remember()
     watch.poll()
     while True:
         time.sleep(POLL_S if again else RATE_S)

@@ -16,6 +16,7 @@ from appliance.drivers.chat.endpoint import endpoint_of_node
 from appliance.drivers.host.durable_file import lock_folder, write_durable
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
+    REMOVED_FILE,
     SOCKETS_FOLDER,
     NodeFolder,
     open_node,
@@ -63,7 +64,8 @@ def start_local(
     lock_folder(folder)  # held until this process ends
     if ports is not None:
         _move_ports(folder, site, ports)
-    opened = [open_node(folder / node.name) for node in site.nodes]
+    present = [node for node in site.nodes if not (folder / node.name / REMOVED_FILE).exists()]
+    opened = [open_node(folder / node.name) for node in present]
     for node in opened:
         check_ports(node)
     site_start = LocalStart(folder, opened, started)
@@ -165,7 +167,7 @@ class LocalStart:
                     node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
                 )
                 state = status.get("status") if status else "silent"
-                if state != "normal":
+                if state != "normal" and not (status and status.get("role") == "removed"):
                     return f"replica of shard {shard.number} on {node.node.name} is {state}"
             reason = _edge_waits_for(node)
             if reason:
@@ -176,7 +178,8 @@ class LocalStart:
         """URLs, secrets and lines to try."""
         took = time.monotonic() - self.started
         site = self.nodes[0].site
-        standbys = site.shards[0].standby_count
+        there = {node.settings.index for node in self.nodes}
+        standbys = len(there & set(site.shards[0].members[site.shards[0].replica_count :]))
         beside = f" ({standbys} of them standby)" if standbys else ""
         serving = f"{len(self.nodes)} nodes{beside}, {len(site.shards)} shards"
         lines = ["", f"serving: {serving}, after {took:.1f} s", ""]

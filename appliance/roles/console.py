@@ -16,6 +16,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.drivers.host import service
 from appliance.drivers.host.neighbours import Neighbour, neighbours
-from appliance.drivers.host.node_folder import NodeFolder
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.operator_door import (
     SESSION_S,
     THIS_MACHINE,
@@ -50,12 +51,14 @@ from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.operator_port import Guard, OperatorPort, address_group, bind
 from appliance.drivers.network.pages import SafeHeaders
+from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
 from appliance.formats.site import Site
 
 WEB = Path(__file__).parent.parent / "web"
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
 POLL_S = 1.0
+ANSWER_S = 1.0  # for a process to say how it is
 STREAMS_MAX = 32  # pages that are told each second
 SIGN_IN_SIZE_MAX = 256  # bytes of a sign-in's body
 
@@ -63,8 +66,9 @@ SIGN_IN_SIZE_MAX = 256  # bytes of a sign-in's body
 class Watch:
     """Asks the processes of this machine, and tells the core what they said."""
 
-    def __init__(self, site: Site, nodes: list[Neighbour]) -> None:
+    def __init__(self, site: Site, nodes: list[Neighbour], *, patience_s: float = ANSWER_S) -> None:
         self.console = Console(site)
+        self._patience_s = patience_s
         self._cluster = site.cluster
         self._folders = {node.index: node.sockets for node in nodes}
         self._sources = [
@@ -77,13 +81,28 @@ class Watch:
             for node in nodes
             for number in range(node.edge_processes)
         ]
+        self._sources += [
+            Source(kind, node.index, 0) for node in nodes for kind in ("supervisor", "shipper")
+        ]
         self.answers: dict[Source, dict[str, Any] | None] = {}
+        self._pool = ThreadPoolExecutor(len(self._sources), "ask")  # threads come with need
 
     def ask(self, source: Source) -> dict[str, Any] | None:
-        kind = "shard" if source.kind == "replica" else "edge"
+        kind = "shard" if source.kind == "replica" else source.kind
         return ask_status(
-            self._folders[source.node], cluster=self._cluster, shard=source.number, kind=kind
+            self._folders[source.node],
+            cluster=self._cluster,
+            shard=source.number,
+            kind=kind,
+            timeout_s=self._patience_s,
         )
+
+    def remember(self) -> None:
+        """Take from the consoles of these nodes since when alarms hold: they saw them first."""
+        for folder in self._folders.values():
+            told = ask_status(folder, cluster=self._cluster, shard=0, kind="console")
+            if told is not None:
+                self.console.remember(map(tuple, told.get("since", ())))
 
     def poll(self) -> None:
         """One look, from a program that does nothing else."""
@@ -91,7 +110,8 @@ class Watch:
 
     async def poll_beside(self) -> None:
         """One look, from within a loop: a process that hangs delays no other."""
-        asked = (asyncio.to_thread(self.ask, source) for source in self._sources)
+        loop = asyncio.get_running_loop()
+        asked = (loop.run_in_executor(self._pool, self.ask, source) for source in self._sources)
         self._look(await asyncio.gather(*asked))
 
     def _look(self, said: list[dict[str, Any] | None]) -> None:
@@ -138,6 +158,13 @@ class ConsoleRole:
         on_stop_signal(self._stopped.set)
         port = self._port()
         port.start(self._listen())
+        door = StatusServer(
+            Path(SOCKETS_FOLDER) / "console-0",
+            cluster=self._node.site.cluster,
+            number=0,
+            status=self._told,
+        )
+        await door.start()
         serving = loop.create_task(port.serve(), name="console-http")
         polling = loop.create_task(self._poll(), name="console-poll")
         stopped = loop.create_task(self._stopped.wait())
@@ -150,11 +177,17 @@ class ConsoleRole:
                 self._news.notify_all()
             polling.cancel()
             await port.close()
+            await door.close()
             results = await asyncio.gather(serving, polling, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
                 raise result
         return 0
+
+    def _told(self) -> dict[str, Any]:
+        """For `tigerchat status`: since when each alarm holds, by the machine's forward clock."""
+        alarms = self.watch.console.alarms()
+        return {"since": [(alarm.name, alarm.subject, alarm.since_ms) for alarm in alarms]}
 
     def _listen(self) -> socket.socket:
         host, port = self._node.settings.console_host, self._node.node.console_port

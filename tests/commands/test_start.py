@@ -179,6 +179,56 @@ def test_a_new_folder_becomes_three_nodes_that_serve_stop_and_continue(
     shutil.rmtree(folder)
 
 
+def test_a_site_whose_members_changed_is_started_by_the_same_words(
+    tigerchat, run, tmp_path, free_ports
+):
+    """Numbers are for new sites: nobody has to know who came; who was removed is not waited for."""
+    folder, base = tmp_path / "run", block_of_ports(free_ports, 400)
+    local = ("--local", folder)
+    assert tigerchat("format", *local, "--ports", base, *SMALL).returncode == 0
+    site = run(folder)
+    site.until_serving()
+    added = tigerchat("member", "add", *local, *SMALL)
+    assert added.returncode == 0, added.stderr
+    assert site.stop() == 0
+    site = run(folder)
+    site.until_serving()
+    assert "serving: 4 nodes (1 of them standby), 1 shard" in site.printed()
+
+    refused = tigerchat("node", "stop", "node-9", *local)
+    assert refused.returncode == 2 and "allowed: node-0, node-1" in refused.stderr
+    stopped = tigerchat("node", "stop", "node-1", *local)
+    assert stopped.returncode == 0, stopped.stderr
+    assert not site.processes("replica", str(folder / "node-1"))
+    (other,) = site.processes("replica", str(folder / "node-2"))
+    other.suspend()  # as good as dead, and slow to be asked
+    refused = tigerchat("node", "stop", "node-0", *local)
+    other.resume()
+    assert refused.returncode == 1
+    assert "without node-0 shard 0 has 0 of 2 needed replicas" in refused.stderr
+    assert tigerchat("node", "start", "node-1", *local).returncode == 0
+    drained = tigerchat("node", "drain", "node-2", *local)
+    assert drained.returncode == 0, drained.stderr
+    site.until(lambda: not site.processes("edge", str(folder / "node-2")), "drained")
+    assert site.processes("replica", str(folder / "node-2"))
+    assert tigerchat("node", "start", "node-2", *local).returncode == 0
+    site.until(lambda: site.processes("edge", str(folder / "node-2")), "no longer drained")
+    site.until(lambda: site.processes("replica", str(folder / "node-1")), "started again")
+
+    gone = tigerchat("member", "remove", "node-3", *local, timeout=120)
+    assert gone.returncode == 0, gone.stderr
+    assert site.stop() == 0
+    site = run(folder)
+    site.until_serving()
+    assert "serving: 3 nodes, 1 shard" in site.printed()
+    assert not site.processes("replica", str(folder / "node-3"))
+    shown = tigerchat("status", *local)
+    assert shown.returncode == 0, shown.stdout
+    assert "node-3" not in shown.stdout
+    assert site.stop() == 0
+    shutil.rmtree(folder)
+
+
 def test_every_process_that_is_killed_comes_back_and_the_site_serves(tigerchat, run, single):
     site = run(single)
     site.until_serving()

@@ -11,7 +11,7 @@ lag             warn   a replica is behind the shard
 faulty          warn   broken sectors are being repaired
 disk_slow       warn   durable writes take long
 disk            bad    the volume reports a fault of its own
-space           warn   few extents are left
+space           warn   the volume's extents, or bytes of its disk, come to an end; bad at 95 %
 ship_late       warn   a period is over and not shipped yet
 clock           warn   the clock of this machine jumped
 """
@@ -25,7 +25,9 @@ from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
 LAG_OPS_MAX = 500  # behind the shard; a healthy backup is a few ops behind
 WRITES_JUDGED_MIN = 200  # of fewer, a p99 says nothing
 WRITE_P99_US_MAX = 100_000  # durable journal writes slower than this are felt by everybody
-SPACE_PERCENT_MIN = 10  # of a volume's extents
+# Per cent of a volume's extents, or of its disk, that are taken: an alarm, which says how bad.
+SPACE_PERCENT = (80, 90, 95)
+GIB = 1 << 30  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,11 @@ def _no_quorum(look: Look) -> Iterator[Alarm]:
 def _unanswered(look: Look) -> Iterator[Alarm]:
     for shard in look.shards:
         for member in shard.members:
-            if member.asked and member.own is None:
-                yield Alarm("replica_down", "bad", _subject(look, member), "does not answer")
+            if member.asked and not member.removed and member.own is None:
+                if not (member.process is not None and member.process.halt):
+                    yield Alarm("replica_down", "bad", _subject(look, member), "does not answer")
     for edge in look.edges:
-        if edge.own is None:
+        if edge.own is None and not edge.removed:
             yield Alarm(
                 "edge_down",
                 "bad",
@@ -79,7 +82,7 @@ def _silent(look: Look) -> Iterator[Alarm]:
         if not any(member.own for member in shard.members):
             continue
         for member in shard.members:
-            if not member.asked and not member.normal:
+            if not member.asked and not member.normal and not member.removed:
                 heard = member.seen.silent_ms // 1000 if member.seen is not None else None
                 words = "was never heard of" if heard is None else f"silent for {heard} s"
                 yield Alarm("peer_down", "warn", _subject(look, member), words)
@@ -93,8 +96,18 @@ def _clock(look: Look) -> Iterator[Alarm]:
 # --- rules about one replica that answered: its figures -> words, or nothing
 
 
-def _halted(_shard: ShardLine, _member: Member, own: Replica) -> str:
-    return own.halted
+def _halted(look: Look) -> Iterator[Alarm]:
+    """A halt keeps its reason while the process is tried again and again: its supervisor knows."""
+    for shard in look.shards:
+        for member in shard.members:
+            if member.removed:
+                continue
+            process = member.process
+            if process is not None and process.halt:
+                since = process.halt_since_ms
+                yield Alarm("replica_halted", "bad", _subject(look, member), process.halt, since)
+            elif member.own is not None and member.own.halted:
+                yield Alarm("replica_halted", "bad", _subject(look, member), member.own.halted)
 
 
 def _not_normal(_shard: ShardLine, _member: Member, own: Replica) -> str:
@@ -106,7 +119,9 @@ def _deaf(shard: ShardLine, _member: Member, own: Replica) -> str:
     deaf = [
         peer.replica
         for peer in own.peers
-        if peer.silent_ms > SILENT_MS_MAX and shard.members[peer.replica].normal
+        if peer.silent_ms > SILENT_MS_MAX
+        and shard.members[peer.replica].normal
+        and not shard.members[peer.replica].removed
     ]
     return "hears nothing from replica " + ", ".join(map(str, deaf)) if deaf else ""
 
@@ -134,14 +149,36 @@ def _disk(_shard: ShardLine, _member: Member, own: Replica) -> str:
     return own.disk_alarm
 
 
-def _space(_shard: ShardLine, _member: Member, own: Replica) -> str:
-    free = own.extents_max - own.extents
-    few = free * 100 < own.extents_max * SPACE_PERCENT_MIN
-    return f"{free} of {own.extents_max} extents free" if few else ""
+def _space(look: Look) -> Iterator[Alarm]:
+    """The volume's extents and its disk, whichever ends first is told first."""
+    for shard in look.shards:
+        for member in shard.members:
+            own = member.own
+            if own is None or member.removed:
+                continue
+            for what, used, size, left in (
+                (
+                    "of the volume's extents are taken",
+                    own.extents,
+                    own.extents_max,
+                    (own.extents_max - own.extents) * own.extent_size,
+                ),
+                (
+                    "of its disk is taken",
+                    own.disk_size - own.disk_free,
+                    own.disk_size,
+                    own.disk_free,
+                ),
+            ):
+                reached = [per_cent for per_cent in SPACE_PERCENT if used * 100 >= size * per_cent]
+                if size and reached:
+                    severity = "bad" if reached[-1] == SPACE_PERCENT[-1] else "warn"
+                    words = f"{used * 100 // size} % {what}"
+                    words += f", {left / GIB:.1f} GiB left" if left else ", nothing left"
+                    yield Alarm("space", severity, _subject(look, member), words)
 
 
 REPLICA_RULES: tuple[tuple[str, str, Callable[[ShardLine, Member, Replica], str]], ...] = (
-    ("replica_halted", "bad", _halted),
     ("not_normal", "warn", _not_normal),
     ("peer_down", "warn", _deaf),
     ("sync", "warn", _sync),
@@ -149,14 +186,13 @@ REPLICA_RULES: tuple[tuple[str, str, Callable[[ShardLine, Member, Replica], str]
     ("faulty", "warn", _faulty),
     ("disk", "bad", _disk),
     ("disk_slow", "warn", _disk_slow),
-    ("space", "warn", _space),
 )
 
 
 def _replicas(look: Look) -> Iterator[Alarm]:
     for shard in look.shards:
         for member in shard.members:
-            if member.own is None:
+            if member.own is None or member.removed:
                 continue
             for name, severity, rule in REPLICA_RULES:
                 words = rule(shard, member, member.own)
@@ -165,18 +201,27 @@ def _replicas(look: Look) -> Iterator[Alarm]:
 
 
 def _ship_late(look: Look) -> Iterator[Alarm]:
-    """As the replica sees it that is furthest: one that is behind knows of less."""
+    """As whoever is furthest sees it: one that is behind knows of less, and one that adopts a state
+    or was removed knows nothing. Shippers read the log, so they also know when nothing was ever
+    shipped; replicas tell where no shipper answers."""
     for shard in look.shards:
-        own = [member.own for member in shard.members if member.own is not None]
-        own = [replica for replica in own if replica.ship_late_s_max > 0]
-        if own:
-            first = min(own, key=lambda replica: replica.ship_late_s)
-            if first.ship_late_s > first.ship_late_s_max:
-                words = f"{first.ship_late_s:.0f} s late; `tigerchat ship status` says why"
+        well = [m for m in shard.members if not m.removed and m.own is not None]
+        own = [m.own for m in well if m.own is not None]
+        own = [r for r in own if r.ship_late_s_max > 0 and r.status == NORMAL and not r.syncing]
+        told = [(replica.ship_late_s, replica.ship_late_s_max) for replica in own]
+        nodes = {m.node for m in well if m.own is not None and not m.own.syncing}
+        shippers = [s for s in look.shippers if s.shard == shard.number and s.node in nodes]
+        if shippers:
+            furthest = max(shipper.cursor for shipper in shippers)
+            told = [(s.late_s, s.late_s_max) for s in shippers if s.cursor == furthest]
+        if told:
+            late_s, late_s_max = min(told)
+            if late_s > late_s_max:
+                words = f"{late_s:.0f} s late; `tigerchat ship status` says why"
                 yield Alarm("ship_late", "warn", f"shard {shard.number}", words)
 
 
-RULES = (_no_quorum, _unanswered, _silent, _replicas, _ship_late, _clock)
+RULES = (_no_quorum, _unanswered, _halted, _silent, _replicas, _space, _ship_late, _clock)
 
 
 def alarms(look: Look, before: tuple[Alarm, ...]) -> tuple[Alarm, ...]:
@@ -190,7 +235,7 @@ def alarms(look: Look, before: tuple[Alarm, ...]) -> tuple[Alarm, ...]:
             alarm.severity,
             alarm.subject,
             alarm.text,
-            since.get((alarm.name, alarm.subject), look.now_ms),
+            alarm.since_ms or since.get((alarm.name, alarm.subject), look.now_ms),
         )
         for alarm in found
     )

@@ -1,10 +1,11 @@
 """The console's state: the look of now, its alarms, and the curves of the last minutes."""
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from appliance.cores.console.alarms import Alarm, alarms
-from appliance.cores.console.model import Answers, Clock, Look, Rates, look
+from appliance.cores.console.model import Answers, Clock, Look, Rates, ShardLine, look
 from appliance.cores.console.screen import Table, plain, tables
 from appliance.formats.site import Site
 
@@ -35,9 +36,23 @@ class Console:
         self._alarms = alarms(self._look, self._alarms)
         self._history.append(_point(self._look))
 
+    def remember(self, since: Iterable[tuple[str, str, int]]) -> None:
+        """Of alarms (name, subject) somebody else knows since when they hold, on the same clock;
+        the earliest counts. Told before a poll, it is for those that the poll finds."""
+        known = {(alarm.name, alarm.subject): alarm for alarm in self._alarms}
+        for name, subject, since_ms in since:
+            before = known.get((name, subject))
+            if before is None or since_ms < before.since_ms:
+                known[name, subject] = Alarm(name, "", subject, "", since_ms)
+        self._alarms = tuple(known.values())
+
     def tables(self) -> tuple[Table, ...]:
         assert self._look is not None
         return tables(self._look, self._alarms)
+
+    def shards(self) -> tuple[ShardLine, ...]:
+        assert self._look is not None
+        return self._look.shards
 
     def alarms(self) -> tuple[Alarm, ...]:
         return self._alarms

@@ -39,15 +39,29 @@ class Replica:
     peers: tuple[Peer, ...]
     write_p50_us: int
     write_p99_us: int
-    writes: int  # durable writes since start
+    writes: int  # durable writes of which these are
     disk_alarm: str
     extents: int
     extents_max: int
     connections: int  # of peers and of edges, here and on other machines
     cpu_percent: float
     rss: int
+    disk_free: int = 0  # bytes of the volume's file system that this user may take
+    disk_size: int = 0  # bytes it has; 0: not told
+    extent_size: int = 0  # bytes; 0: not told
     ship_late_s: float = 0.0  # since the end of the next period that is to be shipped
     ship_late_s_max: float = 0.0  # more is an alarm; 0: nothing is shipped here
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A child of a node's supervisor. `halt`: why it stopped because going on could lose data;
+    `halt_since_ms` is of the machine's clock that only goes forward."""
+
+    pid: int | None
+    ready: bool
+    halt: str
+    halt_since_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +94,33 @@ def parse_replica(raw: dict[str, Any]) -> Replica:
             log_seq=raw["log_seq"],
             dirty=raw["dirty"],
             faulty=raw["faulty"],
-            syncing=raw["sync"][1] > 0 or not raw["state_ready"],
+            syncing=_is_syncing(raw),
             halted=": ".join(str(part) for part in raw["halted"] or ()),
             peers=tuple(_peer(index, peer) for index, peer in sorted(raw["peers"].items())),
             write_p50_us=journal["p50_us"],
             write_p99_us=journal["p99_us"],
-            writes=journal["count"],
+            writes=journal.get("recent", journal["count"]),
             disk_alarm=raw["volume"]["alarm"] or "",
             extents=raw["volume"]["extents"],
             extents_max=raw["volume"]["extents_max"],
             connections=raw["connections"] + raw["edges"],
             cpu_percent=process["cpu_percent"],
             rss=process["rss"],
+            disk_free=int(raw["volume"].get("disk_free", 0)),
+            disk_size=int(raw["volume"].get("disk_size", 0)),
+            extent_size=int(raw["volume"].get("extent_size", 0)),
             ship_late_s=float(raw.get("shipping", {}).get("late_s", 0)),
             ship_late_s_max=float(raw.get("shipping", {}).get("late_s_max", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"status of a replica: {error!r}") from error
+
+
+def _is_syncing(raw: dict[str, Any]) -> bool:
+    """Whether the replica lacks a part of the state that it adopts. The range of ops that it
+    skipped is remembered until the next checkpoint, long after all is there."""
+    here, total = raw.get("synced", (0, 0))
+    return not raw["state_ready"] or here < total
 
 
 def _peer(index: str, raw: dict[str, Any]) -> Peer:
@@ -107,6 +131,49 @@ def _peer(index: str, raw: dict[str, Any]) -> Peer:
         checkpoint=raw["checkpoint"],
         silent_ms=raw["silent_ticks"] * TICK_MS,
     )
+
+
+def parse_supervisor(raw: dict[str, Any]) -> dict[str, Process]:
+    """The processes of a node by name; FormatError names what is missing."""
+    try:
+        return {
+            child["name"]: Process(
+                child["pid"], child["ready"], child["halt"], child["halt_since_ms"]
+            )
+            for child in raw["children"]
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"status of a supervisor: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Shipper:
+    """What the shipper of a node says of one shard: it reads the log itself, so it knows since when
+    something is to be shipped, also while nobody has ever shipped."""
+
+    node: int
+    shard: int
+    cursor: int  # newest record that is shipped
+    late_s: float
+    late_s_max: float
+
+
+def parse_shipper(raw: dict[str, Any]) -> list[Shipper]:
+    """One for each shard that it reads; FormatError names what is missing."""
+    try:
+        return [
+            Shipper(
+                node=raw["node"],
+                shard=shard["shard"],
+                cursor=shard["cursor"],
+                late_s=float(shard["late_s"]),
+                late_s_max=float(raw["late_s_max"]),
+            )
+            for shard in raw["shards"]
+            if shard["attached"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"status of a shipper: {error!r}") from error
 
 
 def parse_edge(raw: dict[str, Any]) -> Edge:

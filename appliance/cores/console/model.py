@@ -5,7 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.cores.console.figures import NORMAL, Edge, Peer, Replica, parse_edge, parse_replica
+from appliance.cores.console.figures import (
+    NORMAL,
+    Edge,
+    Peer,
+    Process,
+    Replica,
+    Shipper,
+    parse_edge,
+    parse_replica,
+    parse_shipper,
+    parse_supervisor,
+)
 from appliance.formats.site import Shard, Site
 
 SILENT_MS_MAX = 1500  # a member not heard of for longer is called silent
@@ -15,11 +26,12 @@ CLOCK_JUMP_KEPT_MS = 600_000  # and that is told for so long
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """A process that is asked for its status: `kind` is "replica" or "edge"."""
+    """A process that is asked for its status: `kind` is "replica", "edge", "supervisor" or
+    "shipper"."""
 
     kind: str
     node: int
-    number: int  # of the shard, or of the edge on its node
+    number: int  # of the shard, or of the edge on its node; 0 of the others
 
 
 Answers = Mapping[Source, dict[str, Any] | None]
@@ -36,6 +48,8 @@ class Member:
     asked: bool  # its node is on this machine
     own: Replica | None
     seen: Peer | None  # by the peer that heard of it last
+    removed: bool = False  # described in the site file, and no member of the group
+    process: Process | None = None  # as its supervisor keeps it
 
     @property
     def normal(self) -> bool:
@@ -59,6 +73,8 @@ class EdgeLine:
     number: int
     own: Edge | None
     acked_per_s: float
+    removed: bool = False  # its node belongs to no shard any more
+    process: Process | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,7 @@ class Look:
     site: Site
     shards: tuple[ShardLine, ...]
     edges: tuple[EdgeLine, ...]
+    shippers: tuple[Shipper, ...]  # each of one shard on one node
     clock: str  # what the machine's clock did lately; empty for nothing unusual
 
 
@@ -135,9 +152,11 @@ def look(
     site: Site, answers: Answers, rates: Rates, clock: Clock, now_ms: int, wall_ms: int
 ) -> Look:
     """Put together what the answers say; `rates` and `clock` are brought up to date."""
-    shards = tuple(_shard(shard, answers, rates, now_ms) for shard in site.shards)
+    processes = _processes(answers)
+    shards = tuple(_shard(shard, answers, processes, rates, now_ms) for shard in site.shards)
+    outside = _outside(shards)
     edges = tuple(
-        _edge(source, answers[source], rates, now_ms)
+        _edge(source, answers[source], processes, rates, now_ms, removed=source.node in outside)
         for source in sorted(answers)
         if source.kind == "edge"
     )
@@ -150,31 +169,80 @@ def look(
         site=site,
         shards=shards,
         edges=edges,
+        shippers=tuple(
+            shipper
+            for source in sorted(answers)
+            if source.kind == "shipper" and (raw := answers[source]) is not None
+            for shipper in parse_shipper(raw)
+        ),
         clock=clock.on_look(now_ms, wall_ms),
     )
 
 
-def _edge(source: Source, raw: dict[str, Any] | None, rates: Rates, now_ms: int) -> EdgeLine:
+Processes = dict[tuple[int, str], Process]  # by node and name
+
+
+def _processes(answers: Answers) -> Processes:
+    """What the supervisors of this machine keep."""
+    return {
+        (source.node, name): process
+        for source, raw in answers.items()
+        if source.kind == "supervisor" and raw is not None
+        for name, process in parse_supervisor(raw).items()
+    }
+
+
+def _outside(shards: tuple[ShardLine, ...]) -> set[int]:
+    """Nodes that are described and belong to no shard any more, or not yet."""
+    inside = {m.node for shard in shards for m in shard.members if not m.removed}
+    return {m.node for shard in shards for m in shard.members} - inside
+
+
+def _edge(
+    source: Source,
+    raw: dict[str, Any] | None,
+    processes: Processes,
+    rates: Rates,
+    now_ms: int,
+    *,
+    removed: bool,
+) -> EdgeLine:
     own = None if raw is None else parse_edge(raw)
     acked = None if own is None else own.acked
     rate = rates.rate(("edge", source.node, source.number), acked, now_ms)
-    return EdgeLine(node=source.node, number=source.number, own=own, acked_per_s=rate)
+    return EdgeLine(
+        node=source.node,
+        number=source.number,
+        own=own,
+        acked_per_s=rate,
+        removed=removed,
+        process=processes.get((source.node, f"edge-{source.number}")),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Who votes, by the place in the site file; the site file itself may lag behind."""
+    """Who votes and who belongs, by the place in the site file, which itself may lag behind."""
 
     epoch: int
+    op: int  # since which it is so; a change of standbys does not begin an epoch
     voters: tuple[int, ...]
+    members: tuple[int, ...]
 
 
 def _group(shard: Shard, raw: dict[str, Any]) -> Group:
     """The group as one replica knows it."""
     if "members" not in raw:
-        return Group(0, tuple(range(shard.replica_count)))
-    order = _order(shard, raw)
-    return Group(int(raw["epoch"]), tuple(order[: int(raw["replica_count"])]))
+        return _described(shard)
+    order = tuple(_order(shard, raw))
+    voters = order[: int(raw["replica_count"])]
+    return Group(int(raw["epoch"]), int(raw["commit_min"]), voters, order)
+
+
+def _described(shard: Shard) -> Group:
+    """As the site file says."""
+    everybody = tuple(range(len(shard.members)))
+    return Group(0, 0, everybody[: shard.replica_count], everybody)
 
 
 def _order(shard: Shard, raw: dict[str, Any]) -> list[int]:
@@ -192,9 +260,11 @@ def _placed(shard: Shard, raw: dict[str, Any]) -> dict[str, Any]:
     return raw | {"peers": peers}
 
 
-def _shard(shard: Shard, answers: Answers, rates: Rates, now_ms: int) -> ShardLine:
+def _shard(
+    shard: Shard, answers: Answers, processes: Processes, rates: Rates, now_ms: int
+) -> ShardLine:
     own: dict[int, Replica] = {}
-    groups = [Group(0, tuple(range(shard.replica_count)))]
+    groups = [_described(shard)]
     views: list[tuple[int, int]] = [(0, 0)]
     for index, node in enumerate(shard.members):
         raw = answers.get(Source("replica", node, shard.number))
@@ -203,9 +273,9 @@ def _shard(shard: Shard, answers: Answers, rates: Rates, now_ms: int) -> ShardLi
             groups.append(_group(shard, raw))
             views.append((groups[-1].epoch, own[index].view))
     # the site file's word counts only where nobody answers
-    group = max(groups[1:] or groups, key=lambda group: group.epoch)
+    group = max(groups[1:] or groups, key=lambda group: (group.epoch, group.op))
     members = tuple(
-        _member(shard, index, own, answers, group) for index in range(len(shard.members))
+        _member(shard, index, own, answers, processes, group) for index in range(len(shard.members))
     )
     view = max(view for view in views if view[0] <= group.epoch)[1]
     leader = members[group.voters[view % len(group.voters)]]
@@ -221,13 +291,20 @@ def _shard(shard: Shard, answers: Answers, rates: Rates, now_ms: int) -> ShardLi
         commit_max=max(known, default=0),
         records=records,
         records_per_s=rate,
-        normal_count=sum(member.normal and not member.standby for member in members),
+        normal_count=sum(
+            member.normal and not member.standby and not member.removed for member in members
+        ),
         quorum=len(group.voters) // 2 + 1,
     )
 
 
 def _member(
-    shard: Shard, index: int, own: dict[int, Replica], answers: Answers, group: Group
+    shard: Shard,
+    index: int,
+    own: dict[int, Replica],
+    answers: Answers,
+    processes: Processes,
+    group: Group,
 ) -> Member:
     node = shard.members[index]
     views = [
@@ -245,4 +322,6 @@ def _member(
         asked=Source("replica", node, shard.number) in answers,
         own=own.get(index),
         seen=min(views, key=lambda peer: peer.silent_ms, default=None),
+        removed=index not in group.members,
+        process=processes.get((node, f"replica-{shard.number}")),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.cores.console.alarms import Alarm, node_name
-from appliance.cores.console.figures import NORMAL
+from appliance.cores.console.figures import NORMAL, Process
 from appliance.cores.console.model import EdgeLine, Look, Member, ShardLine
 
 NOTHING = "–"  # for what is not known from here
@@ -76,7 +76,7 @@ def shard_table(look: Look) -> Table:
 def _shard_row(look: Look, shard: ShardLine) -> tuple[Cell, ...]:
     primary = shard.primary
     name = Cell("none", BAD) if primary is None else Cell(node_name(look, primary.node))
-    active = sum(not member.standby for member in shard.members)
+    active = sum(not member.standby and not member.removed for member in shard.members)
     tone = BAD if shard.normal_count < shard.quorum else GOOD
     tone = WARN if tone == GOOD and shard.normal_count < active else tone
     return (
@@ -104,20 +104,24 @@ REPLICA_COLUMNS = (
     "write p99",
     "connections",
     "memory",
+    "process",
 )
 
 
 def replica_table(look: Look) -> Table:
     rows = tuple(
-        _replica_row(look, shard, member) for shard in look.shards for member in shard.members
+        _replica_row(look, shard, member)
+        for shard in look.shards
+        for member in shard.members
+        if not member.removed
     )
-    return Table("Replicas", REPLICA_COLUMNS, (5, 6, 7, 8, 9, 10, 11, 12), rows)
+    return Table("Replicas", REPLICA_COLUMNS, (5, 6, 7, 8, 9, 10, 11, 12, 13), rows)
 
 
 def _replica_row(look: Look, shard: ShardLine, member: Member) -> tuple[Cell, ...]:
     head = (Cell(str(member.shard)), Cell(str(member.index)), Cell(node_name(look, member.node)))
     if member.own is None:
-        return head + (_row_elsewhere(shard, member) if not member.asked else _ROW_DOWN)
+        return head + (_row_elsewhere(shard, member) if not member.asked else _row_down(member))
     own, lag = member.own, shard.lag(member)
     role = "standby" if member.standby else own.role if own.status == NORMAL else NOTHING
     tone = GOOD if own.status == NORMAL else WARN
@@ -141,14 +145,25 @@ def _replica_row(look: Look, shard: ShardLine, member: Member) -> tuple[Cell, ..
         Cell(latency(own.write_p99_us)),
         Cell(count(own.connections)),
         Cell(size(own.rss)),
+        _process(member.process),
     )
 
 
-_ROW_DOWN = (
-    Cell(NOTHING, FAINT),
-    Cell("does not answer", BAD),
-    *(Cell(NOTHING, FAINT) for _ in REPLICA_COLUMNS[5:]),
-)
+def _process(process: Process | None) -> Cell:
+    """Its number, for `kill` and `ps`."""
+    known = process is not None and process.pid is not None
+    return Cell(str(process.pid)) if process is not None and known else Cell(NOTHING, FAINT)
+
+
+def _row_down(member: Member) -> tuple[Cell, ...]:
+    halt = member.process.halt if member.process is not None else ""
+    why = " ".join(halt.split(":")[0].split()[:2]) or "does not answer"
+    return (
+        Cell(NOTHING, FAINT),
+        Cell(why, BAD),
+        *(Cell(NOTHING, FAINT) for _ in REPLICA_COLUMNS[5:-1]),
+        _process(member.process),
+    )
 
 
 def _row_elsewhere(shard: ShardLine, member: Member) -> tuple[Cell, ...]:
@@ -180,6 +195,7 @@ EDGE_COLUMNS = (
     "ack p99",
     "refused",
     "memory",
+    "process",
 )
 
 
@@ -188,7 +204,7 @@ def edge_table(look: Look) -> Table:
         "Edges",
         EDGE_COLUMNS,
         tuple(range(2, len(EDGE_COLUMNS))),
-        tuple(_edge_row(look, edge) for edge in look.edges),
+        tuple(_edge_row(look, edge) for edge in look.edges if not edge.removed),
     )
 
 
@@ -196,7 +212,8 @@ def _edge_row(look: Look, edge: EdgeLine) -> tuple[Cell, ...]:
     head = (Cell(str(edge.number)), Cell(node_name(look, edge.node)))
     own = edge.own
     if own is None:
-        return (*head, Cell("down", BAD), *(Cell(NOTHING, FAINT) for _ in EDGE_COLUMNS[3:]))
+        unknown = (Cell(NOTHING, FAINT) for _ in EDGE_COLUMNS[3:-1])
+        return (*head, Cell("down", BAD), *unknown, _process(edge.process))
     return (
         *head,
         Cell(count(own.connections)),
@@ -207,6 +224,7 @@ def _edge_row(look: Look, edge: EdgeLine) -> tuple[Cell, ...]:
         Cell(latency(own.ack_p99_us)),
         Cell(count(own.refused)),
         Cell(size(own.rss)),
+        _process(edge.process),
     )
 
 

@@ -8,7 +8,8 @@ node-0/
 ├── .shard-0.lock ...                   held by whoever works as that replica or makes its volume
 ├── shipped/                            what is shipped, unless another target is set
 ├── sockets/                            Unix sockets between the node's own processes
-└── formatted                           written last by format: the node may be started
+├── formatted                           written last by format: the node may be started
+└── removed                             by `member remove`: a local site starts without this node
 """
 
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ TLS_CERTIFICATE_FILE = "keys/tls.crt"
 CLIENT_KEY_FILE = "keys/client.key"  # both only where clients are shown another certificate
 CLIENT_CERTIFICATE_FILE = "keys/client.crt"
 FORMATTED_FILE = "formatted"
+REMOVED_FILE = "removed"  # of a local site's node that belongs to no shard any more
 # in a local site's folder: the private key of its issuer of tokens
 TOKEN_KEY_FILE = "token.key"
 

@@ -368,6 +368,7 @@ class Volume:
         """For the status: how long a durable write takes here, what waits, what format measured."""
         assert self._lanes is not None
         front, back = self._lanes
+        file_system = os.statvfs(self.folder)
         return {
             "id": self.facts.get("id", ""),
             "flush_method": self.facts["flush"]["method"],
@@ -380,6 +381,9 @@ class Volume:
             "writes_waiting": len(self._writing),
             "extents": self._extents.count(),
             "extents_max": self.segments_max,
+            "extent_size": self.geometry.extent_size,
+            "disk_size": file_system.f_blocks * file_system.f_frsize,
+            "disk_free": file_system.f_bavail * file_system.f_frsize,
             "alarm": self._extents.ahead_error,
         }
 

@@ -88,8 +88,20 @@ def test_limits_of_alarms_are_met_before_they_sound():
     assert one(volume=volume | {"journal": journal}) == [
         ("disk_slow", "warn", "durable write p99 100 ms")
     ]
-    assert one(volume=volume | {"extents": 3686}) == []
-    assert one(volume=volume | {"extents": 3687}) == [("space", "warn", "409 of 4096 extents free")]
+    extent = {"extent_size": 1 << 30}
+    assert one(volume=volume | extent | {"extents": 3276}) == []
+    assert one(volume=volume | extent | {"extents": 3277}) == [
+        ("space", "warn", "80 % of the volume's extents are taken, 819.0 GiB left")
+    ]
+    assert one(volume=volume | {"disk_size": 1000, "disk_free": 201}) == []
+    for free, severity, words in (
+        (200, "warn", "80 % of its disk is taken"),
+        (99, "warn", "90 % of its disk is taken"),
+        (50, "bad", "95 % of its disk is taken"),
+        (0, "bad", "100 % of its disk is taken, nothing left"),
+    ):
+        ((name, how_bad, text),) = one(volume=volume | {"disk_size": 1000, "disk_free": free})
+        assert (name, how_bad) == ("space", severity) and text.startswith(words)
     late = {"late_s": 700.4, "late_s_max": 600}
     assert one(shipping=late) == [
         ("ship_late", "warn", "700 s late; `tigerchat ship status` says why")
@@ -100,7 +112,124 @@ def test_limits_of_alarms_are_met_before_they_sound():
 
 
 def test_a_replica_that_syncs_is_not_called_late_as_well():
-    assert one(sync=[1, 900, 0], commit_min=0) == [("sync", "warn", "adopts the state of a peer")]
+    syncs = {"sync": [1, 900, 300], "synced": [10, 300]}
+    assert one(**syncs, commit_min=0) == [("sync", "warn", "adopts the state of a peer")]
+
+
+def test_a_sync_is_over_when_all_is_there_whatever_is_remembered_until_the_next_checkpoint():
+    assert one(sync=[1, 900, 300], synced=[300, 300]) == []
+
+
+def shipped_late(*kept: int, **others: Any) -> list[str]:
+    """Names of alarms when these replicas know of a late period and the others know nothing."""
+    late = {"late_s": 700, "late_s_max": 600}
+    answers = healthy()
+    for i in range(3):
+        answers[Source("replica", i, 0)] = (
+            replica(i, shipping=late)
+            if i in kept
+            else replica(i, shipping=late | {"late_s": 0}, **others)
+        )
+    return [alarm.name for alarm in looked(answers).alarms()]
+
+
+def test_who_adopts_a_state_does_not_hide_that_shipping_is_late():
+    assert "ship_late" in shipped_late(0, 1, state_ready=False)
+    assert "ship_late" not in shipped_late(0, 1)  # one that is further knows that it was shipped
+
+
+def shipper(node: int, late_s: float, cursor: int = 0) -> dict:
+    """What the shipper of a node answers."""
+    return {
+        "node": node,
+        "late_s_max": 5,
+        "shards": [{"shard": 0, "attached": True, "cursor": cursor, "late_s": late_s}],
+    }
+
+
+def test_shipping_is_late_also_where_nothing_was_ever_shipped():
+    """Replicas know of no period then; a shipper has read when the first record came."""
+    answers = healthy() | {Source("shipper", n, 0): shipper(n, 33.4) for n in range(3)}
+    assert [(alarm.name, alarm.text[:9]) for alarm in looked(answers).alarms()] == [
+        ("ship_late", "33 s late")
+    ]
+    answers[Source("shipper", 2, 0)] = shipper(2, 0, cursor=400)
+    assert names(looked(answers)) == []
+
+
+def test_an_alarm_keeps_the_age_that_another_console_tells():
+    bad = healthy() | {Source("edge", 2, 0): None}
+    console = Console(site())
+    console.remember([("edge_down", "edge 0 on node-2", 1000), ("sync", "shard 0 on node-1", 0)])
+    console.on_poll(bad, now_ms=61_000, wall_ms=WALL_MS)
+    assert [(alarm.name, alarm.since_ms) for alarm in console.alarms()] == [("edge_down", 1000)]
+
+
+MEMBERS = [(bytes([1, i]) * 8).hex() for i in range(3)]
+
+
+def test_who_was_removed_is_neither_shown_nor_counted_nor_an_alarm():
+    group = {"members": MEMBERS[:2], "replica_count": 2, "epoch": 0}
+    answers = healthy()
+    for i in range(2):
+        said = replica(i, **group, role="backup" if i else "primary")
+        answers[Source("replica", i, 0)] = said | {"peers": {1 - i: said["peers"][str(1 - i)]}}
+    for gone in (
+        None,
+        replica(
+            2,
+            status="view_change",
+            members=MEMBERS,
+            epoch=0,
+            replica_count=3,
+            commit=100,
+            state_ready=False,
+            role="removed",
+        ),
+    ):
+        answers[Source("replica", 2, 0)] = gone
+        answers[Source("edge", 2, 0)] = None
+        console = looked(answers)
+        assert names(console) == []
+        assert [row[2].text for row in console.tables()[2].rows] == ["node-0", "node-1"]
+        assert [row[1].text for row in console.tables()[3].rows] == ["node-0", "node-1"]
+        assert console.tables()[1].rows[0][3].text == "2 of 2"
+
+
+def supervisor(**halts: str) -> dict:
+    """What the supervisor of a node answers."""
+    return {
+        "children": [
+            {
+                "name": name.replace("_", "-"),
+                "pid": 100,
+                "ready": not halt,
+                "halt": halt,
+                "halt_since_ms": 500,
+            }
+            for name, halt in ({"replica_0": "", "edge_0": ""} | halts).items()
+        ]
+    }
+
+
+def test_a_halt_keeps_its_reason_and_its_age_while_the_process_is_tried_again():
+    reason = "HALT DISK_FULL: no room for 24117248 bytes; free space on the volume's file system"
+    halted = healthy() | {Source("supervisor", 1, 0): supervisor(replica_0=reason)}
+    silent = halted | {Source("replica", 1, 0): None}
+    trying = halted | {Source("replica", 1, 0): replica(1, status="recovering")}
+    console = Console(site())
+    for second, answers in enumerate((silent, trying, silent, silent), 1):
+        console.on_poll(answers, now_ms=1000 * second, wall_ms=WALL_MS)
+        (alarm,) = [alarm for alarm in console.alarms() if alarm.severity == "bad"]
+        assert (alarm.name, alarm.text) == ("replica_halted", reason)
+        assert 1000 * second - alarm.since_ms == 1000 * second - 500
+    assert console.tables()[2].rows[1][4].text == "HALT DISK_FULL"
+
+
+def test_the_process_of_each_replica_and_edge_is_shown():
+    console = looked(healthy() | {Source("supervisor", 1, 0): supervisor()})
+    assert [row[-1].text for row in console.tables()[2].rows] == ["–", "100", "–"]
+    assert [row[-1].text for row in console.tables()[3].rows] == ["–", "100", "–"]
 
 
 def test_quorum_is_lost_with_the_second_of_three():

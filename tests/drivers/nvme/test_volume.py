@@ -288,6 +288,7 @@ def test_statistics_tell_of_the_newest_thousand_only() -> None:
         latency.add(microseconds * 1000)
     assert latency.figures() == {
         "count": 2 * IO_SAMPLES,
+        "recent": IO_SAMPLES,
         "p50_us": 501,
         "p99_us": 991,
         "max_us": 1000,
