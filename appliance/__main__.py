@@ -23,6 +23,7 @@ VERBS = {
     "import": "Import mail, IRC logs or a Slack export.",
     "status": "Show the replicas of a node or site.",
     "ship": "Show, verify and repair what is shipped as signed files.",
+    "object": "Show and check the objects that replicas share; run one replica alone.",
     "inspect": "Show what lies in a volume.",
     "federation": "Rooms shared between sites.",
     "report": "Verify what was shipped and report on it, in your Spark.",

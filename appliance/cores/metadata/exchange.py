@@ -22,7 +22,7 @@ from appliance.base.limits import HELD_SIZE_MAX, SYNC_POINT_MS_MAX, SYNC_POINTS_
 from appliance.cores.metadata import packets
 from appliance.cores.metadata.packets import MODE_ALL, Change
 from appliance.cores.metadata.replica import Replica
-from appliance.cores.metadata.session import Session
+from appliance.cores.metadata.session import PACE, Pace, Session
 from appliance.cores.metadata.sync_point import SyncPoint
 from appliance.formats.toytlv.ids import Id
 
@@ -31,8 +31,8 @@ class Exchange:
     """The beat of its driver: `receive` any number of times, `settle`, then `take` of each session
     and send; `close` when a connection is gone; `tick` each second or so."""
 
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
+    def __init__(self, replica: Replica, pace: Pace = PACE) -> None:
+        self.replica, self._pace = replica, pace
         self.sessions: list[Session] = []
         self._held: deque[tuple[Session, Change]] = deque()
         self._held_size = 0
@@ -46,6 +46,8 @@ class Exchange:
             "B": self._on_bye,
         }
 
+    _session = Session  # what a connection is given
+
     # --- connections
 
     def open(
@@ -57,7 +59,14 @@ class Exchange:
         mode: int = MODE_ALL,
     ) -> Session:
         """A connection has been made; `trace` are 10 random bytes."""
-        session = Session(self.replica, trace, now_ms, expected_source=expected_source, mode=mode)
+        session = self._session(
+            self.replica,
+            trace,
+            now_ms,
+            expected_source=expected_source,
+            mode=mode,
+            pace=self._pace,
+        )
         self.sessions.append(session)
         return session
 

@@ -13,6 +13,7 @@ everything that was applied is durable: so nothing that a crash can take back is
 
 from collections import deque
 from enum import Enum
+from typing import NamedTuple
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import SESSION_QUEUE_MAX
@@ -23,7 +24,15 @@ from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.sync_point import SyncPoint
 from appliance.formats.toytlv.ids import Id
 
-PING_MS, PING_WAIT_MS = 10_000, 10_000  # silence before a ping; and then before the end
+
+class Pace(NamedTuple):
+    """How long silence is borne: before a ping is sent, and after it before the session ends."""
+
+    ping_ms: int = 10_000  # shorter than that of a Go peer, whose timer any data stops
+    wait_ms: int = 10_000
+
+
+PACE = Pace()
 
 
 class Feed(Enum):
@@ -43,11 +52,12 @@ class Session:
         *,
         expected_source: int | None = None,
         mode: int = MODE_ALL,
+        pace: Pace = PACE,
     ) -> None:
         """`trace`: 10 random bytes. `expected_source`: whom the link was announced for."""
         self._replica = replica
         self._trace, self._mode = trace, mode
-        self.expected_source = expected_source
+        self.expected_source, self._pace = expected_source, pace
         self.feed = Feed.HANDSHAKE
         self.reason = ""  # why it ends
         self.peer: Handshake | None = None
@@ -159,11 +169,11 @@ class Session:
         if self.ended:
             return
         if self.peer is None:
-            if now_ms - self._opened_ms > PING_WAIT_MS:
+            if now_ms - self._opened_ms > self._pace.wait_ms:
                 self.end("no_handshake")
         elif self._pinged_ms is not None:
-            if now_ms - self._pinged_ms > PING_WAIT_MS:
+            if now_ms - self._pinged_ms > self._pace.wait_ms:
                 self.end("silent")
-        elif now_ms - self.heard_ms > PING_MS and self.feed is Feed.LIVE:
+        elif now_ms - self.heard_ms > self._pace.ping_ms and self.feed is Feed.LIVE:
             self._pinged_ms = now_ms
             self._word = packets.PING

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from appliance.base.prng import Prng
 from appliance.cores.metadata.exchange import Exchange
-from appliance.cores.metadata.packets import MODE_ALL, parse_change
+from appliance.cores.metadata.packets import parse_change
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.session import Feed, Session
 from appliance.cores.metadata.store import INDEXED_FACT
@@ -27,19 +27,7 @@ class EarlySession(Session):
 class EarlyExchange(Exchange):
     """Of a peer of the first protocol."""
 
-    def open(
-        self,
-        trace: bytes,
-        now_ms: int,
-        *,
-        expected_source: int | None = None,
-        mode: int = MODE_ALL,
-    ) -> Session:
-        session = EarlySession(
-            self.replica, trace, now_ms, expected_source=expected_source, mode=mode
-        )
-        self.sessions.append(session)
-        return session
+    _session = EarlySession
 
 
 @dataclass

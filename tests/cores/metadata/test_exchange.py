@@ -15,7 +15,7 @@ from appliance.cores.metadata import packets
 from appliance.cores.metadata.exchange import Exchange
 from appliance.cores.metadata.packets import MODE_READ, MODE_WRITE
 from appliance.cores.metadata.replica import Replica
-from appliance.cores.metadata.session import PING_MS, PING_WAIT_MS, Session
+from appliance.cores.metadata.session import PACE, Session
 from appliance.cores.metadata.terms import Term
 from appliance.formats.rdx.stamps import bare, count_record
 from appliance.formats.toytlv.ids import ID0, Id, zip_id
@@ -296,12 +296,12 @@ def test_pings_keep_a_silent_session_and_find_a_dead_peer() -> None:
     one, two = exchange(A), exchange(B)
     wire = Wire(one, two)
     run(wire)
-    one.tick(PING_MS + 1)
-    run(wire, now_ms=PING_MS + 1)
+    one.tick(PACE.ping_ms + 1)
+    run(wire, now_ms=PACE.ping_ms + 1)
     assert wire.letters(0) == wire.letters(1) == "HDVP"
-    one.tick(2 * PING_MS + 2)
+    one.tick(2 * PACE.ping_ms + 2)
     wire.take(0)
-    one.tick(2 * PING_MS + 2 + PING_WAIT_MS + 1)
+    one.tick(2 * PACE.ping_ms + 2 + PACE.wait_ms + 1)
     assert wire.sessions[0].reason == "silent"
     assert wire.take(0)[-1][:1] == b"b"
 
@@ -309,9 +309,9 @@ def test_pings_keep_a_silent_session_and_find_a_dead_peer() -> None:
 def test_a_peer_that_never_shakes_hands_is_let_go() -> None:
     end = exchange(A)
     session = end.open(bytes(10), 0)
-    end.tick(PING_WAIT_MS)
+    end.tick(PACE.wait_ms)
     assert not session.ended
-    end.tick(PING_WAIT_MS + 1)
+    end.tick(PACE.wait_ms + 1)
     assert session.reason == "no_handshake"
 
 
@@ -500,7 +500,7 @@ def test_a_diff_that_stops_half_way_is_given_up() -> None:
     session = end.open(bytes(10), 0)
     end.receive(session, HELLO, 0)
     end.tick(1)
-    for now in range(0, SYNC_POINT_MS_MAX, PING_MS // 2):
+    for now in range(0, SYNC_POINT_MS_MAX, PACE.ping_ms // 2):
         end.receive(session, packets.ping(packets.PONG), now)
         end.tick(now)
     assert not session.ended

@@ -1,0 +1,74 @@
+"""The store of the objects over an LMDB environment, which one process has open."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from appliance.base.errors import ConfigurationError, ObjectsFull, StoreFull
+from appliance.cores.metadata.store import Batch
+from appliance.drivers.store.batch import Batch as Changes
+from appliance.drivers.store.store import Reading, Store
+
+_DATABASE = "objects"
+_LOCK = "owner.lock"
+
+
+class ObjectStore:
+    """Keeps one view of the newest state open between writes, so that reading costs little."""
+
+    def __init__(self, folder: Path, map_size: int) -> None:
+        """`map_size`: bytes it may grow to. ConfigurationError if another process has it."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise ConfigurationError(
+                f"{folder}: another process has these objects open; ask it, or stop it"
+            ) from error
+        self._store = Store(folder, [_DATABASE], map_size)
+        self._view = contextlib.ExitStack()
+        self._reading = self._look()
+
+    def _look(self) -> Reading:
+        return self._view.enter_context(self._store.reading())
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._reading.get(_DATABASE, key)
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._reading.items(_DATABASE, first, end)
+
+    def write(self, batch: Batch) -> None:
+        changes = Changes()
+        for key in sorted(batch):  # neighbours lie on one page
+            value = batch[key]
+            if value is None:
+                changes.delete(_DATABASE, key)
+            else:
+                changes.put(_DATABASE, key, value)
+        self._view.close()
+        try:
+            self._store.write(changes)
+        except StoreFull as error:
+            raise ObjectsFull(str(error)) from error
+        finally:
+            self._reading = self._look()
+
+    def enlarge(self, map_size: int) -> None:
+        """Let it grow to `map_size` bytes."""
+        self._view.close()
+        self._store.enlarge(map_size)
+        self._reading = self._look()
+
+    @property
+    def map_size(self) -> int:
+        return self._store.map_size
+
+    def close(self) -> None:
+        self._view.close()
+        self._store.close()
+        os.close(self._lock)

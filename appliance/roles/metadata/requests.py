@@ -1,0 +1,287 @@
+"""What may be asked of a replica, one JSON object each; `docs/objects.md` lists them.
+
+    {"do": "new", "class": "a-1", "values": ["\\"Ann\\"", "(5)"]}  ->  {"id": "a-2"}
+
+Every answer is an object; a refusal is {"error": code, "reason": sentence}. An edit is answered
+when it is durable here; other replicas have it later.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from appliance.base.errors import ApplianceError, EditRefused, TextRefused
+from appliance.cores.metadata import writing
+from appliance.cores.metadata.replica import FieldWrite, Replica
+from appliance.cores.metadata.states import empty
+from appliance.cores.metadata.terms import Term
+from appliance.formats.rdx.notation import Value, parse_value
+from appliance.formats.rdx.text import state_text
+from appliance.formats.toytlv.ids import ID0, Id, parse_id
+from appliance.formats.toytlv.version_vectors import vector_text
+from appliance.roles.metadata.service import Service
+
+BATCH_MAX = 4000
+
+Request = dict[str, Any]
+Handler = Callable[[Service, Request], Awaitable[Request]]
+
+
+async def answer(service: Service, request: Any) -> Request:
+    """Never raises for what the request holds."""
+    try:
+        if not isinstance(request, dict) or request.get("do") not in HANDLERS:
+            raise TextRefused(f"a request is an object with `do`, one of {', '.join(HANDLERS)}")
+        return await HANDLERS[request["do"]](service, request)
+    except ApplianceError as error:
+        return {"error": error.code, "reason": str(error)}
+
+
+# --- edits ----------------------------------------------------------------------------------------
+
+
+async def _class(service: Service, request: Request) -> Request:
+    """`terms`: [letter, name] each; with `edit` more terms of that class, from `first` on."""
+    rows = request.get("terms")
+    if not isinstance(rows, list) or not all(_is_term(row) for row in rows):
+        raise TextRefused("`terms` is a list of [letter, name]")
+    edited = parse_id(_text(request, "edit")) if "edit" in request else ID0
+    first = request.get("first", 1)
+    if type(first) is not int:
+        raise TextRefused("`first` is the number of the first term")
+    terms = [Term(first + index, row[0], row[1]) for index, row in enumerate(rows)]
+    made = await service.ask(lambda replica: replica.create_class(terms, edited))
+    return {"id": str(made)}
+
+
+def _is_term(row: Any) -> bool:
+    return isinstance(row, list) and len(row) == 2 and all(isinstance(one, str) for one in row)
+
+
+async def _new(service: Service, request: Request) -> Request:
+    """`values`: in the notation, for the fields of `class` in order; missing ones stay empty."""
+    of_class = parse_id(_text(request, "class"))
+    values = [parse_value(text) for text in _texts(request.get("values", []))]
+
+    def make(replica: Replica) -> Id:
+        terms = replica.terms_of(of_class)
+        if len(values) > len(terms):
+            raise EditRefused(f"class {of_class} has {len(terms)} fields, not {len(values)}")
+        rows = []
+        for index, term in enumerate(terms):
+            given = index < len(values)
+            state = (
+                writing.initial(term.letter, values[index], replica.source)
+                if given
+                else empty(term.letter)
+            )
+            rows.append((term.letter, state))
+        return replica.create_object(of_class, rows)
+
+    return {"id": str(await service.ask(make))}
+
+
+async def _edit(service: Service, request: Request) -> Request:
+    """`fields`: number of the field -> value that it becomes, several in one packet."""
+    fields = request.get("fields")
+    if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
+        raise TextRefused("`fields` maps numbers of fields to values")
+    wanted = {_number(key): parse_value(text) for key, text in zip(
+        fields, _texts(list(fields.values())), strict=True)}  # fmt: skip
+    return await _write(service, request, wanted, writing.delta)
+
+
+async def _set(service: Service, request: Request) -> Request:
+    return await _write(service, request, _one(request), writing.delta)
+
+
+async def _add(service: Service, request: Request) -> Request:
+    return await _write(
+        service, request, _one(request), lambda l, state, v, source: writing.addition(l, state, v)
+    )
+
+
+async def _remove(service: Service, request: Request) -> Request:
+    return await _write(
+        service, request, _one(request), lambda l, state, v, source: writing.removal(l, state, v)
+    )
+
+
+async def _write(
+    service: Service,
+    request: Request,
+    wanted: dict[int, Value],
+    delta: Callable[[str, bytes, Value, int], bytes],
+) -> Request:
+    of = parse_id(_text(request, "object"))
+
+    def make(replica: Replica) -> Id | None:
+        writes: list[FieldWrite] = []
+        for field, value in wanted.items():
+            letter = writing.declared_letter(replica, of, field)
+            state = replica.table.state(of.with_field(field), letter)
+            made = delta(letter, empty(letter) if state is None else state, value, replica.source)
+            if made:
+                writes.append((field, letter, made))
+        return replica.edit(of, writes) if writes else None
+
+    made = await service.ask(make)
+    return {"id": str(made) if made is not None else None}
+
+
+async def _batch(service: Service, request: Request) -> Request:
+    """`requests` in one beat, with one flush; their `answers` in order."""
+    requests = request.get("requests")
+    if not isinstance(requests, list) or len(requests) > BATCH_MAX:
+        raise TextRefused(f"`requests` is a list of at most {BATCH_MAX} requests")
+    if any(isinstance(one, dict) and one.get("do") == "batch" for one in requests):
+        raise TextRefused("a batch holds no batch")
+    answers = await asyncio.gather(*[answer(service, one) for one in requests])
+    return {"answers": list(answers)}
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+async def _field(service: Service, request: Request) -> Request:
+    of, field = parse_id(_text(request, "object")), _number(str(request.get("field")))
+
+    def look(replica: Replica) -> Request:
+        letter = writing.declared_letter(replica, of, field)
+        state = replica.table.state(of.with_field(field), letter)
+        shown = empty(letter) if state is None else state
+        return {"letter": letter, "text": state_text(letter, shown), "state": shown.hex()}
+
+    return await service.look(look)
+
+
+async def _object(service: Service, request: Request) -> Request:
+    of = parse_id(_text(request, "object"))
+    return {"text": await service.look(lambda replica: writing.object_text(replica, of))}
+
+
+async def _vv(service: Service, request: Request) -> Request:
+    return {"vv": await service.look(lambda replica: vector_text(replica.table.vector))}
+
+
+async def _dump(service: Service, request: Request) -> Request:
+    rows = await service.look(lambda replica: replica.dump())
+    return {"rows": [[key.hex(), value.hex()] for key, value in rows]}
+
+
+async def _verify(service: Service, request: Request) -> Request:
+    return {"digest": await service.look(lambda replica: replica.verify())}
+
+
+async def _status(service: Service, request: Request) -> Request:
+    return await service.look(lambda replica: status_of(service))
+
+
+def status_of(service: Service) -> Request:
+    """Sessions, vectors and counters as they are now."""
+    table = service.replica.table
+    return {
+        "source": f"{service.replica.source:x}",
+        "vv": vector_text(table.vector),
+        "map_size": service.store.map_size,
+        "alarm": service.alarm,
+        "counters": dict(sorted(service.counters.items())),
+        "sessions": [
+            {
+                "peer": codec.stream.peer,
+                "source": f"{codec.session.peer.last.source:x}" if codec.session.peer else None,
+                "state": codec.session.feed.name.lower(),
+                "complete": codec.session.complete,
+                "fields_sent": codec.session.diff.fields_sent if codec.session.diff else 0,
+                "waiting_bytes": codec.session.queued + codec.stream.waiting,
+                "bytes_in": codec.stream.bytes_in,
+                "bytes_out": codec.stream.bytes_out,
+            }
+            for codec in service.codecs
+        ],
+    }
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+async def _listen(service: Service, request: Request) -> Request:
+    host, port = address_of(_text(request, "address"))
+    return {"port": await service.listen(host, port)}
+
+
+async def _connect(service: Service, request: Request) -> Request:
+    host, port = address_of(_text(request, "address"))
+    service.connect(host, port)
+    return {"connecting": f"{host}:{port}"}
+
+
+async def _disconnect(service: Service, request: Request) -> Request:
+    """Close all streams that we dialled, and dial no more."""
+    for dialler in list(service.diallers):
+        await service.disconnect(dialler)
+    return {}
+
+
+async def _raw(service: Service, request: Request) -> Request:
+    """Send bytes, given in hex, to all peers as they are: to see what another one refuses."""
+    try:
+        data = bytes.fromhex(_text(request, "bytes"))
+    except ValueError as error:
+        raise TextRefused(f"`bytes` is hexadecimal: {error}") from error
+    return {"sent": sum(codec.stream.send(data) for codec in service.codecs)}
+
+
+HANDLERS: dict[str, Handler] = {
+    "class": _class,
+    "new": _new,
+    "edit": _edit,
+    "set": _set,
+    "add": _add,
+    "remove": _remove,
+    "batch": _batch,
+    "field": _field,
+    "object": _object,
+    "vv": _vv,
+    "dump": _dump,
+    "verify": _verify,
+    "status": _status,
+    "listen": _listen,
+    "connect": _connect,
+    "disconnect": _disconnect,
+    "raw": _raw,
+}
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _text(request: Request, name: str) -> str:
+    value = request.get(name)
+    if not isinstance(value, str):
+        raise TextRefused(f"`{name}` is missing, or no text")
+    return value
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        raise TextRefused("values are texts in the notation, such as 12 or {1,2}")
+    return values
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 4:
+        raise TextRefused(f"{text[:20]!r} is no number of a field")
+    return int(text)
+
+
+def _one(request: Request) -> dict[int, Value]:
+    return {_number(str(request.get("field"))): parse_value(_text(request, "value"))}
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port of `[tcp://]host:port`, on loopback only: these streams are plain."""
+    host, _, port = text.removeprefix("tcp://").rpartition(":")
+    if host not in ("127.0.0.1", "localhost", "::1") or not port.isascii() or not port.isdecimal():
+        raise TextRefused(f"{text[:60]!r} is no address on this machine, such as 127.0.0.1:5000")
+    return host, int(port)
