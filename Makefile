@@ -18,7 +18,7 @@ UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats -q -rs
 BENCH := $(PYTHON) tests/bench/run.py
 SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s
 
-.PHONY: targets run test check format bench soak hdfs locks clean
+.PHONY: targets run test check format bench soak executable hdfs locks clean
 .DEFAULT_GOAL := targets
 
 targets:
@@ -53,6 +53,10 @@ soak: ## fresh seeds and many kills for SECONDS=600
 	@$(SETUP) tests
 	@exec $(SOAK) $(ARGS)
 
+executable: ## freeze the program into dist/tigerchat/ and dist/tigerchat-onefile
+	@$(SETUP) executable
+	@exec $(PYTHON) packaging/executable/build.py $(ARGS)
+
 hdfs: ## start a real HDFS on this machine, to ship to and look at; Ctrl-C ends it
 	@$(SETUP) tests
 	@exec $(PYTHON) tools/hdfs.py run
@@ -61,5 +65,5 @@ locks: ## resolve packaging/locks/*.in anew, with hashes
 	@$(SETUP) locks
 
 clean: ## remove .venv and caches; the data in ./run stays
-	rm -rf .hdfs .sds .venv .venv-locks .venv.lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .base .hdfs .sds .venv .venv-locks .venv.lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Sets up `.venv` with exactly what the locks say: node, check or tests; for tests an HDFS too.
+"""Sets up `.venv` with exactly what the locks say: node, check, executable or tests.
 
 Runs before anything is installed, so it is standard library only and asks no more of the machine
 than python3. Registries and certificates come from the machine's own apt and pip settings.
@@ -126,13 +126,23 @@ FAULT_PACKAGES = (
     ),
 )
 
+CHROOT_PACKAGES = (Package("debootstrap", has_program("debootstrap")),)
+FREEZE_PACKAGES = (Package("binutils", has_program("strip")),)
+
 # environment -> (locks, Debian packages); `build` precedes all: it compiles what has no wheel.
 ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
     "node": (("build", "node"), BUILD_PACKAGES),
     "check": (("build", "node", "tests"), BUILD_PACKAGES),
+    "executable": (("build", "node", "executable"), BUILD_PACKAGES + FREEZE_PACKAGES),
     "tests": (
-        ("build", "node", "tests", "reports"),
-        BUILD_PACKAGES + BROWSER_PACKAGES + FAULT_PACKAGES + JAVA_PACKAGES + NODE_PACKAGES,
+        ("build", "node", "tests", "reports", "executable"),
+        BUILD_PACKAGES
+        + BROWSER_PACKAGES
+        + FAULT_PACKAGES
+        + JAVA_PACKAGES
+        + FREEZE_PACKAGES
+        + CHROOT_PACKAGES
+        + NODE_PACKAGES,
     ),
 }
 
@@ -193,6 +203,11 @@ def set_up(environment: str) -> None:
             "the jars of HDFS could not be fetched; see above",
         )
         install_modules()
+        if os.geteuid() == 0:  # who is not root has no chroot to test in
+            run(
+                [sys.executable, str(TOP / "tools" / "base_tree.py"), "fetch"],
+                "a bare Debian could not be fetched; see above",
+            )
     installed = stamp_read() if PYTHON.exists() else {}
     stale = [lock for lock in locks if installed.get(lock) != digest(lock)]
     if not stale:
@@ -368,7 +383,7 @@ def compile_locks() -> None:
     python = str(folder / "bin" / "python")
     run([python, "-m", "pip", "install", "--quiet", "pip-tools"], "could not install pip-tools")
     environment = {**os.environ, "CUSTOM_COMPILE_COMMAND": "make locks"}
-    for name in ("build", "node", "reports", "tests"):  # tests is constrained by node
+    for name in ("build", "node", "executable", "reports", "tests"):  # in order of constraints
         say(f"resolving {name}.in")
         command = [python, "-m", "piptools", "compile", *COMPILE_OPTIONS]
         command += ["--output-file", f"{name}.txt", f"{name}.in"]

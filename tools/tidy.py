@@ -93,6 +93,11 @@ BANNED_NAMES = {
 LAZY_IMPORTS: list[tuple[str, str, str]] = [
     ("appliance.__main__", "appliance.commands.*", "a verb pays for its own imports only"),
     ("appliance.commands.*", "*", "a verb pays for what its options ask for only"),
+    (
+        "appliance.drivers.host.natives",
+        "*",
+        "each native part is tried alone, and named if it fails",
+    ),
 ]
 
 # Where catching everything is right: (file, at most so many times, reason).

@@ -19,6 +19,7 @@ import click
 
 import appliance
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.drivers.host import resources
 
 ROOMS = ("base", "formats", "reports")
 SUFFIXES = (".py", ".css")
@@ -152,7 +153,13 @@ def run(line: list[str], words: dict[str, str]) -> int:
 
 
 def packed() -> bytes:
-    """A zip of all that the reports import of the program; the same bytes for the same files."""
+    """A zip of all that the reports import of the program; the same bytes for the same files.
+
+    A frozen program has no sources: it carries the zip that was made when it was frozen.
+    """
+    stored = resources.release_file(resources.REPORTS_FILE)
+    if stored is not None:
+        return stored
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files():

@@ -10,11 +10,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import click
 
 from appliance import VERSION
+from appliance.drivers.host import resources
+from appliance.drivers.host.process import own_command
 from appliance.simulation import minimise as smaller
 from appliance.simulation.farm import options as farm_options
 from appliance.simulation.farm.world import FarmOutcome
@@ -241,17 +242,9 @@ def failure_report(outcome: Outcome, settings: tuple[str, ...] = ()) -> list[str
 
 
 def commit() -> str:
-    """The commit of a source tree, in words; nothing where there is none."""
-    root = Path(__file__).parents[2]
-    if getattr(sys, "frozen", False) or not (root / ".git").exists():
-        return ""
-    done = subprocess.run(
-        ["git", "-C", str(root), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return f", commit {done.stdout.strip()}" if done.returncode == 0 else ""
+    """The commit of this program, in words; nothing where it is not known."""
+    found = resources.build().commit
+    return f", commit {found}" if found else ""
 
 
 def _minimise(options: Options) -> None:
@@ -302,7 +295,6 @@ def _same_elsewhere(options: Options, world: World, outcome: Outcome) -> bool:
 
 def _elsewhere(options: Options, span: range) -> dict:
     """The trace of the seed in another process with another hash seed."""
-    door = [] if getattr(sys, "frozen", False) else ["-m", "appliance"]
     arguments = [
         "simulate",
         "--json",
@@ -315,7 +307,7 @@ def _elsewhere(options: Options, span: range) -> dict:
     ]
     environment = os.environ | {"PYTHONHASHSEED": OTHER_HASH_SEED}
     done = subprocess.run(
-        [sys.executable, *door, *arguments],
+        [*own_command(), *arguments],
         env=environment,
         check=True,
         capture_output=True,

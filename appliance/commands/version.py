@@ -1,15 +1,35 @@
-"""`tigerchat version`: what this executable is."""
+"""`tigerchat version`: what this executable is, what is in it, and whether it runs here."""
 
 import platform
-import sys
 
 import click
 
 from appliance import VERSION
+from appliance.base.errors import ConfigurationError
+from appliance.drivers.host import natives, resources
 
 
 @click.command("version")
-def command() -> None:
+@click.option("--sbom", is_flag=True, help="Print the bill of materials of a frozen program.")
+@click.option("--selftest", is_flag=True, help="Load each native part and run it once.")
+@click.pass_context
+def command(ctx: click.Context, sbom: bool, selftest: bool) -> None:
     """Print the version of this program and of the Python in it."""
-    frozen = "frozen" if getattr(sys, "frozen", False) else "from source"
-    click.echo(f"tigerchat {VERSION} ({frozen}, Python {platform.python_version()})")
+    if sbom:
+        stored = resources.release_file(resources.SBOM_FILE)
+        if stored is None:
+            raise ConfigurationError(
+                "this program runs from source: its parts are what packaging/locks/node.txt names; "
+                "`make executable` makes one that carries its bill of materials"
+            )
+        click.echo(stored.decode(), nl=False)
+        return
+    build = resources.build()
+    origin = "frozen" if build.frozen else "from source"
+    commit = f", commit {build.commit}" if build.commit else ""
+    click.echo(f"tigerchat {VERSION} ({origin}, Python {platform.python_version()}{commit})")
+    if selftest:
+        results = natives.run_each()
+        for name, works, told in results:
+            click.echo(f"{'ok  ' if works else 'FAIL'}  {name:16} {told}")
+        ctx.exit(0 if all(works for _, works, _ in results) else 1)

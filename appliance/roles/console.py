@@ -38,7 +38,7 @@ from appliance.base.errors import ConfigurationError, FormatError
 from appliance.base.limits import SIGN_INS_WAITING_MAX
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
-from appliance.drivers.host import service
+from appliance.drivers.host import resources, service
 from appliance.drivers.host.neighbours import Neighbour, neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.operator_door import (
@@ -55,7 +55,7 @@ from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
 from appliance.formats.site import Site
 
-WEB = Path(__file__).parent.parent / "web"
+WEB = resources.web()
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
 POLL_S = 1.0
 ANSWER_S = 1.0  # for a process to say how it is

@@ -25,7 +25,9 @@ from tests.patience import HUNG_S
 from tests.ports import port_is_free
 
 TOP = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "appliance"]
+# What sites are run by: the source tree, or an executable that a run of tests names.
+EXECUTABLE = os.environ.get("TIGERCHAT_TEST_EXECUTABLE")
+COMMAND = [EXECUTABLE] if EXECUTABLE else [sys.executable, "-m", "appliance"]
 NODES = 3
 UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10000000)
 IN_FLIGHT_OPS = 16  # two pipelines

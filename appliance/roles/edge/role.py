@@ -21,7 +21,7 @@ from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, REQUEST, Edge
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens, parse_jwks
-from appliance.drivers.host import clock, knobs, service
+from appliance.drivers.host import clock, knobs, resources, service
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.node_folder import JWKS_FILE, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
@@ -39,7 +39,7 @@ from appliance.roles.edge.figures import metrics_of, sessions_of
 from appliance.roles.edge.lanes import Lanes
 from appliance.roles.edge.replicas import Replicas
 
-WEB = Path(__file__).parents[2] / "web"
+WEB = resources.web()
 _SECOND_TICKS = 1_000 // TICK_MS
 _STATUS_TICKS = _SECOND_TICKS // 4
 _HELD_TICKS = _SECOND_TICKS // 10
