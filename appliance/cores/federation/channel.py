@@ -95,10 +95,17 @@ class Channel:
 
     # --- others -----------------------------------------------------------------------------------
 
-    def on_message(self, data: bytes, now_ms: int) -> list[Effect]:
-        """An encoded message of another participant, by whatever way."""
-        receiving.receive(self.state, data, now_ms)
+    def on_message(self, data: bytes, now_ms: int, *, direct: bool = True) -> list[Effect]:
+        """An encoded message of another participant, by whatever way.
+
+        `direct`: its bytes come from the sender itself, so what it names is an acknowledgement.
+        """
+        receiving.receive(self.state, data, now_ms, direct=direct)
         return self.state.finish()
+
+    def is_known(self, message_id: str) -> bool:
+        """Whether a content message of this id is in the log, or waits."""
+        return receiving.is_known(self.state, message_id)
 
     def on_link_up(self, now_ms: int) -> list[Effect]:
         """Somebody can be reached again: what waits goes out at once."""

@@ -30,7 +30,7 @@ from appliance.formats.causal.message import CONTENT, EPHEMERAL, HistoryEntry, M
 from appliance.formats.causal.message_id import message_id as id_of
 
 
-def receive(state: ChannelState, data: bytes, now_ms: int) -> None:
+def receive(state: ChannelState, data: bytes, now_ms: int, *, direct: bool) -> None:
     """One encoded message of anybody, in any order, any number of times."""
     try:
         message = sds.decode(data)
@@ -55,7 +55,7 @@ def receive(state: ChannelState, data: bytes, now_ms: int) -> None:
     assert message.lamport is not None
     if message.lamport > now_ms + state.parameters.lead_ms_max:
         state.counts["lamport_lead"] += 1
-    if own and (not is_content or _is_known(state, message.message_id)):
+    if own and (not is_content or is_known(state, message.message_id)):
         state.responses.cancel(message.message_id)
         state.drop("own")
         return
@@ -66,13 +66,13 @@ def receive(state: ChannelState, data: bytes, now_ms: int) -> None:
         state.sync.restart(now_ms, RECEIVED if is_content else SEEN)
     state.responses.cancel(message.message_id)
     _apply_requests(state, message.repair_requests, now_ms)
-    if not own:
+    if direct and not own:
         _review(state, message)
     if not is_content:
         state.tell(SyncReceived(message.sender_id))
         _want(state, message.causal_history, now_ms, at_once=False)
         return
-    if _is_known(state, message.message_id):
+    if is_known(state, message.message_id):
         _repeated(state, message, data)
         if not own and state.is_logged(message.message_id):
             state.owe(message.message_id)  # it was sent again: word of it was lost
@@ -91,7 +91,7 @@ def _id_holds(message: Message) -> bool:
     )
 
 
-def _is_known(state: ChannelState, message_id: str) -> bool:
+def is_known(state: ChannelState, message_id: str) -> bool:
     return message_id in state.incoming or state.is_logged(message_id)
 
 

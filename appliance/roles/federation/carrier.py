@@ -1,0 +1,217 @@
+"""Carries the channels of a site: their stores, their links, their time.
+
+One beat: what links bring goes through the exchange, writes of all inputs of the beat are flushed
+together, then frames leave and events are told. What a link does not take is dropped and counted,
+as the protocol sends again what matters.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from appliance.base.errors import CausalRefused, PacketRefused
+from appliance.base.limits import STREAM_WAITING_MAX
+from appliance.cores.federation import effects as told
+from appliance.cores.federation.exchange import (
+    CloseLink,
+    Exchange,
+    ExchangeEffect,
+    ForChannel,
+    SendFrame,
+)
+from appliance.cores.federation.opening import LogRecord
+from appliance.drivers.network.stream.stream import Stream
+from appliance.formats.causal.link import SIZE_SIZE, FrameReader
+from appliance.roles.federation.store import LmdbChannelStore
+
+# bytes waiting on a stream; beyond, frames are dropped, where one more could close the stream
+STREAM_BACKLOG_MAX = STREAM_WAITING_MAX // 4
+
+
+class Bearer(Protocol):
+    """One link, as the carrier sees it."""
+
+    def send(self, frame: bytes, kind: str) -> bool:
+        """Whether the frame was taken; what is not taken is dropped."""
+
+    def close(self, reason: str) -> None:
+        """End the link."""
+
+
+class LocalLog(Protocol):
+    """The site's log: takes what is due, and tells what it committed by `Carrier.on_records`."""
+
+    def append(self, channel: str, due: told.Append) -> None:
+        """Offer a foreign message; it may take long, and may come back once only."""
+
+
+class Carrier:
+    """`tell` hears of events; `now_ms` is the wall clock."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        stores: dict[str, LmdbChannelStore],
+        log: LocalLog,
+        *,
+        now_ms: Callable[[], int],
+        tell: Callable[[str, told.Effect], None],
+    ) -> None:
+        self.exchange, self.stores, self.log = exchange, stores, log
+        self.now_ms, self.tell = now_ms, tell
+        self.counters: Counter[str] = Counter()
+        self._bearers: dict[int, Bearer] = {}
+        self._next_link = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def attach(self, bearer: Bearer, site: str) -> int:
+        """A link to a site that has proved who it is; its number."""
+        number = self._next_link
+        self._next_link += 1
+        self._bearers[number] = bearer
+        self._perform(self.exchange.on_link(number, site))
+        return number
+
+    def detach(self, number: int) -> None:
+        if self._bearers.pop(number, None) is not None:
+            self.exchange.on_link_gone(number)
+
+    def on_frames(self, number: int, found: Iterable[bytes]) -> None:
+        """Frames of one link that came together."""
+        effects: list[ExchangeEffect] = []
+        for data in found:
+            effects += self._applied(self.exchange.on_frame(number, data, self.now_ms()))
+        self._release(effects)
+
+    def make_codec(self, stream: Stream) -> "StreamLink":
+        """For streams whose peer is known: `stream.peer` is the site."""
+        return StreamLink(self, stream)
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def on_records(self, name: str, records: Iterable[LogRecord]) -> None:
+        """What the site's log has committed, in its order: local messages and foreign ones."""
+        effects: list[ExchangeEffect] = []
+        channel = self.exchange.shared[name].channel
+        for record in records:
+            now = self.now_ms()
+            if record.sender:
+                found = channel.on_committed(record, now)
+            else:
+                found = channel.on_local(record.content, now, timestamp_ms=record.timestamp_ms)
+            effects += self._applied(self.exchange.take(name, found))
+        self._release(effects)
+
+    def on_ephemeral(self, name: str, content: bytes) -> None:
+        channel = self.exchange.shared[name].channel
+        self._perform(self.exchange.take(name, channel.on_ephemeral(content)))
+
+    # --- the beat ---------------------------------------------------------------------------------
+
+    def start(self, opened: dict[str, list[told.Effect]]) -> None:
+        """Begin, with what opening the channels gave."""
+        for name, effects in opened.items():
+            self._perform(self.exchange.take(name, effects))
+        self._arm()
+
+    def close(self) -> None:
+        """Say no more; stores are closed by who opened them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for bearer in list(self._bearers.values()):
+            bearer.close("closing")
+
+    def _perform(self, effects: list[ExchangeEffect]) -> None:
+        self._release(self._applied(effects))
+
+    def _applied(self, effects: list[ExchangeEffect]) -> list[ExchangeEffect]:
+        """Take the writes; the rest."""
+        writes: dict[str, list[told.Write]] = {}
+        rest: list[ExchangeEffect] = []
+        for effect in effects:
+            if isinstance(effect, ForChannel) and isinstance(effect.effect, told.Write):
+                writes.setdefault(effect.channel, []).append(effect.effect)
+            else:
+                rest.append(effect)
+        for name, found in writes.items():
+            self.stores[name].apply(found)
+        return rest
+
+    def _release(self, effects: list[ExchangeEffect]) -> None:
+        """Everything that waited for the writes."""
+        for store in self.stores.values():
+            store.flush()
+        for effect in effects:
+            if isinstance(effect, SendFrame):
+                self._send(effect)
+            elif isinstance(effect, CloseLink):
+                if (bearer := self._bearers.get(effect.link)) is not None:
+                    bearer.close(effect.reason)
+            elif isinstance(effect.effect, told.Append):
+                self.log.append(effect.channel, effect.effect)
+            else:
+                self.tell(effect.channel, effect.effect)
+        self._arm()
+
+    def _send(self, effect: SendFrame) -> None:
+        bearer = self._bearers.get(effect.link)
+        if bearer is not None and bearer.send(effect.frame, effect.kind):
+            self.counters["sent_" + effect.kind] += 1
+        else:
+            self.counters["send_dropped"] += 1
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline = self.exchange.deadline()
+        if deadline is not None:
+            delay_s = max(1, deadline - self.now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._perform(self.exchange.on_tick(self.now_ms()))
+
+
+class StreamLink:
+    """One stream between two sites: the codec of a driver's stream, and a bearer."""
+
+    def __init__(self, carrier: Carrier, stream: Stream) -> None:
+        self._carrier, self._stream = carrier, stream
+        self._frames = FrameReader()
+        self._number: int | None = None
+        # the codec exists before the stream can send: greet in the loop's next turn
+        asyncio.get_running_loop().call_soon(self._attach)
+
+    def _attach(self) -> None:
+        if self._number is None and not self._stream.reason:
+            self._number = self._carrier.attach(self, self._stream.peer)
+
+    def on_bytes(self, data: bytes) -> None:
+        try:
+            found = self._frames.feed(data)
+        except CausalRefused as error:
+            raise PacketRefused(error.reason, str(error)) from error
+        if self._number is None:
+            self._attach()
+        if self._number is not None and found:
+            self._carrier.on_frames(self._number, found)
+
+    def on_writable(self) -> None:
+        """Nothing waits here for room: what had none was dropped."""
+
+    def on_closed(self, reason: str) -> None:
+        if self._number is not None:
+            self._carrier.detach(self._number)
+
+    def send(self, frame: bytes, kind: str) -> bool:
+        if self._stream.waiting > STREAM_BACKLOG_MAX and kind != "hello":
+            return False
+        return self._stream.send(len(frame).to_bytes(SIZE_SIZE, "big") + frame)
+
+    def close(self, reason: str) -> None:
+        self._stream.close(reason)
