@@ -1,0 +1,61 @@
+"""The pages for newcomers name files, functions and commands that exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+PAGES = ("CONTRIBUTING.md", "docs/architecture.md")
+QUESTIONS = 10
+NAMED = re.compile(r"`((?:appliance|tests|tools|systemd|docs|packaging)/[\w./-]*)`(?: `([\w.]+)`)?")
+
+
+def defined(path: Path) -> set[str]:
+    """Names of functions, classes, methods and top-level values of a file."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {
+                f"{node.name}.{inner.name}"
+                for inner in node.body
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_and_function_that_a_page_names_exists(page):
+    found = NAMED.findall((TOP / page).read_text())
+    assert len(found) > 10
+    missing = []
+    for file, name in found:
+        path = TOP / file
+        if not path.exists():
+            missing.append(file)
+        elif name and name not in defined(path):
+            missing.append(f"{file}: {name}")
+    assert missing == []
+
+
+def test_ten_questions_have_their_answers():
+    table = (TOP / "CONTRIBUTING.md").read_text().split("## Ten questions")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if re.match(r"\| [A-Z].*\? \| ", line)]
+    assert len(rows) == QUESTIONS
+    for row in rows:
+        assert NAMED.search(row), row
+
+
+def test_every_make_target_that_a_page_names_exists():
+    targets = set(re.findall(r"^([a-z]+):", (TOP / "Makefile").read_text(), re.M))
+    for page in (*PAGES, "README.md"):
+        named = set(re.findall(r"\bmake ([a-z]+)\b(?!-)", (TOP / page).read_text()))
+        named -= {"it", "a", "for", "the"}
+        assert named <= targets, page
