@@ -115,6 +115,7 @@ FAULT_PACKAGES = (
     Package("iproute2", has_program("ip")),
     Package("nftables", has_program("nft")),
     Package("strace", has_program("strace")),
+    Package("systemd", has_program("systemd-analyze")),
     Package(
         "libfaketime",
         has_file(
