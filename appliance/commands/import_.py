@@ -24,11 +24,11 @@ import jwt
 
 from appliance.base.errors import ArchiveError, ConfigurationError, StorageError
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
+from appliance.base.printable import one_line
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import Refused
 from appliance.drivers.host.durable_file import write_durable
-from appliance.drivers.terminal.lines import safe
 from appliance.drivers.terminal.options import site_options
 from appliance.formats.archive import irc, mbox, slack
 from appliance.formats.archive.entry import Entry, OnBroken, refuse
@@ -161,7 +161,7 @@ class Complaints:
             return
         self.count += 1
         if self.count <= COMPLAINTS_SHOWN:
-            click.echo(f"import: skipped: {safe(str(error))}", err=True)
+            click.echo(f"import: skipped: {one_line(str(error))}", err=True)
 
 
 class State:
@@ -268,7 +268,7 @@ class Import:
         room = await client.create_room(name)
         if room.created and self.state.position(name):
             click.echo(
-                f"import: room {safe(name)} is new here: starting at its beginning", err=True
+                f"import: room {one_line(name)} is new here: starting at its beginning", err=True
             )
             del self.state.rooms[name]
         self.rooms[name] = room.room_id

@@ -15,6 +15,7 @@ import click
 from appliance.base.checksum import sha256
 from appliance.base.errors import ApplianceError, ConfigurationError, FormatError
 from appliance.base.limits import SUPERBLOCK_COPIES
+from appliance.base.printable import one_line
 from appliance.cores.vsr import open as opening
 from appliance.cores.vsr.recovery import Decision, Found, Slot, decide, torn
 from appliance.cores.vsr.wal import parse_prepare
@@ -95,7 +96,7 @@ def _text(value: Any) -> str:
         return "yes" if value else "NO"
     if isinstance(value, list | dict):
         return json.dumps(value)
-    text = str(value)
+    text = one_line(str(value))
     return text if len(text) <= 64 else text[:61] + "..."
 
 

@@ -9,9 +9,9 @@ import click
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
+from appliance.base.printable import safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
-from appliance.drivers.terminal.lines import safe
 from appliance.drivers.terminal.options import site_options
 from appliance.formats.client import Room, RoomItem
 from appliance.formats.room_name import room_name_valid

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from appliance.base.errors import ConfigurationError, FormatError, TargetDamaged, TargetUnavailable
+from appliance.base.printable import one_line
 from appliance.base.prng import Prng
 from appliance.cores.shipping.audit import Finding, Found, audit_chain, audit_head
 from appliance.cores.shipping.render import Reading
@@ -144,7 +145,9 @@ def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
             line += f"; now: {shard['doing']}"
         click.echo(line)
         if shard["error"]:
-            click.echo(f"    {shard['error']} (failed {shard['failures']} times, tried again)")
+            click.echo(
+                f"    {one_line(shard['error'])} (failed {shard['failures']} times, tried again)"
+            )
 
 
 # --- now ------------------------------------------------------------------------------------------
@@ -283,7 +286,7 @@ def verify(
         click.echo(json.dumps({**counts, "findings": [f._asdict() for f in findings]}))
     else:
         for finding in findings:
-            click.echo(f"{finding.path}: {finding.problem}")
+            click.echo(one_line(f"{finding.path}: {finding.problem}"))
         click.echo(
             f"{counts['manifests']} manifests, {counts['files']} files, "
             f"{counts['records']} records: "
@@ -456,7 +459,7 @@ def re_ship(
         click.echo(json.dumps(mending))
     else:
         for name in mending["mended"]:
-            click.echo(f"put again: {name}")
+            click.echo(f"put again: {one_line(name)}")
         click.echo(
             f"{mending['done']} files and manifests looked at, {len(mending['mended'])} put again"
         )

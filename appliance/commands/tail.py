@@ -1,7 +1,6 @@
 """`tigerchat tail`: show a room's newest messages and those that come."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -10,9 +9,10 @@ import click
 import msgspec
 
 from appliance.base.errors import ConfigurationError
+from appliance.base.printable import json_line, safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
-from appliance.drivers.terminal.lines import message_line, safe
+from appliance.drivers.terminal.lines import message_line
 from appliance.drivers.terminal.options import site_options
 from appliance.formats.client import Message, MessageEvent
 from appliance.formats.record import KIND_MESSAGE, KIND_ROOM_CREATE
@@ -91,7 +91,7 @@ def _show(message: Message | MessageEvent) -> None:
 def _show_json(message: Message | MessageEvent) -> None:
     plain = msgspec.to_builtins(message)
     plain.pop("type", None)
-    click.echo(json.dumps(plain, ensure_ascii=False))
+    click.echo(json_line(plain))
 
 
 async def _follow(access: Access, room_id: UUID, last: int, since: int | None, show: Show) -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from appliance.base.limits import SEGMENTS_MAX_DEFAULT
+from appliance.base.printable import cell
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.manifest import CHUNK_RECORDS
 from appliance.reports import questions as ask
@@ -80,10 +81,19 @@ def _written(
     for i, (name, frame) in enumerate(answered.items(), 1):
         table = frame.toArrow()
         pq.write_table(table, folder / f"{name}.parquet")
-        pyarrow.csv.write_csv(table, folder / f"{name}.csv")
+        pyarrow.csv.write_csv(harmless(table), folder / f"{name}.csv")
         found[name] = table
         say(f"{i} of {len(answered)}: {name}, {table.num_rows:,} rows")
     return found
+
+
+def harmless(table: pa.Table) -> pa.Table:
+    """`table` for a CSV file that somebody opens in a spreadsheet: no text in it is a formula."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            cells = [None if text is None else cell(text) for text in table[index].to_pylist()]
+            table = table.set_column(index, field, pa.array(cells, field.type))
+    return table
 
 
 def outlook(volume: pa.Table, state: State, capacity: int) -> Outlook:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from appliance.base.errors import ApplianceError, ConfigurationError, FormatError
+from appliance.base.printable import cell, one_line, safe
 from appliance.formats.manifest import TrustedKeys, parse_keys
 from appliance.reports import build as building
 from appliance.reports import tables
@@ -38,10 +41,10 @@ def main(arguments: list[str]) -> int:
     try:
         return run(chosen)
     except (ConfigurationError, ApplianceError) as error:
-        print(f"tigerchat report: {error}", file=sys.stderr)
+        print(f"tigerchat report: {safe(str(error))}", file=sys.stderr)
         return EXIT_MISTAKE if isinstance(error, ConfigurationError) else EXIT_REFUSED
     except PySparkException as error:
-        print(f"tigerchat report: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"tigerchat report: {one_line(str(error).splitlines()[0])}", file=sys.stderr)
         return EXIT_REFUSED
     except KeyboardInterrupt:
         return 130
@@ -187,7 +190,7 @@ def tell(done: Done) -> int:
     )
     for title, rows in (("in quarantine", done.quarantined), ("wrong for now", done.waiting)):
         for row in rows[:LINES_SHOWN]:
-            print(f"{title}: {row.line()}", file=sys.stderr)
+            print(f"{title}: {one_line(row.line())}", file=sys.stderr)
         if len(rows) > LINES_SHOWN:
             print(
                 f"{title}: {len(rows) - LINES_SHOWN} more; all are in the quarantine table",
@@ -236,11 +239,14 @@ def run_sql(chosen: argparse.Namespace) -> int:
     tables.register(spark, place, state)
     found = spark.sql(chosen.query)
     if chosen.format == "table":
-        found.show(SQL_ROWS_SHOWN, truncate=80)
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            found.show(SQL_ROWS_SHOWN, truncate=80)
+        print(safe(shown.getvalue()), end="")
         return 0
     frame: Any = found.toPandas()
     if chosen.format == "csv":
-        frame.to_csv(sys.stdout, index=False)
+        harmless = frame.map(lambda value: cell(value) if isinstance(value, str) else value)
+        harmless.to_csv(sys.stdout, index=False)
     else:
         frame.to_json(sys.stdout, orient="records", lines=True, date_format="iso")
     return 0

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import Counter
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
 from appliance.reports import build as building
 from appliance.reports import tables as readers
+from appliance.reports.build import harmless
+from appliance.reports.main import main
 from tests.reports.maker import HOUR_US, Site, make
 from tests.reports.rows import fingerprint
 from tests.reports.site_tables import Tables
@@ -144,3 +149,24 @@ def test_sql_answers_from_messages_with_their_text(report, spark):
     ).collect()
     wanted = Counter(room for room, _, _, body in said(truth) if b"tiger" in body)
     assert {row.room: row.n for row in found} == wanted
+
+
+STRANGE = r"""select '\u009b31mred\u202e' as body, '=cmd()' as room"""
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_sql_shows_nothing_that_commands_a_terminal_or_a_spreadsheet(report, spark, capsys, form):
+    _, _, made = report
+    assert main(["sql", STRANGE, "--tables", made.ledger.place.url, "--format", form]) == 0
+    told = capsys.readouterr().out
+    assert "\x9b" not in told and "\u202e" not in told and "red" in told
+    if form == "csv":
+        assert told.splitlines()[1].endswith(",'=cmd()")
+
+
+def test_the_csv_of_a_report_holds_no_formula_and_no_control():
+    table = pa.table({"room": ["=cmd()", "x\x9b", None], "count": [1, -2, 3]})
+    out = io.BytesIO()
+    pyarrow.csv.write_csv(harmless(table), out)
+    rows = list(csv.reader(io.StringIO(out.getvalue().decode())))
+    assert rows == [["room", "count"], ["'=cmd()", "1"], ["x\ufffd", "-2"], ["", "3"]]

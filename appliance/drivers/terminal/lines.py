@@ -1,15 +1,8 @@
 """Messages as lines of a terminal."""
 
-import re
 from datetime import UTC, datetime
 
-# Every control character but newline and tab, and marks that turn the direction of what follows.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def safe(text: str) -> str:
-    """`text` with what could command a terminal shown as a replacement character."""
-    return _UNSAFE.sub("\ufffd", text)
+from appliance.base.printable import safe
 
 
 def moment(timestamp_us: int) -> str:
