@@ -63,6 +63,8 @@ KEYS = {
     # Who this node is for HDFS; a file with a delegation token is used instead, where it is named.
     "ship_user": text(64, "tigerchat"),
     "ship_token_file": text(1000, ""),
+    # true: send the token to an http:// target as well, where whoever listens can read it.
+    "ship_token_over_http": switch(False),
     # Certificates that vouch for an https target, if the system's do not.
     "ship_ca_file": text(1000, ""),
     # Seconds of a period: what is committed in it becomes files with a manifest of their own.
@@ -103,6 +105,7 @@ class Settings:
     ship_target: str
     ship_user: str
     ship_token_file: str
+    ship_token_over_http: bool
     ship_ca_file: str
     ship_period_s: int
     ship_rate_max: int

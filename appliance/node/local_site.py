@@ -5,14 +5,12 @@ import dataclasses
 import subprocess
 import time
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
 import click
 
 from appliance.base.errors import ConfigurationError
 from appliance.drivers.chat.access import local_token
-from appliance.drivers.chat.endpoint import endpoint_of_node
 from appliance.drivers.host.durable_file import lock_folder, write_durable
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
@@ -210,20 +208,10 @@ class LocalStart:
 
 def _edge_waits_for(node: NodeFolder) -> str:
     """Why the edge of a node does not serve; empty when it does."""
-    endpoint = endpoint_of_node(node.node, client_tls=node.settings.client_tls)
-    if endpoint.tls is None:
-        link = HTTPConnection(endpoint.host, endpoint.port, timeout=2.0)
-    else:
-        link = HTTPSConnection(endpoint.host, endpoint.port, timeout=2.0, context=endpoint.tls)
-    try:
-        link.request("GET", "/healthz")
-        answer = link.getresponse()
-        text = answer.read(200).decode(errors="replace").strip()
-        return "" if answer.status == 200 else text
-    except (OSError, HTTPException) as error:
-        return f"does not answer ({error})"
-    finally:
-        link.close()
+    said = ask_status(
+        node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=0, kind="edge", timeout_s=2.0
+    )
+    return "does not answer" if said is None else str(said["health"])
 
 
 def chat_url(node: NodeFolder) -> str:

@@ -39,8 +39,14 @@ from appliance.base.limits import SIGN_INS_WAITING_MAX
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.drivers.host import resources, service
+from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.neighbours import Neighbour, neighbours
-from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.host.node_folder import (
+    METRICS_KEY_FILE,
+    SOCKETS_FOLDER,
+    NodeFolder,
+    own_secret,
+)
 from appliance.drivers.host.operator_door import (
     SESSION_S,
     THIS_MACHINE,
@@ -49,7 +55,14 @@ from appliance.drivers.host.operator_door import (
 )
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.ask import ask_status
-from appliance.drivers.network.operator_port import Guard, OperatorPort, address_group, bind
+from appliance.drivers.network.metrics import Probes, Said, serves
+from appliance.drivers.network.operator_port import (
+    Guard,
+    OperatorPort,
+    address_group,
+    bind,
+    secret_in,
+)
 from appliance.drivers.network.pages import SafeHeaders
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
@@ -60,7 +73,6 @@ COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host,
 POLL_S = 1.0
 ANSWER_S = 1.0  # for a process to say how it is
 STREAMS_MAX = 32  # pages that are told each second
-SIGN_IN_SIZE_MAX = 256  # bytes of a sign-in's body
 
 
 class Watch:
@@ -135,6 +147,7 @@ class ConsoleRole:
         self._looks = 0
         self._stopped = asyncio.Event()
         self._streams = 0
+        self._process = Figures()
         self._status = b"{}"
         self._waiting: Counter[str] = Counter()  # sign-ins by address
         self._strangers: Counter[str] = Counter()
@@ -211,10 +224,13 @@ class ConsoleRole:
         return {name: self._strangers[name] for name in always} | self._strangers
 
     def _app(self) -> Starlette:
+        key = own_secret(self._node.path / METRICS_KEY_FILE)
+        probes = Probes(key, allowed=self._allowed, said=self._said, ready=self._is_ready)
         return Starlette(
             routes=[
                 Route("/", self._to_page),
                 Route("/console", self._page),
+                *probes.routes(),
                 Route("/console/sign-in", self._sign_in, methods=["POST"]),
                 Route("/console/sign-out", self._sign_out, methods=["POST"]),
                 Route("/console/status", self._show),
@@ -271,7 +287,7 @@ class ConsoleRole:
 
     async def _sign_in(self, request: Request) -> Response:
         """The secret in a JSON object: a form of another site cannot send one."""
-        secret = await _secret_in(request)
+        secret = await secret_in(request)
         if secret is None:
             return _refusal(400, "expected a JSON object with the secret")
         address = address_group(request.client.host) if request.client else ""
@@ -317,6 +333,30 @@ class ConsoleRole:
         response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
         return response
 
+    async def _said(self) -> list[Said]:
+        """What all processes of this machine answered last."""
+        said = [
+            Said(source.kind, source.node, source.number, answer)
+            for source, answer in self.watch.answers.items()
+        ]
+        own = {
+            "alarms": Counter(alarm.name for alarm in self.watch.console.alarms()),
+            "streams": self._streams,
+            "connection_events": self._connections(),
+            "process": self._process.read(),
+        }
+        return [*said, Said("console", self._node.settings.index, 0, own)]
+
+    def _is_ready(self) -> bool:
+        """Whether each process of this node that clients need serves."""
+        index = self._node.settings.index
+        own = [
+            answer
+            for source, answer in self.watch.answers.items()
+            if source.node == index and source.kind in ("replica", "edge")
+        ]
+        return bool(own) and all(map(serves, own))
+
     async def _show(self, request: Request) -> Response:
         if not self._allowed(request):
             return _refusal(401, "sign in first")
@@ -355,22 +395,6 @@ _FRESH = {"cache-control": "no-store"}
 
 def _refusal(code: int, why: str) -> Response:
     return JSONResponse({"error": why}, status_code=code, headers=_FRESH)
-
-
-async def _secret_in(request: Request) -> str | None:
-    """The secret in a sign-in's body; None unless the body is such an object and short."""
-    if request.headers.get("content-type") != "application/json":
-        return None
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > SIGN_IN_SIZE_MAX:
-            return None
-    try:
-        secret = json.loads(body)["secret"]
-    except (ValueError, TypeError, KeyError):
-        return None
-    return secret if isinstance(secret, str) else None
 
 
 def make_role(node: NodeFolder, number: int, log: logging.Logger) -> ConsoleRole:

@@ -196,6 +196,7 @@ WRONG = {
     "ship_target": ['""', "7"],
     "ship_user": ['""', "true"],
     "ship_token_file": ['""', "7"],
+    "ship_token_over_http": ["1", '"yes"'],
     "ship_ca_file": ['""', "7"],
     "ship_period_s": ["0", "2678401", "1.5"],
     "ship_rate_max": ["-1", "10000000001"],

@@ -18,7 +18,9 @@ from types import TracebackType
 from websockets.sync.client import ClientConnection, connect
 
 from appliance.drivers.chat.access import local_token
-from appliance.drivers.host.node_folder import open_node
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
+from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.metrics import Said, exposition
 from appliance.formats import client
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from tests.patience import HUNG_S
@@ -118,11 +120,22 @@ class EdgeSite(Group):
         except OSError:
             return 0, "", {}
 
-    def metric(self, index: int, name: str) -> float:
-        """One figure; 0 when it is not there."""
-        for line in self.get(index, "/metrics")[1].splitlines():
-            if line.rpartition(" ")[0] == name:
-                return float(line.rpartition(" ")[2])
+    def edge_status(self, index: int) -> dict | None:
+        """What the edge says of itself to operators; None when it does not answer."""
+        node = open_node(self.node(index))
+        return ask_status(
+            node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=0, kind="edge"
+        )
+
+    def metric(self, name: str, index: int) -> float:
+        """One figure of an edge, as Prometheus would read it; 0 when it is not there."""
+        text = exposition([Said("edge", index, 0, self.edge_status(index))]).decode()
+        for line in text.splitlines():
+            labels = f'node="{index}",number="0"'
+            plain = line.replace("{" + labels + "}", "").replace("," + labels, "")
+            plain = plain.replace(labels + ",", "")
+            if plain.rpartition(" ")[0] == name:
+                return float(plain.rpartition(" ")[2])
         return 0.0
 
     def chat(

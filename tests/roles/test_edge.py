@@ -191,6 +191,8 @@ def test_a_killed_replica_is_not_missed_and_is_reported(site: EdgeSite) -> None:
         writer.say(room, 1, 5)
         site.kill(0)
         until(lambda: site.get(0, "/healthz")[0] == 503, "health tells")
+        assert site.get(0, "/healthz")[1] == "unavailable\n"  # the reason is for operators
+        assert "is not attached" in site.edge_status(0)["health"]
         assert writer.say(room, 6, 5) == list(range(7, 12))
         assert follower.ops(11) == list(range(1, 12))
         writer.send(client.SnapshotRequest(room_id=room))
@@ -209,8 +211,17 @@ def test_the_page_its_files_and_figures_are_on_the_same_port(site: EdgeSite) -> 
     assert site.get(1, "/web/../roles/edge/role.py")[0] == 404
     assert site.get(1, "/nothing")[0] == 404
     assert site.get(1, "/v1")[0] == 404  # without the upgrade
-    assert site.metric(1, "tigerchat_edge_connections") >= 0
-    assert site.metric(1, 'tigerchat_edge_events_total{name="records_answered"}') >= 0
+    assert site.get(1, "/metrics")[0] == 404  # figures are for operators
+    assert site.get(1, "/healthz")[:2] == (200, "serving\n")
+
+
+def test_figures_say_what_clients_do(site: EdgeSite) -> None:
+    with site.chat(1) as chat:
+        before = site.metric("tigerchat_edge_acked_total", 1)
+        assert chat.say(chat.room("figures"), 1, 5) == [2, 3, 4, 5, 6]
+        assert site.metric("tigerchat_edge_connections", 1) >= 1
+        assert site.metric("tigerchat_edge_acked_total", 1) - before >= 6
+        assert site.metric('tigerchat_edge_log_seq{shard="0"}', 1) >= 6
 
 
 def test_a_handshake_without_our_subprotocols_is_refused(site: EdgeSite) -> None:
@@ -426,7 +437,7 @@ def test_without_tls_by_setting_and_within_its_limits(
             lone.chat(0)
         for chat in chats:
             chat.socket.close()
-        until(lambda: lone.metric(0, "tigerchat_edge_sessions") == 0, "all are gone")
+        until(lambda: lone.metric("tigerchat_edge_sessions", 0) == 0, "all are gone")
         counter = 'tigerchat_edge_connection_events_total{name="too_many_of_address"}'
-        assert lone.metric(0, counter) >= 1
+        assert lone.metric(counter, 0) >= 1
         lone.chat(0).socket.close()

@@ -35,6 +35,8 @@ def local_token(folder: Path, user: str, rights: dict[str, list[str]], ttl_s: in
     site = load_site(_site_file(folder))
     path = folder / TOKEN_KEY_FILE
     try:
+        if path.stat().st_mode & 0o077:
+            raise ConfigurationError(f"{path} can be read by others: `chmod 600 {path}`")
         pem = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; tokens are signed with it") from None

@@ -11,6 +11,10 @@ FLUSH_SIZE = 4 * BLOCK_SIZE  # durable at once: a whole file would keep the disk
 _PASSES = (4, 5, 16, 28, 110, 116, 122)  # EINTR, EIO, EBUSY, ENOSPC, ETIMEDOUT, ESTALE, EDQUOT
 
 
+# What was said in rooms is for the group that reads the archive, whatever this process' mask says.
+FILE_MODE, FOLDER_MODE = 0o640, 0o750
+
+
 class FolderTarget:
     """Files are whole and durable when they get their name."""
 
@@ -24,8 +28,9 @@ class FolderTarget:
     def put(self, path: str, data: bytes) -> None:
         place = self._root / path
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            _make(place.parent)
             with open(place, "wb") as file:
+                os.fchmod(file.fileno(), FILE_MODE)
                 for at in range(0, len(data), BLOCK_SIZE):
                     self._limiter.take(min(BLOCK_SIZE, len(data) - at))
                     file.write(memoryview(data)[at : at + BLOCK_SIZE])
@@ -72,7 +77,7 @@ class FolderTarget:
         self._limiter.take(0)
         place = self._root / destination
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            _make(place.parent)
             if not overwrite and place.exists():
                 return False
             os.replace(self._root / source, place)
@@ -84,7 +89,7 @@ class FolderTarget:
     def make_folder(self, path: str) -> None:
         place = self._root / path
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            _make(place)
         except OSError as error:
             raise _refusal(place, error) from error
 
@@ -100,6 +105,19 @@ class FolderTarget:
 
     def abort(self) -> None:
         self._limiter.stop()
+
+
+def _make(folder: Path) -> None:
+    """Make `folder` and what is missing above it; what is there keeps its mode."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        try:
+            place.mkdir()
+        except FileExistsError:
+            continue  # made by another node meanwhile
+        place.chmod(FOLDER_MODE)
+    if not folder.is_dir():
+        raise NotADirectoryError(20, "Not a directory", str(folder))
 
 
 def _entry(place: Path) -> Entry:

@@ -38,6 +38,12 @@ def open_target(settings: Settings, node: Path, own_folder: Path, prng: Prng) ->
             f'"{SHIP_OFF}", an absolute path, http(s)://name-node:9870/folder'
         )
     token = Path(node / settings.ship_token_file) if settings.ship_token_file else None
+    if token and parts.scheme == "http" and not settings.ship_token_over_http:
+        raise ConfigurationError(
+            f"{node / SETTINGS_FILE}: ship_token_file is given and ship_target is {where!r}: "
+            "whoever listens on the way could take the token; allowed: an https:// target, or "
+            "ship_token_over_http = true where the network itself is trusted"
+        )
     authorities = Path(node / settings.ship_ca_file) if settings.ship_ca_file else None
     try:
         return WebHdfs(

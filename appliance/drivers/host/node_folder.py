@@ -3,7 +3,8 @@
 node-0/
 ├── site.toml  node.toml  jwks.json     the site, settings, public keys of token issuers
 ├── keys/                               signing.key, tls.key (secrets, 0600), tls.crt; perhaps
-│                                       client.key and client.crt, shown to clients instead
+│                                       client.key and client.crt, shown to clients instead;
+│                                       metrics.key, which Prometheus shows to the console
 ├── shard-0/ ...                        a volume for each replica of this node
 ├── .shard-0.lock ...                   held by whoever works as that replica or makes its volume
 ├── shipped/                            what is shipped, unless another target is set
@@ -12,12 +13,13 @@ node-0/
 └── removed                             by `member remove`: a local site starts without this node
 """
 
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.signature import SEED_SIZE, SigningKey
-from appliance.drivers.host.durable_file import lock_folder, unusable
+from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
 from appliance.formats.settings import SETTINGS_FILE, Settings, load_settings
 from appliance.formats.site import SITE_FILE, Node, Shard, Site, load_site, spki_of
 
@@ -30,6 +32,8 @@ TLS_KEY_FILE = "keys/tls.key"
 TLS_CERTIFICATE_FILE = "keys/tls.crt"
 CLIENT_KEY_FILE = "keys/client.key"  # both only where clients are shown another certificate
 CLIENT_CERTIFICATE_FILE = "keys/client.crt"
+METRICS_KEY_FILE = "keys/metrics.key"
+SECRET_SIZE_MIN = 32  # characters of a secret that is shown over the network
 FORMATTED_FILE = "formatted"
 REMOVED_FILE = "removed"  # of a local site's node that belongs to no shard any more
 # in a local site's folder: the private key of its issuer of tokens
@@ -153,15 +157,21 @@ def read_node(path: Path) -> NodeFolder:
         )
     seed = read_seed(path / SIGNING_KEY_FILE)
     node = NodeFolder(path=path, site=site, settings=settings, signing_key=SigningKey(seed))
+    _check_modes(node)
     _check_keys(node)
     return node
+
+
+def check_secret(path: Path) -> None:
+    """Refuse a secret in a file that others than its owner may use; OSError when it is missing."""
+    if path.stat().st_mode & 0o077:
+        raise ConfigurationError(f"{path} can be read by others: `chmod 600 {path}`")
 
 
 def read_seed(path: Path) -> bytes:
     """The seed in a signing key's file, which only its owner may read."""
     try:
-        if path.stat().st_mode & 0o077:
-            raise ConfigurationError(f"{path} can be read by others: `chmod 600 {path}`")
+        check_secret(path)
         seed = bytes.fromhex(path.read_text().strip())
         if len(seed) != SEED_SIZE:
             raise ValueError
@@ -172,6 +182,32 @@ def read_seed(path: Path) -> bytes:
             f"{path} is no key: restore it; allowed: {2 * SEED_SIZE} hexadecimal digits"
         ) from error
     return seed
+
+
+def own_secret(path: Path) -> bytes:
+    """The secret in a file that only its owner may read; made by chance where there is none."""
+    try:
+        if not path.exists():
+            write_durable(path, secrets.token_urlsafe(32).encode() + b"\n", mode=0o600)
+        check_secret(path)
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise unusable(path, error) from error
+    if len(secret) < SECRET_SIZE_MIN:
+        raise ConfigurationError(f"{path} holds no secret: remove it, and the next start makes one")
+    return secret
+
+
+def _check_modes(node: NodeFolder) -> None:
+    """Every private key in the folder is its owner's alone."""
+    for name in (TLS_KEY_FILE, CLIENT_KEY_FILE, METRICS_KEY_FILE):
+        path = node.path / name
+        try:
+            check_secret(path)
+        except FileNotFoundError:
+            continue  # whoever needs it says so
+        except OSError as error:
+            raise unusable(path, error) from error
 
 
 def _check_keys(node: NodeFolder) -> None:

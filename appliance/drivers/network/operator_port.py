@@ -11,6 +11,7 @@ request, and for taking what is sent to it.
 import asyncio
 import contextlib
 import ipaddress
+import json
 import socket
 import ssl
 from collections import Counter
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import uvicorn
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -31,6 +33,7 @@ from appliance.base.limits import (
 )
 
 SWEEP_S = 0.5  # between two looks at the deadlines
+SIGN_IN_SIZE_MAX = 256  # bytes of a sign-in's body
 _PAGES = ("/", "/console")  # a link on another site may lead here
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -170,7 +173,7 @@ class OperatorPort:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="critical",  # strangers write no lines; they are counted
+            log_level="error",  # strangers write no lines, they are counted; our own faults do
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -299,3 +302,19 @@ def bind(host: str, port: int) -> socket.socket:
         sock.setblocking(False)
         on_failure.pop_all()
     return sock
+
+
+async def secret_in(request: Request) -> str | None:
+    """The secret in a sign-in's body; None unless the body is such an object and short."""
+    if request.headers.get("content-type") != "application/json":
+        return None
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > SIGN_IN_SIZE_MAX:
+            return None
+    try:
+        secret = json.loads(body)["secret"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return secret if isinstance(secret, str) else None

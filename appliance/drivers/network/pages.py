@@ -1,4 +1,4 @@
-"""What the client port answers to plain HTTP: chat page, probe, figures for Prometheus."""
+"""What the client port answers to plain HTTP: the chat page, the site's nodes, a probe."""
 
 import asyncio
 import logging
@@ -19,7 +19,6 @@ from uvicorn.server import ServerState
 from appliance.base.limits import HTTP_HEAD_SIZE_MAX
 from appliance.drivers.network.origin import Hosts
 
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 KEEP_ALIVE_SECONDS = 5
 LOG_SECONDS = 60.0  # between two lines about what strangers send
 _POLICY = (
@@ -112,16 +111,14 @@ class Pages:
         hosts: Hosts,
         secure: bool,
         health: Callable[[], str],
-        metrics: Callable[[], str],
     ) -> None:
         """`nodes` tells a client where else it may connect; `health` gives "" or why this node does
-        not serve; `metrics` the text of all figures."""
-        self._web, self._nodes, self._health, self._metrics = web, nodes, health, metrics
+        not serve, which is not for strangers: they are told one word."""
+        self._web, self._nodes, self._health = web, nodes, health
         app = Starlette(
             routes=[
                 Route("/", self._page),
                 Route("/healthz", self._probe),
-                Route("/metrics", self._figures),
                 Route("/nodes.json", self._others),
                 Mount("/web", StaticFiles(directory=web)),
             ],
@@ -163,11 +160,9 @@ class Pages:
         return FileResponse(self._web / "chat.html", media_type="text/html")
 
     async def _probe(self, request: Request) -> Response:
-        why = self._health()
-        return PlainTextResponse((why or "serving") + "\n", status_code=503 if why else 200)
-
-    async def _figures(self, request: Request) -> Response:
-        return PlainTextResponse(self._metrics(), media_type=METRICS_TYPE)
+        serves = not self._health()
+        word = "serving" if serves else "unavailable"
+        return PlainTextResponse(word + "\n", status_code=200 if serves else 503)
 
     async def _others(self, request: Request) -> Response:
         return JSONResponse({"nodes": self._nodes()})

@@ -35,7 +35,7 @@ from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.client import SUBPROTOCOL_BINARY
 from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
-from appliance.roles.edge.figures import metrics_of, sessions_of
+from appliance.roles.edge.figures import sessions_of
 from appliance.roles.edge.lanes import Lanes
 from appliance.roles.edge.replicas import Replicas
 
@@ -131,7 +131,6 @@ class EdgeRole:
             hosts=hosts,
             secure=settings.client_tls,
             health=self.health,
-            metrics=self.metrics,
         )
         server = websocket.WebSocketServer(
             self,
@@ -400,16 +399,6 @@ class EdgeRole:
             "dropped": dict(self._drops),
             "connection_events": dict(self._counters),
         }
-
-    def metrics(self) -> str:
-        """All figures in Prometheus' text format."""
-        return metrics_of(
-            self._edge,
-            connections=self._server.count(),
-            process=self._figures.read(),
-            connection_events=self._counters,
-            drops=self._drops,
-        )
 
 
 def make_role(node: NodeFolder, number: int, log: logging.Logger) -> EdgeRole:

@@ -127,7 +127,6 @@ def run(test: Callable[[Port], Awaitable[None]], **settings: int) -> None:
             hosts=hosts,
             secure=True,
             health=lambda: "",
-            metrics=lambda: "",
         )
         bounds = {
             "connections_max": 20_000,

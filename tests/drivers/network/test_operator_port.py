@@ -301,3 +301,22 @@ def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_open(tmp_path: Path
     first = bind("127.0.0.1", 0)
     with first, pytest.raises(OSError):
         bind("127.0.0.1", first.getsockname()[1])
+
+
+def test_strangers_write_no_lines_into_the_log(node: TestNode, caplog: pytest.LogCaptureFixture):
+    async def story(stage: Stage) -> None:
+        for sent in ("NONSENSE\r\n\r\n", GET.replace("host: 127.0.0.1", "host: evil.example")):
+            for _ in range(20):
+                await stage.ask(STRANGER, sent)
+        for _ in range(20):
+            reader, writer = await stage.connect(STRANGER, tls=False)
+            writer.write(b"no TLS at all\r\n")
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+        await stage.until(lambda: stage.counters["closed_handshake"] == 20)
+
+    with caplog.at_level("INFO"):
+        stage = on_stage(node, story)
+    assert [record for record in caplog.records if record.name != "asyncio"] == []
+    assert stage.counters["malformed"] == stage.counters["unknown_host"] == 20

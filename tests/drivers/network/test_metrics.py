@@ -1,0 +1,84 @@
+"""Figures for Prometheus: well-formed text, and rules and board that name what there is."""
+
+import json
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from appliance.drivers.network.metrics import FIGURES, PREFIX, Said, exposition, serves
+
+DOCS = Path(__file__).parents[3] / "docs" / "prometheus"
+
+REPLICA = {
+    "status": "normal",
+    "role": "backup",
+    "op": 7,
+    "commit_min": 5,
+    "counters": {'a "strange" name\n': 3},
+    "volume": {"journal": {"p50_us": 1500}},
+    "process": {"rss": 1 << 20},
+}
+SHIPPER = {"shards": [{"shard": 0, "late_s": 2.5, "ships": True}, {"shard": 1, "late_s": 0}]}
+
+
+def samples(*said: Said) -> dict[tuple[str, tuple[str, ...]], float]:
+    """(name, values of the labels in their order) -> value, as a reader of the text sees them."""
+    found = {}
+    for family in text_string_to_metric_families(exposition(said).decode()):
+        assert family.documentation
+        assert family.type in ("gauge", "counter")
+        for sample in family.samples:
+            labels = tuple(sample.labels[key] for key in sorted(sample.labels))
+            assert (sample.name, labels) not in found
+            found[sample.name, labels] = sample.value
+    return found
+
+
+def test_a_process_that_is_silent_is_down_and_has_no_figures():
+    told = samples(Said("replica", 0, 0, REPLICA), Said("edge", 0, 1, None))
+    assert told["tigerchat_up", ("replica", "0", "0")] == 1
+    assert told["tigerchat_up", ("edge", "0", "1")] == 0
+    assert not [name for name, _ in told if name.startswith("tigerchat_edge_")]
+
+
+def test_values_scales_and_names_with_any_letters_arrive():
+    told = samples(Said("replica", 2, 3, REPLICA), Said("shipper", 2, 0, SHIPPER))
+    assert told["tigerchat_replica_op", ("2", "3")] == 7
+    assert told["tigerchat_replica_serving", ("2", "3")] == 1
+    assert told["tigerchat_replica_primary", ("2", "3")] == 0
+    assert told["tigerchat_replica_write_p50_seconds", ("2", "3")] == 0.0015
+    assert told["tigerchat_replica_events_total", ('a "strange" name\n', "2", "3")] == 3
+    assert told["tigerchat_shipper_late_seconds", ("2", "0", "0")] == 2.5
+    assert told["tigerchat_shipper_late_seconds", ("2", "0", "1")] == 0
+    assert told["tigerchat_shipper_ships", ("2", "0", "0")] == 1
+
+
+def test_an_answer_of_another_version_breaks_nothing():
+    odd = {"status": 7, "op": "many", "counters": [1], "volume": None, "process": {"rss": None}}
+    told = samples(Said("replica", 0, 0, odd), Said("edge", 0, 0, {}), Said("shipper", 0, 0, {}))
+    assert ("tigerchat_replica_op", ("0", "0")) not in told
+
+
+def test_only_who_is_normal_and_healthy_serves():
+    assert serves({"status": "normal"}) and serves({"health": ""})
+    assert not serves({"status": "recovering"})
+    assert not serves({"health": "the replica is not attached"})
+    assert not serves(None)
+
+
+def metric_names() -> set[str]:
+    names = {PREFIX + "up"}
+    for kind, figures in FIGURES.items():
+        for figure in figures:
+            end = "_total" if figure.kind.__name__.startswith("Counter") else ""
+            names.add(f"{PREFIX}{kind}_{figure.name}{end}")
+    return names
+
+
+def test_rules_and_board_name_only_metrics_that_there_are():
+    for name in ("alerts.yaml", "board.json"):
+        text = (DOCS / name).read_text()
+        used = set(re.findall(r"\btigerchat_\w+", text))
+        assert used and used <= metric_names(), used - metric_names()
+    assert len(json.loads((DOCS / "board.json").read_text())["panels"]) == 12
