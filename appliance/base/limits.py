@@ -237,6 +237,10 @@ HELD_SIZE_MAX = 16 * MIB  # bytes of changes that wait for a diff; then their se
 SESSION_QUEUE_MAX = 16 * MIB  # bytes of changes that wait for one peer; then its session ends
 TRACES_MAX = 4096  # diffs remembered, so that none is passed on twice
 BLOCK_VECTORS_CACHED_MAX = 4096  # vectors of blocks held in memory
+REACTIONS_MAX = 1000  # on one message
+REACTION_SIZE_MAX = 64  # bytes of one emoji
+PINS_MAX = 200  # in one room
+OBJECT_TEXT_SIZE_MAX = 4096  # bytes of a topic, a description, a name
 TEXT_DEPTH_MAX = 64  # brackets within brackets in the notation of values
 
 assert MEMBERS_MAX >= REPLICAS_MAX

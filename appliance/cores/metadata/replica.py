@@ -54,8 +54,11 @@ class Replica:
         name: str = "",
         admits: Callable[[int], bool] | None = None,
         counters: Counter[str] | None = None,
+        shared: tuple[bytes, ...] = (),
     ) -> None:
-        """`admits` says which sources may write: all, if there is none."""
+        """`shared`: packets of source 1 that all replicas of a product begin with. `admits` says
+        which sources may write: all, if there is none.
+        """
         if not _SHARED_SOURCES <= source <= SOURCE_MAX:
             raise EditRefused(f"a replica's source lies in 2 to {SOURCE_MAX:x}, not {source:x}")
         self.source = source
@@ -64,6 +67,7 @@ class Replica:
         self.counters: Counter[str] = Counter() if counters is None else counters
         self._admits = admits
         self._open(name)
+        self._share(shared)
 
     def _open(self, name: str) -> None:
         """Bring an empty store to its first state; refuse one of another source."""
@@ -81,6 +85,15 @@ class Replica:
         table.pending[INDEXED_FACT], table.indexed = b"1", True
         for packet in (*log0.SHARED, log0.replica_record(self.source, name)):
             self._apply(packets.parse_change(packet))
+        self.write()
+
+    def _share(self, shared: tuple[bytes, ...]) -> None:
+        """Apply what a store of an older version lacks."""
+        for packet in shared:
+            change = packets.parse_change(packet)
+            assert change.id.source == 1
+            if change.entry.progress > self.table.vector.get(1, -1):
+                self._apply(change)
         self.write()
 
     # --- changes of others

@@ -8,7 +8,7 @@ vector is at most that of the global vector; each field stands in the index unde
 of each source that touched it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import BLOCK_VECTORS_CACHED_MAX
@@ -38,6 +38,7 @@ class StateTable:
         self.store = store
         self.pending: dict[bytes, bytes | None] = {}
         self.vector: Vector = {}
+        self.on_kept: Callable[[list[bytes]], None] | None = None  # an index of someone else
         self.touched: list[bytes] = []  # names of the fields written since the last `write`
         self._blocks: dict[bytes, Vector] = {}  # cache by key
         self._changed_blocks: set[bytes] = set()
@@ -107,6 +108,8 @@ class StateTable:
         for name, state in states.items():
             self.pending[DATA + name] = state
         self.touched.extend(states)
+        if self.on_kept is not None:
+            self.on_kept(list(states))
 
     def touch(self, name: bytes, source: int, progress: int) -> None:
         """Enter a field under the packet that wrote it, unless a newer one of the source did."""
