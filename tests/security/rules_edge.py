@@ -257,8 +257,8 @@ RULES = (
         rule="what a batch remembers is forgotten then",
         where="appliance/cores/rooms/rooms.py",
         test=(
-            "tests/cores/rooms/test_rooms.py::test_deep_histories_equal_the_m"
-            "odel_and_reach_every_answer"
+            "tests/cores/rooms/test_judge.py::test_a_window_that_goes_within_"
+            "a_batch_takes_no_more_of_it"
         ),
         old=("                    if evicted:\n                        senders.clear()"),
         new=("                    if False:\n                        senders.clear()"),

@@ -336,3 +336,20 @@ def test_an_author_makes_no_more_rooms_than_his_share():
     assert [created(i, author=7) for i in range(10)] == [OK] * 8 + [LIMIT] * 2
     assert created(20, author=8) == OK
     assert created(0, author=7) == DUPLICATE
+
+
+def test_a_window_that_goes_within_a_batch_takes_no_more_of_it():
+    shard = Shard(dataclasses.replace(SMALL, windows_max=24))
+    assert shard.one(create(0, author=50)).code == OK
+    for client in range(3):
+        assert shard.one(make(0, client, 1, author=1)).code == OK
+    for client in range(20):
+        assert shard.one(make(0, 100 + client, 1, author=100 + client)).code == OK
+    results = shard.commit(
+        *(make(0, client, 2, author=1) for client in range(3)),
+        make(0, 7, 1, author=7),  # the table is full of young ones: the first device's goes
+        make(0, 0, 3, author=1),
+        make(0, 7, 2, author=7),
+    )
+    assert [result.code for result in results] == [OK] * 4 + [SEQUENCE_GAP, OK]
+    assert results[4].seq == 1
