@@ -13,6 +13,7 @@ milliseconds, is in nobody's way. Whoever is displaced was there longest, and kn
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 import ssl
 from collections import Counter
@@ -31,6 +32,20 @@ BACKLOG = 1024  # connections that the kernel completes and keeps for us
 REST_SECONDS = 0.1  # without accepting, when the process has no descriptor left
 SHUTDOWN_SECONDS = 5.0  # for a client to answer the end of TLS
 _ADDRESSES_MAX = 10_000  # whose pace is remembered
+
+
+def address_of(host: str) -> str:
+    """For whom a connection counts that comes from `host`: of IPv6 the network of 64 bits, for its
+    owner has all the addresses in it."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
 
 
 class Visitor(asyncio.Protocol):
@@ -199,7 +214,7 @@ class Door:
                 self._rest = loop.call_later(REST_SECONDS, self._listen)
                 return
             sock.setblocking(False)
-            visitor = self._make(str(peer[0]))
+            visitor = self._make(address_of(str(peer[0])))
             if not self._entrance.admit(visitor, loop.time()):
                 sock.close()
                 continue

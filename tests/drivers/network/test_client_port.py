@@ -15,7 +15,7 @@ import uvloop
 from appliance.base import limits
 from appliance.drivers.network import entrance as entrance_module
 from appliance.drivers.network import websocket
-from appliance.drivers.network.entrance import Entrance, Visitor
+from appliance.drivers.network.entrance import Entrance, Visitor, address_of
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.websocket import Connection, WebSocketServer
@@ -305,6 +305,21 @@ def test_an_address_opens_connections_at_its_pace_and_others_at_theirs() -> None
     assert counters["too_fast_of_address"] == len(came) - admitted
     assert entrance.admit(Someone("b"), 5.0)
     assert entrance.admit(Someone("a"), 6.0)
+
+
+@pytest.mark.parametrize(
+    ("host", "counted"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("", ""),
+    ],
+)
+def test_who_has_many_addresses_of_one_network_counts_once(host: str, counted: str) -> None:
+    assert address_of(host) == counted
 
 
 def test_addresses_whose_pace_is_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
