@@ -141,8 +141,8 @@ RULES = (
         rule="nothing is made for who takes nothing",
         where="appliance/cores/edge/edge.py",
         test=(
-            "tests/cores/edge/test_pressure.py::test_nothing_is_made_for_a_cl"
-            "ient_that_takes_nothing"
+            "tests/cores/edge/test_pressure.py::test_what_a_blocked_client_as"
+            "ks_for_waits_and_is_answered_later"
         ),
         old='and session.state != "closed" and not session.is_full',
         new='and session.state != "closed"',

@@ -24,7 +24,7 @@ def test_each_rule_stands_where_the_table_says_and_has_a_test(rule: Rule):
 @pytest.mark.soak
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.threat)
 def test_without_the_rule_its_test_turns_red(rule: Rule, tmp_path: Path):
-    for name in ("appliance", "tests"):
+    for name in ("appliance", "tests", "tools"):
         shutil.copytree(TOP / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(TOP / "pyproject.toml", tmp_path)
     weakened = tmp_path / rule.where
