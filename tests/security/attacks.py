@@ -1,7 +1,7 @@
 """What strangers and users may do to a node, each as a loop that goes on for as long as it is told.
 
 An attack comes from an address of its own, paces itself, and comes again when it is thrown out: how
-often is its result. Run as `python -m tests.security.attacks`, which reads a `Plan` as JSON.
+often is its result. Run as `python -m tests.security.attacks WORDS`, the words of `words_for`.
 """
 
 import asyncio
@@ -230,10 +230,10 @@ async def run(plan: Plan, names: list[str]) -> dict[str, int]:
 
 
 def words_for(plan: Plan, names: list[str]) -> str:
-    """What the program reads."""
+    """What the program is told."""
     return json.dumps({"plan": asdict(plan), "names": names})
 
 
 if __name__ == "__main__":
-    asked = json.load(sys.stdin)
+    asked = json.loads(sys.argv[1])
     print(json.dumps(asyncio.run(run(Plan(**asked["plan"]), asked["names"]))))

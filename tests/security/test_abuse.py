@@ -144,18 +144,13 @@ async def measured(
 
 
 def attacked(plan: Plan, names: list[str]) -> "subprocess.Popen[str]":
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.security.attacks"],
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.security.attacks", words_for(plan, names)],
         cwd=REPO,
         env={**os.environ, "PYTHONPATH": str(REPO)},
-        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdin is not None
-    process.stdin.write(words_for(plan, names))
-    process.stdin.close()
-    return process
 
 
 def abuse(site: EdgeSite, names: list[str], seconds: float, floor_s: float) -> None:
