@@ -93,7 +93,7 @@ STRANGER_FRAME_SIZE_MAX = 8 * KIB
 REFUSALS_BURST, REFUSALS_RATE, STRIKES_MAX = 256, 50, 64
 HOLD_MS_MAX = 100  # a connection that was refused for its rate is not read from for so long
 HISTORY_CHARGE_SIZE = 32 * KIB  # bytes of history that are charged as one message
-USER_CONNECTIONS_MAX = 512  # of one user at one edge; the next hello is refused
+USER_CONNECTIONS_MAX = 2_048  # of one user at one edge; the next hello is refused
 # bytes that an edge holds in both directions; beyond, the connection that holds most is closed
 CONNECTION_HELD_MAX = 4 * MIB  # for one connection: its output and one frame of the largest size
 USER_HELD_MAX = 32 * MIB  # for all connections of one user

@@ -33,7 +33,8 @@ from appliance.drivers.terminal.options import LOCAL_DEFAULT
     default="12h",
     show_default=True,
     metavar="TIME",
-    help="How long it is valid: a number and s, m, h or d.",
+    help="How long it is valid: a number and s, m, h or d. Nodes refuse more than a day, unless "
+    "their token_life_s_max allows it.",
 )
 def command(local: Path, user: str, rights: tuple[str, ...], ttl: str) -> None:
     """Print a token for a user: what the chat page and other clients sign in with.
