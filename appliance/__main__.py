@@ -24,6 +24,7 @@ VERBS = {
     "status": "Show the replicas of a node or site.",
     "ship": "Show, verify and repair what is shipped as signed files.",
     "object": "Show and check the objects that replicas share; run one replica alone.",
+    "farm": "Run a member of a farm alone, post to a farm, look into its log.",
     "inspect": "Show what lies in a volume.",
     "federation": "Rooms shared between sites.",
     "report": "Verify what was shipped and report on it, in your Spark.",

@@ -167,3 +167,21 @@ class FarmFrameError(FormatError):
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
         self.reason = reason
+
+
+class FarmMemberOut(ApplianceError):
+    """This member was taken out of its farm: it starts no more on this folder."""
+
+    code = 1302
+
+
+class FarmBroken(ApplianceError):
+    """What the farm's protocol rules out has happened; going on could lose what was promised."""
+
+    code = 1303
+
+
+class FarmPostFailed(ApplianceError):
+    """No member of the farm said yes in time; whether the value is stored is not known."""
+
+    code = 1304

@@ -218,6 +218,10 @@ class Node:
         """What MakeSnapshot asked for: the application's state after the entry `index`."""
         self.member.on_snapshot(index, data)
 
+    def note_commit(self) -> None:
+        """Write down how far the log is committed; else only other writes take it along."""
+        self.member.save()
+
     def yield_leadership(self) -> bool:
         """Lead no more and do not stand for two election timeouts; False: we do not lead."""
         m = self.member

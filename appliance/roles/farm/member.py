@@ -1,0 +1,299 @@
+"""One member of one farm: inputs to the core, writes flushed, then words."""
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
+
+from appliance.base.errors import FarmBroken, FarmMemberOut
+from appliance.base.prng import Prng
+from appliance.cores.directory.directory import Directory, snapshot_fits
+from appliance.cores.directory.document import parse_document, poster_of
+from appliance.cores.raft.dial import Challenges, Credentials
+from appliance.cores.raft.effects import (
+    JOINING,
+    MEMBER,
+    OUT,
+    Answer,
+    Apply,
+    Beat,
+    Halt,
+    HangUp,
+    HardState,
+    Leave,
+    MakeSnapshot,
+    Mark,
+    Refuse,
+    Restore,
+    Send,
+    Word,
+)
+from appliance.cores.raft.hint import LeaderHint
+from appliance.cores.raft.login import Gate, decoy_of
+from appliance.cores.raft.node import Node
+from appliance.cores.raft.nonces import KEY_SIZE, Nonces
+from appliance.cores.raft.settings import TICK_MS
+from appliance.drivers.network.farm_stream import Route
+from appliance.formats.raft_legacy.configuration import (
+    Configuration,
+    Server,
+    endpoint_address,
+)
+from appliance.formats.raft_legacy.frame import (
+    ANSWER_OF,
+    APPLICATION,
+    CLIENT_REQUEST,
+    Request,
+    Response,
+)
+from appliance.roles.farm.door import Visitor
+from appliance.roles.farm.link import Keys, PeerLink
+from appliance.roles.farm.settings import RAW, TLS, FarmSettings
+from appliance.roles.farm.storage import FarmStorage
+
+_NOTE_S = 1.0  # how often the commit is written down when nothing else is
+_TICKS_CAUGHT_UP = 2  # after a stall; the others are forgotten
+
+
+Input = tuple[str, object, object]
+
+
+class FarmMember:
+    """Runs until `stop`, until it is out of the farm, or until something is broken."""
+
+    def __init__(self, settings: FarmSettings, log: logging.Logger) -> None:
+        self.settings, self.log = settings, log
+        self.counts: Counter[str] = Counter()
+        self.storage = FarmStorage(settings.folder / "store")
+        self.directory = Directory(settings.farm)
+        standing = JOINING if settings.join else MEMBER
+        saved = self.storage.load(HardState(standing=standing))
+        if saved.state.standing == OUT:
+            self.storage.close()
+            raise FarmMemberOut(
+                f"{settings.folder}: this member was taken out of farm {settings.farm}; to let it "
+                "in again, join with an empty folder"
+            )
+        servers = () if settings.join else (Server(settings.id, settings.endpoint), *settings.peers)
+        ordered = tuple(sorted(servers))
+        self.node = Node(
+            id=settings.id,
+            settings=settings.raft,
+            prng=Prng(int.from_bytes(os.urandom(8), "little")),
+            saved=saved,
+            configured=Configuration(0, 0, ordered),
+            snapshot_fits=snapshot_fits,
+        )
+        self.keys = Keys(settings.farm, self._credentials(), Challenges())
+        self.links: dict[int, PeerLink] = {}
+        self.inbox: deque[Input] = deque()
+        self.wake = asyncio.Event()
+        self.tokens: dict[int, tuple[Visitor, list]] = {}
+        self.token = 0
+        self.disk = ThreadPoolExecutor(1, thread_name_prefix="farm-disk")
+        self.stopping = False
+
+    def _credentials(self) -> Credentials | None:
+        settings = self.settings
+        if settings.carrier == RAW:
+            return None
+        return Credentials(settings.user, settings.password, settings.algorithms)
+
+    def gate(self) -> Gate:
+        """This farm at the door; its key is new with each start, so older nonces are stale."""
+        settings = self.settings
+        return Gate(
+            farm=settings.farm,
+            realm=settings.realm,
+            users={user.name: user for user in settings.users},
+            nonces=Nonces(os.urandom(KEY_SIZE)),
+            decoy=decoy_of(os.urandom(32)),
+            opaque=os.urandom(8).hex(),
+            algorithms=settings.algorithms,
+        )
+
+    # --- inputs, from connections -----------------------------------------------------------------
+
+    def _put(self, kind: str, first: object, second: object) -> None:
+        self.inbox.append((kind, first, second))
+        self.wake.set()
+
+    def on_request(self, visitor: Visitor, request: Request) -> None:
+        slot: list = [None]
+        visitor.slots.append(slot)
+        self._put("request", (visitor, slot), request)
+
+    def on_link_open(self, link: PeerLink, pre_vote: bool, hint: LeaderHint | None) -> None:
+        self._put("open", link, pre_vote)
+
+    def on_link_response(self, link: PeerLink, response: Response) -> None:
+        self._put("response", link, response)
+
+    def on_link_closed(self, link: PeerLink) -> None:
+        self._put("closed", link, None)
+
+    # --- the beat ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until `stop`. FarmMemberOut, FarmBroken, StorageError: it can not go on."""
+        loop = asyncio.get_running_loop()
+        ticker = loop.create_task(self._tick())
+        due = time.monotonic()
+        note_due = due + _NOTE_S
+        try:
+            await self._perform(self.node.take())
+            while not self.stopping:
+                await self.wake.wait()
+                self.wake.clear()
+                due = self._take_time(due)
+                if due >= note_due:
+                    note_due = due + _NOTE_S
+                    self.node.note_commit()
+                while self.inbox:
+                    self._feed(*self.inbox.popleft())
+                await self._perform(self.node.take())
+            self.node.note_commit()
+            await self._perform(self.node.take())
+        finally:
+            ticker.cancel()
+            for link in list(self.links.values()):
+                await link.close()
+            self.disk.shutdown()
+            self.storage.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            self.wake.set()
+
+    def _take_time(self, due: float) -> float:
+        """Ticks up to now; after a stall the clock starts anew."""
+        now = time.monotonic()
+        ticks = 0
+        while due + TICK_MS / 1000 <= now and ticks < _TICKS_CAUGHT_UP:
+            due += TICK_MS / 1000
+            ticks += 1
+            self.node.on_tick()
+        return due if now - due < TICK_MS / 1000 else now
+
+    def _feed(self, kind: str, first: object, second: object) -> None:
+        if kind == "request":
+            assert isinstance(first, tuple)
+            assert isinstance(second, Request)
+            visitor, slot = first
+            self._feed_request(visitor, slot, second)
+            return
+        assert isinstance(first, PeerLink)
+        if self.links.get(first.peer) is not first:
+            return  # of a link that is gone
+        if kind == "open":
+            self.node.on_connected(first.peer, pre_vote=bool(second))
+        elif kind == "response":
+            assert isinstance(second, Response)
+            self.node.on_response(first.peer, second)
+        else:
+            self.node.on_disconnected(first.peer)
+
+    def _feed_request(self, visitor: Visitor, slot: list, request: Request) -> None:
+        if visitor.closed:
+            return
+        if self._is_anothers(visitor, request):
+            self.counts["poster_not_id"] += 1
+            member = self.node.member
+            kind = ANSWER_OF[request.type]
+            response = Response(kind, member.id, member.leader, member.term, 0, accepted=False)
+            visitor.answer(slot, response)
+            return
+        self.token += 1
+        self.tokens[self.token] = (visitor, slot)
+        self.node.on_request(self.token, request)
+
+    def _is_anothers(self, visitor: Visitor, request: Request) -> bool:
+        """Whether a user that is bound to an id posts the status of another one."""
+        if request.type != CLIENT_REQUEST or visitor.user.id == 0:
+            return False
+        for entry in request.entries:
+            document = parse_document(entry.value) if entry.type == APPLICATION else None
+            if document is not None and poster_of(document) not in (None, visitor.user.id):
+                return True
+        return False
+
+    async def _perform(self, beat: Beat) -> None:
+        """Write, flush, speak; again while the words made more."""
+        while beat.writes or beat.words:
+            if beat.writes:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self.disk, self.storage.perform, beat.writes)
+            for word in beat.words:
+                self._speak(word)
+            beat = self.node.take()
+        self._hold_links()
+
+    def _speak(self, word: Word) -> None:
+        if isinstance(word, Send):
+            link = self.links.get(word.peer)
+            if link is not None:
+                link.send(word.request)
+        elif isinstance(word, Answer):
+            visitor, slot = self.tokens.pop(word.token)
+            if not visitor.closed:
+                visitor.answer(slot, word.response)
+        elif isinstance(word, Refuse):
+            visitor, _ = self.tokens.pop(word.token)
+            self.counts[word.reason] += 1
+            visitor.close()
+        elif isinstance(word, HangUp):
+            self.counts[word.reason] += 1
+            link = self.links.get(word.peer)
+            if link is not None:
+                link.hang_up()
+        elif isinstance(word, Apply):
+            self._apply(word)
+        elif isinstance(word, Restore):
+            snapshot = word.snapshot
+            if not self.directory.restore(snapshot.index, snapshot.term, snapshot.data):
+                self.log.warning("the farm's snapshot at %d is of another make", snapshot.index)
+        elif isinstance(word, MakeSnapshot):
+            if self.directory.index == word.index:
+                self.node.on_snapshot(word.index, self.directory.snapshot())
+        elif isinstance(word, Mark):
+            self.counts[word.name] += 1
+        elif isinstance(word, Leave):
+            raise FarmMemberOut(f"this member was taken out of farm {self.settings.farm}")
+        elif isinstance(word, Halt):
+            raise FarmBroken(f"farm {self.settings.farm}: {word.reason}; look at all members' logs")
+
+    def _apply(self, word: Apply) -> None:
+        for index, entry in enumerate(word.entries, word.first):
+            self.directory.take(index, entry)
+
+    def _hold_links(self) -> None:
+        """A link to each peer, by its endpoint as the farm knows it now."""
+        peers = self.node.peers
+        for peer in [p for p, link in self.links.items() if peers.get(p) != link.endpoint]:
+            link = self.links.pop(peer)
+            task = asyncio.get_running_loop().create_task(link.close())
+            task.add_done_callback(lambda done: done.exception())
+        for peer, endpoint in peers.items():
+            if peer not in self.links:
+                self.links[peer] = PeerLink(
+                    peer=peer,
+                    endpoint=endpoint,
+                    route=self._route(peer, endpoint),
+                    keys=self.keys,
+                    owner=self,
+                )
+
+    def _route(self, peer: int, endpoint: str) -> Route:
+        host, port = endpoint_address(endpoint)
+        pin = self.settings.pins.get(peer, b"") if self.settings.carrier == TLS else None
+        return Route(host, port, pin, self.settings.proxy)
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.wake.set()
+
+    def hint(self) -> LeaderHint:
+        return self.node.hint()
