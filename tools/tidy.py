@@ -594,18 +594,40 @@ def check_limits(source: Source) -> None:
 
 
 def check_errors(sources: dict[str, Source]) -> None:
-    """No two error classes share a code, and each code stands in the list for operators."""
-    source = sources.get(f"{PROGRAM}/base/errors.py")
-    if source is None:
-        return
+    """No two error classes share a code, wherever they stand, and each code is in the list for
+    operators.
+    """
     documented = sources.get("docs/errors.md")
-    holder: dict[int, str] = {}
-    for node, code, line in codes_of(source.tree):
-        if code in holder:
-            source.report(line, "code", f"{node} has code {code}, as {holder[code]} does")
-        holder.setdefault(code, node)
-        if documented is not None and not re.search(rf"\b{code}\b", documented.text):
-            source.report(line, "code", f"{code} ({node}) is not in docs/errors.md")
+    program = [
+        source
+        for path, source in sorted(sources.items())
+        if source.is_python and path.startswith(f"{PROGRAM}/")
+    ]
+    errors, holder = error_classes(program), dict[int, str]()
+    for source in program:
+        path = source.path
+        for node, code, line in codes_of(source.tree):
+            if node not in errors:
+                continue  # a frame of clients has a code too
+            if code in holder:
+                source.report(line, "code", f"{node} has code {code}, as {holder[code]} does")
+            holder.setdefault(code, f"{node} in {path}")
+            if documented is not None and not re.search(rf"\b{code}\b", documented.text):
+                source.report(line, "code", f"{code} ({node}) is not in docs/errors.md")
+
+
+def error_classes(sources: list[Source]) -> set[str]:
+    """Names of all classes whose bases lead to Exception."""
+    bases = {
+        node.name: {ast.unparse(base).split(".")[-1] for base in node.bases}
+        for source in sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {"Exception"}
+    while more := {name for name, over in bases.items() if over & found} - found:
+        found |= more
+    return found
 
 
 def codes_of(tree: ast.Module) -> Iterator[tuple[str, int, int]]:

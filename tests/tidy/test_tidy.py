@@ -218,6 +218,16 @@ def test_tidy_finds_an_error_code_that_is_not_documented(tmp_path):
     assert found(tmp_path, files) == [("appliance/base/errors.py", 6, "code")]
 
 
+def test_tidy_finds_a_code_that_two_files_give(tmp_path):
+    files = {
+        "appliance/base/errors.py": "class A(Exception):\n    code = 1001\n",
+        "appliance/cores/vsr/open.py": "class B(errors.A):\n    code = 1001\n",
+        "appliance/formats/client.py": "class Frame(Struct):\n    code = 1001\n",
+        "docs/errors.md": "1001\n",
+    }
+    assert found(tmp_path, files) == [("appliance/cores/vsr/open.py", 2, "code")]
+
+
 def test_tidy_finds_a_cycle_once_even_under_type_checking(tmp_path):
     folder = "appliance/cores/vsr/"
     files = {

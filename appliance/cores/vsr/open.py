@@ -45,7 +45,7 @@ class VolumeUnusable(StorageError):
     remedy.
     """
 
-    code = 1003
+    code = 1006
 
     def __init__(self, halt: str, reason: str) -> None:
         super().__init__(
