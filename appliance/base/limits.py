@@ -57,7 +57,8 @@ STORE_READERS_MAX = 126  # threads and processes that read a store at once
 
 LINK_BUFFER_MAX = 16 * MIB  # bytes waiting on one connection; frames beyond are dropped, counted
 CONNECTIONS_MAX = 256  # of one replica, authenticated; the next one is closed, counted
-HANDSHAKES_MAX = 64  # connections without a certificate yet; the next is closed, counted
+HANDSHAKES_MAX = 64  # connections without a certificate yet; beyond, one of them gives way
+PEER_ADDRESSES_MAX = 1024  # from which members came; the longest unseen is forgotten
 HANDSHAKE_MS_MAX = 5_000  # to show it
 DIAL_BACKOFF_MS_MIN, DIAL_BACKOFF_MS_MAX = 20, 500  # between tries, doubled, with jitter
 LOCAL_ROOMS_MAX = 4096  # rows of 128 bytes in one answer to an edge of the same node

@@ -54,12 +54,12 @@ from appliance.drivers.host.operator_door import (
     SecretExpired,
 )
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.network.address import address_group
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.metrics import Probes, Said, serves
 from appliance.drivers.network.operator_port import (
     Guard,
     OperatorPort,
-    address_group,
     bind,
     secret_in,
 )

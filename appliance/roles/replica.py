@@ -170,6 +170,7 @@ class ReplicaRole:
             secured=Secured(self._server_context, server_side=True, pins=self._pins),
             message_size_max=size_max,
             counters=self._counters,
+            expected=[node.host for node in self._node.site.nodes],
         )
 
     def _make_links(self) -> list[Link]:

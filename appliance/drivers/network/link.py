@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from appliance.base.errors import ConfigurationError
@@ -20,8 +20,10 @@ from appliance.base.limits import (
     HANDSHAKES_MAX,
     KIB,
     LINK_BUFFER_MAX,
+    PEER_ADDRESSES_MAX,
 )
 from appliance.base.prng import Prng
+from appliance.drivers.network.address import address_group
 from appliance.drivers.network.checks import Checks
 from appliance.drivers.network.framing import FrameReader
 from appliance.drivers.network.tls import identify
@@ -90,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self.state, self.reason = CONNECTING, ""
         self._made = False  # whether there is a transport
         self.node: int | None = None  # the peer's node index, once TLS has shown it
+        self.address = ""  # of who came to us, as far as it shares a cap
         self.counters = counters
         self._owner, self._secured, self._size_max = owner, secured, message_size_max
         self._checks: Checks | None = None
@@ -295,19 +298,32 @@ def tune(transport: asyncio.BaseTransport) -> None:
 
 
 class Listener:
-    """Accepts connections of other nodes, within bounds, and hands them to their owner."""
+    """Accepts connections of other nodes, within bounds, and hands them to their owner.
+
+    So many may be in their handshake. When all these places are taken, whoever comes next gets in,
+    and the oldest of the address that holds most of them gives way: of strangers' addresses first,
+    of those from which members have come last. So nobody who is silent keeps a member out.
+    """
 
     def __init__(
-        self, owner: Owner, *, secured: Secured, message_size_max: int, counters: Counter[str]
+        self,
+        owner: Owner,
+        *,
+        secured: Secured,
+        message_size_max: int,
+        counters: Counter[str],
+        expected: Iterable[str] = (),
     ) -> None:
+        """`expected` are hosts of members; others are learned when they come."""
         assert secured.server_side
+        self._known = dict.fromkeys(map(address_group, expected))  # longest unseen first
         self._owner, self._secured, self._size_max, self._counters = (
             owner,
             secured,
             message_size_max,
             counters,
         )
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # oldest first
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> None:
@@ -342,17 +358,31 @@ class Listener:
 
     def admit(self, connection: Connection) -> str:
         """Count a new connection in; not "" = why it is too many."""
-        waiting = sum(1 for other in self._connections if other.state == CONNECTING)
         self._counters["accepted"] += 1
-        if waiting >= HANDSHAKES_MAX:
-            return "too_many_handshakes"
-        if len(self._connections) >= CONNECTIONS_MAX + HANDSHAKES_MAX:
+        waiting = [other for other in self._connections if other.state == CONNECTING]
+        if len(self._connections) - len(waiting) >= CONNECTIONS_MAX:
             return "too_many_connections"
-        self._connections.add(connection)
+        if len(waiting) >= HANDSHAKES_MAX:
+            self._longest_of_most(waiting).abort("gave_way")
+        self._connections[connection] = None
         return ""
 
+    def _longest_of_most(self, waiting: list[Connection]) -> Connection:
+        """Who gives way among those in their handshake, oldest first."""
+        strangers = [other for other in waiting if other.address not in self._known] or waiting
+        held = Counter(other.address for other in strangers)
+        most = max(held.values())
+        return next(other for other in strangers if held[other.address] == most)
+
+    def remember(self, address: str) -> None:
+        """A member has come from there."""
+        self._known.pop(address, None)
+        self._known[address] = None
+        while len(self._known) > PEER_ADDRESSES_MAX:
+            del self._known[next(iter(self._known))]
+
     def forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     async def close(self) -> None:
         if self._server is not None:
@@ -381,12 +411,18 @@ class _Accepted(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._equip(transport)
+        peer = transport.get_extra_info("peername")
+        self.address = address_group(str(peer[0])) if peer else ""
         why = self._listener.admit(self)
         if why:
             self.abort(why)
             return
         tune(transport)
         self._begin()
+
+    def _open(self) -> None:
+        self._listener.remember(self.address)  # its key was shown
+        super()._open()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.forget(self)

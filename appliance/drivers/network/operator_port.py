@@ -31,24 +31,12 @@ from appliance.base.limits import (
     OPERATOR_REQUEST_S,
     OPERATOR_TAKE_S,
 )
+from appliance.drivers.network.address import address_group
 
 SWEEP_S = 0.5  # between two looks at the deadlines
 SIGN_IN_SIZE_MAX = 256  # bytes of a sign-in's body
 _PAGES = ("/", "/console")  # a link on another site may lead here
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-
-
-def address_group(host: str) -> str:
-    """What shares one cap: an IPv4 address, the /64 of an IPv6 one; IPv4 inside IPv6 is IPv4."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address) or address.is_loopback:
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False).network_address)
 
 
 class Guard:

@@ -13,12 +13,13 @@ import pytest
 import uvloop
 
 from appliance.base.errors import ConfigurationError
-from appliance.base.limits import HANDSHAKES_MAX, LINK_BUFFER_MAX, MIB
+from appliance.base.limits import HANDSHAKE_MS_MAX, HANDSHAKES_MAX, LINK_BUFFER_MAX, MIB
 from appliance.drivers.network import link as links
 from appliance.drivers.network.framing import FrameReader
-from appliance.drivers.network.link import Connection, Secured
+from appliance.drivers.network.link import CLOSED, CONNECTING, Connection, Listener, Secured
 from appliance.formats.envelope import Message
 from tests.drivers.network.site import (
+    SIZE_MAX,
     Recorder,
     TestNode,
     make_expired_node,
@@ -315,7 +316,7 @@ def test_strangers_who_wait_are_bounded_and_members_get_in_afterwards(
             stranger = socket.create_connection(("127.0.0.1", listener.port))
             stranger.setblocking(False)
             idle.append(stranger)
-        await server.until(lambda r: r.counters["closed_too_many_handshakes"] == 10)
+        await server.until(lambda r: r.counters["closed_gave_way"] == 10)
         assert listener.count() == HANDSHAKES_MAX
         for stranger in idle:
             stranger.close()
@@ -326,6 +327,65 @@ def test_strangers_who_wait_are_bounded_and_members_get_in_afterwards(
         await listener.close()
 
     run(story)
+
+
+def test_strangers_who_stay_silent_keep_no_member_out(nodes: list[TestNode]) -> None:
+    """All places are taken, also again at once, by who never says a word; members come in."""
+
+    async def story() -> None:
+        server, client = Recorder(nodes), Recorder(nodes)
+        listener = await server.listen(nodes[0].server(nodes))
+        idle = []
+        for number in range(4 * HANDSHAKES_MAX):
+            stranger = socket.socket()
+            stranger.bind((f"127.0.3.{1 + number % 7}", 0))
+            stranger.connect(("127.0.0.1", listener.port))
+            idle.append(stranger)
+        await server.until(lambda r: listener.count() == HANDSHAKES_MAX)
+        begun = asyncio.get_running_loop().time()
+        link = client.link(nodes[1].client(nodes, nodes[0]), listener.port)
+        await client.until(lambda r: len(r.open) == 1)
+        assert client.counters["closed_lost"] == 0  # its first dial was let in
+        assert asyncio.get_running_loop().time() - begun < HANDSHAKE_MS_MAX / 1000
+        await link.close()
+        await listener.close()
+        for stranger in idle:
+            stranger.close()
+
+    run(story)
+
+
+def test_who_gives_way_is_the_oldest_stranger_of_the_address_that_holds_most(
+    nodes: list[TestNode],
+) -> None:
+    class Waiting:
+        """A connection in its handshake."""
+
+        def __init__(self, address: str) -> None:
+            self.address, self.state, self.reason = address, CONNECTING, ""
+
+        def abort(self, reason: str) -> None:
+            self.state, self.reason = CLOSED, reason
+
+    listener = Listener(
+        Recorder(nodes),
+        secured=nodes[0].server(nodes),
+        message_size_max=SIZE_MAX,
+        counters=Counter(),
+        expected=["10.0.0.1"],
+    )
+    listener.remember("10.0.0.2")
+    members = [Waiting("10.0.0.1") for _ in range(20)] + [Waiting("10.0.0.2") for _ in range(20)]
+    few = [Waiting("10.0.9.1") for _ in range(4)]
+    many = [Waiting("10.0.9.2") for _ in range(HANDSHAKES_MAX - 44)]
+    for each in [*members, *few, *many]:
+        assert listener.admit(each) == ""
+    late = Waiting("10.0.0.1")
+    assert listener.admit(late) == ""
+    assert [each for each in [*members, *few, *many, late] if each.reason] == [many[0]]
+    for _ in range(2 * HANDSHAKES_MAX):
+        assert listener.admit(Waiting("10.0.9.3")) == ""
+    assert not [each for each in [*members, late] if each.reason]
 
 
 def test_a_port_that_is_taken_is_named(nodes: list[TestNode]) -> None:

@@ -17,7 +17,8 @@ from starlette.routing import Route
 
 from appliance.base.limits import OPERATOR_CONNECTIONS_MAX, OPERATOR_CONNECTIONS_PER_ADDRESS_MAX
 from appliance.drivers.network import operator_port
-from appliance.drivers.network.operator_port import Guard, OperatorPort, address_group, bind
+from appliance.drivers.network.address import address_group
+from appliance.drivers.network.operator_port import Guard, OperatorPort, bind
 from appliance.drivers.network.tls import show_certificate
 from tests.drivers.network.site import TestNode, make_node
 from tests.patience import HUNG_S
