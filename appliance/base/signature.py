@@ -16,6 +16,7 @@ CONTEXT_CHECKPOINT = b"tigerchat v1 checkpoint"
 CONTEXT_MANIFEST = b"tigerchat v1 manifest"
 CONTEXT_SHIPPED_HEAD = b"tigerchat v1 shipped head"
 CONTEXT_FEDERATED = b"tigerchat v1 federated"
+CONTEXT_LINK_PROOF = b"tigerchat v1 link proof"
 
 
 class SigningKey:

@@ -154,7 +154,7 @@ class Exchange:
                 self._shared(link, frame.channel).summaries[link.site] = frame
                 return []
             if isinstance(frame, frames.Bye):
-                return [CloseLink(number, frame.reason)]
+                return [CloseLink(number, "bye")]
             raise CausalRefused("frame_kind", "not after the hello")
         except CausalRefused as error:
             self.dropped[error.reason] += 1

@@ -11,15 +11,18 @@ from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
 from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.exchange import SEND, Exchange, Member
+from appliance.cores.federation.link.quic_link import Identity
 from appliance.cores.federation.opening import LogRecord
-from appliance.cores.federation.parameters import Parameters
+from appliance.cores.federation.parameters import Parameters, datagram_profile
 from appliance.drivers.network.stream.acceptor import Acceptor
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.formats.causal.content import RoomMessage, open_content, seal
 from appliance.roles.federation.carrier import Carrier
+from appliance.roles.federation.datagrams import Peer, QuicPort
 from appliance.roles.federation.store import LmdbChannelStore
 from tests.drivers.network.site import TestNode, make_node
+from tests.roles.federation.lossy import LossyWay
 
 ROOM = "general"
 QUICK = Parameters(
@@ -31,6 +34,17 @@ QUICK = Parameters(
     store_delay_ms=50,
     repair_ms_min=500,
     repair_ms_max=2_000,
+)
+
+LOSSY = replace(
+    datagram_profile(20),
+    verify_ids=True,
+    resend_ms_min=200,
+    resend_ms_max=1_000,
+    resend_attempts_max=0,
+    sync_interval_ms=1_000,
+    sync_reply_ms=100,
+    store_delay_ms=50,
 )
 
 
@@ -80,6 +94,7 @@ class Site:
         self.counters: Counter[str] = Counter()
         self.rights = {f"site-{n}": SEND for n in range(count)}
         self.diallers: list[Dialler] = []
+        self.parameters = QUICK
 
     def now_ms(self) -> int:
         self.clock = max(self.clock + 1, time.time_ns() // 1_000_000)
@@ -95,7 +110,12 @@ class Site:
         store = LmdbChannelStore(self.folder / "channel")
         now = self.now_ms()
         channel = Channel(
-            me=self.name, channel=ROOM, parameters=QUICK, prng=Prng(now), store=store, now_ms=now
+            me=self.name,
+            channel=ROOM,
+            parameters=self.parameters,
+            prng=Prng(now),
+            store=store,
+            now_ms=now,
         )
         members = {
             site.name: Member(site.node.key.public, self.rights[site.name]) for site in sites
@@ -114,7 +134,7 @@ class Site:
         await self._listen([site.node for site in sites])
         for number in linked:
             if number < self.number:
-                self._dial(sites[number])
+                await self._dial(sites[number])
 
     async def _listen(self, known: list[TestNode]) -> None:
         context = server_context(
@@ -130,7 +150,7 @@ class Site:
         await self.acceptor.start("127.0.0.1", self.port)
         self.port = self.acceptor.port
 
-    def _dial(self, other: "Site") -> None:
+    async def _dial(self, other: "Site") -> None:
         assert self.carrier is not None
         node = other.node
         dialler = Dialler(
@@ -183,18 +203,57 @@ class Site:
             found.append((opened.author, opened.body.decode()))
         return found
 
-    async def stop(self) -> None:
-        if self.carrier is None:
-            return
+    async def _hang_up(self) -> None:
         for dialler in self.diallers:
             await dialler.close()
         self.diallers.clear()
         await self.acceptor.close()
+
+    async def stop(self) -> None:
+        if self.carrier is None:
+            return
+        await self._hang_up()
         self.carrier.close()
         for store in self.carrier.stores.values():
             store.close()
         self.carrier = None
         self.log.offered.clear()
+
+
+class QuicSite(Site):
+    """The same over QUIC; each dialled link goes a way that loses `loss` of its datagrams."""
+
+    loss = 0.0
+
+    def __init__(self, folder: Path, number: int, count: int) -> None:
+        super().__init__(folder, number, count)
+        self.parameters = LOSSY
+        self.ways: list[LossyWay] = []
+
+    async def _listen(self, known: list[TestNode]) -> None:
+        assert self.carrier is not None
+        self.quic = QuicPort(
+            self.carrier,
+            Identity(self.name, self.node.key, self.node.spki),
+            {f"site-{node.index}": node.key.public for node in known},
+            certificate=self.node.certificate,
+            private_key=self.node.private,
+            prng=Prng(self.number),
+        )
+        await self.quic.start("127.0.0.1", self.port)
+        self.port = self.quic.port
+
+    async def _dial(self, other: Site) -> None:
+        way = LossyWay(other.port, self.loss, self.number)
+        await way.start()
+        self.ways.append(way)
+        self.quic.keep(Peer(other.name, ("127.0.0.1", way.port), other.node.spki))
+
+    async def _hang_up(self) -> None:
+        self.quic.close()
+        for way in self.ways:
+            way.close()
+        self.ways.clear()
 
 
 async def until(holds: Callable[[], bool], within_s: float = 60) -> None:

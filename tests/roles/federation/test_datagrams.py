@@ -1,0 +1,191 @@
+"""Sites that share a room over QUIC datagrams: loss, moved addresses, strangers, bounds."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from appliance.base.errors import CausalRefused
+from appliance.base.limits import LINK_DATAGRAM_SIZE_MAX, LINK_DATAGRAMS_MAX
+from appliance.base.signature import SigningKey
+from appliance.cores.federation.link import authentication
+from appliance.formats.causal import link
+from appliance.roles.federation.datagrams import Peer
+from tests.roles.federation.sites import QuicSite, equal, until
+
+STORY_S = 120
+RANDOM_STRINGS = 100_000
+
+
+def run(
+    folder: Path,
+    loss: float,
+    links: list[list[int]],
+    story: Callable[[list[QuicSite]], Awaitable[None]],
+) -> None:
+    async def whole() -> None:
+        sites = [QuicSite(folder, number, len(links)) for number in range(len(links))]
+        try:
+            async with asyncio.timeout(STORY_S):
+                for site in sites:
+                    site.loss = loss
+                    await site.start(sites, links[site.number])
+                await story(sites)
+        finally:
+            for site in sites:
+                await site.stop()
+
+    uvloop.run(whole())
+
+
+async def check(sites: list[QuicSite]) -> None:
+    total = sum(site.posted for site in sites)
+    await until(lambda: equal(sites, total))
+    said = sorted((site.name, str(i)) for site in sites for i in range(1, site.posted + 1))
+    for site in sites:
+        assert sorted(site.texts(sites)) == said
+        site.channel.check()
+
+
+def up(sites: list[QuicSite]) -> bool:
+    return all(site.quic.numbers for site in sites)
+
+
+def test_two_sites_converge_though_a_third_of_all_datagrams_is_lost(tmp_path):
+    async def story(sites: list[QuicSite]) -> None:
+        for number in range(60):
+            site = sites[number % 2]
+            site.post(str(site.posted + 1))
+            await asyncio.sleep(0.01)
+        await check(sites)
+        way = sites[1].ways[0]
+        assert way.lost > way.passed // 4
+
+    run(tmp_path, 0.30, [[], [0]], story)
+
+
+def test_three_sites_in_a_line_converge_over_datagrams(tmp_path):
+    async def story(sites: list[QuicSite]) -> None:
+        for number in range(30):
+            site = sites[number % 3]
+            site.post(str(site.posted + 1))
+            await asyncio.sleep(0.01)
+        await check(sites)
+
+    run(tmp_path, 0.1, [[], [0], [1]], story)
+
+
+def test_a_moved_port_and_a_cut_are_got_over_within_five_seconds(tmp_path):
+    async def story(sites: list[QuicSite]) -> None:
+        await until(lambda: up(sites))
+        way = sites[1].ways[0]
+        sites[0].post("1")
+        await check(sites)
+        first = list(sites[0].quic.numbers)
+        await way.move()
+        sites[1].post("1")
+        started = time.monotonic()
+        await check(sites)
+        assert time.monotonic() - started < 5
+        assert list(sites[0].quic.numbers) == first, "the same connection, from another port"
+        way.cut = True
+        sites[0].post("2")
+        sites[1].post("2")
+        await until(lambda: not any(site.quic.numbers for site in sites))
+        way.cut = False
+        started = time.monotonic()
+        await until(lambda: up(sites))
+        await check(sites)
+
+    run(tmp_path, 0.0, [[], [0]], story)
+
+
+def test_a_message_too_large_for_a_datagram_takes_the_stream(tmp_path):
+    async def story(sites: list[QuicSite]) -> None:
+        sites[0].post("x" * 2_000)
+        await until(lambda: equal(sites, 1))
+        assert len(sites[1].texts(sites)[0][1]) == 2_000
+
+    run(tmp_path, 0.2, [[], [0]], story)
+
+
+def test_who_has_not_the_key_of_a_site_is_turned_away(tmp_path):
+    async def story(sites: list[QuicSite]) -> None:
+        victim, mallory = sites
+        identity = mallory.quic.endpoint.identity
+        mallory.quic.endpoint.identity = replace(identity, key=SigningKey(bytes(32)))
+        peer = Peer(victim.name, ("127.0.0.1", victim.port), victim.node.spki)
+        mallory.quic.keep(peer)
+        counters = victim.quic.endpoint.counters
+        await until(lambda: counters["closed_proof_key"] > 0)
+        mallory.quic.endpoint.identity = replace(identity, site="nobody")
+        await until(lambda: counters["closed_proof_site"] > 0)
+        mallory.quic.endpoint.identity = identity
+        await until(lambda: up(sites))
+        assert counters["retry"] >= 3
+
+    run(tmp_path, 0.0, [[], []], story)
+
+
+def test_a_listener_with_another_key_than_the_known_one_is_not_spoken_to(tmp_path):
+    async def story(sites: list[QuicSite]) -> None:
+        peer = Peer(sites[0].name, ("127.0.0.1", sites[0].port), bytes(32))
+        sites[1].quic.keep(peer)
+        await until(lambda: sites[1].quic.endpoint.counters["closed_pin"] > 0)
+        assert not sites[0].quic.numbers and not sites[1].quic.numbers
+
+    run(tmp_path, 0.0, [[], []], story)
+
+
+def test_a_proof_is_good_for_one_challenge_and_one_listener_only():
+    key = SigningKey(bytes(range(32)))
+    keys = {"north": key.public}
+    nonce, listener = bytes(32), bytes([1]) * 32
+    proof = authentication.prove("north", key, nonce, listener)
+    assert authentication.check(proof, keys, nonce, listener) == "north"
+    for nonce_, listener_ in ((bytes([2]) * 32, listener), (nonce, bytes([3]) * 32)):
+        with pytest.raises(CausalRefused) as caught:
+            authentication.check(proof, keys, nonce_, listener_)
+        assert caught.value.reason == "proof_signature"
+
+
+def test_the_queue_of_datagrams_is_bounded_and_what_finds_no_room_is_counted(tmp_path):
+    async def story(sites: list[QuicSite]) -> None:
+        await until(lambda: up(sites))
+        found = next(iter(sites[0].quic.numbers))
+        frame = bytes([link.MESSAGE]) + bytes(LINK_DATAGRAM_SIZE_MAX - 1)
+        taken = sum(found.send(frame) for _ in range(3 * LINK_DATAGRAMS_MAX))
+        assert taken == LINK_DATAGRAMS_MAX
+        assert found.dropped == 2 * LINK_DATAGRAMS_MAX
+        large = bytes([link.WANT]) + bytes(500_000)
+        taken = sum(found.send(large) for _ in range(40))
+        assert taken < 15 and found.backlog < 6_000_000
+
+    run(tmp_path, 0.0, [[], [0]], story)
+
+
+def test_random_datagrams_to_the_port_and_random_frames_in_a_link_harm_nothing(tmp_path):
+    async def story(sites: list[QuicSite]) -> None:
+        await until(lambda: up(sites))
+        chance = random.Random(5)
+        victim = sites[0].quic
+        for _ in range(RANDOM_STRINGS // 4):
+            size = chance.choice((1, 20, 100, 1_200))
+            victim.datagram_received(chance.randbytes(size), ("127.0.0.1", 9))
+        assert len(victim.endpoint.links) == 1
+        assert victim.endpoint.counters["header"] + victim.endpoint.counters["stray"] > 20_000
+        number = next(iter(victim.numbers.values()))
+        kinds = (0, *range(2, 6), 7, 8, 9)
+        for _ in range(RANDOM_STRINGS):
+            data = bytes([chance.choice(kinds)]) + chance.randbytes(chance.randrange(120))
+            sites[0].carrier.on_frames(number, [data])
+        assert sum(sites[0].carrier.exchange.dropped.values()) > RANDOM_STRINGS * 9 // 10
+        sites[1].post("1")
+        await check(sites)
+
+    run(tmp_path, 0.0, [[], [0]], story)
