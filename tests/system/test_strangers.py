@@ -56,8 +56,7 @@ def throw(port: int, seed: int, count: int, stems: tuple[bytes, ...], in_tls_eve
 @pytest.fixture
 def site(tmp_path, free_ports):
     ports = ports_in_a_row(free_ports)
-    settings = {"client_tls": False, "address_connect_rate": 10_000_000}
-    with LocalSite(tmp_path / "site", ports, **settings) as made:
+    with LocalSite(tmp_path / "site", ports, client_tls=False) as made:
         yield made
 
 
