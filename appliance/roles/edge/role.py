@@ -277,8 +277,6 @@ class EdgeRole:
         for _, session, code, reason in closing:
             if session.transport is not None:
                 session.transport.close(code, reason)
-        for connection in list(self._unread):
-            self._listen(connection, connection.user)
         if more or self._edge.is_unfinished:
             self.wake()
 
@@ -288,6 +286,8 @@ class EdgeRole:
         self._tick_at = max(self._tick_at + TICK_MS / 1000, loop.time())
         self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
         self._lanes.on_tick()
+        for connection in list(self._unread):
+            self._listen(connection, connection.user)
         self._ticks += 1
         if self._ticks % _STATUS_TICKS == 0:
             self._replicas.ask_status()
