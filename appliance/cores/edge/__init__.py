@@ -29,12 +29,17 @@ Promises
     - A room is called unknown only when the log said so after it was asked for; but for two ids
       that no client's room can have, zero and the shard's own.
     - Everything is bounded: frames, sends in flight, batches, output, rooms, buckets, lag.
+    - Every frame counts against the rates, also one that is refused. For a client that does not
+      take what was answered nothing more is made, and one message of its waits.
+    - What the newest token allows is what holds, for subscriptions too.
     - No frame ends the process, and none ends a connection but by a listed code.
 
 Rooms of this package, each importing only those above it
     websocket     the head of a server's frame
     token         who is it, what may he do
+    expiries      when the tokens of sessions expire
     admission     rate limits
+    patience      how long a connection is put up with whose frames are refused
     log           ring and sealed segments as one history
     catalogue     rooms: name, head, who follows
     session       one connection: state, encoding, output

@@ -3,6 +3,8 @@
     between nodes    TCP, mutual TLS 1.3, every frame signed        link.py, tls.py
     within a node    Unix socket, peer credentials, unsigned        local.py
     both             header 128 | body | signature 64               framing.py, checks.py
+    chat clients     WebSocket and pages on one port                websocket.py, pages.py
+                     who comes in, how much at a time, from where   entrance.py, turns.py, origin.py
 
 **Directions.** A replica dials every other member of its shard and only sends there; what it
 receives arrives on connections that others opened. An edge dials every replica and both sends and
