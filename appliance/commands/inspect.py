@@ -206,10 +206,14 @@ def show_wal(volume: Path, as_json: bool, records: bool, every: bool) -> None:
     _show(wal_rows(VolumeReader(volume), records=records, every=every), as_json)
 
 
+def _leave_as_it_is() -> None:
+    """Nothing is flushed: what is found here counts for nobody, and the volume may be in use."""
+
+
 def wal_rows(reader: VolumeReader, *, records: bool, every: bool = False) -> Rows:
     """A row for the whole, then one for each slot in the order of ops, each before its records."""
     geometry = reader.geometry
-    loaded = opening.load(geometry, reader.read_many)
+    loaded = opening.load(geometry, _leave_as_it_is, reader.read_many)
     block, slots = loaded.superblock, loaded.slots
     decisions, rows = _decisions(geometry, block, slots)
     ops = [h.op for slot in slots for h in (slot.witness_header, slot.prepare_header) if h]

@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from appliance.base.errors import ApplianceError
+from appliance.base.errors import ApplianceError, StorageError
 from appliance.base.limits import CLIENT_ROUTES_MAX, LOCAL_ROOMS_MAX, MEMBERS_MAX, TICK_MS
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
@@ -238,9 +238,12 @@ class ReplicaRole:
         threading.excepthook = lambda args: loop.call_soon_threadsafe(self._on_bug, args.exc_value)
         on_stop_signal(self._stopped.set)
         try:
-            loaded = load(self._geometry, self._volume.read_many)
+            loaded = load(self._geometry, self._volume.flush_all, self._volume.read_many)
         except VolumeUnusable as error:
             self._halt(error.halt, str(error))
+        except StorageError as error:  # what was written before cannot be made durable
+            self._halt("STORAGE_WRITE", str(error))
+        if self._exit_code:
             self._volume.close()
             return self._exit_code
         self._volume.start(

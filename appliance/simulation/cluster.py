@@ -177,7 +177,7 @@ class Cluster:
         machine.started_us = self.schedule.now_us
         self._trace(machine, kinds.START, machine.disk.life)
         try:
-            loaded = load(self.geometry, machine.disk.read_many)
+            loaded = load(self.geometry, machine.disk.flush_all, machine.disk.read_many)
         except VolumeUnusable as unusable:
             if not self.options.overload:
                 machine.replica = None
@@ -192,12 +192,13 @@ class Cluster:
         self.schedule.after(1 + machine.prng.below(TICK_US), self._tick, machine, machine.beat)
         self.on_life(index, True)
 
-    def crash(self, index: int, *, halfway: bool = False) -> None:
-        """The process is gone at once, and what it had in flight to the disk is torn."""
+    def crash(self, index: int, *, halfway: bool = False, power: bool = False) -> None:
+        """The process is gone at once, and what it had in flight to the disk is torn; with `power`
+        what the disk had in its cache is gone as well."""
         machine = self.machines[index]
         assert machine.replica is not None
         self._trace(machine, kinds.CRASH, len(machine.disk.writes))
-        self._end(machine, halfway=halfway)
+        self._end(machine, halfway=halfway, power=power)
 
     def _write_failed(self, machine: Machine, reason: str) -> None:
         """The driver cannot know what is on the disk now: it ends the process."""
@@ -205,10 +206,10 @@ class Cluster:
         self._end(machine)
         self.on_failed(machine.index)
 
-    def _end(self, machine: Machine, *, halfway: bool = False) -> None:
+    def _end(self, machine: Machine, *, halfway: bool = False, power: bool = False) -> None:
         machine.replica, machine.rooms, machine.inbox, machine.paused = None, None, [], False
         machine.beat += 1
-        machine.disk.crash(halfway=halfway)
+        machine.disk.crash(halfway=halfway, power=power)
         self.on_life(machine.index, False)
 
     def pause(self, index: int) -> None:

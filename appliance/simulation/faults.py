@@ -168,7 +168,9 @@ class Faults:
         self._count("power_cut")
         for machine in self.cluster.machines:
             if machine.replica is not None:
-                self.cluster.crash(machine.index, halfway=halfway)
+                self.cluster.crash(machine.index, halfway=halfway, power=True)
+            else:
+                machine.disk.lose_power()
             self._in_ticks(POWER_OFF_TICKS_MEAN, self._restart, machine.index, machine.disk.life)
 
     def _pause(self, index: int) -> None:

@@ -103,6 +103,7 @@ class Options:
     write_misdirection: int = 0
     read_error: int = 0  # a sector cannot be read until it is written again
     write_error: int = 0  # the process ends, as if somebody had pulled the plug
+    flush_error: int = 0  # per million of flushes: it may take what the other lane has written
     disk_full_ticks_mean: int = 0  # between two times when one disk takes no new extent
     slot_faults_spread: bool = False  # each slot of the ring has its own replicas that may lose it
     overload: bool = False  # everybody may lose everything: no wrong answer, if any
@@ -191,6 +192,7 @@ def _draw_swarm(prng: Prng, seed: int) -> Options:
         _changes,
         _haste,
         _replays,
+        _flushes,
     ):
         options = draw_class(prng.fork(), options)
     return options
@@ -376,3 +378,20 @@ def _replays(prng: Prng, options: Options) -> Options:
     if not prng.chance(1, 5) or options.replica_count == 1:
         return options
     return replace(options, replay=prng.choice((300_000, 1_000_000)))
+
+
+def _flushes(prng: Prng, options: Options) -> Options:
+    """Flushes fail, and nothing else is wrong with the disks."""
+    if not prng.chance(1, 8) or options.replica_count == 1 or options.overload:
+        return options
+    return replace(
+        options,
+        flush_error=prng.choice((1_000, 5_000)),
+        read_corruption=0,
+        write_corruption=0,
+        write_loss=0,
+        write_misdirection=0,
+        read_error=0,
+        write_error=0,
+        disk_full_ticks_mean=0,
+    )

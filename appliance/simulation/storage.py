@@ -3,14 +3,20 @@
         address 0 ............ data_size | extent 0 | extent 1 | ... | extent segments_max - 1
                 data file, zero-filled     preallocated with zeros, made here when first touched
 
-A write changes the medium when it is done, not before; until then a crash may leave any part of
-its sectors behind. A sector is written whole or not at all. Lost, corrupt, unreadable and
-misdirected sectors come only where the atlas allows them, and stay until they are written again.
+A write is durable when it is done, not before; until then a crash may leave any part of its sectors
+behind. What a process that was killed leaves lies in the disk's cache: it can be read, and is
+durable once the disk is flushed, or, where each write flushes itself (`_through`), once it is
+written again; the power takes it. Where flushes fail, two lanes write: each write lies in the cache
+until its own flush, and a flush that fails may take along what the other lane has written.
+
+A sector is written whole or not at all. Lost, corrupt, unreadable and misdirected sectors come only
+where the atlas allows them, and stay until they are written again.
 Reads of other sectors tell the truth.
 """
 
 from collections.abc import Callable
 
+from appliance.base.failures import Failures
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.base.prng import Prng
 from appliance.cores.vsr.wal import parse_prepare
@@ -20,6 +26,7 @@ from appliance.simulation import atlas as zones
 from appliance.simulation import trace as kinds
 from appliance.simulation.atlas import Area, Atlas
 from appliance.simulation.delay import exponential
+from appliance.simulation.device_cache import DeviceCache
 from appliance.simulation.failure import violated
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import Schedule
@@ -27,16 +34,22 @@ from appliance.simulation.trace import Trace
 
 MILLION = 1_000_000
 SLOW_FACTOR = 10
+HAND_OVER_US_MAX = 300  # from an I/O thread to the one that acts on it
+FAILURE_US_MAX = 10_000  # the same, when the others do not let it have the interpreter
+BACK_WEIGHT = 10  # there are so many fewer flushes in the back lane, and its writes are large
 IN_FLIGHT_MAX = 512  # reads and writes a replica may have in flight
 
 
 class Write:
     """A write in flight: what it will leave at `address`, and when it was started."""
 
-    __slots__ = ("address", "data", "buffers")
+    __slots__ = ("address", "data", "buffers", "front")
 
-    def __init__(self, address: int, data: bytes, buffers: list[bytes | memoryview]) -> None:
+    def __init__(
+        self, address: int, data: bytes, buffers: list[bytes | memoryview], front: bool
+    ) -> None:
         self.address, self.data, self.buffers = address, data, buffers
+        self.front = front  # which lane writes it
 
 
 class Disk:
@@ -75,6 +88,11 @@ class Disk:
         self.reads: dict[int, tuple[int, int]] = {}
         self._unreadable: set[int] = set()  # addresses of sectors that give an error
         self.faulted: dict[str, int] = {}  # faults so far, by kind
+        own = Prng(options.seed << 8 | replica)  # of the cache alone
+        self._through = own.chance(2, 3)
+        self._cache = DeviceCache(own)
+        self._failures = Failures()  # of the process that runs
+        self._stopped: set[bool] = set()  # lanes of which a flush has failed
 
     @property
     def tearable(self) -> int:
@@ -93,8 +111,39 @@ class Disk:
         buffer, offset = self._place(address, length)
         return bytes(buffer[offset : offset + length])
 
+    def medium(self, address: int, length: int) -> bytes:
+        """What is durable there: `peek` but for what only the cache holds."""
+        found = bytearray(self.peek(address, length))
+        for sector in _sectors(address, length) if len(self._cache) else ():
+            durable = self._cache.on_medium(sector)
+            if durable is not None:
+                low, high = max(address, sector), min(address + length, sector + SECTOR_SIZE)
+                found[low - address : high - address] = durable[low - sector : high - sector]
+        return bytes(found)
+
+    def flush_all(self) -> None:
+        """Make durable all that can be read."""
+        self._cache.flush()
+
+    def lose_power(self) -> None:
+        """Only what is durable is left."""
+        for sector, durable in self._cache.drop():
+            self._count("cache_lost")
+            self.poke(sector, durable)
+
+    def _take(self, address: int, data: bytes) -> None:
+        """Write whole sectors to the cache."""
+        for at, sector in enumerate(_sectors(address, len(data))):
+            self._cache.take(sector, self.peek(sector, SECTOR_SIZE))
+            self._put(sector, data[at * SECTOR_SIZE : (at + 1) * SECTOR_SIZE])
+
     def poke(self, address: int, data: bytes) -> None:
-        """Put `data` there, at once: for `format`, and for tests that break a disk on purpose."""
+        """Put `data` there, at once and durably: for `format`, and for tests that break a disk on
+        purpose."""
+        self._cache.settle(_sectors(address, len(data)))
+        self._put(address, data)
+
+    def _put(self, address: int, data: bytes) -> None:
         buffer, offset = self._place(address, len(data))
         buffer[offset : offset + len(data)] = data
         if self._unreadable:
@@ -168,9 +217,51 @@ class Disk:
         for other in self.writes.values():
             if address < other.address + len(other.data) and other.address < end:
                 violated("journal", f"replica {self.replica}: two writes in flight at {address}")
-        self.writes[token] = Write(address, data, buffers)
+        front = address < self.geometry.checkpoints_offset
+        self.writes[token] = Write(address, data, buffers, front)
         delay = self._latency(self.options.write_us_min, self.options.write_us_mean)
-        self.schedule.after(delay, self._write_done, self.life, token)
+        done = self._write_landed if self.options.flush_error else self._write_done
+        self.schedule.after(delay, done, self.life, token)
+
+    # --- lanes whose flushes may fail
+
+    def _write_landed(self, life: int, token: int) -> None:
+        """It can be read, and lies in the cache; its lane flushes."""
+        if life != self.life:
+            return
+        write = self.writes[token]
+        self._take(write.address, write.data)
+        delay = self._latency(self.options.write_us_min, self.options.write_us_mean)
+        self.schedule.after(delay, self._flushed, life, token)
+
+    def _flushed(self, life: int, token: int) -> None:
+        write = self.writes.get(token)
+        if life != self.life or write is None or write.front in self._stopped:
+            return
+        chance = self.options.flush_error * (1 if write.front else BACK_WEIGHT)
+        if self.faults and self._dice(chance):
+            self._faulted(self.atlas.area(write.address), write.address, "flush_error")
+            self.lose_power()  # of the cache: whatever had no flush of its own yet
+            self._failures.add()
+            self._stopped.add(write.front)
+            self.schedule.after(self.prng.between(1, FAILURE_US_MAX), self._lane_ended, life)
+            return
+        self._cache.flush()
+        self.schedule.after(self.prng.between(1, HAND_OVER_US_MAX), self._confirm, life, token)
+
+    def _confirm(self, life: int, token: int) -> None:
+        """The lane tells, if it may, that a write of its own is durable."""
+        if life != self.life or not self._failures.may_confirm():
+            return
+        write = self.writes.pop(token)
+        self._done(token, None, write.address)
+
+    def _lane_ended(self, life: int) -> None:
+        """The driver hears of it: until then the other lane was at work."""
+        if life == self.life:
+            self._failed("flush_error")
+
+    # --- writes, each durable by itself
 
     def _write_done(self, life: int, token: int) -> None:
         if life != self.life:
@@ -200,7 +291,7 @@ class Disk:
         """The driver is told that a write failed: what of it lies there, nobody knows."""
         self._faulted(self.atlas.area(write.address), write.address, what)
         if what == "write_error":
-            self._tear(write)
+            self._tear(write, put=self._take)
         self._failed(what)
 
     def _apply(self, write: Write) -> None:
@@ -214,6 +305,8 @@ class Disk:
             if self._dice(options.write_misdirection) and self._misdirect(area, write):
                 return
         self.poke(write.address, write.data)
+        if not self._through:
+            self._cache.flush()  # by a call of its own, after the write
         if self.faults and options.write_corruption:
             self._maybe_corrupt(
                 write.address, len(write.data), options.write_corruption, "write_corruption"
@@ -255,16 +348,21 @@ class Disk:
 
     # --- faults
 
-    def crash(self, *, halfway: bool = False) -> None:
-        """The machine stops: reads are gone, of each write in flight some sectors were made.
+    def crash(self, *, halfway: bool = False, power: bool = False) -> None:
+        """The process ends: reads are gone, of each write in flight some sectors were made.
 
-        With `halfway` neither all of them nor none, where a write has several.
+        With `halfway` neither all of them nor none, where a write has several. With `power` the
+        disk goes as well, and its cache.
         """
         self.life += 1
         self.reads.clear()
+        if power:
+            self.lose_power()
         for write in self.writes.values():
-            self._tear(write, halfway=halfway)
+            self._tear(write, halfway=halfway, put=self.poke if power else self._take)
         self.writes.clear()
+        self._failures = Failures()
+        self._stopped.clear()
 
     def lose(self) -> None:
         """The disk is gone, and a new one is in its place: zeros."""
@@ -273,8 +371,15 @@ class Disk:
         self._data = bytearray(self._data_size)
         self._extents = {}
         self._unreadable.clear()
+        self._cache.flush()
 
-    def _tear(self, write: Write, *, halfway: bool = False) -> None:
+    def _tear(
+        self,
+        write: Write,
+        *,
+        put: Callable[[int, bytes], None],
+        halfway: bool = False,
+    ) -> None:
         self._count("torn_write")
         sectors = len(write.data) // SECTOR_SIZE
         if halfway and sectors > 1:
@@ -290,7 +395,7 @@ class Disk:
         for i in range(sectors):
             if kept[i]:
                 start = i * SECTOR_SIZE
-                self.poke(write.address + start, write.data[start : start + SECTOR_SIZE])
+                put(write.address + start, write.data[start : start + SECTOR_SIZE])
 
     def _maybe_corrupt(self, address: int, length: int, per_million: int, what: str) -> None:
         if not self._dice(per_million):

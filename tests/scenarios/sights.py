@@ -297,7 +297,7 @@ def _decided(
     kept = [machine.disk.peek(at, SECTOR_SIZE) for at in places]
     for at, content in zip(places, contents, strict=True):
         machine.disk.poke(at, _slot_content(stage, number, content))
-    loaded = opening.load(geometry, machine.disk.read_many)
+    loaded = opening.load(geometry, machine.disk.flush_all, machine.disk.read_many)
     for at, data in zip(places, kept, strict=True):
         machine.disk.poke(at, data)
     ops = [h.op for s in loaded.slots for h in (s.witness_header, s.prepare_header) if h]

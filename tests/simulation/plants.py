@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from appliance.base.failures import Failures
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.requests import Requests
 from appliance.cores.rooms.rooms import Rooms
@@ -27,6 +28,7 @@ from appliance.cores.vsr import (
     wal,
     write_order,
 )
+from appliance.cores.vsr import open as opening
 from appliance.cores.vsr import replica as dispatcher
 from appliance.cores.vsr.clock import Clock
 from appliance.cores.vsr.journal import Journal
@@ -35,6 +37,7 @@ from appliance.cores.vsr.sessions import Sessions
 from appliance.cores.vsr.timeout import Timeout
 from appliance.formats import envelope as env
 from appliance.formats.geometry import Geometry
+from appliance.simulation import cluster
 
 Patch = pytest.MonkeyPatch
 Sow = Callable[[Patch], None]
@@ -73,6 +76,20 @@ def acknowledge_before_durable(patch: Patch) -> None:
         it.clean_ops.append(message.header.op)
 
     patch.setattr(wal, "_write_prepare", write_and_trust)
+
+
+@plant("what a killed process left unflushed counts as durable after a start")
+def nothing_flushed_at_open(patch: Patch) -> None:
+    patch.setattr(
+        cluster,
+        "load",
+        lambda geometry, _, read_many: opening.load(geometry, lambda: None, read_many),
+    )
+
+
+@plant("a write is confirmed although another lane's flush has failed")
+def confirmed_after_a_failed_flush(patch: Patch) -> None:
+    patch.setattr(Failures, "may_confirm", lambda it: True)
 
 
 @plant("the superblock keeps the view that it was formatted with")

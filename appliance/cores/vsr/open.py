@@ -26,6 +26,7 @@ from appliance.formats.geometry import (
     Geometry,
 )
 
+FlushAll = Callable[[], None]
 ReadMany = Callable[[list[tuple[int, int]]], list[bytes | None]]
 LOAD_BATCH = 64  # slots read at once: bounds the memory of a load
 
@@ -54,13 +55,17 @@ class VolumeUnusable(StorageError):
         self.halt = halt
 
 
-def load(geometry: Geometry, read_many: ReadMany) -> Loaded:
+def load(geometry: Geometry, flush_all: FlushAll, read_many: ReadMany) -> Loaded:
     """Read what opening needs: superblock copies, witness ring, headers, and the bodies above the
     checkpoint.
 
-    `read_many` answers a list of (address, length) with the bytes of each, None where the disk
-    gave an error. Raises VolumeUnusable where no superblock can be trusted.
+    What is found counts as durable from now on: it is acknowledged, voted with and committed. A
+    process that was killed may have written it and not flushed it, so `flush_all` comes first: it
+    returns once the medium has whatever can be read. `read_many` answers a list of (address,
+    length) with the bytes of each, None where the disk gave an error. Raises VolumeUnusable where no
+    superblock can be trusted.
     """
+    flush_all()
     copies = read_many(
         [(i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE) for i in range(SUPERBLOCK_COPIES)]
     )

@@ -59,6 +59,15 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def flush_file(path: Path) -> None:
+    """Make durable what any process wrote to `path`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
 def open_direct(path: Path, flags: int) -> int:
     """A descriptor of `path` that bypasses the page cache; StorageError with a remedy when that
     cannot be."""

@@ -59,6 +59,10 @@ class Extents:
     def present(self, extent: int) -> bool:
         return extent in self._present
 
+    def files(self) -> list[Path]:
+        """The files of all extents that there are."""
+        return [self.path(extent) for extent in sorted(self._present)]
+
     def count(self) -> int:
         return len(self._present)
 

@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
 from appliance.base.errors import StorageError
+from appliance.base.failures import Failures
 from appliance.base.limits import IO_GROUP_SIZE_MAX, SECTOR_SIZE
 from appliance.drivers.nvme.direct import DirectFile, aligned_buffer
 from appliance.drivers.nvme.latency import Latency
@@ -57,6 +58,11 @@ class Place(Protocol):
 Done = Callable[[list[int], list[tuple[int, bytes | None]]], None]
 
 
+class NotConfirmed(Exception):
+    """Another lane's write or flush failed while this one's were under way: it stops as well, and
+    the other one says why."""
+
+
 class Lane:
     """A thread with a queue. `done(write tokens, reads)` and `failed(code, reason)` are called in
     the thread.
@@ -74,10 +80,13 @@ class Lane:
         group_once: bool,
         step: int,
         parallel: bool,
+        failures: Failures,
+        confirming: threading.Lock,
         done: Done,
         failed: Callable[[str, str], None],
     ) -> None:
         self._place, self._group_once, self._step = place, group_once, step
+        self._failures, self._confirming = failures, confirming
         self._done, self._failed = done, failed
         self._queue: SimpleQueue[WriteItem | ReadItem | None] = SimpleQueue()
         self._writes: deque[WriteItem] = deque()
@@ -110,11 +119,25 @@ class Lane:
                 reads = [(item.token, self._read(item)) for item in self._take_reads()]
                 writes = self._write_group(self._take_group())
                 if reads or writes:
-                    self._done(writes, reads)
+                    self._confirm(writes, reads)
         except StorageError as error:  # the next extent cannot be made, or opened
-            self._failed(_code(error.__cause__, _NO_ROOM), str(error))
+            self._stop(_code(error.__cause__, _NO_ROOM), str(error))
         except OSError as error:
-            self._failed(_code(error, _FULL), f"{error.strerror or error} (errno {error.errno})")
+            self._stop(_code(error, _FULL), f"{error.strerror or error} (errno {error.errno})")
+        except NotConfirmed:
+            pass
+
+    def _stop(self, code: str, reason: str) -> None:
+        with self._confirming:
+            self._failures.add()
+        self._failed(code, reason)
+
+    def _confirm(self, writes: list[int], reads: list[tuple[int, bytes | None]]) -> None:
+        """Tell of what is done. Under the lock: whoever has failed before is heard before."""
+        with self._confirming:
+            if not self._failures.may_confirm():
+                raise NotConfirmed
+            self._done(writes, reads)
 
     def _take(self) -> bool:
         """Move what is queued to the two waiting lists, waiting if there is nothing. False = closed

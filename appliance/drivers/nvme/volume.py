@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import StorageError
+from appliance.base.failures import Failures
 from appliance.base.limits import IO_GROUP_SIZE_MAX, IO_STEP_BACK, MIB, SECTOR_SIZE
 from appliance.drivers.nvme.direct import (
     ZERO_FILL_STEP,
     DirectFile,
     aligned_buffer,
+    flush_file,
     open_direct,
     refuse_memory,
     sync_folder,
@@ -150,8 +153,8 @@ def _lock(fd: int, path: Path) -> None:
 
 
 class Volume:
-    """An open volume. `read_many` may be used at once; `write` and `read` after `start`, from the
-    loop's thread.
+    """An open volume. `flush_all`, then `read_many` may be used at once; `write` and `read` after
+    `start`, from the loop's thread.
 
     Invariants: one process holds the lock of the data file; a token in `_writing` is not durable
     yet; a read in `_held` overlaps one of these; after a failure no write is confirmed any more.
@@ -180,6 +183,7 @@ class Volume:
         self._writing: dict[int, tuple[int, int]] = {}  # token -> address, end
         self._held: list[ReadItem] = []
         self._failed = False
+        self._failures, self._confirming = Failures(), threading.Lock()
         self._lanes: tuple[Lane, Lane] | None = None
 
     def _check_size(self, path: Path) -> None:
@@ -222,6 +226,26 @@ class Volume:
         return (address - data_size) % self.geometry.extent_size + size <= self.geometry.extent_size
 
     # --- before serving
+
+    def flush_all(self) -> None:
+        """Make durable whatever can be read here: bytes and names. Blocks; before any of it counts.
+
+        A process that was killed may have written what it never flushed. It can be read, and the
+        next power cut takes it: a write that flushes itself (FUA) leaves it where it is.
+        StorageError when the medium refuses.
+        """
+        assert self._lanes is None
+        try:
+            self._data.flush()
+            with ThreadPoolExecutor(_READERS) as flushers:
+                list(flushers.map(flush_file, self._extents.files()))
+            sync_folder(self.folder / _SEGMENTS)
+            sync_folder(self.folder)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder}: what a former process wrote cannot be flushed: "
+                f"{error.strerror}; check the disk"
+            ) from error
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
         """The bytes of each (address, length), None where the medium refuses. Blocks; for the start
@@ -304,6 +328,8 @@ class Volume:
                 group_once=self._group_once,
                 step=IO_GROUP_SIZE_MAX,
                 parallel=True,
+                failures=self._failures,
+                confirming=self._confirming,
                 done=done,
                 failed=failed,
             ),
@@ -313,6 +339,8 @@ class Volume:
                 group_once=True,
                 step=IO_STEP_BACK,
                 parallel=False,
+                failures=self._failures,
+                confirming=self._confirming,
                 done=done,
                 failed=failed,
             ),
@@ -346,7 +374,7 @@ class Volume:
         return any(low < end and start < high for low, high in self._writing.values())
 
     def _deliver(self, writes: list[int], reads: list[tuple[int, bytes | None]]) -> None:
-        if self._failed:
+        if self._failed or not self._failures.may_confirm():
             return
         for token in writes:
             del self._writing[token]

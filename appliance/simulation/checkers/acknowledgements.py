@@ -99,7 +99,7 @@ class Acknowledgements:
         witness = self.geometry.wal_headers_offset + slot * SECTOR_SIZE
         prepare = self.geometry.wal_prepares_offset + slot * self.geometry.message_size_max
         for name, address in (("witness", witness), ("prepare", prepare)):
-            if disk.peek(address, HEADER_SIZE)[72:88] != digest:
+            if disk.medium(address, HEADER_SIZE)[72:88] != digest:
                 violated(
                     NAME, f"replica {replica} acknowledges op {op}, but its {name} is not durable"
                 )

@@ -1,0 +1,147 @@
+"""What may be called durable: nothing that was found at open before it was flushed, nothing that a
+lane wrote while another lane's flush failed."""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from appliance.base.errors import StorageError
+from appliance.base.limits import SECTOR_SIZE
+from appliance.cores.vsr.open import format_writes, load
+from appliance.drivers.nvme.direct import DirectFile
+from appliance.drivers.nvme.volume import Volume, create
+from appliance.formats.geometry import SMALL
+from tests.drivers.nvme.serving import Serving, numbered_sector
+
+SEGMENTS_MAX = 8
+IDS = [bytes([n]) * 16 for n in (1, 2, 3)]
+FRONT, BACK = SMALL.wal_headers_offset, SMALL.checkpoints_offset
+
+
+@pytest.fixture
+def folder(disk_folder: Path) -> Path:
+    """The volume of a replica, just formatted."""
+    place = disk_folder / "shard-0"
+    writes = format_writes(
+        SMALL,
+        cluster=b"c" * 16,
+        shard=0,
+        replica_id=IDS[0],
+        members=IDS,
+        replica_count=3,
+        segments_max=SEGMENTS_MAX,
+        view=0,
+    )
+    create(place, geometry="small", segments_max=SEGMENTS_MAX, writes=writes)
+    return place
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
+    """Each flush and each read of this process, with the file it was of, in order."""
+    told: list[tuple[str, str]] = []
+
+    def watch(name: str) -> None:
+        call = getattr(os, name)
+
+        def watched(fd: int, *arguments: Any) -> Any:
+            result = call(fd, *arguments)
+            told.append((name, os.readlink(f"/proc/self/fd/{fd}")))
+            return result
+
+        monkeypatch.setattr(os, name, watched)
+
+    for name in ("fdatasync", "fsync", "preadv"):
+        watch(name)
+    yield told
+
+
+def test_everything_is_flushed_before_anything_read_at_open_counts(
+    folder: Path, calls: list[tuple[str, str]]
+) -> None:
+    volume = Volume(folder)
+    load(volume.geometry, volume.flush_all, volume.read_many)
+    volume.close()
+    reads = [place for place, (name, _) in enumerate(calls) if name == "preadv"]
+    assert reads
+    before = calls[: reads[0]]
+    files = [folder / "data", *sorted((folder / "segments").iterdir())]
+    assert {path for name, path in before if name == "fdatasync"} == {str(f) for f in files}
+    # of an extent that was just made, the name
+    assert {path for name, path in before if name == "fsync"} == {
+        str(folder),
+        str(folder / "segments"),
+    }
+
+
+def test_a_disk_that_cannot_flush_what_was_written_before_is_not_opened(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", refuse)
+    volume = Volume(folder)
+    with pytest.raises(StorageError, match="cannot be flushed: .*; check the disk"):
+        load(volume.geometry, volume.flush_all, volume.read_many)
+    volume.close()
+
+
+@pytest.mark.parametrize(("failing", "other"), [(BACK, FRONT), (FRONT, BACK)])
+def test_a_flush_that_failed_in_one_lane_leaves_nothing_confirmed_in_the_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, failing: int, other: int
+) -> None:
+    """The other lane's bytes are written; then the failing lane's flush fails, which may take them
+    along; then the other lane's own flush succeeds."""
+    written, failed = threading.Event(), threading.Event()
+    names = {FRONT: "volume-front", BACK: "volume-back"}
+    flushed: list[str] = []
+
+    def write_durable(self: DirectFile, data: memoryview, offset: int) -> None:
+        lane = threading.current_thread().name
+        if lane == names[failing]:
+            assert written.wait(10)
+            raise OSError(errno.EIO, "Input/output error")
+        self.write(data, offset)
+        written.set()
+        assert failed.wait(10)
+        os.fdatasync(self.fileno())
+        flushed.append(lane)
+
+    monkeypatch.setattr(DirectFile, "write_durable", write_durable)
+
+    async def story() -> None:
+        async with asyncio.timeout(20), Serving(folder) as serving:
+            lanes = dict(zip((FRONT, BACK), serving.volume._lanes or (), strict=True))
+            tell = lanes[failing]._failed
+
+            def told(code: str, reason: str) -> None:
+                failed.set()
+                lanes[other]._thread.join(2)  # the loop hears of it last; that one ends by itself
+                tell(code, reason)
+
+            lanes[failing]._failed = told
+            doubtful = serving.write(other, numbered_sector(1))
+            serving.write(failing, numbered_sector(2))
+            assert (await serving.failure)[0] == "STORAGE_WRITE"
+            assert flushed == [names[other]]  # its own flush proved nothing
+            assert not doubtful.done()
+            assert serving.order == []
+
+    uvloop.run(story())
+
+
+def test_sectors_of_a_lane_are_confirmed_while_nothing_has_failed(folder: Path) -> None:
+    async def story() -> None:
+        async with asyncio.timeout(20), Serving(folder) as serving:
+            for address in (FRONT, BACK, FRONT + SECTOR_SIZE):
+                await serving.write(address, numbered_sector(1))
+
+    uvloop.run(story())
