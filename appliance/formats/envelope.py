@@ -103,9 +103,15 @@ COMMAND_NAMES = {
 COMMANDS_CLIENT = frozenset((REQUEST, PING_CLIENT))
 
 # Between processes of one node only, on a Unix socket, never signed.
-LOCAL_ATTACH, LOCAL_ATTACHED, LOCAL_COMMITTED, LOCAL_READ_ROOMS, LOCAL_ROOMS, LOCAL_STATUS = range(
-    0x40, 0x46
-)
+(
+    LOCAL_ATTACH,
+    LOCAL_ATTACHED,
+    LOCAL_COMMITTED,
+    LOCAL_READ_ROOMS,
+    LOCAL_ROOMS,
+    LOCAL_STATUS,
+    LOCAL_BROKEN,
+) = range(0x40, 0x47)
 
 # Operations of a request or prepare.
 (

@@ -136,11 +136,16 @@ def leaf_id(records: bytes | memoryview) -> bytes:
     """The id of a leaf, whole or as far as it goes, from the bytes of its records."""
     assert len(records) % RECORD_SIZE == 0
     view = memoryview(records)
-    return sha256(
+    return leaf_id_of(
         b"".join(
             record_hash(view[at : at + RECORD_SIZE]) for at in range(0, len(view), RECORD_SIZE)
         )
     )
+
+
+def leaf_id_of(hashes: bytes) -> bytes:
+    """The id of a leaf from the hashes of its records, joined."""
+    return sha256(hashes)
 
 
 def segment_id(footer: bytes | memoryview) -> bytes:
@@ -269,6 +274,18 @@ class SegmentView:
         self.footer = decode_footer(self._tail, geometry)
         self.number = self.footer.number
 
+    def with_footer(self, footer: bytes) -> "SegmentView":
+        """The same records, looked up by this copy of the footer, which may be without padding.
+
+        What is not looked up in the copy, `verify` takes from `data`.
+        """
+        other = SegmentView.__new__(SegmentView)
+        other.geometry, other.data = self.geometry, self.data
+        other._tail = memoryview(footer)
+        other.footer = decode_footer(footer, self.geometry)
+        other.number = other.footer.number
+        return other
+
     def close(self) -> None:
         """Let go of `data`, so that a mapping can be closed."""
         self._tail.release()
@@ -378,7 +395,7 @@ class SegmentView:
         footer_end = -(-self.footer.size // SECTOR_SIZE) * SECTOR_SIZE
         if not (
             is_zero(self.data[size : self.geometry.segment_data_size])
-            and is_zero(self._tail[self.footer.size : footer_end])
+            and is_zero(self.data[self.geometry.segment_data_size :][self.footer.size : footer_end])
         ):
             raise FormatError(f"segment {self.number}: padding is set")
 

@@ -55,6 +55,7 @@ from appliance.formats.checkpoint import ShippingState
 from appliance.formats.envelope import (
     COMMAND_NAMES,
     COMMANDS_CLIENT,
+    LOCAL_BROKEN,
     LOCAL_READ_ROOMS,
     LOCAL_ROOMS,
     LOCAL_STATUS,
@@ -472,6 +473,9 @@ class ReplicaRole:
         if header.command == LOCAL_STATUS:
             body = json.dumps(self.status()).encode()
             self._reply(connection, LOCAL_STATUS, 0, header.aux, body)
+            return
+        if header.command == LOCAL_BROKEN:
+            self._core.on_segment_broken(header.op)
             return
         assert header.command == LOCAL_READ_ROOMS
         if message.body:

@@ -43,6 +43,7 @@ from appliance.formats import manifest as mf
 from appliance.formats import record as rec
 from appliance.formats.checkpoint import ShippingState
 from appliance.formats.envelope import (
+    LOCAL_BROKEN,
     LOCAL_COMMITTED,
     LOCAL_STATUS,
     OPERATION_APPEND,
@@ -186,6 +187,10 @@ class ShardShipping:
     def on_tick(self, ticks: int) -> None:
         self._client.on_tick()
         self._perform()
+        if self.source is not None and self.source.broken and self.link.connected:
+            for number in sorted(self.source.broken):
+                self.link.ask(LOCAL_BROKEN, op=number)
+            self.source.broken.clear()
         if ticks % STATE_TICKS == 0 and self.link.connected:
             self.link.ask(LOCAL_STATUS)
 

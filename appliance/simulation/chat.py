@@ -268,6 +268,8 @@ class Edge:
             self._request(self.lanes[index], bytes(records), count)
         elif effect[0] == core.LOOK_UP:
             self.chat.locally(self._look_up, self.machine.disk.life, self.life, effect[2])
+        elif effect[0] == core.MEND:
+            self.chat.locally(self._mend, self.machine.disk.life, effect[2])
         else:
             assert effect[0] == core.CLOSE
             talker, link = self.talkers.pop(effect[1].number, (None, 0))
@@ -296,6 +298,11 @@ class Edge:
             return
         rows = b"".join(rooms.room_row(room_id) or bytes(ROOM_ROW_SIZE) for room_id in room_ids)
         self.chat.locally(self._rooms, machine_life, life, rooms.log_seq, room_ids, rows)
+
+    def _mend(self, machine_life: int, segments: list[int]) -> None:
+        """The replica of this machine is told what was found broken."""
+        for number in segments if machine_life == self.machine.disk.life else ():
+            self.chat.cluster.segment_broken(self.machine.index, number)
 
     def _rooms(
         self, machine_life: int, life: int, log_seq: int, room_ids: list[bytes], rows: bytes

@@ -237,6 +237,13 @@ class Cluster:
 
     # --- events
 
+    def segment_broken(self, index: int, number: int) -> None:
+        """A reader on a machine has found a sealed segment broken; a paused process never hears."""
+        machine = self.machines[index]
+        if machine.replica is not None and machine.running:
+            machine.replica.on_segment_broken(number)
+            self._settle(machine)
+
     def deliver(self, index: int, source: int, message: Message) -> None:
         """A message has arrived at a machine; as a `source`, edges are numbered after replicas."""
         machine = self.machines[index]

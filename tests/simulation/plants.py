@@ -37,6 +37,7 @@ from appliance.cores.vsr.sessions import Sessions
 from appliance.cores.vsr.timeout import Timeout
 from appliance.formats import envelope as env
 from appliance.formats.geometry import Geometry
+from appliance.formats.verified_segment import VerifiedSegment
 from appliance.simulation import cluster
 
 Patch = pytest.MonkeyPatch
@@ -629,4 +630,13 @@ def edge_believes_its_replica(patch: Patch) -> None:
 
 @plant("an edge takes what cannot be read at the moment for freed")
 def edge_forgets_what_it_cannot_read(patch: Patch) -> None:
-    patch.setattr(ShardLog, "_view", lambda it, number: it.segments.view(number))
+    patch.setattr(ShardLog, "_segment", lambda it, number: it.segments.segment(number))
+
+
+@plant("a record of a leaf that was right once is served unchecked")
+def leaf_checked_once(patch: Patch) -> None:
+    def record(it, slot):
+        it._leaf_hashes(slot // it._records.geometry.records_max)
+        return it._records.record(slot)
+
+    patch.setattr(VerifiedSegment, "record", record)

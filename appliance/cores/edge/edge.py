@@ -3,6 +3,7 @@
 (REQUEST, shard, lane, records, count)     answered by on_reply; or on_evicted, then on_ready
 (LOOK_UP, shard, [room ids])               answered by on_rooms
 (LIST, shard, first row, rows)             answered by on_list, in order
+(MEND, shard, [segments])                  the replica of this node is to mend them
 (CLOSE, session, code, reason)             after its output was written
 """
 
@@ -50,8 +51,8 @@ from appliance.formats.client_errors import (
 )
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 
-REQUEST, CLOSE = "request", "close"
-__all__ = ["CLOSE", "LIST", "LOOK_UP", "REQUEST", "Edge"]
+REQUEST, CLOSE, MEND = "request", "close", "mend"
+__all__ = ["CLOSE", "LIST", "LOOK_UP", "MEND", "REQUEST", "Edge"]
 
 _MS_NS = 1_000_000
 
@@ -164,7 +165,7 @@ class Edge:
             self.refuse(session, error, **session.named_in(data, is_text))
             self._on_refused(session)
             return
-        if session.awaits is None:
+        if session.awaits is None and not session.mended_by_ns:
             self._run(session)
 
     def on_control(self, session: Session) -> None:
@@ -499,6 +500,10 @@ class Edge:
         for session in self.lookup.on_tick(monotonic_ns):
             self._run(session)
         self._run_early()
+        for shard, log in self.logs.items():
+            if log.broken:
+                self.effects.append((MEND, shard, sorted(log.broken)))
+                log.broken.clear()
         self._close_late(monotonic_ns)
         self._close_expired(realtime_us)
 

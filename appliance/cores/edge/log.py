@@ -6,30 +6,30 @@
 
 The newest two segments lie in the ring; which of their records belong to which room is remembered
 as they are committed. Older ones are found from a room's newest sealed segment backwards, by the
-links in the footers. What was read from a sealed segment is believed only if its leaf hashes to its
-id and the record is the one asked for.
+links in the footers. What is read from a sealed segment is checked at each reading against what its
+leaf promises, and must be the record that was asked for; what is broken is noted in `broken`, for
+the replica to mend.
 """
 
 from bisect import bisect_right
 from collections.abc import Container
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from appliance.base.limits import EDGE_SEGMENTS_MAX
+from appliance.base.limits import SEGMENTS_REPORTED_MAX
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.record import LOG_SEQ, RECORD, SEQ
-from appliance.formats.segment import (
-    RingView,
-    SegmentView,
-    first_log_seq_of,
-    footer_leaf_ids,
-    leaf_id,
-    leaf_record_count,
-    number_of,
-    slot_of,
+from appliance.formats.segment import RingView, RoomEntry, first_log_seq_of, number_of, slot_of
+from appliance.formats.verified_segment import (
+    SegmentBroken,
+    Segments,
+    VerifiedSegment,
+    VerifiedSegments,
 )
+
+__all__ = ["Fresh", "Mending", "Segments", "ShardLog"]
 
 
 class Rows(NamedTuple):
@@ -43,13 +43,13 @@ Index = dict[bytes, Rows]
 Fresh = dict[bytes, list[memoryview]]  # room_id -> its new records, in order
 
 
-class Segments(Protocol):
-    """Sealed segments of one shard, mapped on demand by whoever owns the files."""
+class Mending(Unavailable):
+    """What was asked for is broken on this node's disk; its replica fetches it from a peer."""
 
-    oldest: int  # older ones are freed for good
-
-    def view(self, number: int) -> SegmentView | None:
-        """Segment `number`, or None when it cannot be read now."""
+    @property
+    def name(self) -> str:
+        """To a client it is unavailable, as anything else that this node cannot read now."""
+        return Unavailable(str(self)).name
 
 
 class Path:
@@ -67,12 +67,12 @@ class ShardLog:
 
     def __init__(self, geometry: Geometry, ring: memoryview, segments: Segments) -> None:
         self.geometry = geometry
-        self.segments = segments
+        self.segments = VerifiedSegments(segments, geometry)
+        self.broken: set[int] = set()  # segments that readers found broken; the edge takes them
         self.log_seq = 0  # records up to here were seen by `advance`
         self._ring = RingView(ring, geometry)
         self._index: dict[int, Index] = {}  # of the newest two segments
         self._paths: dict[bytes, Path] = {}  # of the rooms that are tracked
-        self._verified: dict[int, int] = {}  # segment -> bits of its verified leaves
 
     # --- following the log
 
@@ -206,10 +206,10 @@ class ShardLog:
         number, slot = number_of(self.geometry, log_seq), slot_of(self.geometry, log_seq)
         raw = self._ring.records(number, slot, 1)
         if raw is None:
-            view = self._view(number)
-            if view is None:
+            segment = self._segment(number)
+            if segment is None:
                 return None
-            raw = self._sealed_record(view, slot)
+            raw = self._sealed_record(segment, slot)
         if int.from_bytes(raw[LOG_SEQ : LOG_SEQ + 8], "little") != log_seq:
             raise Unavailable("a stored record is not the one that was asked for")
         return raw
@@ -234,61 +234,67 @@ class ShardLog:
     def _extend(self, room_id: bytes, path: Path) -> bool:
         """Go one segment further back; False when the room's past before was freed."""
         number = path.link - 1
-        view = self._view(number)
-        if view is None:
+        segment = self._segment(number)
+        if segment is None:
             return False
-        entry = self._entry(view, room_id)
-        first_op = view.rows(entry.first_row, 1)[0][0]
+        entry = self._entry(segment, room_id)
+        first_op = segment.rows(entry.first_row, 1)[0][0]
+        following = path.steps[0][0] if path.steps else None
+        dense = following is None or first_op + entry.row_count == following
+        begins = first_op == 1 if entry.previous == 0 else first_op > 1
+        if not dense or not begins or entry.previous > number:
+            raise self._found(SegmentBroken(number, "a room in it has not all its records"))
         path.steps.insert(0, (first_op, number))
         path.link = entry.previous
         return True
 
     def _read_sealed(self, room_id: bytes, number: int, op: int, count: int) -> list[bytes]:
-        view = self._view(number)
-        if view is None:
+        segment = self._segment(number)
+        if segment is None:
             return []
-        entry = self._entry(view, room_id)
-        first_op = view.rows(entry.first_row, 1)[0][0]
+        entry = self._entry(segment, room_id)
+        first_op = segment.rows(entry.first_row, 1)[0][0]
         skip = op - first_op
         if not 0 <= skip < entry.row_count:
             raise Unavailable("a stored segment does not hold the record")
         found = []
-        for seq, slot in view.rows(entry.first_row + skip, min(count, entry.row_count - skip)):
-            raw = self._sealed_record(view, slot)
+        for seq, slot in segment.rows(entry.first_row + skip, min(count, entry.row_count - skip)):
+            raw = self._sealed_record(segment, slot)
             if raw[:16] != room_id or int.from_bytes(raw[SEQ : SEQ + 8], "little") != seq:
                 raise Unavailable("a stored record is not the one that was asked for")
             found.append(raw)
         return found
 
-    def _view(self, number: int) -> SegmentView | None:
-        """A segment's view; None when it was freed. Raises Unavailable when it should be there, and
-        for one that is not full: its file is still being written."""
+    def _segment(self, number: int) -> VerifiedSegment | None:
+        """A segment; None when it was freed. Raises Unavailable when it should be there, Mending
+        when it is broken, and Unavailable for one that is not full: its file is still being
+        written."""
         if first_log_seq_of(self.geometry, number + 1) > self.log_seq + 1:
             raise Unavailable("the replica of this node is fetching its state")
-        view = self.segments.view(number)
-        if view is None and number >= self.segments.oldest:
-            raise Unavailable("a stored segment cannot be read at the moment")
-        return view
+        try:
+            segment = self.segments.segment(number)
+        except SegmentBroken as error:
+            raise self._found(error) from error
+        if segment is None and number >= self.segments.oldest:
+            raise self._found(SegmentBroken(number, "it cannot be read"))
+        return segment
 
-    def _entry(self, view: SegmentView, room_id: bytes):  # type: ignore[no-untyped-def]
-        entry = view.room(room_id)
+    def _found(self, broken: SegmentBroken) -> Mending:
+        """Note what has to be mended; the error for whoever asked."""
+        if len(self.broken) < SEGMENTS_REPORTED_MAX:
+            self.broken.add(broken.number)
+        return Mending("a stored segment is broken; it is being repaired")
+
+    def _entry(self, segment: VerifiedSegment, room_id: bytes) -> RoomEntry:
+        entry = segment.room(room_id)
         if entry is None or entry.first_row + entry.row_count > self.geometry.segment_records:
             raise Unavailable("a stored segment has no entry for the room")
         return entry
 
-    def _sealed_record(self, view: SegmentView, slot: int) -> bytes:
+    def _sealed_record(self, segment: VerifiedSegment, slot: int) -> bytes:
         if slot >= self.geometry.segment_records:
             raise Unavailable("a stored segment's index is broken")
-        leaf = slot // self.geometry.records_max
-        bits = self._verified.get(view.number, 0)
-        if not bits >> leaf & 1:
-            first, count = leaf * self.geometry.records_max, leaf_record_count(self.geometry, leaf)
-            if (
-                leaf_id(view.records(first, count))
-                != footer_leaf_ids(view.footer_bytes, view.footer)[leaf]
-            ):
-                raise Unavailable("a stored leaf is broken; it is being repaired")
-            if len(self._verified) >= EDGE_SEGMENTS_MAX:
-                self._verified.clear()
-            self._verified[view.number] = bits | 1 << leaf
-        return view.record(slot)
+        try:
+            return segment.record(slot)
+        except SegmentBroken as error:
+            raise self._found(error) from error

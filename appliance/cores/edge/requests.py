@@ -13,7 +13,7 @@ from appliance.base.errors import InputError
 from appliance.cores.edge import history
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.catalogue import Room
-from appliance.cores.edge.log import ShardLog
+from appliance.cores.edge.log import Mending, ShardLog
 from appliance.cores.edge.lookup import Lookup
 from appliance.cores.edge.publish import (
     Lane,
@@ -128,7 +128,29 @@ class Requests:
         elif type(frame) is not Sends and not session.is_charged:
             self._charge(session, 1)
             session.is_charged = True
-        return self._handlers[type(frame)](session, frame)
+        try:
+            done = self._handlers[type(frame)](session, frame)
+        except Mending:
+            if self._awaits_mending(session):
+                return False
+            raise
+        except InputError:
+            session.mended_by_ns = 0
+            raise
+        if done:
+            session.mended_by_ns = 0
+        return done
+
+    def _awaits_mending(self, session: Session) -> bool:
+        """Whether the frame is to be handled again: the replica mends what it reads, from a peer,
+        and that takes less than a second."""
+        if not session.mended_by_ns:
+            session.mended_by_ns = self.now_ns + limits.SEGMENT_MEND_MS_MAX * _MS_NS
+        elif self.now_ns >= session.mended_by_ns:
+            session.mended_by_ns = 0
+            return False
+        self.early.append(session)
+        return True
 
     # --- who is it
 

@@ -76,6 +76,7 @@ class Session:
         "refused_ms",
         "patience",
         "awaits",
+        "mended_by_ns",
         "subscriptions",
         "lanes",
         "transport",
@@ -115,6 +116,7 @@ class Session:
         self.refused_ms = -1  # the frame in hand was refused: milliseconds to wait, 0 for another
         self.patience = Patience()
         self.awaits: Awaited | None = None
+        self.mended_by_ns = 0  # its first frame waits so long for a segment to be mended; 0 = not
         self.subscriptions: dict[bytes, Any] = {}
         self.lanes: dict[int, Any] = {}  # shard -> the lane of this device
         self.transport: Any = None  # for the driver, who writes to it

@@ -280,6 +280,25 @@ class OpenSegment:
         at = base + RING_HEAD_SIZE + start * RECORD_SIZE
         return bytes(self._ring[at : at + count * RECORD_SIZE])
 
+    def in_ring(self, number: int) -> bool:
+        """Whether one of the ring's buffers holds segment `number`."""
+        words = number % 2 * self._buffer_size // 8
+        return self._words[words + NUMBER] == number and self._words[words + COUNT] > 0
+
+    def durable_sectors(self, number: int, offset: int, size: int) -> bytes:
+        """The bytes of an extent from `offset` on, at most `size`: whole sectors that hold records
+        which are durable; empty when the ring does not hold that segment."""
+        assert offset % SECTOR_SIZE == 0 and size % SECTOR_SIZE == 0
+        if not self.in_ring(number):
+            return b""
+        first = number * self._geometry.segment_records
+        count = min(
+            self.durable_log_seq - first, self._words[number % 2 * self._buffer_size // 8 + COUNT]
+        )
+        end = min(max(count, 0) * RECORD_SIZE // SECTOR_SIZE * SECTOR_SIZE, offset + size)
+        at = number % 2 * self._buffer_size + RING_HEAD_SIZE
+        return bytes(self._ring[at + offset : at + end]) if end > offset else b""
+
     def load(self, records: bytes) -> list[bytes]:
         """Put the records of the open segment, durable on disk, into the ring; their hashes."""
         assert not self._begun

@@ -270,6 +270,15 @@ class Rooms:
         """The first `count` records of a leaf, if the ring holds as many; else look on the disk."""
         return self._segment.leaf(number, index, count)
 
+    def in_ring(self, number: int) -> bool:
+        """Whether segment `number` is one of the newest two."""
+        return self._segment.in_ring(number)
+
+    def durable_sectors(self, number: int, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset` on in the extent of segment `number`: whole sectors that
+        are durable and do not change any more, as the ring holds them; empty when it does not."""
+        return self._segment.durable_sectors(number, offset, size)
+
     def room_rows(self, first_row: int, count: int) -> bytes:
         """Up to `count` rows of the rooms table from `first_row` on; row 0 is the shard's room."""
         table = self._rooms.table

@@ -1,14 +1,14 @@
 """Records by their number, from the shared ring or from sealed segments; verified copies.
 
 What the ring holds was committed by this node's replica and is checked by its CRCs. What comes from
-a sealed segment is believed only if each leaf it lies in hashes to the id in the footer.
+a sealed segment is checked at each reading against what its leaf promises; what is broken is noted
+in `broken`, for the replica to mend.
 """
-
-from typing import Protocol
 
 import numpy as np
 
 from appliance.base.errors import FormatError
+from appliance.base.limits import SEGMENTS_REPORTED_MAX
 from appliance.formats.event import SHIP_MANIFEST, Shipped, decode_shipped
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.record import (
@@ -21,23 +21,13 @@ from appliance.formats.record import (
     TIMESTAMP,
     sealed,
 )
-from appliance.formats.segment import (
-    RingView,
-    SegmentView,
-    first_log_seq_of,
-    footer_leaf_ids,
-    leaf_id,
-    leaf_record_count,
-    number_of,
-    slot_of,
+from appliance.formats.segment import RingView, first_log_seq_of, number_of, slot_of
+from appliance.formats.verified_segment import (
+    SegmentBroken,
+    Segments,
+    VerifiedSegment,
+    VerifiedSegments,
 )
-
-
-class Segments(Protocol):
-    """Sealed segments of the shard, mapped by whoever owns the files."""
-
-    def view(self, number: int) -> SegmentView | None:
-        """Segment `number`, or None when it is not here (now)."""
 
 
 class NotHere(FormatError):
@@ -51,7 +41,8 @@ class Source:
         self.geometry = geometry
         self.log_seq = 0
         self._ring = RingView(ring, geometry)
-        self._segments = segments
+        self._segments = VerifiedSegments(segments, geometry)
+        self.broken: set[int] = set()  # segments that were found broken; the shipper takes them
 
     def records(self, first_log_seq: int, last_log_seq: int) -> bytes:
         """The records of a range that lies in one segment. Raises NotHere."""
@@ -70,30 +61,38 @@ class Source:
         return raw
 
     def _sealed(self, number: int, slot: int, count: int) -> bytes:
-        view = self._view(number)
-        stored, size = footer_leaf_ids(view.footer_bytes, view.footer), self.geometry.records_max
-        start = slot // size * size
-        raw = bytearray()
-        for leaf in range(slot // size, (slot + count - 1) // size + 1):
-            part = view.records(leaf * size, leaf_record_count(self.geometry, leaf))
-            if leaf_id(part) != stored[leaf]:
-                raise NotHere(f"segment {number}: leaf {leaf} is broken; it is being repaired")
-            raw += part
-        return bytes(raw[(slot - start) * RECORD_SIZE : (slot - start + count) * RECORD_SIZE])
+        try:
+            return self._segment(number).records(slot, count)
+        except SegmentBroken as error:
+            raise self._found(error) from error
 
-    def _view(self, number: int) -> SegmentView:
-        view = self._segments.view(number)
-        if view is None:
+    def _segment(self, number: int) -> VerifiedSegment:
+        try:
+            segment = self._segments.segment(number)
+        except SegmentBroken as error:
+            raise self._found(error) from error
+        if segment is None:
+            if number >= self._segments.oldest and self._is_full(number):
+                self._found(SegmentBroken(number, "it cannot be read"))
             raise NotHere(f"segment {number} is not on this node now")
-        return view
+        return segment
+
+    def _is_full(self, number: int) -> bool:
+        return first_log_seq_of(self.geometry, number + 1) <= self.log_seq + 1
+
+    def _found(self, broken: SegmentBroken) -> NotHere:
+        """Note what has to be mended; the error for whoever asked."""
+        if len(self.broken) < SEGMENTS_REPORTED_MAX:
+            self.broken.add(broken.number)
+        return NotHere(str(broken))
 
     def timestamp(self, log_seq: int) -> int:
-        """Of one record; its leaf is not verified: what is shipped is, before it is signed."""
+        """Of one record."""
         assert 1 <= log_seq <= self.log_seq
         number, slot = number_of(self.geometry, log_seq), slot_of(self.geometry, log_seq)
         raw = self._ring.records(number, slot, 1)
         if raw is None:
-            raw = self._view(number).record(slot)
+            raw = self._sealed(number, slot, 1)
         if int.from_bytes(raw[LOG_SEQ : LOG_SEQ + 8], "little") != log_seq:
             raise NotHere(f"record {log_seq}: another lies in its place")
         return int.from_bytes(raw[TIMESTAMP : TIMESTAMP + 8], "little")
@@ -138,11 +137,12 @@ class Source:
                 in_ring[slot * RECORD_SIZE : (slot + 1) * RECORD_SIZE] for slot in slots.tolist()
             ]
         else:
-            view = self._view(number)
-            entry = view.room(SHARD_ROOM_ID)
+            segment = self._segment(number)
+            entry = segment.room(SHARD_ROOM_ID)
             if entry is None:
                 return []
-            raws = [view.record(slot) for _, slot in view.rows(entry.first_row, entry.row_count)]
+            rows_of_room = segment.rows(entry.first_row, entry.row_count)
+            raws = [self._sealed(number, slot, 1) for _, slot in rows_of_room]
         bodies = (
             raw[BODY : BODY + int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little")]
             for raw in raws

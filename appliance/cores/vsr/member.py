@@ -62,6 +62,8 @@ class StateMachine(Protocol):
     ) -> None: ...
     def reset(self) -> None: ...
     def leaf(self, number: int, index: int, count: int) -> bytes | None: ...
+    def in_ring(self, number: int) -> bool: ...
+    def durable_sectors(self, number: int, offset: int, size: int) -> bytes: ...
 
 
 class Entry:
@@ -272,6 +274,7 @@ class Member:
         self.faulty_before = 0  # faulty slots when last looked at
         self.faulty_tick = 0  # when that number last changed
         self.tour: Any = None  # scrub.Tour
+        self.reports: Any = None  # reported.Reports of broken segments
         self.commit_told = 0  # committed, by a vote that came too late to count
         self.published = 0
 

@@ -62,8 +62,8 @@ def load(geometry: Geometry, flush_all: FlushAll, read_many: ReadMany) -> Loaded
     What is found counts as durable from now on: it is acknowledged, voted with and committed. A
     process that was killed may have written it and not flushed it, so `flush_all` comes first: it
     returns once the medium has whatever can be read. `read_many` answers a list of (address,
-    length) with the bytes of each, None where the disk gave an error. Raises VolumeUnusable where no
-    superblock can be trusted.
+    length) with the bytes of each, None where the disk gave an error. Raises VolumeUnusable where
+    no superblock can be trusted.
     """
     flush_all()
     copies = read_many(

@@ -18,6 +18,7 @@ from appliance.cores.vsr import (
     recovery,
     repair,
     report,
+    reported,
     scrub,
     start_view,
     state_sync,
@@ -160,6 +161,7 @@ class Replica(Member):
         timeouts["repair"].start()
         timeouts["scrub"].start()
         self.tour = scrub.Tour()
+        self.reports = reported.Reports()
         self.repair_due = True
         if self.is_standby:
             self.status = Status.NORMAL
@@ -250,6 +252,12 @@ class Replica(Member):
             done(self, *args)
             self.settle()
 
+    def on_segment_broken(self, number: int) -> None:
+        """A reader of this node has found sealed segment `number` broken: mend it, if it is."""
+        if self.reports is not None and self.status != Status.HALTED:
+            reported.on_report(self, number)
+            self.settle()
+
     def status_report(self) -> dict:
         """Plain values for the console."""
         return report.state(self) | {"counters": dict(self.counters)}
@@ -277,6 +285,7 @@ class Replica(Member):
             checkpoint.advance(self)
             state_sync.advance(self)
             backfill.advance(self)
+            reported.advance(self)
             if self.status == Status.VIEW_CHANGE:
                 vc.advance(self)
             if self.svc_from:

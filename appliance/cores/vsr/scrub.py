@@ -4,14 +4,14 @@ bytes.
 One item a turn, round and round:
 
     superblock -> slots of both rings -> reply slots -> chunks of the last two checkpoints ->
-    sealed segments
+    the open segment, and sealed ones that no checkpoint names yet -> sealed segments
 
 What is found broken is only noted here; `repair` and `chunks` mend it like any other loss.
 """
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.base.padding import is_zero
-from appliance.cores.vsr import backfill, chunks, replies, wal, write_order
+from appliance.cores.vsr import backfill, chunks, replies, reported, wal, write_order
 from appliance.cores.vsr.checkpoint import zone_address
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
@@ -26,7 +26,9 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_STRIDE,
     TABLES,
 )
+from appliance.formats.record import sealed
 
+OPEN_SEGMENTS = 2  # the ring holds as many
 SEGMENT_PATIENCE_TURNS = 1000  # then the rest of the round goes on without this segment
 
 
@@ -208,6 +210,50 @@ def _on_chunk(member: Member, data: bytes | None, chunk: chunks.Chunk, size: int
         chunks.mend(member, chunk)
 
 
+# --- the open segment ---------------------------------------------------------------------------
+
+
+def _open(member: Member, tour: Tour) -> None:
+    """Leaves that no checkpoint names as sealed: what is durable must be what the ring holds."""
+    machine, size = member.state_machine, member.geometry.message_size_max
+    first = reported.newest_sealed(member) + 1
+    while tour.next < OPEN_SEGMENTS * member.geometry.leaf_count_max:
+        segment, piece = divmod(tour.next, member.geometry.leaf_count_max)
+        tour.next += 1
+        offset = piece * size
+        wanted = machine.durable_sectors(first + segment, offset, size)
+        if wanted:
+            address = _extent(member, first + segment) + offset
+            tour.busy = True
+            member.read(address, len(wanted), _on_open, first + segment, address, wanted)
+            return
+    _turn(tour)
+
+
+def _extent(member: Member, number: int) -> int:
+    """The address of the extent of segment `number`."""
+    return chunks.local_address(member, Place(ck.KIND_LEAF, 0, 0, number))[0]
+
+
+def _on_open(member: Member, data: bytes | None, number: int, address: int, wanted: bytes) -> None:
+    """Write again what the medium lost: the ring has it, and is the records' own memory."""
+    member.tour.busy = False
+    if data == wanted or not member.state_machine.in_ring(number):
+        return
+    if not _records_whole(wanted, address - _extent(member, number)):
+        member.mark("scrub_found_ring")  # what is wrong is the memory
+        return
+    member.mark("scrub_found_open_segment")
+    write_order.write(member, address, [wanted], _written)
+
+
+def _records_whole(data: bytes, offset: int) -> bool:
+    """Whether each record that lies in `data` as a whole, from `offset` on in a segment, has the
+    CRCs it was stored with."""
+    first = -offset % RECORD_SIZE
+    return all(sealed(data, at) for at in range(first, len(data) - RECORD_SIZE + 1, RECORD_SIZE))
+
+
 # --- sealed segments ----------------------------------------------------------------------------
 
 
@@ -274,6 +320,8 @@ def _on_footer(member: Member, data: bytes | None, number: int) -> None:
         end = -(-len(footer) // SECTOR_SIZE) * SECTOR_SIZE
         if is_zero(data[len(footer) : end]):
             tour.footer = footer
+            previous = seg.decode_footer(footer, member.geometry).previous_id
+            reported.learn(member, number - 1, previous)
             return
     _mend_segment(member, tour, number)
 
@@ -301,4 +349,4 @@ def _mend_segment(member: Member, tour: Tour, number: int) -> None:
     tour.next, tour.footer = 0, b""
 
 
-_KINDS = (_superblock, _slot, _reply, _chunk, _segment)
+_KINDS = (_superblock, _slot, _reply, _chunk, _open, _segment)

@@ -9,6 +9,7 @@ console.
       replica's loop
       │ ── REQUEST, PING_CLIENT ────────▶ │   as a client, sender 255
       │ ── LOCAL_READ_ROOMS, _STATUS ───▶ │
+      │ ── LOCAL_BROKEN ────────────────▶ │   op = a sealed segment to be mended; no answer
 
 The kernel tells who is at the other end (SO_PEERCRED): the same user or root, others are turned
 away.
@@ -42,6 +43,7 @@ from appliance.formats.envelope import (
     COMMANDS_CLIENT,
     LOCAL_ATTACH,
     LOCAL_ATTACHED,
+    LOCAL_BROKEN,
     LOCAL_COMMITTED,
     LOCAL_READ_ROOMS,
     LOCAL_ROOMS,
@@ -53,7 +55,7 @@ from appliance.formats.envelope import (
 )
 from appliance.formats.geometry import HEADER_SIZE
 
-ASKS = frozenset((LOCAL_ATTACH, LOCAL_READ_ROOMS, LOCAL_STATUS))
+ASKS = frozenset((LOCAL_ATTACH, LOCAL_READ_ROOMS, LOCAL_STATUS, LOCAL_BROKEN))
 ANSWERS = frozenset((LOCAL_ATTACHED, LOCAL_COMMITTED, LOCAL_ROOMS, LOCAL_STATUS))
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid

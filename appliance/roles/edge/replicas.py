@@ -14,7 +14,7 @@ import asyncio
 import json
 import ssl
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +37,7 @@ from appliance.drivers.network.tls import client_context
 from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.envelope import (
+    LOCAL_BROKEN,
     LOCAL_COMMITTED,
     LOCAL_READ_ROOMS,
     LOCAL_ROOMS,
@@ -132,6 +133,11 @@ class Local:
     def _ask(self, asked: Any, **fields: Any) -> None:
         if self.link.ask(LOCAL_READ_ROOMS, **fields):
             self._asked.append(asked)
+
+    def mend(self, segments: Iterable[int]) -> None:
+        """Tell which sealed segments were found broken."""
+        for number in segments if self.link.connected else ():
+            self.link.ask(LOCAL_BROKEN, op=number)
 
     def ask_status(self) -> None:
         """Ask how it is; the core hears the answer."""

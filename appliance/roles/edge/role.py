@@ -18,7 +18,7 @@ from appliance.base.errors import ConfigurationError
 from appliance.base.limits import TICK_MS, VSR_SESSIONS_PER_EDGE
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
-from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, REQUEST, Edge
+from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens, parse_jwks
 from appliance.drivers.host import clock, knobs, resources, service
@@ -267,6 +267,8 @@ class EdgeRole:
                 closing.append(effect)
             elif kind == LOOK_UP:
                 self._replicas.local(effect[1]).look_up(effect[2])
+            elif kind == MEND:
+                self._replicas.local(effect[1]).mend(effect[2])
             else:
                 assert kind == LIST
                 self._replicas.local(effect[1]).list(effect[2], effect[3])

@@ -109,16 +109,76 @@ def test_history_survives_a_restart_of_the_replica_and_of_the_edge(pairs):
     assert walked(world, session, rooms[2], 50, True) == [1, 2, 3]
 
 
+def broken_in(sound: bytes, at: int, bit: int = 0) -> bytes:
+    """A segment of which one bit has flipped."""
+    broken = bytearray(sound)
+    broken[at] ^= 1 << bit
+    return bytes(broken)
+
+
+BODY_BIT = 5 * RECORD_SIZE + 80  # of the sixth record
+
+
 def test_what_a_broken_segment_holds_is_never_served():
     world, session, rooms = written([0] * 320)
-    sound = world.shard.files.extents[0]
-    broken = bytearray(sound)
-    broken[5 * RECORD_SIZE + 80] ^= 1  # a bit of a body
-    world.shard.files.extents[0] = bytes(broken)
+    files = world.shard.files.extents
+    sound = files[0]
+    files[0] = broken_in(sound, BODY_BIT)
     world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
+    world.mending_fails()
     assert errors(world.take(session)) == ["unavailable"]
-    world.shard.files.extents[0] = sound  # repaired
+    files[0] = sound  # repaired
     assert len(page(world, session, rooms[0], from_op=1, limit=20).messages) == 20
+
+
+def test_what_breaks_after_it_was_read_is_never_served(seed):
+    prng = Prng(seed)
+    world, session, rooms = written([0] * 320)
+    files = world.shard.files.extents
+    sound = files[0]
+    expected = page(world, session, rooms[0], from_op=1, limit=90).messages
+    for _ in range(100):
+        files[0] = broken_in(sound, prng.below(SMALL.segment_data_size), prng.below(8))
+        world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=90))
+        world.tick(3)
+        files[0] = sound
+        world.tick(2)
+        (frame,) = world.take(session)
+        assert frame.messages == expected
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lambda room: client.SnapshotRequest(room_id=room, from_op=1, limit=20),
+        lambda room: client.SubscribeRoom(room_id=room, since_op=1),
+    ],
+)
+def test_a_reader_waits_while_what_is_broken_is_mended_and_then_gets_it(frame):
+    world, session, rooms = written([0] * 320)
+    sound = world.shard.files.extents[0]
+    world.shard.files.extents[0] = broken_in(sound, BODY_BIT)
+    world.send(session, frame(rooms[0]))
+    world.send(session, client.Ping(request="after"))
+    world.tick(5)
+    assert world.mends == {0}
+    assert world.take(session) == [], "the frames behind it wait as well"
+    world.shard.files.extents[0] = sound
+    world.tick()
+    first, *others = world.take(session)
+    assert type(first) in (client.SnapshotChunk, client.Subscribed)
+    assert [type(other) for other in others].count(client.Pong) == 1
+    assert session.mended_by_ns == 0
+
+
+def test_one_who_waits_for_a_mended_segment_is_charged_once():
+    world, session, rooms = written([0] * 320)
+    world.shard.files.extents[0] = broken_in(world.shard.files.extents[0], BODY_BIT)
+    charged = []
+    world.edge.requests._charge = lambda session, count: charged.append(count)
+    world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
+    world.tick(50)
+    assert charged == [1]
 
 
 def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
@@ -135,6 +195,9 @@ def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
         world.attach()  # forget which leaves were verified
         world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=30))
         world.tick(3)
+        if session.mended_by_ns:
+            world.mending_fails()
+            assert world.mends
         (frame,) = world.take(session)
         assert type(frame) is client.Error or frame.messages == expected
 
@@ -143,6 +206,7 @@ def test_a_segment_that_cannot_be_read_is_unavailable_and_a_freed_one_is_not_mis
     world, session, rooms = written([0] * 320)
     del world.shard.files.extents[0]
     world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=5))
+    world.mending_fails()
     assert errors(world.take(session)) == ["unavailable"]
     world.shard.files.oldest = 1
     chunk = page(world, session, rooms[0], from_op=1, limit=5)

@@ -12,9 +12,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from appliance.base.errors import FormatError
+from appliance.base.limits import SEGMENT_MEND_MS_MAX
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
-from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, REQUEST, Edge
+from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
 from appliance.formats import client, segment
@@ -88,6 +89,7 @@ class Shard:
         self.windows: dict[tuple[bytes, bytes], list[int]] = {}
         self.refuse_with = replies.OK  # a code for whatever comes next
         self.fetching = False  # others commit meanwhile
+        self.newest_id = bytes(32)  # of the newest sealed segment
 
     def apply(self, body: bytes | memoryview) -> bytes:
         """Judge and commit the records of a request; their results."""
@@ -203,10 +205,11 @@ class Shard:
             cluster=bytes(16),
             shard=0,
             number=number,
-            previous_id=bytes(32),
+            previous_id=self.newest_id,
             leaf_ids=leaves,
             previous_of=lambda room_id: self.rooms[room_id]["sealed"],
         )
+        self.newest_id = segment.segment_id(footer)
         extent = records.ljust(SMALL.segment_data_size, b"\0") + footer
         self.files.extents[number] = extent.ljust(SMALL.extent_size, b"\0")
         for room_id in {record[:16] for record in self.log[number * SMALL.segment_records :]}:
@@ -255,6 +258,7 @@ class World:
         self.requests: list[tuple[int, bytes, int]] = []  # lane, records, count
         self.received: dict[int, list] = {}  # session number -> frames
         self.closed: dict[int, tuple[int, str]] = {}
+        self.mends: set[int] = set()  # segments that the replica was asked to mend
         self.now_ns, self.now_us = 0, START_US
         self.lookups_answered = True
         self.rooms_here = True  # else the replica's tables are not there, and lack every room
@@ -323,6 +327,8 @@ class World:
                 self.edge.on_list(0, len(self.shard.log), rows)
             else:
                 self.edge.on_list(0, 0, b"")
+        elif effect[0] == MEND:
+            self.mends.update(effect[2])
         elif effect[0] == CLOSE:
             self.closed[effect[1].number] = effect[2:]
 
@@ -362,6 +368,10 @@ class World:
             self.now_us += TICK_US
             self.edge.on_tick(self.now_ns, self.now_us)
             self.step()
+
+    def mending_fails(self) -> None:
+        """As long as a reader waits for a segment to be mended."""
+        self.tick(SEGMENT_MEND_MS_MAX * 1_000_000 // TICK_NS + 1)
 
     def take(self, session: Session) -> list:
         """What the client has received since the last time."""

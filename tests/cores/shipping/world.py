@@ -30,6 +30,7 @@ class Extents:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        self.oldest = 0
 
     def view(self, number: int) -> SegmentView | None:
         if (number + 1) * GEOMETRY.segment_records > self._shard.rooms.durable_log_seq():
