@@ -67,6 +67,9 @@ class Disk:
     def read_many(self, wanted: list[tuple[int, int]]) -> list[bytes | None]:
         return [self.read(address, length) for address, length in wanted]
 
+    def flush_all(self) -> None:
+        """What can be read is on the medium: this disk has no cache."""
+
     def crash(self, keep: Callable[[Write], list[int]]) -> None:
         """The process is gone; `keep(write)` lists the sectors of each write that made it."""
         for write in self.writes:

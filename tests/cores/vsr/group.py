@@ -209,7 +209,7 @@ class Group:
             routing=self.routing,
         )
         node.replica = core
-        core.open(load(self.geometry, node.disk.read_many), *self.times())
+        core.open(load(self.geometry, node.disk.flush_all, node.disk.read_many), *self.times())
         node.order = self.order(core.members)
         node.commit_seen = core.commit_min
         self.after(node)

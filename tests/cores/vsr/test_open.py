@@ -249,7 +249,7 @@ def test_a_crash_during_any_repair_leaves_the_same_superblock():
 
 
 def loaded(on: Disk, at: int):
-    return load(SMALL, on.read_many).slots[at]
+    return load(SMALL, on.flush_all, on.read_many).slots[at]
 
 
 def stored() -> Disk:
@@ -262,7 +262,8 @@ def stored() -> Disk:
 
 
 def test_a_stored_chain_is_loaded():
-    slots = load(SMALL, stored().read_many).slots
+    on = stored()
+    slots = load(SMALL, on.flush_all, on.read_many).slots
     assert len(slots) == SMALL.slot_count
     for op, message in chain(20).items():
         assert (

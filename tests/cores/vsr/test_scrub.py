@@ -74,6 +74,7 @@ def places(group: Group) -> dict[str, tuple[int, int, str]]:
         ),
         "leaf": (disk.extent_at(sealed), 7 * RECORD_SIZE, "scrub_found_segment"),
         "footer": (disk.extent_at(sealed) + TINY.segment_data_size, 2048, "scrub_found_segment"),
+        "open segment": (disk.extent_at(sealed + 1), SECTOR_SIZE, "scrub_found_open_segment"),
         "old segment": (disk.extent_at(1) + RECORD_SIZE, 7 * RECORD_SIZE, "scrub_found_segment"),
     }
 
@@ -88,6 +89,7 @@ KINDS = (
     "sessions",
     "leaf",
     "footer",
+    "open segment",
     "old segment",
 )
 
@@ -241,3 +243,68 @@ def test_a_broken_segment_that_the_group_drops_does_not_keep_the_scrub():
             break
     assert core.tour.rounds == rounds + 2 and core.backfill is None
     assert "scrub_found_segment" not in group.nodes[0].marks, "what is dropped is not looked at"
+
+
+# --- what readers find ----------------------------------------------------------------------------
+
+
+def quiet_group() -> Group:
+    """As `idle_group`, and the scrubber of the first never comes by."""
+    group = idle_group()
+    group.core(0).timeouts["scrub"].stop()
+    return group
+
+
+def mended(group: Group, at: int, whole: bytes, ticks: int = 100) -> bool:
+    """Whether it lies there again within so many ticks of 10 ms."""
+    for _ in range(ticks):
+        if group.nodes[0].disk.read(at, len(whole)) == whole:
+            return True
+        group.run(1)
+    return False
+
+
+@pytest.mark.parametrize("number", [0, 1, -1], ids=["oldest", "in between", "newest"])
+@pytest.mark.parametrize("inside", [70, TINY.segment_data_size + 70], ids=["leaf", "footer"])
+def test_what_a_reader_finds_broken_is_mended_from_a_peer_within_a_second(number, inside):
+    group = quiet_group()
+    core, disk = group.core(0), group.nodes[0].disk
+    sealed = core.state_machine.log_seq // TINY.segment_records
+    number %= sealed
+    at = disk.extent_at(number)
+    whole = disk.read(at, TINY.segment_data_size + 2048)
+    disk.flip(at + inside)
+    core.on_segment_broken(number)
+    assert mended(group, at, whole)
+    assert core.state_machine.oldest_segment == 0 and not core.reports.numbers
+    ended(group, group.sessions[0])
+
+
+def test_all_that_readers_find_is_mended_though_the_chain_to_it_is_broken_as_well():
+    group = quiet_group()
+    core, disk = group.core(0), group.nodes[0].disk
+    sealed = core.state_machine.log_seq // TINY.segment_records
+    assert sealed >= 3
+    spans = [(disk.extent_at(number), TINY.extent_size) for number in range(sealed)]
+    whole = [disk.read(*span) for span in spans]
+    for at, _ in spans:
+        disk.flip(at + RECORD_SIZE + 9)
+        disk.flip(at + TINY.segment_data_size + 40)  # the name of the segment before
+    for number in range(sealed):
+        core.on_segment_broken(number)
+        core.on_segment_broken(number)  # each reader tells of it
+    group.run(100 * sealed)
+    assert [disk.read(*span) for span in spans] == whole
+    ended(group, group.sessions[0])
+
+
+def test_a_report_about_what_is_whole_or_not_there_changes_nothing():
+    group = quiet_group()
+    core, node = group.core(0), group.nodes[0]
+    before = bytes(node.disk.data)
+    for number in (0, 1, 1 << 40, core.state_machine.log_seq // TINY.segment_records):
+        core.on_segment_broken(number)
+    group.run(100)
+    assert bytes(node.disk.data) == before and not core.reports.numbers
+    assert core.backfill is None
+    ended(group, group.sessions[0])
