@@ -18,7 +18,8 @@ from appliance.cores.edge.token import ADMIN, Claims
 from appliance.formats import record
 from appliance.formats.author import author_id_of
 from appliance.formats.envelope import OPERATION_APPEND, Header
-from appliance.formats.geometry import ROOM_ROW_SIZE, Geometry
+from appliance.formats.geometry import RECORD_SIZE, ROOM_ROW_SIZE, Geometry
+from appliance.formats.record import CLIENT_ID, CLIENT_SEQ, TIMESTAMP
 from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import SegmentView
 from appliance.simulation import trace as kinds
@@ -30,6 +31,7 @@ from appliance.simulation.machine import Machine
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
 from appliance.simulation.sessions import Session, Sessions
+from appliance.simulation.storage import Disk
 from appliance.simulation.talker import Door, Talker
 from appliance.simulation.trace import EDGE, Trace
 
@@ -57,6 +59,23 @@ class Trust:
         )
 
 
+class MappedView(SegmentView):
+    """A segment that is mapped: its pages come from the disk again, who knows when."""
+
+    def __init__(self, disk: Disk, data: bytes, geometry: Geometry) -> None:
+        super().__init__(data, geometry)
+        self._disk = disk
+
+    def records(self, slot: int, count: int) -> bytes:
+        """Copies of records; a bit of what a client would see may come wrong from the disk."""
+        data = bytearray(super().records(slot, count))
+        if self._disk.misreads():
+            prng = self._disk.prng
+            at = prng.below(count) * RECORD_SIZE + prng.choice((TIMESTAMP, CLIENT_ID, CLIENT_SEQ))
+            data[at] ^= 1 << prng.below(8)
+        return bytes(data)
+
+
 class Extents:
     """Sealed segments of one machine, as its disk has them now."""
 
@@ -68,8 +87,9 @@ class Extents:
         """Segment `number`; None when that is not what lies there."""
         size = self.geometry.extent_size
         address = self.geometry.data_size + number % self.segments_max * size
+        disk = self.machine.disk
         try:
-            view = SegmentView(self.machine.disk.peek(address, size), self.geometry)
+            view = MappedView(disk, disk.peek(address, size), self.geometry)
         except FormatError:
             return None
         return view if view.number == number else None

@@ -197,6 +197,10 @@ class Disk:
             return None
         return self.peek(address, length)
 
+    def misreads(self) -> bool:
+        """Whether a page that is read now, by another process of this machine, comes wrong."""
+        return self.faults and self._dice(self.options.read_corruption)
+
     def _lose_sector(self, address: int, length: int) -> None:
         sector = self.prng.choice(_sectors(address, length))
         area = self.atlas.area(sector)

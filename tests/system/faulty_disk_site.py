@@ -14,7 +14,7 @@ from appliance.drivers.host.process import PARENT_VARIABLE
 from tests.patience import HUNG_S
 from tests.system.local_site import NODES, LocalSite, wait_until
 
-SHIM_SOURCE = Path(__file__).with_name("disk_shim.c")
+SHIM_SOURCES = [Path(__file__).with_name(name) for name in ("disk_shim.c", "disk_cache.c")]
 FAKETIME = "/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"
 FLUSH_METHODS = ("o_dsync", "rwf_dsync", "fdatasync")  # of nodes 0, 1, 2: all calls are in use
 HALTED = 3
@@ -26,7 +26,7 @@ def compile_shim(folder: Path) -> Path:
     library = folder / "disk_shim.so"
     words = ["gcc", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
     done = subprocess.run(
-        [*words, "-o", str(library), str(SHIM_SOURCE), "-ldl"],
+        [*words, "-o", str(library), *map(str, SHIM_SOURCES), "-ldl", "-pthread"],
         capture_output=True,
         text=True,
         check=False,

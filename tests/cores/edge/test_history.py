@@ -175,10 +175,11 @@ def test_one_who_waits_for_a_mended_segment_is_charged_once():
     world, session, rooms = written([0] * 320)
     world.shard.files.extents[0] = broken_in(world.shard.files.extents[0], BODY_BIT)
     charged = []
-    world.edge.requests._charge = lambda session, count: charged.append(count)
+    charge = world.edge.requests._charge
+    world.edge.requests._charge = lambda session, count: charged.append(charge(session, count))
     world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
     world.tick(50)
-    assert charged == [1]
+    assert len(charged) == 1
 
 
 def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):

@@ -1,10 +1,12 @@
 """A volume whose writes and reads can be awaited; run as a program it is a process to be killed.
 
-serving.py write FOLDER          writes numbered sectors for ever, prints each one confirmed
+serving.py write FOLDER [N]      writes sectors numbered from N + 1 on for ever, prints each one
+                                 confirmed
 serving.py limit FOLDER BYTES    may write files up to BYTES only, then writes what stdin names
 """
 
 import asyncio
+import itertools
 import resource
 import sys
 from pathlib import Path
@@ -73,10 +75,9 @@ def numbered_sector(number: int) -> bytes:
     return number.to_bytes(8, "little") * (SECTOR_SIZE // 8)
 
 
-async def _write_for_ever(folder: Path) -> None:
+async def _write_for_ever(folder: Path, number: int) -> None:
     async with Serving(folder) as serving:
         geometry = serving.volume.geometry
-        number = 0
 
         async def writer(lane: int) -> None:
             nonlocal number
@@ -86,10 +87,24 @@ async def _write_for_ever(folder: Path) -> None:
                 slot = mine % geometry.slot_count
                 address = geometry.wal_prepares_offset + slot * geometry.message_size_max
                 await serving.write(address + lane * SECTOR_SIZE, numbered_sector(mine))
-                sys.stdout.write(f"{address + lane * SECTOR_SIZE} {mine}\n")
-                sys.stdout.flush()
+                confirm(address + lane * SECTOR_SIZE, mine)
 
-        await asyncio.gather(*(writer(lane) for lane in range(3)))
+        async def filler() -> None:
+            """A few sectors in each extent, one after the other."""
+            nonlocal number
+            for sector in itertools.count(number):
+                extent, place = divmod(sector // 8, serving.volume.segments_max)[1], sector % 8
+                number += 1
+                mine = number
+                address = geometry.data_size + extent * geometry.extent_size + place * SECTOR_SIZE
+                await serving.write(address, numbered_sector(mine))
+                confirm(address, mine)
+
+        def confirm(address: int, mine: int) -> None:
+            sys.stdout.write(f"{address} {mine}\n")
+            sys.stdout.flush()
+
+        await asyncio.gather(*(writer(lane) for lane in range(3)), filler())
 
 
 async def _write_limited(folder: Path, limit: int) -> None:
@@ -107,6 +122,6 @@ async def _write_limited(folder: Path, limit: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "write":
-        uvloop.run(_write_for_ever(Path(sys.argv[2])))
+        uvloop.run(_write_for_ever(Path(sys.argv[2]), int(sys.argv[3]) if sys.argv[3:] else 0))
     else:
         uvloop.run(_write_limited(Path(sys.argv[2]), int(sys.argv[3])))

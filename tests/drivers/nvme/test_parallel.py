@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,3 +81,21 @@ def test_a_write_that_is_not_aligned_is_refused(bench: Bench) -> None:
     with pytest.raises(OSError) as caught:
         bench.writes.write([(bench.fd, 8, SECTOR_SIZE, 0)])
     assert caught.value.errno == errno.EINVAL
+
+
+def test_a_short_write_among_many_is_not_taken_for_whole(bench: Bench) -> None:
+    """The kernel cuts a write at the limit on a file's size, and tells that it did a part."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit = 5 * SECTOR_SIZE
+    runs = [
+        (bench.fd, 0, SECTOR_SIZE, 0),
+        (bench.fd, SECTOR_SIZE, 4 * SECTOR_SIZE, limit - SECTOR_SIZE),
+    ]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(OSError, match="Input/output error") as told:
+            bench.writes.write(runs)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert told.value.errno == errno.EIO
+    assert bench.path.read_bytes()[limit - SECTOR_SIZE :][:SECTOR_SIZE] == numbered_sector(2)
