@@ -13,7 +13,7 @@ turns an address into a file and an offset, and that is all it knows of the form
 journal:
 
     front   superblock, journal rings, replies       what an acknowledgement waits for
-    back    checkpoint zones, segments, every read
+    back    checkpoint zones, segments, every read but those of the superblock
 
 A lane takes all that is queued, copies it into its aligned staging buffer (made once, kept for
 life), joins neighbours, writes (the front lane all runs at the same time, by the kernel's
@@ -27,9 +27,13 @@ one group of other writes.
 
 **Failure.** A read error is data: the answer is None and the protocol repairs. A failed or short
 write, or a failed flush, means that nobody knows what the medium holds: the lane stops for good,
-nothing more is confirmed, and the owner is told to end the process. `flush_slow_ms` makes every
+nothing more is confirmed by either lane (a flush that fails may take what the other one has
+written), and the owner is told to end the process. `flush_slow_ms` makes every
 flush late, for tests and measurements; it never makes one false.
 
-States of a volume: created (format) → open (read_many only) → serving (lanes run) → closed or
+What a former process wrote can be read whether or not it was flushed: `flush_all` makes it durable
+before any of it counts.
+
+States of a volume: created (format) → open (flush_all, read_many) → serving (lanes run) → closed or
 failed.
 """

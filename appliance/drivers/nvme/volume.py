@@ -30,7 +30,7 @@ from appliance.drivers.nvme.direct import (
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT, Extents
 from appliance.drivers.nvme.flush import Flush, measure
 from appliance.drivers.nvme.lane import Buffer, Lane, ReadItem, WriteItem
-from appliance.formats.geometry import PRODUCTION, SMALL, Geometry
+from appliance.formats.geometry import PRODUCTION, SMALL, SUPERBLOCK_ZONE_SIZE, Geometry
 
 GEOMETRIES = {"production": PRODUCTION, "small": SMALL}
 _FORMAT = 1
@@ -367,7 +367,9 @@ class Volume:
         if self._overlaps_write(item):
             self._held.append(item)
         else:
-            self._lanes[1].put(item)
+            # a superblock counts once its copies were read back: that must not wait behind a
+            # checkpoint, as a view change waits for it
+            self._lanes[0 if address < SUPERBLOCK_ZONE_SIZE else 1].put(item)
 
     def _overlaps_write(self, item: ReadItem) -> bool:
         start, end = item.address, item.address + item.length

@@ -18,11 +18,11 @@ import uvloop
 
 from appliance.base.errors import StorageError
 from appliance.base.limits import IO_SAMPLES, MIB, SECTOR_SIZE
-from appliance.drivers.nvme.direct import FLUSH_METHODS
+from appliance.drivers.nvme.direct import FLUSH_METHODS, DirectFile
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.latency import Latency
 from appliance.drivers.nvme.volume import Volume, create, read_facts
-from appliance.formats.geometry import SMALL
+from appliance.formats.geometry import SMALL, SUPERBLOCK_COPY_STRIDE
 from tests.drivers.nvme import serving as serving_module
 from tests.drivers.nvme.serving import Serving, numbered_sector
 from tests.patience import HUNG_S
@@ -267,6 +267,38 @@ def test_the_journal_does_not_wait_for_a_checkpoint(folder: Path) -> None:
         await asyncio.gather(*slow)
 
     serve(folder, story, flush_slow_ms=30)
+
+
+def test_a_superblock_is_read_back_while_a_checkpoint_is_flushed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view change waits for its superblock: three copies written, then all of them read back."""
+    flushing, go_on = threading.Event(), threading.Event()
+
+    def flush(file: DirectFile) -> None:
+        if threading.current_thread().name == "volume-back":
+            flushing.set()
+            assert go_on.wait(HUNG_S)
+        os.fdatasync(file.fileno())
+
+    monkeypatch.setattr(DirectFile, "flush", flush)
+
+    async def story(serving: Serving) -> None:
+        places = [SMALL.checkpoints_offset + i * SECTOR_SIZE for i in (0, 2)]
+        checkpoint = [serving.write(address, numbered_sector(1)) for address in places]
+        try:
+            await until(flushing.is_set)
+            for copy in range(3):
+                address = copy * SUPERBLOCK_COPY_STRIDE
+                await serving.write(address, numbered_sector(copy))
+                found = await asyncio.wait_for(serving.read(address, SECTOR_SIZE), 5)
+                assert found == numbered_sector(copy)
+            assert not any(write.done() for write in checkpoint[1:])
+        finally:
+            go_on.set()
+        await asyncio.gather(*checkpoint)
+
+    serve(folder, story)
 
 
 def test_a_slowed_flush_shows_in_the_statistics(folder: Path) -> None:
