@@ -124,6 +124,8 @@ SEGMENT_MEND_MS_MAX = 1000  # a reader of a broken segment waits so long for a p
 SEGMENTS_REPORTED_MAX = 64  # broken ones that readers have found and that wait to be mended
 ROOM_WAIT_MS_MAX = 500  # a room that was just created elsewhere is waited for
 REPLICA_BEHIND_OPS = 64  # a replica further behind is not asked for rooms and history
+# members are heard of twice a second: a node that hears no quorum for longer is cut off
+QUORUM_SILENT_MS_MAX = 700
 EVENT_FRAME_SIZE_MAX = 256 * KIB  # bytes of one frame of events, joined
 CHUNK_FRAME_SIZE_MAX = 512 * KIB  # bytes of one page of history
 CATCH_UP_RECORDS = 256  # records read at once for a lagging subscription: 1 to 2 ms

@@ -173,6 +173,7 @@ class SnapshotChunk(Frame, tag="snapshot_chunk", kw_only=True):
     room_id: Id
     has_more: Flag
     cursor: U64
+    stale_since: U64 | None = None  # us since the epoch; else all that was committed was looked at
     request: Label | None = None
     messages: list[Message]
 
@@ -294,6 +295,14 @@ class Unsubscribed(Frame, tag="unsubscribed", kw_only=True):
     request: Label | None = None
 
 
+class NodeState(Frame, tag="node_state", kw_only=True):
+    """Unasked: since when (us since the epoch) this node may lack what the site has committed;
+    absent when it lacks nothing again."""
+
+    code: ClassVar[int] = 0x33
+    stale_since: U64 | None = None
+
+
 FRAMES_CLIENT: tuple[type[Frame], ...] = (
     SendMessage,
     SubscribeRoom,
@@ -316,8 +325,9 @@ FRAMES_EDGE: tuple[type[Frame], ...] = (
     Error,
     Pong,
     Unsubscribed,
+    NodeState,
 )
-assert len({frame.code for frame in FRAMES_CLIENT + FRAMES_EDGE}) == 19
+assert len({frame.code for frame in FRAMES_CLIENT + FRAMES_EDGE}) == 20
 
 
 # --- JSON -----------------------------------------------------------------------------------------

@@ -25,7 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ApplianceError, StorageError
-from appliance.base.limits import CLIENT_ROUTES_MAX, LOCAL_ROOMS_MAX, MEMBERS_MAX, TICK_MS
+from appliance.base.limits import (
+    CLIENT_ROUTES_MAX,
+    LOCAL_ROOMS_MAX,
+    MEMBERS_MAX,
+    QUORUM_SILENT_MS_MAX,
+    TICK_MS,
+)
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.shipping.plan import SECOND_US, period_end
@@ -505,6 +511,11 @@ class ReplicaRole:
             "segments_folder": str(self._node.volume(self._shard.number) / "segments"),
         }
 
+    def _stale_ms(self, report: dict[str, Any]) -> int:
+        """For how long a quorum has not been heard of, once that means something; else 0."""
+        silent_ms: int = report["quorum_silent_ticks"] * TICK_MS
+        return silent_ms if silent_ms > QUORUM_SILENT_MS_MAX else 0
+
     def _shipping(self) -> dict[str, Any]:
         facts = shipping_facts(self._rooms.shipping, self._node.settings, clock.realtime_us())
         return {
@@ -515,11 +526,13 @@ class ReplicaRole:
 
     def status(self) -> dict[str, Any]:
         """Everything an operator may want to know, as plain values."""
+        report = self._core.status_report()
         return {
-            **self._core.status_report(),
+            **report,
             "shard": self._shard.number,
             "node": self._node.settings.index,
             "time": time.time(),
+            "stale_ms": self._stale_ms(report),
             "published": self._published,
             "incarnation": self._core.incarnation,
             "nonce": 0 if self._signer is None else self._signer.nonce,

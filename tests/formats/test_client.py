@@ -51,6 +51,7 @@ VALUES = {
     "backward": st.booleans(),
     "has_more": st.booleans(),
     "cursor": u64s,
+    "stale_since": u64s,
     "created": st.booleans(),
     "after": u64s,
     "next": u64s,

@@ -2,6 +2,7 @@
 
 no_quorum       bad    too few replicas of a shard serve: nothing is acknowledged
 replica_down    bad    a replica on this machine does not answer
+stale           bad    a replica hears no quorum: what its node serves may be old
 replica_halted  bad    a replica stopped itself because going on could lose data
 edge_down       bad    an edge on this machine does not answer
 not_normal      warn   a replica changes views or recovers
@@ -126,6 +127,11 @@ def _deaf(shard: ShardLine, _member: Member, own: Replica) -> str:
     return "hears nothing from replica " + ", ".join(map(str, deaf)) if deaf else ""
 
 
+def _stale(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    seconds = own.stale_ms // 1000
+    return f"hears no quorum for {seconds} s: what is read here may be old" if own.stale_ms else ""
+
+
 def _sync(_shard: ShardLine, _member: Member, own: Replica) -> str:
     return "adopts the state of a peer" if own.syncing else ""
 
@@ -179,6 +185,7 @@ def _space(look: Look) -> Iterator[Alarm]:
 
 
 REPLICA_RULES: tuple[tuple[str, str, Callable[[ShardLine, Member, Replica], str]], ...] = (
+    ("stale", "bad", _stale),
     ("not_normal", "warn", _not_normal),
     ("peer_down", "warn", _deaf),
     ("sync", "warn", _sync),

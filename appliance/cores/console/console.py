@@ -108,6 +108,7 @@ def _plain_shard(seen: Look, number: int) -> dict[str, Any]:
                 "view": member.own.view if member.own else None,
                 "op": member.own.op if member.own else None,
                 "commit": member.commit,
+                "stale_ms": member.own.stale_ms if member.own else None,
                 "lag": shard.lag(member),
                 "write_p50_us": member.own.write_p50_us if member.own else None,
                 "write_p99_us": member.own.write_p99_us if member.own else None,

@@ -46,6 +46,7 @@ class Replica:
     connections: int  # of peers and of edges, here and on other machines
     cpu_percent: float
     rss: int
+    stale_ms: int = 0  # for so long it has heard no quorum; 0 while it does
     disk_free: int = 0  # bytes of the volume's file system that this user may take
     disk_size: int = 0  # bytes it has; 0: not told
     extent_size: int = 0  # bytes; 0: not told
@@ -106,6 +107,7 @@ def parse_replica(raw: dict[str, Any]) -> Replica:
             connections=raw["connections"] + raw["edges"],
             cpu_percent=process["cpu_percent"],
             rss=process["rss"],
+            stale_ms=int(raw.get("stale_ms", 0)),
             disk_free=int(raw["volume"].get("disk_free", 0)),
             disk_size=int(raw["volume"].get("disk_size", 0)),
             extent_size=int(raw["volume"].get("extent_size", 0)),

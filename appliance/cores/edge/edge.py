@@ -469,8 +469,20 @@ class Edge:
         else:
             session.in_flight -= 1
 
-    def on_replica_status(self, shard: int, behind: str) -> None:
-        """Why the replica of this node cannot serve reads now, in a word; empty when it can."""
+    def on_replica_status(self, shard: int, behind: str, stale_since_us: int = 0) -> None:
+        """Why the replica of this node cannot serve reads now, in a word; empty when it can. And
+        since when it hears no quorum, in us since the epoch; 0 while it does: what it serves may
+        be old, so every client is told."""
+        before = self.requests.stale_since
+        if not stale_since_us:
+            self.requests.stale.pop(shard, None)
+        else:
+            self.requests.stale.setdefault(shard, stale_since_us)
+        if self.requests.stale_since != before:
+            state = client.NodeState(stale_since=self.requests.stale_since)
+            for session in self.sessions.values():
+                if session.state == "ready":
+                    session.send(state)
         if behind:
             self.requests.behind[shard] = behind
         else:

@@ -48,13 +48,19 @@ def page(
 
 
 def encode_page(
-    binary: bool, frame: client.SnapshotRequest, records: list[bytes], has_more: bool, cursor: int
+    binary: bool,
+    frame: client.SnapshotRequest,
+    records: list[bytes],
+    has_more: bool,
+    cursor: int,
+    stale_since: int | None,
 ) -> bytes:
     """The answer to `frame`, encoded; binary ones straight from the records."""
     chunk = client.SnapshotChunk(
         room_id=frame.room_id,
         has_more=has_more,
         cursor=cursor,
+        stale_since=stale_since,
         request=frame.request,
         messages=[] if binary else [client.message_of(record) for record in records],
     )

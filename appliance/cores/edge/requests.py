@@ -94,6 +94,7 @@ class Requests:
         counters: dict[str, int],
     ) -> None:
         self.now_ns = self.now_us = 0
+        self.stale: dict[int, int] = {}  # shard -> since when its replica here hears no quorum, us
         self.behind: dict[int, str] = {}  # shard -> why its replica here cannot serve reads
         self.lists: dict[
             int, list[tuple[Session, client.ListRooms, int]]
@@ -207,6 +208,13 @@ class Requests:
                 request=request,
             )
         )
+        if self.stale:
+            session.send(client.NodeState(stale_since=self.stale_since))
+
+    @property
+    def stale_since(self) -> int | None:
+        """Since when this node may lack what a shard has committed, us; None: it lacks nothing."""
+        return min(self.stale.values(), default=None)
 
     def _ping(self, session: Session, frame: client.Ping) -> bool:
         session.send(client.Pong(request=frame.request))
@@ -302,16 +310,16 @@ class Requests:
         return room
 
     def _caught_up(self, session: Session, shard: int) -> bool:
-        """Whether the replica of this node has all that this session was told of, or takes too
-        long."""
+        """Whether the replica of this node has all that this session was told of; it is waited
+        for, and Unavailable when it takes too long: nobody misses what he was told is stored."""
         log, awaits = self._logs.get(shard), session.awaits
-        if (
-            log is None
-            or log.log_seq >= session.seen.get(shard, 0)
-            or (awaits is not None and self.now_ns >= awaits.until_ns)
-        ):
+        has_all = log is None or log.log_seq >= session.seen.get(shard, 0)
+        late = awaits is not None and self.now_ns >= awaits.until_ns
+        if has_all or late:
             if awaits is not None and not awaits.room_id:
                 session.awaits = None
+            if not has_all:
+                raise Unavailable("the replica of this node lacks what you were told is stored")
             return True
         if awaits is None:
             session.awaits = self._awaited(b"")
@@ -515,7 +523,8 @@ class Requests:
         if room is None:
             return False
         found = history.page(self._logs[room.shard], room.room_id, room.head, frame)
-        payload = history.encode_page(session.binary, frame, *found)
+        stale_since = self.stale.get(room.shard)
+        payload = history.encode_page(session.binary, frame, *found, stale_since)
         self._charge_work(session, len(payload) // limits.HISTORY_CHARGE_SIZE)
         session.send_payload(payload)
         return True

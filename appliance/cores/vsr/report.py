@@ -31,6 +31,7 @@ def state(member: Member) -> dict[str, Any]:
         "state_ready": member.state_ready,
         "synced": list(_synced(member)),
         "sync": [member.sync_op_min, member.sync_op_max, member.sync_log_seq],
+        "quorum_silent_ticks": _quorum_silent(member),
         "clients": len(member.sessions.entries),
         "halted": list(member.halted) if member.halted else None,
         "peers": {
@@ -44,6 +45,19 @@ def state(member: Member) -> dict[str, Any]:
             if i != member.index
         },
     }
+
+
+def _quorum_silent(member: Member) -> int:
+    """Ticks since the member last had heard, counting itself, of as many voters as a quorum has;
+    what the group has committed since then it may not know."""
+    if member.index < 0:
+        return 0
+    voters = range(member.replica_count)
+    heard = sorted(
+        (member.tick if i == member.index else member.peers[i].heard_tick for i in voters),
+        reverse=True,
+    )
+    return member.tick - heard[member.replica_count // 2]
 
 
 def _synced(member: Member) -> tuple[int, int]:

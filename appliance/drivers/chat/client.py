@@ -29,6 +29,7 @@ DIAL_TIMEOUT_S = 3.0
 SILENCE_S = 2.0  # without a frame although one is due: ping
 SILENCE_MAX_S = 6.0  # no answer to that either: another node
 STUCK_S = 5.0  # frames come, but no answer to what was asked: another node
+STALE_PAUSE_S = 5.0  # between two times that a node is left because it is cut off
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.02, 0.5
 FRAME_ITEMS_MAX = 400  # messages in one binary frame: below 1 MiB whatever their bodies
 RETRY_DEFAULT_MS = 50
@@ -83,6 +84,8 @@ class Client:
         self.client_id = client_id or uuid4()
         self.welcome: frames.Welcome | None = None
         self.connects = 0  # welcomes so far
+        self.stale_since: int | None = None  # us: since when the node may lack what was committed
+        self._left_stale = -STALE_PAUSE_S  # loop time at which a node was left for that
         self._token = token
         self._subprotocol = subprotocol
         self._binary = subprotocol == frames.SUBPROTOCOL_BINARY
@@ -310,6 +313,7 @@ class Client:
 
     def _on_welcome(self) -> None:
         self.connects += 1
+        self.stale_since = None  # the node says so right after its welcome
         assert self._first_welcome is not None
         if not self._first_welcome.done():
             self._first_welcome.set_result(None)
@@ -431,10 +435,23 @@ class Client:
         elif isinstance(frame, frames.Welcome):
             if self._hello is not None and not self._hello.done():
                 self._hello.set_result(frame)
+        elif isinstance(frame, frames.NodeState):
+            self._on_node_state(frame)
         else:
             if isinstance(frame, frames.Subscribed) and frame.room_id in self._subscriptions:
                 self._subscriptions[frame.room_id].on_subscribed(frame)
             self._on_result(frame, frame)
+
+    def _on_node_state(self, state: frames.NodeState) -> None:
+        """A node that is cut off serves the past: go to another one, but not round in circles
+        when all of them are."""
+        self.stale_since = state.stale_since
+        now = asyncio.get_running_loop().time()
+        if state.stale_since is None or len(self.endpoints) < 2 or self._connection is None:
+            return
+        if now - self._left_stale >= STALE_PAUSE_S:
+            self._left_stale = now
+            self._connection.abort()
 
     def _on_result(self, frame: Frame, result: Frame | BaseException) -> None:
         label = getattr(frame, "request", None) or ""

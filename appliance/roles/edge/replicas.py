@@ -167,7 +167,9 @@ class Local:
                 edge.on_rooms(shard, header.op, asked, bytes(message.body))
         elif header.command == LOCAL_STATUS:
             status = json.loads(bytes(message.body))
-            edge.on_replica_status(shard, why_behind(status))
+            stale_ms = status.get("stale_ms", 0)
+            since_us = clock.realtime_us() - stale_ms * 1000 if stale_ms else 0
+            edge.on_replica_status(shard, why_behind(status), since_us)
         else:
             self._place.said(message)
 

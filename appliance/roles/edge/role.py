@@ -381,6 +381,12 @@ class EdgeRole:
             if shard.number in self._edge.requests.behind:
                 why = self._edge.requests.behind[shard.number]
                 return f"the replica of shard {shard.number} is {why}"
+            if shard.number in self._edge.requests.stale:
+                since_us = self._edge.requests.stale[shard.number]
+                return (
+                    f"the replica of shard {shard.number} hears no quorum; "
+                    f"stale_since {since_us // 1_000_000}"
+                )
         for shard in self._node.site.shards:
             if not self._lanes.has_session(shard.number):
                 return f"shard {shard.number} has no primary that answers"

@@ -13,6 +13,7 @@ const SUBPROTOCOL = "tigerchat.v1.json";
 const OPEN_MS_MAX = 4000; // until the welcome
 const SILENCE_MS = 5000; // then a ping is sent
 const ANSWER_MS_MAX = 4000; // after which the connection is given up
+const STALE_PAUSE_MS = 5000; // between two times that a node is left because it is cut off
 const PAUSE_MS_FIRST = 60; // before another node is tried
 const PAUSE_MS_ROUND = 250; // after each node was tried once; doubles
 const PAUSE_MS_MAX = 5000;
@@ -28,6 +29,7 @@ export class Link {
     this.failures = 0; // since the last welcome
     this.timer = 0;
     this.heardMs = this.pingedMs = 0;
+    this.leftStaleMs = -STALE_PAUSE_MS;
   }
 
   setState(name, more = {}) {
@@ -91,7 +93,20 @@ export class Link {
       this.refuse(frame);
       return;
     }
+    if (frame.type === "node_state" && frame.stale_since !== undefined) {
+      if (this.leaveStale(socket)) return;
+    }
     this.onFrame(frame);
+  }
+
+  // The node is cut off and serves the past: go to another one, but not round in circles when all
+  // of them are.
+  leaveStale(socket) {
+    const now = performance.now();
+    if (this.urls.length < 2 || now - this.leftStaleMs < STALE_PAUSE_MS) return false;
+    this.leftStaleMs = now;
+    this.lost(socket, "the node is cut off from the others");
+    return true;
   }
 
   // The token is not accepted: trying elsewhere would not help.

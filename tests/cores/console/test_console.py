@@ -66,6 +66,9 @@ def test_each_alarm_has_its_cause():
     assert one() == []
     assert one(status="view_change") == [("not_normal", "warn", "view change")]
     assert one(state_ready=False) == [("sync", "warn", "adopts the state of a peer")]
+    assert one(stale_ms=33_400) == [
+        ("stale", "bad", "hears no quorum for 33 s: what is read here may be old")
+    ]
     assert one(faulty=3) == [("faulty", "warn", "3 broken journal slots being repaired")]
     assert one(halted=["DISK_FULL", "no space"])[0] == (
         "replica_halted",

@@ -430,8 +430,11 @@ def test_a_client_reads_what_it_was_told_is_written():
     world.say(session, room, 2, 1)
     world.process()
     world.send(session, client.SnapshotRequest(room_id=room))
-    world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)  # but it does not wait for ever
-    assert [message.op for message in world.take(session)[-1].messages] == [1, 2]
+    world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)  # it does not wait for ever, nor lack op 3
+    assert errors(world.take(session))[-1] == "unavailable"
+    world.publish()
+    world.send(session, client.SnapshotRequest(room_id=room))
+    assert [message.op for message in world.take(session)[-1].messages] == [1, 2, 3]
 
 
 def test_who_waited_for_a_replica_that_fell_behind_is_heard_again():
@@ -666,3 +669,38 @@ def test_any_bytes_get_an_answer_or_do_what_they_say(data, binary):
     world.edge.on_frame(session, data, not binary)
     world.tick(60)
     assert len(world.take(session)) >= 1
+
+
+# --- a node that is cut off -----------------------------------------------------------------------
+
+CUT_US = 1_700_000_000_000_000
+
+
+def test_a_node_that_is_cut_off_tells_every_client_since_when_and_until_when():
+    world = World(lanes=1)
+    old = world.open(number=1)
+    world.room(old, "general")
+    world.take(old)
+    for _ in range(3):
+        world.edge.on_replica_status(0, "", CUT_US)  # told once, however often it is heard
+    (told,) = world.take(old)
+    assert told == client.NodeState(stale_since=CUT_US)
+    new = world.edge.on_open("10.0.0.2", True)
+    world.send(new, client.Hello(token=token("bert"), client_id=device(2)))
+    welcome, told = world.take(new)
+    assert type(welcome) is client.Welcome and told == client.NodeState(stale_since=CUT_US)
+    world.edge.on_replica_status(0, "", 0)
+    assert world.take(old) == world.take(new) == [client.NodeState(stale_since=None)]
+
+
+def test_history_says_since_when_it_may_be_old():
+    world = World(lanes=1)
+    session = world.open(number=1)
+    room = world.room(session, "general")
+    for cut_us in (0, CUT_US, 0):
+        world.edge.on_replica_status(0, "", cut_us)
+        world.take(session)
+        world.send(session, client.SnapshotRequest(room_id=room))
+        world.tick(3)
+        (chunk,) = world.take(session)
+        assert chunk.stale_since == (cut_us or None)

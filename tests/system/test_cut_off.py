@@ -1,0 +1,78 @@
+"""A node that hears no quorum serves the past, and says so within a second to everybody."""
+
+import asyncio
+import signal
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from appliance.drivers.chat.client import Client
+from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
+
+ROOM = "past"
+
+
+@contextmanager
+def alone(site: LocalSite, node: int) -> Iterator[None]:
+    """All other replicas stand still: the one of `node` hears nobody."""
+    frozen = [process for other in site.nodes if other != node for process in site.replicas(other)]
+    for process in frozen:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in frozen:
+            process.send_signal(signal.SIGCONT)
+
+
+def probe(site: LocalSite, node: int, path: str) -> tuple[int, str]:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    url = f"https://127.0.0.1:{site.site.nodes[node].client_port}{path}"
+    try:
+        with urllib.request.urlopen(url, timeout=5, context=context) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def follow(site: LocalSite) -> None:
+    """One client can only stay, the other has another address; both have a message before."""
+    access = site.access()
+    async with (
+        Client(access.endpoints[:1], access.token, patience_s=60.0) as stays,
+        Client(access.endpoints[:2], access.token, patience_s=60.0) as moves,
+    ):
+        room = (await stays.create_room(ROOM)).room_id
+        await stays.send(room, "before")
+        assert (await stays.snapshot(room, from_op=1)).stale_since is None
+        assert stays.stale_since is None and moves.node == 0
+        cut_us = time.time_ns() // 1000
+        with alone(site, 0):
+            async with asyncio.timeout(30):
+                while stays.stale_since is None or moves.connects < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert moves.node == 1 and stays.connects == 1
+            assert abs(stays.stale_since - cut_us) < 30_000_000
+            for path in ("/healthz", "/readyz"):
+                code, said = await asyncio.to_thread(probe, site, 0, path)
+                assert code == 503 and "stale_since" in said, said
+            shown = await asyncio.to_thread(run, "status", "--node-folder", str(site.place(0)))
+            assert "hears no quorum for" in shown.stdout and shown.returncode == 1
+        async with asyncio.timeout(60):
+            while stays.stale_since is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await stays.send(room, "after")
+        page = await stays.snapshot(room, from_op=1)
+        assert [message.body for message in page.messages][1:] == ["before", "after"]
+        assert page.stale_since is None
+
+
+def test_a_node_that_hears_no_quorum_says_so_and_clients_move_on(tmp_path, free_ports):
+    ports = ports_in_a_row(free_ports)
+    with LocalSite(tmp_path / "site", ports, geometry="small", log_level="warning") as site:
+        asyncio.run(follow(site))
+        wait_until(lambda: probe(site, 0, "/healthz")[0] == 200, 10, "node 0 is well again")
