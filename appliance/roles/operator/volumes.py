@@ -35,6 +35,7 @@ from appliance.formats.site import Shard
 Say = Callable[[str], None]
 RELEASE_S = 5.0  # for a replica to notice that its volume was moved away, and to end
 PROBE_S = 2.0  # for whatever listens at a peer port to take a connection
+PROBE_EVERY_S = 0.5  # each one stays in the queue of a process that stands still
 _POLL_S = 0.05
 _NOT_OURS_BUT_FINE = {"lost+found"}  # of a file system mounted at the volume's folder
 
@@ -213,6 +214,8 @@ def _refuse_listener(node: NodeFolder, shard: Shard) -> None:
     while True:
         try:
             socket.create_connection((host, port), timeout=PROBE_S).close()
+        except TimeoutError:
+            pass  # not refused: a process that stands still takes no more connections
         except OSError:
             return  # nobody there
         if time.monotonic() > deadline:
@@ -221,4 +224,4 @@ def _refuse_listener(node: NodeFolder, shard: Shard) -> None:
                 f"{node.node.name}: a second volume beside it would deny what it acknowledges; "
                 "stop that process first, then run this again"
             )
-        time.sleep(_POLL_S)
+        time.sleep(PROBE_EVERY_S)
