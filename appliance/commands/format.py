@@ -37,6 +37,7 @@ from appliance.drivers.host.node_folder import (
     read_seed,
 )
 from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.formats.configuration import read_toml
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import (
     SEGMENTS_MAX_HIGH,
@@ -251,8 +252,8 @@ def _share_client_certificate(first: Path, place: Path) -> None:
 
 
 def describe_another(folder: Path) -> None:
-    """Add one node to the site in `folder`: its keys, and its place at the end of every shard. Its
-    volumes are made later, when the groups have taken it in.
+    """Add one node to the site in `folder`: its keys, its place at the end of every shard, and the
+    settings of the first node. Its volumes are made later, when the groups have taken it in.
     """
     site = load_site(folder / SITE_FILE)
     index, first = len(site.nodes), site.nodes[-1].peer_port + PORTS_STEP
@@ -275,6 +276,9 @@ def describe_another(folder: Path) -> None:
         for shard in site.shards
     ]
     text = encode_site(replace(site, nodes=[*site.nodes, node], shards=shards))
+    peer = read_toml(folder / site.nodes[0].name / SETTINGS_FILE)
+    chosen = {name: value for name, value in peer.items() if name != "index"}
+    _make_once(place / SETTINGS_FILE, lambda: encode_settings(index, **chosen), 0o644)
     _local_node_files(folder, place, index, text)
     # The top-level file last: until it names the node, nothing was begun.
     for other in site.nodes:

@@ -18,6 +18,7 @@ import pytest
 from appliance import roles
 from appliance.__main__ import VERBS, module_of
 from appliance.commands import inspect, start
+from appliance.formats.settings import load_settings
 from appliance.formats.site import encode_site, load_site
 from appliance.node import start as node_start
 from appliance.node.catalogue import ROLES
@@ -186,10 +187,15 @@ def test_a_site_whose_members_changed_is_started_by_the_same_words(
     folder, base = tmp_path / "run", block_of_ports(free_ports, 400)
     local = ("--local", folder)
     assert tigerchat("format", *local, "--ports", base, *SMALL).returncode == 0
+    for node in range(3):  # what the site was set to, whoever comes gets too
+        with (folder / f"node-{node}" / "node.toml").open("a") as file:
+            file.write('ship_target = "off"\nship_period_s = 7\n')
     site = run(folder)
     site.until_serving()
     added = tigerchat("member", "add", *local, *SMALL)
     assert added.returncode == 0, added.stderr
+    settings = load_settings(folder / "node-3/node.toml")
+    assert (settings.index, settings.ship_target, settings.ship_period_s) == (3, "off", 7)
     assert site.stop() == 0
     site = run(folder)
     site.until_serving()
