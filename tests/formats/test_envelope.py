@@ -114,9 +114,14 @@ def test_a_header_is_read_back(command, body, **values):
     made = envelope.make(command, cluster=CLUSTER, body=body, **values)
     read = envelope.decode_stored(made.raw)
     assert read is not None
-    for name in Header.__slots__:
-        assert getattr(read, name) == getattr(made, name)
-    assert read.area == values["area"].ljust(24, b"\0")
+    area = values.pop("area")
+    assert read.area == area.ljust(24, b"\0")
+    for name, value in values.items():
+        assert getattr(read, name) == value, name
+    assert (read.command, read.cluster, read.body_size) == (command, CLUSTER, len(body))
+    assert {name: getattr(read, name) for name in Header.__slots__} == {
+        name: getattr(made, name) for name in Header.__slots__
+    }
     assert envelope.body_valid(read, body)
     assert not envelope.body_valid(read, body + b"x")
 

@@ -8,18 +8,17 @@ import pytest
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.prng import Prng
-from appliance.commands.format import command as format_command
 from appliance.drivers.chat.access import RIGHTS_ALL, local_token
 from appliance.drivers.hdfs.folder import FolderTarget
 from appliance.drivers.hdfs.open_target import open_target
 from appliance.drivers.host.node_folder import METRICS_KEY_FILE, open_node, own_secret
 from appliance.formats.settings import SETTINGS_FILE, load_settings
+from tests.security.formatted import format_one
 
 
 @pytest.fixture(scope="module")
 def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("keys") / "s"
-    format_command.main(["--local", str(folder), "--nodes", "1"], standalone_mode=False)
+    folder = format_one(tmp_path_factory.mktemp("keys"))
     own_secret(folder / "node-0" / METRICS_KEY_FILE)
     return folder
 

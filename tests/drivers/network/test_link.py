@@ -1,6 +1,7 @@
 """Links over real sockets: who is let in, who is not, and what a peer cannot do to us."""
 
 import asyncio
+import contextlib
 import gc
 import socket
 import ssl
@@ -125,6 +126,26 @@ def test_a_client_without_certificate_is_refused(nodes: list[TestNode]) -> None:
 
     async def story() -> None:
         await expect_refusal(nodes[0].server(nodes), bare, nodes, "handshake")
+
+    run(story)
+
+
+def test_no_ticket_is_given_that_could_stand_for_a_certificate(nodes: list[TestNode]) -> None:
+    async def story() -> None:
+        server = Recorder(nodes)
+        listener = await server.listen(nodes[0].server(nodes))
+        context = nodes[1].client(nodes, nodes[0]).context
+
+        def resumable() -> bool:
+            with socket.create_connection(("127.0.0.1", listener.port)) as plain:
+                with context.wrap_socket(plain) as sock:
+                    sock.settimeout(1.0)
+                    with contextlib.suppress(TimeoutError):
+                        sock.recv(1)  # tickets come behind the handshake
+                    return sock.session is not None and sock.session.has_ticket
+
+        assert not await asyncio.to_thread(resumable)
+        await listener.close()
 
     run(story)
 
