@@ -59,7 +59,8 @@ from appliance.roles.operator.volumes import (
 
 SHARDS_LOCAL_MAX = 40  # peer ports of a node end where its client port begins
 PORTS_DEFAULT, PORTS_STEP = 7400, 100
-CLIENT_PORT, CONSOLE_PORT = 43, 80  # from a node's first port, which is that of its peers
+# from a node's first port, which is that of its peers
+CLIENT_PORT, CONSOLE_PORT, OBJECTS_PORT = 43, 80, 90
 LOOK_S = 2.0  # for the other members to answer
 TOKEN_NAME = "tigerchat"  # issuer and audience of a local site's tokens
 
@@ -95,6 +96,11 @@ TOKEN_NAME = "tigerchat"  # issuer and audience of a local site's tokens
     help="Extents of 23 MiB that a shard may come to hold.",
 )
 @click.option(
+    "--objects",
+    is_flag=True,
+    help="With --local: give each node a port for objects, which nodes share without a quorum.",
+)
+@click.option(
     "--node-folder",
     type=click.Path(path_type=Path),
     metavar="F",
@@ -114,6 +120,7 @@ def command(
     shards: int,
     ports: int,
     segments_max: int,
+    objects: bool,
     node_folder: Path | None,
     new_site: bool,
     another: bool,
@@ -142,6 +149,7 @@ def command(
                 ports=ports,
                 segments_max=segments_max,
                 geometry=geometry,
+                objects=objects,
             )
         elif node_folder is not None:
             format_node_folder(node_folder, geometry, new_site=new_site)
@@ -162,12 +170,13 @@ def format_local(
     segments_max: int,
     geometry: str,
     standbys: int = 0,
+    objects: bool = False,
 ) -> None:
     """Make or complete the site in `folder`."""
     _make_folder(folder)
     lock = lock_folder(folder)
     try:
-        site = _local_site(folder, (nodes, standbys), shards, ports, segments_max)
+        site = _local_site(folder, (nodes, standbys), shards, ports, segments_max, objects)
         places = [folder / node_name(node.index) for node in site.nodes]
         if all((place / FORMATTED_FILE).exists() for place in places):
             raise ConfigurationError(
@@ -187,7 +196,12 @@ def format_local(
 
 
 def _local_site(
-    folder: Path, counts: tuple[int, int], shards: int, ports: int, segments_max: int
+    folder: Path,
+    counts: tuple[int, int],
+    shards: int,
+    ports: int,
+    segments_max: int,
+    objects: bool,
 ) -> Site:
     """The site of an earlier run, if it is the one asked for; else a new one, after its keys."""
     path = folder / SITE_FILE
@@ -206,14 +220,16 @@ def _local_site(
     described = []
     for index in range(nodes):
         place, first = folder / node_name(index), ports + PORTS_STEP * index
-        if first + CONSOLE_PORT > 65535:
+        if first + OBJECTS_PORT > 65535:
             raise ConfigurationError(
-                f"--ports {ports} leads to port {first + CONSOLE_PORT} for "
+                f"--ports {ports} leads to port {first + OBJECTS_PORT} for "
                 f"node {index}; allowed: at most 65535"
             )
         _make_keys(place, node_name(index), "127.0.0.1")
         _share_client_certificate(folder / node_name(0), place)
-        described.append(_described(place, index, node_name(index), "127.0.0.1", first))
+        described.append(
+            _described(place, index, node_name(index), "127.0.0.1", first, objects=objects)
+        )
     members = list(range(nodes))
     made = [
         Shard(
@@ -265,7 +281,8 @@ def describe_another(folder: Path) -> None:
     place = folder / node_name(index)
     _make_keys(place, node_name(index), "127.0.0.1")
     _share_client_certificate(folder / site.nodes[0].name, place)
-    node = _described(place, index, node_name(index), "127.0.0.1", first)
+    objects = any(other.objects_port for other in site.nodes)
+    node = _described(place, index, node_name(index), "127.0.0.1", first, objects=objects)
     shards = [
         replace(
             shard,
@@ -286,7 +303,7 @@ def describe_another(folder: Path) -> None:
     write_durable(folder / SITE_FILE, text)
 
 
-def _described(place: Path, index: int, name: str, host: str, first: int) -> Node:
+def _described(place: Path, index: int, name: str, host: str, first: int, *, objects: bool) -> Node:
     return Node(
         index=index,
         name=name,
@@ -294,6 +311,7 @@ def _described(place: Path, index: int, name: str, host: str, first: int) -> Nod
         peer_port=first,
         client_port=first + CLIENT_PORT,
         console_port=first + CONSOLE_PORT,
+        objects_port=first + OBJECTS_PORT if objects else 0,
         public_key=identity.public_key_of(read_seed(place / SIGNING_KEY_FILE)),
         certificate_pem=(place / TLS_CERTIFICATE_FILE).read_text(),
         client_certificate_pem=(place / CLIENT_CERTIFICATE_FILE).read_text(),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 import click
 
-from appliance.base.errors import ConfigurationError, IdOutOfBounds, TextRefused
+from appliance.base.errors import ConfigurationError, EditRefused, IdOutOfBounds, TextRefused
 from appliance.base.limits import MIB
 from appliance.cores.metadata.session import Pace
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.formats.toytlv.ids import (
     Id,
     id_of_key,
@@ -23,11 +25,13 @@ from appliance.formats.toytlv.ids import (
     unzip_id,
     zip_id,
 )
+from appliance.roles.metadata.door import SOCKET
 from appliance.roles.metadata.object_store import ObjectStore
 from appliance.roles.metadata.requests import address_of, answer
 from appliance.roles.metadata.service import Service
 
 _LINE_SIZE_MAX = 64 * MIB  # bytes of one request of a shell
+_ANSWER_S = 60.0  # a dump of a large store takes its time
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -221,6 +225,66 @@ def _words(text: str) -> Iterator[str]:
             depth += (char in "{[(") - (char in "}])")
 
 
+# --- the objects of a running node ----------------------------------------------------------------
+
+
+def _ask(node_folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer of the node's objects; ConfigurationError if they do not run or refuse."""
+    path = node_folder / SOCKETS_FOLDER / SOCKET
+    try:
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(_ANSWER_S)
+            door.connect(str(path))
+            door.sendall(json.dumps(request).encode() + b"\n")
+            with door.makefile("rb") as answers:
+                found: dict[str, Any] = json.loads(answers.readline())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"the objects of {node_folder} do not answer at {path} ({error}): start the node, and "
+            f"give it an objects_port in site.toml"
+        ) from error
+    if "error" in found:
+        raise EditRefused(found["reason"])
+    return found
+
+
+_NODE = click.option("--node-folder", type=_FOLDER, required=True, help="Of the running node.")
+_SHOWN = {"room": "room", "message": "message", "user": "user", "object": "object"}
+
+
+@command.command("show")
+@_NODE
+@click.argument("kind", type=click.Choice(tuple(_SHOWN)))
+@click.argument("key")
+def show(node_folder: Path, kind: str, key: str) -> int:
+    """Show a room, a message, a user (author@site) or an object (its id), as one JSON object."""
+    click.echo(json.dumps(_ask(node_folder, {"do": kind, _SHOWN[kind]: key}), ensure_ascii=False))
+    return 0
+
+
+@command.command("set")
+@_NODE
+@click.argument("what", type=click.Choice(("topic", "pin", "unpin")))
+@click.argument("room")
+@click.argument("value")
+def set_(node_folder: Path, what: str, room: str, value: str) -> int:
+    """Set a room's topic; pin or unpin a message."""
+    if what == "topic":
+        request: dict[str, Any] = {"do": "topic", "room": room, "text": value}
+    else:
+        request = {"do": "pin", "room": room, "message": value, "pinned": what == "pin"}
+    click.echo(json.dumps(_ask(node_folder, request)))
+    return 0
+
+
+@command.command("peers")
+@_NODE
+def peers(node_folder: Path) -> int:
+    """Show links, vectors and counters of a running node's objects, as one JSON object."""
+    click.echo(json.dumps(_ask(node_folder, {"do": "status"}), indent=1))
+    return 0
+
+
 # --- what lies in a store -------------------------------------------------------------------------
 
 
@@ -243,10 +307,16 @@ def dump(folder: Path, source: str) -> int:
 
 
 @command.command("verify")
-@click.option("--folder", type=_FOLDER, required=True)
-@click.option("--src", "source", required=True, metavar="HEX")
-def verify(folder: Path, source: str) -> int:
-    """Check all states and vectors of a store, and print its digest; its replica must not run."""
+@click.option("--folder", type=_FOLDER, help="Of a store whose replica does not run; with --src.")
+@click.option("--src", "source", metavar="HEX")
+@click.option("--node-folder", type=_FOLDER, help="Of a node that runs.")
+def verify(folder: Path | None, source: str | None, node_folder: Path | None) -> int:
+    """Check all states and vectors, print the digest: equal on nodes that have seen the same."""
+    if node_folder is not None:
+        click.echo(_ask(node_folder, {"do": "verify"})["digest"])
+        return 0
+    if folder is None or source is None:
+        raise click.UsageError("give --folder and --src, or --node-folder")
     service = _alone(folder, source)
     try:
         click.echo(service.replica.verify())

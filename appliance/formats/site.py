@@ -33,6 +33,7 @@ from appliance.formats.configuration import (
 VERSION = 1
 NODES_MAX = 64
 SHARDS_MAX = 64
+SITE_NUMBER_MAX = 255
 SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH = 8, 1 << 20
 SITE_FILE = "site.toml"
 
@@ -50,6 +51,7 @@ class Node:
     public_key: bytes  # Ed25519, 32 bytes: verifies what this node signs
     certificate_pem: str
     client_certificate_pem: str = ""  # what clients and operators are shown; "": the same one
+    objects_port: int = 0  # where other replicas of the objects connect; 0: this node has none
 
     @property
     def client_anchor(self) -> str:
@@ -87,6 +89,7 @@ class Site:
     shards: list[Shard]
     token_issuer: str
     token_audience: str
+    number: int = 1  # among linked sites: it begins the source numbers of objects
 
     def shards_of(self, node: int) -> list[Shard]:
         """The shards of which `node` holds a replica."""
@@ -155,6 +158,7 @@ _PORT = whole(1, 65535)
 _SITE_KEYS = {
     "version": whole(VERSION, VERSION),
     "cluster": hexadecimal(16),
+    "number": whole(1, SITE_NUMBER_MAX, 1),
     "token_issuer": text(128),
     "token_audience": text(128),
     "nodes": Key(f"1 to {NODES_MAX} tables [[nodes]]", _tables),
@@ -167,6 +171,7 @@ _NODE_KEYS = {
     "peer_port": _PORT,
     "client_port": _PORT,
     "console_port": _PORT,
+    "objects_port": whole(0, 65535, 0),
     "public_key": hexadecimal(32),
     "certificate": Key("an X.509 certificate as PEM text", _certificate),
     "client_certificate": Key("an X.509 certificate as PEM text", _certificate, ""),
@@ -196,6 +201,7 @@ def load_site(path: FilePath) -> Site:
         shards=shards,
         token_issuer=values["token_issuer"],
         token_audience=values["token_audience"],
+        number=values["number"],
     )
     _check_unique(path, site)
     return site
@@ -234,7 +240,8 @@ def ports_of(site: Site, index: int) -> list[tuple[int, str]]:
     """(port, key in the site file) of everything that node `index` listens on."""
     node = site.nodes[index]
     ports = [(node.peer_port + shard.number, "peer_port") for shard in site.shards_of(index)]
-    return [*ports, (node.client_port, "client_port"), (node.console_port, "console_port")]
+    ports += [(node.client_port, "client_port"), (node.console_port, "console_port")]
+    return [*ports, (node.objects_port, "objects_port")] if node.objects_port else ports
 
 
 def _check_unique(path: FilePath, site: Site) -> None:
@@ -275,6 +282,7 @@ def encode_site(site: Site) -> str:
         f'cluster = "{site.cluster.hex()}"',
         f"token_issuer = {_quoted(site.token_issuer)}",
         f"token_audience = {_quoted(site.token_audience)}",
+        *([f"number = {site.number}"] if site.number != 1 else []),
     ]
     for node in site.nodes:
         lines += [
@@ -286,6 +294,7 @@ def encode_site(site: Site) -> str:
             f"peer_port = {node.peer_port}",
             f"client_port = {node.client_port}",
             f"console_port = {node.console_port}",
+            *([f"objects_port = {node.objects_port}"] if node.objects_port else []),
             f'public_key = "{node.public_key.hex()}"',
             f'certificate = """\n{node.certificate_pem.strip()}\n"""',
         ]

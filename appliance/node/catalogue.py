@@ -105,6 +105,13 @@ ROLES: tuple[RoleRow, ...] = (
         STOP_SERVICES,
         nice=19,  # whoever chats comes first; an hour of records can wait
     ),
+    RoleRow(
+        "metadata",
+        "The objects: topics, reactions, read markers, shared with the other nodes.",
+        "appliance.roles.metadata.role",
+        lambda node: _once(node) if node.node.objects_port else (),
+        STOP_SERVICES,
+    ),
 )
 
 

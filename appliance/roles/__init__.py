@@ -4,6 +4,7 @@
     edge         chat clients on one side, the shards on the other
     shipper      committed records to signed files at the target
     console      what the operator looks at
+    metadata     the objects: a replica that merges with those of the other nodes
 
 A role's module offers `make_role(node, number, log)`, by which `node/catalogue` runs it, alone in a
 process or beside others; a role of several files has it in its `role`. `number` is the shard of a

@@ -22,7 +22,7 @@ from appliance.base.limits import HELD_SIZE_MAX, SYNC_POINT_MS_MAX, SYNC_POINTS_
 from appliance.cores.metadata import packets
 from appliance.cores.metadata.packets import MODE_ALL, Change
 from appliance.cores.metadata.replica import Replica
-from appliance.cores.metadata.session import PACE, Pace, Session
+from appliance.cores.metadata.session import PACE, Pace, Session, any_source
 from appliance.cores.metadata.sync_point import SyncPoint
 from appliance.formats.toytlv.ids import Id
 
@@ -55,7 +55,7 @@ class Exchange:
         trace: bytes,
         now_ms: int,
         *,
-        expected_source: int | None = None,
+        announced: Callable[[int], bool] = any_source,
         mode: int = MODE_ALL,
     ) -> Session:
         """A connection has been made; `trace` are 10 random bytes."""
@@ -63,7 +63,7 @@ class Exchange:
             self.replica,
             trace,
             now_ms,
-            expected_source=expected_source,
+            announced=announced,
             mode=mode,
             pace=self._pace,
         )
@@ -145,7 +145,7 @@ class Exchange:
         if session.peer is None:
             if handshake.last.source == own:
                 raise PacketRefused("own_number", "the peer calls itself by our source")
-            if session.expected_source not in (None, handshake.last.source):
+            if not session.announced(handshake.last.source):
                 raise PacketRefused("wrong_source", f"{handshake.last.source:x} is not announced")
             session.peer = handshake
         elif len(session.points) >= SYNC_POINTS_MAX:

@@ -12,6 +12,7 @@ everything that was applied is durable: so nothing that a crash can take back is
 """
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
@@ -35,6 +36,10 @@ class Pace(NamedTuple):
 PACE = Pace()
 
 
+def any_source(source: int) -> bool:
+    return True
+
+
 class Feed(Enum):
     """What we say."""
 
@@ -50,14 +55,14 @@ class Session:
         trace: bytes,
         now_ms: int,
         *,
-        expected_source: int | None = None,
+        announced: Callable[[int], bool] = any_source,
         mode: int = MODE_ALL,
         pace: Pace = PACE,
     ) -> None:
-        """`trace`: 10 random bytes. `expected_source`: whom the link was announced for."""
+        """`trace`: 10 random bytes. `announced`: whether a source may be the peer's."""
         self._replica = replica
         self._trace, self._mode = trace, mode
-        self.expected_source, self._pace = expected_source, pace
+        self.announced, self._pace = announced, pace
         self.feed = Feed.HANDSHAKE
         self.reason = ""  # why it ends
         self.peer: Handshake | None = None

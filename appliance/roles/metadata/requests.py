@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from appliance.base.errors import ApplianceError, EditRefused, TextRefused
-from appliance.cores.metadata import writing
+from appliance.cores.metadata import product, writing
+from appliance.cores.metadata.objects import Objects
 from appliance.cores.metadata.replica import FieldWrite, Replica
 from appliance.cores.metadata.states import empty
 from appliance.cores.metadata.terms import Term
@@ -27,12 +28,18 @@ Request = dict[str, Any]
 Handler = Callable[[Service, Request], Awaitable[Request]]
 
 
-async def answer(service: Service, request: Any) -> Request:
-    """Never raises for what the request holds."""
+async def answer(service: Service, request: Any, objects: Objects | None = None) -> Request:
+    """Never raises for what the request holds. With `objects`, those of a node, whose links are
+    the site's affair."""
+    verbs = [*OF_A_NODE, *PRODUCT] if objects is not None else list(HANDLERS)
     try:
-        if not isinstance(request, dict) or request.get("do") not in HANDLERS:
-            raise TextRefused(f"a request is an object with `do`, one of {', '.join(HANDLERS)}")
-        return await HANDLERS[request["do"]](service, request)
+        if not isinstance(request, dict) or request.get("do") not in verbs:
+            raise TextRefused(f"a request is an object with `do`, one of {', '.join(verbs)}")
+        act = PRODUCT.get(request["do"]) if objects is not None else None
+        if act is None or objects is None:
+            return await HANDLERS[request["do"]](service, request)
+        product_objects = objects
+        return await service.ask(lambda replica: act(product_objects, request))
     except ApplianceError as error:
         return {"error": error.code, "reason": str(error)}
 
@@ -202,6 +209,85 @@ def status_of(service: Service) -> Request:
     }
 
 
+# --- of the product -------------------------------------------------------------------------------
+
+
+def _topic(objects: Objects, request: Request) -> Request:
+    return _made(objects.set_topic(_text(request, "room"), _text(request, "text")))
+
+
+def _pin(objects: Objects, request: Request) -> Request:
+    pinned = request.get("pinned", True) is True
+    return _made(objects.pin(_text(request, "room"), _text(request, "message"), pinned=pinned))
+
+
+def _reaction(objects: Objects, request: Request) -> Request:
+    names = (_text(request, name) for name in ("message", "author", "emoji"))
+    return _made(objects.react(*names, present=request.get("present", True) is True))
+
+
+def _read_marker(objects: Objects, request: Request) -> Request:
+    op = _whole(request, "op")
+    return _made(objects.mark_read(_text(request, "user"), _text(request, "room"), op))
+
+
+def _profile(objects: Objects, request: Request) -> Request:
+    """`name`, `about`, `picture`: those that are given."""
+    user, made = _text(request, "user"), None
+    for name, field in _PROFILE_FIELDS.items():
+        if name in request:
+            made = objects.set_profile(user, field, _text(request, name)) or made
+    return _made(made)
+
+
+def _presence(objects: Objects, request: Request) -> Request:
+    return _made(objects.see(_text(request, "user"), _whole(request, "seen_ms")))
+
+
+def _room(objects: Objects, request: Request) -> Request:
+    """What is shown of a room."""
+    room = _text(request, "room")
+    return {"room": room, "topic": objects.topic(room), "pins": objects.pins(room)}
+
+
+def _message(objects: Objects, request: Request) -> Request:
+    message = _text(request, "message")
+    return {"message": message, "reactions": [list(row) for row in objects.reactions(message)]}
+
+
+def _user(objects: Objects, request: Request) -> Request:
+    user = _text(request, "user")
+    shown = dict(zip(_PROFILE_FIELDS, objects.profile(user), strict=True))
+    return {
+        "user": user,
+        **shown,
+        "seen_ms": objects.seen_ms(user),
+        "read_markers": objects.read_markers(user),
+    }
+
+
+def _made(id: Id | None) -> Request:
+    return {"id": str(id) if id is not None else None}
+
+
+_PROFILE_FIELDS = {
+    "name": product.SHOWN_NAME,
+    "about": product.ABOUT,
+    "picture": product.PICTURE,
+}
+PRODUCT: dict[str, Callable[[Objects, Request], Request]] = {
+    "topic": _topic,
+    "pin": _pin,
+    "reaction": _reaction,
+    "read_marker": _read_marker,
+    "profile": _profile,
+    "presence": _presence,
+    "room": _room,
+    "message": _message,
+    "user": _user,
+}
+
+
 # --- connections ----------------------------------------------------------------------------------
 
 
@@ -252,6 +338,9 @@ HANDLERS: dict[str, Handler] = {
     "raw": _raw,
 }
 
+# what a node's own socket answers
+OF_A_NODE = ("field", "object", "vv", "dump", "verify", "status")
+
 
 # --- arguments ------------------------------------------------------------------------------------
 
@@ -260,6 +349,13 @@ def _text(request: Request, name: str) -> str:
     value = request.get(name)
     if not isinstance(value, str):
         raise TextRefused(f"`{name}` is missing, or no text")
+    return value
+
+
+def _whole(request: Request, name: str) -> int:
+    value = request.get(name)
+    if type(value) is not int:
+        raise TextRefused(f"`{name}` is missing, or no whole number")
     return value
 
 

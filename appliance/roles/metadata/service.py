@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 class Service:
     """A replica with its store and streams. `start`, then `ask`, `listen`, `connect`; `close`.
 
-    `expected_source(peer)` says by which source a peer of that name announces itself, None: any.
+    `announced(peer, source)`: whether the peer of that name may call itself by that source.
     """
 
     def __init__(
@@ -39,12 +39,13 @@ class Service:
         name: str,
         pace: Pace = PACE,
         admits: Callable[[int], bool] | None = None,
-        expected_source: Callable[[str], int | None] = lambda peer: None,
+        announced: Callable[[str, int], bool] = lambda peer, source: True,
+        shared: tuple[bytes, ...] = (),
     ) -> None:
         self.counters: Counter[str] = Counter()
         self.store = store
         self.replica = Replica(
-            store, source=source, name=name, admits=admits, counters=self.counters
+            store, source=source, name=name, admits=admits, counters=self.counters, shared=shared
         )
         self.exchange = Exchange(self.replica, pace)
         self.acceptors: list[Acceptor] = []
@@ -52,7 +53,7 @@ class Service:
         self.codecs: list[Codec] = []
         self.alarm = ""  # why edits are refused
         self._bounds = Bounds(silence_ms_max=3 * (pace.ping_ms + pace.wait_ms))
-        self._expected_source = expected_source
+        self._announced = announced
         self._work: list[Callable[[], None]] = []
         self._asked: list[tuple[asyncio.Future[Any], Any]] = []  # answered after the write
         self._looks: list[tuple[asyncio.Future[Any], Callable[[Replica], Any]]] = []
@@ -150,7 +151,7 @@ class Service:
         session = self.exchange.open(
             os.urandom(TRACE_SIZE),
             self._now_ms(),
-            expected_source=self._expected_source(stream.peer),
+            announced=lambda source: self._announced(stream.peer, source),
         )
         codec = Codec(stream, session, self._submit, self._gone, self._wake.set)
         self.codecs.append(codec)

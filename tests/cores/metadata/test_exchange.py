@@ -463,7 +463,7 @@ def strict() -> Exchange:
 def test_a_session_that_breaks_a_rule_ends_with_a_bye_that_names_it(reason: str) -> None:
     end = strict()
     before = data_of(end)
-    session = end.open(bytes(10), 0, expected_source=C)
+    session = end.open(bytes(10), 0, announced=lambda source: source == C)
     session.take(1 << 20)
     for packet in BAD_SESSIONS[reason]:
         end.receive(session, packet, 0)

@@ -1,0 +1,177 @@
+"""The objects of a node: its replica, linked to the other nodes of the site by mutual TLS."""
+
+import asyncio
+import logging
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.limits import OBJECTS_MAP_SIZE
+from appliance.cores.metadata import product
+from appliance.cores.metadata.objects import Objects
+from appliance.cores.metadata.session import PACE, Pace
+from appliance.cores.metadata.uplink import Uplink
+from appliance.drivers.host import service
+from appliance.drivers.host.durable_file import write_durable
+from appliance.drivers.host.node_folder import (
+    SOCKETS_FOLDER,
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
+    NodeFolder,
+)
+from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.network.stream.dialler import Dialler
+from appliance.drivers.network.tls import client_context, server_context
+from appliance.formats.object_source import LIFE_FILE, is_of_node, is_of_site, source_of
+from appliance.formats.site import Node
+from appliance.roles.metadata.door import SOCKET, Door
+from appliance.roles.metadata.object_store import ObjectStore
+from appliance.roles.metadata.requests import answer
+from appliance.roles.metadata.service import Service
+
+STORE_FOLDER = "objects"
+_LOOK_S = 0.25
+_WATCHDOG_LOOKS = 4
+
+
+class MetadataRole:
+    """Wires the objects of a node. `serve` runs until it is told to stop."""
+
+    def __init__(self, node: NodeFolder, log: logging.Logger, pace: Pace = PACE) -> None:
+        self.node, self.log = node, log
+        self.life = life_of(node.path)
+        site, index = node.site, node.settings.index
+        self.source = source_of(site.number, self.life, index)
+        names = {name_of(other.index): other.index for other in site.nodes}
+        self.service = Service(
+            ObjectStore(node.path / STORE_FOLDER, OBJECTS_MAP_SIZE),
+            source=self.source,
+            name=node.node.name,
+            pace=pace,
+            admits=lambda source: is_of_site(source, site.number, len(site.nodes)),
+            announced=lambda peer, source: is_of_node(source, site.number, names[peer]),
+            shared=product.PACKETS,
+        )
+        self.objects = Objects(self.service.replica)
+        self._stopped = asyncio.Event()
+        self._exit_code = 0
+        self._door = Door(node.path / SOCKETS_FOLDER / SOCKET, self._ask)
+        linked = [other.index for other in site.nodes if other.objects_port]
+        self._uplink = Uplink(index, linked, self._now_ms())
+        self._dialler: Dialler | None = None
+
+    async def serve(self) -> int:
+        """Until SIGTERM; the exit code."""
+        on_stop_signal(self._stopped.set)
+        beat = self.service.start()
+        beat.add_done_callback(self._on_beat_done)
+        try:
+            await self._listen()
+            await self._door.open()
+            service.notify("READY=1", f"STATUS=objects as source {self.source:x}")
+            await self._keep_linked()
+            service.notify("STOPPING=1")
+        finally:
+            await self._door.close()
+            await self.service.close()
+        return self._exit_code
+
+    def stop(self) -> None:
+        """As SIGTERM does."""
+        self._stopped.set()
+
+    def _on_beat_done(self, beat: "asyncio.Task[None]") -> None:
+        """The beat ends only when it is cancelled, or when the disk fails; or it is a bug."""
+        error = None if beat.cancelled() else beat.exception()
+        if error is not None:
+            traceback.print_exception(error)
+            print(f"tigerchat: objects stop: {error}", file=sys.stderr, flush=True)
+            self._exit_code = 1
+            self._stopped.set()
+
+    # --- links
+
+    def _files(self) -> tuple[Path, Path]:
+        return self.node.path / TLS_CERTIFICATE_FILE, self.node.path / TLS_KEY_FILE
+
+    async def _listen(self) -> None:
+        node, others = self.node.node, self._others()
+        context = server_context(*self._files(), [other.certificate_pem for other in others])
+        pins = {other.spki: name_of(other.index) for other in others}
+        await self.service.listen(node.host, node.objects_port, context, pins)
+
+    def _others(self) -> list[Node]:
+        """The other nodes; of a site of one node itself, as a context needs an anchor."""
+        own = self.node.settings.index
+        return [other for other in self.node.site.nodes if other.index != own] or [self.node.node]
+
+    async def _keep_linked(self) -> None:
+        """Look after the link to a smaller node until we are told to stop."""
+        looks = 0
+        self._dial()
+        while not self._stopped.is_set():
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    await self._stopped.wait()
+            except TimeoutError:
+                pass
+            stream = self._dialler.stream if self._dialler is not None else None
+            is_open = stream is not None and not stream.reason
+            if self._uplink.look(self._now_ms(), is_open=is_open):
+                if self._dialler is not None:
+                    await self.service.disconnect(self._dialler)
+                self._dial()
+            looks += 1
+            if looks % _WATCHDOG_LOOKS == 0:
+                service.notify("WATCHDOG=1")
+
+    def _dial(self) -> None:
+        target = self._uplink.target
+        if target is None:
+            return
+        other = self.node.site.nodes[target]
+        self._dialler = self.service.connect(
+            other.host,
+            other.objects_port,
+            client_context(*self._files(), [other.certificate_pem]),
+            {other.spki: name_of(target)},
+        )
+
+    def _now_ms(self) -> int:
+        return int(time.monotonic() * 1000)
+
+    async def _ask(self, request: object) -> dict[str, object]:
+        return await answer(self.service, request, self.objects)
+
+
+def name_of(index: int) -> str:
+    """By which a node is called on a stream."""
+    return f"node-{index}"
+
+
+def life_of(folder: Path) -> int:
+    """The present life of the node's store; a new one, made durable first, if the store is gone."""
+    file, store = folder / LIFE_FILE, folder / STORE_FOLDER / "data.mdb"
+    if not file.exists():
+        if store.exists():
+            raise ConfigurationError(
+                f"{file} is missing beside the store of objects: put it back from a copy of this "
+                f"folder, or move {store.parent} away to begin as another source"
+            )
+        write_durable(file, b"0\n")
+        return 0
+    text = file.read_text().strip()
+    if not text.isascii() or not text.isdecimal() or len(text) > 4:
+        raise ConfigurationError(f"{file} holds {text[:20]!r}; allowed: the number of a life")
+    life = int(text)
+    if not store.exists():
+        life += 1
+        write_durable(file, f"{life}\n".encode())
+    return life
+
+
+def make_role(node: NodeFolder, number: int, log: logging.Logger) -> MetadataRole:
+    """The objects of a node."""
+    return MetadataRole(node, log)

@@ -1,0 +1,106 @@
+"""Nodes of a site that have objects and nothing else: their folders, their roles in one loop."""
+
+import asyncio
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from appliance.base.signature import SigningKey
+from appliance.cores.metadata.session import Pace
+from appliance.drivers.host.identity import make_certificate
+from appliance.drivers.host.node_folder import NodeFolder
+from appliance.formats.settings import encode_settings, load_settings
+from appliance.formats.site import Node, Shard, Site
+from appliance.roles.metadata.door import SOCKET
+from appliance.roles.metadata.role import MetadataRole
+from tests.patience import HUNG_S
+
+PACE = Pace(300, 700)
+
+
+def site_of(folder: Path, ports: list[int], number: int = 1) -> list[NodeFolder]:
+    """One node for each port, which the objects take."""
+    nodes, keys = [], []
+    for index, port in enumerate(ports):
+        place = folder / f"node-{index}"
+        (place / "keys").mkdir(parents=True)
+        (place / "sockets").mkdir()
+        private, certificate = make_certificate(f"node-{index}", "127.0.0.1")
+        (place / "keys" / "tls.key").write_text(private)
+        (place / "keys" / "tls.crt").write_text(certificate)
+        (place / "node.toml").write_text(encode_settings(index))
+        keys.append(SigningKey(bytes([index]) * 32))
+        nodes.append(
+            Node(index, f"node-{index}", "127.0.0.1", 1, 2, 3, keys[-1].public, certificate)
+        )
+        nodes[-1] = Node(**(nodes[-1].__dict__ | {"objects_port": port}))
+    shard = Shard(0, [0], [bytes([1]) * 16], 1, 0, 8)
+    site = Site(bytes([1]) * 16, nodes, [shard], "i", "a", number)
+    return [
+        NodeFolder(
+            folder / f"node-{index}",
+            site,
+            load_settings(folder / f"node-{index}" / "node.toml"),
+            keys[index],
+        )
+        for index in range(len(ports))
+    ]
+
+
+@dataclass
+class Running:
+    """Roles that run, by index of their node."""
+
+    folders: list[NodeFolder]
+    roles: dict[int, MetadataRole] = field(default_factory=dict)
+    tasks: dict[int, "asyncio.Task[int]"] = field(default_factory=dict)
+
+    def start(self, *indexes: int) -> None:
+        for index in indexes:
+            role = MetadataRole(self.folders[index], logging.getLogger(), PACE)
+            self.roles[index] = role
+            self.tasks[index] = asyncio.get_running_loop().create_task(role.serve())
+
+    async def stop(self, *indexes: int) -> None:
+        for index in indexes:
+            self.roles[index].stop()
+            assert await self.tasks[index] == 0
+            del self.roles[index], self.tasks[index]
+
+    async def ask(self, index: int, **request: Any) -> dict[str, Any]:
+        """Through the node's own socket."""
+        path = self.folders[index].path / "sockets" / SOCKET
+        while not path.exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(json.dumps(request).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(await reader.readline())
+        writer.close()
+        return answer
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        """`holds` is asked again and again; it may be a coroutine function."""
+        async with asyncio.timeout(HUNG_S):
+            while True:
+                found = holds()
+                if found is True or (asyncio.iscoroutine(found) and await found):
+                    return
+                await asyncio.sleep(0.02)
+
+    async def agree(self) -> bool:
+        """Whether all that run have seen the same."""
+        vectors = {(await self.ask(index, do="vv"))["vv"] for index in self.roles}
+        if len(vectors) > 1:
+            return False
+        return len({(await self.ask(index, do="verify"))["digest"] for index in self.roles}) == 1
+
+    def counters(self, index: int) -> dict[str, int]:
+        return self.roles[index].service.counters
+
+
+def lose_store(folder: NodeFolder) -> None:
+    shutil.rmtree(folder.path / "objects")

@@ -1,0 +1,235 @@
+"""The objects of nodes that are linked by mutual TLS: cut off, healed, re-hung, refused."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from appliance.base.errors import ConfigurationError
+from appliance.formats.object_source import (
+    LIVES_MAX,
+    is_of_node,
+    is_of_site,
+    source_of,
+)
+from appliance.formats.site import encode_site, load_site
+from appliance.roles.metadata.role import LIFE_FILE, life_of
+from tests.patience import HUNG_S
+from tests.roles.objects_site import Running, lose_store, site_of
+
+Ports = Callable[[int], list[int]]
+
+
+def run(story: Coroutine[None, None, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(2 * HUNG_S):
+            await story
+
+    uvloop.run(bounded())
+
+
+def test_nodes_that_were_alone_hold_the_same_when_they_are_linked(
+    tmp_path: Path, free_ports: Ports
+) -> None:
+    async def story() -> None:
+        site = Running(site_of(tmp_path, free_ports(3)))
+        for index in range(3):  # each alone
+            site.start(index)
+            await site.ask(index, do="topic", room="lobby", text=f"topic {index}")
+            await site.ask(index, do="reaction", message="m1", author=f"user{index}@s", emoji="+1")
+            await site.ask(index, do="pin", room="lobby", message=f"m{index}")
+            await site.ask(
+                index, do="read_marker", user="ann@s", room="lobby@s", op=10 * (index + 1)
+            )
+            await site.stop(index)
+        site.start(0, 1, 2)
+        await site.until(site.agree)
+        for index in range(3):
+            room = await site.ask(index, do="room", room="lobby")
+            assert room == {"room": "lobby", "topic": "topic 2", "pins": ["m0", "m1", "m2"]}
+            message = await site.ask(index, do="message", message="m1")
+            assert message["reactions"] == [[f"user{n}@s", "+1"] for n in range(3)]
+            user = await site.ask(index, do="user", user="ann@s")
+            assert user["read_markers"] == {"lobby@s": 30}
+        # now live: removed on one, seen on all
+        gone = {"message": "m1", "author": "user1@s", "emoji": "+1", "present": False}
+        await site.ask(2, do="reaction", **gone)
+        await site.until(site.agree)
+        assert len((await site.ask(0, do="message", message="m1"))["reactions"]) == 2
+        for index in range(3):
+            refused = [name for name in site.counters(index) if name.startswith("refused_")]
+            assert not refused
+        await site.stop(2, 1, 0)
+
+    run(story())
+
+
+def test_the_tree_hangs_elsewhere_when_its_root_is_gone_and_takes_it_in_again(
+    tmp_path: Path, free_ports: Ports
+) -> None:
+    async def story() -> None:
+        site = Running(site_of(tmp_path, free_ports(3)))
+        site.start(0, 1, 2)
+        await site.ask(1, do="topic", room="lobby", text="all")
+        await site.until(site.agree)
+        await site.stop(0)
+        await site.ask(1, do="topic", room="lobby", text="without the root")
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await site.until(site.agree)  # node 2 has found node 1
+        assert loop.time() - started < HUNG_S
+        await site.ask(2, do="topic", room="lobby", text="and back")
+        await site.until(site.agree)
+        site.start(0)
+        await site.until(site.agree)
+        assert (await site.ask(0, do="room", room="lobby"))["topic"] == "and back"
+        await site.stop(0, 1, 2)
+
+    run(story())
+
+
+def test_a_node_that_lost_its_store_goes_on_as_another_source_and_gets_all_back(
+    tmp_path: Path, free_ports: Ports
+) -> None:
+    async def story() -> None:
+        site = Running(site_of(tmp_path, free_ports(2)))
+        site.start(0, 1)
+        await site.ask(1, do="topic", room="lobby", text="kept")
+        await site.until(site.agree)
+        old = site.roles[1].source
+        await site.stop(1)
+        lose_store(site.folders[1])
+        site.start(1)
+        assert site.roles[1].source != old
+        await site.until(site.agree)
+        assert (await site.ask(1, do="room", room="lobby"))["topic"] == "kept"
+        await site.ask(1, do="topic", room="lobby", text="again")
+        await site.until(site.agree)
+        await site.stop(0, 1)
+
+    run(story())
+
+
+def test_a_node_that_comes_back_under_a_number_it_has_used_is_refused(
+    tmp_path: Path, free_ports: Ports
+) -> None:
+    async def story() -> None:
+        site = Running(site_of(tmp_path, free_ports(2)))
+        site.start(0, 1)
+        await site.ask(1, do="topic", room="lobby", text="kept")
+        await site.until(site.agree)
+        await site.stop(1)
+        lose_store(site.folders[1])
+        (site.folders[1].path / LIFE_FILE).unlink()  # what remembered the life is lost too
+        site.start(1)
+        await site.until(lambda: site.counters(1)["refused_own_source_ahead"] > 0)
+        assert (await site.ask(1, do="room", room="lobby"))["topic"] == ""
+        await site.stop(0, 1)
+
+    run(story())
+
+
+def test_a_node_of_another_key_or_number_is_refused(tmp_path: Path, free_ports: Ports) -> None:
+    async def story() -> None:
+        ports = free_ports(2)
+        ours = Running(site_of(tmp_path / "ours", ports))
+        theirs = Running(site_of(tmp_path / "theirs", ports))
+        ours.start(0)
+        theirs.start(1)  # dials our node 0 and finds another key
+        await ours.until(lambda: theirs.counters(1)["dial_failed"] > 1)
+        assert not ours.roles[0].service.codecs
+        await theirs.stop(1)
+        # a node of ours that calls itself by another site's number
+        for file in ("tls.key", "tls.crt"):
+            source = ours.folders[1].path / "keys" / file
+            (theirs.folders[1].path / "keys" / file).write_bytes(source.read_bytes())
+        foreign = site_of(tmp_path / "numbered", ports, number=2)[1]
+        liar = Running([ours.folders[0], ours.folders[1]])
+        liar.folders[1] = type(foreign)(
+            ours.folders[1].path,
+            type(foreign.site)(**(ours.folders[1].site.__dict__ | {"number": 2})),
+            ours.folders[1].settings,
+            ours.folders[1].signing_key,
+        )
+        liar.start(1)
+        await ours.until(
+            lambda: (
+                ours.counters(0)["refused_wrong_source"]
+                + ours.counters(0)["refused_unknown_source"]
+                > 0
+            )
+        )
+        await liar.stop(1)
+        await ours.stop(0)
+
+    run(story())
+
+
+def test_the_socket_of_a_node_takes_the_product_s_verbs_and_no_links(
+    tmp_path: Path, free_ports: Ports
+) -> None:
+    async def story() -> None:
+        site = Running(site_of(tmp_path, free_ports(1)))
+        site.start(0)
+        for request in (
+            {"do": "connect", "address": "127.0.0.1:1"},
+            {"do": "raw", "bytes": "00"},
+            {"do": "topic", "room": "lobby"},
+            {"do": "read_marker", "user": "u@s", "room": "r", "op": "1"},
+            {"do": "read_marker", "user": "u@s", "room": "r", "op": -1},
+        ):
+            assert (await site.ask(0, **request))["error"] in (3103, 3104)
+        made = await site.ask(0, do="profile", user="u@s", name="Ann", about="hi")
+        assert made["id"] is not None
+        await site.ask(0, do="presence", user="u@s", seen_ms=5)
+        assert await site.ask(0, do="user", user="u@s") == {
+            "user": "u@s",
+            "name": "Ann",
+            "about": "hi",
+            "picture": "",
+            "seen_ms": 5,
+            "read_markers": {},
+        }
+        await site.stop(0)
+
+    run(story())
+
+
+def test_a_source_names_site_life_and_node() -> None:
+    source = source_of(3, 2, 5)
+    assert source < 1 << 20 and is_of_node(source, 3, 5) and is_of_site(source, 3, 6)
+    assert not is_of_node(source, 3, 4) and not is_of_node(source, 2, 5)
+    assert not is_of_site(source, 3, 5) and not is_of_site(source, 4, 6)
+    assert source_of(255, LIVES_MAX - 1, 63) == (1 << 20) - 1
+    with pytest.raises(ConfigurationError, match="add a new node"):
+        source_of(1, LIVES_MAX, 0)
+
+
+def test_the_life_of_a_store_is_counted_and_its_loss_noticed(tmp_path: Path) -> None:
+    assert life_of(tmp_path) == 0
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "objects" / "data.mdb").touch()
+    assert life_of(tmp_path) == 0
+    (tmp_path / "objects" / "data.mdb").unlink()
+    assert [life_of(tmp_path), (tmp_path / LIFE_FILE).read_text()] == [1, "1\n"]
+    (tmp_path / LIFE_FILE).write_text("x")
+    with pytest.raises(ConfigurationError, match="number of a life"):
+        life_of(tmp_path)
+    (tmp_path / LIFE_FILE).unlink()
+    (tmp_path / "objects" / "data.mdb").touch()
+    with pytest.raises(ConfigurationError, match="put it back"):
+        life_of(tmp_path)
+
+
+def test_a_site_file_with_objects_is_read_as_it_was_written(tmp_path: Path) -> None:
+    site = site_of(tmp_path, [5001, 5002], number=7)[0].site
+    text = encode_site(site)
+    for index in (0, 1):
+        text = text.replace("peer_port = 1", f"peer_port = {6000 + 100 * index}", 1)
+        text = text.replace("client_port = 2", f"client_port = {6050 + 100 * index}", 1)
+        text = text.replace("console_port = 3", f"console_port = {6080 + 100 * index}", 1)
+    (tmp_path / "site.toml").write_text(text)
+    again = load_site(tmp_path / "site.toml")
+    assert [node.objects_port for node in again.nodes] == [5001, 5002] and again.number == 7
