@@ -138,6 +138,17 @@ class MakeSnapshot:
 
 
 @dataclass(slots=True, frozen=True)
+class Readable:
+    """The read with `token` may be answered from the state after the entry `index`, or later.
+
+    `index` None: this member cannot tell what is current; ask another one.
+    """
+
+    token: int
+    index: int | None
+
+
+@dataclass(slots=True, frozen=True)
 class Leave:
     """This node is out of the farm, durably: it stops, and starts no more as a member."""
 
@@ -156,7 +167,19 @@ class Mark:
     name: str
 
 
-Word = Send | Answer | Refuse | HangUp | Apply | Restore | MakeSnapshot | Leave | Halt | Mark
+Word = (
+    Send
+    | Answer
+    | Refuse
+    | HangUp
+    | Apply
+    | Restore
+    | MakeSnapshot
+    | Readable
+    | Leave
+    | Halt
+    | Mark
+)
 
 
 @dataclass(slots=True)

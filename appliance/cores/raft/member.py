@@ -18,6 +18,7 @@ from appliance.cores.raft.effects import (
     Leave,
     MakeSnapshot,
     Mark,
+    Readable,
     Refuse,
     Restore,
     Saved,
@@ -25,6 +26,7 @@ from appliance.cores.raft.effects import (
     SaveState,
     Send,
     Snapshot,
+    Word,
 )
 from appliance.cores.raft.log import Log
 from appliance.cores.raft.progress import NEVER, Progress
@@ -68,6 +70,8 @@ class Member:
         self.term_first = 0  # index of the first entry of our term, while leading
         self.led_tick = 0  # since when we lead
         self.pending: list[tuple[int, int, int]] = []  # (last index, token, tick) of requests
+        self.sent = 0  # requests to peers so far
+        self.reads: list[tuple[int, int, int]] = []  # (token, index, requests sent before)
         self.change: Join | Removal | None = None
         self.receiving: tuple[tuple[int, int], bytearray] | None = None  # a snapshot, in pieces
         self.snapshot_asked = 0  # index for which the application was asked
@@ -81,7 +85,7 @@ class Member:
 
     # --- effects ----------------------------------------------------------------------------------
 
-    def word(self, word: Answer | Refuse | HangUp | Leave | MakeSnapshot | Mark | Restore) -> None:
+    def word(self, word: Word) -> None:
         self.beat.words.append(word)
 
     def mark(self, name: str) -> None:
@@ -96,7 +100,8 @@ class Member:
 
     def send(self, peer: Progress, request: Request) -> None:
         assert peer.connected
-        peer.flight.append((request, self.tick))
+        self.sent += 1
+        peer.flight.append((request, self.tick, self.sent))
         peer.sent_tick = self.tick
         self.beat.words.append(Send(peer.id, request))
 
@@ -147,6 +152,9 @@ class Member:
             response = Response(ANSWER_OF[5], self.id, leader, self.term, 0, accepted=False)
             self.word(Answer(token, response))
         self.pending.clear()
+        for token, _, _ in self.reads:
+            self.word(Readable(token, None))
+        self.reads.clear()
         self.restart_timer()
         self.refresh_peers()
 

@@ -177,7 +177,7 @@ class Node:
         if not peer.flight:
             replication.hang_up(m, peer, "answer_unasked")
             return
-        request = peer.flight.popleft()[0]
+        request, _, number = peer.flight.popleft()
         if response.type != ANSWER_OF[request.type]:
             replication.hang_up(m, peer, "answer_of_another_type")
             return
@@ -191,6 +191,8 @@ class Node:
             else:
                 m.take_over(response.term)
             return
+        if request.type == APPEND_ENTRIES and response.term == request.term == m.term:
+            peer.heard_sent = number
         self._route(peer, request, response)
 
     def _route(self, peer: Progress, request: Request, response: Response) -> None:
@@ -213,6 +215,12 @@ class Node:
             membership.on_leave_response(m, peer, request, response)
         if m.role == LEADER:
             membership.drive(m)
+            requests.confirm_reads(m)
+            requests.prompt_all(m)
+
+    def on_read(self, token: int) -> None:
+        """Somebody wants to know what is current; Readable names the entry to wait for."""
+        requests.on_read(self.member, token)
 
     def on_snapshot(self, index: int, data: bytes) -> None:
         """What MakeSnapshot asked for: the application's state after the entry `index`."""

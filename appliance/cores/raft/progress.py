@@ -39,11 +39,13 @@ class Progress:
     connected: bool = False
     pre_vote: bool = False  # agreed on this connection; false towards a legacy peer
     learner: bool = False  # a joiner that gets no appends yet
-    flight: deque[tuple[Request, int]] = field(default_factory=deque)  # with the tick of sending
+    # On their way, each with the tick and the number of its sending.
+    flight: deque[tuple[Request, int, int]] = field(default_factory=deque)
     match: int = 0
     next: int = 1
     sent_tick: int = NEVER
     heard_tick: int = NEVER  # of its last answer
+    heard_sent: int = 0  # the number of the newest append of this term it has answered
     commit_known: int = 0  # the highest commit of ours that it has acknowledged
     transfer: Transfer | None = None
     granted: bool = False  # its vote, in the election under way
@@ -51,7 +53,7 @@ class Progress:
     @property
     def busy(self) -> bool:
         """Something of which only one may be on its way is on its way."""
-        return any(request.type in ONE_AT_A_TIME for request, _ in self.flight)
+        return any(request.type in ONE_AT_A_TIME for request, _, _ in self.flight)
 
     def awaits(self, kind: int) -> bool:
-        return any(request.type == kind for request, _ in self.flight)
+        return any(request.type == kind for request, _, _ in self.flight)

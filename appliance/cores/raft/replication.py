@@ -135,7 +135,7 @@ def become_leader(m: Member) -> None:
 
 def reset_progress(m: Member, peer: Progress) -> None:
     peer.match, peer.next, peer.transfer, peer.learner = 0, m.log.free, None, False
-    peer.commit_known, peer.heard_tick = 0, NEVER
+    peer.commit_known, peer.heard_tick, peer.heard_sent = 0, NEVER, 0
 
 
 def first_entry(m: Member) -> Entry:
@@ -178,6 +178,13 @@ def feed(m: Member, peer: Progress) -> None:
         return
     news = peer.next <= m.log.last or peer.commit_known < min(m.commit, peer.next - 1)
     if news or m.tick - peer.sent_tick >= m.settings.heartbeat_ticks:
+        send_append(m, peer)
+
+
+def prompt(m: Member, peer: Progress) -> None:
+    """A heartbeat now, unless something is on its way that is waited for first."""
+    ready = peer.connected and not peer.busy and not peer.learner and peer.transfer is None
+    if ready and peer.next > m.log.before:
         send_append(m, peer)
 
 

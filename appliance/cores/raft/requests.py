@@ -2,6 +2,7 @@
 
 from appliance.base.limits import FARM_VALUE_SIZE_MAX
 from appliance.cores.raft import replication
+from appliance.cores.raft.effects import Readable
 from appliance.cores.raft.member import LEADER, Member
 from appliance.formats.raft_legacy.frame import APPLICATION, Entry, Request
 
@@ -23,6 +24,39 @@ def on_client_request(m: Member, token: int, request: Request) -> None:
     replication.advance_commit(m)
     for peer in list(m.peers.values()):
         replication.feed(m, peer)
+
+
+def on_read(m: Member, token: int) -> None:
+    """Readable once a quorum has answered requests sent after this: until then another may lead.
+
+    Raft dissertation, section 6.4. A leader that has committed nothing of its own term does not
+    know yet what its predecessors committed.
+    """
+    if m.role != LEADER or m.commit < m.term_first or len(m.reads) >= m.settings.pending_max:
+        m.word(Readable(token, None))
+        return
+    m.reads.append((token, m.commit, m.sent))
+    confirm_reads(m)
+    prompt_all(m)
+
+
+def confirm_reads(m: Member) -> None:
+    """Answer the reads that a quorum has confirmed since."""
+    while m.reads and is_confirmed(m, m.reads[0][2]):
+        token, index, _ = m.reads.pop(0)
+        m.word(Readable(token, index))
+
+
+def is_confirmed(m: Member, sent: int) -> bool:
+    return m.is_quorum([m.id, *(p.id for p in m.peers.values() if p.heard_sent > sent)])
+
+
+def prompt_all(m: Member) -> None:
+    """Heartbeats to those whose answer a read still waits for."""
+    if m.reads:
+        for peer in list(m.peers.values()):
+            if peer.heard_sent <= m.reads[-1][2]:
+                replication.prompt(m, peer)
 
 
 def refusal(m: Member, request: Request) -> str:

@@ -27,7 +27,7 @@ from appliance.cores.raft.member import LEADER
 from appliance.cores.raft.node import Node
 from appliance.formats.raft_legacy.configuration import Configuration
 from appliance.formats.raft_legacy.frame import Request, Response
-from appliance.simulation.failure import violated
+from appliance.simulation.failure import require, violated
 from appliance.simulation.farm.checkers import Checkers, link_of
 from appliance.simulation.farm.fabric import Connection, Fabric
 from appliance.simulation.farm.options import FarmOptions
@@ -104,7 +104,10 @@ class Host:
             self._apply(self.writing.writes)
         for connection in self.fabric.connections:
             if connection.up and self.id in (connection.client, connection.server):
-                if self.prng.chance(2, 3):  # else the other end only notices when it uses it
+                # Else the other end only notices when it uses it. A legacy peer would wait for
+                # ever: it has no timeout, so it is told, as the system of a dead process does.
+                patient = not self.fabric.processes[connection.client].pre_vote
+                if self.prng.chance(2, 3) or patient:
                     self.fabric.break_up(connection)
 
     def _tick(self, life: int) -> None:
@@ -268,7 +271,11 @@ class Host:
             self.fabric.send(connection, queue.pop(0)[1])
 
     def _applied(self, word: Apply) -> None:
-        assert word.first == self.index + 1
+        require(
+            word.first == self.index + 1,
+            "state machine safety",
+            f"member {self.id} is told entry {word.first} after {self.index}",
+        )
         self.checkers.on_commit(self.id, self.node.member.term, word.first, word.entries)
         for index, entry in enumerate(word.entries, word.first):
             self.index, self.chain = index, link_of(self.chain, index, entry)

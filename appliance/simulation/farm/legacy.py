@@ -65,6 +65,7 @@ class Peer:
     match: int = 0  # never reset: a quirk
     flight: Request | None = None
     offset: int = 0
+    hinted: bool = False  # it was itself that asked for entry 1
     dead: bool = False  # its append failed inside: never spoken to again in this term
 
 
@@ -122,6 +123,7 @@ class Legacy:
         self.tick, self.timer, self.beat_tick = 0, 0, 0
         self.timeout = self._draw()
         self.leaving = False
+        self.stuck = False  # nobody but an operator, who starts it again, makes it go on
         self.join: LegacyJoin | None = None
         self.removing = 0
         self.receiving = bytearray()
@@ -315,7 +317,8 @@ class Legacy:
             return
         if peer.next <= disk.before:
             if peer.next == 1:
-                self.quirks["hint_1"] += 1
+                self.quirks["hint_1" if peer.hinted else "next_1_since_it_leads"] += 1
+                self.stuck = self.stuck or not peer.hinted
                 peer.dead = True  # fails inside on entry 0 of a compacted log
                 return
             self._send_snapshot(peer_id)
@@ -453,6 +456,7 @@ class Legacy:
                 self._advance()
             elif 0 < response.next_index < peer.next:
                 peer.next = response.next_index
+                peer.hinted = peer.next == 1
             else:
                 peer.next = max(1, peer.next - 1)
             if peer.next <= self.last:

@@ -29,7 +29,7 @@ class FarmOptions:
     slow_in: int  # one connection in so many is slow; 0: none
     change: int
     yields: int
-    legacy_empties: int  # an emptied member of ours starts again under a compacted leader
+    late_ticks: int  # a listed member of ours first starts then, empty; 0: with the others
     posts_pause: int  # ticks at most between two posts of a poster
     settings: Settings
 
@@ -65,7 +65,7 @@ def draw(seed: int, mode: str) -> FarmOptions:
         slow_in=prng.choice((0, 5)),
         change=prng.choice((0, 60, 150)),
         yields=prng.choice((0, 20)) if mode == OWN else 0,
-        legacy_empties=0,
+        late_ticks=0 if mode == OWN else prng.choice((0, 150, 300)),
         posts_pause=prng.choice((1, 5, 20)),
         settings=Settings(
             election_ticks_min=10,

@@ -54,14 +54,15 @@ class FarmWorld:
         servers = tuple(Server(i, endpoint_of(i)) for i in range(1, options.members + 1))
         self.configured = Configuration(0, 0, servers)
         for i in range(1, options.members + 1):
-            self._make(i, i <= options.legacy, joins=False)
+            late = options.late_ticks if i == options.members else 0
+            self._make(i, i <= options.legacy, joins=False, late_ticks=late)
         self.next_id = options.members + 1
         self.posters = [self._poster(POSTER + i) for i in range(options.posters)]
         self.administrator = self._poster(ADMINISTRATOR)
         self.values = 0
         self.active = True
 
-    def _make(self, member: int, legacy: bool, *, joins: bool) -> None:
+    def _make(self, member: int, legacy: bool, *, joins: bool, late_ticks: int = 0) -> None:
         configured = Configuration(0, 0, ()) if joins else self.configured
         made: Host | Legacy
         if legacy:
@@ -86,7 +87,11 @@ class FarmWorld:
             )
         self.members[member] = made
         self.fabric.processes[member] = made
-        made.start()
+        if late_ticks:
+            self.faults["started_late"] += 1
+            self.schedule.at(late_ticks * TICK_US, self._restart, member)
+        else:
+            made.start()
 
     def _legacy_snapshot(self, index: int) -> bytes:
         return json.dumps({"index": index, "chain": self.checkers.chain[index].hex()}).encode()
@@ -183,6 +188,8 @@ class FarmWorld:
 
     def _crash(self, member: int) -> None:
         process = self.members[member]
+        if not process.life:
+            return  # it has not started yet
         if process.up:
             self.faults["crash"] += 1
             if isinstance(process, Host) and process.writing is not None:
@@ -273,7 +280,9 @@ class FarmWorld:
             if last.request is None and not asked:
                 last.post(final)
                 asked = True
-            for member in sorted(self.members):  # what died comes back, as an operator would do
+            for member, process in sorted(self.members.items()):  # as an operator would do
+                if isinstance(process, Legacy) and process.up and process.stuck:
+                    process.crash()
                 self._restart(member)
             if asked and last.request is None and final in self.checkers.places:
                 if self._agreed():
@@ -309,7 +318,9 @@ class FarmWorld:
         """A word on each member, for a failure."""
         found = []
         for member, process in self.members.items():
-            if isinstance(process, Host):
+            if not process.life:
+                found.append(f"{member}: not started")
+            elif isinstance(process, Host):
                 status = process.node.status()
                 found.append(
                     f"{member}: {'up' if process.up else 'down'} {status.role} {status.standing} "

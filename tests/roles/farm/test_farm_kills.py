@@ -9,7 +9,12 @@ import pytest
 
 from appliance.cores.directory.directory import Directory
 from appliance.cores.raft.effects import HardState
-from appliance.formats.raft_legacy.configuration import Server, encode_server, encode_server_id
+from appliance.formats.raft_legacy.configuration import (
+    Server,
+    decode_server_id,
+    encode_server,
+    encode_server_id,
+)
 from appliance.formats.raft_legacy.frame import (
     ADD_SERVER,
     CLUSTER_SERVER,
@@ -81,6 +86,11 @@ async def until(cluster: Cluster, request: Request, done) -> None:
                         return
                 finally:
                     await fresh.close()
+                if request.type == REMOVE_SERVER and fresh.guess == decode_server_id(
+                    request.entries[0].value
+                ):
+                    await asyncio.to_thread(cluster.kill, fresh.guess)  # no leader is removed
+                    cluster.start(fresh.guess)
                 client.guess = fresh.guess
                 await client.ask_once(request)
                 await asyncio.sleep(0.1)
@@ -188,3 +198,40 @@ def test_three_members_and_a_joiner_keep_every_yes_through_16_kills(cluster_of, 
     for member in (1, 2, 3, 4):
         committed = {row.get("value") for row in cluster.dump(member) if row["committed"]}
         assert not {value.decode() for value in posters.yes} - committed
+
+
+def test_five_members_with_snapshots_and_changes_keep_every_yes_through_15_kills(cluster_of, seed):
+    cluster = cluster_of(5, 6, "--snapshot-distance", "40")
+
+    async def story() -> Posters:
+        chance = random.Random(seed)
+        posters = Posters(cluster)
+        await kill_some(cluster, posters, chance, 8)
+        leader = await leader_of(cluster)
+        leaver = next(member for member in (5, 4) if member != leader)
+        cluster.start(6)
+        for request, done in (
+            (removing(leaver), lambda ids: leaver not in ids),
+            (adding(cluster, 6), lambda ids: 6 in ids),
+        ):
+            task = asyncio.create_task(until(cluster, request, done))
+            for _ in range(3):
+                await posters.wait_for_yes(2)
+                staying = [m for m in cluster.processes if m not in (leaver, 6)]
+                victim = chance.choice(staying)
+                await asyncio.to_thread(cluster.kill, victim)
+                cluster.start(victim)
+            await task
+        await asyncio.to_thread(cluster.kill, 6)
+        cluster.start(6)
+        await posters.wait_for_yes(YES_BETWEEN)
+        await posters.stop()
+        process = cluster.processes.pop(leaver)
+        if process.poll() is None:  # it may not know: nobody tells it in the end
+            process.kill()
+        process.wait(HUNG_S)
+        story.stay = [m for m in range(1, 7) if m != leaver]
+        return posters
+
+    posters = asyncio.run(story())
+    settle(cluster, story.stay, posters)

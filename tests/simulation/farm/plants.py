@@ -1,0 +1,129 @@
+"""Rules of the core, each replaced by what JRaft does or by its absence: for tests alone.
+
+The numbers are those of the table in docs/farm.md, "Where JRaft is unsafe".
+"""
+
+import contextlib
+from collections.abc import Iterator
+from unittest.mock import patch
+
+from appliance.cores.raft import election, membership, replication, requests
+from appliance.cores.raft.effects import Apply
+from appliance.cores.raft.member import Member
+from appliance.cores.raft.node import Node
+from appliance.formats.raft_legacy import reader
+from appliance.simulation.farm.host import Host
+
+
+def _yes_at_once(m, token, request):
+    if m.role != "leader" or not request.entries:
+        return _on_client_request(m, token, request)
+    entries = tuple(entry._replace(term=m.term) for entry in request.entries)
+    m.append(entries)
+    m.answer(token, request, accepted=True, next_index=m.log.free, destination=m.id)
+    for peer in list(m.peers.values()):
+        replication.feed(m, peer)
+    return None
+
+
+_on_client_request = requests.on_client_request
+
+
+def _committed_only(m):
+    return [m.log.configuration_at(m.commit)[1]]
+
+
+def _speak_before_written(host):
+    beat = host.node.take()
+    if beat.writes:
+        delay_us = host.options.disk_us_max  # always the same: writes keep their order
+        host.fabric.schedule.after(delay_us, _write_late, host, host.life, beat.writes)
+    host._speak(beat.words)
+
+
+def _write_late(host, life, writes):
+    if host.up and host.life == life:
+        host._apply(writes)
+
+
+def _skip_after_start(m, applied):
+    if m.commit > applied:
+        first = m.commit if m.tick == 0 else applied + 1  # commit is kept apart from the state
+        m.beat.words.append(Apply(first, m.log.take(first, m.commit)))
+
+
+def _emptied_is_term_0(m, request):
+    last_term = m.log.last_term if m.log.entries else 0
+    return (request.previous_term, request.previous_index) >= (last_term, m.log.last)
+
+
+def _replace_running(m, *, without, force):
+    return "" if m.newest[0] <= m.commit or m.change is not None else "change_under_way"
+
+
+def _match_kept(m, peer):
+    peer.next, peer.transfer, peer.learner = m.log.free, None, False
+
+
+def _hint_as_it_comes(m, request):
+    return max(1, min(m.log.free, request.previous_index))
+
+
+def _readable_at_once(m, token):
+    m.reads.append((token, m.commit, -1))
+    with patch.object(requests, "is_confirmed", lambda m, sent: True):
+        requests.confirm_reads(m)
+
+
+def _size_trusted(head):
+    return int.from_bytes(head[41:45], "big")
+
+
+def _told_all(m, last):
+    return m.commit
+
+
+def _proven_by_nothing(m, request, last):
+    return min(request.commit, m.log.last)
+
+
+PLANTS = {
+    1: [(election, "start_asking", election.stand)],
+    2: [(election, "is_sticky", lambda m: False)],
+    3: [(replication, "countable", lambda m, index: True)],
+    4: [(replication, "reset_progress", _match_kept)],
+    5: [
+        (Member, "counting", _committed_only),
+        (membership, "not_yet", lambda m, *, without, force: ""),
+    ],
+    6: [
+        (replication, "has_fresh_quorum", lambda m, ticks: True),
+        (requests, "on_client_request", _yes_at_once),
+    ],
+    7: [(Host, "_beat", _speak_before_written)],
+    8: [(Member, "_apply", _skip_after_start)],
+    9: [
+        (replication, "provable_commit", _proven_by_nothing),
+        (replication, "told_commit", _told_all),
+    ],
+    10: [(election, "is_up_to_date", _emptied_is_term_0)],
+    11: [(membership, "may_join", lambda m, request: True)],
+    12: [(replication, "value_refused", lambda entries: "")],
+    13: [(membership, "not_yet", _replace_running)],
+    14: [(replication, "hint_for", _hint_as_it_comes)],
+    15: [(requests, "on_read", _readable_at_once)],
+    16: [(reader, "entries_size_of", _size_trusted)],
+    17: [(Node, "yield_leadership", lambda node: False)],
+}
+
+
+@contextlib.contextmanager
+def planted(row: int) -> Iterator[None]:
+    """The rule of a row is replaced while this lasts."""
+    with contextlib.ExitStack() as stack:
+        for place, name, other in PLANTS[row]:
+            stack.enter_context(patch.object(place, name, other))
+        yield
+
+
+__all__ = ["PLANTS", "planted"]
