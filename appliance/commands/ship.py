@@ -494,11 +494,13 @@ def _follow(place: Place, node: Neighbour, shard: int, *, quiet: bool) -> dict[s
 @command.command("keys")
 @_places
 def keys(local: Path | None, node_folder: Path | None) -> None:
-    """Print the keys that sign what this site ships: what an analyst's machine is to trust.
+    """Print the keys that sign what this site ships: what an analyst's machine is to trust; and how
+    many records the site has room for.
 
     Carry the text there by a way that you trust: `tigerchat ship keys > keys.json`.
     """
     site = _place(local, node_folder).site
     rows = tuple((node.name, node.public_key) for node in site.nodes)
-    trusted = mf.TrustedKeys(site.cluster, len(site.shards), rows)
+    room = sum(shard.segments_max for shard in site.shards) * mf.CHUNK_RECORDS
+    trusted = mf.TrustedKeys(site.cluster, len(site.shards), rows, room)
     click.echo(mf.encode_keys(trusted).decode(), nl=False)

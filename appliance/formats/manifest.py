@@ -141,6 +141,7 @@ class TrustedKeys:
     cluster: bytes
     shards: int
     keys: tuple[tuple[str, bytes], ...]  # node's name, public key
+    records_max: int = 0  # that the site's shards hold, all together; 0: it is not said
 
     @property
     def public_keys(self) -> frozenset[bytes]:
@@ -380,6 +381,7 @@ def _head_of(table: dict[str, Any]) -> ShippedHead:
 def encode_keys(trusted: TrustedKeys) -> bytes:
     """One line; it is not signed: the analyst gets it by a way that is trusted already."""
     rows = [{"node": node, "public_key": key.hex()} for node, key in trusted.keys]
+    room = {"records_max": trusted.records_max} if trusted.records_max else {}
     return (
         _line(
             {
@@ -387,6 +389,7 @@ def encode_keys(trusted: TrustedKeys) -> bytes:
                 "cluster": trusted.cluster.hex(),
                 "shards": trusted.shards,
                 "keys": rows,
+                **room,
             }
         )
         + b"\n"
@@ -407,7 +410,8 @@ def parse_keys(raw: bytes) -> TrustedKeys:
     shards = _whole(table, "shards")
     if shards < 1:
         raise _wrong("shards", "is zero")
-    return TrustedKeys(_hex(table, "cluster", _CLUSTER_SIZE), shards, tuple(keys))
+    room = _whole(table, "records_max") if "records_max" in table else 0
+    return TrustedKeys(_hex(table, "cluster", _CLUSTER_SIZE), shards, tuple(keys), room)
 
 
 # --- fields ---------------------------------------------------------------------------------------

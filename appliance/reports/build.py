@@ -12,10 +12,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from appliance.base.limits import SEGMENTS_MAX_DEFAULT
 from appliance.base.printable import cell
 from appliance.formats.geometry import RECORD_SIZE
-from appliance.formats.manifest import CHUNK_RECORDS
 from appliance.reports import questions as ask
 from appliance.reports import tables
 from appliance.reports.ledger import State
@@ -34,9 +32,11 @@ def build(
     *,
     key_names: dict[str, str],
     capacity: int = 0,
+    records_max: int = 0,
     say: Callable[[str], None] = print,
 ) -> Report:
-    """Write the report into the folder `target`; `capacity` is in bytes, 0 = that of the shards."""
+    """Write the report into the folder `target`; `capacity` of the archive is in
+    bytes; without it `records_max` counts, which the site's shards hold; 0 = not known."""
     rows = tables.records(spark, place, state).select(
         "date", "timestamp", "shard", "room_id", "msg_id", "parent_id", "author", "kind", "body_len"
     )
@@ -64,7 +64,7 @@ def build(
     }
     found = _written(answered, target, say)
     report = Report(
-        found, state, outlook(found["volume"], state, capacity), key_names, datetime.now(UTC)
+        found, state, outlook(found["volume"], capacity, records_max), key_names, datetime.now(UTC)
     )
     (target / PAGE).write_text(render(report), encoding="utf-8")
     for frame in (traffic, rooms, threads):
@@ -96,7 +96,7 @@ def harmless(table: pa.Table) -> pa.Table:
     return table
 
 
-def outlook(volume: pa.Table, state: State, capacity: int) -> Outlook:
+def outlook(volume: pa.Table, capacity: int, records_max: int) -> Outlook:
     """How fast it grew in the last whole days, and what there is room for."""
     by_day: dict = {}
     for row in volume.select(["date", "bytes"]).to_pylist():
@@ -112,6 +112,4 @@ def outlook(volume: pa.Table, state: State, capacity: int) -> Outlook:
     a_day = sum(by_day[day] for day in counted) / days
     if capacity:
         return Outlook("the archive", capacity, used, a_day)
-    shards = max(len(state.shards), 1)
-    full = shards * SEGMENTS_MAX_DEFAULT * CHUNK_RECORDS * RECORD_SIZE
-    return Outlook("the shards' volume", full, used, a_day)
+    return Outlook("the shards' volume", records_max * RECORD_SIZE, used, a_day)

@@ -59,7 +59,11 @@ def parser() -> argparse.ArgumentParser:
     ingest, stream = _ingest_verbs(verbs)
     build = verbs.add_parser("build", help="tables as CSV and Parquet, and a page with plots")
     build.add_argument("--out", type=Path, default=Path("report"), help="folder (default ./report)")
-    build.add_argument("--keys", type=Path, help="file of trusted keys: names the signers")
+    build.add_argument(
+        "--keys",
+        type=Path,
+        help="file of trusted keys: names the signers, and says what there is room for",
+    )
     build.add_argument(
         "--capacity-gib",
         type=float,
@@ -216,9 +220,11 @@ def run_stream(chosen: argparse.Namespace) -> int:
 
 def run_build(chosen: argparse.Namespace) -> int:
     place, state = _tables(chosen)
-    names = {}
+    names, records_max = {}, 0
     if chosen.keys:
-        names = {key.hex(): name for name, key in _keys(chosen.keys).keys}
+        trusted = _keys(chosen.keys)
+        names = {key.hex(): name for name, key in trusted.keys}
+        records_max = trusted.records_max
     spark = session("tigerchat report build")
     building.build(
         spark,
@@ -227,6 +233,7 @@ def run_build(chosen: argparse.Namespace) -> int:
         chosen.out,
         key_names=names,
         capacity=int(chosen.capacity_gib * (1 << 30)),
+        records_max=records_max,
     )
     page = (chosen.out / building.PAGE).resolve()
     print(f"the report is {page}")

@@ -37,14 +37,15 @@ class Outlook:
     """When what there is will be full."""
 
     what: str
-    full: float  # bytes
+    full: float  # bytes; 0: nobody has said
     used: float
     a_day: float  # bytes, in the mean of the last days
 
     @property
     def days(self) -> float | None:
-        """None: it does not grow."""
-        return (self.full - self.used) / self.a_day if self.a_day > 0 else None
+        """None: it does not grow, or it is not known how much there is room for."""
+        known = self.a_day > 0 and self.full > 0
+        return max(0.0, self.full - self.used) / self.a_day if known else None
 
 
 @dataclass(slots=True)
@@ -133,7 +134,9 @@ def _figures(report: Report) -> str:
         (f"{short(peak)}/s", "in the busiest second", f"{short(minute)} in the busiest minute"),
         (
             "–" if left is None else _days(left),
-            f"until {report.outlook.what} is full",
+            f"until {report.outlook.what} is full"
+            if report.outlook.full
+            else "how much there is room for is not said",
             f"{size_text(report.outlook.a_day)} a day",
         ),
     ]
@@ -298,6 +301,11 @@ def _growth(report: Report) -> str:
     near = outlook.full if ahead and outlook.full < 1.3 * ahead[-1].value else 0
     left = outlook.days
     text = f"{size_text(outlook.used)} of {size_text(outlook.full)} of {outlook.what} used"
+    if not outlook.full:
+        text = (
+            f"{size_text(outlook.used)} used; when it is full is told with --keys of `tigerchat "
+            "ship keys`, or with --capacity-gib"
+        )
     if left is not None:
         text += f"; at {size_text(outlook.a_day)} a day full in {_days(left)}"
     drawn = plot.area(points, height=250, unit="", ahead=ahead, text=size_text, limit=near)

@@ -91,6 +91,9 @@ def area(
         f'{x(points[-1].time):.1f},{base:.1f}"/>'
     )
     body.append(f'<polyline class="line" points="{line}"/>')
+    if len(points) == 1:  # a line of one point draws nothing
+        only = points[0]
+        body.append(f'<circle class="dot" cx="{x(only.time):.1f}" cy="{y(only.value):.1f}" r="4"/>')
     if ahead:
         dashed = " ".join(f"{x(p.time):.1f},{y(p.value):.1f}" for p in (points[-1], *ahead))
         body.append(f'<polyline class="line ahead" points="{dashed}"/>')

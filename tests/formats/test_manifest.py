@@ -203,3 +203,10 @@ def test_spark_needs_neither_msgspec_nor_blake3_to_read_it():
         "import appliance.formats.manifest"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_keys_file_says_how_many_records_there_is_room_for_or_says_nothing():
+    silent = manifest.TrustedKeys(b"c" * 16, 2, (("node-0", b"k" * 32),))
+    assert manifest.parse_keys(manifest.encode_keys(silent)).records_max == 0
+    said = manifest.TrustedKeys(b"c" * 16, 2, (("node-0", b"k" * 32),), 40_960_000)
+    assert manifest.parse_keys(manifest.encode_keys(said)) == said

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +15,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from appliance.formats.geometry import RECORD_SIZE
 from appliance.reports import build as building
+from appliance.reports import plot
 from appliance.reports import tables as readers
 from appliance.reports.build import harmless
 from appliance.reports.main import main
@@ -170,3 +172,23 @@ def test_the_csv_of_a_report_holds_no_formula_and_no_control():
     pyarrow.csv.write_csv(harmless(table), out)
     rows = list(csv.reader(io.StringIO(out.getvalue().decode())))
     assert rows == [["room", "count"], ["'=cmd()", "1"], ["x\ufffd", "-2"], ["", "3"]]
+
+
+def test_days_until_full_are_those_of_what_the_site_itself_has_room_for():
+    days = [date(2026, 1, day) for day in range(1, 12)]
+    volume = pa.table({"date": days, "bytes": [1 << 20] * 11})
+    unsaid = building.outlook(volume, 0, 0)
+    assert unsaid.days is None and unsaid.full == 0
+    held = building.outlook(volume, 0, 10_000)
+    assert held.full == 10_000 * RECORD_SIZE
+    assert held.days == pytest.approx((held.full - 11 * (1 << 20)) / (1 << 20))
+    assert building.outlook(volume, 0, 20_000).days > held.days
+    assert building.outlook(volume, 1 << 30, 10_000).full == 1 << 30
+    assert building.outlook(volume, 0, 1).days == 0.0  # it is full
+
+
+def test_a_curve_of_one_point_shows_it():
+    drawn = plot.area([plot.Point(datetime(2026, 1, 1, tzinfo=UTC), 7)])
+    assert drawn.count("<circle") == 1
+    more = [plot.Point(datetime(2026, 1, day, tzinfo=UTC), 7) for day in (1, 2)]
+    assert "<circle" not in plot.area(more)

@@ -127,7 +127,9 @@ def write() -> int:
     lines = [
         "# Reliability",
         "",
-        "Made by `python -m tests.simulation.reliability write`; nothing here is written by hand.",
+        "Made by `python -m tests.simulation.reliability write` from files of earlier runs.",
+        "By hand: the table of bugs found (`tests/simulation/bugs.json`). Seeds of planted bugs",
+        "and figures of real processes are of the runs that wrote their files.",
         "What each fault and checker is: [the simulator](simulation.md).",
         "",
     ]
