@@ -223,6 +223,21 @@ def test_a_log_that_forgot_the_device_is_followed_from_its_number(blank: Page):
     ) == [["c", 1], ["d", 2]]
 
 
+def test_a_first_message_that_may_have_been_stored_long_ago_fails_and_the_others_go_on(blank: Page):
+    assert run(
+        blank,
+        OUTBOX
+        + """
+      for (const body of 'ab') add(body);
+      const [a, b] = box.take(0);
+      const told = box.onError({ ...a, name: 'duplicate_expired', detail: 'perhaps stored' }, 0);
+      box.onError({ ...b, name: 'sequence_gap', expected: 1 }, 0);
+      deliver(box.take(0));
+      return [told, bodies(), box.items.filter((item) => item.state === 'failed').length];
+    """,
+    ) == ["noted", "b", 1]
+
+
 def test_a_number_used_by_another_record_is_told_and_cured_by_a_new_device(blank: Page):
     assert run(
         blank,
