@@ -4,6 +4,7 @@ connection ends. The owner is a stand-in that answers each message with a pong."
 import asyncio
 import contextlib
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,9 @@ from appliance.drivers.network import websocket
 from appliance.drivers.network.entrance import Entrance, Visitor, address_of
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
+from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.network.websocket import Connection, WebSocketServer
+from tests.drivers.network.site import make_node
 
 ENDED_S = 60.0  # nothing here takes a second; without a deadline some would never end
 WEB = Path(websocket.__file__).parents[2] / "web"
@@ -118,7 +121,16 @@ def handshake(origin: str = "", host: str = "127.0.0.1") -> bytes:
     ).encode()
 
 
-def run(test: Callable[[Port], Awaitable[None]], **settings: int) -> None:
+def server_tls(folder: Path) -> ssl.SSLContext:
+    node = make_node(folder, 0)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    show_certificate(context, node.certificate, node.private)
+    return context
+
+
+def run(
+    test: Callable[[Port], Awaitable[None]], tls: ssl.SSLContext | None = None, **settings: int
+) -> None:
     async def whole() -> None:
         owner, hosts = Owner(), Hosts(["chat.example"])
         pages = Pages(
@@ -136,7 +148,7 @@ def run(test: Callable[[Port], Awaitable[None]], **settings: int) -> None:
         server = owner.server = WebSocketServer(
             owner, make_http=pages.protocol, hosts=hosts, counters=Counter(), **bounds
         )
-        await server.start("127.0.0.1", 0, tls=None, shared=False)
+        await server.start("127.0.0.1", 0, tls=tls, shared=False)
         try:
             async with asyncio.timeout(ENDED_S):
                 await test(Port(owner, server))
@@ -269,6 +281,34 @@ def new_entrance(counters: Counter[str]) -> Entrance:
     return Entrance(
         visitors_max=10**6, visitors_per_address_max=10**6, address_rate=250, counters=counters
     )
+
+
+def test_sockets_that_never_begin_tls_are_few_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entrance_module, "HELLO_MS_MAX", 500)
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+
+    async def test(port: Port) -> None:
+        entrance, door = port.server.entrance, port.server.door
+        silent = [await port.dial("127.0.0.2") for _ in range(300)]
+        await until(lambda: port.server.counters["accepted"] == 300)
+        assert entrance._strangers_count <= limits.STRANGERS_PER_ADDRESS_MAX
+        assert len(door._greetings) <= limits.STRANGERS_PER_ADDRESS_MAX
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port.server.port, ssl=trusting, local_addr=("127.0.0.2", 0)
+        )
+        writer.write(handshake())
+        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")  # of the same address, with TLS
+        assert await Client(reader, writer).asked() < ENDED_S
+        ended = await asyncio.gather(*(client.ended() for client in silent))
+        assert ended == [b""] * 300  # displaced, or out of time
+        assert port.server.counters["ended_handshake"] == 300
+        assert len(entrance.visitors) == 1 and not door._greetings
+        writer.close()
+
+    run(test, tls=server_tls(tmp_path))
 
 
 class Someone(Visitor):
