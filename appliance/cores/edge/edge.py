@@ -127,6 +127,7 @@ class Edge:
         self._dirty: list[Session] = []
         self._new: deque[Session] = deque()  # have not said hello, oldest first
         self._expiries = Expiries()
+        self._pages_left = limits.HISTORY_PAGES  # of history, until the next beat
         self._unfinished: list[Session] = []  # may go on with what waits: their output was taken
         self._numbers = 0
 
@@ -225,6 +226,11 @@ class Edge:
         waiting = session.waiting
         while waiting and session.state != "closed" and not session.is_full:
             frame = waiting[0]
+            if type(frame) is client.SnapshotRequest:
+                if self._pages_left <= 0:
+                    self._unfinished.append(session)  # its turn comes with the next beat
+                    return
+                self._pages_left -= 1
             try:
                 if not self.requests.handle(session, frame):
                     return
@@ -569,6 +575,7 @@ class Edge:
 
     def beat(self) -> bool:
         """Turn what was collected into effects; True when there is more to do at once."""
+        self._pages_left = limits.HISTORY_PAGES
         unfinished, self._unfinished = self._unfinished, []
         for session in unfinished:
             if session.awaits is None:

@@ -47,6 +47,7 @@ PATH = b"/v1"
 SUBPROTOCOLS = (Subprotocol("tigerchat.v1.binary"), Subprotocol("tigerchat.v1.json"))
 PING_SECONDS = 20.0  # between two pings; silence over two of them ends a connection
 CLOSE_SECONDS = 2.0  # for a client to answer our closing
+LAST_FRAMES_MAX = 2000  # that it may send before: what was on the way; passed over in 1 ms
 
 _PING = b"\x89\x00"
 _MASK_SIZE = 4
@@ -116,6 +117,7 @@ class Connection(Visitor):
         self._blocked = self._reading_paused = False
         self._wanted = True  # the owner takes more
         self._heard = self._probed = True
+        self._last_frames = LAST_FRAMES_MAX  # that may come before the client's closing
         self.transport: asyncio.Transport | None = None
 
     def _end_after(self, seconds: float) -> None:
@@ -294,11 +296,10 @@ class Connection(Visitor):
             cost += 1 + size // TURN_COST_SIZE
             self._receive(frame)
         self._flush()
-        if self.state != "open":
-            self._receive_last(bytes(memoryview(self._inbox)[start:]))
-            self._inbox.clear()
-            return cost, False
         del self._inbox[:start]
+        if self.state != "open":
+            self._receive_last()
+            return cost, False
         if not self.is_welcome and len(self._inbox) > 2 * STRANGER_FRAME_SIZE_MAX:
             self._server.owner.on_oversize(self)
             return cost, False
@@ -336,13 +337,23 @@ class Connection(Visitor):
         if isinstance(protocol.parser_exc, PayloadTooBig) and self.state == "open":
             self._server.owner.on_oversize(self)
 
-    def _receive_last(self, raw: bytes) -> None:
-        """The connection ends: only the client's own closing is waited for."""
-        assert self._protocol is not None
-        if raw:
-            self._protocol.receive_data(raw)
-            self._protocol.events_received()
-            self._flush()
+    def _receive_last(self) -> None:
+        """The connection ends: only the client's own closing is waited for, behind what it had sent
+        before. The library would answer all of that."""
+        assert self._protocol is not None and self.transport is not None
+        start = 0
+        while self._last_frames > 0 and (size := self._frame_size(start)) > 0:
+            self._last_frames -= 1
+            if self._inbox[start] & 0x0F == Opcode.CLOSE:
+                self._protocol.receive_data(bytes(memoryview(self._inbox)[start : start + size]))
+                self._protocol.events_received()
+                self._flush()
+            start += size
+        del self._inbox[:start]
+        if self._last_frames <= 0:
+            self._server.counters["closed_flooding"] += 1
+            self._inbox.clear()
+            self.transport.abort()
 
     def _on_frame(self, frame: Any) -> None:
         opcode, owner = frame.opcode, self._server.owner
