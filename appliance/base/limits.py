@@ -93,7 +93,7 @@ STRANGER_FRAME_SIZE_MAX = 8 * KIB
 # and after so many more it is closed. A client that waits as it is told comes near neither
 REFUSALS_BURST, REFUSALS_RATE, STRIKES_MAX = 256, 50, 64
 HOLD_MS_MAX = 100  # a connection that was refused for its rate is not read from for so long
-HISTORY_PAGES = 4  # that are made in one wake-up, for all together: each takes up to 5 ms
+HISTORY_PAGES = 2  # that are made in one wake-up, for all together: each takes up to 5 ms
 HISTORY_CHARGE_SIZE = 32 * KIB  # bytes of history that are charged as one message
 USER_CONNECTIONS_MAX = 2_048  # of one user at one edge; the next hello is refused
 # bytes that an edge holds in both directions; beyond, the connection that holds most is closed

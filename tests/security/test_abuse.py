@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -35,11 +36,21 @@ TOLD = (  # what the attacked edge counts, of its sessions and of its connection
     "closed_4029",
 )
 SENDS_PER_SECOND = 10
-LATENCY_MAX_S = 1.0
-# Attackers take cores of the machine that serves, so in the short form only what is far from
-# usual counts; see `make soak` for the bound of three times.
-P99_FLOOR_S = {"short": 0.25, "soak": 0.05}
 QUIET_S = 5.0
+
+
+class Bounds(NamedTuple):
+    """What honest clients may feel, and processes hold. Attackers take cores of the machine that
+    serves, and other tests may run beside: the short form asks only whether a node stands still."""
+
+    p99_s: float  # allowed whatever it was in quiet times; beyond, three times of that
+    worst_s: float
+    growth: float  # of what a process holds
+    slack: int  # bytes that any may hold besides
+
+
+SHORT = Bounds(p99_s=1.0, worst_s=3.0, growth=1.5, slack=64 << 20)
+SOAK = Bounds(p99_s=0.05, worst_s=1.0, growth=1.5, slack=16 << 20)
 
 
 class Honest:
@@ -153,7 +164,7 @@ def attacked(plan: Plan, names: list[str]) -> "subprocess.Popen[str]":
     )
 
 
-def abuse(site: EdgeSite, names: list[str], seconds: float, floor_s: float) -> None:
+def abuse(site: EdgeSite, names: list[str], seconds: float, bounds: Bounds) -> None:
     """Quiet, then these attacks; then everything is as it was."""
     endpoints = local_access(site.folder, "honest").endpoints
     talkers = [Honest(endpoint, site.folder, f"honest-{i}") for i, endpoint in enumerate(endpoints)]
@@ -186,11 +197,14 @@ def abuse(site: EdgeSite, names: list[str], seconds: float, floor_s: float) -> N
         "thrown out": thrown_out,
     }
     print(json.dumps(report, indent=1))
-    assert p99(acks) <= max(3 * p99(quiet), floor_s), report
-    assert max(acks) <= LATENCY_MAX_S, report
-    assert max(coming) <= max(3 * max(quiet_coming), LATENCY_MAX_S), report
+    assert p99(acks) <= max(3 * p99(quiet), bounds.p99_s), report
+    assert max(acks) <= bounds.worst_s, report
+    assert max(coming) <= max(3 * max(quiet_coming), bounds.worst_s), report
     for name in base:
-        assert most[name] <= 1.5 * base[name] + 32 * 2**20, (name, report)
+        assert most[name] <= bounds.growth * base[name] + bounds.slack, (name, report)
+    after = weight.now()
+    for name in base:
+        assert after[name] <= 1.1 * base[name] + bounds.slack, (name, after[name], report)
     nothing_is_lost(talkers, room)
 
 
@@ -210,7 +224,7 @@ def told(site: EdgeSite) -> dict[str, int]:
 
 
 def test_honest_clients_hardly_notice_all_abuse_together(site: EdgeSite) -> None:
-    abuse(site, list(ATTACKS), 15.0, P99_FLOOR_S["short"])
+    abuse(site, list(ATTACKS), 15.0, SHORT)
     counted = told(site)
     missing = [name for name in TOLD if not counted.get(name)]
     assert not missing, counted
@@ -218,10 +232,10 @@ def test_honest_clients_hardly_notice_all_abuse_together(site: EdgeSite) -> None
 
 @pytest.mark.soak
 def test_honest_clients_hardly_notice_five_minutes_of_abuse(site: EdgeSite) -> None:
-    abuse(site, list(ATTACKS), 300.0, P99_FLOOR_S["soak"])
+    abuse(site, list(ATTACKS), 300.0, SOAK)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ATTACKS)
 def test_honest_clients_hardly_notice_one_kind_of_abuse(site: EdgeSite, name: str) -> None:
-    abuse(site, [name], 15.0, P99_FLOOR_S["soak"])
+    abuse(site, [name], 15.0, SOAK)

@@ -174,9 +174,14 @@ class Session:
 
     def refuse_items(self, error: InputError, items: list[client.SendItem]) -> None:
         """Answer each message with the same error."""
-        if self.binary:
-            for payload in client.errors_of_items(_error_frame(error), items):
-                self.send_payload(payload)
+        if self.binary and items:  # all are of one size: one head for all
+            payloads = client.errors_of_items(_error_frame(error), items)
+            size = len(payloads[0])
+            framed = self._frame(payloads[0], self._opcode)
+            head = framed[: len(framed) - size]
+            self.put(framed)
+            self.out += [head + payload for payload in payloads[1:]]
+            self.out_size += (len(payloads) - 1) * len(framed)
             return
         for room_id, client_seq, *_ in items:
             seq = min(client_seq, client.NUMBER_MAX)

@@ -77,6 +77,7 @@ class EdgeRole:
         self._jwks = node.path / JWKS_FILE
         self._jwks_seen: tuple[int, int] | None = None
         self._read_keys(at_start=True)
+        self._held_much = False
         self._unread: dict[websocket.Connection, None] = {}  # not read from, until the core listens
         prng = Prng(clock.seed())
         self._edge = Edge(
@@ -342,6 +343,9 @@ class EdgeRole:
         ]
         if held:
             self._edge.on_held(held)
+        elif self._held_much:
+            knobs.give_back_memory()
+        self._held_much = bool(held)
 
     def _listen(self, connection: websocket.Connection, session: Session) -> None:
         """Read from the client as long as the core takes more."""
