@@ -136,16 +136,11 @@ def leaf_id(records: bytes | memoryview) -> bytes:
     """The id of a leaf, whole or as far as it goes, from the bytes of its records."""
     assert len(records) % RECORD_SIZE == 0
     view = memoryview(records)
-    return leaf_id_of(
+    return sha256(
         b"".join(
             record_hash(view[at : at + RECORD_SIZE]) for at in range(0, len(view), RECORD_SIZE)
         )
     )
-
-
-def leaf_id_of(hashes: bytes) -> bytes:
-    """The id of a leaf from the hashes of its records, joined."""
-    return sha256(hashes)
 
 
 def segment_id(footer: bytes | memoryview) -> bytes:

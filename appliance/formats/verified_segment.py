@@ -1,28 +1,29 @@
 """Sealed segments of which no byte is given out that was not checked at that reading.
 
     footer    copied once, checked as a whole, then read from the copy
-    records   copied, hashed, compared with what the leaf promised when all of it was checked
+    records   copied; the CRC of the copy is compared with that of when all of the leaf was right
 
 A file that was right once may be wrong when it comes from the disk again. So what is kept is not
-that a leaf was right, but the hash of each of its records: the leaf's id is the hash over them.
+that a leaf was right: of a copy that hashes to the leaf's id the CRC32C of each record is kept.
 
 A footer is believed when the footer of the next segment names it. The newest sealed segment has no
 such witness; it is read whole, and its index must be the one that its records give. What nobody can
 hash, the links to a room's older segments, is for the reader to check: a room's records are dense.
 """
 
+from array import array
+from collections.abc import Iterable
 from typing import Protocol
 
+from appliance.base.checksum import crc32c
 from appliance.base.errors import FormatError
 from appliance.base.limits import LEAVES_VERIFIED_MAX, SEGMENTS_VERIFIED_MAX
 from appliance.formats.geometry import RECORD_SIZE, Geometry
-from appliance.formats.record import record_hash
 from appliance.formats.segment import (
-    ID_SIZE,
     RoomEntry,
     SegmentView,
     footer_leaf_ids,
-    leaf_id_of,
+    leaf_id,
     leaf_record_count,
     segment_id,
 )
@@ -49,14 +50,14 @@ class VerifiedSegment:
     """Lookups in a sealed segment, as in a `SegmentView`; each raises SegmentBroken."""
 
     def __init__(
-        self, view: SegmentView, footer: bytes, hashes: dict[tuple[int, int], bytes]
+        self, view: SegmentView, footer: bytes, sums: "dict[tuple[int, int], array[int]]"
     ) -> None:
-        """`footer` is a copy that was checked; `hashes` is shared by all segments of a log."""
+        """`footer` is a copy that was checked; `sums` is shared by all segments of a log."""
         self.number, self.footer = view.number, view.footer
-        self._records = view
+        self._records, self._size = view, view.geometry.records_max
         self._index = view.with_footer(footer)
         self._leaf_ids = footer_leaf_ids(footer, view.footer)
-        self._hashes = hashes
+        self._sums = sums
 
     def renewed(self, view: SegmentView) -> "VerifiedSegment":
         """The same with the mapping that is valid now."""
@@ -73,34 +74,38 @@ class VerifiedSegment:
 
     def record(self, slot: int) -> bytes:
         """A copy of the record in `slot`, checked."""
-        leaf, place = divmod(slot, self._records.geometry.records_max)
-        hashes = self._leaf_hashes(leaf)
-        raw = self._records.record(slot)
-        if record_hash(raw) != hashes[place * ID_SIZE : (place + 1) * ID_SIZE]:
-            raise SegmentBroken(self.number, f"record {slot} of it is broken")
-        return raw
+        return self.at((slot,))[0]
 
     def records(self, slot: int, count: int) -> bytes:
         """Copies of `count` records from `slot` on, checked."""
-        return b"".join(self.record(at) for at in range(slot, slot + count))
+        return b"".join(self.at(range(slot, slot + count)))
 
-    def _leaf_hashes(self, leaf: int) -> bytes:
-        """The hashes of a leaf's records, once all of it was seen to be right."""
-        key = self.number, leaf
-        hashes = self._hashes.pop(key, None)
-        if hashes is None:
-            geometry = self._records.geometry
-            first, count = leaf * geometry.records_max, leaf_record_count(geometry, leaf)
-            raw = memoryview(self._records.records(first, count))
-            hashes = b"".join(
-                record_hash(raw[at : at + RECORD_SIZE]) for at in range(0, len(raw), RECORD_SIZE)
-            )
-            if leaf_id_of(hashes) != self._leaf_ids[leaf]:
-                raise SegmentBroken(self.number, f"leaf {leaf} of it is broken")
-            if len(self._hashes) >= LEAVES_VERIFIED_MAX:
-                del self._hashes[next(iter(self._hashes))]
-        self._hashes[key] = hashes  # now the newest in order
-        return hashes
+    def at(self, slots: Iterable[int]) -> list[bytes]:
+        """Copies of the records in these slots, checked."""
+        known, number, size, copy = self._sums, self.number, self._size, self._records.records
+        found = []
+        for slot in slots:
+            leaf, place = divmod(slot, size)
+            sums = known.get((number, leaf)) or self._verify(leaf)
+            raw = copy(slot, 1)
+            if crc32c(raw) != sums[place]:
+                raise SegmentBroken(number, f"record {slot} of it is broken")
+            found.append(raw)
+        return found
+
+    def _verify(self, leaf: int) -> "array[int]":
+        """The CRCs of a leaf's records, from a copy that hashes to its id."""
+        first, count = leaf * self._size, leaf_record_count(self._records.geometry, leaf)
+        raw = memoryview(self._records.records(first, count))
+        if leaf_id(raw) != self._leaf_ids[leaf]:
+            raise SegmentBroken(self.number, f"leaf {leaf} of it is broken")
+        if len(self._sums) >= LEAVES_VERIFIED_MAX:
+            del self._sums[next(iter(self._sums))]
+        sums = array(
+            "I", [crc32c(raw[at : at + RECORD_SIZE]) for at in range(0, len(raw), RECORD_SIZE)]
+        )
+        self._sums[self.number, leaf] = sums
+        return sums
 
 
 class VerifiedSegments:
@@ -109,7 +114,8 @@ class VerifiedSegments:
     def __init__(self, segments: Segments, geometry: Geometry) -> None:
         self.segments, self.geometry = segments, geometry
         self._known: dict[int, VerifiedSegment] = {}
-        self._hashes: dict[tuple[int, int], bytes] = {}  # segment, leaf -> hashes of its records
+        # segment, leaf -> CRCs of its records
+        self._sums: dict[tuple[int, int], array[int]] = {}
 
     @property
     def oldest(self) -> int:
@@ -138,4 +144,4 @@ class VerifiedSegments:
                 raise SegmentBroken(view.number, str(error)) from error
             if following is not None:
                 raise SegmentBroken(view.number + 1, "it does not name the one before")
-        return VerifiedSegment(view, footer, self._hashes)
+        return VerifiedSegment(view, footer, self._sums)

@@ -71,7 +71,9 @@ def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(tmp_path, f
 # --- load ---------------------------------------------------------------------------------------
 
 
-async def fill(site: LocalSite, ops: int, records: int) -> dict[UUID, list[str]]:
+async def fill(
+    site: LocalSite, ops: int, records: int, prefix: str = "flips"
+) -> dict[UUID, list[str]]:
     """Write until the log has grown by so much; the bodies of every room, in its order."""
     access = site.access()
     before = site.status(0)
@@ -96,7 +98,7 @@ async def fill(site: LocalSite, ops: int, records: int) -> dict[UUID, list[str]]
                     said[room][(await answer).op] = text
 
     async with Client(access.endpoints, access.token, patience_s=60) as client:
-        rooms = [(await client.create_room(f"flips-{n}")).room_id for n in range(ROOMS)]
+        rooms = [(await client.create_room(f"{prefix}-{n}")).room_id for n in range(ROOMS)]
     said.update({room: {} for room in rooms})
     await asyncio.gather(*(write(number, rooms) for number in range(WRITERS)))
     return {room: [said[room][op] for op in sorted(said[room])] for room in rooms}
@@ -123,11 +125,13 @@ async def read_while_mending(site: LocalSite, bodies: dict[UUID, list[str]]) -> 
 # --- damage -------------------------------------------------------------------------------------
 
 
-def flip_all(folder: Path, chance: random.Random) -> list[tuple[str, Path, int]]:
+def flip_all(
+    folder: Path, chance: random.Random, flips: dict[str, int] = FLIPS
+) -> list[tuple[str, Path, int]]:
     """Flip the wanted number of bits in each zone; (zone, file, offset of the byte) of each."""
     spans = used(VolumeReader(folder), folder)
     out = []
-    for zone, count in FLIPS.items():
+    for zone, count in flips.items():
         places = spans[zone]
         assert places, f"nothing is stored in zone {zone}"
         taken: set[tuple[Path, int]] = set()
@@ -310,14 +314,14 @@ def whole(copies: list[tuple[sb.Superblock, int, bytes] | None]) -> bool:
     return [copy[1] for copy in copies if copy] == [0, 1, 2, 3]
 
 
-def compared(volumes: list[VolumeReader]) -> dict[str, tuple[set, set]]:
+def compared(volumes: list[VolumeReader], victim: int = VICTIM) -> dict[str, tuple[set, set]]:
     """By zone: what a peer and the victim store, as sets of (place, bytes' digest)."""
-    peer, victim = volumes[(VICTIM + 1) % NODES], volumes[VICTIM]
+    pair = volumes[(victim + 1) % NODES], volumes[victim]
     out = {}
-    spans = {v: used(v, v.folder) for v in (peer, victim)}
+    spans = {v: used(v, v.folder) for v in pair}
     for zone in FLIPS:
         if zone != "superblock":
-            out[zone] = tuple(contents(v, spans[v][zone]) for v in (peer, victim))
+            out[zone] = tuple(contents(v, spans[v][zone]) for v in pair)
     return out  # type: ignore[return-value]
 
 

@@ -209,7 +209,7 @@ class ShardLog:
             segment = self._segment(number)
             if segment is None:
                 return None
-            raw = self._sealed_record(segment, slot)
+            (raw,) = self._sealed_records(segment, [slot])
         if int.from_bytes(raw[LOG_SEQ : LOG_SEQ + 8], "little") != log_seq:
             raise Unavailable("a stored record is not the one that was asked for")
         return raw
@@ -257,12 +257,11 @@ class ShardLog:
         skip = op - first_op
         if not 0 <= skip < entry.row_count:
             raise Unavailable("a stored segment does not hold the record")
-        found = []
-        for seq, slot in segment.rows(entry.first_row + skip, min(count, entry.row_count - skip)):
-            raw = self._sealed_record(segment, slot)
+        rows = segment.rows(entry.first_row + skip, min(count, entry.row_count - skip))
+        found = self._sealed_records(segment, [slot for _, slot in rows])
+        for (seq, _), raw in zip(rows, found, strict=True):
             if raw[:16] != room_id or int.from_bytes(raw[SEQ : SEQ + 8], "little") != seq:
                 raise Unavailable("a stored record is not the one that was asked for")
-            found.append(raw)
         return found
 
     def _segment(self, number: int) -> VerifiedSegment | None:
@@ -291,10 +290,10 @@ class ShardLog:
             raise Unavailable("a stored segment has no entry for the room")
         return entry
 
-    def _sealed_record(self, segment: VerifiedSegment, slot: int) -> bytes:
-        if slot >= self.geometry.segment_records:
+    def _sealed_records(self, segment: VerifiedSegment, slots: list[int]) -> list[bytes]:
+        if max(slots) >= self.geometry.segment_records:
             raise Unavailable("a stored segment's index is broken")
         try:
-            return segment.record(slot)
+            return segment.at(slots)
         except SegmentBroken as error:
             raise self._found(error) from error
