@@ -52,6 +52,8 @@ FAULT_CLASSES = (
     "write_loss",
     "write_misdirection",
     "write_error",
+    "flush_error",
+    "cache_lost",
     "disk_full",
     "slow_disk",
     "overload",

@@ -352,7 +352,7 @@ def test_when_segments_are_refilled_downwards_the_one_before_is_there_in_time(
         for extent in reversed(range(3, SEGMENTS_MAX)):
             await serving.write(EXTENT + extent * SMALL.extent_size, numbered_sector(extent))
             await until((folder / "segments" / f"{extent - 1:06d}").exists)
-        assert serving.volume.statistics()["extents"] == SEGMENTS_MAX
+        await until(lambda: serving.volume.statistics()["extents"] == SEGMENTS_MAX)
 
     serve(folder, story)
 
