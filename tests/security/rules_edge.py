@@ -302,6 +302,28 @@ RULES = (
         new="        if False:",
     ),
     Rule(
+        threat="pages of history for many at once",
+        rule="two pages are made in a beat",
+        where="appliance/cores/edge/edge.py",
+        test=(
+            "tests/cores/edge/test_pressure.py::test_few_pages_of_history_are"
+            "_made_in_a_beat_and_all_in_the_end"
+        ),
+        old="                if self._pages_left <= 0:",
+        new="                if False:",
+    ),
+    Rule(
+        threat="a flood behind a closing",
+        rule="so many frames may come before a goodbye",
+        where="appliance/drivers/network/websocket.py",
+        test=(
+            "tests/drivers/network/test_client_port.py::test_a_flood_behind_a"
+            "_closing_is_passed_over_and_ended"
+        ),
+        old="        if self._last_frames <= 0:\n            self._server",
+        new="        if False:\n            self._server",
+    ),
+    Rule(
         threat="one connection holds all memory",
         rule="a connection holds 4 MiB",
         where="appliance/cores/edge/edge.py",

@@ -177,6 +177,23 @@ def test_what_a_blocked_client_asks_for_waits_and_is_answered_later():
     assert reader.listens(world.now_ns)
 
 
+def test_few_pages_of_history_are_made_in_a_beat_and_all_in_the_end():
+    world = World()
+    writer = world.open(number=1)
+    room = world.room(writer)
+    fill(world, writer, room, 30)
+    readers = [world.open(number=10 + i) for i in range(10)]
+    page = client.encode_binary(client.SnapshotRequest(room_id=room, limit=1000))
+    for reader in readers:
+        world.edge.on_frame(reader, page, False)
+    assert sum(reader.out_size > 0 for reader in readers) == limits.HISTORY_PAGES
+    world.edge.beat()
+    assert sum(reader.out_size > 0 for reader in readers) == 2 * limits.HISTORY_PAGES
+    for reader in readers:
+        (chunk,) = world.take(reader)
+        assert len(chunk.messages) == 31
+
+
 def test_history_is_charged_by_its_bytes():
     world = World(rates={"device_rate": 200})
     writer = world.open(number=1)

@@ -37,6 +37,7 @@ class Owner:
     def __init__(self) -> None:
         self.server: WebSocketServer
         self.listens = True
+        self.closes = False  # whoever pings
         self.messages: list[bytes] = []
         self.events: Counter[str] = Counter()
 
@@ -54,6 +55,8 @@ class Owner:
 
     def on_control(self, connection: Connection) -> None:
         self.events["control"] += 1
+        if self.closes:
+            connection.close(4001, "hello first")
 
     def on_oversize(self, connection: Connection) -> None:
         self.events["oversize"] += 1
@@ -191,6 +194,37 @@ def test_a_flood_of_small_frames_holds_nobody_up(frame: bytes) -> None:
             sock.close()
         assert slowest < 0.5  # a read of 256 KiB of such frames takes longer by itself
         await until(lambda: not port.server.turns._queue)
+
+    run(test)
+
+
+def test_a_flood_behind_a_closing_is_passed_over_and_ended() -> None:
+    async def test(port: Port) -> None:
+        honest = await port.chat()
+        await honest.asked()
+        port.owner.closes = True
+        floods = [flood(port, PING * 10_000) for _ in range(5)]
+        slowest = max([await honest.asked() for _ in range(50)])
+        await until(lambda: port.server.counters["closed_flooding"] == 5)
+        for sock in floods:
+            sock.close()
+        assert port.owner.events["control"] == 5  # the first of each
+        assert slowest < 0.5
+
+    run(test)
+
+
+def test_a_client_that_is_told_to_go_may_say_its_goodbye_behind_what_it_had_sent() -> None:
+    async def test(port: Port) -> None:
+        port.owner.closes = True
+        client = await port.chat()
+        started = time.perf_counter()
+        goodbye = b"\x88\x82" + MASK + (4001).to_bytes(2, "big")
+        client.writer.write(PING * 1000 + goodbye)
+        assert (4001).to_bytes(2, "big") in await client.ended()
+        assert time.perf_counter() - started < websocket.CLOSE_SECONDS
+        assert port.server.counters["closed_late_closing"] == 0
+        assert port.server.counters["closed_flooding"] == 0
 
     run(test)
 
