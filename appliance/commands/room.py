@@ -55,9 +55,12 @@ def list_(
     ca_file: str | None,
     user: str,
 ) -> None:
-    """List the rooms that may be read: id, messages, name."""
+    """List the rooms that may be read by their names: id, messages, name."""
     access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
-    for room in asyncio.run(_list(access)):
+    rooms = sorted(asyncio.run(_list(access)), key=lambda room: room.name)
+    if not as_json and rooms:
+        click.echo(f"{'room_id':<36}  {'messages':>9}  name")
+    for room in rooms:
         if as_json:
             click.echo(json.dumps(_plain(room)))
         else:

@@ -12,7 +12,9 @@ from appliance.base.errors import ConfigurationError
 from appliance.base.limits import MIB
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
-from appliance.drivers.terminal.options import site_options
+from appliance.drivers.chat.errors import Refused
+from appliance.drivers.chat.unknown_room import named
+from appliance.drivers.terminal.options import MessageId, site_options
 from appliance.formats.archive.entry import pieces
 from appliance.formats.client import MessageAck
 from appliance.formats.room_name import room_id_of, room_name_valid
@@ -24,7 +26,9 @@ PATIENCE_S = 30.0
 @click.command("send")
 @click.argument("room")
 @click.argument("text", nargs=-1)
-@click.option("--reply-to", metavar="MSG_ID", type=UUID, help="The message that this one answers.")
+@click.option(
+    "--reply-to", metavar="MSG_ID", type=MessageId(), help="The message that this one answers."
+)
 @site_options
 def command(
     room: str,
@@ -46,7 +50,7 @@ def command(
     if not words:
         raise ConfigurationError("there is nothing to send: give a text, or one on standard input")
     access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
-    for ack in asyncio.run(_send(access, room, words, reply_to)):
+    for ack in asyncio.run(_sent(access, room, words, reply_to)):
         click.echo(f"{ack.op} {ack.msg_id}")
 
 
@@ -58,6 +62,13 @@ def _from_input(source: BinaryIO) -> str:
         return raw.decode().removesuffix("\n")
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"standard input is not UTF-8: {error}") from None
+
+
+async def _sent(access: Access, room: str, words: str, reply_to: UUID | None) -> list[MessageAck]:
+    try:
+        return await _send(access, room, words, reply_to)
+    except Refused as error:
+        raise await named(access, room, error) from None
 
 
 async def _send(access: Access, room: str, words: str, reply_to: UUID | None) -> list[MessageAck]:

@@ -1,7 +1,7 @@
 """`tigerchat tail`: show a room's newest messages and those that come."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -12,6 +12,8 @@ from appliance.base.errors import ConfigurationError
 from appliance.base.printable import json_line, safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
+from appliance.drivers.chat.errors import Refused
+from appliance.drivers.chat.unknown_room import named
 from appliance.drivers.terminal.lines import message_line
 from appliance.drivers.terminal.options import site_options
 from appliance.formats.client import Message, MessageEvent
@@ -19,6 +21,7 @@ from appliance.formats.record import KIND_MESSAGE, KIND_ROOM_CREATE
 from appliance.formats.room_name import room_id_of, room_name_valid
 
 Show = Callable[[Message | MessageEvent], None]
+Run = Callable[[Access, UUID, int, int | None, Show], Awaitable[None]]
 
 LAST_DEFAULT, LAST_MAX = 10, 1_000_000
 PAGE = 1000
@@ -60,9 +63,17 @@ def command(
     count = LAST_DEFAULT if last is None else last
     show = _show_json if as_json else _show
     run = _follow if follow else _read
-    asyncio.run(
-        run(access, UUID(int=int.from_bytes(room_id_of(room), "little")), count, since, show)
-    )
+    asyncio.run(_shown(run, access, room, count, since, show))
+
+
+async def _shown(
+    run: Run, access: Access, room: str, count: int, since: int | None, show: Show
+) -> None:
+    room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
+    try:
+        await run(access, room_id, count, since, show)
+    except Refused as error:
+        raise await named(access, room, error) from None
 
 
 def _show(message: Message | MessageEvent) -> None:

@@ -92,14 +92,30 @@ def test_tail_as_json_is_printable_ascii_that_says_all(chat, room):
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        (("send", "no such room", "x"), 1, "room_unknown (2021)"),
-        (("tail", "no such room", "--no-follow"), 1, "room_unknown (2021)"),
+        (("send", "no such room", "x"), 1, "room_unknown (2021): there is no room 'no such room'"),
+        (("tail", "no such room", "--no-follow"), 1, "`tigerchat room create 'no such room'`"),
+        (("send", "general", "x", "--reply-to", "abc"), 2, "'abc' is no id of a message"),
         (("send", " x", "y"), 2, "is no name of a room"),
         (("room", "create", ""), 2, "allowed: 1 to 128 bytes"),
     ],
 )
 def test_mistakes_are_one_sentence(tigerchat, sentence, serving, words, code, complaint):
     assert complaint in sentence(tigerchat(*words, "--local", serving.folder), code)
+
+
+def test_a_room_that_was_mistyped_is_guessed(tigerchat, sentence, serving, chat, room):
+    chat("room", "create", "weather report")
+    wrong = tigerchat("send", "wether report", "x", "--local", serving)
+    assert "did you mean 'weather report'?" in sentence(wrong, 1)
+
+
+def test_rooms_are_listed_by_name_under_a_heading(chat, room):
+    for name in ("b of a list", "a of a list"):
+        chat("room", "create", name)
+    lines = chat("room", "list").splitlines()
+    assert lines[0].split() == ["room_id", "messages", "name"]
+    names = [line[48:] for line in lines[1:]]
+    assert names == sorted(names) and {"a of a list", "b of a list"} <= set(names)
 
 
 def test_nothing_to_send_is_a_mistake(tigerchat, sentence, serving):

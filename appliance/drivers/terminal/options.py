@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 import click
 
@@ -10,6 +11,23 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 LOCAL_DEFAULT = Path("run")
 USER_DEFAULT = "operator"
+
+
+class MessageId(click.ParamType):
+    """The id of a message, as `send` and `tail --json` print it."""
+
+    name = "msg_id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> UUID:
+        try:
+            return value if isinstance(value, UUID) else UUID(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is no id of a message; `tigerchat send` prints one, and `tigerchat tail "
+                "--json` shows that of each as msg_id",
+                param,
+                ctx,
+            )
 
 
 def site_options(function: Function) -> Function:
