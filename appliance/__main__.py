@@ -1,5 +1,6 @@
 """The door: picks a verb, checks that assertions are on, gives each error a sentence and a code."""
 
+import difflib
 import importlib
 import keyword
 import os
@@ -52,6 +53,16 @@ class Verbs(click.Group):
         module = importlib.import_module(f"appliance.commands.{module_of(cmd_name)}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As every group does, with the nearest verb named: click knows only what is imported."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):

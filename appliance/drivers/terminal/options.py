@@ -23,8 +23,8 @@ class MessageId(click.ParamType):
             return value if isinstance(value, UUID) else UUID(value)
         except ValueError:
             self.fail(
-                f"{value!r} is no id of a message; `tigerchat send` prints one, and `tigerchat tail "
-                "--json` shows that of each as msg_id",
+                f"{value!r} is no id of a message; `tigerchat send` prints one, and "
+                "`tigerchat tail --json` shows that of each as msg_id",
                 param,
                 ctx,
             )
