@@ -182,6 +182,7 @@ def test_few_pages_of_history_are_made_in_a_beat_and_all_in_the_end():
     writer = world.open(number=1)
     room = world.room(writer)
     fill(world, writer, room, 30)
+    world.send(writer, client.SubscribeRoom(room_id=room))  # now the room is looked up
     readers = [world.open(number=10 + i) for i in range(10)]
     page = client.encode_binary(client.SnapshotRequest(room_id=room, limit=1000))
     for reader in readers:
