@@ -181,6 +181,16 @@ class FarmBroken(ApplianceError):
     code = 1303
 
 
+class DirectoryRefused(ApplianceError):
+    """A directory is not signed as it must be, or is older than one seen; `reason` is a word."""
+
+    code = 1305
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(f"the directory is refused: {sentence}")
+        self.reason = reason
+
+
 class FarmPostFailed(ApplianceError):
     """No member of the farm said yes in time; whether the value is stored is not known."""
 

@@ -15,6 +15,8 @@ CONTEXT_SEGMENT = b"tigerchat v1 segment"
 CONTEXT_CHECKPOINT = b"tigerchat v1 checkpoint"
 CONTEXT_MANIFEST = b"tigerchat v1 manifest"
 CONTEXT_SHIPPED_HEAD = b"tigerchat v1 shipped head"
+CONTEXT_DELEGATION = b"tigerchat v1 delegation"
+CONTEXT_DIRECTORY = b"tigerchat v1 directory"
 CONTEXT_FEDERATED = b"tigerchat v1 federated"
 CONTEXT_LINK_PROOF = b"tigerchat v1 link proof"
 

@@ -1,17 +1,30 @@
-"""The state machine of a farm: the newest document of each node, and its snapshots."""
+"""The state machine of a farm: statuses, duties, exclusions, placement, and its snapshots."""
 
 import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.base.limits import FARM_EXCLUSIONS_MAX, FARM_SHARDS_MAX
+from appliance.cores.directory.choice import Choice, Score, score_of
 from appliance.cores.directory.document import date_of, parse_document, poster_of
-from appliance.formats.raft_legacy.frame import APPLICATION, Entry
+from appliance.cores.directory.status import (
+    PUBLISH_OFF,
+    PUBLISH_ON,
+    Status,
+    status_of,
+)
+from appliance.formats.raft_legacy.configuration import decode_configuration
+from appliance.formats.raft_legacy.frame import APPLICATION, CONFIGURATION, Entry
 
 SNAPSHOT_VERSION = 1
+RECENT_MS = 180_000  # three posting periods
+AHEAD_MS = 300_000  # a date further ahead of the median does not move the log's time
+EXPIRY_MS = 600_000  # of what a directory says, from the log's time on
 
 
-def _line(value: object) -> bytes:
+def canonical(value: object) -> bytes:
+    """JSON in one line that is the same on every machine."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
@@ -22,23 +35,32 @@ class Held:
     index: int
     date: int
     value: bytes
+    status: Status
 
 
 @dataclass(slots=True)
 class Directory:
-    """`index`: of the newest entry applied. `readable`: False under a foreign snapshot."""
+    """`index`: of the newest entry taken; a directory computed now has it as its version."""
 
     cluster: str
     index: int = 0
     term: int = 0
+    time_ms: int = 0  # the log's own time; never falls
+    servers: tuple[int, ...] = ()  # of the newest committed Configuration
     documents: dict[int, Held] = field(default_factory=dict)  # by the poster's id
-    skipped: int = 0  # values that are no document of this farm
+    publisher: Choice = field(default_factory=Choice)
+    shippers: dict[int, Choice] = field(default_factory=dict)  # by shard
+    exclusions: tuple[int, tuple[str, ...]] = (0, ())  # date, identities
+    placement: tuple[int, dict[int, tuple[int, ...]]] = (0, {})  # date, shard -> nodes
+    skipped: int = 0  # values that are no document of this farm, or too old
     foreign: bytes = b""  # a snapshot that we cannot read, kept to be served on
 
     def take(self, index: int, entry: Entry) -> None:
         """One committed entry; every index is taken once, in order."""
         assert index > self.index
         self.index, self.term = index, entry.term
+        if entry.type == CONFIGURATION:
+            self.servers = decode_configuration(entry.value).ids
         if entry.type != APPLICATION:
             return
         document = parse_document(entry.value)
@@ -49,11 +71,120 @@ class Directory:
         poster, date = poster_of(document), date_of(document)
         if document.get("cluster") != self.cluster or poster is None or date is None:
             return False
+        administered = self._administer(date, document.get("config"))
+        if administered and "meta" not in document:
+            return True  # an administrator's word is no status
         held = self.documents.get(poster)
         if held is not None and date <= held.date:
-            return False  # posted again, or late
-        self.documents[poster] = Held(index, date, value)
+            return administered  # posted again, or late
+        self.documents[poster] = Held(index, date, value, status_of(poster, date, document))
+        self._tell_time()
+        self._judge(poster)
         return True
+
+    def _administer(self, date: int, config: Any) -> bool:
+        """What an administrator wants kept out, and where replicas are to be."""
+        if not isinstance(config, dict):
+            return False
+        exclude, placement = config.get("exclude"), config.get("placement")
+        found = False
+        if isinstance(exclude, list) and date > self.exclusions[0]:
+            names = [name for name in exclude if isinstance(name, str)][:FARM_EXCLUSIONS_MAX]
+            self.exclusions = (date, tuple(sorted(set(names))))
+            found = True
+        if isinstance(placement, dict) and date > self.placement[0]:
+            self.placement = (date, _placement_of(placement))
+            found = True
+        return found
+
+    # --- time and duties --------------------------------------------------------------------------
+
+    def _tell_time(self) -> None:
+        dates = sorted(held.date for held in self.documents.values())
+        median = dates[(len(dates) - 1) // 2]
+        sane = [date for date in dates if date <= median + AHEAD_MS]
+        self.time_ms = max(self.time_ms, sane[-1])
+
+    def is_recent(self, held: Held) -> bool:
+        return self.time_ms - held.date <= RECENT_MS
+
+    def candidates(self) -> dict[int, Score]:
+        """Who may publish, with its score: if anybody is told to, only those who are."""
+        excluded = self.exclusions[1]
+        fit = [
+            held.status
+            for poster, held in sorted(self.documents.items())
+            if self.is_recent(held)
+            and poster in self.servers
+            and held.status.publish != PUBLISH_OFF
+            and str(poster) not in excluded
+        ]
+        told = [status for status in fit if status.publish == PUBLISH_ON]
+        return {status.id: score_of(status) for status in told or fit}
+
+    def serving(self, shard: int) -> dict[int, Score]:
+        """Who serves a shard now, with its score."""
+        return {
+            poster: score_of(held.status)
+            for poster, held in sorted(self.documents.items())
+            if self.is_recent(held)
+            and str(poster) not in self.exclusions[1]
+            and any(e.shard == shard and not e.blacklisted for e in held.status.endpoints)
+        }
+
+    def _judge(self, poster: int) -> None:
+        self.publisher.judge(poster, self.candidates())
+        shards = {e.shard for held in self.documents.values() for e in held.status.endpoints}
+        for shard in sorted(shards | set(self.shippers)):
+            if 0 <= shard < FARM_SHARDS_MAX:
+                choice = self.shippers.setdefault(shard, Choice())
+                choice.judge(poster, self.serving(shard))
+
+    # --- what is published ------------------------------------------------------------------------
+
+    def content(self) -> dict[str, Any]:
+        """The directory as of this index; whoever computes it gets the same."""
+        excluded = self.exclusions[1]
+        endpoints = [
+            {
+                "identity": endpoint.identity,
+                "node": poster,
+                "address": endpoint.address,
+                "shard": endpoint.shard,
+                "weight": endpoint.weight,
+            }
+            for poster, held in sorted(self.documents.items())
+            if self.is_recent(held) and str(poster) not in excluded
+            for endpoint in held.status.endpoints
+            if not endpoint.blacklisted and endpoint.identity not in excluded
+        ]
+        return {
+            "cluster": self.cluster,
+            "version": self.index,
+            "term": self.term,
+            "publisher": self.publisher.holder,
+            "expires": self.time_ms + EXPIRY_MS,
+            "endpoints": endpoints,
+            "shippers": {str(s): c.holder for s, c in sorted(self.shippers.items())},
+            "placement": {str(s): list(n) for s, n in sorted(self.placement[1].items())},
+        }
+
+    def view(self) -> dict[str, Any]:
+        """For people: each status with its age, who publishes and with which scores."""
+        scores = self.candidates()
+        return {
+            "index": self.index,
+            "time_ms": self.time_ms,
+            "publisher": self.publisher.holder,
+            "scores": {str(node): list(score) for node, score in scores.items()},
+            "ahead": {str(node): count for node, count in sorted(self.publisher.ahead.items())},
+            "shippers": {str(s): c.holder for s, c in sorted(self.shippers.items())},
+            "excluded": list(self.exclusions[1]),
+            "documents": [
+                {"id": poster, "index": held.index, "age_ms": self.time_ms - held.date}
+                for poster, held in sorted(self.documents.items())
+            ],
+        }
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -61,11 +192,20 @@ class Directory:
         """The whole state: a header line with the digest of the rest, the state, the documents."""
         if self.foreign and not self.documents:
             return self.foreign
-        lines = [_line({"cluster": self.cluster, "skipped": self.skipped})]
-        for poster in sorted(self.documents):
-            held = self.documents[poster]
+        state = {
+            "cluster": self.cluster,
+            "skipped": self.skipped,
+            "time_ms": self.time_ms,
+            "servers": list(self.servers),
+            "publisher": self.publisher.row(),
+            "shippers": [[s, c.row()] for s, c in sorted(self.shippers.items())],
+            "exclusions": [self.exclusions[0], list(self.exclusions[1])],
+            "placement": [self.placement[0], sorted(self.placement[1].items())],
+        }
+        lines = [canonical(state)]
+        for poster, held in sorted(self.documents.items()):
             head = {"id": poster, "index": held.index, "date": held.date}
-            lines.append(_line({**head, "value": held.value.decode()}))
+            lines.append(canonical({**head, "value": held.value.decode()}))
         rest = b"".join(line + b"\n" for line in lines)
         header = {
             "farm-snapshot": SNAPSHOT_VERSION,
@@ -73,21 +213,42 @@ class Directory:
             "term": self.term,
             "sha256": hashlib.sha256(rest).hexdigest(),
         }
-        return _line(header) + b"\n" + rest
+        return canonical(header) + b"\n" + rest
 
     def restore(self, index: int, term: int, data: bytes) -> bool:
         """Begin anew from a snapshot. False: its content is not ours; the state starts empty."""
-        self.index, self.term = index, term
-        self.documents, self.skipped, self.foreign = {}, 0, b""
         lines = snapshot_lines(data)
+        fresh = Directory(self.cluster, index, term)
         if lines is None:
-            self.foreign = data
-            return False
-        self.skipped = lines[0]["skipped"]
-        for line in lines[1:]:
-            value = line["value"].encode()
-            self.documents[line["id"]] = Held(line["index"], line["date"], value)
-        return True
+            fresh.foreign = data
+        else:
+            state = lines[0]
+            fresh.skipped, fresh.time_ms = state["skipped"], state["time_ms"]
+            fresh.servers = tuple(state["servers"])
+            fresh.publisher = Choice.of_row(state["publisher"])
+            fresh.shippers = {shard: Choice.of_row(row) for shard, row in state["shippers"]}
+            fresh.exclusions = (state["exclusions"][0], tuple(state["exclusions"][1]))
+            date, places = state["placement"]
+            fresh.placement = (date, {shard: tuple(nodes) for shard, nodes in places})
+            for line in lines[1:]:
+                value = line["value"].encode()
+                document = parse_document(value)
+                assert document is not None  # it was taken before
+                status = status_of(line["id"], line["date"], document)
+                fresh.documents[line["id"]] = Held(line["index"], line["date"], value, status)
+        for name in Directory.__slots__:
+            setattr(self, name, getattr(fresh, name))
+        return lines is not None
+
+
+def _placement_of(value: dict[str, Any]) -> dict[int, tuple[int, ...]]:
+    """shard -> the nodes that are to hold its replicas, in order; what is malformed is left out."""
+    found = {}
+    for name, nodes in value.items():
+        valid = isinstance(nodes, list) and all(type(node) is int and node > 0 for node in nodes)
+        if valid and name.isdecimal() and int(name) < FARM_SHARDS_MAX:
+            found[int(name)] = tuple(nodes)
+    return found
 
 
 def snapshot_lines(data: bytes) -> list[dict[str, Any]] | None:
@@ -99,7 +260,7 @@ def snapshot_lines(data: bytes) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(header, dict) or header.get("farm-snapshot") != SNAPSHOT_VERSION:
         return None
-    return [json.loads(line) for line in rest.splitlines()]
+    return [json.loads(line) for line in rest.split(b"\n")[:-1]]
 
 
 def snapshot_fits(data: bytes) -> bool:
