@@ -124,7 +124,8 @@ class Node:
             if m.role == LEADER:
                 membership.drive(m)
         elif m.leaving:
-            if m.tick - m.timer_tick >= 2 * m.settings.election_ticks_max:
+            silent = m.tick - m.timer_tick >= 2 * m.settings.election_ticks_max
+            if silent and m.is_quorum(m.peers):  # of two, the other one still needs us to commit
                 m.depart()
         elif m.tick - m.timer_tick >= m.timeout:
             election.on_timeout(m)

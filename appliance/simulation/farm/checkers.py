@@ -30,6 +30,7 @@ class Checkers:
         self.chain: list[bytes] = [b""]  # after so many committed entries
         self.places: dict[bytes, int] = {}  # committed value -> index
         self.acknowledged: list[bytes] = []
+        self.newest_yes = 0  # the highest index of a value that was answered yes
         self.pairs = 0
 
     def on_leader(
@@ -100,3 +101,12 @@ class Checkers:
     def on_yes(self, value: bytes) -> None:
         require(value in self.places, "yes", f"{value!r} was answered yes and is not committed")
         self.acknowledged.append(value)
+        self.newest_yes = max(self.newest_yes, self.places[value])
+
+    def on_read(self, member: int, known: int, index: int) -> None:
+        """A read is answered from the state after `index`; asked after a yes to `known`."""
+        require(
+            index >= known,
+            "linearizable reads",
+            f"member {member} reads at index {index} what was answered yes at {known}",
+        )

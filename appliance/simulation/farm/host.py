@@ -14,6 +14,7 @@ from appliance.cores.raft.effects import (
     Leave,
     MakeSnapshot,
     Mark,
+    Readable,
     Refuse,
     Restore,
     Saved,
@@ -77,6 +78,7 @@ class Host:
         self.waiting: dict[int, list[list]] = {}  # connection -> [token, answer] in order
         self.tokens: dict[int, tuple[Connection, list]] = {}
         self.token = 0
+        self.reading: dict[int, int] = {}  # token -> the newest yes when it was asked
         self.index, self.chain = 0, b""
         self.led_term = 0
         saved = self.saved
@@ -133,6 +135,14 @@ class Host:
 
     def on_broken(self, connection: Connection) -> None:
         self._take("broken", connection, None)
+
+    def read(self) -> None:
+        """Somebody asks this member for what is current."""
+        if self.up and not self.busy:
+            self.token += 1
+            self.reading[self.token] = self.checkers.newest_yes
+            self.node.on_read(self.token)
+            self._beat()
 
     def yield_leadership(self) -> bool:
         """As an operator asks for it; False: this member does not lead, or is busy."""
@@ -257,6 +267,10 @@ class Host:
             self.node.on_snapshot(word.index, self._snapshot(word.index))
         elif isinstance(word, Mark):
             self.marks[word.name] = self.marks.get(word.name, 0) + 1
+        elif isinstance(word, Readable):
+            known = self.reading.pop(word.token)
+            if word.index is not None:
+                self.checkers.on_read(self.id, known, word.index)
         elif isinstance(word, Leave):
             self.out = True
             self.crash()

@@ -19,6 +19,7 @@ from appliance.simulation.schedule import TICK_US, Schedule
 
 CONVERGE_TICKS = 1500  # after everything healed, within which all must agree
 RATE = 10_000
+READ_IN = 8  # one tick in so many somebody asks a member what is current
 ADMINISTRATOR = POSTER + 99
 MEMBERS_MIN, MEMBERS_MAX = 2, 6
 
@@ -158,6 +159,7 @@ class FarmWorld:
         for tick in range(self.options.ticks):
             self.schedule.run_until((tick + 1) * TICK_US)
             self._post()
+            self._read()
             self._fault()
             self._administer()
 
@@ -167,6 +169,12 @@ class FarmWorld:
                 self.values += 1
                 fill = "x" * self.prng.below(30)
                 poster.post(f'{{"v":{self.values},"f":"{fill}"}}'.encode())
+
+    def _read(self) -> None:
+        if self.prng.chance(1, READ_IN):
+            host = self.members[self.prng.choice(sorted(self.members))]
+            if isinstance(host, Host):
+                host.read()
 
     def _chance(self, rate: int) -> bool:
         return self.prng.chance(rate, RATE)
