@@ -137,10 +137,15 @@ class Channel:
 
     # --- time -------------------------------------------------------------------------------------
 
-    def on_tick(self, now_ms: int) -> list[Effect]:
-        """Everything that is due; a batch of it, where there is much."""
+    def on_tick(self, now_ms: int, *, hold: bool = False) -> list[Effect]:
+        """Everything that is due; a batch of it, where there is much.
+
+        `hold`: the bearer has no room now, so nothing is sent again before it has.
+        """
         state = self.state
-        if state.resend_at is None or state.resend_at <= now_ms:
+        if hold:
+            state.resend_at = now_ms + state.parameters.resend_pause_ms
+        elif state.resend_at is None or state.resend_at <= now_ms:
             sending.refill(state, now_ms)
             sending.resend(state, now_ms)
             state.resend_at = now_ms + state.parameters.resend_pause_ms

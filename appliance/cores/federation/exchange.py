@@ -230,12 +230,12 @@ class Exchange:
 
     # --- time -------------------------------------------------------------------------------------
 
-    def on_tick(self, now_ms: int) -> list[ExchangeEffect]:
-        """Every channel that is due."""
+    def on_tick(self, now_ms: int, *, hold: bool = False) -> list[ExchangeEffect]:
+        """Every channel that is due; `hold` where a link has no room for more."""
         effects: list[ExchangeEffect] = []
         for name, shared in self.shared.items():
             if shared.channel.deadline() <= now_ms:
-                effects += self.take(name, shared.channel.on_tick(now_ms))
+                effects += self.take(name, shared.channel.on_tick(now_ms, hold=hold))
         return effects
 
     def deadline(self) -> int | None:

@@ -42,14 +42,8 @@ class IncomingBuffer:
     """
 
     __slots__ = (
-        "parameters",
-        "waiting",
-        "ready",
-        "dependents",
-        "size",
-        "dirty",
-        "_shares",
-        "_heap",
+        *("parameters", "waiting", "ready", "dependents", "size", "dirty"),
+        *("_shares", "_heap", "_heaps"),
     )
 
     def __init__(self, parameters: Parameters) -> None:
@@ -61,6 +55,7 @@ class IncomingBuffer:
         self.dirty: dict[str, None] = {}
         self._shares: dict[str, tuple[int, int]] = {}  # sender -> messages, bytes
         self._heap: list[tuple[int, str]] = []  # waiting ones, largest lamport first
+        self._heaps: dict[str, list[tuple[int, str]]] = {}  # the same, by sender
 
     def __contains__(self, message_id: str) -> bool:
         return message_id in self.waiting or message_id in self.ready
@@ -73,21 +68,33 @@ class IncomingBuffer:
 
     def make_room(self, message: Message, size: int) -> list[Waiting] | None:
         """Those that leave so that `message` fits; None: it does not fit."""
-        limits = self.parameters
         assert message.lamport is not None
-        count, held = self._shares.get(message.sender_id, (0, 0))
-        if count + 1 > max(1, limits.waiting_max // _SHARE):
-            return None
-        if held + size > max(size, limits.waiting_size_max // _SHARE):
-            return None
         evicted: list[Waiting] = []
-        while not self._fits(size):
-            largest = self._largest()
-            if largest is None or _lamport(largest) <= message.lamport:
+        while not self._fits_share(message.sender_id, size):
+            if not self._evict(self._heaps.get(message.sender_id, []), message.lamport, evicted):
                 return None
-            self._leave(largest)
-            evicted.append(largest)
+        while not self._fits(size):
+            if not self._evict(self._heap, message.lamport, evicted):
+                return None
         return evicted
+
+    def _evict(self, heap: list[tuple[int, str]], lamport: int, evicted: list[Waiting]) -> bool:
+        """The waiting message with the largest lamport leaves, if it is larger than this one."""
+        while heap and heap[0][1] not in self.waiting:
+            heappop(heap)
+        if not heap or -heap[0][0] <= lamport:
+            return False
+        largest = self.waiting[heap[0][1]]
+        self._leave(largest)
+        evicted.append(largest)
+        return True
+
+    def _fits_share(self, sender: str, size: int) -> bool:
+        limits = self.parameters
+        count, held = self._shares.get(sender, (0, 0))
+        if count + 1 > max(1, limits.waiting_max // _SHARE):
+            return False
+        return held + size <= max(size, limits.waiting_size_max // _SHARE)
 
     def _fits(self, size: int) -> bool:
         limits = self.parameters
@@ -106,10 +113,11 @@ class IncomingBuffer:
             self.waiting[message_id] = made
             for missed in made.missing:
                 self.dependents.setdefault(missed, {})[message_id] = None
-            heappush(self._heap, (-_lamport(made), message_id))
+            place = (-_lamport(made), message_id)
+            heappush(self._heap, place)
+            heappush(self._heaps.setdefault(message.sender_id, []), place)
             if len(self._heap) > 2 * len(self.waiting) + 64:  # stale ones pile up
-                self._heap = [(-_lamport(w), found) for found, w in self.waiting.items()]
-                heapify(self._heap)
+                self._rebuild()
         else:
             self.ready[message_id] = made
         return made
@@ -144,10 +152,14 @@ class IncomingBuffer:
         """The waiting message that arrived first."""
         return next(iter(self.waiting.values()), None)
 
-    def _largest(self) -> Waiting | None:
-        while self._heap and self._heap[0][1] not in self.waiting:
-            heappop(self._heap)
-        return self.waiting[self._heap[0][1]] if self._heap else None
+    def _rebuild(self) -> None:
+        self._heap, self._heaps = [], {}
+        for message_id, waiting in self.waiting.items():
+            place = (-_lamport(waiting), message_id)
+            self._heap.append(place)
+            self._heaps.setdefault(waiting.message.sender_id, []).append(place)
+        for heap in (self._heap, *self._heaps.values()):
+            heapify(heap)
 
     def _leave(self, waiting: Waiting) -> None:
         message_id = waiting.message.message_id

@@ -64,6 +64,13 @@ class Parameters:
         return bloom.Geometry(self.filter_capacity, bloom.DEFAULT_GEOMETRY.error_rate)
 
 
+def stream_profile() -> Parameters:
+    """Of rooms between sites of ours, over streams: word of what came goes out soon, and of much
+    at once, so that a site that was cut off for long is brought up to date as fast as it can take.
+    """
+    return Parameters(sync_reply_ms=500, owed_entries=900, resend_batch=512, verify_ids=True)
+
+
 def datagram_profile(round_trip_ms: int) -> Parameters:
     """Where a link loses datagrams: no filter, two entries, shorter times."""
     assert round_trip_ms > 0

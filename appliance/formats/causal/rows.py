@@ -14,6 +14,7 @@ length.
     X id                   lost                        at ms u64
     H id                   named by no entry yet
     C                      clock u64, entries u64, insertions u64
+    P                      where the site's log is read on from, u64
 """
 
 import struct
@@ -28,6 +29,7 @@ _MISSING = struct.Struct(">QqBBBQqHH")
 _CLOCK = struct.Struct(">QQQ")
 _U64 = struct.Struct(">Q")
 _PAIR = struct.Struct(">QQ")
+CURSOR = b"P"
 OWN, LATE = 1, 2  # flags of a row of the log
 NEVER = -1  # a time that does not come
 _NO_HINT = 0xFFFF

@@ -22,6 +22,7 @@ from appliance.cores.federation.exchange import (
 )
 from appliance.cores.federation.opening import LogRecord
 from appliance.drivers.network.stream.stream import Stream
+from appliance.formats.causal import rows
 from appliance.formats.causal.link import SIZE_SIZE, FrameReader
 from appliance.roles.federation.store import LmdbChannelStore
 
@@ -34,6 +35,9 @@ class Bearer(Protocol):
 
     def send(self, frame: bytes, kind: str) -> bool:
         """Whether the frame was taken; what is not taken is dropped."""
+
+    def is_busy(self) -> bool:
+        """Whether much waits already: better not to send again now."""
 
     def close(self, reason: str) -> None:
         """End the link."""
@@ -64,6 +68,7 @@ class Carrier:
         self._bearers: dict[int, Bearer] = {}
         self._next_link = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -92,8 +97,11 @@ class Carrier:
 
     # --- the log ----------------------------------------------------------------------------------
 
-    def on_records(self, name: str, records: Iterable[LogRecord]) -> None:
-        """What the site's log has committed, in its order: local messages and foreign ones."""
+    def on_records(self, name: str, records: Iterable[LogRecord], position: int) -> None:
+        """What the site's log has committed, in its order: local messages and foreign ones.
+
+        `position` is where the log is read on from, kept together with what these records changed.
+        """
         effects: list[ExchangeEffect] = []
         channel = self.exchange.shared[name].channel
         for record in records:
@@ -103,7 +111,13 @@ class Carrier:
             else:
                 found = channel.on_local(record.content, now, timestamp_ms=record.timestamp_ms)
             effects += self._applied(self.exchange.take(name, found))
+        self.stores[name].apply([told.Write(rows.CURSOR, position.to_bytes(8, "big"))])
         self._release(effects)
+
+    def position(self, name: str) -> int:
+        """Where the site's log is read on from; 0 for a store that is new."""
+        raw = self.stores[name].get(rows.CURSOR)
+        return 0 if raw is None else int.from_bytes(raw, "big")
 
     def on_ephemeral(self, name: str, content: bytes) -> None:
         channel = self.exchange.shared[name].channel
@@ -119,6 +133,7 @@ class Carrier:
 
     def close(self) -> None:
         """Say no more; stores are closed by who opened them."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -142,7 +157,9 @@ class Carrier:
         return rest
 
     def _release(self, effects: list[ExchangeEffect]) -> None:
-        """Everything that waited for the writes."""
+        """Everything that waited for the writes. The loop stands still while they are flushed, so
+        that nothing is read faster than it is kept.
+        """
         for store in self.stores.values():
             store.flush()
         for effect in effects:
@@ -167,6 +184,8 @@ class Carrier:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._closed:
+            return
         deadline = self.exchange.deadline()
         if deadline is not None:
             delay_s = max(1, deadline - self.now_ms()) / 1000
@@ -174,7 +193,8 @@ class Carrier:
 
     def _tick(self) -> None:
         self._timer = None
-        self._perform(self.exchange.on_tick(self.now_ms()))
+        hold = any(bearer.is_busy() for bearer in self._bearers.values())
+        self._perform(self.exchange.on_tick(self.now_ms(), hold=hold))
 
 
 class StreamLink:
@@ -212,6 +232,9 @@ class StreamLink:
         if self._stream.waiting > STREAM_BACKLOG_MAX and kind != "hello":
             return False
         return self._stream.send(len(frame).to_bytes(SIZE_SIZE, "big") + frame)
+
+    def is_busy(self) -> bool:
+        return self._stream.waiting > STREAM_BACKLOG_MAX // 4
 
     def close(self, reason: str) -> None:
         self._stream.close(reason)

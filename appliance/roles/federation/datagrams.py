@@ -37,6 +37,9 @@ class QuicBearer:
         self._port.wake()
         return taken
 
+    def is_busy(self) -> bool:
+        return self._link.is_busy
+
     def close(self, reason: str) -> None:
         self._link.close(reason)
         self._port.wake()

@@ -8,10 +8,10 @@ from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.effects import Append, Effect, Write
 from appliance.cores.federation.opening import LogRecord
 from appliance.cores.federation.parameters import Parameters
+from appliance.formats.causal import rows
 from appliance.simulation.federation.store import MemoryStore
 
 CHANNEL = "room"
-CURSOR = b"P"  # row: records of the site's log that the channel has taken
 NODES = 3
 
 
@@ -67,7 +67,7 @@ class Site:
             now_ms=now_ms,
         )
         self.appends.clear()
-        cursor = store.get(CURSOR)
+        cursor = store.get(rows.CURSOR)
         self.taken = 0 if cursor is None else int.from_bytes(cursor, "big")
         effects = self.channel.open(now_ms)
         self.write(effects)
@@ -87,7 +87,7 @@ class Site:
     def write(self, effects: list[Effect]) -> None:
         """Carry out the writes of one input, and how much of the log is taken."""
         writes = [effect for effect in effects if isinstance(effect, Write)]
-        writes.append(Write(CURSOR, self.taken.to_bytes(8, "big")))
+        writes.append(Write(rows.CURSOR, self.taken.to_bytes(8, "big")))
         self.node.store.apply(writes)
 
     def timestamp_ms(self, true_ms: int) -> int:

@@ -70,7 +70,7 @@ class SlowLog:
         for record in self.offered:
             if record.message_id not in self.ids:
                 self.ids.add(record.message_id)
-                fresh.append(replace(record, timestamp_ms=self.site.now_ms()))
+                fresh.append(replace(record, timestamp_ms=self.site.timestamp_ms()))
         self.offered.clear()
         self.records += fresh
         self.site.take_records()
@@ -97,7 +97,11 @@ class Site:
         self.parameters = QUICK
 
     def now_ms(self) -> int:
-        self.clock = max(self.clock + 1, time.time_ns() // 1_000_000)
+        return time.time_ns() // 1_000_000
+
+    def timestamp_ms(self) -> int:
+        """The primary's: strictly increasing in the log."""
+        self.clock = max(self.clock + 1, self.now_ms())
         return self.clock
 
     @property
@@ -130,6 +134,7 @@ class Site:
             tell=lambda name, event: self.events.append(event),
         )
         self.carrier.start({ROOM: channel.open(now)})
+        self.taken = self.carrier.position(ROOM)
         self.take_records()
         await self._listen([site.node for site in sites])
         for number in linked:
@@ -167,14 +172,20 @@ class Site:
 
     def take_records(self) -> None:
         if self.carrier is not None:
+            position = len(self.log.records)
             records = self.log.records[self.taken :]
-            self.taken = len(self.log.records)
-            self.carrier.on_records(ROOM, records)
+            self.taken = position
+            self.carrier.on_records(ROOM, records, position)
 
     def post(self, text: str) -> None:
         """Somebody at this site says something."""
+        self.write(text)
+        self.take_records()
+
+    def write(self, text: str) -> None:
+        """The same, into the log only; nothing else may be going on."""
         self.posted += 1
-        stamp = self.now_ms()
+        stamp = self.timestamp_ms()
         message = RoomMessage(
             kind=0,
             msg_id=self.number.to_bytes(8, "big") + self.posted.to_bytes(8, "big"),
@@ -188,7 +199,6 @@ class Site:
         place = {"channel": ROOM, "site": self.name, "lamport": lamport}
         content = seal(message, self.node.key, **place)
         self.log.records.append(LogRecord(lamport, content))
-        self.take_records()
 
     def texts(self, sites: list["Site"]) -> list[tuple[str, str]]:
         """(site, text) of the whole log, in its order; every signature is checked."""

@@ -111,7 +111,6 @@ def test_a_store_that_is_lost_is_made_again_from_the_log_and_the_others(tmp_path
         before = sites[1].channel.order()
         await sites[1].stop()
         shutil.rmtree(sites[1].folder / "channel")
-        sites[1].taken = 0
         await sites[1].start(sites, [0])
         sites[0].post("16")
         sites[1].post("16")

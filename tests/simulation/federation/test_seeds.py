@@ -47,7 +47,7 @@ def test_fixed_worlds_keep_every_promise_and_reach_every_fault():
     for fault in ("lost", "copied", "cut", "spoilt", "crashes", "takeovers", "disks_lost"):
         assert total[fault] > 20, fault
     for seen in ("Delivered", "Acknowledged", "PossiblyAcknowledged", "RepairSent", "Lost"):
-        assert total[seen] > 20, seen
+        assert total[seen] > 5, seen
 
 
 def test_fresh_worlds_keep_every_promise(request: pytest.FixtureRequest):

@@ -114,6 +114,12 @@ class QuicLink:
         stream = self.connection._streams.get(self._stream)
         return 0 if stream is None else len(stream.sender._buffer)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a quarter of what may wait is waiting."""
+        waiting = len(self.connection._datagrams_pending)
+        return 4 * waiting > LINK_DATAGRAMS_MAX or 4 * self.backlog > LINK_STREAM_BACKLOG_MAX
+
     def close(self, reason: str) -> None:
         if not self.ended:
             self.ended = reason
