@@ -50,7 +50,9 @@ from appliance.simulation.farm.options import FarmOptions
 from appliance.simulation.schedule import TICK_US
 
 # Quirks after which the farm's promises are no longer ours to keep.
-UNSAFE = frozenset({"counted_old_term", "stale_match", "unproven_commit", "emptied_voter"})
+UNSAFE = frozenset(
+    {"counted_old_term", "stale_match", "unproven_commit", "emptied_voter", "left_while_needed"}
+)
 
 
 class Died(Exception):
@@ -213,6 +215,8 @@ class Legacy:
             elif not self.leaving and self.tick - self.timer >= self.timeout:
                 self._stand()
             elif self.leaving and self.tick - self.timer >= 2 * self.timeout:
+                if len(self.voters()) == 2 and self.id in self.voters():
+                    self.quirks["left_while_needed"] += 1
                 self.out = True
                 self.crash()
                 return
