@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -107,7 +108,7 @@ def on_stage(node: TestNode, story: Callable[[Stage], Awaitable[None]]) -> Stage
         assert stage.port.count() == 0
         return stage
 
-    return asyncio.run(run())
+    return uvloop.run(run())  # as in service
 
 
 GET = "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
