@@ -71,7 +71,6 @@ from appliance.formats.envelope import (
     make,
 )
 from appliance.formats.geometry import ROOM_ROW_SIZE
-from appliance.formats.membership import Configuration
 from appliance.formats.segment import ring_size
 from appliance.formats.settings import SHIP_OFF, Settings
 from appliance.formats.site import SITE_FILE
@@ -136,9 +135,6 @@ class ReplicaRole:
         self._sent = [0] * 256
         self._marks: Counter[str] = Counter()
         self._windows = [NonceWindow() for _ in range(MEMBERS_MAX)]
-        # Frames and links name members by their place in the site file, which stays; the core by
-        # their place in the group, which changes. Here: the former by the latter, -1 = unknown.
-        self._order = list(range(len(self._shard.members)))
         self._watch = SiteWatch(node.path / SITE_FILE, node.site)
         self._clients: dict[bytes, Connection] = {}  # newest last
         self._signer: Signer | None = None  # once the core knows its incarnation
@@ -160,7 +156,9 @@ class ReplicaRole:
             drops=self._drops,
         )
         self._ring_bytes = ring_bytes
-        self._links: list[Link | None] = []  # by the place in the site file
+        # Frames name members by their place in the site file, the core by their ids.
+        self._links: list[Link | None] = []  # by the place in the site file; None: this replica
+        self._link_of: dict[bytes, Link] = {}  # the same by id
         self._listener = self._make_network()
 
     def _make_network(self) -> Listener:
@@ -200,6 +198,7 @@ class ReplicaRole:
                 counters=self._counters,
             )
             self._links.append(link)
+            self._link_of[self._shard.replica_ids[member]] = link
             made.append(link)
         return made
 
@@ -219,13 +218,7 @@ class ReplicaRole:
         self._shard = site.shards[self._shard.number]
         for link in self._make_links():
             link.start()
-        self._order = self._places(self._core.configuration)
         self._log.info("site file read anew: %d members described", len(self._shard.members))
-
-    def _places(self, configuration: Configuration) -> list[int]:
-        """The group's members by their place in the site file; -1: not described there."""
-        known = self._shard.replica_ids
-        return [known.index(m) if m in known else -1 for m in configuration.members]
 
     # --- life
 
@@ -260,7 +253,6 @@ class ReplicaRole:
             on_failed=self._halt,
         )
         self._core.open(loaded, clock.monotonic_ns(), clock.realtime_us())
-        self._order = self._places(self._core.configuration)
         del loaded
         self._perform()
         node = self._node.node
@@ -375,8 +367,6 @@ class ReplicaRole:
                 self._volume.read(effect[1], effect[2], effect[3])
             elif kind == fx.MARK:
                 self._marks[effect[1]] += 1
-            elif kind == fx.MEMBERS:
-                self._order = self._places(effect[1])
             else:
                 assert kind == fx.HALT
                 self._halt(effect[1], effect[2])
@@ -393,13 +383,11 @@ class ReplicaRole:
             )
         return signer.frame(header, body, route)
 
-    def _send(self, members: int, header: Any, body: Any, route: int) -> None:
+    def _send(self, members: tuple[bytes, ...], header: Any, body: Any, route: int) -> None:
         """Framed and signed once, whoever gets it; nobody there, nothing signed."""
         frame = None
-        for place, member in enumerate(self._order):
-            if not members >> place & 1 or member < 0:
-                continue
-            link = self._links[member]
+        for replica_id in members:
+            link = self._link_of.get(replica_id)  # None: not described in the site file yet
             if link is not None and link.connected:
                 if frame is None:
                     frame = self._frame(header, body, route)
@@ -441,7 +429,7 @@ class ReplicaRole:
         )
 
     def on_message(self, connection: Connection, message: Message) -> None:
-        header = message.header
+        header, source = message.header, b""
         self._received[header.command] += 1
         if message.sender == SENDER_CLIENT:
             if header.command in COMMANDS_CLIENT:
@@ -450,12 +438,9 @@ class ReplicaRole:
             else:
                 self._answer(connection, message)
                 return
-        elif message.sender in self._order:
-            message.sender = self._order.index(message.sender)
         else:
-            self._drops["sender"] += 1  # described in the site file, no member of the group
-            return
-        self._core.on_message(message)
+            source = self._shard.replica_ids[message.sender]
+        self._core.on_message(message, source)
 
     def on_batch(self, connection: Connection) -> None:
         self._perform()

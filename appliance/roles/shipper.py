@@ -123,15 +123,17 @@ class ShardShipping:
             replica_count=shard.replica_count,
             geometry=self._geometry,
             prng=prng.fork(),
+            members=tuple(shard.replica_ids),
         )
-        self._replica = shard.members.index(settings.index)
+        replica = shard.members.index(settings.index)
+        self._replica_id = shard.replica_ids[replica]
         self.follows = False  # its replica has no vote, and passes no request on
         self.link = LocalLink(
             self,
             Path(SOCKETS_FOLDER) / f"shard-{shard.number}",
             cluster=node.site.cluster,
             shard=shard.number,
-            replica=self._replica,
+            replica=replica,
             attach=True,
             message_size_max=self._geometry.message_size_max,
             prng=prng.fork(),
@@ -153,7 +155,7 @@ class ShardShipping:
         )
         self.source = Source(self._geometry, ring, segments)
         self.source.log_seq = facts["log_seq"]
-        self._client.on_connected(self._replica)
+        self._client.on_connected(self._replica_id)
         link.ask(LOCAL_STATUS)
         asyncio.get_running_loop().call_soon(self._perform)
 
@@ -182,7 +184,7 @@ class ShardShipping:
 
     def on_detached(self, link: LocalLink) -> None:
         self.source = None
-        self._client.on_disconnected(self._replica)
+        self._client.on_disconnected(self._replica_id)
 
     def on_tick(self, ticks: int) -> None:
         self._client.on_tick()

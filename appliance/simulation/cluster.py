@@ -16,7 +16,7 @@ from appliance.cores.vsr.open import VolumeUnusable, format_writes, load
 from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope
 from appliance.formats.envelope import SENDER_CLIENT, Message
-from appliance.formats.geometry import Geometry
+from appliance.formats.geometry import HEADER_SIZE, Geometry
 from appliance.formats.membership import Configuration
 from appliance.formats.segment import ring_size
 from appliance.simulation import trace as kinds
@@ -33,6 +33,7 @@ from appliance.simulation.trace import Trace
 
 INBOX_MAX = 4_000  # messages kept for a paused process; more are lost
 EFFECTS_MAX = 2_000  # effects of one event
+READ_BYTES_MAX = 256 << 10  # what one read of a connection gives at most
 
 
 class Cluster:
@@ -85,7 +86,6 @@ class Cluster:
             fx.PUBLISH: self._publish,
             fx.HALT: self._halt,
             fx.MARK: self._mark,
-            fx.MEMBERS: self._members,
         }
 
     def _machine(self, index: int) -> Machine:
@@ -185,7 +185,6 @@ class Cluster:
             self._halted(machine, unusable.halt, str(unusable))
             return
         machine.replica.open(loaded, *self._times(machine))
-        machine.order = [self.members.index(member) for member in machine.replica.members]
         self.judge.on_start(machine)
         self._settle(machine)
         machine.beat += 1
@@ -208,6 +207,7 @@ class Cluster:
 
     def _end(self, machine: Machine, *, halfway: bool = False, power: bool = False) -> None:
         machine.replica, machine.rooms, machine.inbox, machine.paused = None, None, [], False
+        machine.arrived = {}
         machine.beat += 1
         machine.disk.crash(halfway=halfway, power=power)
         self.on_life(machine.index, False)
@@ -247,29 +247,64 @@ class Cluster:
     def deliver(self, index: int, source: int, message: Message) -> None:
         """A message has arrived at a machine; as a `source`, edges are numbered after replicas."""
         machine = self.machines[index]
+        gap_us = self.options.read_gap_us
+        if not gap_us or source >= self.options.member_count:
+            self._hand_over(machine, source, [message])
+            return
+        connection = machine.arrived.setdefault(source, [])
+        connection.append(message)
+        if len(connection) == 1:
+            delay_us = self.prng.below(gap_us) + 1
+            self.schedule.after(delay_us, self._read_frames, machine, source, machine.arrived)
+
+    def _read_frames(
+        self, machine: Machine, source: int, arrived: dict[int, list[Message]]
+    ) -> None:
+        """The driver comes to a connection: all that has arrived on it meanwhile, in reads of
+        bounded size.
+        """
+        if arrived is not machine.arrived:
+            return  # of a process that is gone
+        frames: list[Message] = []
+        size = 0
+        for message in arrived.pop(source):
+            size += HEADER_SIZE + len(message.body)
+            if frames and size > READ_BYTES_MAX:
+                self._hand_over(machine, source, frames)
+                frames, size = [], HEADER_SIZE + len(message.body)
+            frames.append(message)
+        self._hand_over(machine, source, frames)
+
+    def _hand_over(self, machine: Machine, source: int, frames: list[Message]) -> None:
+        """The frames of one read, one after the other; what they lead to is done after the last."""
         if machine.paused:
             if len(machine.inbox) < INBOX_MAX:
-                machine.inbox.append((self.deliver, (index, source, message)))
+                machine.inbox.append((self._hand_over, (machine, source, frames)))
             return
         if machine.replica is None or machine.halted:
             return
+        for message in frames:
+            self._take(machine, source, message)
+        if len(machine.replica.effects) > EFFECTS_MAX * len(frames):
+            violated("bounds", f"replica {machine.index}: {len(machine.replica.effects)} effects")
+        self._perform(machine)
+
+    def _take(self, machine: Machine, source: int, message: Message) -> None:
+        """Let the core take one message, and the checkers look."""
+        assert machine.replica is not None
         if message.sender == SENDER_CLIENT:
             area = message.header.command == envelope.PING_CLIENT
             client = message.header.area[:16] if area else message.body[:16]
             machine.connections[bytes(client)] = source - self.options.member_count
-        elif source in machine.order:
-            # Who sent it is known by its connection, not by what it says of itself.
-            message = Message(
-                message.header, message.body, machine.order.index(source), message.route
-            )
-        else:
-            return
-        self.trace.add(
-            self.schedule.now_us, kinds.DELIVER, index, source, message.header.op, message.header
-        )
-        self.judge.on_deliver(machine, message)
-        machine.replica.on_message(message)
-        self._settle(machine)
+            sender = b""
+        else:  # who sent it is known by its connection, not by what it says of itself
+            sender = self.members[source]
+            if sender not in machine.replica.members:
+                return
+        self._trace(machine, kinds.DELIVER, source, message.header.op, message.header)
+        self.judge.on_deliver(machine, sender, message)
+        machine.replica.on_message(message, sender)
+        self.judge.on_step(machine)
 
     def _tick(self, machine: Machine, beat: int) -> None:
         if beat != machine.beat or machine.halted:
@@ -305,30 +340,37 @@ class Cluster:
     # --- effects
 
     def _settle(self, machine: Machine) -> None:
-        """Perform what the core asked for, in order, and let the checkers look."""
+        """After one event: let the checkers look, and perform what the core asked for."""
         replica = machine.replica
         assert replica is not None
         self.judge.on_step(machine)
+        if len(replica.effects) > EFFECTS_MAX:
+            count = len(replica.effects)
+            violated("bounds", f"replica {machine.index}: {count} effects of one event")
+        self._perform(machine)
+
+    def _perform(self, machine: Machine) -> None:
+        """What the core asked for, in order."""
+        replica = machine.replica
+        assert replica is not None
         effects = replica.effects
         if effects:
             replica.effects = []
-            if len(effects) > EFFECTS_MAX:
-                violated("bounds", f"replica {machine.index}: {len(effects)} effects of one event")
             for effect in effects:
                 self._perform_by_kind[effect[0]](machine, effect)
             assert not replica.effects
 
     def _send(self, machine: Machine, effect: tuple) -> None:
-        _, mask, header, body, route = effect
+        _, members, header, body, route = effect
         body = body if type(body) is bytes else bytes(body)
         replica = machine.replica
-        assert replica is not None and mask
-        self._trace(machine, kinds.SEND, mask, header.op, header)
+        assert replica is not None and members
+        targets = [self.members.index(member) for member in members]
+        self._trace(machine, kinds.SEND, sum(1 << target for target in targets), header.op, header)
         self.judge.on_send(machine, header, body)
         message = Message(header, body, replica.index, route)
-        for place, target in enumerate(machine.order):
-            if mask >> place & 1:
-                self.network.send(machine.index, target, message)
+        for target in targets:
+            self.network.send(machine.index, target, message)
 
     def _send_client(self, machine: Machine, effect: tuple) -> None:
         _, client, header, body = effect
@@ -361,10 +403,6 @@ class Cluster:
     def _mark(self, machine: Machine, effect: tuple) -> None:
         self.marks[effect[1]] = self.marks.get(effect[1], 0) + 1
         self._trace(machine, kinds.MARK, 0, 0, effect[1])
-
-    def _members(self, machine: Machine, effect: tuple) -> None:
-        """The core counts its fellows in another order now; machines stay where they are."""
-        machine.order = [self.members.index(member) for member in effect[1].members]
 
     def _halt(self, machine: Machine, effect: tuple) -> None:
         _, code, reason = effect

@@ -78,11 +78,14 @@ class Judge:
         self.membership.on_step(machine.index, replica)
         invariants.check(machine.index, replica, self.geometry)
 
-    def on_deliver(self, machine: Machine, message: Message) -> None:
-        """A replica is handed a message."""
-        if message.header.command == envelope.START_VIEW_CHANGE:
-            assert machine.replica is not None
-            self.votes.on_vote(machine.index, message.sender, message.header, machine.replica.tick)
+    def on_deliver(self, machine: Machine, sender: bytes, message: Message) -> None:
+        """A replica is handed a message of the member with this id; none: of a client."""
+        assert machine.replica is not None
+        command, header = message.header.command, message.header
+        if command == envelope.START_VIEW_CHANGE:
+            self.votes.on_vote(machine.index, sender, header, machine.replica.tick)
+        elif command == envelope.DO_VIEW_CHANGE:
+            self.votes.on_list(machine.index, sender, header)
 
     def on_clock(self, clock: Clock, now_us: int) -> None:
         """A replica is told what its wall clock shows."""
@@ -147,7 +150,7 @@ class Judge:
         )
         self.superblocks.on_say(index, replica.incarnation, header, body, own_prepare=own)
         if command == envelope.PREPARE_OK:
-            if replica.is_standby:
+            if replica.is_standby and header.epoch == replica.epoch:
                 violated("acknowledgements", f"replica {index} is a standby and says {header}")
             block = self.superblocks.durable[index]
             assert block is not None

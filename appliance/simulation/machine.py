@@ -6,6 +6,7 @@ from typing import Any
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr.replica import Replica
+from appliance.formats.envelope import Message
 from appliance.simulation.clock import Clock
 from appliance.simulation.storage import Disk
 
@@ -42,11 +43,11 @@ class Machine:
         "paused",
         "halted",
         "inbox",
+        "arrived",
         "started_us",
         "commit_seen",
         "published",
         "beat",
-        "order",
     )
 
     def __init__(self, index: int, disk: Disk, clock: Clock, prng: Prng) -> None:
@@ -58,10 +59,10 @@ class Machine:
         self.paused = False
         self.halted = False  # for good: what broke is more than can be mended
         self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.arrived: dict[int, list[Message]] = {}  # by source: not read by the process yet
         self.started_us = 0
         self.commit_seen = 0
         self.published = 0  # records that this process lets others read
-        self.order: list[int] = []  # machines, in the order in which this process counts them
         self.beat = 0  # names the chain of ticks that is alive
 
     @property

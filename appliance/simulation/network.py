@@ -165,7 +165,7 @@ class Network:
         comes long after what it was about.
         """
         options = self.options
-        late = options.delay_us_min + LATE_MEANS * options.delay_us_mean
+        late = options.delay_us_min + LATE_MEANS * options.delay_us_mean + options.read_gap_us
         return late < HEARTBEAT_DOUBT_TICKS * TICK_US and not options.clog
 
     # --- partitions

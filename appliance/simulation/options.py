@@ -67,6 +67,7 @@ class Options:
     delay_us_mean: int = 400
     loss: int = 0
     duplicate: int = 0
+    read_gap_us: int = 0  # until a replica reads a connection: frames come by the batch; 0 = each
     capacity: int = 1_000  # messages in flight on one link; more are dropped
     clog: int = 0
     clog_us_mean: int = 0
@@ -193,6 +194,7 @@ def _draw_swarm(prng: Prng, seed: int) -> Options:
         _haste,
         _replays,
         _flushes,
+        _reads,
     ):
         options = draw_class(prng.fork(), options)
     return options
@@ -395,3 +397,10 @@ def _flushes(prng: Prng, options: Options) -> Options:
         write_error=0,
         disk_full_ticks_mean=0,
     )
+
+
+def _reads(prng: Prng, options: Options) -> Options:
+    """A process that is busy finds several frames when it comes to a connection."""
+    if options.replica_count == 1 or not prng.chance(2 if options.member_changes else 1, 3):
+        return options
+    return replace(options, read_gap_us=prng.choice((5_000, 20_000, 50_000)))

@@ -72,17 +72,11 @@ class Sessions:
         return session
 
     def _connect(self, session: Session) -> None:
-        """Tell a session of all connections of its edge to machines that it knows."""
+        """Tell a session of all connections of its edge."""
         for machine, up in enumerate(self.connected[session.edge]):
-            place = self._place(session, machine)
-            if up and place is not None:
-                session.core.on_connected(place)
+            if up:
+                session.core.on_connected(self.members[machine])
         self.settle(session)
-
-    def _place(self, session: Session, machine: int) -> int | None:
-        """The number under which a session knows a machine; None: it does not."""
-        known, replica_id = session.core.members, self.members[machine]
-        return known.index(replica_id) if replica_id in known else None
 
     def close(self, session: Session) -> None:
         """Forget a session; what it has in flight may still be committed."""
@@ -97,12 +91,11 @@ class Sessions:
     def _connection(self, edge: int, replica: int, up: bool) -> None:
         self.connected[edge][replica] = up
         for session in list(self.all):
-            place = self._place(session, replica)
-            if session.edge == edge and place is not None:
+            if session.edge == edge:
                 if up:
-                    session.core.on_connected(place)
+                    session.core.on_connected(self.members[replica])
                 else:
-                    session.core.on_disconnected(place)
+                    session.core.on_disconnected(self.members[replica])
                 self.settle(session)
 
     def deliver(self, edge: int, source: int, message: Message) -> None:
@@ -134,16 +127,14 @@ class Sessions:
                 self.on_reply(session, bytes(effect[1]), effect[2])
             elif effect[0] == "registered":
                 self.on_registered(session)
-            elif effect[0] == "members":
-                self._connect(session)
             else:
                 assert effect[0] == "evicted"  # the core registers anew by itself
                 self.evictions += 1
                 self.on_evicted(session)
 
-    def _send(self, session: Session, replica: int, header: Header, body: bytes) -> None:
+    def _send(self, session: Session, replica_id: bytes, header: Header, body: bytes) -> None:
         assert header.command in (REQUEST, PING_CLIENT)
-        machine = self.members.index(session.core.members[replica])
+        machine = self.members.index(replica_id)
         if self.connected[session.edge][machine]:
             body = body if type(body) is bytes else bytes(body)
             node = self.options.member_count + session.edge

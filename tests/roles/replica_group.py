@@ -162,6 +162,7 @@ class EdgeLike:
         self._client = Client(
             client_id=self.client_id, cluster=site.cluster, shard=0,
             replica_count=shard.replica_count, geometry=SMALL, prng=prng,
+            members=tuple(shard.replica_ids),
         )  # fmt: skip
         self._signer = Signer(sender=SENDER_CLIENT, key=node.signing_key, incarnation=1)
         self._waiting: asyncio.Future[list[tuple]] | None = None
@@ -214,7 +215,7 @@ class EdgeLike:
         asyncio.get_running_loop().call_soon(self._connected, self._home)
 
     def on_detached(self, link: LocalLink) -> None:
-        self._client.on_disconnected(self._home)
+        self._client.on_disconnected(self._shard.replica_ids[self._home])
 
     def on_open(self, connection: Connection) -> Checks:
         assert connection.node is not None
@@ -228,10 +229,11 @@ class EdgeLike:
 
     def on_closed(self, connection: Connection) -> None:
         if connection.node is not None:
-            self._client.on_disconnected(self._shard.members.index(connection.node))
+            replica = self._shard.members.index(connection.node)
+            self._client.on_disconnected(self._shard.replica_ids[replica])
 
     def _connected(self, replica: int) -> None:
-        self._client.on_connected(replica)
+        self._client.on_connected(self._shard.replica_ids[replica])
         self._perform()
 
     def on_message(self, where: object, message: Message) -> None:
@@ -249,7 +251,8 @@ class EdgeLike:
         effects, self._client.effects = self._client.effects, []
         for effect in effects:
             if effect[0] == "send":
-                _, replica, header, body = effect
+                _, replica_id, header, body = effect
+                replica = self._shard.replica_ids.index(replica_id)
                 if replica == self._home:
                     self.local.send(self.local.signer.frame(header, body))
                 else:

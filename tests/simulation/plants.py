@@ -487,6 +487,19 @@ def view_quorum_too_small(patch: Patch) -> None:
     patch.setattr(Member, "configure", configure_smaller)
 
 
+@plant("the places of members are those from before the read that a message came with")
+def places_of_last_read(patch: Patch) -> None:
+    def place(it, source):
+        if not it.effects or it.__dict__.get("places_performed") is None:
+            it.places_performed = tuple(it.members)
+        if not source:
+            return env.SENDER_CLIENT
+        known = it.places_performed
+        return known.index(source) if source in known else -1
+
+    patch.setattr(Member, "sender_of", place)
+
+
 @plant("T13: a backup that missed the start of its view waits for it for ever")
 def missed_start_view_awaited(patch: Patch) -> None:
     ask = start_view.request_start_view
@@ -571,6 +584,24 @@ def repair_moves_head(patch: Patch) -> None:
         on_repair(it, message)
 
     patch.setattr(repair, "on_repair_prepare", on_repair_or_more)
+
+
+@plant("who asked for a prepare or chunk is remembered by its place while it is read")
+def asker_kept_by_place(patch: Patch) -> None:
+    read, send_to = Member.read, Member.send_to
+
+    def read_for_place(it, address, length, done, *args):
+        if done in (repair._on_served, chunks._on_served):
+            args = (*args[:-1], b"%d" % it.index_of(args[-1]))
+        read(it, address, length, done, *args)
+
+    def send_to_place(it, replica_id, header, body=b""):
+        if len(replica_id) == 16:
+            return send_to(it, replica_id, header, body)
+        return it.send(1 << int(replica_id), header, body)
+
+    patch.setattr(Member, "read", read_for_place)
+    patch.setattr(Member, "send_to", send_to_place)
 
 
 @plant("a header behind the head is accepted from anybody, chained or not")

@@ -52,7 +52,7 @@ class Wanted(Chunk):
         self.data: bytes | None = None
         self.reading = False
         self.asked_tick = -CHUNK_PATIENCE_TICKS
-        self.peer = -1
+        self.peer = b""  # who was asked last
         self.remote = False  # came from a peer, so the local copy has to be written
         self.tries = 0  # times that a peer was asked
 
@@ -187,7 +187,7 @@ def request(member: Member) -> None:
     if member.alone:
         return
     wanted = [chunk for owner in _owners(member) for chunk in owner.values()]
-    asked: dict[int, int] = {}
+    asked: dict[bytes, int] = {}
     for chunk in wanted:
         if chunk.data is None and member.tick - chunk.asked_tick < CHUNK_PATIENCE_TICKS:
             asked[chunk.peer] = asked.get(chunk.peer, 0) + 1
@@ -199,12 +199,12 @@ def request(member: Member) -> None:
     peers = [i for i in range(member.replica_count) if i != member.index]
     member.prng.shuffle(peers)
     for peer in peers:
-        room = CHUNKS_PER_PEER_MAX - asked.get(peer, 0)
+        room = CHUNKS_PER_PEER_MAX - asked.get(member.members[peer], 0)
         batch, missing = missing[: max(0, room)], missing[max(0, room) :]
         if not batch:
             continue
         for chunk in batch:
-            chunk.asked_tick, chunk.peer = member.tick, peer
+            chunk.asked_tick, chunk.peer = member.tick, member.members[peer]
             chunk.tries += 1
             if chunk.tries > MEND_TRIES_MAX:
                 member.mending.pop(chunk.place, None)
@@ -225,23 +225,23 @@ def on_request_chunk(member: Member, message: Message) -> None:
         or not len(body)
     ):
         return member.drop("request_chunk_invalid")
-    mask = 1 << message.sender
+    asker = member.members[message.sender]
     for offset in range(0, len(body), CHUNK_ENTRY_SIZE):
         place = ck.decode_place(body[offset + 32 : offset + 48], member.geometry)
         if place is None:
             return member.drop("request_chunk_invalid")
-        _serve(member, Chunk(bytes(body[offset : offset + 32]), place), mask)
+        _serve(member, Chunk(bytes(body[offset : offset + 32]), place), asker)
     return None
 
 
-def _serve(member: Member, chunk: Chunk, mask: int) -> None:
+def _serve(member: Member, chunk: Chunk, asker: bytes) -> None:
     place = chunk.place
     geometry = member.geometry
     opening = member.fetch is not None and member.fetch.state.header.op == place.number
     if place.kind == ck.KIND_MANIFEST:
         raw = member.fetch.raw if opening else member.manifests.get(place.number)
         if raw:
-            _send_chunk(member, chunk, raw, mask)
+            _send_chunk(member, chunk, raw, asker)
             return None
     by_checkpoint = place.kind in (ck.KIND_MANIFEST, ck.KIND_TABLE)
     if by_checkpoint and place.number % geometry.checkpoint_ops:
@@ -249,7 +249,7 @@ def _serve(member: Member, chunk: Chunk, mask: int) -> None:
     if place.kind == ck.KIND_LEAF and member.state_ready:
         data = member.state_machine.leaf(place.number, place.index, place.count)
         if data is not None:
-            return _send_chunk(member, chunk, data, mask)
+            return _send_chunk(member, chunk, data, asker)
     if member.reads_for_chunks >= READS_FOR_OTHERS_MAX:
         return member.drop("request_chunk_busy")
     sizes = {
@@ -261,12 +261,12 @@ def _serve(member: Member, chunk: Chunk, mask: int) -> None:
     address, skip = local_address(member, place)
     member.reads_for_chunks += 1
     length = -(-(skip + sizes[place.kind]) // SECTOR_SIZE) * SECTOR_SIZE
-    member.read(address, length, _on_served, chunk, skip, sizes[place.kind], mask)
+    member.read(address, length, _on_served, chunk, skip, sizes[place.kind], asker)
     return None
 
 
 def _on_served(
-    member: Member, data: bytes | None, chunk: Chunk, skip: int, size: int, mask: int
+    member: Member, data: bytes | None, chunk: Chunk, skip: int, size: int, asker: bytes
 ) -> None:
     member.reads_for_chunks -= 1
     piece = None if data is None else bytes(data[skip : skip + size])
@@ -275,15 +275,15 @@ def _on_served(
     elif chunk.place.kind == ck.KIND_MANIFEST and piece is not None:
         piece = piece[: ck.size_of(piece)]
     if piece is not None:
-        _send_chunk(member, chunk, piece, mask)
+        _send_chunk(member, chunk, piece, asker)
 
 
-def _send_chunk(member: Member, chunk: Chunk, data: bytes, mask: int) -> None:
+def _send_chunk(member: Member, chunk: Chunk, data: bytes, asker: bytes) -> None:
     if not matches(chunk, data):
         return member.drop("request_chunk_other_id")
     body = chunk.id + ck.encode_place(chunk.place) + data
     member.count("chunks_served")
-    member.send(mask, member.make(env.CHUNK, view=member.view, body=body), body)
+    member.send_to(asker, member.make(env.CHUNK, view=member.view, body=body), body)
     return None
 
 

@@ -21,9 +21,9 @@ RETRIES_AT_ONE_REPLICA = 2  # then the next replica is tried
 
 
 class Client:
-    """Effects: ("send", replica, header, body), ("reply", results, header), ("registered",),
-    ("evicted", reason), ("members", configuration): from here on a replica's number is its place
-    in this configuration.
+    """Effects: ("send", replica_id, header, body), ("reply", results, header), ("registered",),
+    ("evicted", reason). `members` are the ids of the group as the caller knows it, those that vote
+    first; which of them serve, and who else, the group tells by and by.
     """
 
     def __init__(
@@ -35,14 +35,15 @@ class Client:
         replica_count: int,
         geometry: Geometry,
         prng: Prng,
-        members: tuple[bytes, ...] = (),
+        members: tuple[bytes, ...],
     ) -> None:
+        assert 1 <= replica_count <= len(members)
         assert len(client_id) == 16 and any(client_id)
         self.client_id = client_id
         self.cluster = cluster
         self.shard = shard
         self.replica_count = replica_count
-        self.members = members  # replica ids by place; none: not known yet
+        self.members = members
         self.members_op = 0  # of the change that made them
         self.configuration: Configuration | None = None  # once a replica has told it
         self.geometry = geometry
@@ -54,9 +55,9 @@ class Client:
         self.request_number = 0
         self.reply_digest = bytes(16)
         self.in_flight: tuple[Header, bytes] | None = None
-        self.target = 0  # replica the request goes to
+        self.target = members[0]  # the request goes there
         self.tries = 0
-        self.connected = 0  # bits of replicas with a connection
+        self.connected: set[bytes] = set()  # also such as are no members, or not yet
         self.timeout = Timeout(REQUEST_TICKS)
         self.ping_timeout = Timeout(PING_TICKS)
         self.ping_timeout.start()
@@ -80,7 +81,7 @@ class Client:
         self._start(operation, ses.encode(block) + body)
 
     def on_message(self, message: Message) -> None:
-        """A reply, eviction or pong_client of replica `message.sender`."""
+        """A reply, eviction or pong_client of a replica."""
         header = message.header
         if header.cluster != self.cluster or header.shard != self.shard:
             return
@@ -93,17 +94,17 @@ class Client:
             if header.epoch == self.epoch:
                 self._learn_view(header)
 
-    def on_connected(self, replica: int) -> None:
+    def on_connected(self, replica_id: bytes) -> None:
         """Say who lives on this connection; send again what was in flight if it goes there."""
-        self.connected |= 1 << replica
-        self._ping(replica)
-        if self.in_flight is not None and replica == self.target:
+        self.connected.add(replica_id)
+        self._ping(replica_id)
+        if self.in_flight is not None and replica_id == self.target:
             self._send()
 
-    def on_disconnected(self, replica: int) -> None:
+    def on_disconnected(self, replica_id: bytes) -> None:
         """Do not wait for a dead replica: ask the others who is primary."""
-        self.connected &= ~(1 << replica)
-        if replica == self.target and self.in_flight is not None:
+        self.connected.discard(replica_id)
+        if replica_id == self.target and self.in_flight is not None:
             self._next_target()
             self._send()
         self.ask_all()
@@ -142,22 +143,29 @@ class Client:
         )
         self.in_flight = (header, body)
         self.tries = 0
-        self.target = self.view % self.replica_count
+        self.target = self._primary
         self.timeout.start(REQUEST_TICKS)
         self._send()
+
+    @property
+    def _primary(self) -> bytes:
+        return self.members[self.view % self.replica_count]
 
     def _send(self) -> None:
         if self.in_flight is None:
             return
-        if self.connected and not self.connected >> self.target & 1:
+        if self.connected and self.target not in self.connected:
             self._next_target()
         header, body = self.in_flight
         self.effects.append(("send", self.target, header, body))
 
     def _next_target(self) -> None:
+        """The next of those that vote, in their order; one that is connected, if any is."""
+        voters = self.members[: self.replica_count]
+        place = voters.index(self.target) if self.target in voters else -1
         for step in range(1, self.replica_count + 1):
-            candidate = (self.target + step) % self.replica_count
-            if self.connected >> candidate & 1 or not self.connected:
+            candidate = voters[(place + step) % self.replica_count]
+            if candidate in self.connected or not self.connected:
                 self.target = candidate
                 return
 
@@ -187,25 +195,25 @@ class Client:
         self._register()
 
     def _learn_members(self, body: bytes | memoryview) -> None:
-        """A newer order of the group; what is connected stays connected, under its new number."""
+        """A newer configuration of the group. Who is connected says who lives there, so that also
+        those who were no members, or had no vote, learn of the session.
+        """
         learned = decode_configuration(body)
         if learned is None or learned.epoch < self.epoch:
             return
         if self.configuration is None or learned.op > self.configuration.op:
             self.configuration = learned
-        if learned.op <= self.members_op and self.members:
+        if learned.op <= self.members_op:
             return
-        old, self.members = self.members, learned.members
+        changed = self.members != learned.members
+        self.members = learned.members
         self.members_op, self.replica_count = learned.op, learned.replica_count
-        if old and old != learned.members:
-            ids = [old[place] for place in range(len(old)) if self.connected >> place & 1]
-            self.connected = sum(
-                1 << place for place, member in enumerate(learned.members) if member in ids
-            )
-            self.effects.append(("members", learned))
         if learned.epoch > self.epoch:
             self.epoch, self.view = learned.epoch, 0
-        self.target = min(self.target, self.replica_count - 1)
+        if self.target not in self.members[: self.replica_count]:
+            self.target = self._primary
+        if changed:
+            self.ask_all()
 
     def _learn_view(self, header: Header) -> None:
         """A newer primary is asked at once: waiting for a timer would be the longest part of an
@@ -217,7 +225,7 @@ class Client:
         announced = not any(header.area[16:24])
         self.view = header.view
         if self.in_flight is not None and (newer or announced):
-            self.target = self.view % self.replica_count
+            self.target = self._primary
             self.timeout.start(REQUEST_TICKS)
             self._send()
 
@@ -225,11 +233,12 @@ class Client:
         """Ask everybody who is connected which view and members serve. Those who vote now need not
         be among those who voted when we learned the members, and only they answer.
         """
-        for replica in range(self.connected.bit_length()):
-            if self.connected >> replica & 1:
-                self._ping(replica)
+        known = [replica_id for replica_id in self.members if replica_id in self.connected]
+        others = sorted(self.connected.difference(known))
+        for replica_id in (*known, *others):
+            self._ping(replica_id)
 
-    def _ping(self, replica: int) -> None:
+    def _ping(self, replica_id: bytes) -> None:
         header = env.make(
             env.PING_CLIENT,
             cluster=self.cluster,
@@ -238,4 +247,4 @@ class Client:
             op=self.session,
             area=self.client_id + max(1, self.ticks * 10_000_000).to_bytes(8, "little"),
         )
-        self.effects.append(("send", replica, header, b""))
+        self.effects.append(("send", replica_id, header, b""))

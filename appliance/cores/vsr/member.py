@@ -166,6 +166,8 @@ class Member:
         self.replica_count = 0
         self.standby_count = 0
         self.members: list[bytes] = []
+        self._places: dict[bytes, int] = {}  # the same by id
+        self._addressed: dict[int, tuple[bytes, ...]] = {}  # ids by the mask of their places
         self.epoch = 0
         # what of the four above is made: the newest known; and the one as of commit_min
         self.configuration = self.agreed = Configuration(0, 0, 1, (replica_id,))
@@ -303,6 +305,8 @@ class Member:
         place = (self.index, self.replica_count, self.epoch)
         self.configuration = configuration
         self.members = list(configuration.members)
+        self._places = {replica_id: place for place, replica_id in enumerate(self.members)}
+        self._addressed = {}
         self.replica_count = configuration.replica_count
         self.standby_count = configuration.standby_count
         self.epoch = configuration.epoch
@@ -339,13 +343,26 @@ class Member:
             self.members_old = None
             self.epoch_end = None
         self.configure(configuration)
-        self.effects.append((fx.MEMBERS, configuration))
         self.mark("members_learned")
         return True
 
     def index_of(self, replica_id: bytes) -> int:
         """The place of a member; -1: it is none."""
-        return self.members.index(replica_id) if replica_id in self.members else -1
+        return self._places.get(replica_id, -1)
+
+    def sender_of(self, source: bytes) -> int:
+        """The place, as of now, of the member that a message is from. Looked up for each message:
+        the one before it may have changed the group.
+        """
+        return env.SENDER_CLIENT if not source else self.index_of(source)
+
+    def addressed(self, mask: int) -> tuple[bytes, ...]:
+        """The ids of the members of `mask`, in their order."""
+        found = self._addressed.get(mask)
+        if found is None:
+            ids = (known for place, known in enumerate(self.members) if mask >> place & 1)
+            found = self._addressed[mask] = tuple(ids)
+        return found
 
     @property
     def viewstamp(self) -> int:
@@ -457,7 +474,13 @@ class Member:
             return
         assert not mask >> self.index & 1
         self.count("sent_" + env.COMMAND_NAMES[header.command])
-        self.effects.append((fx.SEND, mask, header, body, route))
+        self.effects.append((fx.SEND, self.addressed(mask), header, body, route))
+
+    def send_to(self, replica_id: bytes, header: Header, body: bytes | memoryview = b"") -> None:
+        """Answer a member that asked some time ago, if it still is one."""
+        place = self.index_of(replica_id)
+        if place >= 0:
+            self.send(1 << place, header, body)
 
     def send_client(self, client: bytes, header: Header, body: bytes = b"") -> None:
         """Answer the connection on which `client` was last heard."""

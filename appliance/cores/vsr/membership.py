@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from appliance.base.layout import struct_of
 from appliance.base.limits import MEMBERS_MAX
-from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import heartbeat
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Status
@@ -169,9 +168,8 @@ def take_effect(member: Member, header: Header) -> None:
 
 
 def take(member: Member, configuration: Configuration) -> None:
-    """Make a newer configuration the protocol's, and tell the driver who is who."""
+    """Make a newer configuration the protocol's."""
     member.configure(configuration)
-    member.effects.append((fx.MEMBERS, configuration))
     if member.index < 0:
         member.mark("removed_from_the_group")
         vc.leave_normal(member, Status.REMOVED)

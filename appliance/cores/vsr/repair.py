@@ -305,7 +305,7 @@ def on_request_prepare(member: Member, message: Message) -> None:
         return member.drop("request_prepare_invalid")
     cached = member.prepares.get(op)
     if cached is not None and cached.header.digest == digest:
-        return _serve(member, cached, 1 << message.sender)
+        return _serve(member, cached, member.members[message.sender])
     slot = member.journal.slot(op)
     if member.journal.present[slot] != digest or not any(digest):
         return member.drop("request_prepare_not_here")
@@ -317,11 +317,12 @@ def on_request_prepare(member: Member, message: Message) -> None:
     if known is not None and known.digest == digest:
         length = -(-(HEADER_SIZE + known.body_size) // 4096) * 4096
     address = member.geometry.wal_prepares_offset + slot * member.geometry.message_size_max
-    member.read(address, length, _on_served, digest, 1 << message.sender)
+    # by id: until the bytes are here the group may have another order
+    member.read(address, length, _on_served, digest, member.members[message.sender])
     return None
 
 
-def _on_served(member: Member, data: bytes | None, digest: bytes, mask: int) -> None:
+def _on_served(member: Member, data: bytes | None, digest: bytes, asker: bytes) -> None:
     member.reads_for_others -= 1
     header = env.decode_stored(data[:HEADER_SIZE]) if data is not None else None
     if header is None or header.digest != digest:
@@ -329,14 +330,14 @@ def _on_served(member: Member, data: bytes | None, digest: bytes, mask: int) -> 
     size = -(-(HEADER_SIZE + header.body_size) // 4096) * 4096
     message = wal.parse_prepare(data[:size], header)  # type: ignore[index]
     if message is not None:
-        _serve(member, message, mask)
+        _serve(member, message, asker)
     else:
         wal.on_unreadable(member, header)
 
 
-def _serve(member: Member, message: Message, mask: int) -> None:
+def _serve(member: Member, message: Message, asker: bytes) -> None:
     member.count("prepares_served")
-    member.send(mask, message.header, message.body)
+    member.send_to(asker, message.header, message.body)
 
 
 # --- replies ------------------------------------------------------------------------------------

@@ -207,28 +207,31 @@ class Replica(Member):
             _timeouts(self)
             self.settle()
 
-    def on_message(self, message: Message) -> None:
-        """A message that passed the envelope's checks; its sender is a member, or 255 for a
-        client.
+    def on_message(self, message: Message, source: bytes) -> None:
+        """A message that passed the envelope's checks, from the member with the id `source`; an
+        empty one: from a client. What the message says of its sender is not looked at.
         """
         if self.status in SILENT:
             return self.drop("not_open")
         header = message.header
         if header.cluster != self.cluster or header.shard != self.shard:
             return self.drop("foreign")
-        if message.sender == self.index:
+        sender = self.sender_of(source)
+        if sender < 0:
+            return self.drop("stranger")  # of this site, but no member of the group
+        if sender == self.index:
             return self.drop("own")
         self.count("received_" + env.COMMAND_NAMES.get(header.command, "unknown"))
-        if message.sender == env.SENDER_CLIENT:
+        if sender == env.SENDER_CLIENT:
             handler = _CLIENT.get(header.command)
-        elif message.sender < len(self.members):
-            handler = _MEMBER.get(header.command)
-            self.peers[message.sender].heard_tick = self.tick
         else:
-            return self.drop("stranger")
+            handler = _MEMBER.get(header.command)
+            self.peers[sender].heard_tick = self.tick
         if handler is None:
             return self.drop("unknown_command")
-        other = message.sender != env.SENDER_CLIENT and header.epoch != self.epoch
+        if message.sender != sender:
+            message = Message(header, message.body, sender, message.route)
+        other = sender != env.SENDER_CLIENT and header.epoch != self.epoch
         if other and header.command not in _ANY_EPOCH:
             membership.on_other_epoch(self, message)
             return self.settle()

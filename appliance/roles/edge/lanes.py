@@ -5,8 +5,7 @@
     core ◀──ready──── │ pace: when the next one leaves  │ ◀──connected, gone── each replica
                       └─────────────────────────────────┘
 
-A client numbers the replicas of its shard as the newest configuration does that it was told; a link
-knows the one replica at its other end. So between the two a replica is named by its id.
+A replica is named by its id: a client addresses it so, and a link knows the one at its other end.
 """
 
 import asyncio
@@ -96,16 +95,14 @@ class Lanes:
         """This replica can be reached by `send`, until it is gone."""
         self._senders[shard][replica_id] = send
         for lane in self._lanes[shard]:
-            if replica_id in lane.client.members:
-                lane.client.on_connected(lane.client.members.index(replica_id))
+            lane.client.on_connected(replica_id)
         asyncio.get_running_loop().call_soon(self._perform_all, shard)  # it is still opening
 
     def on_gone(self, shard: int, replica_id: bytes) -> None:
         """A connection to this replica has ended, or failed before it was open."""
         self._senders[shard].pop(replica_id, None)
         for lane in self._lanes[shard]:
-            if replica_id in lane.client.members:
-                lane.client.on_disconnected(lane.client.members.index(replica_id))
+            lane.client.on_disconnected(replica_id)
         self._perform_all(shard)
 
     def on_message(self, shard: int, message: Message) -> None:
@@ -131,7 +128,7 @@ class Lanes:
         for effect in effects:
             kind = effect[0]
             if kind == "send":
-                send = self._senders[client.shard].get(client.members[effect[1]])
+                send = self._senders[client.shard].get(effect[1])
                 if send is not None:
                     send(effect[2], effect[3])
             elif kind == "reply":
@@ -139,8 +136,6 @@ class Lanes:
                 self._on_answered(lane)
             elif kind == "evicted":
                 self._edge.on_evicted(client.shard, index)
-            elif kind == "members":
-                self._announce(client)
 
     def _perform_all(self, shard: int) -> None:
         for lane in self._lanes[shard]:
@@ -152,13 +147,6 @@ class Lanes:
         self.latency.add(lane.pace.on_reply(now_ns, lane.queue.depth))
         longest_s = (lane.pace.until_ns - now_ns) / 1e9
         asyncio.get_running_loop().call_later(longest_s, self._wake)
-
-    def _announce(self, client: Client) -> None:
-        """The group has other members: tell a session which of them can be reached."""
-        for replica_id in self._senders[client.shard]:
-            if replica_id in client.members:
-                client.on_connected(client.members.index(replica_id))
-        asyncio.get_running_loop().call_soon(self._perform_all, client.shard)
 
 
 def _new_client(site: Site, shard: Shard, edge: Edge, prng: Prng) -> Client:

@@ -46,7 +46,11 @@ class OperatorSession:
         self._drops: Counter[str] = Counter()
         self._answer: asyncio.Future[bytes] | None = None
         self.commit = -1  # the newest op that a replica says it has applied; -1: none answered
-        self._links = [self._link(index, prng) for index in shard.members]
+        # by the id of the replica at the other end
+        self._links = {
+            replica_id: self._link(index, prng)
+            for replica_id, index in zip(shard.replica_ids, shard.members, strict=True)
+        }
 
     def _link(self, index: int, prng: Prng) -> Link:
         site, path = self._node.site, self._node.path
@@ -67,7 +71,7 @@ class OperatorSession:
         )
 
     async def __aenter__(self) -> "OperatorSession":
-        for link in self._links:
+        for link in self._links.values():
             link.start()
         self._ticking = asyncio.create_task(self._tick())
         return self
@@ -76,7 +80,7 @@ class OperatorSession:
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ticking.cancel()
-        await asyncio.gather(*(link.close() for link in self._links))
+        await asyncio.gather(*(link.close() for link in self._links.values()))
 
     async def _tick(self) -> None:
         while True:
@@ -122,7 +126,7 @@ class OperatorSession:
             raise StorageError(self._hopeless(what, patience_s)) from None
 
     def _hopeless(self, what: str, patience_s: float) -> str:
-        there = sum(link.connected for link in self._links)
+        there = sum(link.connected for link in self._links.values())
         return (
             f"shard {self._shard.number}: {what} could not be committed in {patience_s:.0f} s, "
             f"{there} of {len(self._links)} members can be reached: bring replicas back until a "
@@ -142,7 +146,7 @@ class OperatorSession:
     def on_open(self, connection: Connection) -> Checks:
         assert connection.node is not None
         replica = self._shard.members.index(connection.node)
-        asyncio.get_running_loop().call_soon(self._connected, replica)
+        asyncio.get_running_loop().call_soon(self._connected, self._shard.replica_ids[replica])
         return Checks(
             cluster=self._node.site.cluster,
             shard=self._shard.number,
@@ -152,21 +156,15 @@ class OperatorSession:
             drops=self._drops,
         )
 
-    def _place(self, replica: int) -> int:
-        replica_id = self._shard.replica_ids[replica]
-        members = self._client.members
-        return members.index(replica_id) if replica_id in members else -1
-
-    def _connected(self, replica: int) -> None:
-        if self._links[replica].connected and self._place(replica) >= 0:
-            self._client.on_connected(self._place(replica))
+    def _connected(self, replica_id: bytes) -> None:
+        if self._links[replica_id].connected:
+            self._client.on_connected(replica_id)
             self._perform()
 
     def on_closed(self, connection: Connection) -> None:
         if connection.node is not None:
-            place = self._place(self._shard.members.index(connection.node))
-            if place >= 0:
-                self._client.on_disconnected(place)
+            replica = self._shard.members.index(connection.node)
+            self._client.on_disconnected(self._shard.replica_ids[replica])
 
     def on_message(self, connection: Connection, message: Message) -> None:
         if message.header.command == PONG_CLIENT:
@@ -180,13 +178,8 @@ class OperatorSession:
         effects, self._client.effects = self._client.effects, []
         for effect in effects:
             if effect[0] == "send":
-                replica_id = self._client.members[effect[1]]
-                if replica_id in self._shard.replica_ids:
-                    link = self._links[self._shard.replica_ids.index(replica_id)]
-                    if link.connected:
-                        link.send(self._signer.frame(effect[2], effect[3]))
+                link = self._links.get(effect[1])  # None: not in this node's site file
+                if link is not None and link.connected:
+                    link.send(self._signer.frame(effect[2], effect[3]))
             elif effect[0] == "reply" and self._answer is not None and not self._answer.done():
                 self._answer.set_result(bytes(effect[1]))
-            elif effect[0] == "members":
-                for replica in range(len(self._links)):
-                    asyncio.get_running_loop().call_soon(self._connected, replica)

@@ -11,7 +11,7 @@ While a story runs the group watches, with eyes of its own, what no story may br
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -61,7 +61,6 @@ class Node:
         self.rooms: Rooms | None = None
         self.starts = 0
         self.commit_seen = 0
-        self.order: list[int] = []  # machines, in the order in which the process counts them
         self.hold: Callable[[Write], bool] = lambda write: False
         self.marks: list[str] = []
         self.halted: tuple[str, str] | None = None
@@ -91,20 +90,11 @@ class Session:
         self.evictions: list[int] = []
         self.replies: list[tuple[Header, bytes]] = []
 
-    def place(self, machine: int) -> int | None:
-        """The number under which the session knows a machine; None: it does not."""
-        replica_id, members = self.group.members[machine], self.core.members
-        return members.index(replica_id) if replica_id in members else None
-
     def connected(self, machine: int) -> None:
-        place = self.place(machine)
-        if place is not None:
-            self.core.on_connected(place)
+        self.core.on_connected(self.group.members[machine])
 
     def disconnected(self, machine: int) -> None:
-        place = self.place(machine)
-        if place is not None:
-            self.core.on_disconnected(place)
+        self.core.on_disconnected(self.group.members[machine])
 
     def records(self, count: int) -> bytes:
         """The next `count` records of the device."""
@@ -210,7 +200,6 @@ class Group:
         )
         node.replica = core
         core.open(load(self.geometry, node.disk.flush_all, node.disk.read_many), *self.times())
-        node.order = self.order(core.members)
         node.commit_seen = core.commit_min
         self.after(node)
         for session in self.sessions:
@@ -423,23 +412,14 @@ class Group:
             self.take_client(session)
             return
         node = self.nodes[target]
-        if source >= 0 and source not in node.order:
-            return
         if node.replica is not None and node.halted is None:
-            if source >= 0:  # who sent it is known by its connection
-                place = node.order.index(source)
-                message = Message(message.header, message.body, place, message.route)
-            node.replica.on_message(message)
+            # who sent it is known by its connection
+            node.replica.on_message(message, self.members[source] if source >= 0 else b"")
             self.after(node)
 
     def tell(self, target: int, message: Message) -> None:
         """A message that the test made itself; what follows from it stays on the wire."""
         self.deliver(message.sender, target, message)
-
-    def order(self, members: Iterable[bytes]) -> list[int]:
-        """The machines of these members; -1: one that is not made yet."""
-        known = self.members
-        return [known.index(member) if member in known else -1 for member in members]
 
     # --- effects
 
@@ -447,18 +427,14 @@ class Group:
         effects, session.core.effects = session.core.effects, []
         for kind, *rest in effects:
             if kind == "send":
-                replica, header, body = rest
+                replica_id, header, body = rest
                 assert env.body_valid(header, body)
-                target = self.members.index(session.core.members[replica])
+                target = self.members.index(replica_id)
                 self.put_on_wire(-session.number, target, Message(header, bytes(body)))
             elif kind == "reply":
                 session.replies.append((rest[1], bytes(rest[0])))
             elif kind == "evicted":
                 session.evictions.append(rest[0])
-            elif kind == "members":
-                for node in self.running():
-                    session.connected(node.index)
-                self.take_client(session)
 
     def after(self, node: Node) -> None:
         """What follows an event of a node: checks, then its effects."""
@@ -473,13 +449,13 @@ class Group:
     def perform(self, node: Node, effect: tuple) -> None:
         kind = effect[0]
         if kind == fx.SEND:
-            _, mask, header, body, route = effect
-            assert mask and env.body_valid(header, body)
+            _, members, header, body, route = effect
+            assert members and env.body_valid(header, body)
             self.watch_speech(node, header, bytes(body))
-            for place, target in enumerate(node.order):
-                if mask >> place & 1 and target >= 0:
+            for replica_id in members:
+                if replica_id in self.members:  # else its machine is not made yet
                     message = Message(header, bytes(body), node.index, route)
-                    self.put_on_wire(node.index, target, message)
+                    self.put_on_wire(node.index, self.members.index(replica_id), message)
         elif kind == fx.SEND_CLIENT:
             self.to_client(node, *effect[1:])
         elif kind == fx.WRITE:
@@ -490,8 +466,6 @@ class Group:
             node.marks.append(effect[1])
         elif kind == fx.HALT:
             node.halted = effect[1:]
-        elif kind == fx.MEMBERS:
-            node.order = self.order(effect[1].members)
 
     def to_client(self, node: Node, client: bytes, header: Header, body: bytes) -> None:
         assert env.body_valid(header, body)

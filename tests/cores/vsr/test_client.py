@@ -14,8 +14,11 @@ from tests.cores.vsr.group import CLUSTER, SHARD, Group
 ME = b"the client here."
 
 
+IDS = tuple(b"replica id %5d" % place for place in range(4))
+
+
 def client(
-    *connected: int, seed: int = 1, members: tuple[bytes, ...] = (), replica_count: int = 3
+    *connected: int, seed: int = 1, members: tuple[bytes, ...] = IDS[:3], replica_count: int = 3
 ) -> Client:
     out = Client(
         client_id=ME,
@@ -27,14 +30,14 @@ def client(
         members=members,
     )
     out.effects = []
-    for replica in connected:
-        out.on_connected(replica)
+    for place in connected:
+        out.on_connected(members[place])
     return out
 
 
 def sent(it: Client, command: int = env.REQUEST) -> list[tuple[int, Header, bytes]]:
-    """What it sent since it was last asked; other effects stay."""
-    taken = [e[1:] for e in it.effects if e[0] == "send"]
+    """What it sent since it was last asked, with places in `IDS`; other effects stay."""
+    taken = [(IDS.index(e[1]), *e[2:]) for e in it.effects if e[0] == "send"]
     it.effects = [e for e in it.effects if e[0] != "send"]
     return [item for item in taken if item[1].command == command]
 
@@ -245,19 +248,19 @@ def test_a_broken_connection_is_not_waited_for():
     it = registered(0, 1, 2)
     it.request(env.OPERATION_APPEND, b"", 0)
     sent(it)
-    it.on_disconnected(0)
+    it.on_disconnected(IDS[0])
     requests = [e[1:] for e in it.effects if e[0] == "send"]
-    assert [t for t, h, _ in requests if h.command == env.REQUEST] == [1]
-    assert {t for t, h, _ in requests if h.command == env.PING_CLIENT} == {1, 2}
+    assert [t for t, h, _ in requests if h.command == env.REQUEST] == [IDS[1]]
+    assert {t for t, h, _ in requests if h.command == env.PING_CLIENT} == {IDS[1], IDS[2]}
 
 
 def test_a_new_connection_says_who_is_there_and_carries_what_is_in_flight():
     it = registered()
     it.request(env.OPERATION_APPEND, b"", 0)
     it.effects = []
-    it.on_connected(0)
+    it.on_connected(IDS[0])
     commands = [(t, h.command) for _, t, h, _ in it.effects]
-    assert commands == [(0, env.PING_CLIENT), (0, env.REQUEST)]
+    assert commands == [(IDS[0], env.PING_CLIENT), (IDS[0], env.REQUEST)]
     assert it.effects[0][2].area[:16] == ME and it.effects[0][2].op == 7
 
 
@@ -268,17 +271,32 @@ def test_pings_are_repeated():
 
 
 def test_who_votes_now_is_found_among_those_who_followed_when_the_members_were_learned():
-    ids = tuple(bytes([i]) * 16 for i in range(1, 5))
-    it = client(members=ids, replica_count=2)
-    for place in range(4):
-        it.on_connected(place)
+    it = client(0, 1, 2, 3, members=IDS, replica_count=2)
     sent(it)  # lost, or nobody was normal yet
     ticks(it, PING_TICKS)
     assert [place for place, _, _ in sent(it, env.PING_CLIENT)] == [0, 1, 2, 3]
-    voting = Configuration(1, 9, 2, (ids[2], ids[3], ids[0], ids[1]))
+    voting = Configuration(1, 9, 2, (IDS[2], IDS[3], IDS[0], IDS[1]))
     it.on_message(pong(1, sender=2, configuration=voting))
     ((place, _, _),) = sent(it)
-    assert it.members[place] == ids[3]  # the primary of view 1
+    assert place == 3  # the primary of view 1
+
+
+def test_members_that_were_not_known_at_first_are_asked_by_their_ids():
+    it = client(0, 1, 2)
+    it.on_connected(IDS[3])  # a node that was added; no member yet, as far as the client knows
+    sent(it)
+    grown = Configuration(1, 9, 3, (IDS[3], IDS[1], IDS[2], IDS[0]))
+    it.on_message(pong(3, sender=2, configuration=grown))
+    it.on_message(reply(it, op=4))
+    it.request(env.OPERATION_APPEND, b"", 0)
+    assert {place for place, _, _ in sent(it)} == {3}
+
+
+def test_a_connection_that_ends_is_its_replicas_whatever_place_that_has_now():
+    it = client(0, 1, 2)
+    it.on_message(pong(0, sender=1, configuration=Configuration(1, 9, 3, IDS[2::-1])))
+    it.on_disconnected(IDS[0])
+    assert it.connected == {IDS[1], IDS[2]}
 
 
 # --- eviction -------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 """Members come and go, and change places, while clients write."""
 
+from dataclasses import replace
+
 import pytest
 
-from appliance.cores.vsr import view_change
+from appliance.cores.vsr import chunks, view_change
+from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
 from appliance.formats import envelope as env
@@ -84,8 +87,6 @@ def newcomer(group: Group, configuration: ms.Configuration, replica_id: bytes) -
     index = len(group.nodes)
     group.members.append(replica_id)
     group.nodes.append(Node(index, replica_id, disk))
-    for node in group.running():
-        node.order = group.order(node.core.members)
     return index
 
 
@@ -525,3 +526,77 @@ def test_recovery_reformat_in_a_later_epoch(before):
     group.put(session, 3)
     ended(group, session)
     same_segments(group)
+
+
+# --- many frames in one read, and long reads ------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_frames_behind_a_change_in_the_same_read_count_for_whoever_sent_them(seed):
+    """The driver performs effects once per read; the core has moved on within it."""
+    group = Group(4, geometry=TINY, seed=seed, segments_max=64)
+    session = group.opened()
+    group.put(session, 3)
+    late = group.core(3)
+    members = [late.members[place] for place in (2, 3, 1, 0)]  # the late one leads view 1
+    waiting: list[tuple[int, env.Message]] = []
+    deliver = group.deliver
+
+    def hold(source: int, target: int, message: env.Message) -> None:
+        if target != 3 or not changed():
+            return deliver(source, target, message)
+        waiting.append((source, message))
+        return None
+
+    def changed() -> bool:
+        """The change lies in the log of the late one, and it does not know it committed."""
+        return late.journal.at(late.op).operation == env.OPERATION_RECONFIGURE
+
+    group.deliver = hold
+    send(group, session, env.OPERATION_RECONFIGURE, order(1, members, replicas=4))
+    group.run(40)
+    assert late.epoch == 0 and {node.core.epoch for node in group.running()} == {0, 1}
+    lists, votes = set(), set()
+    for source, message in waiting:
+        late.on_message(message, group.members[source])
+        if message.header.viewstamp == 1 << 32 | 1:
+            if message.header.command == env.DO_VIEW_CHANGE:
+                lists.add(group.members[source])
+            if message.header.command == env.START_VIEW_CHANGE:
+                votes.add(group.members[source])
+        counted = {late.members[d.replica] for d in late.dvcs if d is not None}
+        assert counted <= lists | {late.replica_id}
+        voted = {known for i, known in enumerate(late.members) if late.svc_from >> i & 1}
+        assert late.viewstamp != 1 << 32 | 1 or voted <= votes | {late.replica_id}
+    assert late.epoch == 1 and lists
+    group.deliver = deliver
+    group.after(group.nodes[3])
+    come_along(group, 1)
+    ended(group, session)
+
+
+@pytest.mark.parametrize("what", [env.REQUEST_PREPARE, env.REQUEST_CHUNK])
+def test_an_answer_goes_to_whoever_asked_though_the_places_changed_during_the_read(what):
+    group, session = begun(standbys=0)
+    group.put(session, 3 * K, 2)
+    group.until(group.converged)
+    server, asker = group.core(1), group.members[2]
+    if what == env.REQUEST_PREPARE:
+        wanted = server.header_at(server.op)
+        server.prepares.clear()
+        question = env.Message(server.make(what, op=wanted.op, area=wanted.digest))
+    else:
+        state = server.checkpoint
+        server.manifests.clear()
+        place = chunks.Place(chunks.ck.KIND_MANIFEST, 0, 0, state.header.op)
+        body = state.checkpoint_id + chunks.ck.encode_place(place)
+        question = env.Message(server.make(what, view=server.view, body=body), body)
+    server.on_message(question, asker)
+    ((kind, token, address, length),) = [e for e in server.effects if e[0] == fx.READ]
+    server.effects = []
+    members = (server.members[2], server.members[0], server.members[1])
+    server.configure(replace(server.configuration, members=members))
+    server.superblock = replace(server.superblock, incarnation=server.incarnation)
+    server.on_read_done(token, group.nodes[1].disk.read(address, length))
+    answers = [e for e in server.effects if e[0] == fx.SEND]
+    assert [e[1] for e in answers] == [(asker,)]
