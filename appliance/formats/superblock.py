@@ -9,7 +9,7 @@ A superblock is a value: to change it, `dataclasses.replace` it and write all co
 `sequence` + 1 and `parent` = the digest of the one before.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from appliance.base.padding import is_zero
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_COPY_SIZE
+from appliance.formats.lives import TOLD_SIZE, Told, decode_told, encode_told
 
 MAGIC = b"TIGRSUPR"
 VERSION = 1
@@ -75,7 +76,10 @@ SUPERBLOCK = np.dtype(
         ("reserved_c", "V4"),
         ("checkpoint", "V256"),
         ("members_op", "<u8"),  # op of the change that made `members`; 0 = format
-        ("reserved_d", "V3384"),
+        ("flags", "u1"),
+        ("reserved_d", "V7"),
+        ("told", "V192"),  # 8 rows of lives.TOLD, by index of the member
+        ("reserved_e", "V3184"),
         ("view_headers", "V4096"),
     ]
 )
@@ -130,6 +134,8 @@ class Superblock:
     view_headers_kind: int
     view_headers: list[Header]  # descending op
     members_op: int = 0  # op of the change that made `members`; 0 = format
+    flags: int = 0  # lives.FLAG_UNVOUCHED, lives.FLAG_REMADE
+    told: list[Told] = field(default_factory=list)  # by index of the member; none: of nobody
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -147,14 +153,15 @@ class Superblock:
         assert self.segments_max > 0
         assert self.view_headers_kind in (KIND_SV, KIND_DVC)
         assert len(self.view_headers) <= VIEW_HEADERS_MAX
+        assert len(self.told) in (0, len(self.members))
 
 
 # Fields whose value in memory is the value in the layout.
 _AS_STORED = tuple(
-    field.name
-    for field in fields(Superblock)
-    if SUPERBLOCK.fields and field.name in SUPERBLOCK.fields
-    if field.type in ("int", "bytes", int, bytes)
+    known.name
+    for known in fields(Superblock)
+    if SUPERBLOCK.fields and known.name in SUPERBLOCK.fields
+    if known.type in ("int", "bytes", int, bytes)
 )
 
 
@@ -220,6 +227,9 @@ def encode(superblock: Superblock, copy: int) -> bytes:
             b"",
             encode_checkpoint_state(s.checkpoint),
             s.members_op,
+            s.flags,
+            b"",
+            b"".join(encode_told(told) for told in s.told),
             b"",
             b"".join(header.raw for header in s.view_headers),
         )
@@ -253,6 +263,7 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
         is None
         or (members_old := _members(row["members_old"], old_count)) is None
         or (headers := _headers(row["view_headers"], row["view_headers_count"])) is None
+        or (told := _told(row["told"], len(members))) is None
     ):
         return None
     superblock = Superblock(
@@ -262,6 +273,7 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
         members_old=members_old,
         checkpoint=state,
         view_headers=headers,
+        told=told,
     )
     superblock.check()  # the digest was right: whoever wrote this broke its own rules
     return superblock, row["copy"], row["digest"]
@@ -272,6 +284,17 @@ def _members(raw: bytes, count: int) -> list[bytes] | None:
     if count > MEMBERS_MAX or not is_zero(raw[count * ID_SIZE :]):
         return None
     return [raw[i * ID_SIZE : (i + 1) * ID_SIZE] for i in range(count)]
+
+
+def _told(raw: bytes, count: int) -> list[Told] | None:
+    """The first `count` rows, if no byte is set behind them; none if nothing was ever told."""
+    if not is_zero(raw[count * TOLD_SIZE :]):
+        return None
+    if is_zero(raw):
+        return []
+    rows = [decode_told(raw[i * TOLD_SIZE : (i + 1) * TOLD_SIZE]) for i in range(count)]
+    whole = [row for row in rows if row is not None]
+    return whole if len(whole) == count else None
 
 
 def _headers(raw: bytes, count: int) -> list[Header] | None:

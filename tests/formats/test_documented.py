@@ -15,6 +15,7 @@ MODULES = (
     "envelope",
     "session",
     "superblock",
+    "lives",
     "segment",
     "checkpoint",
     "snapshot",

@@ -6,7 +6,7 @@ import pytest
 
 from appliance.base.checksum import blake2b_256
 from appliance.base.layout import offset_of
-from appliance.formats import envelope, superblock
+from appliance.formats import envelope, lives, superblock
 from appliance.formats.superblock import CHECKPOINT_STATE, SUPERBLOCK, CheckpointState, Superblock
 
 CLUSTER = bytes(range(16))
@@ -45,7 +45,10 @@ FIELDS = [
     ("reserved_c", 444, 4),
     ("checkpoint", 448, 256),
     ("members_op", 704, 8),
-    ("reserved_d", 712, 3384),
+    ("flags", 712, 1),
+    ("reserved_d", 713, 7),
+    ("told", 720, 192),
+    ("reserved_e", 912, 3184),
     ("view_headers", 4096, 4096),
 ]
 STATE_FIELDS = [
@@ -141,6 +144,13 @@ def test_what_was_encoded_is_decoded_with_its_copy_index():
         assert superblock.encode(decoded, copy) == superblock.encode(example(), copy)
 
 
+def test_what_members_told_and_the_flags_are_kept():
+    told = [lives.Told(7, 960, 1000), lives.Told(), lives.Told(1 << 31, 1, 2), lives.Told(3)]
+    kept = dataclasses.replace(example(), flags=lives.FLAG_REMADE, told=told)
+    found = superblock.decode(superblock.encode(kept, 1))
+    assert found is not None and found[0].told == told and found[0].flags == lives.FLAG_REMADE
+
+
 def test_all_copies_share_one_digest_and_differ_in_two_bytes_only():
     copies = [superblock.encode(example(), copy) for copy in range(4)]
     assert len({raw[:32] for raw in copies}) == 1
@@ -166,7 +176,9 @@ def test_a_zeroed_sector_is_no_superblock():
 
 
 @pytest.mark.parametrize(
-    "field", ["reserved_b", "reserved_c", "reserved_d", "members", "members_old", "view_headers"]
+    "field",
+    ["reserved_b", "reserved_c", "reserved_d", "reserved_e", "told", "members", "members_old"]
+    + ["view_headers"],
 )
 def test_set_bytes_in_padding_are_refused_even_under_a_right_digest(field):
     raw = bytearray(superblock.encode(example(), 0))

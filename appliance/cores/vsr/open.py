@@ -25,6 +25,7 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_STRIDE,
     Geometry,
 )
+from appliance.formats.lives import FLAG_REMADE, FLAG_UNVOUCHED
 
 FlushAll = Callable[[], None]
 ReadMany = Callable[[list[tuple[int, int]]], list[bytes | None]]
@@ -250,12 +251,19 @@ def format_writes(
     log_view: int | None = None,
     epoch: int = 0,
     members_op: int = 0,
+    incarnation: int = 0,
+    vouched: bool = True,
 ) -> Iterator[tuple[int, bytes]]:
     """(address, bytes) of all that format writes over a file of zeros; the superblock comes last.
 
     A lost disk is replaced with `view` = two above what the group has reached and `log_view` = 0,
-    and with the group's present epoch, members and the op that made them.
+    and with the group's present epoch, members and the op that made them; with an `incarnation`
+    above all that the group remembers of this replica, as no wall clock can be relied on for that.
+    Not `vouched`: nobody could be asked whether this replica ever was; it votes when others said
+    that they have never heard of it.
     """
+    remade = log_view not in (None, view) or members_op > 0
+    flags = (0 if vouched else FLAG_UNVOUCHED) | (FLAG_REMADE if remade else 0)
     assert replica_id in members and len(members) == replica_count + standby_count
     root = env.root(cluster, shard)
     for slot in range(geometry.slot_count):
@@ -274,7 +282,7 @@ def format_writes(
         view=view,
         log_view=view if log_view is None else log_view,
         epoch=epoch,
-        incarnation=0,
+        incarnation=incarnation,
         commit_max=0,
         sync_op_min=0,
         sync_op_max=0,
@@ -291,6 +299,7 @@ def format_writes(
         view_headers_kind=sb.KIND_SV if log_view in (None, view) else sb.KIND_DVC,
         view_headers=[root],
         members_op=members_op,
+        flags=flags,
     )
     for copy in range(SUPERBLOCK_COPIES):
         yield copy * SUPERBLOCK_COPY_STRIDE, sb.encode(block, copy)
