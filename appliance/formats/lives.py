@@ -5,6 +5,7 @@ A volume that knows nothing of a life that others have heard of is an older copy
 an old name: whoever runs on it has forgotten what it promised. See `cores/vsr/lives`.
 """
 
+import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from appliance.base.layout import struct_of
 TOLD = np.dtype(
     [
         ("incarnation", "<u4"),  # of the newest life that was heard of; 0 = of none
-        ("reserved", "V4"),
+        ("start", "<u4"),  # drawn by that life: two can have one number where a clock is behind
         ("checkpoint", "<u8"),  # the highest op of each that it told
         ("commit", "<u8"),
     ]
@@ -22,19 +23,24 @@ TOLD = np.dtype(
 TOLD_SIZE = TOLD.itemsize
 assert TOLD_SIZE == 24
 
+LIVES_MAX = 17  # the newest one that others are known to remember, and those since
+LIFE_ROW = struct.Struct("<II")  # incarnation, start
+
 LIFE = np.dtype(
     [
         ("incarnation", "<u4"),  # of this life
-        ("before", "<u4"),  # what the volume held when this life began
+        ("start", "<u4"),
         ("flags", "u1"),
-        ("reserved", "V7"),
+        ("lives_count", "u1"),
+        ("reserved", "V6"),
         ("checkpoint", "<u8"),  # durable
         ("commit", "<u8"),  # the newest op that is committed and durable there
         ("held", "<u8"),  # the newest op that its rings may have held when this life began
+        ("lives", "V136"),  # that this volume knows of: rows of incarnation 4, start 4
     ]
 )
 LIFE_SIZE = LIFE.itemsize
-assert LIFE_SIZE == 40
+assert LIFE_SIZE == 176 and LIFE["lives"].itemsize == LIVES_MAX * LIFE_ROW.size
 
 ANSWER = np.dtype(
     [
@@ -48,7 +54,8 @@ ANSWER_SIZE = ANSWER.itemsize
 assert ANSWER_SIZE == 32
 
 FLAG_UNVOUCHED, FLAG_REMADE = 1, 2  # of a volume: in the superblock and in a ping
-FLAG_REFUSED = 1  # of an answer: this life is not accepted
+# Of an answer: this life is not accepted; whoever answers is not vouched for either.
+ANSWER_REFUSED, ANSWER_NEW = 1, 2
 _TOLD, _LIFE, _ANSWER = struct_of(TOLD), struct_of(LIFE), struct_of(ANSWER)
 
 
@@ -56,6 +63,7 @@ class Told(NamedTuple):
     """What is kept of a member."""
 
     incarnation: int = 0
+    start: int = 0
     checkpoint: int = 0
     commit: int = 0
 
@@ -64,11 +72,12 @@ class Life(NamedTuple):
     """The body of a ping."""
 
     incarnation: int
-    before: int
+    start: int
     flags: int
     checkpoint: int
     commit: int
     held: int
+    lives: list[tuple[int, int]]
 
 
 class Answer(NamedTuple):
@@ -81,19 +90,40 @@ class Answer(NamedTuple):
 
 def encode_told(told: Told) -> bytes:
     """24 bytes."""
-    return _TOLD.pack(told.incarnation, b"", told.checkpoint, told.commit)
+    return _TOLD.pack(*told)
 
 
-def decode_told(raw: bytes | memoryview) -> Told | None:
-    """What lies in 24 bytes; None when a reserved byte is set."""
-    incarnation, reserved, checkpoint, commit = _TOLD.unpack(raw)
-    return None if any(reserved) else Told(incarnation, checkpoint, commit)
+def decode_told(raw: bytes | memoryview) -> Told:
+    """What lies in 24 bytes."""
+    return Told(*_TOLD.unpack(raw))
+
+
+def encode_lives(lives: list[tuple[int, int]]) -> bytes:
+    """8 bytes each, the oldest first."""
+    assert len(lives) <= LIVES_MAX
+    return b"".join(LIFE_ROW.pack(*life) for life in lives)
+
+
+def decode_lives(raw: bytes, count: int) -> list[tuple[int, int]] | None:
+    """The first `count` rows; None if there are not so many, or a byte is set behind them."""
+    if count > LIVES_MAX or any(raw[count * LIFE_ROW.size :]):
+        return None
+    rows = LIFE_ROW.iter_unpack(raw[: count * LIFE_ROW.size])
+    return [(incarnation, start) for incarnation, start in rows]
 
 
 def encode_life(life: Life) -> bytes:
-    """40 bytes."""
+    """176 bytes."""
     return _LIFE.pack(
-        life.incarnation, life.before, life.flags, b"", life.checkpoint, life.commit, life.held
+        life.incarnation,
+        life.start,
+        life.flags,
+        len(life.lives),
+        b"",
+        life.checkpoint,
+        life.commit,
+        life.held,
+        encode_lives(life.lives),
     )
 
 
@@ -101,10 +131,11 @@ def decode_life(body: bytes | memoryview) -> Life | None:
     """None: of another size, as versions before this one send it, or a reserved byte is set."""
     if len(body) != LIFE_SIZE:
         return None
-    incarnation, before, flags, reserved, checkpoint, commit, held = _LIFE.unpack(body)
-    if any(reserved):
+    incarnation, start, flags, count, reserved, checkpoint, commit, held, raw = _LIFE.unpack(body)
+    lives = decode_lives(raw, count)
+    if any(reserved) or not lives:
         return None
-    return Life(incarnation, before, flags, checkpoint, commit, held)
+    return Life(incarnation, start, flags, checkpoint, commit, held, lives)
 
 
 def encode_answer(answer: Answer) -> bytes:
@@ -117,5 +148,4 @@ def decode_answer(body: bytes | memoryview) -> Answer | None:
     if len(body) != ANSWER_SIZE:
         return None
     incarnation, flags, reserved, raw = _ANSWER.unpack(body)
-    told = decode_told(raw)
-    return None if any(reserved) or told is None else Answer(incarnation, flags, told)
+    return None if any(reserved) else Answer(incarnation, flags, decode_told(raw))

@@ -20,7 +20,15 @@ from appliance.base.padding import is_zero
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_COPY_SIZE
-from appliance.formats.lives import TOLD_SIZE, Told, decode_told, encode_told
+from appliance.formats.lives import (
+    LIVES_MAX,
+    TOLD_SIZE,
+    Told,
+    decode_lives,
+    decode_told,
+    encode_lives,
+    encode_told,
+)
 
 MAGIC = b"TIGRSUPR"
 VERSION = 1
@@ -77,9 +85,11 @@ SUPERBLOCK = np.dtype(
         ("checkpoint", "V256"),
         ("members_op", "<u8"),  # op of the change that made `members`; 0 = format
         ("flags", "u1"),
-        ("reserved_d", "V7"),
+        ("lives_count", "u1"),
+        ("reserved_d", "V6"),
         ("told", "V192"),  # 8 rows of lives.TOLD, by index of the member
-        ("reserved_e", "V3184"),
+        ("lives", "V136"),  # as in lives.LIFE
+        ("reserved_e", "V3048"),
         ("view_headers", "V4096"),
     ]
 )
@@ -136,6 +146,7 @@ class Superblock:
     members_op: int = 0  # op of the change that made `members`; 0 = format
     flags: int = 0  # lives.FLAG_UNVOUCHED, lives.FLAG_REMADE
     told: list[Told] = field(default_factory=list)  # by index of the member; none: of nobody
+    lives: list[tuple[int, int]] = field(default_factory=list)  # own ones; the oldest first
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -154,6 +165,7 @@ class Superblock:
         assert self.view_headers_kind in (KIND_SV, KIND_DVC)
         assert len(self.view_headers) <= VIEW_HEADERS_MAX
         assert len(self.told) in (0, len(self.members))
+        assert len(self.lives) <= LIVES_MAX
 
 
 # Fields whose value in memory is the value in the layout.
@@ -228,8 +240,10 @@ def encode(superblock: Superblock, copy: int) -> bytes:
             encode_checkpoint_state(s.checkpoint),
             s.members_op,
             s.flags,
+            len(s.lives),
             b"",
             b"".join(encode_told(told) for told in s.told),
+            encode_lives(s.lives),
             b"",
             b"".join(header.raw for header in s.view_headers),
         )
@@ -263,7 +277,8 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
         is None
         or (members_old := _members(row["members_old"], old_count)) is None
         or (headers := _headers(row["view_headers"], row["view_headers_count"])) is None
-        or (told := _told(row["told"], len(members))) is None
+        or (lives := decode_lives(row["lives"], row["lives_count"])) is None
+        or not is_zero(row["told"][len(members) * TOLD_SIZE :])
     ):
         return None
     superblock = Superblock(
@@ -273,7 +288,8 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
         members_old=members_old,
         checkpoint=state,
         view_headers=headers,
-        told=told,
+        told=_told(row["told"], len(members)),
+        lives=lives,
     )
     superblock.check()  # the digest was right: whoever wrote this broke its own rules
     return superblock, row["copy"], row["digest"]
@@ -286,15 +302,11 @@ def _members(raw: bytes, count: int) -> list[bytes] | None:
     return [raw[i * ID_SIZE : (i + 1) * ID_SIZE] for i in range(count)]
 
 
-def _told(raw: bytes, count: int) -> list[Told] | None:
-    """The first `count` rows, if no byte is set behind them; none if nothing was ever told."""
-    if not is_zero(raw[count * TOLD_SIZE :]):
-        return None
+def _told(raw: bytes, count: int) -> list[Told]:
+    """The first `count` rows; none if nothing was ever told."""
     if is_zero(raw):
         return []
-    rows = [decode_told(raw[i * TOLD_SIZE : (i + 1) * TOLD_SIZE]) for i in range(count)]
-    whole = [row for row in rows if row is not None]
-    return whole if len(whole) == count else None
+    return [decode_told(raw[i * TOLD_SIZE : (i + 1) * TOLD_SIZE]) for i in range(count)]
 
 
 def _headers(raw: bytes, count: int) -> list[Header] | None:

@@ -63,6 +63,8 @@ class Cluster:
         self.on_publish: Callable[[int, int], None] = lambda replica, log_seq: None
         self.on_write: Callable[[int, int], None] = lambda replica, address: None
         self.on_failed: Callable[[int], None] = lambda replica: None
+        # whether a halt is what the operator has asked for
+        self.on_halt: Callable[[int, str], bool] = lambda replica, code: False
         self.on_disk_fault: Callable[[int], None] = lambda replica: None
         self.atlas = Atlas(
             geometry=geometry,
@@ -128,6 +130,7 @@ class Cluster:
         view: int,
         log_view: int | None = None,
         configuration: Configuration | None = None,
+        vouched: bool = True,
     ) -> None:
         """Make an empty volume on the machine's disk, of a group as it began, or as it is now."""
         options = self.options
@@ -145,9 +148,33 @@ class Cluster:
             log_view=log_view,
             epoch=group.epoch,
             members_op=group.op,
+            incarnation=self.life_remembered(machine.index) + 1 if log_view == 0 or group.op else 0,
+            vouched=vouched,
         ):
             machine.disk.poke(address, data)
         self.judge.on_format(machine)
+
+    def restore(self, index: int, image: tuple[bytes, dict[int, bytes]]) -> None:
+        """Put an older copy of its volume on a machine's disk."""
+        machine = self.machines[index]
+        assert machine.replica is None
+        machine.disk.restore(image)
+        self.judge.on_format(machine)
+
+    def life_remembered(self, index: int, *, by: int = 1) -> int:
+        """The newest life of a machine that so many of the others hold durably."""
+        replica_id = self.members[index]
+        lives = sorted(
+            (
+                block.told[block.members.index(replica_id)].incarnation
+                for other, block in enumerate(self.judge.superblocks.durable)
+                if other != index and block is not None and block.told
+                if self.members[other] in block.members[: block.replica_count]
+                if replica_id in block.members
+            ),
+            reverse=True,
+        )
+        return lives[by - 1] if len(lives) >= by else 0
 
     # --- life of a process
 
@@ -367,7 +394,7 @@ class Cluster:
         assert replica is not None and members
         targets = [self.members.index(member) for member in members]
         self._trace(machine, kinds.SEND, sum(1 << target for target in targets), header.op, header)
-        self.judge.on_send(machine, header, body)
+        self.judge.on_send(machine, members, header, body)
         message = Message(header, body, replica.index, route)
         for target in targets:
             self.network.send(machine.index, target, message)
@@ -411,6 +438,9 @@ class Cluster:
     def _halted(self, machine: Machine, code: str, reason: str) -> None:
         """A replica stops for good: right only where more broke than can be mended."""
         self._trace(machine, kinds.HALT, 0, 0, f"{code}: {reason}")
+        if self.on_halt(machine.index, code):
+            machine.halted = True
+            return
         if not self.options.overload:
             violated("halt", f"replica {machine.index} halted: {code}: {reason}")
         self.halts[code] = self.halts.get(code, 0) + 1

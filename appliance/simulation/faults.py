@@ -10,6 +10,7 @@ from appliance.formats.geometry import SUPERBLOCK_ZONE_SIZE
 from appliance.simulation import trace as kinds
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.delay import exponential, ticks_around
+from appliance.simulation.mistakes import Mistakes
 from appliance.simulation.network import MILLION, Network
 from appliance.simulation.operator import Operator
 from appliance.simulation.options import Options
@@ -44,6 +45,7 @@ class Faults:
         self.active = True
         self.operator: Operator
         self.replacement: Replacement
+        self.mistakes: Mistakes
         self._cut_armed = 0  # power cuts that wait for a moment in which much is written
         self._victim = prng.below(options.replica_count)  # the one whose disk may be lost
         self.done: dict[str, int] = {}  # faults so far, by kind
@@ -121,12 +123,19 @@ class Faults:
             return
         if (
             self.options.reformat
-            and index == self._victim
+            and self._may_lose_disk(index)
             and self.prng.chance(self.options.reformat, MILLION)
         ):
             self.replacement.begin(index)
         else:
+            self.mistakes.before_start(index)
             self.cluster.start(index)
+
+    def _may_lose_disk(self, index: int) -> bool:
+        """One machine again and again; or one after the other, each when the last one is whole."""
+        if self.options.reformat_in_turn:
+            return index < self.options.replica_count and self.replacement.idle
+        return index == self._victim
 
     def _on_failed(self, index: int) -> None:
         """A failed write has ended the process: somebody looks after it and starts it again."""

@@ -15,6 +15,7 @@ from appliance.simulation.checkers.answers import Answers
 from appliance.simulation.checkers.checkpoints import Checkpoints
 from appliance.simulation.checkers.log import CommittedLog
 from appliance.simulation.checkers.membership import Membership
+from appliance.simulation.checkers.questions import Questions
 from appliance.simulation.checkers.rooms import RoomsModel
 from appliance.simulation.checkers.superblocks import Superblocks
 from appliance.simulation.checkers.views import Views
@@ -39,6 +40,7 @@ class Judge:
         self.acknowledgements = Acknowledgements(geometry, count, options.replica_count)
         self.views = Views()
         self.votes = Votes(count)
+        self.questions = Questions(count)
         self.membership = Membership()
         self.superblocks = Superblocks(count)
         self.checkpoints = Checkpoints(
@@ -64,6 +66,7 @@ class Judge:
         machine.commit_seen = machine.replica.commit_min
         self.superblocks.on_start(machine.index)
         self.votes.on_start(machine.index, machine.replica)
+        self.questions.on_start(machine.index)
 
     def on_step(self, machine: Machine) -> None:
         """A core has taken an event; its effects are not performed yet."""
@@ -82,6 +85,7 @@ class Judge:
         """A replica is handed a message of the member with this id; none: of a client."""
         assert machine.replica is not None
         command, header = message.header.command, message.header
+        self.questions.on_deliver(machine.index, sender, header)
         if command == envelope.START_VIEW_CHANGE:
             self.votes.on_vote(machine.index, sender, header, machine.replica.tick)
         elif command == envelope.DO_VIEW_CHANGE:
@@ -139,9 +143,12 @@ class Judge:
                 "any clock has shown",
             )
 
-    def on_send(self, machine: Machine, header: Header, body: bytes) -> None:
+    def on_send(
+        self, machine: Machine, targets: tuple[bytes, ...], header: Header, body: bytes
+    ) -> None:
         """A replica sends to its peers."""
         index, command, replica = machine.index, header.command, machine.replica
+        self.questions.on_send(index, targets, header)
         assert replica is not None
         own = (
             command == envelope.PREPARE

@@ -89,6 +89,9 @@ class Options:
     pause_ticks_mean: int = 0  # between two pauses of one replica; 0 = none
     paused_ticks_mean: int = 0
     reformat: int = 0  # per million of restarts of one replica: its disk is lost
+    reformat_in_turn: bool = False  # of any replica, once the one before is whole again
+    old_copy: int = 0  # per million of restarts: an older copy is put in the volume's place
+    silent_format: int = 0  # per million of restarts: an empty volume, nobody was asked
     member_changes: int = 0  # standbys come and go, replicas are numbered anew
 
     # Disks.
@@ -148,8 +151,10 @@ def parse(options: Options, settings: Iterable[str]) -> Options:
         kind = type(getattr(options, name))
         changed[name] = value == "True" if kind is bool else kind(value)
     options = replace(options, **changed)
-    if options.member_changes and options.reformat:
-        raise ValueError("member_changes needs reformat=0: the operator does one of the two")
+    if options.member_changes and (options.reformat or options.old_copy or options.silent_format):
+        raise ValueError(
+            "member_changes needs reformat=0, old_copy=0, silent_format=0: one of the two"
+        )
     return options
 
 
@@ -195,6 +200,7 @@ def _draw_swarm(prng: Prng, seed: int) -> Options:
         _replays,
         _flushes,
         _reads,
+        _mistakes,
     ):
         options = draw_class(prng.fork(), options)
     return options
@@ -404,3 +410,25 @@ def _reads(prng: Prng, options: Options) -> Options:
     if options.replica_count == 1 or not prng.chance(2 if options.member_changes else 1, 3):
         return options
     return replace(options, read_gap_us=prng.choice((5_000, 20_000, 50_000)))
+
+
+def _mistakes(prng: Prng, options: Options) -> Options:
+    """An operator in a hurry, whose disks do nothing else wrong; or disks lost one by one."""
+    apt = options.replica_count >= 3 and options.crash_ticks_mean and not options.member_changes
+    if not apt or options.overload or options.write_error or not prng.chance(1, 6):
+        return options
+    kind = prng.below(3)
+    if options.reformat:
+        return replace(options, reformat_in_turn=True)
+    return replace(
+        options,
+        crash_ticks_mean=min(options.crash_ticks_mean, 2_000),
+        old_copy=500_000 if kind != 1 else 0,
+        silent_format=500_000 if kind == 1 else 0,
+        reformat=0,
+        read_corruption=0,
+        write_corruption=0,
+        write_loss=0,
+        write_misdirection=0,
+        read_error=0,
+    )

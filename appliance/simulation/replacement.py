@@ -7,6 +7,7 @@ then known to others as committed. The new volume is formatted two views above w
 reached, where the old one cannot have voted.
 """
 
+from appliance.cores.vsr.member import Status
 from appliance.formats.envelope import OPERATION_NOOP, Header
 from appliance.formats.geometry import Geometry
 from appliance.simulation.cluster import Cluster
@@ -24,6 +25,23 @@ class Replacement:
         self.ever = False
         self._waiting = -1  # the machine without a disk
         self._committed = 0
+        self._committed_op = 0  # the newest one that others held when it got it
+        self._replaced = -1  # the machine that got a disk last
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for a disk, and whoever got the last one holds all that it should."""
+        if self._waiting >= 0 or self._replaced < 0:
+            return self._waiting < 0
+        replica = self.machines.machines[self._replaced].replica
+        return (
+            replica is not None
+            and replica.status == Status.NORMAL
+            and replica.state_ready
+            and replica.backfill is None
+            and replica.commit_min >= self._committed_op
+            and not replica.journal.dirty_count
+        )
 
     def begin(self, index: int) -> None:
         """The disk of a machine whose process is gone is lost now."""
@@ -43,6 +61,7 @@ class Replacement:
             self.registered(session)
             return
         index, self._waiting = self._waiting, -1
+        self._replaced, self._committed_op = index, header.op
         self.machines.format(
             self.machines.machines[index],
             log_view=0,

@@ -377,6 +377,20 @@ class Disk:
         self._unreadable.clear()
         self._cache.flush()
 
+    def image(self) -> tuple[bytes, dict[int, bytes]]:
+        """A copy of all that lies there, while no process runs."""
+        assert not self.writes
+        return bytes(self._data), {i: bytes(extent) for i, extent in self._extents.items()}
+
+    def restore(self, image: tuple[bytes, dict[int, bytes]]) -> None:
+        """Put such a copy in the place of what lies there."""
+        self._count("old_copy")
+        self.life += 1
+        self._data = bytearray(image[0])
+        self._extents = {i: bytearray(extent) for i, extent in image[1].items()}
+        self._unreadable.clear()
+        self._cache.flush()
+
     def _tear(
         self,
         write: Write,

@@ -19,6 +19,7 @@ from appliance.simulation.failure import Violation, violated
 from appliance.simulation.faults import Faults
 from appliance.simulation.judge import Judge
 from appliance.simulation.membership import MemberChanges
+from appliance.simulation.mistakes import Mistakes
 from appliance.simulation.network import Network
 from appliance.simulation.operator import Operator
 from appliance.simulation.options import Options
@@ -45,6 +46,8 @@ FAULT_CLASSES = (
     "power_cut",
     "pause",
     "reformat",
+    "old_copy",
+    "silent_format",
     "torn_write",
     "read_corruption",
     "read_error",
@@ -186,6 +189,13 @@ class World:
             prng=self.prng.fork() if options.member_changes else Prng(options.seed),
         )
         self.faults.operator, self.faults.replacement = self.operator, self.replacement
+        self.faults.mistakes = Mistakes(
+            options=options,
+            schedule=self.schedule,
+            machines=self.cluster,
+            replacement=self.replacement,
+            prng=Prng(options.seed + 1),  # what other worlds draw stays as it is
+        )
 
     def _clients(self) -> Clients | Chat:
         """Devices straight on sessions, or a whole chat through edges."""

@@ -46,9 +46,11 @@ FIELDS = [
     ("checkpoint", 448, 256),
     ("members_op", 704, 8),
     ("flags", 712, 1),
-    ("reserved_d", 713, 7),
+    ("lives_count", 713, 1),
+    ("reserved_d", 714, 6),
     ("told", 720, 192),
-    ("reserved_e", 912, 3184),
+    ("lives", 912, 136),
+    ("reserved_e", 1048, 3048),
     ("view_headers", 4096, 4096),
 ]
 STATE_FIELDS = [
@@ -145,10 +147,12 @@ def test_what_was_encoded_is_decoded_with_its_copy_index():
 
 
 def test_what_members_told_and_the_flags_are_kept():
-    told = [lives.Told(7, 960, 1000), lives.Told(), lives.Told(1 << 31, 1, 2), lives.Told(3)]
-    kept = dataclasses.replace(example(), flags=lives.FLAG_REMADE, told=told)
+    told = [lives.Told(7, 5, 960, 1000), lives.Told(), lives.Told(1 << 31, 0, 1, 2), lives.Told(3)]
+    own = [(7, 1 << 31), (9, 0)]
+    kept = dataclasses.replace(example(), flags=lives.FLAG_REMADE, told=told, lives=own)
     found = superblock.decode(superblock.encode(kept, 1))
     assert found is not None and found[0].told == told and found[0].flags == lives.FLAG_REMADE
+    assert found[0].lives == own
 
 
 def test_all_copies_share_one_digest_and_differ_in_two_bytes_only():
@@ -177,8 +181,8 @@ def test_a_zeroed_sector_is_no_superblock():
 
 @pytest.mark.parametrize(
     "field",
-    ["reserved_b", "reserved_c", "reserved_d", "reserved_e", "told", "members", "members_old"]
-    + ["view_headers"],
+    ["reserved_b", "reserved_c", "reserved_d", "reserved_e", "told", "lives", "members"]
+    + ["members_old", "view_headers"],
 )
 def test_set_bytes_in_padding_are_refused_even_under_a_right_digest(field):
     raw = bytearray(superblock.encode(example(), 0))

@@ -18,6 +18,7 @@ from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import (
     chunks,
     commit,
+    lives,
     normal,
     recovery,
     repair,
@@ -264,6 +265,23 @@ def idempotency_not_replicated(patch: Patch) -> None:
         it._windows.clear()
 
     patch.setattr(Rooms, "restore", restore_without_windows)
+
+
+@plant("what members told of their lives is not held against a volume that knows less")
+def older_copy_let_in(patch: Patch) -> None:
+    patch.setattr(lives, "forgotten", lambda told, life: "")
+
+
+@plant("a volume that was made in silence votes at once, as if it were new")
+def silence_taken_for_new(patch: Patch) -> None:
+    begin = lives.begin
+
+    def begin_as_vouched(it, block):
+        begin(it, replace(block, flags=0))
+        object.__setattr__(block, "flags", 0)
+
+    patch.setattr(lives, "begin", begin_as_vouched)
+    patch.setattr(lives, "forgotten", lambda told, life: "")
 
 
 # --- the normal protocol --------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import Geometry
+from appliance.formats.lives import Told
 from appliance.formats.membership import Configuration
 
 
@@ -35,6 +36,7 @@ class Status(IntEnum):
     RECOVERING_HEAD = 3  # may have acknowledged more than it can see; votes in nothing
     HALTED = 4
     REMOVED = 5  # no member of the group any more; silent
+    UNVOUCHED = 6  # made while nobody could be asked; says only who it is: see `lives`
 
 
 class StateMachine(Protocol):
@@ -105,6 +107,9 @@ SPEAK = {
     env.DO_VIEW_CHANGE: (True, True),
     env.START_VIEW: (True, True),
 }
+
+# What rests on the promises of a life goes only to members that will remember that life.
+BETWEEN_ACQUAINTANCES = frozenset((env.PREPARE_OK, env.DO_VIEW_CHANGE))
 
 SILENT = (Status.RECOVERING, Status.HALTED, Status.REMOVED)
 
@@ -211,6 +216,21 @@ class Member:
         # of this start: an answer to an older question is no answer
         self.nonce = prng.bytes(16)
         self.incarnation = 0
+        self._begin_lives()
+
+    def _begin_lives(self) -> None:
+        """Which life this is, and what is known of those of others: see `lives`."""
+        # (incarnation, start) of the newest that others are known to remember, and of those since
+        self.lives: list[tuple[int, int]] = []
+        self.volume_flags = 0
+        self.held = 0  # the newest op that the rings may have held then
+        self.told: dict[bytes, Told] = {}  # what members told of themselves
+        self.refused: dict[bytes, str] = {}  # members that have forgotten, and what
+        # life that was heard of, to be answered once it is durable: (stamp, incarnation)
+        self.introductions: dict[bytes, tuple[bytes, int]] = {}
+        self.introduced: set[bytes] = set()  # members that hold this life durably
+        self.introduced_mask = 0
+        self.vouchers: dict[bytes, bool] = {}  # whether each was vouched for itself
 
     def _begin_views(self) -> None:
         """What belongs to leading a view, and to leaving it."""
@@ -307,6 +327,9 @@ class Member:
         self.members = list(configuration.members)
         self._places = {replica_id: place for place, replica_id in enumerate(self.members)}
         self._addressed = {}
+        self.told = {known: told for known, told in self.told.items() if known in self._places}
+        self.refused = {known: why for known, why in self.refused.items() if known in self._places}
+        self.find_introduced()
         self.replica_count = configuration.replica_count
         self.standby_count = configuration.standby_count
         self.epoch = configuration.epoch
@@ -349,6 +372,13 @@ class Member:
     def index_of(self, replica_id: bytes) -> int:
         """The place of a member; -1: it is none."""
         return self._places.get(replica_id, -1)
+
+    def find_introduced(self) -> None:
+        """The bits of the members to which this life is introduced."""
+        known = self.introduced
+        self.introduced_mask = sum(
+            1 << i for i, member in enumerate(self.members) if member in known
+        )
 
     def sender_of(self, source: bytes) -> int:
         """The place, as of now, of the member that a message is from. Looked up for each message:
@@ -470,6 +500,8 @@ class Member:
         self, mask: int, header: Header, body: bytes | memoryview = b"", route: int = 0
     ) -> None:
         """Send to the members of `mask`, if what the message promises is durable."""
+        if header.command in BETWEEN_ACQUAINTANCES:
+            mask &= self.introduced_mask
         if mask == 0 or not self.may_speak(header):
             return
         assert not mask >> self.index & 1
@@ -494,6 +526,8 @@ class Member:
         Nothing at all leaves before the incarnation is durable.
         """
         if self.status in SILENT or self.superblock is None:
+            return False
+        if self.status == Status.UNVOUCHED and header.command not in (env.PING, env.PONG):
             return False
         if self.superblock.incarnation != self.incarnation:
             return False

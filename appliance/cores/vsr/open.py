@@ -300,6 +300,7 @@ def format_writes(
         view_headers=[root],
         members_op=members_op,
         flags=flags,
+        lives=[(incarnation, 0)] if incarnation else [],
     )
     for copy in range(SUPERBLOCK_COPIES):
         yield copy * SUPERBLOCK_COPY_STRIDE, sb.encode(block, copy)

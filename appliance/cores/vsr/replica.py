@@ -13,6 +13,7 @@ from appliance.cores.vsr import (
     checkpoint,
     chunks,
     commit,
+    lives,
     membership,
     normal,
     recovery,
@@ -28,10 +29,12 @@ from appliance.cores.vsr import (
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import SILENT, Member, Status
 from appliance.cores.vsr.open import Loaded
+from appliance.cores.vsr.recovery import Found, Slot
 from appliance.cores.vsr.timeout import count_tick
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
+from appliance.formats.lives import FLAG_UNVOUCHED
 from appliance.formats.membership import Configuration
 
 # passes over all rules after one event; the next event goes on
@@ -69,11 +72,17 @@ class Replica(Member):
         self.sync_op_min, self.sync_op_max = block.sync_op_min, block.sync_op_max
         self.sync_log_seq = block.sync_log_seq
         self.incarnation = max(block.incarnation + 1, realtime_us // 1_000_000)
+        lives.begin(self, block)
         if not self._recover(loaded):
             return
         self.superblock_repairs = list(loaded.repairs)
         superblock.repair(self)
-        self._begin()
+        if block.flags & FLAG_UNVOUCHED:
+            self.status = Status.UNVOUCHED
+            self.mark("opened_unvouched")
+            self.timeouts["ping"].start(1)
+        else:
+            self._begin()
         self.persist()
         self.settle()
 
@@ -114,6 +123,7 @@ class Replica(Member):
             self.halt("WAL_CORRUPT", "a slot of a lone replica's write-ahead ring cannot be read")
             return False
         self.journal = found.journal
+        self.held = _held(loaded.slots, geometry.prepare_max(self.checkpoint_op))
         assert self.checkpoint is not None and self.superblock is not None
         self.op = recovery.head(
             self.journal,
@@ -229,6 +239,10 @@ class Replica(Member):
             self.peers[sender].heard_tick = self.tick
         if handler is None:
             return self.drop("unknown_command")
+        if self.status == Status.UNVOUCHED and header.command not in lives.INTRODUCTIONS:
+            return self.drop("unvouched")
+        if sender != env.SENDER_CLIENT and lives.refuses(self, sender, header.command):
+            return self.drop("refused_member")
         if message.sender != sender:
             message = Message(header, message.body, sender, message.route)
         other = sender != env.SENDER_CLIENT and header.epoch != self.epoch
@@ -285,6 +299,11 @@ class Replica(Member):
             )
             superblock.advance(self)
             self._learn_durable()
+            if self.status == Status.UNVOUCHED and lives.is_vouched(self):
+                self.mark("vouched_for")
+                self.volume_flags &= ~FLAG_UNVOUCHED
+                self._begin()
+                self.persist()
             checkpoint.advance(self)
             state_sync.advance(self)
             backfill.advance(self)
@@ -325,8 +344,12 @@ class Replica(Member):
             self.superblock.incarnation,
             self.superblock.members_op,
         )
+        if self.introductions:
+            lives.on_durable(self)
         if now == self.durable_seen:
             return
+        if now[3] == self.incarnation != self.durable_seen[3]:
+            lives.ping(self)  # from here on it may speak: who it is comes first
         self.durable_seen = now
         self.acknowledge_tail = True
         self.repair_due = True
@@ -348,6 +371,14 @@ class Replica(Member):
         assert not self.dvc_quorum or (self.is_primary and self.log_view == self.view)
         assert self.durable_view <= self.view and self.durable_log_view <= self.log_view
         assert len(self.pipeline) <= self.geometry.pipeline_max
+
+
+def _held(slots: list[Slot], most: int) -> int:
+    """The newest op that the rings may have held: what cannot be read may be of any."""
+    if any(Found.BAD in (slot.witness, slot.prepare) for slot in slots):
+        return most
+    found = (h.op for s in slots for h in (s.witness_header, s.prepare_header) if h is not None)
+    return max(found, default=0)
 
 
 # --- routing ------------------------------------------------------------------------------------
@@ -382,12 +413,7 @@ def _on_ping(member: Member, message: Message) -> None:
             return member.halt(
                 "DIVERGED", f"checkpoint {header.op} differs from replica {message.sender}'s"
             )
-    pong = member.make(
-        env.PONG,
-        view=max(0, member.durable_view),
-        area=header.area[:8] + member.realtime_us.to_bytes(8, "little"),
-    )
-    member.send(1 << message.sender, pong)
+    lives.hear(member, message)
     return None
 
 
@@ -400,6 +426,7 @@ def _on_pong(member: Member, message: Message) -> None:
         now_ns=member.monotonic_ns,
     )
     member.peers[message.sender].view = max(member.peers[message.sender].view, message.header.view)
+    lives.heard_back(member, message)
 
 
 _CLIENT: dict[int, Callable[[Member, Message], None]] = {
@@ -451,7 +478,7 @@ def _jump_view(member: Member, message: Message) -> bool:
     """React to a view above ours; False when the message itself has nothing more to say to us."""
     header = message.header
     command, view = header.command, header.view
-    if view < member.view:
+    if view < member.view or member.status == Status.UNVOUCHED:
         return True
     asks = command in (env.PREPARE, env.COMMIT)
     if view == member.view:
@@ -480,19 +507,7 @@ def _timeouts(member: Member) -> None:
     timeouts, prng = member.timeouts, member.prng
     if timeouts["ping"].due:
         timeouts["ping"].start(50 if member.clock.epoch is not None else 5)
-        assert member.checkpoint is not None
-        area = member.monotonic_ns.to_bytes(8, "little") + member.checkpoint.checkpoint_id[:16]
-        member.send(
-            member.others,
-            member.make(
-                env.PING,
-                view=max(0, member.durable_view),
-                aux=int(member.syncing or member.backfill is not None),
-                op=member.checkpoint_op,
-                commit_num=member.commit_min,
-                area=area,
-            ),
-        )
+        lives.ping(member)
     if timeouts["prepare"].due:
         normal.on_prepare_timeout(member)
         timeouts["prepare"].backoff(base=5, most=50, prng=prng)

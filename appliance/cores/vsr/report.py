@@ -34,6 +34,8 @@ def state(member: Member) -> dict[str, Any]:
         "quorum_silent_ticks": _quorum_silent(member),
         "clients": len(member.sessions.entries),
         "halted": list(member.halted) if member.halted else None,
+        "refused": {replica_id.hex(): why for replica_id, why in member.refused.items()},
+        "told": {replica_id.hex(): list(told) for replica_id, told in member.told.items()},
         "peers": {
             i: {
                 "view": peer.view,

@@ -8,6 +8,7 @@ counts, then the fourth follows. Updates that are wanted meanwhile merge into th
 from dataclasses import replace
 
 from appliance.base.limits import SUPERBLOCK_COPIES, SUPERBLOCK_COPIES_TO_CONFIRM
+from appliance.cores.vsr import lives
 from appliance.cores.vsr.member import Member
 from appliance.formats import superblock as sb
 from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
@@ -41,6 +42,9 @@ def present(member: Member) -> Superblock:
         sync_log_seq=member.sync_log_seq,
         view_headers_kind=member.view_headers_kind,
         view_headers=list(member.view_headers),
+        flags=member.volume_flags,
+        told=lives.rows(member),
+        lives=list(member.lives),
     )
 
 

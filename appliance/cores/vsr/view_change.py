@@ -364,6 +364,8 @@ def on_do_view_change(member: Member, message: Message) -> None:
         return member.drop("dvc_quorum_done")
     if member.status != Status.VIEW_CHANGE or not member.is_primary:
         return member.drop("dvc_not_primary")
+    if not member.introduced_mask >> message.sender & 1:
+        return member.drop("dvc_not_introduced")  # it may yet tell that we have forgotten
     parsed = parse_do_view_change(member, message)
     if parsed is None:
         return member.drop("dvc_invalid")

@@ -144,6 +144,7 @@ class Group:
         self.replica_count, self.geometry, self.segments_max = replica_count, geometry, segments_max
         self.prng = Prng(seed)
         self.routing = routing
+        self.acquainted = start is not None  # the test speaks for those that do not run
         self.tick = 0
         self.wire: deque[tuple[int, int, Message]] = deque()  # target below 0: a client
         self.rules: list[Rule] = []
@@ -199,6 +200,8 @@ class Group:
             routing=self.routing,
         )
         node.replica = core
+        if self.acquainted:
+            core.introduced = set(self.members)
         core.open(load(self.geometry, node.disk.flush_all, node.disk.read_many), *self.times())
         node.commit_seen = core.commit_min
         self.after(node)

@@ -5,7 +5,7 @@ import pytest
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Status
 from appliance.formats import envelope as env
-from appliance.formats.geometry import SMALL
+from appliance.formats.geometry import SMALL, SUPERBLOCK_ZONE_SIZE
 from appliance.formats.membership import encode_configuration
 from appliance.formats.superblock import encode_checkpoint_state
 from tests.cores.vsr.chain import blank, message, prepare
@@ -65,7 +65,8 @@ def test_vc_two_corrupt_of_three_stuck_not_lost():
     assert all(node.halted is None for node in group.nodes), "a stall, not a lie"
     for i in (0, 1):
         group.crash(i)
-        group.nodes[i].disk.poke(0, before[i])
+        # what is older than the superblock would be an older copy of the volume
+        group.nodes[i].disk.poke(SUPERBLOCK_ZONE_SIZE, before[i][SUPERBLOCK_ZONE_SIZE:])
         group.start(i)
     group.until(group.converged, ticks=1500)
     assert group.committed[op] == kept

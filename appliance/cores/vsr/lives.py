@@ -1,0 +1,256 @@
+"""Who has forgotten what it promised is not let in.
+
+A volume that is replaced by an older copy of itself, or made anew under an old name, comes back
+without what it acknowledged and without the views that it promised. By its own bytes nobody can
+tell. So the others remember, and durably, of each member the newest *life* (one process on one
+volume, numbered by the incarnation), checkpoint and committed op that it told:
+
+    ping   ── what life this is, what the volume knew when it began ──▶  judged, then kept
+    pong   ◀── what is held durably of whoever asked ──                  introduced, or refused
+
+Votes, lists and acknowledgements go only to members to which this life is *introduced*, and only
+their lists are counted: whoever ever counted on a life remembers it. A life whose volume knows
+nothing of the one before is refused by everybody who does; it halts and names the way out.
+
+A volume that was made while nobody could be asked says nothing but pings until so many have
+answered that they have never heard of this replica that every quorum which it could have been part
+of holds one of them.
+"""
+
+from appliance.cores.vsr.member import Member, Status
+from appliance.formats import envelope as env
+from appliance.formats import superblock as sb
+from appliance.formats.envelope import Message
+from appliance.formats.lives import (
+    ANSWER_NEW,
+    ANSWER_REFUSED,
+    FLAG_REMADE,
+    FLAG_UNVOUCHED,
+    LIVES_MAX,
+    Answer,
+    Life,
+    Told,
+    decode_answer,
+    decode_life,
+    encode_answer,
+    encode_life,
+)
+
+# What a member may say of which life it is before anybody knows it.
+INTRODUCTIONS = (env.PING, env.PONG)
+
+
+def begin(member: Member, block: sb.Superblock) -> None:
+    """What the volume remembers, of others and of itself; this life is one more.
+
+    A volume of a version that kept no lives knows its last one by number alone.
+    """
+    known = block.lives or [(block.incarnation, 0)]
+    since = [*known[1:], (member.incarnation, _start(member))]
+    member.lives = [known[0], *since[1 - LIVES_MAX :]]
+    member.volume_flags = block.flags
+    if block.told:
+        told = dict(zip(block.members, block.told, strict=True))
+        member.told = {known_id: of for known_id, of in told.items() if known_id in member.members}
+
+
+def rows(member: Member) -> list[Told]:
+    """What is remembered of each member, in their order; for the superblock."""
+    if not any(member.told.values()):
+        return []
+    return [member.told.get(replica_id, Told()) for replica_id in member.members]
+
+
+# --- telling ------------------------------------------------------------------------------------
+
+
+def ping(member: Member) -> None:
+    """Say to all members which life this is, where it stands, and ask for their wall clocks."""
+    assert member.checkpoint is not None and member.superblock is not None
+    body = encode_life(
+        Life(
+            incarnation=member.incarnation,
+            start=_start(member),
+            flags=member.superblock.flags,
+            checkpoint=member.superblock.checkpoint.header.op,
+            commit=_commit_durable(member),
+            held=member.held,
+            lives=member.superblock.lives,
+        )
+    )
+    area = member.monotonic_ns.to_bytes(8, "little") + member.checkpoint.checkpoint_id[:16]
+    header = member.make(
+        env.PING,
+        view=max(0, member.durable_view),
+        aux=int(member.syncing or member.backfill is not None),
+        op=member.checkpoint_op,
+        commit_num=member.commit_min,
+        area=area,
+        body=body,
+    )
+    member.send(member.others, header, body)
+
+
+def _start(member: Member) -> int:
+    return int.from_bytes(member.nonce[:4], "little")
+
+
+def _commit_durable(member: Member) -> int:
+    """The newest op that is committed and will be found here after a restart."""
+    assert member.superblock is not None
+    floor = member.superblock.checkpoint.header.op
+    if member.installing:
+        return floor
+    for op in range(member.commit_min, floor, -1):
+        header = member.journal.at(op)
+        if header is not None and member.journal.clean(header):
+            return op
+    return floor
+
+
+def pong(member: Member, place: int, stamp: bytes, incarnation: int) -> None:
+    """Answer a ping: our wall clock, and what is held durably of whoever asked."""
+    block, replica_id = member.superblock, member.members[place]
+    assert block is not None
+    told = Told()
+    if block.told and replica_id in block.members:
+        told = block.told[block.members.index(replica_id)]
+    flags = ANSWER_REFUSED if replica_id in member.refused else 0
+    flags |= ANSWER_NEW if member.status == Status.UNVOUCHED else 0
+    body = encode_answer(Answer(incarnation, flags, told))
+    header = member.make(
+        env.PONG,
+        view=max(0, member.durable_view),
+        area=stamp + member.realtime_us.to_bytes(8, "little"),
+        body=body,
+    )
+    member.send(1 << place, header, body)
+
+
+def on_durable(member: Member) -> None:
+    """The superblock has grown: a life that was heard of may be in it now."""
+    for replica_id, (stamp, incarnation) in list(member.introductions.items()):
+        place = member.index_of(replica_id)
+        block = member.superblock
+        assert block is not None
+        if place < 0:
+            del member.introductions[replica_id]
+        elif block.told and replica_id in block.members:
+            if block.told[block.members.index(replica_id)].incarnation >= incarnation:
+                del member.introductions[replica_id]
+                pong(member, place, stamp, incarnation)
+
+
+# --- judging ------------------------------------------------------------------------------------
+
+
+def forgotten(told: Told, life: Life) -> str:
+    """What the volume of a life does not know though others do; empty: nothing."""
+    newest, known = (told.incarnation, told.start), life.lives
+    if not told.incarnation or newest == (life.incarnation, life.start):
+        return ""
+    if newest not in known:
+        if told.incarnation < known[0][0]:
+            return ""  # long ago: it has been introduced to others since
+        if life.flags & FLAG_REMADE and not known[0][0]:
+            return ""  # its group was asked when it was made, but nobody wrote down for which life
+        return f"life {told.incarnation} of this replica, which the volume does not know"
+    if max(life.checkpoint, life.held) < told.checkpoint:
+        return f"its checkpoint {told.checkpoint}, the volume only {life.checkpoint}"
+    if max(life.checkpoint, life.held) < told.commit:
+        return f"its committed operation {told.commit}, the volume only {life.held}"
+    return ""
+
+
+def hear(member: Member, message: Message) -> None:
+    """A member says which life it is; keep that, or refuse it, and answer."""
+    replica_id, stamp = member.members[message.sender], message.header.area[:8]
+    life = decode_life(message.body)
+    if life is None:  # of a version that does not say
+        return pong(member, message.sender, stamp, 0)
+    told = member.told.get(replica_id, Told())
+    if life.flags & FLAG_UNVOUCHED:
+        if told.incarnation:
+            _refuse(member, replica_id, f"life {told.incarnation} of this replica")
+    elif (life.incarnation, life.start) == (told.incarnation, told.start):
+        checkpoint = max(told.checkpoint, life.checkpoint)
+        commit = max(told.commit, life.commit)
+        member.told[replica_id] = told._replace(checkpoint=checkpoint, commit=commit)
+    elif life.incarnation >= told.incarnation:  # else it is long over, or learns so by the answer
+        reason = forgotten(told, life)
+        if reason:
+            _refuse(member, replica_id, reason)
+        else:
+            member.refused.pop(replica_id, None)
+            now = Told(life.incarnation, life.start, life.checkpoint, life.commit)
+            member.told[replica_id] = now
+            member.introductions[replica_id] = (stamp, life.incarnation)
+            member.persist()
+    return pong(member, message.sender, stamp, life.incarnation)
+
+
+def _refuse(member: Member, replica_id: bytes, reason: str) -> None:
+    if replica_id not in member.refused:
+        member.mark("member_refused")
+    member.refused[replica_id] = reason
+
+
+def refuses(member: Member, place: int, command: int) -> bool:
+    """Whether a message of this member is not listened to: all but its word on who it is."""
+    return bool(member.refused) and command != env.PING and member.members[place] in member.refused
+
+
+def heard_back(member: Member, message: Message) -> None:
+    """A member tells what it remembers of us."""
+    replica_id = member.members[message.sender]
+    answer = decode_answer(message.body)
+    if answer is None:  # of a version that remembers nothing
+        return _introduced(member, replica_id)
+    if answer.incarnation != member.incarnation:
+        return None  # an answer to another life
+    if answer.flags & ANSWER_REFUSED or answer.told.incarnation > member.incarnation:
+        unvouched = member.status == Status.UNVOUCHED
+        return member.halt(
+            "VOLUME_NOT_NEW" if unvouched else "VOLUME_OUTDATED",
+            f"replica {message.sender} remembers life {answer.told.incarnation} of this replica,"
+            f" with checkpoint {answer.told.checkpoint} and operation {answer.told.commit}"
+            f" committed; the volume here knows life {member.lives[0][0]} and its log ends at"
+            f" {member.held}",
+        )
+    if member.status == Status.UNVOUCHED:
+        return _vouched(member, replica_id, new=bool(answer.flags & ANSWER_NEW))
+    if (answer.told.incarnation, answer.told.start) == (member.incarnation, _start(member)):
+        _introduced(member, replica_id)
+    return None
+
+
+def _introduced(member: Member, replica_id: bytes) -> None:
+    if replica_id not in member.introduced:
+        member.introduced.add(replica_id)
+        member.lives = member.lives[-1:]
+        member.find_introduced()
+        member.dvc_sent_view = -1  # what was kept back may be said now
+        member.acknowledge_tail = True
+
+
+# --- volumes made in silence --------------------------------------------------------------------
+
+
+def vouchers_needed(member: Member) -> int:
+    """So many other replicas that no quorum this one could have been part of lacks them all."""
+    if member.is_standby:
+        return 0
+    quorum = min(member.quorum_replication, member.quorum_view_change)
+    return min(member.replica_count - quorum + 1, member.replica_count - 1)
+
+
+def _vouched(member: Member, replica_id: bytes, *, new: bool) -> None:
+    """`replica_id` has never heard of this replica; as a new one it may only not remember."""
+    if 0 <= member.index_of(replica_id) < member.replica_count:
+        member.vouchers[replica_id] = not new
+
+
+def is_vouched(member: Member) -> bool:
+    """Whether enough have vouched; or all, among them such as are as new as this one."""
+    needed, found = vouchers_needed(member), member.vouchers
+    return sum(found.values()) >= needed or len(found) == member.replica_count - 1

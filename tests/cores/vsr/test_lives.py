@@ -1,0 +1,263 @@
+"""A volume that has forgotten what it promised is not let in, and a new one that nobody could vouch
+for waits."""
+
+import pytest
+
+from appliance.cores.vsr import lives
+from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.open import format_writes
+from appliance.formats import envelope as env
+from appliance.formats.lives import FLAG_REMADE, Life, Told
+from tests.cores.vsr.disk import Disk
+from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session
+from tests.cores.vsr.story import ended
+
+K = TINY.checkpoint_ops
+OLD = Told(7, 1, 8, 15)
+
+
+def begun(replicas: int = 3, seed: int = 1) -> tuple[Group, Session]:
+    group = Group(replicas, geometry=TINY, seed=seed, segments_max=64)
+    session = group.opened()
+    group.run(60)  # all have told who they are
+    return group, session
+
+
+def copy_of(group: Group, index: int) -> bytes:
+    """What lies on a machine's disk."""
+    return bytes(group.nodes[index].disk.data)
+
+
+def restore(group: Group, index: int, copy: bytes) -> None:
+    """Stop a machine and put an older copy of its volume in the place of its volume."""
+    if group.nodes[index].replica is not None:
+        group.crash(index)
+    group.nodes[index].disk.poke(0, copy)
+
+
+def go_on(group: Group, session: Session) -> None:
+    """The others serve, and every device got each record once."""
+    group.put(session, 3)
+    group.check()
+
+
+def new_volume(group: Group, index: int, **how: object) -> None:
+    """A machine gets an empty volume under its old name."""
+    if group.nodes[index].replica is not None:
+        group.crash(index)
+    node = group.nodes[index]
+    node.disk = Disk(group.geometry, group.segments_max)
+    fields = {"view": 0, "members": group.members, "replica_count": group.replica_count} | how
+    for address, data in format_writes(
+        group.geometry,
+        cluster=CLUSTER,
+        shard=SHARD,
+        replica_id=node.replica_id,
+        segments_max=group.segments_max,
+        **fields,
+    ):
+        node.disk.poke(address, data)
+
+
+# --- older copies ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 5])
+@pytest.mark.parametrize("lived", ["a life", "the same life"])
+def test_an_older_copy_of_a_volume_halts_and_its_replica_is_heard_no_more(replicas, lived):
+    group, session = begun(replicas)
+    victim = replicas - 1
+    if lived == "a life":
+        group.crash(victim)
+        copy = copy_of(group, victim)
+        group.start(victim)
+    else:
+        copy = copy_of(group, victim)
+    group.put(session, 5)
+    group.run(60)
+    restore(group, victim, copy)
+    group.start(victim)
+    group.until(lambda: group.nodes[victim].halted is not None)
+    code, reason = group.nodes[victim].halted
+    assert code == "VOLUME_OUTDATED" and "remembers" in reason
+    others = [node.core for node in group.running() if node.index != victim]
+    assert any(group.members[victim] in core.refused for core in others)
+    assert not group.sent(env.DO_VIEW_CHANGE, source=victim, since=len(group.trace) - 200)
+
+
+def test_what_others_committed_survives_though_the_copys_owner_and_a_laggard_are_left():
+    """The one that forgot and the one that never knew would be a quorum."""
+    group, session = begun()
+    group.crash(0)
+    copy = copy_of(group, 0)
+    group.start(0)
+    group.until(group.converged)
+    group.run(60)
+    alone = group.isolate(2)
+    group.put(session, 5)
+    committed = max(group.committed)
+    group.crash(1)
+    restore(group, 0, copy)
+    group.heal(alone)
+    group.start(0)
+    group.run(300)
+    assert group.primary is None and group.nodes[0].halted[0] == "VOLUME_OUTDATED"
+    group.start(1)
+    group.until(lambda: group.primary is not None)
+    group.until(lambda: group.core(group.primary).commit_min >= committed)
+    go_on(group, session)
+
+
+def test_what_members_told_outlives_a_restart_of_whoever_heard_it():
+    group, _ = begun()
+    told = dict(group.core(0).told)
+    assert told[group.members[1]].incarnation == group.core(1).incarnation
+    lived = {index: group.core(index).incarnation for index in (1, 2)}
+    for index in (1, 2):
+        group.crash(index)
+    group.restart(0)
+    for index in (1, 2):
+        assert group.core(0).told[group.members[index]].incarnation == lived[index]
+
+
+def test_every_restart_is_accepted_also_with_slots_that_cannot_be_read():
+    group, session = begun()
+    for turn in range(6):
+        group.put(session, K // 2)
+        index = turn % 3
+        head = group.core(index).op
+        group.crash(index)
+        if turn > 2:  # its newest prepare and witness are both broken
+            slot = head % TINY.slot_count
+            disk = group.nodes[index].disk
+            disk.poke(TINY.wal_headers_offset + slot * 4096, bytes(range(256)) * 16)
+            disk.poke(
+                TINY.wal_prepares_offset + slot * TINY.message_size_max, bytes(range(256)) * 16
+            )
+        group.start(index)
+        group.until(group.converged, ticks=2000)
+    assert not any(node.halted for node in group.nodes)
+    assert not any(node.core.refused for node in group.running())
+    ended(group, session)
+
+
+def test_votes_and_lists_wait_until_whoever_gets_them_has_this_life_on_its_disk():
+    group, session = begun()
+    group.put(session, 2)
+    for node in group.nodes:
+        group.crash(node.index)
+    group.start(1)
+    group.nodes[1].hold = lambda write: write.zone == "superblock"
+    group.start(2)
+    mark = len(group.trace)
+    group.run(100)
+    kept = group.sent(env.DO_VIEW_CHANGE, source=2, since=mark)
+    kept += group.sent(env.PREPARE_OK, source=2, since=mark)
+    assert not kept, "the other one may forget that it ever counted on them"
+    group.nodes[1].hold = lambda write: False
+    group.until(lambda: group.primary is not None)
+
+
+def life(*lives_known: tuple[int, int], flags=0, checkpoint=8, held=15) -> Life:
+    """A life that is the newest of those that its volume knows."""
+    return Life(*lives_known[-1], flags, checkpoint, 0, held, list(lives_known))
+
+
+UNKNOWN = "life 7 of this replica, which the volume does not know"
+
+
+@pytest.mark.parametrize(
+    ("told", "said", "says"),
+    [
+        (Told(), life((8, 1), (9, 2)), ""),
+        (OLD, life((7, 1), (9, 2)), ""),
+        (OLD, life((6, 4), (7, 1), (8, 3), (9, 2)), ""),  # lives that nobody remembers
+        (OLD, life((8, 3), (9, 2)), ""),  # others remember a later one
+        (OLD, life((6, 4), (9, 2)), UNKNOWN),
+        (OLD, life((6, 4), (8, 3), (9, 2)), UNKNOWN),  # a copy that has lived on, unheard
+        (OLD, life((6, 4), (7, 2)), UNKNOWN),  # under the same number
+        (OLD, life((7, 1), (9, 2), checkpoint=0, held=7), "its checkpoint 8, the volume only 0"),
+        (OLD, life((7, 1), (9, 2), held=14), "its committed operation 15, the volume only 14"),
+        (OLD, life((7, 1), (9, 2), checkpoint=16, held=0), ""),
+        (OLD, life((0, 0), (9, 2)), UNKNOWN),
+        (OLD, life((0, 0), (9, 2), flags=FLAG_REMADE, checkpoint=0, held=0), ""),
+        (OLD, life((8, 0), (9, 2), flags=FLAG_REMADE, checkpoint=0, held=0), ""),
+        (OLD, life((6, 0), (9, 2), flags=FLAG_REMADE, checkpoint=0, held=0), UNKNOWN),
+    ],
+)
+def test_what_a_volume_does_not_know_is_named(told, said, says):
+    assert lives.forgotten(told, said) == says
+
+
+# --- volumes made in silence ----------------------------------------------------------------------
+
+
+def test_a_volume_made_in_silence_under_a_known_name_halts_instead_of_voting():
+    group, session = begun()
+    alone = group.isolate(2)
+    group.put(session, 5)
+    committed = max(group.committed)
+    group.crash(1)
+    new_volume(group, 0, vouched=False)
+    group.heal(alone)
+    group.start(0)
+    group.run(300)
+    code, reason = group.nodes[0].halted
+    assert code == "VOLUME_NOT_NEW" and "remembers life" in reason
+    assert group.primary is None
+    group.start(1)
+    group.until(lambda: group.primary is not None)
+    group.until(lambda: group.core(group.primary).commit_min >= committed)
+    go_on(group, session)
+
+
+def test_a_volume_made_in_silence_says_nothing_while_too_few_answer():
+    group, _ = begun()
+    group.crash(0)
+    new_volume(group, 0, vouched=False)
+    for index in (1, 2):
+        group.crash(index)
+        new_volume(group, index, vouched=False)
+    mark = len(group.trace)
+    group.start(0)
+    group.start(1)
+    group.run(200)
+    assert {group.core(i).status for i in (0, 1)} == {Status.UNVOUCHED}
+    said = {header.command for source, _, header in group.trace[mark:] if source in (0, 1)}
+    assert said == {env.PING, env.PONG}
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 5])
+def test_a_new_site_whose_volumes_were_all_made_in_silence_begins_once_all_are_there(replicas):
+    group = Group(replicas, geometry=TINY, segments_max=64)
+    for index in range(replicas):
+        new_volume(group, index, vouched=False)
+    for index in range(replicas):
+        group.start(index)
+    session = group.opened()
+    group.put(session, 3 * K)
+    group.until(group.converged)
+    assert all(not node.core.superblock.flags for node in group.running())
+    for index in range(replicas):
+        group.restart(index)  # and is an ordinary one from then on
+        group.until(group.converged, ticks=2000)
+    ended(group, session)
+
+
+def test_a_recovered_volume_is_accepted_and_a_later_copy_of_it_is_not():
+    group, session = begun()
+    group.put(session, 2 * K)
+    group.crash(0)
+    group.put(session, group.geometry.pipeline_max)
+    known = max(node.core.told[group.members[0]].incarnation for node in group.running())
+    view = max(node.core.view for node in group.running()) + 2
+    new_volume(group, 0, view=view, log_view=0, incarnation=known + 1)
+    copy = copy_of(group, 0)
+    group.start(0)
+    group.until(group.converged, ticks=3000)
+    group.run(60)
+    restore(group, 0, copy)
+    group.start(0)
+    group.until(lambda: group.nodes[0].halted is not None)
+    assert group.nodes[0].halted[0] == "VOLUME_OUTDATED"
+    go_on(group, session)
