@@ -360,7 +360,7 @@ def format_node_folder(folder: Path, geometry: str, *, new_site: bool = False) -
         node = read_node(folder)
         _refuse_known_members(node, new_site=new_site)
         check_room(folder, [(node, shard) for shard in node.shards], geometry)
-        _format_node(node, geometry)
+        _format_node(node, geometry, vouched=False)
     finally:
         if lock is not None:
             os.close(lock)
@@ -419,14 +419,16 @@ def _make_once(path: Path, make: Callable[[], str], mode: int) -> None:
         write_durable(path, make(), mode)
 
 
-def _format_node(node: NodeFolder, geometry: str) -> None:
-    """Make the volumes of `node` that are not there yet, then say that it is formatted."""
+def _format_node(node: NodeFolder, geometry: str, *, vouched: bool = True) -> None:
+    """Make the volumes of `node` that are not there yet, then say that it is formatted. Where other
+    nodes were made elsewhere, the replicas ask each other before they believe in a new site.
+    """
     if (node.path / FORMATTED_FILE).exists() and not [*node.path.glob(group_name("*"))]:
         click.echo(f"format: {node.node.name}: kept, it was complete")
         return
     missing = [s for s in node.shards if not volume_complete(node.volume(s.number))]
     with identities(node, missing):
-        make_volumes(node, geometry, click.echo, node.shards)
+        make_volumes(node, geometry, click.echo, node.shards, vouched=vouched)
     mark_formatted(node)
 
 

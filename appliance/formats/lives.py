@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from appliance.base.layout import struct_of
+from appliance.base.limits import MEMBERS_MAX
 
 TOLD = np.dtype(
     [
@@ -25,6 +26,7 @@ assert TOLD_SIZE == 24
 
 LIVES_MAX = 17  # the newest one that others are known to remember, and those since
 LIFE_ROW = struct.Struct("<II")  # incarnation, start
+_REMEMBERED = struct.Struct(f"<{MEMBERS_MAX}I")
 
 LIFE = np.dtype(
     [
@@ -37,10 +39,11 @@ LIFE = np.dtype(
         ("commit", "<u8"),  # the newest op that is committed and durable there
         ("held", "<u8"),  # the newest op that its rings may have held when this life began
         ("lives", "V136"),  # that this volume knows of: rows of incarnation 4, start 4
+        ("remembered", "V32"),  # incarnations of all members by index, as the sender knows them
     ]
 )
 LIFE_SIZE = LIFE.itemsize
-assert LIFE_SIZE == 176 and LIFE["lives"].itemsize == LIVES_MAX * LIFE_ROW.size
+assert LIFE_SIZE == 208 and LIFE["lives"].itemsize == LIVES_MAX * LIFE_ROW.size
 
 ANSWER = np.dtype(
     [
@@ -78,6 +81,7 @@ class Life(NamedTuple):
     commit: int
     held: int
     lives: list[tuple[int, int]]
+    remembered: list[int]
 
 
 class Answer(NamedTuple):
@@ -113,7 +117,7 @@ def decode_lives(raw: bytes, count: int) -> list[tuple[int, int]] | None:
 
 
 def encode_life(life: Life) -> bytes:
-    """176 bytes."""
+    """208 bytes."""
     return _LIFE.pack(
         life.incarnation,
         life.start,
@@ -124,6 +128,7 @@ def encode_life(life: Life) -> bytes:
         life.commit,
         life.held,
         encode_lives(life.lives),
+        _REMEMBERED.pack(*life.remembered, *[0] * (MEMBERS_MAX - len(life.remembered))),
     )
 
 
@@ -131,11 +136,13 @@ def decode_life(body: bytes | memoryview) -> Life | None:
     """None: of another size, as versions before this one send it, or a reserved byte is set."""
     if len(body) != LIFE_SIZE:
         return None
-    incarnation, start, flags, count, reserved, checkpoint, commit, held, raw = _LIFE.unpack(body)
+    incarnation, start, flags, count, reserved, *ops, raw, remembered = _LIFE.unpack(body)
     lives = decode_lives(raw, count)
     if any(reserved) or not lives:
         return None
-    return Life(incarnation, start, flags, checkpoint, commit, held, lives)
+    checkpoint, commit, held = ops
+    known = list(_REMEMBERED.unpack(remembered))
+    return Life(incarnation, start, flags, checkpoint, commit, held, lives, known)
 
 
 def encode_answer(answer: Answer) -> bytes:

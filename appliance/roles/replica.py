@@ -55,6 +55,7 @@ from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindo
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Listener, Secured
 from appliance.drivers.network.local import LocalServer, make_ring
+from appliance.drivers.network.suspicions import Suspicions
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.drivers.nvme.volume import Volume
 from appliance.formats.checkpoint import ShippingState
@@ -85,6 +86,11 @@ _NONCES_LEFT_MIN = 1 << 20  # a process that used up its nonces starts again, wi
 REMEDIES = {
     "STORAGE_WRITE": "check the disk and its cables, then start again; the log is read anew",
     "DISK_FULL": "free space on the volume's file system, then start again",
+    "VOLUME_OUTDATED": (
+        "this is an older copy of the volume, never start it again: move it away, then run "
+        "`tigerchat recover`"
+    ),
+    "VOLUME_NOT_NEW": "this replica is no new one: move the volume away, then `tigerchat recover`",
     "DIVERGED": "compare the replicas with `tigerchat inspect` before anything else is started",
     "VOLUME_MOVED": "put the same folder back if it was moved by mistake; else run `tigerchat "
     "recover` on this node",
@@ -131,6 +137,7 @@ class ReplicaRole:
         self._counters: Counter[str] = Counter()  # of connections with other nodes
         self._counters_local: Counter[str] = Counter()  # and within this one
         self._drops: Counter[str] = Counter()  # of messages, by the check that failed
+        self._suspicions = Suspicions(log)
         self._received = [0] * 256  # messages, by command
         self._sent = [0] * 256
         self._marks: Counter[str] = Counter()
@@ -330,11 +337,20 @@ class ReplicaRole:
     def _each_second(self) -> None:
         service.notify("WATCHDOG=1")
         self._read_site()
+        self._look_for_suspicions()
         if self._volume.displaced():
             self._halt("VOLUME_MOVED", "its folder no longer leads to the files that are open")
         if self._signer is not None and self._signer.left() < _NONCES_LEFT_MIN:
             self._log.warning("nonces used up: starting again with fresh ones")
             self._stopped.set()
+
+    def _look_for_suspicions(self) -> None:
+        names = self._node.site.nodes
+        for replica_id, reasons in self._core.suspicions.items():
+            if replica_id in self._shard.replica_ids:
+                node = self._shard.members[self._shard.replica_ids.index(replica_id)]
+                self._suspicions.of_messages(names[node].name, reasons)
+        self._suspicions.look(clock.monotonic_ns())
 
     def _on_writes_done(self, tokens: list[int]) -> None:
         for token in tokens:
@@ -377,10 +393,13 @@ class ReplicaRole:
 
     def _frame(self, header: Any, body: Any, route: int = 0) -> bytes:
         signer = self._signer
+        incarnation = self._core.incarnation_durable
         if signer is None:
             signer = self._signer = Signer(
-                sender=self._index, key=self._node.signing_key, incarnation=self._core.incarnation
+                sender=self._index, key=self._node.signing_key, incarnation=incarnation
             )
+        elif signer.nonce >> 32 != incarnation:
+            signer.renew(incarnation)  # peers remembered a later one than this
         return signer.frame(header, body, route)
 
     def _send(self, members: tuple[bytes, ...], header: Any, body: Any, route: int) -> None:
@@ -426,6 +445,7 @@ class ReplicaRole:
             senders=senders,
             public_key=self._node.site.nodes[connection.node].public_key,
             drops=self._drops,
+            suspicions=self._suspicions.of_frames(self._node.site.nodes[connection.node].name),
         )
 
     def on_message(self, connection: Connection, message: Message) -> None:
@@ -533,6 +553,7 @@ class ReplicaRole:
             "received": _by_name(self._received),
             "sent": _by_name(self._sent),
             "dropped": dict(self._drops),
+            "suspicious": self._suspicions.recent(),
             "connection_events": dict(self._counters),
             "local_events": dict(self._counters_local),
             "marks": dict(self._marks),

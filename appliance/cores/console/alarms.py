@@ -5,6 +5,8 @@ replica_down    bad    a replica on this machine does not answer
 stale           bad    a replica hears no quorum: what its node serves may be old
 replica_halted  bad    a replica stopped itself because going on could lose data
 edge_down       bad    an edge on this machine does not answer
+suspicious      bad    a node sends messages that no honest peer sends
+member_refused  bad    a member has forgotten what it promised, or holds another state
 not_normal      warn   a replica changes views or recovers
 peer_down       warn   a replica hears nothing from another one
 sync            warn   a replica adopts the state of a peer
@@ -111,6 +113,14 @@ def _halted(look: Look) -> Iterator[Alarm]:
                 yield Alarm("replica_halted", "bad", _subject(look, member), member.own.halted)
 
 
+def _suspicious(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    return own.suspicious
+
+
+def _refused(_shard: ShardLine, _member: Member, own: Replica) -> str:
+    return own.refused
+
+
 def _not_normal(_shard: ShardLine, _member: Member, own: Replica) -> str:
     return own.status.replace("_", " ") if own.status != NORMAL and not own.halted else ""
 
@@ -186,6 +196,8 @@ def _space(look: Look) -> Iterator[Alarm]:
 
 REPLICA_RULES: tuple[tuple[str, str, Callable[[ShardLine, Member, Replica], str]], ...] = (
     ("stale", "bad", _stale),
+    ("suspicious", "bad", _suspicious),
+    ("member_refused", "bad", _refused),
     ("not_normal", "warn", _not_normal),
     ("peer_down", "warn", _deaf),
     ("sync", "warn", _sync),

@@ -47,6 +47,8 @@ class Replica:
     cpu_percent: float
     rss: int
     stale_ms: int = 0  # for so long it has heard no quorum; 0 while it does
+    refused: str = ""  # members it does not listen to, and why
+    suspicious: str = ""  # nodes whose messages look as if they lied, and how often
     disk_free: int = 0  # bytes of the volume's file system that this user may take
     disk_size: int = 0  # bytes it has; 0: not told
     extent_size: int = 0  # bytes; 0: not told
@@ -108,6 +110,11 @@ def parse_replica(raw: dict[str, Any]) -> Replica:
             cpu_percent=process["cpu_percent"],
             rss=process["rss"],
             stale_ms=int(raw.get("stale_ms", 0)),
+            refused="; ".join(str(why) for why in raw.get("refused", {}).values()),
+            suspicious="; ".join(
+                f"{name}: " + ", ".join(f"{why} {count}" for why, count in sorted(of.items()))
+                for name, of in sorted(raw.get("suspicious", {}).items())
+            ),
             disk_free=int(raw["volume"].get("disk_free", 0)),
             disk_size=int(raw["volume"].get("disk_size", 0)),
             extent_size=int(raw["volume"].get("extent_size", 0)),

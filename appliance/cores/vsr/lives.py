@@ -76,6 +76,7 @@ def ping(member: Member) -> None:
             commit=_commit_durable(member),
             held=member.held,
             lives=member.superblock.lives,
+            remembered=[member.told.get(known, Told()).incarnation for known in member.members],
         )
     )
     area = member.monotonic_ns.to_bytes(8, "little") + member.checkpoint.checkpoint_id[:16]
@@ -168,6 +169,7 @@ def hear(member: Member, message: Message) -> None:
     life = decode_life(message.body)
     if life is None:  # of a version that does not say
         return pong(member, message.sender, stamp, 0)
+    _catch_up(member, life.remembered[member.index])
     told = member.told.get(replica_id, Told())
     if life.flags & FLAG_UNVOUCHED:
         if told.incarnation:
@@ -189,6 +191,17 @@ def hear(member: Member, message: Message) -> None:
     return pong(member, message.sender, stamp, life.incarnation)
 
 
+def _catch_up(member: Member, remembered: int) -> None:
+    """Go on under a number above all that others have heard of this replica: they take what comes
+    under a lower one for old. The wall clock of a new volume's machine may be behind.
+    """
+    if remembered > member.incarnation and not member.introduced:
+        member.mark("incarnation_raised")
+        member.incarnation = remembered + 1
+        member.lives[-1] = (member.incarnation, _start(member))
+        member.persist()
+
+
 def _refuse(member: Member, replica_id: bytes, reason: str) -> None:
     if replica_id not in member.refused:
         member.mark("member_refused")
@@ -208,7 +221,13 @@ def heard_back(member: Member, message: Message) -> None:
         return _introduced(member, replica_id)
     if answer.incarnation != member.incarnation:
         return None  # an answer to another life
-    if answer.flags & ANSWER_REFUSED or answer.told.incarnation > member.incarnation:
+    if answer.told.incarnation > member.incarnation:
+        return _catch_up(member, answer.told.incarnation)  # and be judged by what the volume knows
+    if answer.flags & ANSWER_REFUSED:
+        if (answer.told.incarnation, answer.told.start) == member.lives[-1]:
+            return member.halt(
+                "DIVERGED", f"replica {message.sender} and most others hold another checkpoint"
+            )
         unvouched = member.status == Status.UNVOUCHED
         return member.halt(
             "VOLUME_NOT_NEW" if unvouched else "VOLUME_OUTDATED",

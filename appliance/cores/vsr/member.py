@@ -113,6 +113,8 @@ BETWEEN_ACQUAINTANCES = frozenset((env.PREPARE_OK, env.DO_VIEW_CHANGE))
 
 SILENT = (Status.RECOVERING, Status.HALTED, Status.REMOVED)
 
+VIEWS_AHEAD_MAX = 1 << 20  # a view takes a vote of a quorum and a write: nobody is so far ahead
+
 SCRUB_TICKS = 10  # between two items that the scrubber reads
 PREPARES_CACHED_MAX = 32  # bodies kept in memory: pipeline, commit, repair of peers
 
@@ -230,6 +232,10 @@ class Member:
         self.introductions: dict[bytes, tuple[bytes, int]] = {}
         self.introduced: set[bytes] = set()  # members that hold this life durably
         self.introduced_mask = 0
+        # members whose checkpoint differs from ours at the same op, and since when
+        self.diverged: dict[bytes, tuple[int, int]] = {}  # id -> (op, tick)
+        # by member: how often it said what it cannot have meant, by the reason for dropping it
+        self.suspicions: dict[bytes, dict[str, int]] = {}
         self.vouchers: dict[bytes, bool] = {}  # whether each was vouched for itself
 
     def _begin_views(self) -> None:
@@ -463,6 +469,12 @@ class Member:
         return block.log_view if block is not None and block.epoch == self.epoch else -1
 
     @property
+    def incarnation_durable(self) -> int:
+        """Under which frames are numbered; nothing is sent before it is this life's."""
+        assert self.superblock is not None
+        return self.superblock.incarnation
+
+    @property
     def others(self) -> int:
         """Bits of all members but this one."""
         return ((1 << len(self.members)) - 1) & ~(1 << self.index)
@@ -557,6 +569,12 @@ class Member:
     def drop(self, reason: str) -> None:
         """An event was ignored for a named reason."""
         self.count("dropped_" + reason)
+
+    def suspect(self, place: int, reason: str) -> None:
+        """A member said what no member says that follows the protocol: dropped, and told of."""
+        self.drop(reason)
+        known = self.suspicions.setdefault(self.members[place], {})
+        known[reason] = known.get(reason, 0) + 1
 
     def halt(self, code: str, reason: str) -> None:
         """Stop for good: going on could lie."""

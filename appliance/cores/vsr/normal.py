@@ -4,7 +4,7 @@ acknowledgements commits.
 Nothing here waits: a prepare goes to the backups and to the disk in the same step.
 """
 
-from appliance.cores.vsr import heartbeat, membership, start_view, wal
+from appliance.cores.vsr import divergence, heartbeat, membership, start_view, wal
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Entry, Member, Status
 from appliance.cores.vsr.sessions import Session
@@ -435,9 +435,9 @@ def on_commit(member: Member, message: Message) -> None:
             )
     if any(digest) and header.commit_num >= member.commit_anchor[0]:
         member.commit_anchor = (header.commit_num, digest)
-    if header.op == member.checkpoint_op and member.checkpoint is not None and header.op > 0:
-        if message.body != member.checkpoint.checkpoint_id and not member.syncing:
-            return member.halt("DIVERGED", f"checkpoint {header.op} differs from the primary's")
+    divergence.compare(member, message.sender, header.op, bytes(message.body[:16]))
+    if member.status != Status.NORMAL or member.diverged:
+        return None  # nobody follows a primary whose state may be wrong
     member.learn_commit(header.commit_num)
     return None
 

@@ -13,6 +13,7 @@ from appliance.cores.vsr import (
     checkpoint,
     chunks,
     commit,
+    divergence,
     lives,
     membership,
     normal,
@@ -27,7 +28,7 @@ from appliance.cores.vsr import (
     wal,
 )
 from appliance.cores.vsr import view_change as vc
-from appliance.cores.vsr.member import SILENT, Member, Status
+from appliance.cores.vsr.member import SILENT, VIEWS_AHEAD_MAX, Member, Status
 from appliance.cores.vsr.open import Loaded
 from appliance.cores.vsr.recovery import Found, Slot
 from appliance.cores.vsr.timeout import count_tick
@@ -246,6 +247,8 @@ class Replica(Member):
         if message.sender != sender:
             message = Message(header, message.body, sender, message.route)
         other = sender != env.SENDER_CLIENT and header.epoch != self.epoch
+        if header.command in _JUMPS and not other and not _is_possible(self, message):
+            return self.suspect(sender, "impossible_view")
         if other and header.command not in _ANY_EPOCH:
             membership.on_other_epoch(self, message)
             return self.settle()
@@ -407,14 +410,9 @@ def _on_ping(member: Member, message: Message) -> None:
     peer.view, peer.commit_min = header.view, max(peer.commit_min, header.commit_num)
     peer.checkpoint, peer.checkpoint_id = header.op, header.area[8:24]
     peer.syncing = header.aux > 0
-    own = member.checkpoint
-    if own is not None and not member.syncing and header.op == own.header.op > 0:
-        if header.area[8:24] != own.checkpoint_id[:16]:
-            return member.halt(
-                "DIVERGED", f"checkpoint {header.op} differs from replica {message.sender}'s"
-            )
+    divergence.compare(member, message.sender, header.op, header.area[8:24])
     lives.hear(member, message)
-    return None
+    return
 
 
 def _on_pong(member: Member, message: Message) -> None:
@@ -472,6 +470,19 @@ _ANY_EPOCH = frozenset(
 _JUMPS = frozenset(
     (env.PREPARE, env.COMMIT, env.START_VIEW_CHANGE, env.DO_VIEW_CHANGE, env.PING, env.PONG)
 )
+
+
+def _is_possible(member: Member, message: Message) -> bool:
+    """Whether a member may say this of a view at all: heartbeats come from its primary, votes and
+    lists from those who vote; and nobody is a million views ahead.
+    """
+    header, sender = message.header, message.sender
+    if header.command == env.COMMIT and sender != member.primary_of(header.view):
+        return False
+    voter = sender < member.replica_count
+    if header.command in (env.START_VIEW_CHANGE, env.DO_VIEW_CHANGE) and not voter:
+        return False
+    return header.view - member.view <= VIEWS_AHEAD_MAX
 
 
 def _jump_view(member: Member, message: Message) -> bool:

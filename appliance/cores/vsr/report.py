@@ -35,6 +35,9 @@ def state(member: Member) -> dict[str, Any]:
         "clients": len(member.sessions.entries),
         "halted": list(member.halted) if member.halted else None,
         "refused": {replica_id.hex(): why for replica_id, why in member.refused.items()},
+        "suspicions": {
+            replica_id.hex(): dict(why) for replica_id, why in member.suspicions.items()
+        },
         "told": {replica_id.hex(): list(told) for replica_id, told in member.told.items()},
         "peers": {
             i: {

@@ -39,6 +39,11 @@ DROPS = (
     "header_digest",
 )
 
+# Failures that no honest peer and no noise on the wire can cause: TLS vouches for every byte.
+SUSPICIOUS = frozenset(
+    ("cluster", "sender", "signature", "nonce", "checksum", "body_digest", "header_digest")
+)
+
 # What a member may send to an edge, and to a member: there also a request that it forwards.
 COMMANDS_TO_CLIENT = frozenset((REPLY, PONG_CLIENT, EVICTION))
 COMMANDS_MEMBER = frozenset(COMMAND_NAMES) - {PING_CLIENT}
@@ -87,7 +92,16 @@ class Checks:
     """The checks for one connection. `public_key` of the node at its other end; None = a process of
     this node."""
 
-    __slots__ = ("_cluster", "_shard", "_body_size_max", "_senders", "_commands", "_key", "drops")
+    __slots__ = (
+        "_cluster",
+        "_shard",
+        "_body_size_max",
+        "_senders",
+        "_commands",
+        "_key",
+        "drops",
+        "suspicions",
+    )
 
     def __init__(
         self,
@@ -98,6 +112,7 @@ class Checks:
         senders: dict[int, Sender],
         public_key: bytes | None,
         drops: Counter[str],
+        suspicions: Counter[str] | None = None,
     ) -> None:
         self._cluster, self._shard, self._senders, self._key = cluster, shard, senders, public_key
         self._body_size_max = message_size_max - HEADER_SIZE
@@ -105,6 +120,7 @@ class Checks:
             *(sender.commands for sender in senders.values())
         ) | frozenset(COMMAND_NAMES)
         self.drops = drops
+        self.suspicions = suspicions  # of this peer; of `SUSPICIOUS` only
 
     def check(self, head: bytes, body: bytes, signature: bytes) -> Message | None:
         """The message in a frame, or None: dropped and counted."""
@@ -142,6 +158,8 @@ class Checks:
 
     def _drop(self, name: str) -> Message | None:
         self.drops[name] += 1
+        if self.suspicions is not None and name in SUSPICIOUS:
+            self.suspicions[name] += 1
         return None
 
 

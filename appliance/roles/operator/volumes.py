@@ -48,8 +48,14 @@ def volume_complete(place: Path) -> bool:
     return True
 
 
-def make_volumes(node: NodeFolder, geometry: str, say: Say, shards: list[Shard]) -> None:
-    """Make the volumes of `shards` that are not there yet. The caller holds their locks."""
+def make_volumes(
+    node: NodeFolder, geometry: str, say: Say, shards: list[Shard], *, vouched: bool = True
+) -> None:
+    """Make the volumes of `shards` that are not there yet. The caller holds their locks.
+
+    Those that are not `vouched` for vote when the other replicas have said that they never heard
+    of this one.
+    """
     for shard in shards:
         place = node.volume(shard.number)
         what = f"format: {node.node.name}, shard {shard.number}"
@@ -58,7 +64,7 @@ def make_volumes(node: NodeFolder, geometry: str, say: Say, shards: list[Shard])
             continue
         say(f"{what}: writing {volume_size(geometry) >> 20} MiB")
         started = time.monotonic()
-        facts = _make_volume(node, shard, geometry)
+        facts = _make_volume(node, shard, geometry, vouched)
         flush = facts["flush"]
         say(
             f"{what}: done in {time.monotonic() - started:.1f} s; a durable write takes "
@@ -71,7 +77,7 @@ def mark_formatted(node: NodeFolder) -> None:
     write_durable(node.path / FORMATTED_FILE, f"by tigerchat {VERSION}\n")
 
 
-def _make_volume(node: NodeFolder, shard: Shard, geometry: str) -> dict[str, Any]:
+def _make_volume(node: NodeFolder, shard: Shard, geometry: str, vouched: bool) -> dict[str, Any]:
     index = shard.replica_index(node.settings.index)
     assert index is not None
     place = node.volume(shard.number)
@@ -88,6 +94,7 @@ def _make_volume(node: NodeFolder, shard: Shard, geometry: str) -> dict[str, Any
             "replica_count": shard.replica_count,
             "view": first,
             "log_view": first,
+            "vouched": vouched,
         }
     )
     count = len(group["members"])

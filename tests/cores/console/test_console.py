@@ -75,6 +75,10 @@ def test_each_alarm_has_its_cause():
         "bad",
         "DISK_FULL: no space",
     )
+    assert one(refused={"ab": "life 7"}) == [("member_refused", "bad", "life 7")]
+    assert one(suspicious={"node-2": {"nonce": 2, "signature": 1}}) == [
+        ("suspicious", "bad", "node-2: nonce 2, signature 1")
+    ]
     assert one(silent={2: 200}) == [("peer_down", "warn", "hears nothing from replica 2")]
 
 

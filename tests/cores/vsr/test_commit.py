@@ -261,43 +261,72 @@ def test_another_digest_beyond_a_broken_chain_is_only_not_repaired_yet():
     assert core.op == 5 and node.halted is None and core.commit_min == 0
 
 
-def test_another_checkpoint_at_the_same_op_halts():
-    group = Group()
+def checkpointed(replicas: int) -> Group:
+    """All stand on the first checkpoint, and have told each other."""
+    group = Group(replicas)
     group.fill(group.opened(), SMALL.checkpoint_ops + 2)
     group.until(group.converged)
-    backup = next(node for node in group.nodes if node.index != group.primary)
-    core = backup.core
-    assert core.checkpoint_op == SMALL.checkpoint_ops
-    group.tell(
-        backup.index,
-        message(
+    group.run(60)
+    assert {node.core.checkpoint_op for node in group.nodes} == {SMALL.checkpoint_ops}
+    return group
+
+
+def another(group: Group, command: int, sender: int) -> Message:
+    """`sender` says that it holds another state at the same op."""
+    core = group.core(sender)
+    if command == env.COMMIT:
+        return message(
             env.COMMIT,
-            sender=group.primary,
+            sender=sender,
             body=b"x" * 32,
             view=core.view,
             op=core.checkpoint_op,
             commit_num=core.commit_max,
             area=bytes(16) + (1 << 60).to_bytes(8, "little"),
-        ),
-    )
-    assert backup.halted is not None and backup.halted[0] == "DIVERGED"
+        )
+    area = (1).to_bytes(8, "little") + b"x" * 16
+    return message(env.PING, sender=sender, view=core.view, op=core.checkpoint_op, area=area)
 
 
-def test_a_ping_with_another_checkpoint_halts():
-    group = Group()
-    group.fill(group.opened(), SMALL.checkpoint_ops + 2)
-    group.until(group.converged)
-    core = group.core(0)
-    group.tell(
-        0,
-        message(
-            env.PING,
-            sender=1,
-            view=core.view,
-            op=core.checkpoint_op,
-            area=(1).to_bytes(8, "little") + b"y" * 16,
-        ),
-    )
+@pytest.mark.parametrize("command", [env.COMMIT, env.PING])
+def test_the_one_whose_state_differs_is_heard_no_more_and_the_majority_goes_on(command):
+    group = checkpointed(3)
+    wrong = group.primary
+    others = [node for node in group.nodes if node.index != wrong]
+    for node in others:
+        group.tell(node.index, another(group, command, wrong))
+    assert not any(node.halted for node in others)
+    assert all(node.core.refused for node in others)
+    group.until(lambda: group.nodes[wrong].halted is not None or group.primary != wrong)
+    group.until(lambda: any(node.core.normal_primary for node in others))
+
+
+def test_whoever_stands_alone_against_the_others_halts():
+    group = checkpointed(3)
+    group.tell(0, another(group, env.PING, 1))
+    assert group.nodes[0].halted is None, "the third one agrees"
+    group = checkpointed(3)
+    for sender in (1, 2):
+        group.core(0).peers[sender].checkpoint_id = b"x" * 16
+    group.tell(0, another(group, env.PING, 1))
+    assert group.nodes[0].halted is not None and group.nodes[0].halted[0] == "DIVERGED"
+
+
+def test_of_two_whoever_sees_the_difference_halts():
+    group = checkpointed(2)
+    group.tell(0, another(group, env.PING, 1))
+    assert group.nodes[0].halted is not None and group.nodes[0].halted[0] == "DIVERGED"
+
+
+def test_where_no_majority_can_be_told_it_halts_after_a_while():
+    group = checkpointed(3)
+    group.crash(2)
+    group.core(0).peers[2].checkpoint = 0
+    for _ in range(20):
+        if group.nodes[0].halted is None:
+            assert not group.core(0).refused
+            group.tell(0, another(group, env.PING, 1))
+            group.core(0).tick += 20
     assert group.nodes[0].halted is not None and group.nodes[0].halted[0] == "DIVERGED"
 
 

@@ -160,7 +160,7 @@ def test_votes_and_lists_wait_until_whoever_gets_them_has_this_life_on_its_disk(
 
 def life(*lives_known: tuple[int, int], flags=0, checkpoint=8, held=15) -> Life:
     """A life that is the newest of those that its volume knows."""
-    return Life(*lives_known[-1], flags, checkpoint, 0, held, list(lives_known))
+    return Life(*lives_known[-1], flags, checkpoint, 0, held, list(lives_known), [])
 
 
 UNKNOWN = "life 7 of this replica, which the volume does not know"
@@ -260,4 +260,24 @@ def test_a_recovered_volume_is_accepted_and_a_later_copy_of_it_is_not():
     group.start(0)
     group.until(lambda: group.nodes[0].halted is not None)
     assert group.nodes[0].halted[0] == "VOLUME_OUTDATED"
+    go_on(group, session)
+
+
+def test_a_life_whose_clock_is_behind_goes_on_above_what_others_remember():
+    """A new volume on a machine with a dead clock: peers would take all that it says for old."""
+    group, session = begun()
+    group.put(session, 2)
+    group.crash(0)
+    group.put(session, group.geometry.pipeline_max)
+    view = max(node.core.view for node in group.running()) + 2
+    new_volume(group, 0, view=view, log_view=0)
+    times, group.times = group.times, lambda: (times()[0], 3_000_000)
+    try:
+        core = group.start(0)
+        assert core.incarnation == 3
+    finally:
+        group.times = times
+    known = group.core(1).told[group.members[0]].incarnation
+    group.until(group.converged, ticks=3000)
+    assert core.incarnation == known + 1 == core.superblock.incarnation
     go_on(group, session)

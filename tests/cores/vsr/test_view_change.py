@@ -7,7 +7,7 @@ from appliance.cores.vsr.member import Status
 from appliance.formats import envelope as env
 from appliance.formats.geometry import SMALL
 from tests.cores.vsr.chain import message
-from tests.cores.vsr.group import Group
+from tests.cores.vsr.group import CLUSTER, SHARD, Group
 from tests.cores.vsr.story import ended, lost_acks, running_group
 from tests.cores.vsr.test_requests import register
 
@@ -355,3 +355,17 @@ def test_partition_flexible_quorum_R4():
     group.run(150)
     assert group.primary == primary
     ended(group, session)
+
+
+def test_what_no_member_can_mean_is_dropped_and_counted_by_its_sender():
+    group = Group()
+    session = group.opened()
+    core = group.core(2)
+    view = core.view
+    other = next(i for i in (0, 1) if i != group.primary)
+    for command, said in ((env.COMMIT, view), (env.START_VIEW_CHANGE, view + (1 << 21))):
+        header = env.make(command, cluster=CLUSTER, shard=SHARD, view=said, body=bytes(32))
+        group.tell(2, env.Message(header, bytes(32), other))
+    assert core.view == view and core.status == Status.NORMAL
+    assert core.suspicions == {group.members[other]: {"impossible_view": 2}}
+    group.put(session, 3)

@@ -1,0 +1,27 @@
+"""Who sends what no honest peer sends is told by name, while it is fresh."""
+
+import logging
+
+from appliance.drivers.network.suspicions import FRESH_NS, Suspicions
+
+SECOND = 1_000_000_000
+
+
+def test_what_is_new_is_logged_once_with_the_peers_name_and_forgotten_after_a_minute(caplog):
+    suspicions = Suspicions(logging.getLogger("test"))
+    counts = suspicions.of_frames("node-2")
+    suspicions.of_frames("node-1")
+    suspicions.look(SECOND)
+    assert suspicions.recent() == {} and not caplog.records
+    counts["nonce"] += 2
+    suspicions.of_messages("node-2", {"impossible_view": 1})
+    suspicions.look(2 * SECOND)
+    suspicions.look(3 * SECOND)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "node-2 sends what no honest peer sends: impossible_view 1, nonce 2"
+    assert suspicions.recent() == {"node-2": {"impossible_view": 1, "nonce": 2}}
+    suspicions.look(2 * SECOND + FRESH_NS)
+    assert suspicions.recent() == {}
+    counts["nonce"] += 1
+    suspicions.look(3 * SECOND + FRESH_NS)
+    assert suspicions.recent() == {"node-2": {"impossible_view": 1, "nonce": 3}}
