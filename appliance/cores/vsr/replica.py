@@ -302,7 +302,9 @@ class Replica(Member):
             )
             superblock.advance(self)
             self._learn_durable()
-            if self.status == Status.UNVOUCHED and lives.is_vouched(self):
+            if self.status == Status.UNVOUCHED:
+                if not lives.is_vouched(self):
+                    return
                 self.mark("vouched_for")
                 self.volume_flags &= ~FLAG_UNVOUCHED
                 self._begin()
