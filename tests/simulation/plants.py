@@ -272,18 +272,6 @@ def older_copy_let_in(patch: Patch) -> None:
     patch.setattr(lives, "forgotten", lambda told, life: "")
 
 
-@plant("a volume that was made in silence votes at once, as if it were new")
-def silence_taken_for_new(patch: Patch) -> None:
-    begin = lives.begin
-
-    def begin_as_vouched(it, block):
-        begin(it, replace(block, flags=0))
-        object.__setattr__(block, "flags", 0)
-
-    patch.setattr(lives, "begin", begin_as_vouched)
-    patch.setattr(lives, "forgotten", lambda told, life: "")
-
-
 # --- the normal protocol --------------------------------------------------------------------------
 
 
@@ -602,24 +590,6 @@ def repair_moves_head(patch: Patch) -> None:
         on_repair(it, message)
 
     patch.setattr(repair, "on_repair_prepare", on_repair_or_more)
-
-
-@plant("who asked for a prepare or chunk is remembered by its place while it is read")
-def asker_kept_by_place(patch: Patch) -> None:
-    read, send_to = Member.read, Member.send_to
-
-    def read_for_place(it, address, length, done, *args):
-        if done in (repair._on_served, chunks._on_served):
-            args = (*args[:-1], b"%d" % it.index_of(args[-1]))
-        read(it, address, length, done, *args)
-
-    def send_to_place(it, replica_id, header, body=b""):
-        if len(replica_id) == 16:
-            return send_to(it, replica_id, header, body)
-        return it.send(1 << int(replica_id), header, body)
-
-    patch.setattr(Member, "read", read_for_place)
-    patch.setattr(Member, "send_to", send_to_place)
 
 
 @plant("a header behind the head is accepted from anybody, chained or not")
