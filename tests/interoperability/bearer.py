@@ -57,7 +57,7 @@ class Process:
         self.on_message: Callable[[bytes], None] = lambda data: None
         self.on_event: Callable[[dict[str, Any]], None] = lambda event: None
         self.errors: list[dict[str, Any]] = []
-        self._replies: dict[int, asyncio.Future] = {}
+        self.replies: dict[int, asyncio.Future] = {}
         self._number = 0
 
     async def start(self, command: list[str]) -> None:
@@ -65,7 +65,7 @@ class Process:
         self.process = await asyncio.create_subprocess_exec(
             *command, stdin=pipe, stdout=pipe, cwd=TOP
         )
-        self._reading = asyncio.create_task(self._read())
+        self.reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         frames = FrameReader()
@@ -81,7 +81,7 @@ class Process:
         assert kind == ANSWER
         told = json.loads(body)
         if "reply" in told:
-            self._replies.pop(told["id"]).set_result(told)
+            self.replies.pop(told["id"]).set_result(told)
         elif told["event"] in ("error", "refused"):
             self.errors.append(told)
         else:
@@ -94,7 +94,7 @@ class Process:
     async def ask(self, command: str, **fields: Any) -> dict[str, Any]:
         self._number += 1
         body = json.dumps({"command": command, "id": self._number, **fields}).encode()
-        reply = self._replies[self._number] = asyncio.get_running_loop().create_future()
+        reply = self.replies[self._number] = asyncio.get_running_loop().create_future()
         self.process.stdin.write(frame(COMMAND, body))
         return await asyncio.wait_for(reply, REPLY_S)
 
@@ -110,7 +110,7 @@ class Process:
             except TimeoutError:
                 self.process.kill()
                 await self.process.wait()
-        await self._reading
+        await self.reading
 
 
 class Bearer:

@@ -33,6 +33,8 @@ class Options:
     filter_capacity: int
     window: int  # entries of the log in memory
     outgoing: int
+    waiting: int
+    wanted: int
 
     def describe(self) -> str:
         """One line for people."""
@@ -56,6 +58,8 @@ class Options:
             filter_capacity=self.filter_capacity,
             log_window=self.window,
             outgoing_max=self.outgoing,
+            waiting_max=self.waiting,
+            wanted_max=self.wanted,
         )
 
 
@@ -86,4 +90,6 @@ def draw(seed: int) -> Options:
         filter_capacity=prng.choice((10, 10_000)),
         window=prng.choice((4, 20, 50_000)),
         outgoing=prng.choice((3, 10_000)),
+        waiting=prng.choice((8, 10_000, 10_000)),
+        wanted=prng.choice((12, 10_000, 10_000)),
     )
