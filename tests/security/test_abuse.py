@@ -41,16 +41,18 @@ QUIET_S = 5.0
 
 class Bounds(NamedTuple):
     """What honest clients may feel, and processes hold. Attackers take cores of the machine that
-    serves, and other tests may run beside: the short form asks only whether a node stands still."""
+    serves, and other tests may run beside: so what is felt at the attacked node is compared with
+    what is felt in quiet times and, in the short form, with what the others feel meanwhile."""
 
     p99_s: float  # allowed whatever it was in quiet times; beyond, three times of that
     worst_s: float
     growth: float  # of what a process holds
     slack: int  # bytes that any may hold besides
+    beside: bool  # others may be at work on this machine
 
 
-SHORT = Bounds(p99_s=1.0, worst_s=3.0, growth=1.5, slack=64 << 20)
-SOAK = Bounds(p99_s=0.05, worst_s=1.0, growth=1.5, slack=16 << 20)
+SHORT = Bounds(p99_s=0.5, worst_s=2.0, growth=1.5, slack=64 << 20, beside=True)
+SOAK = Bounds(p99_s=0.05, worst_s=1.0, growth=1.5, slack=16 << 20, beside=False)
 
 
 class Honest:
@@ -141,7 +143,7 @@ def site(free_ports: Callable[[int], list[int]]) -> Iterator[EdgeSite]:
 async def measured(
     talkers: list[Honest], newcomer: Honest, weight: Weight, seconds: float
 ) -> tuple[list[float], list[float], dict[str, int]]:
-    """Latencies of acks and of coming in, and the most that each process held."""
+    """Latencies at the first node, of acks and of coming in, and the most each process held."""
     for honest in (*talkers, newcomer):
         honest.latencies = []
     until = time.monotonic() + seconds
@@ -150,8 +152,7 @@ async def measured(
         newcomer.come(until),
         *(honest.talk("town", until) for honest in talkers),
     )
-    acks = [latency for honest in talkers for latency in honest.latencies]
-    return acks, newcomer.latencies, most
+    return talkers[0].latencies, newcomer.latencies, most
 
 
 def attacked(plan: Plan, names: list[str]) -> "subprocess.Popen[str]":
@@ -182,6 +183,7 @@ def abuse(site: EdgeSite, names: list[str], seconds: float, bounds: Bounds) -> N
     process = attacked(plan, names)
     try:
         acks, coming, most = asyncio.run(measured(talkers, newcomer, weight, seconds))
+        elsewhere = [latency for honest in talkers[1:] for latency in honest.latencies]
         said, _ = process.communicate(timeout=HUNG_S)
     finally:
         process.kill()
@@ -191,15 +193,20 @@ def abuse(site: EdgeSite, names: list[str], seconds: float, bounds: Bounds) -> N
         "quiet p99": p99(quiet),
         "p99": p99(acks),
         "worst": max(acks),
+        "p99 elsewhere": p99(elsewhere),
+        "worst elsewhere": max(elsewhere),
         "coming in, quiet": max(quiet_coming),
         "coming in": max(coming),
         "held": {name: round(most[name] / base[name], 2) for name in base},
         "thrown out": thrown_out,
     }
     print(json.dumps(report, indent=1))
-    assert p99(acks) <= max(3 * p99(quiet), bounds.p99_s), report
-    assert max(acks) <= bounds.worst_s, report
-    assert max(coming) <= max(3 * max(quiet_coming), bounds.worst_s), report
+    usual, most_s = p99(quiet), bounds.worst_s
+    if bounds.beside:
+        usual, most_s = max(usual, p99(elsewhere)), max(most_s, 3 * max(elsewhere))
+    assert p99(acks) <= max(3 * usual, bounds.p99_s), report
+    assert max(acks) <= most_s, report
+    assert max(coming) <= max(3 * max(quiet_coming), most_s), report
     for name in base:
         assert most[name] <= bounds.growth * base[name] + bounds.slack, (name, report)
     after = weight.now()
