@@ -230,6 +230,7 @@ def told(site: EdgeSite) -> dict[str, int]:
     return {**status["counters"], **status["connection_events"]}
 
 
+@pytest.mark.soak
 def test_honest_clients_hardly_notice_all_abuse_together(site: EdgeSite) -> None:
     abuse(site, list(ATTACKS), 15.0, SHORT)
     counted = told(site)
