@@ -105,7 +105,7 @@ def test_mistakes_are_one_sentence(tigerchat, sentence, serving, words, code, co
 
 def test_a_room_that_was_mistyped_is_guessed(tigerchat, sentence, serving, chat, room):
     chat("room", "create", "weather report")
-    wrong = tigerchat("send", "wether report", "x", "--local", serving)
+    wrong = tigerchat("send", "wether report", "x", "--local", serving.folder)
     assert "did you mean 'weather report'?" in sentence(wrong, 1)
 
 
@@ -114,7 +114,7 @@ def test_rooms_are_listed_by_name_under_a_heading(chat, room):
         chat("room", "create", name)
     lines = chat("room", "list").splitlines()
     assert lines[0].split() == ["room_id", "messages", "name"]
-    names = [line[48:] for line in lines[1:]]
+    names = [line[49:] for line in lines[1:]]
     assert names == sorted(names) and {"a of a list", "b of a list"} <= set(names)
 
 
