@@ -84,6 +84,7 @@ def test_tail_shows_no_bytes_that_could_command_a_terminal(chat, room):
 def test_tail_as_json_is_printable_ascii_that_says_all(chat, room):
     body = "\u009b31mred\u202e\u2066 здравствуйте"
     chat("send", room, text=body)
+    assert shown(chat, room, 1, "--last", "1")  # the node has it
     line = chat("tail", room, "--no-follow", "--json", "--last", "1")
     assert line.strip().isascii() and line.strip().isprintable()
     assert json.loads(line)["body"] == body
