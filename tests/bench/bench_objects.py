@@ -1,0 +1,139 @@
+"""CPU time of the objects: merges a second, edits a second to the store, restart, size of a diff.
+
+python -m tests.bench.bench_objects
+
+The store is the product's, LMDB on the disk of TMPDIR; 1,000 edits share a flush, as under load.
+Edits are parsed from bytes, as those of another replica, and committed.
+"""
+
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from appliance.cores.metadata import packets
+from appliance.cores.metadata.exchange import Exchange
+from appliance.cores.metadata.packets import parse_change
+from appliance.cores.metadata.replica import Replica
+from appliance.cores.metadata.states import merge
+from appliance.cores.metadata.terms import Term, encode_terms
+from appliance.formats.rdx.stamps import bare, count_record
+from appliance.formats.rdx.values import encode_value
+from appliance.formats.toytlv.ids import FIELD_BITS, ID0, Id
+from appliance.formats.toytlv.records import record
+from appliance.roles.metadata.object_store import ObjectStore
+
+A, B = 0x1000, 0x1001
+FIELDS = 1_000_000  # of the large store
+OBJECT_FIELDS = 10
+BATCH = 1000
+MERGES, EDITS = 100_000, 50_000
+MAP_SIZE = 4 << 30
+
+
+def merges(count: int) -> float:
+    """Merges of two registers and of two counters of three sources, a second."""
+    pairs = [
+        ("S", bare(n % 7, 1, b"one value"), bare(n % 5, 2, b"another value")) for n in range(100)
+    ]
+    counts = b"".join(count_record(5, source) for source in (1, 2, 3))
+    pairs += [("N", counts, count_record(9, 2))] * 20
+    started = time.process_time()
+    for number in range(count):
+        letter, old, new = pairs[number % len(pairs)]
+        merge(letter, old, new)
+    return count / (time.process_time() - started)
+
+
+def store_of(folder: Path, source: int) -> Exchange:
+    return Exchange(Replica(ObjectStore(folder, MAP_SIZE), source=source))
+
+
+def fill(end: Exchange, fields: int) -> list[Id]:
+    """Objects of ten fields each, made by another source; their ids."""
+    terms = [Term(number, "S", f"f{number}") for number in range(1, OBJECT_FIELDS + 1)]
+    made = Id(B, 1 << FIELD_BITS)
+    replica = end.replica
+    replica.receive(parse_change(packets.change("C", made, ID0, encode_terms(terms))))
+    text = record("S", bare(0, 0, b"a text of some length"))
+    objects = []
+    for number in range(fields // OBJECT_FIELDS):
+        of = Id(B, number + 2 << FIELD_BITS)
+        packet = packets.change("O", of, made, text * OBJECT_FIELDS)
+        replica.receive(parse_change(packet))
+        objects.append(of)
+        if number % BATCH == 0:
+            end.settle()
+    end.settle()
+    return objects
+
+
+def edits(end: Exchange, objects: list[Id], count: int) -> float:
+    """Edits a second, from bytes to the flushed store: a register or a counter each."""
+    first = (end.replica.table.vector[B] >> FIELD_BITS) + 1
+    made = []
+    for number in range(count):
+        of = objects[number * 7919 % len(objects)]
+        field = number % OBJECT_FIELDS + 1
+        value = bare(number + 1, 0, encode_value("S", f"text {number}"))
+        body = packets.edited(field, "S", value)
+        made.append(packets.change("E", Id(B, first + number << FIELD_BITS), of, body))
+    started = time.process_time()
+    for number, packet in enumerate(made):
+        end.replica.receive(parse_change(packet))
+        if number % BATCH == BATCH - 1:
+            end.settle()
+    end.settle()
+    return count / (time.process_time() - started)
+
+
+def diff_size(one: Exchange, two: Exchange) -> int:
+    """Bytes of both directions of a session."""
+    sessions = one.open(bytes(10), 0), two.open(bytes([1]) + bytes(9), 0)
+    size = 0
+    for _ in range(100_000):
+        one.settle()
+        two.settle()
+        here, there = (session.take(1 << 20) for session in sessions)
+        if not here and not there:
+            break
+        size += sum(map(len, here + there))
+        for packet in here:
+            two.receive(sessions[1], packet, 0)
+        for packet in there:
+            one.receive(sessions[0], packet, 0)
+    one.close(sessions[0])
+    two.close(sessions[1])
+    return size
+
+
+def run(fields: int = FIELDS, edit_count: int = EDITS, merge_count: int = MERGES) -> dict:
+    """All figures; the folder is removed."""
+    folder = Path(tempfile.mkdtemp(prefix="objects-"))
+    try:
+        one = store_of(folder / "one", A)
+        objects = fill(one, fields)
+        figures: dict = {"merges_per_s": round(merges(merge_count)), "fields": fields}
+        two = store_of(folder / "two", 0x1002)
+        figures["first_diff_bytes"] = diff_size(one, two)
+        for number in range(100):
+            of = objects[number * len(objects) // 100]
+            text = bare(1, 0, b"changed in between")
+            (one if number % 2 else two).replica.edit(of, [(number % 10 + 1, "S", text)])
+        figures["diff_bytes_of_100_fields"] = diff_size(one, two)
+        figures["diff_bytes_of_nothing"] = diff_size(one, two)
+        figures["edits_per_s"] = round(edits(one, objects, edit_count))
+        one.replica.table.store.close()  # type: ignore[attr-defined]
+        started = time.perf_counter()
+        again = store_of(folder / "one", A)
+        figures["restart_ms"] = round(1000 * (time.perf_counter() - started), 1)
+        for end in (again, two):
+            end.replica.table.store.close()  # type: ignore[attr-defined]
+        return figures
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    print(json.dumps(run()))
