@@ -30,6 +30,8 @@ OBJECT_FIELDS = 10
 BATCH = 1000
 MERGES, EDITS = 100_000, 50_000
 MAP_SIZE = 4 << 30
+MERGES_MIN, EDITS_MIN = 50_000, 15_000  # a second, on one core
+RESTART_MS_MAX, DIFF_BYTES_MAX = 1000, 100_000
 
 
 def merges(count: int) -> float:
@@ -133,6 +135,22 @@ def run(fields: int = FIELDS, edit_count: int = EDITS, merge_count: int = MERGES
         return figures
     finally:
         shutil.rmtree(folder)
+
+
+def missed(figures: dict) -> list[str]:
+    """The bars that the figures fall short of, in words."""
+    falls = [
+        f"{figures[name]} {name}; at least {least}"
+        for name, least in (("merges_per_s", MERGES_MIN), ("edits_per_s", EDITS_MIN))
+        if figures[name] < least
+    ]
+    for name, most in (
+        ("restart_ms", RESTART_MS_MAX),
+        ("diff_bytes_of_100_fields", DIFF_BYTES_MAX),
+    ):
+        if figures[name] >= most:
+            falls.append(f"{figures[name]} {name}; below {most}")
+    return falls
 
 
 if __name__ == "__main__":

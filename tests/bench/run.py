@@ -32,7 +32,7 @@ import psutil  # noqa: E402
 from appliance.commands.benchmark import Table  # noqa: E402
 from appliance.drivers.host.process import child_environment  # noqa: E402
 from appliance.drivers.nvme.direct import file_system_of_memory  # noqa: E402
-from tests.bench import restart, steady  # noqa: E402
+from tests.bench import bench_objects, restart, steady  # noqa: E402
 from tests.bench import shipping as ships  # noqa: E402
 from tests.bench.failover import outages  # noqa: E402
 from tests.system.local_site import COMMAND, LocalSite, first_free_port  # noqa: E402
@@ -234,6 +234,18 @@ def reports(folder: Path, quick: bool) -> list[Row]:
     return rows
 
 
+def objects(folder: Path, quick: bool) -> list[Row]:
+    """Merges and edits a second, restart and the size of a diff, of a store of a million fields."""
+    sizes = (2000, 500, 500) if quick else ()
+    row = {"kind": "objects", **bench_objects.run(*sizes)}
+    say(
+        f"objects: {row['merges_per_s']} merges/s, {row['edits_per_s']} edits/s to the store, "
+        f"restart of {row['fields']} fields in {row['restart_ms']} ms, 100 changed fields cross in "
+        f"{row['diff_bytes_of_100_fields']} bytes"
+    )
+    return [row]
+
+
 PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "without client TLS": without_tls,
     "with client TLS": with_tls,
@@ -242,6 +254,7 @@ PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "one node hurt": one_node_hurt,
     "big volumes": big_volumes,
     "reports": reports,
+    "objects": objects,
 }
 
 
@@ -261,6 +274,8 @@ def missed_bars(rows: list[Row]) -> list[str]:
                 )
         elif row["kind"] == "shipping":
             missed += ships.missed(row)
+        elif row["kind"] == "objects":
+            missed += bench_objects.missed(row)
         elif row["kind"] == "failover":
             for name, most in (("p50_ms", OUTAGE_P50_MS_MAX), ("p99_ms", OUTAGE_P99_MS_MAX)):
                 if row[name] >= most:
