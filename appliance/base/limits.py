@@ -258,6 +258,7 @@ SESSION_QUEUE_MAX = 16 * MIB  # bytes of changes that wait for one peer; then it
 TRACES_MAX = 4096  # diffs remembered, so that none is passed on twice
 BLOCK_VECTORS_CACHED_MAX = 4096  # vectors of blocks held in memory
 OBJECTS_MAP_SIZE = 4096 * MIB  # that a node's objects may grow to; the file grows as they do
+SITE_LINKS_MAX = 64  # sites whose objects a node is linked to
 DOOR_CONNECTIONS_MAX = 64  # to the socket by which a node asks its objects
 REACTIONS_MAX = 1000  # on one message
 REACTION_SIZE_MAX = 64  # bytes of one emoji

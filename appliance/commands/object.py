@@ -277,11 +277,41 @@ def set_(node_folder: Path, what: str, room: str, value: str) -> int:
     return 0
 
 
-@command.command("peers")
+@command.group("peers", invoke_without_command=True)
 @_NODE
-def peers(node_folder: Path) -> int:
-    """Show links, vectors and counters of a running node's objects, as one JSON object."""
-    click.echo(json.dumps(_ask(node_folder, {"do": "status"}), indent=1))
+@click.pass_context
+def peers(context: click.Context, node_folder: Path) -> None:
+    """Show links, vectors, counters and linked sites of a running node, as one JSON object.
+
+    `peers add` and `peers remove` link another site and unlink it.
+    """
+    context.obj = node_folder
+    if context.invoked_subcommand is None:
+        status = _ask(node_folder, {"do": "status"}) | _ask(node_folder, {"do": "peers"})
+        click.echo(json.dumps(status, indent=1))
+
+
+@peers.command("add")
+@click.argument("site", type=int)
+@click.argument("address")
+@click.argument("fingerprint")
+@click.pass_obj
+def peers_add(node_folder: Path, site: int, address: str, fingerprint: str) -> int:
+    """Link the site of that number by a node's HOST:PORT and the FINGERPRINT of its key.
+
+    The linked site sees every object of this one. It must add this one too.
+    """
+    request = {"do": "peers_add", "site": site, "address": address, "fingerprint": fingerprint}
+    click.echo(json.dumps(_ask(node_folder, request)))
+    return 0
+
+
+@peers.command("remove")
+@click.argument("site", type=int)
+@click.pass_obj
+def peers_remove(node_folder: Path, site: int) -> int:
+    """Unlink a site. What it made stays."""
+    click.echo(json.dumps(_ask(node_folder, {"do": "peers_remove", "site": site})))
     return 0
 
 

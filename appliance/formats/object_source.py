@@ -24,10 +24,15 @@ def source_of(site_number: int, life: int, index: int) -> int:
     return (site_number * LIVES_MAX + life) * NODES_MAX + index
 
 
+def site_of(source: int) -> int:
+    """The number of the site that a source belongs to."""
+    return source // (LIVES_MAX * NODES_MAX)
+
+
 def is_of_node(source: int, site_number: int, index: int) -> bool:
     """Whether this is a source of that node, in any of its lives."""
-    return source % NODES_MAX == index and source // (LIVES_MAX * NODES_MAX) == site_number
+    return source % NODES_MAX == index and site_of(source) == site_number
 
 
 def is_of_site(source: int, site_number: int, node_count: int) -> bool:
-    return source % NODES_MAX < node_count and source // (LIVES_MAX * NODES_MAX) == site_number
+    return source % NODES_MAX < node_count and site_of(source) == site_number

@@ -167,6 +167,51 @@ def test_a_node_of_another_key_or_number_is_refused(tmp_path: Path, free_ports: 
     run(story())
 
 
+def test_two_sites_are_linked_by_address_and_fingerprint_and_unlinked(
+    tmp_path: Path, free_ports: Ports
+) -> None:
+    async def story() -> None:
+        ports = free_ports(3)
+        one = Running(site_of(tmp_path / "one", ports[:2], number=1))
+        two = Running(site_of(tmp_path / "two", ports[2:], number=2))
+        one.start(0, 1)
+        two.start(0)
+        await one.ask(1, do="topic", room="lobby", text="of one")
+        await two.ask(0, do="reaction", message="m", author="u@two", emoji="+1")
+        theirs, ours = two.folders[0].node, one.folders[0].node
+        link_two = {"site": 2, "address": f"127.0.0.1:{ports[2]}"}
+        link_one = {"site": 1, "address": f"127.0.0.1:{ports[0]}"}
+        wrong = await one.ask(0, do="peers_add", **link_two, fingerprint="00" * 32)
+        assert "fingerprint" in wrong["reason"]
+        added = await one.ask(0, do="peers_add", **link_two, fingerprint=theirs.spki.hex())
+        assert "sees every object" in added["notice"] and not added["dials"]
+        assert (await two.ask(0, do="room", room="lobby"))["topic"] == ""
+        added = await two.ask(0, do="peers_add", **link_one, fingerprint=ours.spki.hex())
+        assert added["dials"]
+
+        async def same() -> bool:
+            digests = {(await one.ask(n, do="verify"))["digest"] for n in (0, 1)}
+            digests.add((await two.ask(0, do="verify"))["digest"])
+            return len(digests) == 1
+
+        await one.until(same)
+        assert (await two.ask(0, do="room", room="lobby"))["topic"] == "of one"
+        assert (await one.ask(1, do="message", message="m"))["reactions"] == [["u@two", "+1"]]
+        await two.stop(0)
+        two.start(0)  # the link is kept
+        await two.ask(0, do="topic", room="lobby", text="of two")
+        await one.until(same)
+        await one.ask(0, do="peers_remove", site=2)
+        await two.ask(0, do="topic", room="lobby", text="alone")
+        await one.until(lambda: one.counters(0)["closed_pin"] > 0)  # it dials on, in vain
+        assert (await one.ask(0, do="room", room="lobby"))["topic"] == "of two"
+        assert (await one.ask(0, do="peers"))["peers"] == []
+        await one.stop(0, 1)
+        await two.stop(0)
+
+    run(story())
+
+
 def test_the_socket_of_a_node_takes_the_product_s_verbs_and_no_links(
     tmp_path: Path, free_ports: Ports
 ) -> None:

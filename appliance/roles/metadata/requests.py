@@ -21,6 +21,7 @@ from appliance.formats.rdx.text import state_text
 from appliance.formats.toytlv.ids import ID0, Id, parse_id
 from appliance.formats.toytlv.version_vectors import vector_text
 from appliance.roles.metadata.service import Service
+from appliance.roles.metadata.site_links import SiteLinks
 
 BATCH_MAX = 4000
 
@@ -337,6 +338,25 @@ HANDLERS: dict[str, Handler] = {
     "disconnect": _disconnect,
     "raw": _raw,
 }
+
+LINK_VERBS = ("peers", "peers_add", "peers_remove")
+
+
+async def answer_links(links: SiteLinks, request: Request) -> Request:
+    """`peers`; `peers_add` with `site`, `address` and `fingerprint`; `peers_remove` with `site`."""
+    try:
+        if request["do"] == "peers_add":
+            host, _, port = _text(request, "address").rpartition(":")
+            if not host or not port.isascii() or not port.isdecimal():
+                raise TextRefused("`address` is host:port")
+            site = _whole(request, "site")
+            return await links.add(site, host, int(port), _text(request, "fingerprint"))
+        if request["do"] == "peers_remove":
+            return await links.remove(_whole(request, "site"))
+        return {"peers": links.shown()}
+    except ApplianceError as error:
+        return {"error": error.code, "reason": str(error)}
+
 
 # what a node's own socket answers
 OF_A_NODE = ("field", "object", "vv", "dump", "verify", "status")

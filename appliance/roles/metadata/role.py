@@ -24,12 +24,13 @@ from appliance.drivers.host.node_folder import (
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.tls import client_context, server_context
-from appliance.formats.object_source import LIFE_FILE, is_of_node, is_of_site, source_of
+from appliance.formats.object_source import LIFE_FILE, is_of_node, is_of_site, site_of, source_of
 from appliance.formats.site import Node
 from appliance.roles.metadata.door import SOCKET, Door
 from appliance.roles.metadata.object_store import ObjectStore
-from appliance.roles.metadata.requests import answer
+from appliance.roles.metadata.requests import LINK_VERBS, answer, answer_links
 from appliance.roles.metadata.service import Service
+from appliance.roles.metadata.site_links import SiteLinks
 
 STORE_FOLDER = "objects"
 _LOOK_S = 0.25
@@ -44,14 +45,15 @@ class MetadataRole:
         self.life = life_of(node.path)
         site, index = node.site, node.settings.index
         self.source = source_of(site.number, self.life, index)
-        names = {name_of(other.index): other.index for other in site.nodes}
+        self._names = {name_of(other.index): other.index for other in site.nodes}
+        self._site_links: SiteLinks | None = None  # once we listen
         self.service = Service(
             ObjectStore(node.path / STORE_FOLDER, OBJECTS_MAP_SIZE),
             source=self.source,
             name=node.node.name,
             pace=pace,
-            admits=lambda source: is_of_site(source, site.number, len(site.nodes)),
-            announced=lambda peer, source: is_of_node(source, site.number, names[peer]),
+            admits=self._admits,
+            announced=self._announced,
             shared=product.PACKETS,
         )
         self.objects = Objects(self.service.replica)
@@ -100,7 +102,29 @@ class MetadataRole:
         node, others = self.node.node, self._others()
         context = server_context(*self._files(), [other.certificate_pem for other in others])
         pins = {other.spki: name_of(other.index) for other in others}
+        self._site_links = SiteLinks(
+            self.node.path,
+            self.service,
+            own_site=self.node.site.number,
+            files=self._files(),
+            context=context,
+            pins=pins,
+        )
         await self.service.listen(node.host, node.objects_port, context, pins)
+
+    def _admits(self, source: int) -> bool:
+        """Nodes of our site; of other sites all: who is linked is a matter of keys, and what a
+        node of ours is linked to comes to all of us."""
+        site = self.node.site
+        if site_of(source) == site.number:
+            return is_of_site(source, site.number, len(site.nodes))
+        return site_of(source) > 0
+
+    def _announced(self, peer: str, source: int) -> bool:
+        """Whether a peer, known by its key, may call itself by that source."""
+        if peer in self._names:
+            return is_of_node(source, self.node.site.number, self._names[peer])
+        return self._site_links is not None and self._site_links.announced(peer, source)
 
     def _others(self) -> list[Node]:
         """The other nodes; of a site of one node itself, as a context needs an anchor."""
@@ -143,6 +167,9 @@ class MetadataRole:
         return int(time.monotonic() * 1000)
 
     async def _ask(self, request: object) -> dict[str, object]:
+        links = self._site_links
+        if links is not None and isinstance(request, dict) and request.get("do") in LINK_VERBS:
+            return await answer_links(links, request)
         return await answer(self.service, request, self.objects)
 
 
