@@ -111,6 +111,8 @@ JAVA_PACKAGES = (
     Package("maven", has_program("mvn")),
 )
 NODE_PACKAGES = (Package("npm", has_program("npm")),)
+# A real HTTP proxy, through which members of a farm are dialled; without the service around it.
+PROXY_PACKAGES = (Package("tinyproxy-bin", has_program("tinyproxy")),)
 FAULT_PACKAGES = (
     Package("iproute2", has_program("ip")),
     Package("nftables", has_program("nft")),
@@ -140,6 +142,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
         BUILD_PACKAGES
         + BROWSER_PACKAGES
         + FAULT_PACKAGES
+        + PROXY_PACKAGES
         + JAVA_PACKAGES
         + FREEZE_PACKAGES
         + CHROOT_PACKAGES
