@@ -1,7 +1,7 @@
 """Who leads: asking before standing, standing, voting."""
 
 from appliance.cores.raft import replication
-from appliance.cores.raft.effects import MEMBER
+from appliance.cores.raft.effects import JOINING, MEMBER
 from appliance.cores.raft.member import (
     CANDIDATE,
     FOLLOWER,
@@ -108,7 +108,7 @@ def on_probe_response(m: Member, peer: Progress, response: Response) -> None:
 
 def on_request_vote(m: Member, token: int, request: Request) -> None:
     """Durable before it is said. A sticky refusal does not even take over the term."""
-    if m.standing != MEMBER or is_sticky(m):
+    if not may_vote(m) or is_sticky(m):
         m.answer(token, request, accepted=False, next_index=0)
         return
     if request.term > m.term:
@@ -126,12 +126,15 @@ def on_request_vote(m: Member, token: int, request: Request) -> None:
 def on_pre_vote(m: Member, token: int, request: Request) -> None:
     """Would we vote so? Nothing changes here."""
     granted = (
-        m.standing == MEMBER
-        and not is_sticky(m)
-        and request.term > m.term
-        and is_up_to_date(m, request)
+        may_vote(m) and not is_sticky(m) and request.term > m.term and is_up_to_date(m, request)
     )
     m.answer(token, request, accepted=granted, next_index=0)
+
+
+def may_vote(m: Member) -> bool:
+    """A member votes; so does a joiner that was brought up to date: the Configuration that lists
+    it counts before it hears of it, and a farm of one that grows to two needs its vote."""
+    return m.standing == MEMBER or (m.standing == JOINING and m.log.last > 0)
 
 
 def is_sticky(m: Member) -> bool:

@@ -61,6 +61,7 @@ class FarmWorld:
         self.posters = [self._poster(POSTER + i) for i in range(options.posters)]
         self.administrator = self._poster(ADMINISTRATOR)
         self.values = 0
+        self.alone: tuple[Host, int, int] | None = None
         self.active = True
 
     def _make(self, member: int, legacy: bool, *, joins: bool, late_ticks: int = 0) -> None:
@@ -220,6 +221,7 @@ class FarmWorld:
         if self.prng.chance(1, 2):
             self.faults["partition"] += 1
             pairs += [(b, a) for a, b in pairs]
+            self._note_alone(side)
         else:
             self.faults["partition_one_way"] += 1
             if self.prng.chance(1, 2):
@@ -228,7 +230,23 @@ class FarmWorld:
         delay_us = self.prng.between(1, self.options.partition_ticks) * TICK_US
         self.schedule.after(delay_us, self._heal_partition)
 
+    def _note_alone(self, side: list[int]) -> None:
+        """Who hears nobody and is heard by nobody until the partition ends, and its term now."""
+        host = self.members[side[0]]
+        self.alone = None
+        if len(side) == 1 and isinstance(host, Host) and host.up:
+            member = host.node.member
+            if not member.is_quorum([member.id]):
+                self.alone = (host, host.life, member.term)
+
     def _heal_partition(self) -> None:
+        if self.alone is not None:
+            host, life, before = self.alone
+            term = host.node.member.term
+            if host.up and host.life == life and term > before + 1:
+                # One term may have been on its way: granted before, not yet stood for.
+                violated("standing still", f"member {host.id}, alone, went from {before} to {term}")
+            self.alone = None
         self.fabric.heal()
 
     # --- members come and go ----------------------------------------------------------------------
