@@ -7,7 +7,9 @@
 Each window keeps, per peer, the sample with the smallest round trip. When it closes, every source
 votes for an interval of offsets, and Marzullo's algorithm finds where most of them meet. The
 result is an *epoch*: for a minute our own wall clock is clamped into it, so one wrong clock, ours
-included, moves no timestamp. All in integers.
+included, moves no timestamp while a majority of right ones answers. Where only a quorum answers and
+one of it is wrong, by up to twice the tolerance it moves timestamps by up to half of its error; by
+more there is no epoch. All in integers.
 
 Source: Marzullo, Maintaining the Time in a Distributed System (1984); `docs/protocol.md`, clock.
 """
