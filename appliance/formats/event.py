@@ -2,7 +2,7 @@
 
     room_create   name of the room, 1 to 128 bytes of UTF-8
     room_policy   bits 8
-    retain        oldest segment to keep 8
+    retain        oldest segment to keep 8; also what is not shipped may go 8, if it is there
     shipped       SHIPPED: who ships from now on, a range that is announced, or its manifest
 
 A reader gets None for a body that is none of these: such a record is refused, never half applied.
@@ -66,14 +66,25 @@ def decode_name(body: bytes) -> str | None:
         return None
 
 
-def encode_retain(oldest_segment: int) -> bytes:
+class Retain(NamedTuple):
+    """A retain record's body. `unshipped`: shipping is off, so what is older counts as given up."""
+
+    oldest: int
+    unshipped: bool = False
+
+
+def encode_retain(oldest_segment: int, *, unshipped: bool = False) -> bytes:
     """Body of a retain record."""
-    return _WORD.pack(oldest_segment)
+    return _WORD.pack(oldest_segment) + (_WORD.pack(1) if unshipped else b"")
 
 
-def decode_retain(body: bytes) -> int | None:
-    """The oldest segment that a retain record keeps."""
-    return _WORD.unpack(body)[0] if len(body) == _WORD.size else None
+def decode_retain(body: bytes) -> Retain | None:
+    """The oldest segment that a retain record keeps, and on what condition."""
+    if len(body) == _WORD.size:
+        return Retain(_WORD.unpack(body)[0])
+    if len(body) == 2 * _WORD.size and body[_WORD.size :] == _WORD.pack(1):
+        return Retain(_WORD.unpack_from(body)[0], unshipped=True)
+    return None
 
 
 class Shipped(NamedTuple):

@@ -35,6 +35,7 @@ NODES_MAX = 64
 SHARDS_MAX = 64
 SITE_NUMBER_MAX = 255
 SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH = 8, 1 << 20
+RETENTION_DAYS_MAX = 36_500
 SITE_FILE = "site.toml"
 
 
@@ -90,6 +91,7 @@ class Site:
     token_issuer: str
     token_audience: str
     number: int = 1  # among linked sites: it begins the source numbers of objects
+    retention_days: float = 0.0  # how long messages are kept; 0: for ever
 
     def shards_of(self, node: int) -> list[Shard]:
         """The shards of which `node` holds a replica."""
@@ -154,6 +156,12 @@ def _tables(value: Any) -> list[Any]:
     return value
 
 
+def _days(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= RETENTION_DAYS_MAX:
+        raise ValueError
+    return float(value)
+
+
 _PORT = whole(1, 65535)
 _SITE_KEYS = {
     "version": whole(VERSION, VERSION),
@@ -161,6 +169,7 @@ _SITE_KEYS = {
     "number": whole(1, SITE_NUMBER_MAX, 1),
     "token_issuer": text(128),
     "token_audience": text(128),
+    "retention_days": Key(f"0 to {RETENTION_DAYS_MAX} days; 0 keeps everything", _days, 0.0),
     "nodes": Key(f"1 to {NODES_MAX} tables [[nodes]]", _tables),
     "shards": Key(f"1 to {SHARDS_MAX} tables [[shards]]", _tables),
 }
@@ -202,6 +211,7 @@ def load_site(path: FilePath) -> Site:
         token_issuer=values["token_issuer"],
         token_audience=values["token_audience"],
         number=values["number"],
+        retention_days=values["retention_days"],
     )
     _check_unique(path, site)
     return site
@@ -284,6 +294,8 @@ def encode_site(site: Site) -> str:
         f"token_audience = {_quoted(site.token_audience)}",
         *([f"number = {site.number}"] if site.number != 1 else []),
     ]
+    if site.retention_days:
+        lines.append(f"retention_days = {site.retention_days!r}")
     for node in site.nodes:
         lines += [
             "",

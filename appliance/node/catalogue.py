@@ -98,6 +98,14 @@ ROLES: tuple[RoleRow, ...] = (
         STOP_SERVICES,
     ),
     RoleRow(
+        "keeper",
+        "The keeper: drops what is older than the site keeps.",
+        "appliance.roles.operator.keeper",
+        lambda node: _once(node) if node.site.retention_days else (),
+        STOP_SERVICES,
+        nice=19,
+    ),
+    RoleRow(
         "shipper",
         "The shipper: committed records to signed files at the target.",
         "appliance.roles.shipper",

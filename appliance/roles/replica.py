@@ -538,6 +538,7 @@ class ReplicaRole:
             "node": self._node.settings.index,
             "time": time.time(),
             "stale_ms": self._stale_ms(report),
+            "oldest_segment": self._rooms.oldest_segment,
             "published": self._published,
             "incarnation": self._core.incarnation,
             "nonce": 0 if self._signer is None else self._signer.nonce,

@@ -122,9 +122,10 @@ class LocalSite:
         supervised: bool = True,
         shards: int = 1,
         geometry: str = "production",
+        segments_max: int | None = None,
         **settings: int | bool | str,
     ) -> None:
-        self.geometry = geometry
+        self.geometry, self.segments_max = geometry, segments_max
         self.folder, self.first_port, self.nodes = folder, first_port, range(nodes)
         self.settings = {**UNLIMITED, "ship_target": "off", **settings}
         self.supervised, self.shards = supervised, shards
@@ -136,6 +137,8 @@ class LocalSite:
     def __enter__(self) -> "LocalSite":
         words = ["--ports", str(self.first_port), "--shards", str(self.shards)]
         words += ["--nodes", str(len(self.nodes)), "--geometry", self.geometry]
+        if self.segments_max is not None:
+            words += ["--segments-max", str(self.segments_max)]
         done = run("format", "--local", str(self.folder), *words)
         assert done.returncode == 0, done.stderr
         self.configure(**self.settings)

@@ -141,12 +141,19 @@ class Judge:
         if kind == KIND_ROOM_POLICY:
             return event.decode_policy(body) is not None
         if kind == KIND_RETAIN:
-            oldest = event.decode_retain(body)
-            return oldest is not None and self._retention.may_retain(oldest)
+            retain = event.decode_retain(body)
+            return retain is not None and self._may_retain(retain, log_seq)
         if kind == KIND_SHIPPED:
             shipped = event.decode_shipped(body)
             return shipped is not None and self._shipping.may_take(shipped, timestamp, log_seq)
         return kind in KINDS_SHARD or not self._rooms.bits(room_row)
+
+    def _may_retain(self, retain: event.Retain, log_seq: int) -> bool:
+        """Whole segments only; what is not shipped only if nobody is about to ship it."""
+        if not retain.unshipped:
+            return self._retention.may_retain(retain.oldest)
+        announced = self._shipping.state.announced_end > 0
+        return not announced and self._retention.may_give_up(retain.oldest, log_seq)
 
     def _place(
         self,

@@ -16,7 +16,8 @@ EXTENTS_RESERVED = 2  # for audit, retain and shipped records, when the rest is 
 class Retention:
     """Oldest segment now and at the last two checkpoints, and the cursor of what was shipped.
 
-    Invariants: before <= at_checkpoint <= oldest; the records below `oldest` have been shipped.
+    Invariants: before <= at_checkpoint <= oldest; the records below `oldest` have been shipped,
+    or given up.
     """
 
     def __init__(self, geometry: Geometry, segments_max: int) -> None:
@@ -55,6 +56,14 @@ class Retention:
     def may_retain(self, oldest: int) -> bool:
         """Whether segments below `oldest` may go: forward only, nothing that was not shipped."""
         return self.oldest <= oldest <= self.shipper_cursor // self._segment_records
+
+    def may_give_up(self, oldest: int, log_seq: int) -> bool:
+        """As `may_retain`, also what was not shipped; never the open segment. `log_seq`: newest."""
+        return self.oldest <= oldest <= log_seq // self._segment_records
+
+    def give_up(self, oldest: int) -> None:
+        """What lies below `oldest` will never be shipped: shipping, if it begins, begins there."""
+        self.shipper_cursor = max(self.shipper_cursor, oldest * self._segment_records)
 
     def retain(self, oldest: int) -> None:
         """Keep `oldest` and what is newer."""

@@ -170,9 +170,11 @@ class Rooms:
             assert bits is not None
             self._rooms.set_policy(room_row, log_seq, self._rooms.created_log_seq(room_row), bits)
         elif kind == KIND_RETAIN:
-            oldest = event.decode_retain(body)
-            assert oldest is not None
-            self._retention.retain(oldest)
+            retain = event.decode_retain(body)
+            assert retain is not None
+            if retain.unshipped:
+                self._retention.give_up(retain.oldest)
+            self._retention.retain(retain.oldest)
         elif kind == KIND_SHIPPED:
             shipped = event.decode_shipped(body)
             assert shipped is not None

@@ -110,13 +110,16 @@ class OperatorSession:
         """Whether anybody of the group answers within this time."""
         return await self._until(lambda: self._client.configuration is not None, patience_s)
 
-    async def ask(self, operation: int, body: bytes, patience_s: float, what: str) -> bytes:
-        """The results of one operation once it is committed; StorageError when it cannot be."""
+    async def ask(
+        self, operation: int, body: bytes, patience_s: float, what: str, records: int = 0
+    ) -> bytes:
+        """The results of one operation, of so many `records`, once it is committed; StorageError
+        when it cannot be."""
         begun = time.monotonic()
         if not await self._until(lambda: self._client.ready, patience_s):
             raise StorageError(self._hopeless(what, patience_s))
         self._answer = asyncio.get_running_loop().create_future()
-        self._client.request(operation, body, 0)
+        self._client.request(operation, body, records)
         self._perform()
         left = max(0.1, patience_s - (time.monotonic() - begun))
         try:

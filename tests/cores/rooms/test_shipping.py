@@ -223,6 +223,31 @@ def test_the_state_survives_a_restart_in_the_middle_of_a_period(shipping):
     assert again.rooms.shipping == ShippingState()
 
 
+def test_where_shipping_is_off_what_is_not_shipped_may_go_but_not_the_open_segment(shipping):
+    shipping.shard.fill(0, 1, 250)
+
+    def retain(number: int, oldest: int) -> int:
+        body = event.encode_retain(oldest, unshipped=True)
+        return shipping.shard.one(shard_record(KIND_RETAIN, number, body, client=7)).code
+
+    assert retain(1, 3) == FORBIDDEN
+    assert retain(1, 2) == OK
+    assert retain(2, 1) == FORBIDDEN
+    rooms = shipping.shard.rooms
+    assert (rooms.oldest_segment, rooms.shipper_cursor) == (2, 200)
+    again = shipping.shard.restarted(shipping.shard.checkpoint())
+    assert (again.rooms.oldest_segment, again.rooms.shipper_cursor) == (2, 200)
+
+
+def test_what_was_announced_to_be_shipped_is_not_given_up(shipping):
+    assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
+    shipping.shard.fill(0, 1, 250)
+    shipping.pass_period()
+    assert shipping.write(shipping.announcement(last_log_seq=199, seen_log_seq=252)) == OK
+    body = event.encode_retain(1, unshipped=True)
+    assert shipping.shard.one(shard_record(KIND_RETAIN, 1, body, client=7)).code == FORBIDDEN
+
+
 def test_retention_never_passes_the_cursor(shipping):
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.shard.fill(0, 1, 250)

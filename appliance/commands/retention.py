@@ -1,0 +1,167 @@
+"""`tigerchat retention`: how long a site keeps what was said, and what that would drop.
+
+The setting is a line of the site file, the same on every node; the keeper of each node acts by it.
+"""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.cores.rooms.keeping import DAY_US, Kept, keep
+from appliance.drivers.host.durable_file import write_durable
+from appliance.drivers.host.neighbours import neighbours
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
+from appliance.drivers.network.ask import ask_status
+from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.formats.settings import SHIP_OFF
+from appliance.formats.site import RETENTION_DAYS_MAX, SITE_FILE, Shard, encode_site, load_site
+from appliance.roles.operator.keeper import Segments, kept_of
+
+GIB = 1 << 30
+EVERYTHING = "everything"
+_FOLDER = click.Path(path_type=Path)
+_LOCAL = click.option(
+    "--local",
+    type=_FOLDER,
+    metavar="DIR",
+    help=f"The local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
+)
+_NODE = click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F.")
+
+
+@click.group("retention")
+def command() -> None:
+    """Show and set how long messages are kept."""
+
+
+@command.command("show")
+@_LOCAL
+@_NODE
+@click.option("--days", help="Try another setting: what it would drop. Nothing is changed.")
+def show(local: Path | None, node_folder: Path | None, days: str | None) -> None:
+    """Show what is kept, what is dropped next, and for how long the volume lasts."""
+    folder, nodes = _places(local, node_folder)
+    site = load_site(folder / SITE_FILE)
+    wanted = site.retention_days if days is None else _parse(days)
+    click.echo(f"retention: {_words(wanted)}{'' if days is None else ' (tried, not set)'}")
+    for line in _shown(nodes, wanted):
+        click.echo(line)
+
+
+@command.command("set")
+@click.argument("days")
+@_LOCAL
+@_NODE
+@click.option("--dry-run", is_flag=True, help="Say what it would drop, and change nothing.")
+def set_(days: str, local: Path | None, node_folder: Path | None, dry_run: bool) -> None:
+    """Keep messages for DAYS (a fraction is allowed), or `everything`.
+
+    What is older is dropped a segment of 10,000 messages at a time, once it is shipped, or at once
+    where shipping is off. It cannot be brought back except from what was shipped.
+    """
+    folder, nodes = _places(local, node_folder)
+    wanted = _parse(days)
+    for line in _shown(nodes, wanted):
+        click.echo(line)
+    if dry_run:
+        click.echo("retention: nothing was changed")
+        return
+    site = dataclasses.replace(load_site(folder / SITE_FILE), retention_days=wanted)
+    text = encode_site(site)
+    for place in {folder, *(node.path for node in nodes)}:
+        write_durable(place / SITE_FILE, text)
+    click.echo(f"retention: {_words(wanted)}, from the next start of the nodes on")
+    if node_folder is not None:
+        click.echo(f"retention: copy {folder / SITE_FILE} to the other nodes")
+
+
+def _parse(days: str) -> float:
+    try:
+        value = 0.0 if days == EVERYTHING else float(days)
+        if not 0 <= value <= RETENTION_DAYS_MAX or (value == 0 and days != EVERYTHING):
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError(
+            f"days are {days!r}; allowed: {EVERYTHING}, or a number up to {RETENTION_DAYS_MAX}"
+        ) from None
+    return value
+
+
+def _words(days: float) -> str:
+    return f"{days:g} days are kept" if days else "everything is kept"
+
+
+def _places(local: Path | None, node_folder: Path | None) -> tuple[Path, list[NodeFolder]]:
+    """Where the site file lies, and the nodes of this machine."""
+    if local is not None and node_folder is not None:
+        raise click.UsageError("say --local DIR or --node-folder F, not both")
+    if node_folder is not None:
+        folder = node_folder.absolute()
+        return folder, [read_node(folder)]
+    folder = (local or Path(LOCAL_DEFAULT)).absolute()
+    site = load_site(folder / SITE_FILE)
+    found = neighbours(folder / site.nodes[0].name, site)
+    return folder, [read_node(place.sockets.parent) for place in found]
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def _shown(nodes: list[NodeFolder], days: float) -> Iterator[str]:
+    if not nodes:
+        raise StorageError("no node of the site is on this machine")
+    for shard in nodes[0].site.shards:
+        yield from _shard(nodes, shard, days)
+
+
+def _shard(nodes: list[NodeFolder], shard: Shard, days: float) -> Iterator[str]:
+    """As a replica of this machine tells that answers."""
+    for node in nodes:
+        status = ask_status(
+            node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
+        )
+        if status is None or status["status"] != "normal":
+            continue
+        segments = Segments(node, shard)
+        kept = kept_of(status, segments, ships=node.settings.ship_target != SHIP_OFF)
+        yield from _lines(shard, kept, segments, status["volume"], days)
+        return
+    yield f"shard {shard.number}: no replica of this machine serves: start it to see what is kept"
+
+
+def _lines(
+    shard: Shard, kept: Kept, segments: Segments, volume: dict[str, int], days: float
+) -> Iterator[str]:
+    now_us = time.time_ns() // 1000
+    size = segments.geometry.extent_size
+    newest = kept.log_seq // kept.segment_records
+    begin_us = segments.oldest_us(kept.oldest)
+    since = f", since {_day(begin_us)}" if begin_us else ""
+    yield (
+        f"shard {shard.number}: keeps {newest + 1 - kept.oldest} of {shard.segments_max} segments, "
+        f"{(newest + 1 - kept.oldest) * size / GIB:.2f} GiB{since}"
+    )
+    oldest = keep(kept, segments.newest_us, now_us, days)
+    if oldest > kept.oldest:
+        end_us = segments.newest_us(oldest - 1)
+        until = f", up to {_day(end_us)}" if end_us else ""
+        yield (
+            f"shard {shard.number}: drops {oldest - kept.oldest} of them, "
+            f"{(oldest - kept.oldest) * size / GIB:.2f} GiB{until}"
+        )
+    elif days:
+        waits = "; what is not shipped stays" if kept.ships and kept.shipped < kept.log_seq else ""
+        yield f"shard {shard.number}: nothing is old enough{waits}"
+    if begin_us and newest > kept.oldest and now_us > begin_us:
+        free = min(shard.segments_max - volume["extents"], volume["disk_free"] // size)
+        lasts = free * (now_us - begin_us) / (newest - kept.oldest) / DAY_US
+        yield f"shard {shard.number}: room for {free} more, about {lasts:,.1f} days at this pace"
+
+
+def _day(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M UTC")

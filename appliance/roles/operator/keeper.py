@@ -1,0 +1,155 @@
+"""The keeper: drops what is older than the site keeps, a whole segment at a time.
+
+One in each node, only where the site file has `retention_days`. It acts for the shards whose
+primary is on its node: looks how old the oldest segments are, and writes a retain record, which
+every replica applies at the same place of the log. What is not shipped stays, unless shipping is
+off.
+"""
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from appliance.base.errors import StorageError
+from appliance.cores.rooms.keeping import DAY_US, Kept, keep
+from appliance.drivers.host import clock, service
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.network.ask import ask_status
+from appliance.drivers.nvme.mapped_segments import MappedSegments
+from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
+from appliance.formats import record
+from appliance.formats.envelope import OPERATION_APPEND
+from appliance.formats.event import encode_retain
+from appliance.formats.session import OK, RESULT_STRUCT
+from appliance.formats.settings import SHIP_OFF
+from appliance.formats.site import Shard
+from appliance.roles.operator.session import OperatorSession
+
+EVERY_S_MAX, EVERY_S_MIN = 60.0, 1.0  # between two looks; a tenth of what is kept, within these
+PATIENCE_S = 30.0  # for a retain record to be committed
+
+
+class Segments:
+    """The sealed segments of a replica's volume: when their newest records were written."""
+
+    def __init__(self, node: NodeFolder, shard: Shard) -> None:
+        facts = read_facts(node.volume(shard.number))
+        self.geometry = GEOMETRIES[facts["geometry"]]
+        self._mapped = MappedSegments(
+            node.volume(shard.number) / "segments", self.geometry, facts["segments_max"]
+        )
+
+    def newest_us(self, number: int) -> int | None:
+        """Time of the newest record of a sealed segment; None when it cannot be read or is not
+        what its checksum says."""
+        return self._time(number, self.geometry.segment_records - 1)
+
+    def oldest_us(self, number: int) -> int | None:
+        """As `newest_us`, of its oldest record."""
+        return self._time(number, 0)
+
+    def _time(self, number: int, slot: int) -> int | None:
+        view = self._mapped.view(number)
+        if view is None:
+            return None
+        raw = view.record(slot)
+        (row,) = np.frombuffer(raw, record.RECORD)
+        expected = number * self.geometry.segment_records + slot + 1
+        if not record.sealed(raw) or int(row["log_seq"]) != expected:
+            return None
+        return int(row["timestamp"])
+
+
+def kept_of(status: dict[str, Any], segments: Segments, *, ships: bool) -> Kept:
+    """What a replica that answered `status` keeps."""
+    return Kept(
+        oldest=status["oldest_segment"],
+        segment_records=segments.geometry.segment_records,
+        log_seq=status["log_seq"],
+        shipped=status["shipping"]["cursor"],
+        ships=ships,
+    )
+
+
+class KeeperRole:
+    """Looks again and again, until it is told to stop."""
+
+    def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
+        self._node, self._log = node, log
+        self._stopped = asyncio.Event()
+        self._client_id, self._client_seq = os.urandom(16), {s.number: 1 for s in node.shards}
+        days = node.site.retention_days
+        self._every_s = min(EVERY_S_MAX, max(EVERY_S_MIN, days * DAY_US / 1_000_000 / 10))
+
+    async def serve(self) -> int:
+        """Until SIGTERM; the exit code."""
+        on_stop_signal(self._stopped.set)
+        feeding = asyncio.create_task(self._feed())
+        service.notify("READY=1", f"STATUS=keeps {self._node.site.retention_days} days")
+        while not self._stopped.is_set():
+            for shard in self._node.shards:
+                try:
+                    await self._look(shard)
+                except StorageError as error:
+                    self._log.warning("%s", error)
+            try:
+                async with asyncio.timeout(self._every_s):
+                    await self._stopped.wait()
+            except TimeoutError:
+                continue
+        feeding.cancel()
+        service.notify("STOPPING=1")
+        return 0
+
+    async def _feed(self) -> None:
+        while True:
+            service.notify("WATCHDOG=1")
+            await asyncio.sleep(1.0)
+
+    async def _look(self, shard: Shard) -> None:
+        site = self._node.site
+        status = await asyncio.to_thread(
+            ask_status, Path(SOCKETS_FOLDER), cluster=site.cluster, shard=shard.number
+        )
+        if status is None or (status["status"], status["role"]) != ("normal", "primary"):
+            return
+        ships = self._node.settings.ship_target != SHIP_OFF
+        segments = await asyncio.to_thread(Segments, self._node, shard)
+        kept = kept_of(status, segments, ships=ships)
+        now_us = clock.realtime_us()
+        oldest = await asyncio.to_thread(
+            keep, kept, segments.newest_us, now_us, site.retention_days
+        )
+        if oldest > kept.oldest:
+            await self._retain(shard, oldest, ships=ships)
+            self._log.info("shard %d keeps segments from %d on", shard.number, oldest)
+
+    async def _retain(self, shard: Shard, oldest: int, *, ships: bool) -> None:
+        raw = record.encode(
+            room_id=record.SHARD_ROOM_ID,
+            msg_id=os.urandom(16),
+            author_id=0,
+            body=encode_retain(oldest, unshipped=not ships),
+            client_id=self._client_id,
+            client_seq=self._client_seq[shard.number],
+            kind=record.KIND_RETAIN,
+        )
+        async with OperatorSession(self._node, shard) as session:
+            answer = await session.ask(
+                OPERATION_APPEND, raw, PATIENCE_S, f"the end of segments below {oldest}", records=1
+            )
+        code = RESULT_STRUCT.unpack_from(answer)[3]
+        if code == OK:
+            self._client_seq[shard.number] += 1
+        else:
+            self._log.warning("shard %d keeps all: answered with code %d", shard.number, code)
+
+
+def make_role(node: NodeFolder, number: int, log: logging.Logger) -> KeeperRole:
+    """The keeper of a node."""
+    return KeeperRole(node, log)

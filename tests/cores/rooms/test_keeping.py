@@ -1,0 +1,36 @@
+"""Which segments go: only whole, old, and shipped ones, unless nothing is shipped."""
+
+from appliance.cores.rooms.keeping import DAY_US, Kept, keep
+
+NOW_US = 100 * DAY_US
+NEWEST = {number: (90 + number) * DAY_US for number in range(10)}  # segment 0 ends on day 90
+
+
+def kept(**changes: int | bool) -> Kept:
+    return Kept(oldest=2, segment_records=100, log_seq=950, shipped=500, ships=True)._replace(
+        **changes
+    )
+
+
+def oldest(days: float, of: Kept | None = None) -> int:
+    return keep(of or kept(), NEWEST.get, NOW_US, days)
+
+
+def test_segments_go_whose_newest_record_is_older_than_what_is_kept():
+    assert oldest(8) == 2  # the newest record of segment 2 is eight days old
+    assert oldest(7.999) == 3
+    assert oldest(6.5) == 4
+
+
+def test_everything_stays_unless_days_are_set():
+    assert oldest(0) == 2
+
+
+def test_what_is_not_shipped_stays_unless_shipping_is_off():
+    assert oldest(0.5) == 5
+    assert oldest(0.5, kept(ships=False)) == 9  # but never the open segment
+    assert oldest(0.5, kept(shipped=0)) == 2
+
+
+def test_what_cannot_be_read_now_stays_with_all_that_is_newer():
+    assert keep(kept(), {2: 0, 4: 0}.get, NOW_US, 1) == 3

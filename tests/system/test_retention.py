@@ -1,0 +1,68 @@
+"""A shard that keeps a while only never fills up, and drops nothing too early."""
+
+import asyncio
+
+from appliance.drivers.chat.client import Client
+from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
+
+SEGMENTS_MAX, SEGMENT_RECORDS = 8, 100  # of the small geometry
+SECONDS = 5
+DAYS = SECONDS / 86_400
+MESSAGES = 2 * SEGMENTS_MAX * SEGMENT_RECORDS  # twice what the volume holds
+ROOM = "flood"
+DROP_S = 30.0
+
+
+def retention(site: LocalSite, *words: str) -> str:
+    done = run("retention", *words, "--local", str(site.folder))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def write(site: LocalSite, count: int) -> None:
+    """Messages as fast as the shard drops old ones; each must be acknowledged."""
+    access = site.access()
+    async with Client(access.endpoints, access.token, patience_s=60.0) as client:
+        room = (await client.create_room(ROOM)).room_id
+        for at in range(0, count, 50):
+            waiting = [await client.post(room, f"{at + number}") for number in range(50)]
+            await asyncio.gather(*waiting)
+            await asyncio.sleep(0.5)
+
+
+async def history(site: LocalSite) -> list[int]:
+    """The ops that are still there, oldest first."""
+    access = site.access()
+    async with Client(access.endpoints, access.token, patience_s=60.0) as client:
+        room = (await client.create_room(ROOM)).room_id
+        page = await client.snapshot(room, from_op=1, limit=1000)
+        return [message.op for message in page.messages]
+
+
+class Flooded(LocalSite):
+    """Set before the first start; shipping is off, as in every test site."""
+
+    def _settle(self) -> None:
+        assert f"{DAYS:g} days are kept" in retention(self, "set", f"{DAYS:.9f}")
+
+
+def oldest(site: LocalSite) -> set[int]:
+    return {status["oldest_segment"] for status in site.statuses() if status}
+
+
+def test_a_shard_that_keeps_a_while_takes_more_than_its_volume_holds(tmp_path, free_ports):
+    ports = ports_in_a_row(free_ports)
+    with Flooded(
+        tmp_path / "site", ports, geometry="small", segments_max=SEGMENTS_MAX, log_level="warning"
+    ) as site:
+        asyncio.run(write(site, MESSAGES))
+        wait_until(lambda: min(oldest(site)) >= SEGMENTS_MAX, DROP_S, lambda: f"{oldest(site)}")
+        there = asyncio.run(history(site))
+        assert there == list(range(there[0], MESSAGES + 2))  # a suffix, the room's creation aside
+        assert there[0] > SEGMENTS_MAX * SEGMENT_RECORDS / 2
+        tried = retention(site, "show", "--days", "1000")
+        assert "1000 days are kept (tried, not set)" in tried and "nothing is old enough" in tried
+        before = (site.folder / "site.toml").read_text()
+        assert "nothing was changed" in retention(site, "set", "everything", "--dry-run")
+        assert (site.folder / "site.toml").read_text() == before
+    assert "HALT" not in (tmp_path / "site.log").read_text(errors="replace")
