@@ -38,6 +38,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "cores/*": ("base", "formats", "cores/="),
     "drivers/*": ("base", "formats", "drivers/="),
     "reports": ("base", "formats", "reports"),
+    # it writes to the log as an operator's command does
+    "roles/keeper": ("base", "formats", "cores/*", "drivers/*", "roles/operator", "roles/="),
     "roles/*": ("base", "formats", "cores/*", "drivers/*", "roles/="),
     "simulation": ("base", "formats", "cores/*", "simulation"),
     "node": (*BELOW_NODE, "node"),

@@ -20,7 +20,7 @@ from appliance.drivers.network.ask import ask_status
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import RETENTION_DAYS_MAX, SITE_FILE, Shard, encode_site, load_site
-from appliance.roles.operator.keeper import Segments, kept_of
+from appliance.roles.keeper import Segments, kept_of
 
 GIB = 1 << 30
 EVERYTHING = "everything"

@@ -100,7 +100,7 @@ ROLES: tuple[RoleRow, ...] = (
     RoleRow(
         "keeper",
         "The keeper: drops what is older than the site keeps.",
-        "appliance.roles.operator.keeper",
+        "appliance.roles.keeper",
         lambda node: _once(node) if node.site.retention_days else (),
         STOP_SERVICES,
         nice=19,

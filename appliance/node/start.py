@@ -24,13 +24,16 @@ from appliance.drivers.host.node_folder import (
 )
 from appliance.drivers.host.process import cores
 from appliance.drivers.nvme.reader import VolumeReader
-from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
+from appliance.formats.configuration import mistake
+from appliance.formats.geometry import PRODUCTION, SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
+from appliance.formats.settings import SETTINGS_FILE
 from appliance.formats.site import SITE_FILE
 from appliance.node.catalogue import children
 from appliance.node.one_process import run_in_one_process
 from appliance.node.ports import check_ports
 from appliance.node.supervisor import Child, Supervisor, supervise
 
+OPERATOR_SESSIONS = 4  # of the log, for commands such as `recover` and `member`
 FILES_MAX = 65_536  # descriptors a node asks for, if the system gives so many
 
 
@@ -79,6 +82,7 @@ class NodeStart:
     def files(self) -> str:
         """The node's folder: for us alone, complete and consistent."""
         self.node = open_node(self.folder)
+        check_sessions(self.node)
         lock_folder(self.folder)  # held until this process ends
         shards = ", ".join(str(shard.number) for shard in self.node.shards)
         count = len(self.node.site.nodes)
@@ -110,6 +114,21 @@ class NodeStart:
         if self.pinned and self.node.settings.pinning == "auto":
             self.children = pinned(self.children, cores())
         return ", ".join(child.name for child in self.children)
+
+
+def check_sessions(node: NodeFolder) -> None:
+    """ConfigurationError for more edges than sessions of the log: each needs one of its own, beside
+    the shippers' and some for operators; else every request would evict another's session."""
+    count = len(node.site.nodes)
+    most = (PRODUCTION.clients_max - count - OPERATOR_SESSIONS) // count
+    if node.settings.edge_processes > max(1, most):
+        raise mistake(
+            node.path / SETTINGS_FILE,
+            "edge_processes",
+            node.settings.edge_processes,
+            f"at most {max(1, most)} on each of {count} nodes, as a shard knows "
+            f"{PRODUCTION.clients_max} sessions",
+        )
 
 
 def _ready_line(supervisor: Supervisor) -> str:

@@ -367,6 +367,12 @@ def test_other_numbers_than_were_formatted_are_refused(tigerchat, sentence, smal
             'index = 1\nclient_tls = "no"',
             "client_tls is 'no'; allowed: true",
         ),
+        (
+            "node.toml",
+            "index = 1",
+            "index = 1\nedge_processes = 30",
+            "edge_processes is 30; allowed: at most 29 on each of 2 nodes, as a shard knows 64",
+        ),
         ("node.toml", "index = 1", "index = 1\nspeed = 9", "speed is unknown; allowed: index, "),
         ("site.toml", "peer_port", "pear_port", "nodes[0].pear_port is unknown; allowed: index"),
         ("site.toml", "version = 1", "version = 9", "version is 9; allowed: a whole number from 1"),
