@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from appliance.drivers.chat.client import Client
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
@@ -60,7 +61,9 @@ async def follow(site: LocalSite) -> None:
             assert abs(stays.stale_since - cut_us) < 30_000_000
             node = site.site.nodes[0]
             assert await asyncio.to_thread(probe, node.client_port, "/healthz") == 503
-            assert await asyncio.to_thread(probe, node.console_port, "/readyz") == 503
+            # the console looks each second, and waits for whoever stands still
+            unready = partial(probe, node.console_port, "/readyz")
+            await asyncio.to_thread(wait_until, lambda: unready() == 503, 10, "readyz tells")
             shown = await asyncio.to_thread(run, "status", "--node-folder", str(site.place(0)))
             assert "hears no quorum for" in shown.stdout and shown.returncode == 1
         async with asyncio.timeout(60):

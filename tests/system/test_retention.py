@@ -43,7 +43,7 @@ class Flooded(LocalSite):
     """Set before the first start; shipping is off, as in every test site."""
 
     def _settle(self) -> None:
-        assert f"{DAYS:g} days are kept" in retention(self, "set", f"{DAYS:.9f}")
+        assert f"{DAYS:g} days are kept" in retention(self, "set", repr(DAYS))
 
 
 def oldest(site: LocalSite) -> set[int]:
