@@ -23,7 +23,7 @@ from appliance.drivers.network.ask import ask_status
 from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats import record
-from appliance.formats.envelope import OPERATION_APPEND
+from appliance.formats.envelope import OPERATION_APPEND, OPERATION_NOOP
 from appliance.formats.event import encode_retain
 from appliance.formats.session import OK, RESULT_STRUCT
 from appliance.formats.settings import SHIP_OFF
@@ -31,6 +31,8 @@ from appliance.formats.site import Shard
 from appliance.roles.operator.session import OperatorSession
 
 EVERY_S_MAX, EVERY_S_MIN = 60.0, 1.0  # between two looks; a tenth of what is kept, within these
+CHECKPOINTS_TO_REUSE = 2  # after which a dropped extent may be written again
+CROWDED_SEGMENTS = 4  # left: with so few, nothing may come that leads to a checkpoint
 PATIENCE_S = 30.0  # for a retain record to be committed
 
 
@@ -74,6 +76,12 @@ def kept_of(status: dict[str, Any], segments: Segments, *, ships: bool) -> Kept:
         shipped=status["shipping"]["cursor"],
         ships=ships,
     )
+
+
+def _is_crowded(shard: Shard, kept: Kept) -> bool:
+    """Whether the shard is about to be full, or is."""
+    used = kept.log_seq // kept.segment_records + 1 - kept.oldest
+    return shard.segments_max - used <= CROWDED_SEGMENTS
 
 
 class KeeperRole:
@@ -126,10 +134,16 @@ class KeeperRole:
             keep, kept, segments.newest_us, now_us, site.retention_days
         )
         if oldest > kept.oldest:
-            await self._retain(shard, oldest, ships=ships)
+            push = 0
+            if _is_crowded(shard, kept):
+                push = CHECKPOINTS_TO_REUSE * segments.geometry.checkpoint_ops
+            await self._retain(shard, oldest, ships=ships, push=push)
             self._log.info("shard %d keeps segments from %d on", shard.number, oldest)
 
-    async def _retain(self, shard: Shard, oldest: int, *, ships: bool) -> None:
+    async def _retain(self, shard: Shard, oldest: int, *, ships: bool, push: int) -> None:
+        """Write the record, and so many empty operations behind it. Extents are used again two
+        checkpoints later, and a full shard takes no messages that would lead there.
+        """
         raw = record.encode(
             room_id=record.SHARD_ROOM_ID,
             msg_id=os.urandom(16),
@@ -143,6 +157,8 @@ class KeeperRole:
             answer = await session.ask(
                 OPERATION_APPEND, raw, PATIENCE_S, f"the end of segments below {oldest}", records=1
             )
+            for _ in range(push):
+                await session.ask(OPERATION_NOOP, b"", PATIENCE_S, "what leads to a checkpoint")
         code = RESULT_STRUCT.unpack_from(answer)[3]
         if code == OK:
             self._client_seq[shard.number] += 1

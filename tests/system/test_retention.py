@@ -53,7 +53,7 @@ def oldest(site: LocalSite) -> set[int]:
 def test_a_shard_that_keeps_a_while_takes_more_than_its_volume_holds(tmp_path, free_ports):
     ports = ports_in_a_row(free_ports)
     with Flooded(
-        tmp_path / "site", ports, geometry="small", segments_max=SEGMENTS_MAX, log_level="warning"
+        tmp_path / "site", ports, nodes=1, geometry="small", segments_max=SEGMENTS_MAX
     ) as site:
         asyncio.run(write(site, MESSAGES))
         wait_until(lambda: min(oldest(site)) >= SEGMENTS_MAX, DROP_S, lambda: f"{oldest(site)}")
