@@ -270,6 +270,8 @@ class ShardLog:
         written."""
         if first_log_seq_of(self.geometry, number + 1) > self.log_seq + 1:
             raise Unavailable("the replica of this node is fetching its state")
+        if number < self.segments.oldest:
+            return None  # its extent may be half overwritten: that is no fault
         try:
             segment = self.segments.segment(number)
         except SegmentBroken as error:

@@ -116,6 +116,7 @@ class Local:
 
     def __init__(self, place: Place, edge: Edge) -> None:
         self._place, self._edge = place, edge
+        self._segments: MappedSegments | None = None  # once attached
         self._asked: deque[list[bytes] | None] = deque()  # room ids looked up, or None: a list
 
     def send(self, header: Header, body: bytes) -> None:
@@ -149,6 +150,7 @@ class Local:
         geometry = self._edge.geometry
         assert GEOMETRIES[facts["geometry"]] is geometry
         segments = MappedSegments(Path(facts["segments_folder"]), geometry, facts["segments_max"])
+        self._segments = segments
         shard = self._place.shard
         self._edge.on_attached(shard, ring, segments, facts["log_seq"])
         self._edge.on_replica_status(shard, "")  # until it says otherwise
@@ -167,6 +169,8 @@ class Local:
                 edge.on_rooms(shard, header.op, asked, bytes(message.body))
         elif header.command == LOCAL_STATUS:
             status = json.loads(bytes(message.body))
+            if self._segments is not None:  # what is freed may be half overwritten: no fault
+                self._segments.oldest = max(self._segments.oldest, status["oldest_segment"])
             stale_ms = status.get("stale_ms", 0)
             since_us = clock.realtime_us() - stale_ms * 1000 if stale_ms else 0
             edge.on_replica_status(shard, why_behind(status), since_us)
