@@ -281,7 +281,8 @@ def op_at(volume: VolumeReader, zone: str, offset: int) -> int:
     else:
         return -1
     header = env.decode_stored((volume.read(start, SECTOR_SIZE) or b"")[:HEADER_SIZE])
-    assert header is not None
+    if header is None:
+        return -1  # broken there as well, which a slot that is needed is not for long
     end = SECTOR_SIZE if zone == "witness" else HEADER_SIZE + header.body_size
     return header.op if offset - start < end else -1
 

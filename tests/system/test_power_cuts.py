@@ -125,9 +125,7 @@ class PoweredSite(FaultyDiskSite):
 
 def test_nothing_acknowledged_is_lost_when_the_power_of_replicas_goes(tmp_path, free_ports, seed):
     chance = random.Random(seed)
-    site = PoweredSite(
-        tmp_path / "site", ports_in_a_row(free_ports), geometry="small", log_level="warning"
-    )
+    site = PoweredSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
     with site, Trial(site, tmp_path, seed) as trial:
         for writer in trial.writers:
             writer.pace_s = HURRY_S
@@ -171,7 +169,7 @@ async def send_all(site: TracedSite) -> None:
 
 
 def test_no_acknowledgement_leaves_before_its_bytes_are_durable(tmp_path, free_ports):
-    site = TracedSite(tmp_path / "site", ports_in_a_row(free_ports), nodes=1, geometry="small")
+    site = TracedSite(tmp_path / "site", ports_in_a_row(free_ports), nodes=1)
     with site:
         for method in FLUSH_METHODS:
             site.roles[0, "replica"].kill()
@@ -181,7 +179,7 @@ def test_no_acknowledgement_leaves_before_its_bytes_are_durable(tmp_path, free_p
             site.start_role(0, "replica")
             wait_until(lambda: site.status(0) is not None, 30, "the replica answers")
             asyncio.run(send_all(site))
-            trace = Trace(GEOMETRIES["small"])
+            trace = Trace(GEOMETRIES["production"])
             trace.read(site.trace())
             assert not trace.early, trace.early[:5]
             assert len(trace.replies) >= 30, f"{method}: {len(trace.replies)} replies were seen"
