@@ -15,10 +15,12 @@ from collections.abc import Callable
 from uuid import UUID
 
 from appliance.drivers.chat.client import Client
+from appliance.formats.geometry import PRODUCTION
 from tests.system.local_site import NODES, LocalSite, wait_until
 
 OUTAGE_S_MAX = 30.0
 CATCH_UP_S = 60.0
+CHECKPOINT_S = 120.0  # until the next one, at the pace of three clients
 
 
 class Steady:
@@ -48,10 +50,22 @@ class Steady:
             return self.newest[1] - moment
 
 
+def in_checkpoint(site: LocalSite) -> bool:
+    """Whether a replica writes a checkpoint now: it has executed the op that calls for it."""
+    found = [status for status in site.statuses() if status]
+    return any(s["commit_min"] >= s["checkpoint"] + PRODUCTION.checkpoint_ops for s in found)
+
+
 async def outages(
-    site: LocalSite, kills: int, seed: int, show: Callable[[str], None]
+    site: LocalSite,
+    kills: int,
+    seed: int,
+    show: Callable[[str], None],
+    *,
+    when: Callable[[LocalSite], bool] = lambda site: True,
 ) -> list[float]:
-    """Seconds of each outage. The site must not be supervised."""
+    """Seconds of each outage; the primary is killed as soon as `when` holds. The site must not be
+    supervised."""
     chance = random.Random(seed)
     access = site.access()
     async with Client(access.endpoints, access.token) as client:
@@ -63,6 +77,9 @@ async def outages(
         for number in range(1, kills + 1):
             await asyncio.to_thread(_settled, site)
             await asyncio.sleep(0.2 + chance.random() * 0.3)
+            await asyncio.to_thread(
+                wait_until, lambda: when(site), CHECKPOINT_S, "it is time for a kill"
+            )
             victim = await asyncio.to_thread(site.primary)
             assert victim is not None
             witness = steady[(victim + chance.choice([1, 2])) % NODES]

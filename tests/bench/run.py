@@ -34,14 +34,14 @@ from appliance.drivers.host.process import child_environment  # noqa: E402
 from appliance.drivers.nvme.direct import file_system_of_memory  # noqa: E402
 from tests.bench import bench_objects, restart, steady  # noqa: E402
 from tests.bench import shipping as ships  # noqa: E402
-from tests.bench.failover import outages  # noqa: E402
+from tests.bench.failover import in_checkpoint, outages  # noqa: E402
 from tests.system.local_site import COMMAND, LocalSite, first_free_port  # noqa: E402
 
 HISTORY = Path(__file__).with_name("history.jsonl")
 SEED = 20260701
 RATE_MIN = 12_000  # acknowledged messages a second, binary, no client TLS, 256 in flight
 OUTAGE_P50_MS_MAX, OUTAGE_P99_MS_MAX = 300, 500
-KILLS, SLOW_FLUSH_MS = 100, 10
+KILLS, KILLS_IN_CHECKPOINTS, SLOW_FLUSH_MS = 100, 10, 10
 BACK_S_MAX = 5  # until p99 is within twice of what it was before a node died or stood still
 REPORTS_RATE_MIN = 150_000  # records a second, verified and in Parquet, on 2 cores
 REPORTS_SCALE_MIN, REPORTS_RSS_SPREAD_MAX = 1.6, 0.2
@@ -132,26 +132,30 @@ def load(folder: Path, tls: bool, options: list[str]) -> list[Row]:
 
 
 def failover(folder: Path, quick: bool) -> list[Row]:
-    """kill -9 of the primary, with the disk as it is and with each flush slowed down."""
+    """kill -9 of the primary, with the disk as it is and with each flush slowed down; then while a
+    checkpoint is being written to such a slow disk."""
+    cases = [(slow_ms, False) for slow_ms in (0, SLOW_FLUSH_MS)] + [(SLOW_FLUSH_MS, True)]
     rows = []
-    for slow_ms in (SLOW_FLUSH_MS,) if quick else (0, SLOW_FLUSH_MS):
-        with made(
-            folder / f"slow-{slow_ms}", supervised=False, client_tls=False, flush_slow_ms=slow_ms
-        ) as site:
-            found = asyncio.run(outages(site, 2 if quick else KILLS, SEED, say))
+    for slow_ms, during in cases[1:2] if quick else cases:
+        options: dict[str, Any] = {"client_tls": False, "flush_slow_ms": slow_ms}
+        kills = 2 if quick else KILLS_IN_CHECKPOINTS if during else KILLS
+        with made(folder / f"slow-{slow_ms}-{during}", supervised=False, **options) as site:
+            when = in_checkpoint if during else lambda site: True
+            found = asyncio.run(outages(site, kills, SEED, say, when=when))
         p50, p99 = np.percentile(np.array(found) * 1000, [50, 99])
         row = {
             "kind": "failover",
             "flush_slow_ms": slow_ms,
+            "during_checkpoint": during,
             "kills": len(found),
             "p50_ms": round(float(p50)),
             "p99_ms": round(float(p99)),
             "max_ms": round(max(found) * 1000),
         }
         say(
-            f"kill -9 of the primary, flushes slowed by {slow_ms} ms: back after "
-            f"{row['p50_ms']} ms p50, {row['p99_ms']} ms p99, {row['max_ms']} ms at most of "
-            f"{row['kills']}"
+            f"kill -9 of the primary{' in a checkpoint' if during else ''}, flushes slowed by "
+            f"{slow_ms} ms: back after {row['p50_ms']} ms p50, {row['p99_ms']} ms p99, "
+            f"{row['max_ms']} ms at most of {row['kills']}"
         )
         rows.append(row)
     return rows

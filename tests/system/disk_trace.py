@@ -14,8 +14,9 @@ from appliance.formats.geometry import HEADER_SIZE, Geometry
 class Trace:
     """Reads a trace from its start. `early` tells of each reply that left too soon."""
 
-    def __init__(self, geometry: Geometry) -> None:
-        self.geometry = geometry
+    def __init__(self, geometry: Geometry, op_before: int) -> None:
+        """`op_before`: the newest op when the traced process was started."""
+        self.geometry, self.op_before = geometry, op_before
         self.replies: set[int] = set()  # ops of the replies that left
         self.calls = {"D": 0, "F": 0}
         self.early: list[str] = []
@@ -56,11 +57,13 @@ class Trace:
 
     def _reply(self, op: int) -> None:
         geometry, slot = self.geometry, op % self.geometry.slot_count
+        prepare = geometry.wal_prepares_offset + slot * geometry.message_size_max
+        if prepare not in self._newest and op <= self.op_before:
+            return  # a former process had it, and all of its was flushed at open
         self.replies.add(op)
         for what, sector in (
-            ("prepare", geometry.wal_prepares_offset + slot * geometry.message_size_max),
+            ("prepare", prepare),
             ("witness", geometry.wal_headers_offset + slot * SECTOR_SIZE),
         ):
-            number = self._newest.get(sector)
-            if number is None or number not in self._durable:
+            if self._newest.get(sector) not in self._durable:
                 self.early.append(f"the reply to op {op} left before its {what} was durable")

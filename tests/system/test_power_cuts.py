@@ -172,6 +172,8 @@ def test_no_acknowledgement_leaves_before_its_bytes_are_durable(tmp_path, free_p
     site = TracedSite(tmp_path / "site", ports_in_a_row(free_ports), nodes=1)
     with site:
         for method in FLUSH_METHODS:
+            status = site.status(0)
+            assert status is not None
             site.roles[0, "replica"].kill()
             site.ended_with(0)
             site.trace().unlink()
@@ -179,7 +181,7 @@ def test_no_acknowledgement_leaves_before_its_bytes_are_durable(tmp_path, free_p
             site.start_role(0, "replica")
             wait_until(lambda: site.status(0) is not None, 30, "the replica answers")
             asyncio.run(send_all(site))
-            trace = Trace(GEOMETRIES["production"])
+            trace = Trace(GEOMETRIES["production"], status["op"])
             trace.read(site.trace())
             assert not trace.early, trace.early[:5]
             assert len(trace.replies) >= 30, f"{method}: {len(trace.replies)} replies were seen"
