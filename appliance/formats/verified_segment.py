@@ -6,9 +6,10 @@
 A file that was right once may be wrong when it comes from the disk again. So what is kept is not
 that a leaf was right: of a copy that hashes to the leaf's id the CRC32C of each record is kept.
 
-A footer is believed when the footer of the next segment names it. The newest sealed segment has no
-such witness; it is read whole, and its index must be the one that its records give. What nobody can
-hash, the links to a room's older segments, is for the reader to check: a room's records are dense.
+A footer is believed when the footer of the next segment names it. Where there is no such witness,
+or it is broken itself, the segment is read whole, and its index must be the one that its records
+give. What nobody can hash, the links to a room's older segments, is for the reader to check: a
+room's records are dense.
 """
 
 from array import array
@@ -142,6 +143,4 @@ class VerifiedSegments:
                 view.with_footer(footer).verify(None)
             except FormatError as error:
                 raise SegmentBroken(view.number, str(error)) from error
-            if following is not None:
-                raise SegmentBroken(view.number + 1, "it does not name the one before")
         return VerifiedSegment(view, footer, self._sums)

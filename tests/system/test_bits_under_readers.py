@@ -28,7 +28,7 @@ FLIPS = {
     "superblock": 20, "witness": 80, "prepare": 150, "reply": 20, "table": 80, "segment": 350,
 }  # fmt: skip
 OPS_BEFORE = 2300  # two checkpoints and more
-RECORDS_BEFORE = 31_000  # a sealed segment that has left the ring, two in it
+RECORDS_BEFORE = 31_000  # sealed segments, one of which no checkpoint names yet
 OPS_BETWEEN = 2 * PRODUCTION.checkpoint_ops + 100  # both checkpoint zones are written anew
 PAGE = 1000
 MEND_S = 60.0

@@ -280,6 +280,11 @@ class OpenSegment:
         at = base + RING_HEAD_SIZE + start * RECORD_SIZE
         return bytes(self._ring[at : at + count * RECORD_SIZE])
 
+    def newest_sealed(self) -> tuple[int, bytes]:
+        """(number, id) of the newest sealed segment; -1 while it is not durable, or none is."""
+        durable = self._durable_segments >= self.number
+        return (self.number - 1 if durable else -1), self.newest_id
+
     def in_ring(self, number: int) -> bool:
         """Whether one of the ring's buffers holds segment `number`."""
         words = number % 2 * self._buffer_size // 8

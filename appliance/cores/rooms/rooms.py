@@ -272,6 +272,10 @@ class Rooms:
         """The first `count` records of a leaf, if the ring holds as many; else look on the disk."""
         return self._segment.leaf(number, index, count)
 
+    def newest_sealed(self) -> tuple[int, bytes]:
+        """(number, id) of the newest sealed segment; -1 while it is not durable, or none is."""
+        return self._segment.newest_sealed()
+
     def in_ring(self, number: int) -> bool:
         """Whether segment `number` is one of the newest two."""
         return self._segment.in_ring(number)

@@ -53,7 +53,7 @@ def advance(member: Member) -> None:
     if member.status != Status.NORMAL or not member.state_ready or member.installing:
         return
     number = next(iter(reports.numbers))
-    oldest, newest = member.state_machine.oldest_segment, newest_sealed(member)
+    oldest, newest = member.state_machine.oldest_segment, newest_durable(member)
     if not oldest <= number <= newest:
         del reports.numbers[number]  # dropped, or still in the ring: nobody needs it from here
         return
@@ -64,6 +64,16 @@ def advance(member: Member) -> None:
         backfill.begin(member, number, reports.ids[number], number)
         return
     _read_footer(member, min(known for known in reports.ids if known > number))
+
+
+def newest_durable(member: Member) -> int:
+    """The newest sealed segment that is durable, also one that no checkpoint names yet; its id is
+    known from now on."""
+    number, segment_id = member.state_machine.newest_sealed()
+    if number < 0:
+        return newest_sealed(member)
+    learn(member, number, segment_id)
+    return number
 
 
 def newest_sealed(member: Member) -> int:

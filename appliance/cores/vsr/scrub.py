@@ -300,13 +300,9 @@ def _segment(member: Member, tour: Tour) -> None:
 
 
 def _first_segment(member: Member, tour: Tour) -> bool:
-    """Begin with the newest that the last checkpoint names, if it names one."""
-    raw = member.manifests.get(member.checkpoint_op)
-    if raw is None:
-        return False
-    manifest = ck.decode(raw, member.geometry)
-    tour.segment = manifest.log_seq // member.geometry.segment_records - 1
-    tour.id, tour.footer, tour.next = manifest.newest_segment_id, b"", 0
+    """Begin with the newest that is durable, if there is one."""
+    tour.segment = reported.newest_durable(member)
+    tour.id, tour.footer, tour.next = member.reports.ids.get(tour.segment, b""), b"", 0
     return tour.segment >= 0
 
 

@@ -196,7 +196,11 @@ def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
         world.attach()  # forget what was verified
         world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=30))
         world.tick(3)
-        assert session.mended_by_ns and world.mends, "whichever bit it is, it is missed"
+        if not session.mended_by_ns:  # a link to others, which is checked when it is followed
+            (frame,) = world.take(session)
+            assert frame.messages == expected
+            continue
+        assert world.mends
         if prng.chance(1, 2):
             world.mending_fails()
             assert errors(world.take(session)) == ["unavailable"]

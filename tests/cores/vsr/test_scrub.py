@@ -308,3 +308,22 @@ def test_a_report_about_what_is_whole_or_not_there_changes_nothing():
     assert bytes(node.disk.data) == before and not core.reports.numbers
     assert core.backfill is None
     ended(group, group.sessions[0])
+
+
+def test_a_segment_that_was_sealed_since_the_last_checkpoint_is_mended_as_well():
+    group = quiet_group()
+    core, disk, session = group.core(0), group.nodes[0].disk, group.sessions[0]
+    checkpoint = core.checkpoint_op
+    sealed = core.state_machine.log_seq // TINY.segment_records
+    while core.state_machine.log_seq // TINY.segment_records == sealed:
+        group.put(session, 1, 5)
+        group.run(3)
+    group.until(group.converged)
+    group.run(20)
+    assert core.checkpoint_op == checkpoint
+    at = disk.extent_at(sealed)
+    whole = disk.read(at, TINY.segment_data_size + 2048)
+    disk.flip(at + TINY.segment_data_size + 40)
+    core.on_segment_broken(sealed)
+    assert mended(group, at, whole)
+    ended(group, session)
