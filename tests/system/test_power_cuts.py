@@ -168,6 +168,7 @@ async def send_all(site: TracedSite) -> None:
             await asyncio.gather(*sent)
 
 
+@pytest.mark.soak
 def test_no_acknowledgement_leaves_before_its_bytes_are_durable(tmp_path, free_ports):
     site = TracedSite(tmp_path / "site", ports_in_a_row(free_ports), nodes=1)
     with site:
