@@ -14,7 +14,6 @@ from appliance.base.limits import (
 from appliance.cores.raft.digest import (
     ALGORITHMS,
     METHOD,
-    SHA256,
     Authorization,
     Challenge,
     DigestMalformed,
@@ -278,6 +277,3 @@ class ClientLogin:
     def _give_up(self, reason: str, now_ms: int) -> GaveUp:
         self._challenges.counts[reason] += 1
         return GaveUp(reason, self._challenges.on_refused(self._place, now_ms))
-
-
-HARDENED = (SHA256,)  # algorithms of a farm of our own nodes

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from appliance.base.errors import FarmFrameError
 from appliance.cores.raft.http_head import Fields, HeadMalformed
 from appliance.formats.raft_legacy.configuration import Server, server_checked
-from appliance.formats.raft_legacy.frame import NOBODY
 
 LEADER, MEMBERS, INDEX = "Farm-Leader", "Farm-Members", "Farm-Configuration-Index"
 
 
 @dataclass(slots=True, frozen=True)
 class LeaderHint:
-    """`leader`: a member's id, or NOBODY; `index`: of the Configuration that lists `members`."""
+    """`leader`: an id, or -1 for nobody; `index`: of the Configuration that lists `members`."""
 
     leader: int
     members: tuple[Server, ...]
@@ -42,8 +41,3 @@ def decode_hint(fields: Fields) -> LeaderHint | None:
         return LeaderHint(int(leader.split(" ")[0]), tuple(servers), int(index))
     except (ValueError, FarmFrameError, HeadMalformed):
         return None
-
-
-def nobody() -> LeaderHint:
-    """Nothing is known."""
-    return LeaderHint(NOBODY, (), 0)
