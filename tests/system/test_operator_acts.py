@@ -22,14 +22,14 @@ class Acknowledged:
     """The messages that clients were told are stored; `check` finds each of them again."""
 
     def __init__(self, site: LocalSite) -> None:
-        self.site, self.told = site, {}
+        self.access, self.told = site.access(), {}
 
     def post(self, *nodes: int, count: int = MESSAGES) -> None:
         """Send messages by way of these nodes alone, and wait for all acknowledgements."""
         asyncio.run(self._post(nodes, count))
 
     async def _post(self, nodes: tuple[int, ...], count: int) -> None:
-        access = self.site.access()
+        access = self.access
         endpoints = [access.endpoints[node] for node in nodes]
         async with Client(endpoints, access.token, patience_s=60.0) as client:
             room = (await client.create_room(ROOM)).room_id
@@ -52,7 +52,7 @@ class Acknowledged:
         return [op for op, body in self.told.items() if served.get(op) != body]
 
     async def _served(self, node: int) -> dict[int, str]:
-        access = self.site.access()
+        access = self.access
         async with Client([access.endpoints[node]], access.token, patience_s=60.0) as client:
             room = (await client.create_room(ROOM)).room_id
             page = await client.snapshot(room, from_op=1, limit=1000)
@@ -123,7 +123,10 @@ def test_recover_of_a_node_set_up_anew_is_refused_while_the_old_one_runs_elsewhe
     place, old = site.place(1), site.place(1).with_name("node-1.old")
     process = freeze(site, 1)
     place.rename(old)
-    shutil.copytree(old, place, ignore=shutil.ignore_patterns("shard-*", "sockets", ".*"))
+    place.mkdir()
+    for name in ("site.toml", "node.toml", "jwks.json"):  # what is worth a backup, and keys/
+        shutil.copy2(old / name, place)
+    shutil.copytree(old / "keys", place / "keys")
     refused = recover(site, 1)
     assert refused.returncode == 1
     assert "something answers at 127.0.0.1:" in refused.stderr
@@ -198,3 +201,73 @@ def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(site, tmp_pa
     finally:
         site.stop()
         subprocess.run(["umount", str(place)], check=True)
+
+
+# --- moves and copies -----------------------------------------------------------------------------
+
+
+def test_a_node_whose_stopped_folder_was_moved_goes_on_from_there(site):
+    told = Acknowledged(site)
+    told.post(1)
+    site.kill_node(1)
+    told.post(0)
+    moved = site.place(1).with_name("node-1.moved")
+    site.place(1).rename(moved)
+    words = ["--node-folder", str(moved), "--quiet", "--unpinned"]
+    site.supervisors[1] = site._spawn(1, words, {})
+    site.kill_node(0)  # what follows needs node 1
+    told.post(1, 2)
+    told.check(1, 2)
+    site.kill_node(1)
+    moved.rename(site.place(1))
+    site.start(0, 1)
+    told.check(0, 1, 2)
+
+
+def test_the_only_replica_may_be_brought_back_from_a_copy_made_after_it_had_stopped(
+    tmp_path, free_ports
+):
+    ports = ports_in_a_row(free_ports)
+    with LocalSite(
+        tmp_path / "site", ports, nodes=1, geometry="small", log_level="warning"
+    ) as site:
+        told = Acknowledged(site)
+        told.post(0)
+        site.kill_node(0)
+        place = site.place(0)
+        refused = recover(site, 0)
+        assert refused.returncode == 2 and "lacks no volume" in refused.stderr
+        shutil.copytree(place / "shard-0", place / "copy")
+        shutil.rmtree(place / "shard-0")
+        refused = run("start", "--quiet", "--node-folder", str(place))
+        assert refused.returncode == 1 and "nor with an older copy" in refused.stderr
+        (place / "copy").rename(place / "shard-0")
+        site.start(0)
+        told.post(0)
+        told.check(0)
+
+
+# --- one broken disk of several -------------------------------------------------------------------
+
+
+def test_a_node_that_lost_one_of_its_volumes_serves_the_others_and_is_recovered_beside_them(
+    tmp_path, free_ports
+):
+    """Also after a restart, when the broken one has never been ready."""
+    ports = ports_in_a_row(free_ports)
+    with LocalSite(
+        tmp_path / "site", ports, shards=2, geometry="small", log_level="warning"
+    ) as site:
+        told = Acknowledged(site)
+        told.post(0)
+        site.kill_node(1)
+        shutil.rmtree(site.place(1) / "shard-1")
+        site.start(1)
+        wait_until(lambda: normal(site, 1), BACK_S, "shard 0 of node 1 serves")
+        assert site.status(1, shard=1) is None
+        (pid,) = (process.pid for process in site.replicas(1))
+        done = recover(site, 1)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert [process.pid for process in site.replicas(1)] == [pid]  # the healthy one went on
+        assert (site.status(1, shard=1) or {})["status"] == "normal"
+        told.check(0, 1, 2)
