@@ -161,14 +161,13 @@ async def send_all(site: TracedSite) -> None:
     access = site.access()
     async with Client(access.endpoints, access.token, patience_s=60) as client:
         rooms = [(await client.create_room(f"traced-{n}")).room_id for n in range(4)]
-        for number in range(20):
+        for number in range(40):
             await (await client.post(rooms[0], f"alone {number}"))
         for number in range(0, MESSAGES, 30):
             sent = [await client.post(rooms[n % 4], f"{number} {n}") for n in range(30)]
             await asyncio.gather(*sent)
 
 
-@pytest.mark.soak
 def test_no_acknowledgement_leaves_before_its_bytes_are_durable(tmp_path, free_ports):
     site = TracedSite(tmp_path / "site", ports_in_a_row(free_ports), nodes=1)
     with site:
