@@ -69,6 +69,17 @@ ONLY_IN = {
     "lmdb": "drivers/store",
 }
 
+# Distribution -> module, where they differ; and those that another one of the list imports.
+MODULE_OF = {
+    "PyNaCl": "nacl",
+    "PyJWT": "jwt",
+    "argon2-cffi": "argon2",
+    "prometheus-client": "prometheus_client",
+    "protobuf": "google",
+    "systemd-python": "systemd",
+}
+IMPORTED_BY_OTHERS = {"h11": "uvicorn"}
+
 # Rooms that are given time, chance, input and output as arguments.
 PURE_ROOMS = ("base", "formats", "cores/*", "simulation")
 BANNED_MODULES = {
@@ -580,6 +591,30 @@ def check_lock(source: Source) -> None:
             source.report(number, "locks", "no exact version followed by hashes")
 
 
+def check_dependencies(sources: dict[str, Source]) -> None:
+    """What a node installs is imported by the program, and README says why each is there."""
+    wanted, readme = sources.get("packaging/locks/node.in"), sources.get("README.md")
+    if wanted is None or readme is None:
+        return
+    program = [
+        source
+        for source in sources.values()
+        if source.is_python and source.path.startswith(f"{PROGRAM}/")
+    ]
+    imported = {found.module.split(".")[0] for source in program for found in source.imports}
+    by_name = re.compile(r"import_module\(\"(\w+)")
+    imported |= {name for source in program for name in by_name.findall(source.text)}
+    for number, line in enumerate(wanted.lines, 1):
+        name = re.split(r"[<>=# ]", line)[0]
+        if not name:
+            continue
+        module = MODULE_OF.get(name, name)
+        if module not in imported and IMPORTED_BY_OTHERS.get(name) not in imported:
+            wanted.report(number, "dependency", f"{name} is installed and imported nowhere")
+        if not re.search(rf"^\| [^|]*\b{re.escape(name)}\b[^|]*\|", readme.text, re.M):
+            wanted.report(number, "dependency", f"README does not say why {name} is there")
+
+
 # --- limits and error codes -----------------------------------------------------------------------
 
 
@@ -675,6 +710,7 @@ def violations_of(top: Path) -> list[Violation]:
             check_words(source)
             check_lock(source)
     check_cycles(readable)
+    check_dependencies({source.path: source for source in sources if source not in unreadable})
     check_errors({source.path: source for source in sources if source not in unreadable})
     return sorted({violation for source in sources for violation in source.violations})
 

@@ -228,6 +228,16 @@ def test_tidy_finds_a_code_that_two_files_give(tmp_path):
     assert found(tmp_path, files) == [("appliance/cores/vsr/open.py", 2, "code")]
 
 
+def test_tidy_finds_a_dependency_without_use_or_reason(tmp_path):
+    files = {
+        "packaging/locks/node.in": "# why\nnumpy>=2  # arrays\nstray  # nothing\nh11  # under it\n",
+        "README.md": "| package | why |\n|---|---|\n| numpy | arrays |\n| uvicorn, h11 | pages |\n",
+        "appliance/base/table.py": "import numpy\n",
+        "appliance/roles/edge.py": "import uvicorn\n",
+    }
+    assert found(tmp_path, files) == [("packaging/locks/node.in", 3, "dependency")] * 2
+
+
 def test_tidy_finds_a_cycle_once_even_under_type_checking(tmp_path):
     folder = "appliance/cores/vsr/"
     files = {
