@@ -24,7 +24,8 @@ TOLD = np.dtype(
 TOLD_SIZE = TOLD.itemsize
 assert TOLD_SIZE == 24
 
-LIVES_MAX = 17  # the newest one that others are known to remember, and those since
+# Of them the newest that others are known to remember, the first after it, and the newest.
+LIVES_MAX = 17
 LIFE_ROW = struct.Struct("<II")  # incarnation, start
 _REMEMBERED = struct.Struct(f"<{MEMBERS_MAX}I")
 

@@ -109,7 +109,7 @@ def page() -> str:
         found = table.get(name, {"seeds": None, "finds": []})
         by = ", ".join(sorted({find["checker"] for find in found["finds"]}))
         tried = found.get("tried", 0)
-        seeds = found["seeds"] or (f"not in {tried}" if tried else "not found")
+        seeds = found["seeds"] or (f"not in {tried}" if tried else "not searched on this state")
         lines.append(f"| {known.trap} | {seeds} | {by} |")
     return "\n".join(lines)
 

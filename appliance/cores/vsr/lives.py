@@ -46,12 +46,21 @@ def begin(member: Member, block: sb.Superblock) -> None:
     A volume of a version that kept no lives knows its last one by number alone.
     """
     known = block.lives or [(block.incarnation, 0)]
-    since = [*known[1:], (member.incarnation, _start(member))]
-    member.lives = [known[0], *since[1 - LIVES_MAX :]]
+    member.lives = one_more(known, (member.incarnation, _start(member)))
     member.volume_flags = block.flags
     if block.told:
         told = dict(zip(block.members, block.told, strict=True))
         member.told = {known_id: of for known_id, of in told.items() if known_id in member.members}
+
+
+def one_more(known: list[tuple[int, int]], life: tuple[int, int]) -> list[tuple[int, int]]:
+    """The lives that a volume knows, and this one. A full list leaves out the third: it lies
+    between the second and the next then, see `_may_be_left_out`.
+    """
+    lives = [*known, life]
+    if len(lives) > LIVES_MAX:
+        del lives[2]
+    return lives
 
 
 def rows(member: Member) -> list[Told]:
@@ -153,6 +162,8 @@ def forgotten(told: Told, life: Life) -> str:
     if newest not in known:
         if told.incarnation < known[0][0]:
             return ""  # long ago: it has been introduced to others since
+        if _may_be_left_out(told.incarnation, known):
+            return ""
         if life.flags & FLAG_REMADE and not known[0][0]:
             return ""  # its group was asked when it was made, but nobody wrote down for which life
         return f"life {told.incarnation} of this replica, which the volume does not know"
@@ -161,6 +172,16 @@ def forgotten(told: Told, life: Life) -> str:
     if max(life.checkpoint, life.held) < told.commit:
         return f"its committed operation {told.commit}, the volume only {life.held}"
     return ""
+
+
+def _may_be_left_out(incarnation: int, known: list[tuple[int, int]]) -> bool:
+    """Whether a life may be one of those that a full list has no place for. A volume keeps the last
+    life that was introduced, the first one after it and the newest: whoever starts again and again
+    without hearing an answer had others between the second and the third. Lives that an older copy
+    began are later than all that it has forgotten, so a copy made in such a time alone, and started
+    so often, is not told apart.
+    """
+    return len(known) == LIVES_MAX and known[1][0] < incarnation < known[2][0]
 
 
 def hear(member: Member, message: Message) -> None:

@@ -7,7 +7,7 @@ from appliance.cores.vsr import lives
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
 from appliance.formats import envelope as env
-from appliance.formats.lives import FLAG_REMADE, Life, Told
+from appliance.formats.lives import FLAG_REMADE, LIVES_MAX, Life, Told
 from tests.cores.vsr.disk import Disk
 from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session
 from tests.cores.vsr.story import ended
@@ -281,3 +281,34 @@ def test_a_life_whose_clock_is_behind_goes_on_above_what_others_remember():
     group.until(group.converged, ticks=3000)
     assert core.incarnation == known + 1 == core.superblock.incarnation
     go_on(group, session)
+
+
+# --- more lives than a volume has places for ------------------------------------------------------
+
+
+def starts(known: list[tuple[int, int]], numbers: range) -> list[tuple[int, int]]:
+    """The list of a volume that was started so often without hearing an answer."""
+    for number in numbers:
+        known = lives.one_more(known, (number, number))
+    return known
+
+
+def said(known: list[tuple[int, int]]) -> Life:
+    """What the newest life of a list says of itself."""
+    return Life(*known[-1], flags=0, checkpoint=0, commit=0, held=0, lives=known, remembered=[])
+
+
+@pytest.mark.parametrize("count", [2, LIVES_MAX, LIVES_MAX + 1, 144])
+def test_a_volume_that_starts_again_and_again_is_taken_for_itself(count):
+    """Somebody may remember any of its lives: its answers were lost, not its memory."""
+    known = starts([(1, 1)], range(2, count + 1))
+    assert len(known) <= LIVES_MAX
+    for number in range(1, count + 1):
+        assert lives.forgotten(Told(number, number), said(known)) == "", number
+
+
+@pytest.mark.parametrize("count", [1, LIVES_MAX - 1, LIVES_MAX, 144])
+def test_an_older_copy_that_starts_again_and_again_is_found_out_all_the_same(count):
+    forgotten = Told(50, 50)
+    known = starts([(40, 40)], range(51, 51 + count))
+    assert "does not know" in lives.forgotten(forgotten, said(known))
