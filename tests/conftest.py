@@ -7,6 +7,7 @@ has ended, a process with the mark or an entry beside pytest's own in the folder
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -185,22 +186,23 @@ def soak_seconds(request: pytest.FixtureRequest) -> int:
 def free_ports() -> Iterator[Callable[[int], list[int]]]:
     """`free_ports(3)`: ports free for TCP and UDP, and given to no other run while this one lasts.
 
-    They come in ascending order.
+    They come in ascending order, but for where the range begins again: what a long run has used
+    first is free again by then.
     """
     reserved: dict[int, socket.socket | None] = {}
-    candidates = iter(PORTS)
+    candidates = itertools.cycle(PORTS)
 
     def take(count: int) -> list[int]:
         ports: list[int] = []
-        while len(ports) < count:
-            port = next(candidates, None)
-            assert port is not None, "no free port left"
+        for port in itertools.islice(candidates, len(PORTS)):
             block = port // PORTS_AT_ONCE
             if block not in reserved:
                 reserved[block] = ports_reserved(port)
             if reserved[block] is not None and port_is_free(port):
                 ports.append(port)
-        return ports
+            if len(ports) == count:
+                return ports
+        raise AssertionError("no free port left")
 
     yield take
     for reservation in reserved.values():

@@ -171,7 +171,7 @@ def test_a_second_process_on_one_volume_is_refused(lone: Group) -> None:
     code, lines = ended(lone, 0)
     second, lone.processes[0] = lone.processes[0], first
     assert second is not None and code == 1
-    assert len(lines) == 1 and "open in another process: stop that one first" in lines[0]
+    assert len(lines) == 1 and "works as this replica: stop that one first" in lines[0]
     assert lone.status(0) is not None
 
 
