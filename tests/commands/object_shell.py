@@ -1,5 +1,6 @@
 """Replicas of the objects as processes, asked by lines of JSON."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -93,7 +94,8 @@ class Shell:
             self.kill()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):  # what was not sent when it was killed
+                    pipe.close()
 
 
 def same(one: Shell, two: Shell) -> bool:

@@ -60,6 +60,10 @@ def test_token_without_its_key_says_so(tigerchat, sentence, serving, tmp_path):
     done = tigerchat("token", "--local", tmp_path, "--user", "alice")
     assert "token.key: No such file" in sentence(done, 2)
     (tmp_path / "token.key").write_text("no key")
+    assert "token.key can be read by others" in sentence(
+        tigerchat("token", "--local", tmp_path, "--user", "alice"), 2
+    )
+    (tmp_path / "token.key").chmod(0o600)
     done = tigerchat("token", "--local", tmp_path, "--user", "alice")
     assert "token.key is no private key" in sentence(done, 2)
 
