@@ -13,6 +13,7 @@ import pytest
 from appliance.cores.vsr import (
     chunks,
     commit,
+    lives,
     normal,
     recovery,
     repair,
@@ -557,7 +558,8 @@ def a_lone_replica_begins_a_new_view(patch: pytest.MonkeyPatch) -> None:
 
 @rule
 def a_new_disk_promises_nothing_until_others_know(patch: pytest.MonkeyPatch) -> None:
-    """A new disk is formatted and started at once, as if it had never held anything."""
+    """A new disk is formatted and started at once, as if it had never held anything, and the others
+    keep nothing of what a member told of its lives."""
 
     def at_once(self: Replacement, index: int) -> None:
         machines = self.machines.machines
@@ -567,3 +569,4 @@ def a_new_disk_promises_nothing_until_others_know(patch: pytest.MonkeyPatch) -> 
         self.machines.start(index)
 
     patch.setattr(Replacement, "begin", at_once)
+    patch.setattr(lives, "forgotten", lambda told, life: "")
