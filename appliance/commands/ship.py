@@ -330,8 +330,11 @@ class _Verify:
         found: list[tuple[str, mf.Signed[mf.PeriodManifest], Target]] = []
         heads = []
         for target in self._targets.values():
-            found += self._manifests(target)
+            # A shipper at work puts a manifest, then the head that names it: who reads in the other
+            # order finds both.
             head = self._head(target)
+            found += self._manifests(target)
+            head = head or self._head(target)
             if head is not None:
                 heads.append(head)
         found.sort(key=lambda row: row[1].value.period_start_us)
