@@ -14,7 +14,7 @@ from tests.simulation.seeds import PROCESSES
 
 # Bugs for which the newest search, of the first so many seeds, found none: the table says how many.
 # What the group says of itself when it meets moved what every world does. `make soak` goes on.
-UNRECORDED_MAX = 18
+UNRECORDED_MAX = 7
 TABLE = planted.load()
 RECORDED = [name for name in PLANTS if TABLE[name]["finds"]]
 
