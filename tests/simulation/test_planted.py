@@ -12,9 +12,18 @@ from tests.simulation import planted
 from tests.simulation.plants import PLANTS
 from tests.simulation.seeds import PROCESSES
 
-# Bugs for which the newest search, of the first so many seeds, found none: the table says how many.
-# What the group says of itself when it meets moved what every world does. `make soak` goes on.
-UNRECORDED_MAX = 7
+# Bugs without a recorded seed on this state: what members say of their lives moved what every world
+# does. Each was found on the state before; the table says how many seeds were tried since, and
+# `make soak` goes on. None may join them.
+UNRECORDED = {
+    "foreign_prepares_kept",
+    "highest_op_wins",
+    "older_copy_let_in",
+    "places_of_last_read",
+    "stale_start_view_believed",
+    "sync_without_suffix",
+    "writes_overlap",
+}
 TABLE = planted.load()
 RECORDED = [name for name in PLANTS if TABLE[name]["finds"]]
 
@@ -32,7 +41,7 @@ def test_the_table_says_how_soon_the_swarm_finds_each_bug():
     assert set(TABLE) == set(PLANTS)
     for name in RECORDED:
         assert 1 <= TABLE[name]["seeds"] <= planted.SEEDS_MAX, name
-    assert len(PLANTS) - len(RECORDED) <= UNRECORDED_MAX
+    assert set(PLANTS) - set(RECORDED) <= UNRECORDED
 
 
 def test_every_trap_has_a_planted_bug():
