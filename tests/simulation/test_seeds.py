@@ -56,6 +56,8 @@ MENDED = [
 ]
 FRESH_FROM = 1_000_000
 PARTS = 10  # of each list, run side by side
+# The one fault that no world of a part of the fixed ones draws; the other parts do.
+LACKING = {2: "read_corruption", 6: "replay", 8: "pause", 9: "replay"}
 SOAK_BATCH = 8
 
 ROOT = Path(__file__).parents[2]
@@ -85,10 +87,9 @@ def test_two_hundred_fixed_worlds_keep_every_promise(part):
     tally = passed(jobs[part::PARTS])
     assert tally.acknowledged > 10_000 // PARTS, "there is something to lose"
     assert tally.excused < FIXED[SWARM] // PARTS // 2, "and most worlds come to rest in the end"
-    for name in ("crash", "torn_write", "loss", "partition"):
-        assert tally.faults[name] > 0, f"no world has met {name}"
-    rare = ("read_corruption", "pause", "replay")  # of which a part of the worlds may lack one
-    assert sum(tally.faults[name] > 0 for name in rare) >= len(rare) - 1
+    for name in ("crash", "torn_write", "loss", "partition", "read_corruption", "pause", "replay"):
+        if name != LACKING.get(part):
+            assert tally.faults[name] > 0, f"no world has met {name}"
 
 
 @pytest.mark.parametrize("part", range(PARTS))
