@@ -25,7 +25,13 @@ import psutil
 import pytest
 
 from tests import side_by_side, speed
-from tests.ports import PORTS, PORTS_AT_ONCE, port_is_free, ports_reserved
+from tests.ports import (
+    BLOCKS_OF_A_RUN,
+    PORTS,
+    PORTS_AT_ONCE,
+    port_is_free,
+    ports_reserved,
+)
 from tests.system import hdfs_site
 
 RUN_MARK = "TIGERCHAT_TEST_RUN"
@@ -186,28 +192,38 @@ def soak_seconds(request: pytest.FixtureRequest) -> int:
 def free_ports() -> Iterator[Callable[[int], list[int]]]:
     """`free_ports(3)`: ports free for TCP and UDP, and given to no other run while this one lasts.
 
-    They come in ascending order, but for where the range begins again: what a long run has used
-    first is free again by then.
+    They come in ascending order, but for where the run's own range begins again: what a long run
+    has used first is free again by then.
     """
-    reserved: dict[int, socket.socket | None] = {}
-    candidates = itertools.cycle(PORTS)
+    reserved: list[socket.socket] = []
+
+    def candidates() -> Iterator[int]:
+        own: list[int] = []
+        for first in PORTS[::PORTS_AT_ONCE]:
+            reservation = ports_reserved(first)
+            if reservation is not None:
+                reserved.append(reservation)
+                block = range(first, first + PORTS_AT_ONCE)
+                own.extend(block)
+                yield from block
+            if len(reserved) == BLOCKS_OF_A_RUN:
+                break
+        yield from itertools.cycle(own)
+
+    each = candidates()
 
     def take(count: int) -> list[int]:
         ports: list[int] = []
-        for port in itertools.islice(candidates, len(PORTS)):
-            block = port // PORTS_AT_ONCE
-            if block not in reserved:
-                reserved[block] = ports_reserved(port)
-            if reserved[block] is not None and port_is_free(port):
+        for port in itertools.islice(each, BLOCKS_OF_A_RUN * PORTS_AT_ONCE):
+            if port_is_free(port):
                 ports.append(port)
             if len(ports) == count:
                 return ports
         raise AssertionError("no free port left")
 
     yield take
-    for reservation in reserved.values():
-        if reservation is not None:
-            reservation.close()
+    for reservation in reserved:
+        reservation.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import socket
 
 PORTS = range(20_000, 32_000)  # below the range from which the kernel takes ports for clients
 PORTS_AT_ONCE = 100  # reserved together: a run may need thousands, and a process has few sockets
+BLOCKS_OF_A_RUN = 20  # of `PORTS_AT_ONCE`: several runs side by side must not use up all ports
 
 
 def ports_reserved(port: int) -> socket.socket | None:

@@ -42,6 +42,8 @@ def peer_ports(nodes: int) -> Iterator[int]:
         if all(reserved) and all(map(port_is_free, ports)):
             break
         _close(reserved)
+    else:
+        raise AssertionError(f"no free ports left for {nodes} nodes")
     try:
         yield first
     finally:
