@@ -105,7 +105,8 @@ def _place(local: Path | None, node_folder: Path | None) -> Place:
 def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_json: bool) -> None:
     """Show who ships each shard, how far it is, what is late and why.
 
-    Exit code 0: nothing is late; 1: a shard is late, or no shipper answers.
+    Exit code 0: nothing is late; 1: a shard is late, its target lacks something, or no shipper
+    answers.
     """
     place = _place(local, node_folder)
     said = list(place.answers())
@@ -119,7 +120,9 @@ def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_
                 click.echo(f"{place.name(node.index)}: its shipper does not answer")
             continue
         answered = True
-        late |= any(shard["late_s"] > answer["late_s_max"] for shard in answer["shards"])
+        late |= any(
+            shard["late_s"] > answer["late_s_max"] or shard["hole"] for shard in answer["shards"]
+        )
         if not as_json:
             _show(place, node, answer)
     ctx.exit(1 if late or not answered else 0)
@@ -144,6 +147,8 @@ def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
         if shard["doing"]:
             line += f"; now: {shard['doing']}"
         click.echo(line)
+        if shard["hole"]:
+            click.echo(f"    {one_line(shard['hole'])}: copy them from the former target")
         if shard["error"]:
             click.echo(
                 f"    {one_line(shard['error'])} (failed {shard['failures']} times, tried again)"
@@ -156,6 +161,7 @@ def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
 @command.command("now")
 @_places
 @click.option("--claim", is_flag=True, help="Make the node of --node-folder the shipper.")
+@click.option("--close", is_flag=True, help="End the present period now, and ship it as well.")
 @click.option(
     "--wait",
     "wait_s",
@@ -172,19 +178,22 @@ def now(
     local: Path | None,
     node_folder: Path | None,
     claim: bool,
+    close: bool,
     wait_s: int,
     as_json: bool,
 ) -> None:
     """Ship what can be shipped, at once: sealed segments, and every period that is over.
 
-    No period is closed before its end, and none is waited for that ends meanwhile. A shipper that
-    pauses after a failure tries again; with --claim, the node ships from now on, whoever did
-    before.
+    No period is closed before its end, but with --close, and none is waited for that ends
+    meanwhile. A shipper that pauses after a failure tries again; with --claim, the node ships from
+    now on, whoever did before.
     """
     if claim and node_folder is None:
         raise click.UsageError("--claim needs --node-folder F: which node is to ship")
     place = _place(local, node_folder)
-    told = [place.ask(node, {"wish": "now", "claim": claim}) for node in place.nodes]
+    told = [
+        place.ask(node, {"wish": "now", "claim": claim, "close": close}) for node in place.nodes
+    ]
     if not any(told):
         raise TargetUnavailable(
             f'no shipper answers: start the node, and see that ship_target is not "{SHIP_OFF}"'
@@ -211,6 +220,8 @@ class Due:
         """What the shipper of a shard has not done, in words, `elapsed_s` after it was asked."""
         if shard["error"]:
             return str(shard["error"])
+        if shard["closing"]:
+            return shard["doing"] or "the present period is not shipped yet"
         if 0 < shard["late_s"] <= elapsed_s:  # the next period was not over yet
             wanted = self._manifests.setdefault(shard["shard"], shard["manifests"])
             return "" if shard["headed"] >= wanted else "the head is not put yet"

@@ -10,6 +10,7 @@ shipped records as it takes those of an edge, and passes them on to the primary.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import sys
@@ -25,7 +26,7 @@ from appliance.base.prng import Prng
 from appliance.cores.shipping import shipper as core
 from appliance.cores.shipping.plan import SECOND_US, parts
 from appliance.cores.shipping.render import Reading, render
-from appliance.cores.shipping.shipper import Append, Look, Put, PutHead, PutManifest
+from appliance.cores.shipping.shipper import Append, Compare, Look, Put, PutHead, PutManifest
 from appliance.cores.shipping.source import NotHere, Source
 from appliance.cores.vsr.client import Client
 from appliance.drivers.hdfs.deliver import deliver
@@ -284,6 +285,8 @@ class ShardShipping:
         elif isinstance(step, Look):
             seen = await asyncio.to_thread(self._look, step)
             shipper.on_looked(seen, _now_us())
+        elif isinstance(step, Compare):
+            shipper.on_compared(await asyncio.to_thread(self._compare, source))
         else:
             if isinstance(step, PutManifest):
                 await asyncio.to_thread(self._put_manifest, step.manifest)
@@ -376,6 +379,64 @@ class ShardShipping:
         folder = f"{self._folder}/{mf.period_folder(step.period_start_us)}"
         return (*self._target.list(self._incoming()), *self._target.list(folder))
 
+    # --- a target that lacks what was shipped
+
+    def _compare(self, source: Source) -> str:
+        """Put what the log calls shipped and the target lacks; in words what cannot be put.
+
+        A head that names the newest period, or the one before, is word enough: it is put last.
+        """
+        count = self.core.state.manifest_count
+        headed = self._head_number()
+        if headed >= count - 1:
+            return ""
+        told = source.manifests()
+        lacking = [s for s in told if s.number > headed and not self._has_manifest(s)]
+        forgotten = (told[0].number if told else count) - headed - 1
+        if not lacking and forgotten <= 0:
+            return ""
+        where = f"{self._target.describe()} lacks"
+        self._role.log.warning(
+            "shard %d: %s what was shipped before: %d periods are put there anew",
+            self._shard.number,
+            where,
+            len(lacking),
+        )
+        lost = max(0, forgotten)
+        try:
+            mended = Mending(lacking[0].first_log_seq, self.core.cursor) if lacking else None
+            if mended is not None:
+                self.mending = mended
+                mended.ended = True  # not the operator's wish: nobody begins it again
+                self._mend_all(mended, source, lacking)
+        except (TargetDamaged, NotHere) as error:
+            return f"{where} periods that were shipped elsewhere; {error}"
+        if lost:
+            return f"{where} the first {lost} periods, of which the log tells no more"
+        return ""
+
+    def _head_number(self) -> int:
+        """Of the manifest that the head at the target names; -1 where there is none."""
+        raw = self._read_small(f"{self._folder}/{mf.HEAD_FILE}")
+        if raw is None:
+            return -1
+        try:
+            return mf.parse_head(raw, self._trusted).value.number
+        except FormatError:
+            return -1
+
+    def _has_manifest(self, shipped: Shipped) -> bool:
+        raw = self._read_small(
+            f"{self._folder}/{mf.period_folder(shipped.period_start_us)}/"
+            f"{mf.manifest_name(shipped.period_start_us)}"
+        )
+        if raw is None:
+            return False
+        try:
+            return mf.parse_manifest(raw, self._trusted).hash == shipped.manifest_hash
+        except FormatError:
+            return False
+
     # --- putting again
 
     async def _mend(self, mending: Mending, source: Source) -> None:
@@ -386,21 +447,25 @@ class ShardShipping:
                     f"node {self.core.state.node} ships this shard: ask there, or "
                     "make this node the shipper with `tigerchat ship now`"
                 )
-            await asyncio.to_thread(self._mend_all, mending, source)
+            await asyncio.to_thread(self._mend_wish, mending, source)
         except ApplianceError as error:
             mending.error = str(error)
         mending.ended = True
 
-    def _mend_all(self, mending: Mending, source: Source) -> None:
-        told = source.manifests()
+    def _mend_wish(self, mending: Mending, source: Source) -> None:
+        """The periods of the range that the operator wants."""
         wanted = [
             shipped
-            for shipped in told
+            for shipped in source.manifests()
             if shipped.first_log_seq <= mending.last_log_seq
             and shipped.last_log_seq >= mending.first_log_seq
             or shipped.last_log_seq < shipped.first_log_seq
             and mending.first_log_seq <= 1
         ]
+        self._mend_all(mending, source, wanted)
+
+    def _mend_all(self, mending: Mending, source: Source, wanted: list[Shipped]) -> None:
+        told = source.manifests()
         records = self._geometry.segment_records
         mending.total = sum(
             1 + len(parts(s.first_log_seq, s.last_log_seq, records)) for s in wanted
@@ -455,6 +520,14 @@ class ShardShipping:
             )
         mending.done += 1
 
+    def close_at_us(self) -> int:
+        """The next whole second by the wall's clock, and past the newest record."""
+        newest = clock.realtime_us()
+        if self.source is not None and self.source.log_seq:
+            with contextlib.suppress(NotHere):  # it is being fetched: then nothing newer is known
+                newest = max(newest, self.source.timestamp(self.source.log_seq))
+        return (newest // SECOND_US + 1) * SECOND_US
+
     # --- figures
 
     def status(self) -> dict[str, Any]:
@@ -480,6 +553,8 @@ class ShardShipping:
             "manifests": state.manifest_count,
             "headed": shipper.headed,
             "announced": state.announced_end > 0,
+            "closing": shipper.closing,
+            "hole": shipper.hole if shipper.ships else "",
             "period_start_us": state.period_start_us,
             "late_s": late_us / SECOND_US,
             "doing": self.doing,
@@ -507,6 +582,8 @@ def _described(step: core.Step) -> str:
         return f"put manifest {step.manifest.number}"
     if isinstance(step, PutHead):
         return f"put head {step.head.number}"
+    if isinstance(step, Compare):
+        return "compare the target with the log"
     return "look at the target" if isinstance(step, Look) else "sweep _incoming"
 
 
@@ -606,12 +683,16 @@ class ShipperRole:
         }
 
     def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
-        """`now`: no pause, and ship from here; `re-ship`: put a range of a shard again."""
+        """`now`: no pause, ship from here, end the present period; `re-ship`: put a range of a
+        shard again."""
         what = wish.get("wish")
         if what == "now":
             for shard in self.shards:
                 may_claim = not shard.core.ships and not shard.follows
-                shard.core.hurry(claim=may_claim and wish.get("claim") is True)
+                close_at_us = shard.close_at_us() if wish.get("close") is True else 0
+                shard.core.hurry(
+                    claim=may_claim and wish.get("claim") is True, close_at_us=close_at_us
+                )
             return self.status()
         first, last = wish.get("first"), wish.get("last")
         chosen = [shard for shard in self.shards if shard.core.role.shard == wish.get("shard")]

@@ -15,6 +15,7 @@ QUIET = {
     "late_s": 0.0,
     "doing": "",
     "error": "",
+    "closing": False,
     "log_seq": 9,
     "manifests": 4,
     "headed": 4,
@@ -52,6 +53,7 @@ def test_nothing_when_the_shipper_of_each_shard_has_settled():
         ({"late_s": 0.5}, "a period is over"),
         ({"doing": "put head 3"}, "put head 3"),
         ({"error": "safe mode"}, "safe mode"),
+        ({"closing": True}, "the present period is not shipped yet"),
         ({"attached": False}, "the replica is not there"),
     ],
 )

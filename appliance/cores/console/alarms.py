@@ -16,6 +16,7 @@ disk_slow       warn   durable writes take long
 disk            bad    the volume reports a fault of its own
 space           warn   the volume's extents, or bytes of its disk, come to an end; bad at 95 %
 ship_late       warn   a period is over and not shipped yet
+ship_hole       warn   the target lacks what was shipped elsewhere, and the log has it no more
 clock           warn   the clock of this machine jumped
 """
 
@@ -240,7 +241,24 @@ def _ship_late(look: Look) -> Iterator[Alarm]:
                 yield Alarm("ship_late", "warn", f"shard {shard.number}", words)
 
 
-RULES = (_no_quorum, _unanswered, _halted, _silent, _replicas, _space, _ship_late, _clock)
+def _ship_hole(look: Look) -> Iterator[Alarm]:
+    for shipper in look.shippers:
+        if shipper.hole:
+            words = f"{shipper.hole}; copy them from the former target"
+            yield Alarm("ship_hole", "warn", f"shard {shipper.shard}", words)
+
+
+RULES = (
+    _no_quorum,
+    _unanswered,
+    _halted,
+    _silent,
+    _replicas,
+    _space,
+    _ship_late,
+    _ship_hole,
+    _clock,
+)
 
 
 def alarms(look: Look, before: tuple[Alarm, ...]) -> tuple[Alarm, ...]:

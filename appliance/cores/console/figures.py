@@ -165,6 +165,7 @@ class Shipper:
     cursor: int  # newest record that is shipped
     late_s: float
     late_s_max: float
+    hole: str = ""  # what of the past its target lacks, in words
 
 
 def parse_shipper(raw: dict[str, Any]) -> list[Shipper]:
@@ -177,6 +178,7 @@ def parse_shipper(raw: dict[str, Any]) -> list[Shipper]:
                 cursor=shard["cursor"],
                 late_s=float(shard["late_s"]),
                 late_s_max=float(raw["late_s_max"]),
+                hole=str(shard["hole"]),
             )
             for shard in raw["shards"]
             if shard["attached"]

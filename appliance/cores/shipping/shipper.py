@@ -67,7 +67,13 @@ class Look:
     period_start_us: int
 
 
-Step = Append | Put | PutManifest | PutHead | Sweep | Look
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """See whether what the log calls shipped lies at this target: it may be a new one. What does
+    not is put there, as far as the log still has it."""
+
+
+Step = Append | Put | PutManifest | PutHead | Sweep | Look | Compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,9 @@ class Shipper:
         self._manifest_put = b""
         self._head_number = -1  # of the newest head known to be at the target
         self._swept = False
+        self._compared = not role.shared  # a folder of this node alone never has all
+        self.hole = ""  # what of the past the target lacks and the log cannot give, in words
+        self._close_at_us = 0  # the operator wants a period to end then; 0: no wish is open
         self._await_log_seq = 0
         self._retry_at_us = 0
         self.failures = 0  # in a row
@@ -123,6 +132,8 @@ class Shipper:
         if (state, cursor) != (self.state, self.cursor) or self._known_at_us is None:
             self._known_at_us, self._quiet_since_us = now_us, None
         self.state, self.cursor, self._state_log_seq = state, cursor, log_seq
+        if state.period_start_us >= self._close_at_us:
+            self._close_at_us = 0
         for part in [part for part in self.files if part.last_log_seq <= cursor]:
             del self.files[part]
 
@@ -137,9 +148,11 @@ class Shipper:
             self.generation = step.shipped.generation
             self.files.clear()
             self._manifest_put, self._swept, self._head_number = b"", False, -1
+            self._compared = not self.role.shared
             self._asked_to_claim = False
         elif step.shipped.action == SHIP_MANIFEST:
             self._manifest_put, self._swept = b"", False
+            self._compared |= step.shipped.number == 0  # nothing was shipped before
 
     def on_put(self, step: Put, file: ShippedFile) -> None:
         """The file lies at the target and was read back."""
@@ -156,6 +169,11 @@ class Shipper:
         else:
             self._swept = True
 
+    def on_compared(self, hole: str) -> None:
+        """What the log calls shipped lies at the target, but for `hole`."""
+        self._succeeded()
+        self._compared, self.hole = True, hole
+
     def on_looked(self, seen: tuple[object, ...], now_us: int) -> None:
         """What lies at the target, in any form that differs when something moved."""
         self._succeeded()
@@ -171,10 +189,13 @@ class Shipper:
         if isinstance(step, Look):
             self._quiet_since_us = None  # the target is gone for us too: no reason to claim
 
-    def hurry(self, *, claim: bool) -> None:
-        """The operator asks: no pause, and with `claim`, ship from here."""
+    def hurry(self, *, claim: bool, close_at_us: int = 0) -> None:
+        """The operator asks: no pause; with `claim`, ship from here; with `close_at_us`, of the
+        wall's clock in whole seconds, end the period that holds that moment then."""
+        assert close_at_us % SECOND_US == 0
         self._retry_at_us = 0
         self._asked_to_claim = claim
+        self._close_at_us = max(self._close_at_us, close_at_us)
 
     def _succeeded(self) -> None:
         self.failures, self.error = 0, ""
@@ -200,6 +221,11 @@ class Shipper:
             and not self.state.announced_end
             and self.state.manifest_count == self.headed
         )
+
+    @property
+    def closing(self) -> bool:
+        """Whether a period that the operator wants to end is not told as shipped yet."""
+        return self._close_at_us > 0
 
     @property
     def ships(self) -> bool:
@@ -234,6 +260,8 @@ class Shipper:
             return self._claim(source, now_us, wall_us)
         if not self._swept:
             return Sweep(self.generation)
+        if not self._compared and self.state.manifest_count:
+            return Compare()
         if self.state.announced_end:
             return self._close()
         if self.state.manifest_count > self._head_number + 1:
@@ -314,9 +342,12 @@ class Shipper:
         )
 
     def _announce(self, source: Source, wall_us: int) -> Step | None:
-        """Close the next period, if it is over by the log or by the clock."""
+        """Close the next period, if it is over by the log or by the clock, or by the operator's
+        word."""
         start = self._start(source)
         end = period_end(start, self.role.period_us)
+        if start < self._close_at_us < end:
+            end = self._close_at_us
         if max(wall_us, source.timestamp(source.log_seq)) < end:
             return None
         return Append(

@@ -145,12 +145,14 @@ def test_who_adopts_a_state_does_not_hide_that_shipping_is_late():
     assert "ship_late" not in shipped_late(0, 1)  # one that is further knows that it was shipped
 
 
-def shipper(node: int, late_s: float, cursor: int = 0) -> dict:
+def shipper(node: int, late_s: float, cursor: int = 0, hole: str = "") -> dict:
     """What the shipper of a node answers."""
     return {
         "node": node,
         "late_s_max": 5,
-        "shards": [{"shard": 0, "attached": True, "cursor": cursor, "late_s": late_s}],
+        "shards": [
+            {"shard": 0, "attached": True, "cursor": cursor, "late_s": late_s, "hole": hole}
+        ],
     }
 
 
@@ -162,6 +164,13 @@ def test_shipping_is_late_also_where_nothing_was_ever_shipped():
     ]
     answers[Source("shipper", 2, 0)] = shipper(2, 0, cursor=400)
     assert names(looked(answers)) == []
+
+
+def test_a_target_that_lacks_what_was_shipped_elsewhere_is_told():
+    answers = healthy() | {Source("shipper", 1, 0): shipper(1, 0, hole="/b lacks 79 periods")}
+    assert [(alarm.name, alarm.severity, alarm.text) for alarm in looked(answers).alarms()] == [
+        ("ship_hole", "warn", "/b lacks 79 periods; copy them from the former target")
+    ]
 
 
 def test_an_alarm_keeps_the_age_that_another_console_tells():

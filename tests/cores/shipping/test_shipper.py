@@ -2,7 +2,8 @@
 
 import pytest
 
-from appliance.cores.shipping.shipper import Append, Look, Put, PutHead, PutManifest, Sweep
+from appliance.cores.shipping.plan import SECOND_US
+from appliance.cores.shipping.shipper import Append, Compare, Look, Put, PutHead, PutManifest, Sweep
 from appliance.formats import manifest as mf
 from appliance.formats.event import SHIP_ANNOUNCE, SHIP_CLAIM, SHIP_MANIFEST
 from appliance.formats.geometry import SMALL
@@ -87,6 +88,48 @@ def test_a_period_is_under_way_until_the_head_names_it(world):
     while PutHead not in steps:
         steps += told(world, 1, 1)
         assert shipper.settled == (PutHead in steps), steps
+
+
+def test_the_operator_ends_a_period_at_a_second_of_his(world):
+    told(world, 1, 3)
+    shipper = world.actors[1].core
+    world.message(3)
+    end = (world.wall_us // SECOND_US + 1) * SECOND_US
+    assert end % PERIOD_US  # it would have gone on
+    shipper.hurry(claim=False, close_at_us=end)
+    assert told(world, 1, 3) == []  # that second is not over
+    world.wall_us = end
+    assert shipper.closing
+    assert told(world, 1, 7) == [SHIP_ANNOUNCE, Put, PutManifest, SHIP_MANIFEST, Sweep, PutHead]
+    told(world, 1, 1)
+    assert not shipper.closing
+    assert world.manifests()[0].value.period_end_us == end
+    world.wall_us += PERIOD_US
+    told(world, 1, 7)
+    assert world.manifests()[1].value.period_end_us % PERIOD_US == 0  # in step again
+    world.judge()
+
+
+def test_a_wish_to_end_a_period_leaves_those_that_are_over_as_they_are(world):
+    told(world, 1, 3)
+    world.wall_us += 3 * PERIOD_US
+    close_at = world.wall_us // SECOND_US * SECOND_US
+    world.actors[1].core.hurry(claim=False, close_at_us=close_at)
+    told(world, 1, 40)
+    ends = [signed.value.period_end_us for signed in world.manifests()]
+    assert close_at in ends
+    assert all(end % PERIOD_US == 0 for end in ends if end != close_at)
+    world.judge()
+
+
+def test_who_begins_compares_the_target_with_the_log_before_he_puts_a_head(world):
+    told(world, 1, 3)
+    world.wall_us += PERIOD_US
+    told(world, 1, 7)
+    world.actors[1] = world.actor(1)
+    assert told(world, 1, 5) == [SHIP_CLAIM, Sweep, Compare, PutHead]
+    world.actors[1].core.on_compared("the first 3 periods are not there")
+    assert world.actors[1].core.hole == "the first 3 periods are not there"
 
 
 def test_an_idle_period_gets_a_manifest_without_files(world):

@@ -6,7 +6,15 @@ from appliance.base.prng import Prng
 from appliance.base.signature import SigningKey
 from appliance.cores.shipping import shipper as core
 from appliance.cores.shipping.render import Reading, render
-from appliance.cores.shipping.shipper import Append, Look, Put, PutHead, PutManifest, Shipper
+from appliance.cores.shipping.shipper import (
+    Append,
+    Compare,
+    Look,
+    Put,
+    PutHead,
+    PutManifest,
+    Shipper,
+)
 from appliance.cores.shipping.source import Source
 from appliance.formats import manifest as mf
 from appliance.formats.event import Shipped, encode_shipped
@@ -130,6 +138,8 @@ class World:
         elif isinstance(step, Look):
             seen = tuple(sorted((name, len(raw)) for name, raw in self.files.items()))
             actor.core.on_looked(seen, self.now_us)
+        elif isinstance(step, Compare):
+            actor.core.on_compared("")
         elif isinstance(step, PutManifest):
             path = self.path(
                 step.manifest.period_start_us, mf.manifest_name(step.manifest.period_start_us)
