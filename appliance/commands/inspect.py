@@ -22,7 +22,7 @@ from appliance.cores.vsr.wal import parse_prepare
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats import checkpoint, record, session, snapshot, superblock
 from appliance.formats.author import author_name
-from appliance.formats.client import id_of
+from appliance.formats.client.fields import id_of
 from appliance.formats.envelope import OPERATION_APPEND, Header
 from appliance.formats.geometry import (
     RECORD_SIZE,

@@ -13,7 +13,7 @@ from appliance.base.printable import safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.terminal.options import site_options
-from appliance.formats.client import Room, RoomItem
+from appliance.formats.client.rooms import RoomAnswer, RoomItem
 from appliance.formats.room_name import room_name_valid
 
 
@@ -71,7 +71,7 @@ def _plain(room: RoomItem) -> dict[str, str | int | UUID]:
     return {"room_id": str(room.room_id), "name": room.name, "message_count": room.message_count}
 
 
-async def _create(access: Access, name: str) -> Room:
+async def _create(access: Access, name: str) -> RoomAnswer:
     async with Client(access.endpoints, access.token) as client:
         return await client.create_room(name)
 

@@ -16,7 +16,7 @@ from appliance.drivers.chat.errors import Refused
 from appliance.drivers.chat.unknown_room import named
 from appliance.drivers.terminal.options import MessageId, site_options
 from appliance.formats.archive.entry import pieces
-from appliance.formats.client import MessageAck
+from appliance.formats.client.sending import MessageAck
 from appliance.formats.room_name import room_id_of, room_name_valid
 
 TEXT_SIZE_MAX = 16 * MIB

@@ -16,11 +16,12 @@ from appliance.drivers.chat.errors import Refused
 from appliance.drivers.chat.unknown_room import named
 from appliance.drivers.terminal.lines import message_line
 from appliance.drivers.terminal.options import site_options
-from appliance.formats.client import Message, MessageEvent
+from appliance.formats.client.history import StoredMessage
+from appliance.formats.client.subscribing import MessageEvent
 from appliance.formats.record import KIND_MESSAGE, KIND_ROOM_CREATE
 from appliance.formats.room_name import room_id_of, room_name_valid
 
-Show = Callable[[Message | MessageEvent], None]
+Show = Callable[[StoredMessage | MessageEvent], None]
 Run = Callable[[Access, UUID, int, int | None, Show], Awaitable[None]]
 
 LAST_DEFAULT, LAST_MAX = 10, 1_000_000
@@ -76,7 +77,7 @@ async def _shown(
         raise await named(access, room, error) from None
 
 
-def _show(message: Message | MessageEvent) -> None:
+def _show(message: StoredMessage | MessageEvent) -> None:
     if message.kind == KIND_MESSAGE:
         click.echo(
             message_line(
@@ -99,7 +100,7 @@ def _show(message: Message | MessageEvent) -> None:
         )
 
 
-def _show_json(message: Message | MessageEvent) -> None:
+def _show_json(message: StoredMessage | MessageEvent) -> None:
     plain = msgspec.to_builtins(message)
     plain.pop("type", None)
     click.echo(json_line(plain))
@@ -131,9 +132,9 @@ async def _read(access: Access, room_id: UUID, last: int, since: int | None, sho
             from_op = chunk.cursor
 
 
-async def _newest(client: Client, room_id: UUID, count: int) -> list[Message]:
+async def _newest(client: Client, room_id: UUID, count: int) -> list[StoredMessage]:
     """The newest `count` messages, oldest first, page by page from the end."""
-    pages: list[list[Message]] = []
+    pages: list[list[StoredMessage]] = []
     until: int | None = None
     while count > 0:
         chunk = await client.snapshot(

@@ -9,5 +9,5 @@ checked.
     checkpoint     manifest and rows of the state tables
     segment        10,000 committed records, sealed by a footer
     snapshot       signed export of a segment or a room
-    client         frames between a chat client and an edge, binary and JSON
+    client/        frames between a chat client and an edge, binary and JSON
 """

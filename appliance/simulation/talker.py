@@ -10,8 +10,16 @@ from typing import Any, Protocol
 
 from appliance.base.prng import Prng
 from appliance.cores.edge.session import Session
-from appliance.formats import client
 from appliance.formats.author import author_id_of
+from appliance.formats.client.connection import ErrorFrame
+from appliance.formats.client.fields import id_bytes, id_of
+from appliance.formats.client.frame import Frame, encode_binary, encode_json
+from appliance.formats.client.history import SnapshotChunk, SnapshotRequest, StoredMessage
+from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
+from appliance.formats.client.rooms import CreateRoom, RoomAnswer
+from appliance.formats.client.sending import MessageAck, SendMessage
+from appliance.formats.client.sign_in import Hello, Welcome
+from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
 from appliance.simulation.checkers.rooms import Key
 from appliance.simulation.device import Device
 from appliance.simulation.failure import violated
@@ -67,7 +75,7 @@ class Talker:
         self.link = 0  # of the connection; grows with each
         self.ready = self.created = self.subscribed = False
         self.awaits = ""  # the request that is not answered yet
-        self.page = client.SnapshotRequest(room_id=client.id_of(device.room_id))  # the last one
+        self.page = SnapshotRequest(room_id=id_of(device.room_id))  # the last one
         self.next_op = 1  # of the event that must come next
         self.asked: dict[int, int] = {}  # client_seq -> log_seq answered to anybody when asked
         self.early: dict[int, None] = {}  # acknowledged before one that was said before
@@ -102,7 +110,7 @@ class Talker:
         self.awaits = ""
         self.heard_us = now
         self.session = self.edge.open(self)
-        self._send(client.Hello(token=self.name, client_id=client.id_of(self.device.client_id)))
+        self._send(Hello(token=self.name, client_id=id_of(self.device.client_id)))
 
     def leave(self, now: int) -> None:
         """End the connection from here."""
@@ -122,12 +130,12 @@ class Talker:
         self.heard_us = now
         if not self.created:
             self.awaits = CREATE
-            self._send(client.CreateRoom(name=self.room_name, request=CREATE))
+            self._send(CreateRoom(name=self.room_name, request=CREATE))
         elif not self.subscribed:
             self.awaits = SUBSCRIBE
             self._send(
-                client.SubscribeRoom(
-                    room_id=client.id_of(self.device.room_id),
+                SubscribeRoom(
+                    room_id=id_of(self.device.room_id),
                     since_op=self.next_op - 1,
                     request=SUBSCRIBE,
                 )
@@ -145,8 +153,8 @@ class Talker:
         prng = self.chat.prng
         first = prng.between(1, self.next_op - 1)
         self.awaits = PAGE
-        self.page = client.SnapshotRequest(
-            room_id=client.id_of(self.device.room_id),
+        self.page = SnapshotRequest(
+            room_id=id_of(self.device.room_id),
             from_op=first,
             until_op=prng.between(first, self.next_op - 1),
             limit=prng.between(1, PAGE_MAX),
@@ -171,10 +179,10 @@ class Talker:
             device.asked = max(device.asked, client_seq)
         chat.requests += 1
         frames = [
-            client.SendMessage(
-                room_id=client.id_of(device.room_id),
+            SendMessage(
+                room_id=id_of(device.room_id),
                 client_seq=client_seq,
-                msg_id=client.id_of(device.msg_id(client_seq)),
+                msg_id=id_of(device.msg_id(client_seq)),
                 body=device.body(client_seq).decode(),
             )
             for client_seq in seqs
@@ -185,9 +193,9 @@ class Talker:
             for frame in frames:
                 self._send(frame)
 
-    def _send(self, *frames: client.Frame) -> None:
+    def _send(self, *frames: Frame) -> None:
         assert self.edge is not None
-        data = client.encode_binary(*frames) if self.binary else client.encode_json(frames[0])
+        data = encode_binary(*frames) if self.binary else encode_json(frames[0])
         self.edge.send(self, data)
 
     # --- what comes
@@ -195,11 +203,7 @@ class Talker:
     def on_frames(self, link: int, payloads: list[bytes], now: int) -> None:
         """Frames of the edge, in order."""
         for payload in payloads:
-            frames = (
-                client.parse_binary_edge(payload)
-                if self.binary
-                else [client.parse_json_edge(payload)]
-            )
+            frames = parse_binary_edge(payload) if self.binary else [parse_json_edge(payload)]
             for frame in frames:
                 if link != self.link or self.edge is None:
                     return
@@ -207,28 +211,28 @@ class Talker:
                 self._on_frame(frame, now)
 
     def _on_frame(self, frame: Any, now: int) -> None:
-        if isinstance(frame, client.MessageEvent):
+        if isinstance(frame, MessageEvent):
             self._on_event(frame)
-        elif isinstance(frame, client.MessageAck):
+        elif isinstance(frame, MessageAck):
             self._on_ack(frame, now)
-        elif isinstance(frame, client.Error):
+        elif isinstance(frame, ErrorFrame):
             self._on_error(frame, now)
-        elif isinstance(frame, client.Subscribed):
+        elif isinstance(frame, Subscribed):
             if frame.status != "recovered" or frame.next_op != self.next_op:
                 violated(NAME, f"{self.name} subscribes from op {self.next_op}: {frame}")
             self.subscribed, self.awaits, self.next_us = True, "", now
-        elif isinstance(frame, client.SnapshotChunk):
+        elif isinstance(frame, SnapshotChunk):
             self._on_page(frame, now)
-        elif isinstance(frame, client.Room):
+        elif isinstance(frame, RoomAnswer):
             self.created, self.awaits, self.next_us = True, "", now
-        elif isinstance(frame, client.Welcome):
+        elif isinstance(frame, Welcome):
             self.ready, self.next_us = True, now
         else:
             violated(NAME, f"{self.name} did not expect {frame}")
 
-    def _on_ack(self, frame: client.MessageAck, now: int) -> None:
+    def _on_ack(self, frame: MessageAck, now: int) -> None:
         device, chat = self.device, self.chat
-        key = Key(device.client_id, client.id_bytes(frame.room_id), frame.client_seq)
+        key = Key(device.client_id, id_bytes(frame.room_id), frame.client_seq)
         floor = self.asked.pop(frame.client_seq, None)
         if floor is None:
             violated(NAME, f"{self.name} is acknowledged what it did not ask: {frame}")
@@ -241,7 +245,7 @@ class Talker:
             timestamp=frame.timestamp,
             digest=bytes.fromhex(frame.hash),
         )
-        if client.id_bytes(frame.msg_id) != device.msg_id(frame.client_seq):
+        if id_bytes(frame.msg_id) != device.msg_id(frame.client_seq):
             violated(NAME, f"{self.name}: an ack names another message: {frame}")
         # The first ack of what is a duplicate may have to wait for the replica beside the edge.
         if frame.client_seq > device.acknowledged:
@@ -251,7 +255,7 @@ class Talker:
             del self.early[device.acknowledged]
         self.next_us = now + chat.think()
 
-    def _on_event(self, frame: client.MessageEvent) -> None:
+    def _on_event(self, frame: MessageEvent) -> None:
         room = self.chat.judge.rooms.rooms[self.device.room_id]
         if frame.op != self.next_op or frame.op > room.count:
             violated(NAME, f"{self.name} gets op {frame.op} after {self.next_op - 1}")
@@ -259,7 +263,7 @@ class Talker:
         self.next_op += 1
         self.chat.events += 1
 
-    def _on_page(self, frame: client.SnapshotChunk, now: int) -> None:
+    def _on_page(self, frame: SnapshotChunk, now: int) -> None:
         """The first or the last messages of what was asked for. What this client has seen at
         another edge may be missing at the end."""
         ops = [message.op for message in frame.messages]
@@ -274,15 +278,15 @@ class Talker:
         self.awaits, self.next_us = "", now
         self.chat.pages += 1
 
-    def _check(self, message: client.MessageEvent | client.Message) -> None:
+    def _check(self, message: MessageEvent | StoredMessage) -> None:
         """Whether it is the record that was applied as this op."""
         rooms = self.chat.judge.rooms
         key = rooms.rooms[self.device.room_id].keys[message.op - 1]
-        told = (client.id_bytes(message.client_id), message.client_seq, message.timestamp)
+        told = (id_bytes(message.client_id), message.client_seq, message.timestamp)
         if told != (key.client_id, key.client_seq, rooms.applied[key].timestamp):
             violated(NAME, f"{self.name} gets another record as op {message.op}: {message}")
 
-    def _on_error(self, frame: client.Error, now: int) -> None:
+    def _on_error(self, frame: ErrorFrame, now: int) -> None:
         """Refused: try again later, unless it can never be."""
         device = self.device
         self.chat.refusals[frame.name] = self.chat.refusals.get(frame.name, 0) + 1
@@ -311,7 +315,7 @@ class Talker:
         return ""
 
 
-def answers(asked: client.SnapshotRequest, page: client.SnapshotChunk, ops: list[int]) -> bool:
+def answers(asked: SnapshotRequest, page: SnapshotChunk, ops: list[int]) -> bool:
     """Whether a page with these ops is an answer: dense, from the right end, as long as allowed."""
     first, last = asked.from_op, asked.until_op
     assert first is not None and last is not None

@@ -16,9 +16,14 @@ from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import LOOK_UP, REQUEST, Edge
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
-from appliance.formats import client, segment
+from appliance.formats import segment
 from appliance.formats import session as replies
 from appliance.formats.checkpoint import ROOM_ROW
+from appliance.formats.client.fields import id_of
+from appliance.formats.client.frame import encode_binary
+from appliance.formats.client.sending import SendMessage
+from appliance.formats.client.sign_in import Hello
+from appliance.formats.client.subscribing import SubscribeRoom
 from appliance.formats.geometry import PRODUCTION, RECORD_SIZE
 from appliance.formats.record import KIND_ROOM_CREATE, RECORD, encode
 from appliance.formats.room_name import room_id_of
@@ -101,9 +106,7 @@ def hello(edge: Edge, number: int) -> Session:
         headers={"kid": "k"},
     )
     session = edge.on_open("10.0.0.1", True)
-    edge.on_frame(
-        session, client.encode_binary(client.Hello(token=token, client_id=UUID(int=number))), False
-    )
+    edge.on_frame(session, encode_binary(Hello(token=token, client_id=UUID(int=number))), False)
     return session
 
 
@@ -127,15 +130,13 @@ def sends_and_acks(frames: int, device_rate: int) -> tuple[float, float]:
     """Microseconds a message from bytes to the request, and from the results to the ack frame."""
     edge, _ = edge_with_room(device_rate)
     session = hello(edge, 7)
-    raw = client.encode_binary(
+    raw = encode_binary(
         *[
-            client.SendMessage(room_id=client.id_of(ROOM), client_seq=i + 1, body=BODY)
+            SendMessage(room_id=id_of(ROOM), client_seq=i + 1, body=BODY)
             for i in range(FRAME_MESSAGES)
         ]
     )
-    edge.on_frame(
-        session, client.encode_binary(client.SubscribeRoom(room_id=client.id_of(ROOM))), False
-    )
+    edge.on_frame(session, encode_binary(SubscribeRoom(room_id=id_of(ROOM))), False)
     settle(edge)
     settle(edge)
     result = np.zeros(FRAME_MESSAGES, replies.RESULT)
@@ -166,9 +167,7 @@ def fan_out(subscribers: int, messages: int) -> float:
     edge, ring = edge_with_room(10_000_000)
     for number in range(1, subscribers + 1):
         session = hello(edge, number)
-        edge.on_frame(
-            session, client.encode_binary(client.SubscribeRoom(room_id=client.id_of(ROOM))), False
-        )
+        edge.on_frame(session, encode_binary(SubscribeRoom(room_id=id_of(ROOM))), False)
     settle(edge)
     while edge.beat():
         edge.take_output()

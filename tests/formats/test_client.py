@@ -1,5 +1,7 @@
 """Frames between chat clients and edges: both encodings, round trips, golden bytes, documents."""
 
+import importlib
+import pkgutil
 import uuid
 from pathlib import Path
 
@@ -7,8 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.formats import client, record
+from appliance.formats import client as formats_client
+from appliance.formats import record
 from appliance.formats.author import author_id_of, author_name
+from appliance.formats.client.connection import ErrorFrame
+from appliance.formats.client.fields import STATUSES, id_bytes, id_of
+from appliance.formats.client.frame import Frame, Layout, binary_head, encode_binary, encode_json
+from appliance.formats.client.history import SnapshotChunk, StoredMessage
+from appliance.formats.client.parse import (
+    parse_binary,
+    parse_binary_edge,
+    parse_json,
+    parse_json_edge,
+)
+from appliance.formats.client.records import event_binary, event_of, message_binary
+from appliance.formats.client.rooms import ListRooms, RoomItem
+from appliance.formats.client.sending import MessageAck, SendMessage, parse_sends
+from appliance.formats.client.sign_in import ConnectionLimits
+from appliance.formats.client.subscribing import MessageEvent
+from appliance.formats.client.table import FRAMES_CLIENT, FRAMES_EDGE
 from appliance.formats.client_errors import (
     CLIENT_ERRORS,
     FieldInvalid,
@@ -18,7 +37,7 @@ from appliance.formats.client_errors import (
 from appliance.formats.room_name import room_creator_id, room_id_of, room_name_valid
 
 DOCS = Path(__file__).parents[2] / "docs"
-FRAMES = client.FRAMES_CLIENT + client.FRAMES_EDGE
+FRAMES = FRAMES_CLIENT + FRAMES_EDGE
 
 ids = st.integers(1, (1 << 128) - 1).map(lambda value: uuid.UUID(int=value))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -62,7 +81,7 @@ VALUES = {
     "expires_at": u64s,
     "message_count": u64s,
     "next_op": u64s,
-    "status": st.sampled_from(client.STATUSES),
+    "status": st.sampled_from(STATUSES),
     "frame_size_max": u32s,
     "body_size_max": u32s,
     "room_name_size_max": u32s,
@@ -76,7 +95,7 @@ VALUES = {
 def built(draw, of):
     """An instance of a frame class or of a list item, its optional fields there or not."""
     fields = {}
-    optional = {name for name, _, is_optional in client.Layout(of).fields if is_optional}
+    optional = {name for name, _, is_optional in Layout(of).fields if is_optional}
     optional |= {"request"} & set(of.__struct_fields__)
     for name in of.__struct_fields__:
         if name in optional and draw(st.booleans()):
@@ -84,9 +103,9 @@ def built(draw, of):
         if name in ("author_id", "author"):
             continue
         if name == "limits":
-            fields[name] = draw(built(client.Limits))
+            fields[name] = draw(built(ConnectionLimits))
         elif name in ("messages", "rooms"):
-            item = client.Message if name == "messages" else client.RoomItem
+            item = StoredMessage if name == "messages" else RoomItem
             fields[name] = draw(st.lists(built(item), max_size=4))
         else:
             fields[name] = draw(VALUES[name])
@@ -100,40 +119,47 @@ def built(draw, of):
 @given(data=st.data())
 def test_every_frame_survives_both_encodings(of, data):
     frame = data.draw(built(of))
-    from_edge = of in client.FRAMES_EDGE
-    parse_json, parse_binary = (
-        (client.parse_json_edge, client.parse_binary_edge)
-        if from_edge
-        else (client.parse_json, client.parse_binary)
+    from_edge = of in FRAMES_EDGE
+    from_json, from_binary = (
+        (parse_json_edge, parse_binary_edge) if from_edge else (parse_json, parse_binary)
     )
-    assert parse_json(client.encode_json(frame)) == frame
-    assert parse_binary(client.encode_binary(frame)) == [frame]
+    assert from_json(encode_json(frame)) == frame
+    assert from_binary(encode_binary(frame)) == [frame]
+
+
+def test_every_frame_of_the_package_has_its_row():
+    for module in pkgutil.iter_modules(formats_client.__path__, formats_client.__name__ + "."):
+        importlib.import_module(module.name)
+    mine = {
+        of for of in Frame.__subclasses__() if of.__module__.startswith(formats_client.__name__)
+    }
+    assert mine == set(FRAMES) and len(mine) == len(FRAMES)
 
 
 @pytest.mark.parametrize("of", [of for of in FRAMES if of.many], ids=lambda of: of.__name__)
 @given(data=st.data())
 def test_frames_that_may_be_many_are_many(of, data):
     frames = data.draw(st.lists(built(of), min_size=1, max_size=5))
-    parse = client.parse_binary_edge if of in client.FRAMES_EDGE else client.parse_binary
-    raw = client.encode_binary(*frames)
+    parse = parse_binary_edge if of in FRAMES_EDGE else parse_binary
+    raw = encode_binary(*frames)
     assert raw[:4] == bytes((of.code, 1, len(frames), 0))
     assert parse(raw) == frames
 
 
 def test_golden_bytes_of_a_send():
-    frame = client.SendMessage(
+    frame = SendMessage(
         room_id=uuid.UUID(int=1),
         client_seq=2,
         parent_id=uuid.UUID(int=3),
         msg_id=uuid.UUID(int=0x1234 << 112),
         body="hé",
     )
-    assert client.encode_binary(frame).hex() == (
+    assert encode_binary(frame).hex() == (
         "20010100010000000000000000000000000000000200000000000000"
         "0300000000000000000000000000000000000000000000000000000000003412000300000068c3a9"
     )
     assert (
-        client.encode_json(frame)
+        encode_json(frame)
         == (
             '{"type":"send_message",'
             '"room_id":"00000000-0000-0000-0000-000000000001","client_seq":2,'
@@ -144,7 +170,7 @@ def test_golden_bytes_of_a_send():
 
 
 def test_golden_bytes_of_an_ack_and_an_error():
-    ack = client.MessageAck(
+    ack = MessageAck(
         room_id=uuid.UUID(int=1),
         client_seq=2,
         op=3,
@@ -152,28 +178,28 @@ def test_golden_bytes_of_an_ack_and_an_error():
         timestamp=5,
         hash="ab" * 32,
     )
-    assert client.encode_binary(ack).hex() == (
+    assert encode_binary(ack).hex() == (
         "210101000100000000000000000000000000000002000000000000000300000000000000"
         "040000000000000000000000000000000500000000000000" + "ab" * 32
     )
-    error = client.Error(error=2041, temporary=True, retry_after=50, name="busy", detail="")
-    assert client.encode_binary(error).hex() == (
+    error = ErrorFrame(error=2041, temporary=True, retry_after=50, name="busy", detail="")
+    assert encode_binary(error).hex() == (
         "2d010100f90700000132000000" + "00" * 16 + "ff" * 24 + "04006275737900000000"
     )
-    assert client.encode_json(error) == (
+    assert encode_json(error) == (
         b'{"type":"error","code":2041,"temporary":true,"retry_after":50,"name":"busy","detail":""}'
     )
 
 
-@given(st.lists(built(client.SendMessage), min_size=1, max_size=6))
+@given(st.lists(built(SendMessage), min_size=1, max_size=6))
 def test_the_quick_parser_of_sends_agrees_with_the_layout(frames):
     zero = bytes(16)
-    assert client.parse_sends(client.encode_binary(*frames)) == [
+    assert parse_sends(encode_binary(*frames)) == [
         (
-            client.id_bytes(frame.room_id),
+            id_bytes(frame.room_id),
             frame.client_seq,
-            client.id_bytes(frame.parent_id) if frame.parent_id else zero,
-            client.id_bytes(frame.msg_id) if frame.msg_id else zero,
+            id_bytes(frame.parent_id) if frame.parent_id else zero,
+            id_bytes(frame.msg_id) if frame.msg_id else zero,
             frame.kind,
             frame.body.encode(),
         )
@@ -185,45 +211,45 @@ def test_the_quick_parser_of_sends_agrees_with_the_layout(frames):
 def test_the_quick_parser_of_sends_refuses_what_the_layout_refuses(tail):
     data = b"\x20\x01" + tail.ljust(2, b"\0")
     try:
-        items = client.parse_sends(data)
+        items = parse_sends(data)
     except FrameMalformed:
         with pytest.raises((FrameMalformed, FieldInvalid)):
-            client.parse_binary(data)
+            parse_binary(data)
     else:
         assert len(items) == int.from_bytes(data[2:4], "little")
 
 
-@given(built(client.MessageEvent))
+@given(built(MessageEvent))
 def test_events_are_encoded_from_records_as_from_fields(frame):
     body = frame.body.encode()
     out = bytearray(
         record.encode(
-            room_id=client.id_bytes(frame.room_id),
-            msg_id=client.id_bytes(frame.msg_id),
+            room_id=id_bytes(frame.room_id),
+            msg_id=id_bytes(frame.msg_id),
             author_id=int(frame.author_id),
             body=body,
-            client_id=client.id_bytes(frame.client_id),
+            client_id=id_bytes(frame.client_id),
             client_seq=frame.client_seq,
             kind=frame.kind,
             timestamp=frame.timestamp,
-            parent_id=client.id_bytes(frame.parent_id) if frame.parent_id else bytes(16),
+            parent_id=id_bytes(frame.parent_id) if frame.parent_id else bytes(16),
         )
     )
     out[record.SEQ : record.SEQ + 8] = frame.op.to_bytes(8, "little")
     for raw in (bytes(out), memoryview(out)):
-        assert client.event_of(raw) == frame
-        encoded = client.binary_head(client.MessageEvent, 1) + client.event_binary(raw)
-        assert encoded == client.encode_binary(frame)
-        assert client.message_binary(raw) == client.event_binary(raw)[16:]
+        assert event_of(raw) == frame
+        encoded = binary_head(MessageEvent, 1) + event_binary(raw)
+        assert encoded == encode_binary(frame)
+        assert message_binary(raw) == event_binary(raw)[16:]
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_give_a_typed_error_or_frames(data):
     for parse in (
-        client.parse_binary,
-        client.parse_binary_edge,
-        client.parse_json,
-        client.parse_json_edge,
+        parse_binary,
+        parse_binary_edge,
+        parse_json,
+        parse_json_edge,
     ):
         try:
             parse(data)
@@ -231,21 +257,21 @@ def test_random_bytes_give_a_typed_error_or_frames(data):
             continue
 
 
-@given(built(client.SnapshotChunk), st.data())
+@given(built(SnapshotChunk), st.data())
 def test_a_cut_or_grown_binary_frame_is_malformed(frame, data):
-    raw = client.encode_binary(frame)
+    raw = encode_binary(frame)
     with pytest.raises(FrameMalformed):
-        client.parse_binary_edge(raw[: data.draw(st.integers(0, len(raw) - 1))])
+        parse_binary_edge(raw[: data.draw(st.integers(0, len(raw) - 1))])
     with pytest.raises(FrameMalformed):
-        client.parse_binary_edge(raw + b"\0")
+        parse_binary_edge(raw + b"\0")
 
 
 def test_numbers_of_64_bits_stay_below_2_to_the_63():
     with pytest.raises(FieldInvalid):
-        client.parse_json(b'{"type":"list_rooms","after":9223372036854775808}')
-    good = client.encode_binary(client.ListRooms(after=1))
+        parse_json(b'{"type":"list_rooms","after":9223372036854775808}')
+    good = encode_binary(ListRooms(after=1))
     with pytest.raises(FieldInvalid):
-        client.parse_binary(good.replace(b"\x01" + bytes(7), bytes(7) + b"\x80", 1))
+        parse_binary(good.replace(b"\x01" + bytes(7), bytes(7) + b"\x80", 1))
 
 
 def test_every_frame_and_field_is_documented():
@@ -255,10 +281,10 @@ def test_every_frame_and_field_is_documented():
         row = next(
             line for line in text.splitlines() if line.startswith(f"| `{tag}` | 0x{of.code:02X} |")
         )
-        for name, _, _ in client.Layout(of).fields:
+        for name, _, _ in Layout(of).fields:
             shown = "code" if name == "error" else name
-            assert f"`{shown}" in row or of is client.SnapshotChunk, (tag, shown)
-    for name in client.Limits.__struct_fields__:
+            assert f"`{shown}" in row or of is SnapshotChunk, (tag, shown)
+    for name in ConnectionLimits.__struct_fields__:
         assert f"`{name}`" in text
 
 
@@ -300,7 +326,7 @@ def test_golden_names():
     assert author_id_of("a") == 38**11
     assert author_name(author_id_of("Anna Ö")) == f"user-{author_id_of('Anna Ö'):016x}"
     assert author_id_of("Anna Ö") >> 63 == 1
-    assert client.id_of(room_id_of("general")) == uuid.UUID("e3378180-517c-96aa-4ff3-bc6ddd68b19d")
+    assert id_of(room_id_of("general")) == uuid.UUID("e3378180-517c-96aa-4ff3-bc6ddd68b19d")
     assert room_creator_id(bytes(16), 1) != room_creator_id(bytes(16), 2)
 
 

@@ -21,7 +21,19 @@ from appliance.drivers.chat.access import local_token
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.metrics import Said, exposition
-from appliance.formats import client
+from appliance.formats.client.connection import ErrorFrame
+from appliance.formats.client.frame import (
+    SUBPROTOCOL_BINARY,
+    SUBPROTOCOL_JSON,
+    Frame,
+    encode_binary,
+    encode_json,
+)
+from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
+from appliance.formats.client.rooms import CreateRoom, RoomAnswer
+from appliance.formats.client.sending import MessageAck, SendMessage
+from appliance.formats.client.sign_in import Hello, Welcome
+from appliance.formats.client.subscribing import MessageEvent
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from tests.patience import HUNG_S
 from tests.roles.replica_group import REPO, Group
@@ -183,8 +195,8 @@ class Chat:
         self.device = uuid.UUID(int=device or random.SystemRandom().getrandbits(128))
         self.socket = dial(site, index, binary)
         self.frames: list = []
-        self.send(client.Hello(token=token or site.token(user), client_id=self.device))
-        self.welcome = self.next(client.Welcome)
+        self.send(Hello(token=token or site.token(user), client_id=self.device))
+        self.welcome = self.next(Welcome)
 
     def __enter__(self) -> "Chat":
         return self
@@ -192,47 +204,45 @@ class Chat:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def send(self, *frames: client.Frame) -> None:
+    def send(self, *frames: Frame) -> None:
         if self.binary:
-            self.socket.send(client.encode_binary(*frames))
+            self.socket.send(encode_binary(*frames))
         else:
             for frame in frames:
-                self.socket.send(client.encode_json(frame).decode())
+                self.socket.send(encode_json(frame).decode())
 
-    def next(self, of: type, timeout_s: float = HUNG_S) -> client.Frame:
+    def next(self, of: type, timeout_s: float = HUNG_S) -> Frame:
         """The next frame of a class; those of others stay for later."""
         deadline = time.monotonic() + timeout_s
         while True:
             for i, frame in enumerate(self.frames):
                 if type(frame) is of:
                     return self.frames.pop(i)
-                assert type(frame) is not client.Error, frame
+                assert type(frame) is not ErrorFrame, frame
             data = self.socket.recv(timeout=max(0.01, deadline - time.monotonic()))
-            self.frames += (
-                client.parse_binary_edge(data) if self.binary else [client.parse_json_edge(data)]
-            )
+            self.frames += parse_binary_edge(data) if self.binary else [parse_json_edge(data)]
 
     def room(self, name: str) -> uuid.UUID:
-        self.send(client.CreateRoom(name=name))
-        return self.next(client.Room).room_id
+        self.send(CreateRoom(name=name))
+        return self.next(RoomAnswer).room_id
 
     def say(self, room: uuid.UUID, first: int, count: int, body: str = "hello") -> list[int]:
         """Ops of `count` messages, once all are acknowledged."""
         self.send(
             *[
-                client.SendMessage(room_id=room, client_seq=seq, body=body)
+                SendMessage(room_id=room, client_seq=seq, body=body)
                 for seq in range(first, first + count)
             ]
         )
         acks = {}
         while len(acks) < count:
-            ack = self.next(client.MessageAck)
+            ack = self.next(MessageAck)
             acks[ack.client_seq] = ack.op
         return [acks[seq] for seq in range(first, first + count)]
 
     def ops(self, count: int) -> list[int]:
         """Ops of the next events."""
-        return [self.next(client.MessageEvent).op for _ in range(count)]
+        return [self.next(MessageEvent).op for _ in range(count)]
 
 
 def dial(site: EdgeSite, index: int, binary: bool) -> ClientConnection:
@@ -240,7 +250,7 @@ def dial(site: EdgeSite, index: int, binary: bool) -> ClientConnection:
     return connect(
         f"{scheme}://127.0.0.1:{site.ports[index]}/v1",
         ssl=insecure() if site.tls else None,
-        subprotocols=[client.SUBPROTOCOL_BINARY if binary else client.SUBPROTOCOL_JSON],
+        subprotocols=[SUBPROTOCOL_BINARY if binary else SUBPROTOCOL_JSON],
         compression=None,
         max_queue=None,
         legacy=True,

@@ -14,7 +14,15 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 from websockets.sync.client import connect
 
-from appliance.formats import client
+from appliance.formats.client.connection import ErrorFrame, Ping, Pong
+from appliance.formats.client.fields import id_of
+from appliance.formats.client.frame import encode_binary, encode_json
+from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
+from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
+from appliance.formats.client.rooms import ListRooms, RoomsPage
+from appliance.formats.client.sending import MessageAck, SendMessage
+from appliance.formats.client.sign_in import Hello
+from appliance.formats.client.subscribing import MessageEvent, SubscribeRoom
 from appliance.roles.edge.replicas import why_behind
 from tests.patience import HUNG_S
 from tests.roles.edge_site import Chat, EdgeSite, dial, insecure, until
@@ -59,7 +67,7 @@ def test_a_message_goes_from_one_node_to_followers_on_all(site: EdgeSite) -> Non
     with site.chat(0) as writer:
         room = writer.room("everywhere")
         for follower in followers:
-            follower.send(client.SubscribeRoom(room_id=room, since_op=0))
+            follower.send(SubscribeRoom(room_id=room, since_op=0))
         ops = writer.say(room, 1, 20) + writer.say(room, 21, 20)
     assert ops == list(range(2, 42))
     for follower in followers:
@@ -70,12 +78,12 @@ def test_a_message_goes_from_one_node_to_followers_on_all(site: EdgeSite) -> Non
 def test_acks_and_events_and_history_tell_the_same(site: EdgeSite) -> None:
     with site.chat(1) as writer, site.chat(2, binary=False) as reader:
         room = writer.room("same")
-        writer.send(client.SendMessage(room_id=room, client_seq=1, body="grüße"))
-        ack = writer.next(client.MessageAck)
-        reader.send(client.SubscribeRoom(room_id=room, since_op=1))
-        event = reader.next(client.MessageEvent)
-        reader.send(client.SnapshotRequest(room_id=room, from_op=2))
-        (message,) = reader.next(client.SnapshotChunk).messages
+        writer.send(SendMessage(room_id=room, client_seq=1, body="grüße"))
+        ack = writer.next(MessageAck)
+        reader.send(SubscribeRoom(room_id=room, since_op=1))
+        event = reader.next(MessageEvent)
+        reader.send(SnapshotRequest(room_id=room, from_op=2))
+        (message,) = reader.next(SnapshotChunk).messages
     assert (event.op, event.msg_id, event.timestamp) == (ack.op, ack.msg_id, ack.timestamp)
     assert (event.body, event.author, event.client_id) == ("grüße", "anna", writer.device)
     assert (message.op, message.msg_id, message.body) == (ack.op, ack.msg_id, "grüße")
@@ -85,8 +93,8 @@ def test_only_the_log_says_that_a_room_does_not_exist(site: EdgeSite) -> None:
     missing, names = uuid.UUID(int=4711), []
 
     def ask(chat: Chat) -> str:
-        chat.send(client.SendMessage(room_id=missing, client_seq=1, body="x"))
-        names.append(chat.next(client.Error).name)
+        chat.send(SendMessage(room_id=missing, client_seq=1, body="x"))
+        names.append(chat.next(ErrorFrame).name)
         return names[-1]
 
     with site.chat(0) as chat:
@@ -119,12 +127,12 @@ def test_a_replica_serves_reads_with_whole_and_recent_tables_only(
 def test_a_retry_through_another_edge_gets_the_first_ack(site: EdgeSite) -> None:
     with site.chat(0, device=7) as first:
         room = first.room("retry")
-        first.send(client.SendMessage(room_id=room, client_seq=1, body="once"))
-        ack = first.next(client.MessageAck)
+        first.send(SendMessage(room_id=room, client_seq=1, body="once"))
+        ack = first.next(MessageAck)
     for node in (1, 2):
         with site.chat(node, device=7) as again:
-            again.send(client.SendMessage(room_id=room, client_seq=1, body="once"))
-            assert again.next(client.MessageAck) == ack
+            again.send(SendMessage(room_id=room, client_seq=1, body="once"))
+            assert again.next(MessageAck) == ack
 
 
 def test_history_and_followers_go_on_in_segments_that_were_sealed_meanwhile(
@@ -133,7 +141,7 @@ def test_history_and_followers_go_on_in_segments_that_were_sealed_meanwhile(
     site = small_site
     with site.chat(2) as follower, site.chat(1) as writer:
         room = writer.room("long")
-        follower.send(client.SubscribeRoom(room_id=room, since_op=0))
+        follower.send(SubscribeRoom(room_id=room, since_op=0))
         writer.say(room, 1, 3)
         assert follower.ops(4) == [1, 2, 3, 4]
         site.kill(2)
@@ -148,13 +156,13 @@ def test_history_and_followers_go_on_in_segments_that_were_sealed_meanwhile(
             assert walked_back(reader, room) == list(range(1, 426))
 
 
-def page_back(reader: Chat, room: uuid.UUID, upper: int | None) -> client.SnapshotChunk:
+def page_back(reader: Chat, room: uuid.UUID, upper: int | None) -> SnapshotChunk:
     """The page that ends at op `upper`; asked for again while this node is still catching up."""
     deadline = time.monotonic() + HUNG_S
     while True:
-        reader.send(client.SnapshotRequest(room_id=room, limit=50, until_op=upper, backward=True))
+        reader.send(SnapshotRequest(room_id=room, limit=50, until_op=upper, backward=True))
         try:
-            return reader.next(client.SnapshotChunk)
+            return reader.next(SnapshotChunk)
         except AssertionError as refused:
             answer = refused.args[0]
             if not getattr(answer, "temporary", False) or time.monotonic() > deadline:
@@ -178,8 +186,8 @@ def walked_back(reader: Chat, room: uuid.UUID) -> list[int]:
 def test_rooms_are_listed(site: EdgeSite) -> None:
     with site.chat(0, binary=False) as chat:
         chat.room("listed")
-        chat.send(client.ListRooms(limit=1000))
-        names = {item.name for item in chat.next(client.Rooms).rooms}
+        chat.send(ListRooms(limit=1000))
+        names = {item.name for item in chat.next(RoomsPage).rooms}
     assert "listed" in names
     assert "" not in names
 
@@ -187,7 +195,7 @@ def test_rooms_are_listed(site: EdgeSite) -> None:
 def test_a_killed_replica_is_not_missed_and_is_reported(site: EdgeSite) -> None:
     with site.chat(0) as writer, site.chat(1) as follower:
         room = writer.room("killed")
-        follower.send(client.SubscribeRoom(room_id=room, since_op=0))
+        follower.send(SubscribeRoom(room_id=room, since_op=0))
         writer.say(room, 1, 5)
         site.kill(0)
         until(lambda: site.get(0, "/healthz")[0] == 503, "health tells")
@@ -195,11 +203,11 @@ def test_a_killed_replica_is_not_missed_and_is_reported(site: EdgeSite) -> None:
         assert "is not attached" in site.edge_status(0)["health"]
         assert writer.say(room, 6, 5) == list(range(7, 12))
         assert follower.ops(11) == list(range(1, 12))
-        writer.send(client.SnapshotRequest(room_id=room))
-        assert writer.next(client.Error).name == "unavailable"
+        writer.send(SnapshotRequest(room_id=room))
+        assert writer.next(ErrorFrame).name == "unavailable"
         site.start(0)
         until(lambda: site.get(0, "/healthz")[0] == 200, "health tells again")
-        writer.send(client.SubscribeRoom(room_id=room, since_op=3))
+        writer.send(SubscribeRoom(room_id=room, since_op=3))
         assert writer.ops(8) == list(range(4, 12))
 
 
@@ -246,7 +254,7 @@ def test_closings_come_with_their_codes(site: EdgeSite) -> None:
     ):
         with dial(site, 0, False) as chat:
             chat.send(data)
-            frame = client.parse_json_edge(chat.recv(timeout=HUNG_S))
+            frame = parse_json_edge(chat.recv(timeout=HUNG_S))
             with pytest.raises(ConnectionClosed) as closed:
                 chat.recv(timeout=HUNG_S)
             outcomes.append((frame.name, closed.value.rcvd.code))
@@ -265,15 +273,15 @@ def test_broken_framing_ends_the_connection_and_nothing_else(site: EdgeSite) -> 
         with pytest.raises(ConnectionClosed) as closed:
             sock.recv(timeout=HUNG_S)
         assert closed.value.rcvd.code == 1002
-        other.send(client.Ping(request="p"))
-        assert other.next(client.Pong).request == "p"
+        other.send(Ping(request="p"))
+        assert other.next(Pong).request == "p"
 
 
 def test_messages_in_fragments_are_joined(site: EdgeSite) -> None:
     with site.chat(0) as chat:
-        raw = client.encode_binary(client.Ping(request="fragments"))
+        raw = encode_binary(Ping(request="fragments"))
         chat.socket.send([raw[:3], raw[3:5], raw[5:]])
-        assert chat.next(client.Pong).request == "fragments"
+        assert chat.next(Pong).request == "fragments"
 
 
 def test_random_bytes_at_the_port_do_no_harm(site: EdgeSite, seed: int) -> None:
@@ -301,11 +309,11 @@ def test_random_bytes_at_the_port_do_no_harm(site: EdgeSite, seed: int) -> None:
 def test_a_reader_that_stops_is_served_later_and_others_now(site: EdgeSite) -> None:
     with site.chat(0) as writer, site.chat(0) as fast:
         room = writer.room("slow")
-        fast.send(client.SubscribeRoom(room_id=room, since_op=0))
+        fast.send(SubscribeRoom(room_id=room, since_op=0))
         slow = dial(site, 0, True)
-        slow.send(client.encode_binary(client.Hello(token=site.token(), client_id=fast.device)))
+        slow.send(encode_binary(Hello(token=site.token(), client_id=fast.device)))
         slow.recv(timeout=HUNG_S)
-        slow.send(client.encode_binary(client.SubscribeRoom(room_id=room, since_op=0)))
+        slow.send(encode_binary(SubscribeRoom(room_id=room, since_op=0)))
         slow.recv(timeout=HUNG_S)
         slow.socket.settimeout(HUNG_S)
         pid = psutil.Process(site.edges[0].pid)
@@ -320,8 +328,8 @@ def test_a_reader_that_stops_is_served_later_and_others_now(site: EdgeSite) -> N
         while len(ops) < 2521:
             ops += [
                 frame.op
-                for frame in client.parse_binary_edge(slow.recv(timeout=HUNG_S))
-                if type(frame) is client.MessageEvent
+                for frame in parse_binary_edge(slow.recv(timeout=HUNG_S))
+                if type(frame) is MessageEvent
             ]
         assert ops == list(range(1, 2522))
         slow.close()
@@ -335,10 +343,10 @@ def test_new_token_keys_are_read_while_running(site: EdgeSite) -> None:
 
         def refused() -> bool:
             with dial(site, 1, False) as chat:
-                hello = client.Hello(token=site.token(), client_id=client.id_of(b"c" * 16))
-                chat.send(client.encode_json(hello).decode())
-                frame = client.parse_json_edge(chat.recv(timeout=HUNG_S))
-                return type(frame) is client.Error and frame.name == "token_key_unknown"
+                hello = Hello(token=site.token(), client_id=id_of(b"c" * 16))
+                chat.send(encode_json(hello).decode())
+                frame = parse_json_edge(chat.recv(timeout=HUNG_S))
+                return type(frame) is ErrorFrame and frame.name == "token_key_unknown"
 
         until(refused, "the key is gone")
         jwks.write_text("{")  # a mistake changes nothing
@@ -351,12 +359,12 @@ def test_a_key_that_is_taken_away_ends_its_open_connections_in_seconds(site: Edg
     jwks = site.node(1) / "jwks.json"
     kept = jwks.read_text()
     with site.chat(1) as chat:
-        chat.send(client.Ping(request="before"))
-        assert chat.next(client.Pong).request == "before"
+        chat.send(Ping(request="before"))
+        assert chat.next(Pong).request == "before"
         jwks.write_text('{"keys": []}')
         try:
             started = time.monotonic()
-            assert chat.next(client.Error).name == "token_key_unknown"
+            assert chat.next(ErrorFrame).name == "token_key_unknown"
             with pytest.raises(ConnectionClosed) as closed:
                 chat.socket.recv(timeout=HUNG_S)
             assert closed.value.rcvd.code == 4003
@@ -380,7 +388,7 @@ def test_a_stopped_edge_sends_its_clients_away_and_ends_well(site: EdgeSite) -> 
         code, said = site.stop_edge(2)
         assert (code, said) == (0, "")
         assert time.monotonic() - started < 4
-        assert chat.next(client.Error).name == "closing"
+        assert chat.next(ErrorFrame).name == "closing"
         with pytest.raises(ConnectionClosed) as closed:
             chat.socket.recv(timeout=HUNG_S)
         assert closed.value.rcvd.code == 1001
@@ -406,9 +414,7 @@ def test_unfinished_requests_survive_the_edge_being_stopped_and_killed(site: Edg
     """Clients resend through another edge what was not answered, under the same numbers."""
     with site.chat(0, device=99) as writer:
         room = writer.room("resent")
-        writer.send(
-            *[client.SendMessage(room_id=room, client_seq=seq, body="x") for seq in range(1, 41)]
-        )
+        writer.send(*[SendMessage(room_id=room, client_seq=seq, body="x") for seq in range(1, 41)])
         process = site.edges.pop(0)
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -16,7 +16,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
-from appliance.formats import client
+from appliance.formats.client.connection import Ping
+from appliance.formats.client.frame import encode_binary
+from appliance.formats.client.history import SnapshotRequest
+from appliance.formats.client.sending import SendMessage
+from appliance.formats.client.sign_in import Hello
+from appliance.formats.client.subscribing import UnsubscribeRoom
 
 MASK = b"\x00\x00\x00\x00"
 PING = b"\x89\x80" + MASK
@@ -82,8 +87,8 @@ class Attack:
         await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
         if user:
             number = device or random.getrandbits(128)
-            hello = client.Hello(token=self.plan.tokens[user], client_id=uuid.UUID(int=number))
-            writer.write(frame(client.encode_binary(hello)))
+            hello = Hello(token=self.plan.tokens[user], client_id=uuid.UUID(int=number))
+            writer.write(frame(encode_binary(hello)))
             await asyncio.wait_for(reader.read(2), 10)
         return reader, writer
 
@@ -131,16 +136,16 @@ class Attack:
         await self.again("pings", lambda: self.flood(PING * 5000, "pinger"))
 
     async def small_frames(self) -> None:
-        unsubscribe = client.UnsubscribeRoom(room_id=uuid.UUID(int=5))
-        data = frame(client.encode_binary(unsubscribe)) * 1000
+        unsubscribe = UnsubscribeRoom(room_id=uuid.UUID(int=5))
+        data = frame(encode_binary(unsubscribe)) * 1000
         await self.again("small frames", lambda: self.flood(data, "smalls"))
 
     async def malformed_frames(self) -> None:
         await self.again("malformed frames", lambda: self.flood(frame(b"/") * 2000, "broken"))
 
     async def many_items(self) -> None:
-        send = client.SendMessage(room_id=uuid.UUID(self.plan.room), client_seq=1, body="")
-        data = frame(client.encode_binary(*[send] * 4096))
+        send = SendMessage(room_id=uuid.UUID(self.plan.room), client_seq=1, body="")
+        data = frame(encode_binary(*[send] * 4096))
         await self.again("many items", lambda: self.flood(data, "reader"))
 
     async def plain_http(self) -> None:
@@ -155,8 +160,8 @@ class Attack:
 
     async def unread_history(self) -> None:
         """Twelve connections, 400 pages each in one write, nothing is read."""
-        wish = client.SnapshotRequest(room_id=uuid.UUID(self.plan.room), limit=1000)
-        data = frame(client.encode_binary(wish)) * 400
+        wish = SnapshotRequest(room_id=uuid.UUID(self.plan.room), limit=1000)
+        data = frame(encode_binary(wish)) * 400
         ways = [lambda: self.flood(data, "hoarder") for _ in range(12)]
         await asyncio.gather(*(self.again("unread history", way) for way in ways))
 
@@ -165,8 +170,8 @@ class Attack:
 
         def large() -> bytes:
             room_id = uuid.UUID(int=random.getrandbits(120) + 1)
-            send = client.SendMessage(room_id=room_id, client_seq=1, body="x" * 2000)
-            return frame(client.encode_binary(*[send] * 440))
+            send = SendMessage(room_id=room_id, client_seq=1, body="x" * 2000)
+            return frame(encode_binary(*[send] * 440))
 
         ways = [lambda: self.flood(large(), "outsider") for _ in range(4)]
         await asyncio.gather(*(self.again("large frames", way) for way in ways))
@@ -176,8 +181,8 @@ class Attack:
 
         async def once() -> None:
             _, writer = await self.chat("filler")
-            send = client.SendMessage(room_id=uuid.UUID(self.plan.room), client_seq=1, body="x")
-            writer.write(frame(client.encode_binary(send)))
+            send = SendMessage(room_id=uuid.UUID(self.plan.room), client_seq=1, body="x")
+            writer.write(frame(encode_binary(send)))
             await writer.drain()
             await asyncio.sleep(0.1)
             writer.transport.abort()
@@ -187,7 +192,7 @@ class Attack:
     async def stolen_device(self) -> None:
         """Under the id of somebody else's device."""
         victim = uuid.UUID(self.plan.victim).int
-        data = frame(client.encode_binary(client.Ping())) * 1000
+        data = frame(encode_binary(Ping())) * 1000
         await self.again("stolen device", lambda: self.flood(data, "thief", victim))
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.formats import client
+from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
 from appliance.simulation.talker import answers
 
 ROOM = UUID(int=1)
@@ -14,7 +14,7 @@ ROOM = UUID(int=1)
 def asked_and_page(first: int, wanted: int, limit: int, backward: bool) -> tuple:
     """A question about ops `first` and so many more, and its one right answer."""
     last = first + wanted
-    asked = client.SnapshotRequest(
+    asked = SnapshotRequest(
         room_id=ROOM, from_op=first, until_op=last, limit=limit, backward=backward
     )
     ops = list(range(first, last + 1))
@@ -22,8 +22,8 @@ def asked_and_page(first: int, wanted: int, limit: int, backward: bool) -> tuple
     return asked, ops, page(ops[0] - 1 if backward else ops[-1] + 1, len(ops) <= wanted)
 
 
-def page(cursor: int, has_more: bool) -> client.SnapshotChunk:
-    return client.SnapshotChunk(room_id=ROOM, has_more=has_more, cursor=cursor, messages=[])
+def page(cursor: int, has_more: bool) -> SnapshotChunk:
+    return SnapshotChunk(room_id=ROOM, has_more=has_more, cursor=cursor, messages=[])
 
 
 QUESTIONS = (st.integers(1, 50), st.integers(0, 30), st.integers(1, 20), st.booleans())

@@ -10,7 +10,8 @@ from uuid import UUID
 from appliance.drivers.chat.access import Access
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import Refused
-from appliance.formats.client import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON, MessageAck
+from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+from appliance.formats.client.sending import MessageAck
 from tests.system.ledger import Ledger
 
 CATCH_UP_PACE_S = 0.3  # between two messages of a writer, while a node catches up

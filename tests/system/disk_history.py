@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from appliance.formats import record
-from appliance.formats.client import id_bytes
+from appliance.formats.client.fields import id_bytes
 from tests.system.ledger import Stored
 from tests.system.local_site import LocalSite
 

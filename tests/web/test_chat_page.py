@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from appliance.drivers.chat.access import local_access
 from appliance.drivers.chat.client import Client
-from appliance.formats.client import id_of
+from appliance.formats.client.fields import id_of
 from appliance.formats.room_name import room_id_of
 from tests.web.site import LiveSite, wait_for
 from tests.web.window import Window

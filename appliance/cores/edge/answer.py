@@ -12,8 +12,10 @@ import numpy as np
 from appliance.base.errors import InputError
 from appliance.cores.edge.publish import Batch
 from appliance.cores.edge.session import Session
-from appliance.formats import client
 from appliance.formats import session as replies
+from appliance.formats.client.fields import id_of
+from appliance.formats.client.frame import binary_head
+from appliance.formats.client.sending import ACK_ITEM, MessageAck
 from appliance.formats.client_errors import (
     DuplicateExpired,
     Forbidden,
@@ -50,7 +52,7 @@ class Answers:
         self.codes: list[int] = self.results["code"].tolist()
         self.accepted = not any(self.codes)
         self.newest = int(self.results["log_seq"].max())
-        acks = np.empty(batch.count, client.ACK_ITEM)
+        acks = np.empty(batch.count, ACK_ITEM)
         for name in ("room_id", "client_seq", "msg_id"):
             acks[name] = self.records[name]
         acks["op"] = self.results["seq"]
@@ -69,15 +71,15 @@ class Answers:
             return
         acks = self._acks[first : first + count]
         if session.binary:
-            session.send_payload(client.binary_head(client.MessageAck, count) + acks.tobytes())
+            session.send_payload(binary_head(MessageAck, count) + acks.tobytes())
             return
         for room, client_seq, op, msg, timestamp, digest in acks.tolist():
             session.send(
-                client.MessageAck(
-                    room_id=client.id_of(room),
+                MessageAck(
+                    room_id=id_of(room),
                     client_seq=client_seq,
                     op=op,
-                    msg_id=client.id_of(msg),
+                    msg_id=id_of(msg),
                     timestamp=timestamp,
                     hash=digest.hex(),
                 )
@@ -86,7 +88,7 @@ class Answers:
     def named(self, i: int) -> dict[str, Any]:
         """What an error about record `i` names."""
         return {
-            "room_id": client.id_of(self.records["room_id"][i].tobytes()),
+            "room_id": id_of(self.records["room_id"][i].tobytes()),
             "client_seq": int(self.records["client_seq"][i]),
         }
 
@@ -98,16 +100,16 @@ class Answers:
         return int(self.results["seq"][i])
 
 
-def ack_of(record: bytes) -> client.MessageAck:
+def ack_of(record: bytes) -> MessageAck:
     """The ack of a stored record, as it was given when the record was accepted."""
     (room, msg, _, _, _, timestamp, _, _, _, _, _, client_seq, _, _, _, op, _) = (
         RECORD_STRUCT.unpack(record)
     )
-    return client.MessageAck(
-        room_id=client.id_of(room),
+    return MessageAck(
+        room_id=id_of(room),
         client_seq=client_seq,
         op=op,
-        msg_id=client.id_of(msg),
+        msg_id=id_of(msg),
         timestamp=timestamp,
         hash=record_hash(record).hex(),
     )

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from appliance.base.limits import EDGE_ROOMS_MAX
-from appliance.formats.client import id_of
+from appliance.formats.client.fields import id_of
 
 
 class Room:

@@ -27,9 +27,13 @@ from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import Tokens
 from appliance.cores.edge.websocket import server_frame
-from appliance.formats import client
 from appliance.formats import session as replies
 from appliance.formats.checkpoint import ROOM_ROW
+from appliance.formats.client.connection import NodeState
+from appliance.formats.client.fields import id_of
+from appliance.formats.client.history import SnapshotRequest
+from appliance.formats.client.rooms import RoomAnswer
+from appliance.formats.client.sign_in import Hello, RefreshToken
 from appliance.formats.client_errors import (
     Closing,
     ConnectionsTooMany,
@@ -226,7 +230,7 @@ class Edge:
         waiting = session.waiting
         while waiting and session.state != "closed" and not session.is_full:
             frame = waiting[0]
-            if type(frame) is client.SnapshotRequest:
+            if type(frame) is SnapshotRequest:
                 if self._pages_left <= 0:
                     self._unfinished.append(session)  # its turn comes with the next beat
                     return
@@ -241,7 +245,7 @@ class Edge:
                 session.refused_ms = error.retry_after_ms
                 self.refuse(session, error, **_named(frame))
             else:
-                if type(frame) in (client.Hello, client.RefreshToken):
+                if type(frame) in (Hello, RefreshToken):
                     assert session.claims is not None
                     self._expiries.put(session.number, session.claims.expires_us)
             session.is_charged = False
@@ -385,8 +389,8 @@ class Edge:
             self.lookup.named(creation.room_id, shard, frame.name)
             if session.state == "ready":
                 session.send(
-                    client.Room(
-                        room_id=client.id_of(creation.room_id),
+                    RoomAnswer(
+                        room_id=id_of(creation.room_id),
                         created=code == replies.OK,
                         name=frame.name,
                         request=frame.request,
@@ -485,7 +489,7 @@ class Edge:
         else:
             self.requests.stale.setdefault(shard, stale_since_us)
         if self.requests.stale_since != before:
-            state = client.NodeState(stale_since=self.requests.stale_since)
+            state = NodeState(stale_since=self.requests.stale_since)
             for session in self.sessions.values():
                 if session.state == "ready":
                     session.send(state)
@@ -566,7 +570,7 @@ class Edge:
         for room_id, next_op in cursors:
             session.refuse(
                 SubscriptionTooSlow("nothing was read for minutes", next_op - 1),
-                room_id=client.id_of(room_id),
+                room_id=id_of(room_id),
             )
         self.count("error_subscription_too_slow")
         self._close(session, 4008, "subscription_too_slow")

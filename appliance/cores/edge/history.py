@@ -2,7 +2,9 @@
 
 from appliance.base.limits import CHUNK_FRAME_SIZE_MAX
 from appliance.cores.edge.log import ShardLog
-from appliance.formats import client
+from appliance.formats.client.frame import HEAD_SIZE, binary_head, encode_binary, encode_json
+from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
+from appliance.formats.client.records import message_binary, message_of
 from appliance.formats.record import BODY_LEN, SEQ
 
 _ITEM_SIZE = 256  # bytes of a message beside its body, at least in JSON
@@ -24,7 +26,7 @@ def _fitting(records: list[bytes], backward: bool) -> list[bytes]:
 
 
 def page(
-    log: ShardLog, room_id: bytes, head: int, frame: client.SnapshotRequest
+    log: ShardLog, room_id: bytes, head: int, frame: SnapshotRequest
 ) -> tuple[list[bytes], bool, int]:
     """(records, has_more, cursor) for a request about a tracked room. Raises Unavailable."""
     low = max(frame.from_op or 1, 1)
@@ -49,28 +51,28 @@ def page(
 
 def encode_page(
     binary: bool,
-    frame: client.SnapshotRequest,
+    frame: SnapshotRequest,
     records: list[bytes],
     has_more: bool,
     cursor: int,
     stale_since: int | None,
 ) -> bytes:
     """The answer to `frame`, encoded; binary ones straight from the records."""
-    chunk = client.SnapshotChunk(
+    chunk = SnapshotChunk(
         room_id=frame.room_id,
         has_more=has_more,
         cursor=cursor,
         stale_since=stale_since,
         request=frame.request,
-        messages=[] if binary else [client.message_of(record) for record in records],
+        messages=[] if binary else [message_of(record) for record in records],
     )
     if not binary:
-        return client.encode_json(chunk)
-    head = client.encode_binary(chunk)[client.HEAD_SIZE :]
+        return encode_json(chunk)
+    head = encode_binary(chunk)[HEAD_SIZE:]
     return b"".join(
         [
-            client.binary_head(client.SnapshotChunk, len(records)),
+            binary_head(SnapshotChunk, len(records)),
             head,
-            *map(client.message_binary, records),
+            *map(message_binary, records),
         ]
     )

@@ -13,7 +13,8 @@ from typing import Any
 
 from appliance.base.checksum import crc32c
 from appliance.base.limits import BODY_SIZE_MAX, LANE_BATCHES_MAX
-from appliance.formats.client import NUMBER_MAX, SendItem
+from appliance.formats.client.fields import NUMBER_MAX
+from appliance.formats.client.sending import SendItem
 from appliance.formats.client_errors import BodyTooLarge, FieldInvalid, KindRefused
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.record import CHECKSUM, KIND_MESSAGE, MSG_ID, RECORD_STRUCT

@@ -26,8 +26,19 @@ from appliance.cores.edge.publish import (
 from appliance.cores.edge.session import Awaited, Sends, Session
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import MODERATE, READ, SEND, Tokens
-from appliance.formats import client
 from appliance.formats.author import author_name
+from appliance.formats.client.connection import NodeState, Ping, Pong
+from appliance.formats.client.fields import id_bytes, id_of
+from appliance.formats.client.history import SnapshotRequest
+from appliance.formats.client.rooms import CreateRoom, ListRooms, RoomAnswer, RoomItem, RoomsPage
+from appliance.formats.client.sending import SendItem, parse_sends
+from appliance.formats.client.sign_in import ConnectionLimits, Hello, RefreshToken, Welcome
+from appliance.formats.client.subscribing import (
+    Subscribed,
+    SubscribeRoom,
+    Unsubscribed,
+    UnsubscribeRoom,
+)
 from appliance.formats.client_errors import (
     BodyTooLarge,
     Busy,
@@ -51,7 +62,7 @@ LIST = "list"  # effect: (LIST, shard, first row, rows), answered by `Edge.on_li
 _MS_NS = 1_000_000
 _ROW_BITS = 32  # a cursor over rooms is shard << 32 | row
 
-LIMITS = client.Limits(
+LIMITS = ConnectionLimits(
     frame_size_max=limits.CLIENT_FRAME_SIZE_MAX,
     body_size_max=limits.BODY_SIZE_MAX,
     room_name_size_max=limits.ROOM_NAME_SIZE_MAX,
@@ -65,7 +76,7 @@ class Creation(NamedTuple):
     """Who asked for a room whose creating record is on its way."""
 
     session: Session
-    frame: client.CreateRoom
+    frame: CreateRoom
     room_id: bytes
 
 
@@ -96,9 +107,7 @@ class Requests:
         self.now_ns = self.now_us = 0
         self.stale: dict[int, int] = {}  # shard -> since when its replica here hears no quorum, us
         self.behind: dict[int, str] = {}  # shard -> why its replica here cannot serve reads
-        self.lists: dict[
-            int, list[tuple[Session, client.ListRooms, int]]
-        ] = {}  # shard -> asked, in order
+        self.lists: dict[int, list[tuple[Session, ListRooms, int]]] = {}  # shard -> asked, in order
         self.effects: list[tuple] = []
         self.early: list[Session] = []  # wait until this node has what they were told of
         self.users: dict[int, int] = {}  # author -> connections that are welcome
@@ -108,14 +117,14 @@ class Requests:
         self._logs, self._fanout, self._lanes, self._ids = logs, fanout, lanes, ids
         self._handlers: dict[type, Callable[[Session, Any], bool]] = {
             Sends: self._sends,
-            client.Hello: self._hello,
-            client.RefreshToken: self._refresh,
-            client.Ping: self._ping,
-            client.CreateRoom: self._create,
-            client.ListRooms: self._list,
-            client.SubscribeRoom: self._subscribe,
-            client.UnsubscribeRoom: self._unsubscribe,
-            client.SnapshotRequest: self._snapshot,
+            Hello: self._hello,
+            RefreshToken: self._refresh,
+            Ping: self._ping,
+            CreateRoom: self._create,
+            ListRooms: self._list,
+            SubscribeRoom: self._subscribe,
+            UnsubscribeRoom: self._unsubscribe,
+            SnapshotRequest: self._snapshot,
         }
 
     def handle(self, session: Session, frame: Any) -> bool:
@@ -124,7 +133,7 @@ class Requests:
         Each frame is counted against the rates, once: messages by their number, all others here.
         """
         if session.state == "new":
-            if type(frame) is not client.Hello:
+            if type(frame) is not Hello:
                 raise HelloRequired("the first frame must be hello")
         elif type(frame) is not Sends and not session.is_charged:
             self._charge(session, 1)
@@ -155,13 +164,13 @@ class Requests:
 
     # --- who is it
 
-    def _hello(self, session: Session, frame: client.Hello) -> bool:
+    def _hello(self, session: Session, frame: Hello) -> bool:
         if session.state != "new":
             raise HelloRepeated("this connection has said hello already")
         wait_ms = self._admission.admit_address(self.now_ns, session.address)
         if wait_ms:
             raise RateLimited("too many hellos from this address", wait_ms)
-        client_id = client.id_bytes(frame.client_id)
+        client_id = id_bytes(frame.client_id)
         if not any(client_id):
             raise FieldInvalid("client_id is zero")
         claims = self._tokens.verify(frame.token, self.now_us)
@@ -177,7 +186,7 @@ class Requests:
         self._welcome(session, frame.request)
         return True
 
-    def _refresh(self, session: Session, frame: client.RefreshToken) -> bool:
+    def _refresh(self, session: Session, frame: RefreshToken) -> bool:
         assert session.claims is not None
         claims = self._tokens.verify(frame.token, self.now_us)
         if claims.author != session.claims.author:
@@ -190,17 +199,17 @@ class Requests:
                 self._fanout.drop(session, room_id)
                 error = Forbidden("the new token does not allow to read this room")
                 self._count_error(error, 1)
-                session.refuse(error, room_id=client.id_of(room_id))
+                session.refuse(error, room_id=id_of(room_id))
         return True
 
     def _welcome(self, session: Session, request: str | None) -> None:
         assert session.claims is not None
         session.on_event("welcome")
         session.send(
-            client.Welcome(
+            Welcome(
                 author_id=str(session.claims.author_id),
                 author=author_name(session.claims.author_id),
-                client_id=client.id_of(session.client_id),
+                client_id=id_of(session.client_id),
                 expires_at=session.claims.expires_us,
                 node=self._node,
                 epoch=self._epoch,
@@ -209,15 +218,15 @@ class Requests:
             )
         )
         if self.stale:
-            session.send(client.NodeState(stale_since=self.stale_since))
+            session.send(NodeState(stale_since=self.stale_since))
 
     @property
     def stale_since(self) -> int | None:
         """Since when this node may lack what a shard has committed, us; None: it lacks nothing."""
         return min(self.stale.values(), default=None)
 
-    def _ping(self, session: Session, frame: client.Ping) -> bool:
-        session.send(client.Pong(request=frame.request))
+    def _ping(self, session: Session, frame: Ping) -> bool:
+        session.send(Pong(request=frame.request))
         return True
 
     # --- what all share
@@ -239,7 +248,7 @@ class Requests:
         self._counters[name] = self._counters.get(name, 0) + by
 
     def _refuse_items(
-        self, session: Session, items: list[client.SendItem], error: InputError, wait_ms: int = 0
+        self, session: Session, items: list[SendItem], error: InputError, wait_ms: int = 0
     ) -> None:
         """Answer messages with an error; the frame counts as refused."""
         if items:
@@ -354,7 +363,7 @@ class Requests:
             except InputError as error:
                 sends.denied = error
         if sends.items is None:
-            sends.items, sends.data = client.parse_sends(sends.data), b""
+            sends.items, sends.data = parse_sends(sends.data), b""
         items, first = sends.items, 0
         while first < len(items):
             room_id, end = items[first][0], first + 1
@@ -392,7 +401,7 @@ class Requests:
             self._rights(session, room)
         return room is not None
 
-    def _send_run(self, session: Session, room_id: bytes, run: list[client.SendItem]) -> None:
+    def _send_run(self, session: Session, room_id: bytes, run: list[SendItem]) -> None:
         bits, shard = session.rights[room_id]
         if not bits & SEND:
             self._admit(session, len(run))
@@ -426,7 +435,7 @@ class Requests:
         self,
         session: Session,
         lane: Lane,
-        items: list[client.SendItem],
+        items: list[SendItem],
         author_id: int,
         device: bytes,
     ) -> None:
@@ -438,7 +447,7 @@ class Requests:
             pack_items(batch, part, author_id=author_id, client_id=device, ids=self._ids)
             batch.claim(session, len(part))
 
-    def _create(self, session: Session, frame: client.CreateRoom) -> bool:
+    def _create(self, session: Session, frame: CreateRoom) -> bool:
         assert session.claims is not None
         if not room_name_valid(frame.name):
             raise RoomNameInvalid("1 to 128 bytes of printable UTF-8, no space at either end")
@@ -447,8 +456,8 @@ class Requests:
         room_id = room_id_of(frame.name)
         if room_id in self._lookup.catalogue.rooms:
             session.send(
-                client.Room(
-                    room_id=client.id_of(room_id),
+                RoomAnswer(
+                    room_id=id_of(room_id),
                     created=False,
                     name=frame.name,
                     request=frame.request,
@@ -478,8 +487,8 @@ class Requests:
 
     # --- reading
 
-    def _subscribe(self, session: Session, frame: client.SubscribeRoom) -> bool:
-        room = self._readable(session, client.id_bytes(frame.room_id))
+    def _subscribe(self, session: Session, frame: SubscribeRoom) -> bool:
+        room = self._readable(session, id_bytes(frame.room_id))
         if room is None:
             return False
         followed = session.subscriptions
@@ -487,7 +496,7 @@ class Requests:
             raise SubscriptionsTooMany(f"at most {limits.SESSION_SUBSCRIPTIONS_MAX} rooms")
         status, next_op = self._start(room, frame)
         session.send(
-            client.Subscribed(
+            Subscribed(
                 room_id=frame.room_id,
                 status=status,
                 next_op=next_op,
@@ -498,7 +507,7 @@ class Requests:
         self._fanout.add(session, room, next_op)
         return True
 
-    def _start(self, room: Room, frame: client.SubscribeRoom) -> tuple[Any, int]:
+    def _start(self, room: Room, frame: SubscribeRoom) -> tuple[Any, int]:
         """Where delivery starts, and what that means for the client."""
         status, since_op = "recovered", frame.since_op
         if frame.epoch is not None and frame.epoch != self._epoch:
@@ -512,14 +521,14 @@ class Requests:
             status = "gap" if status == "recovered" else status
         return status, next_op
 
-    def _unsubscribe(self, session: Session, frame: client.UnsubscribeRoom) -> bool:
-        if not self._fanout.drop(session, client.id_bytes(frame.room_id)):
+    def _unsubscribe(self, session: Session, frame: UnsubscribeRoom) -> bool:
+        if not self._fanout.drop(session, id_bytes(frame.room_id)):
             raise SubscriptionUnknown("this connection does not follow that room")
-        session.send(client.Unsubscribed(room_id=frame.room_id, request=frame.request))
+        session.send(Unsubscribed(room_id=frame.room_id, request=frame.request))
         return True
 
-    def _snapshot(self, session: Session, frame: client.SnapshotRequest) -> bool:
-        room = self._readable(session, client.id_bytes(frame.room_id))
+    def _snapshot(self, session: Session, frame: SnapshotRequest) -> bool:
+        room = self._readable(session, id_bytes(frame.room_id))
         if room is None:
             return False
         found = history.page(self._logs[room.shard], room.room_id, room.head, frame)
@@ -542,7 +551,7 @@ class Requests:
 
     # --- listing
 
-    def _list(self, session: Session, frame: client.ListRooms) -> bool:
+    def _list(self, session: Session, frame: ListRooms) -> bool:
         shard, first_row = (
             (frame.after or 0) >> _ROW_BITS,
             (frame.after or 0) & (1 << _ROW_BITS) - 1,
@@ -577,16 +586,14 @@ class Requests:
         if len(rows) < frame.limit:
             following = shard + 1 << _ROW_BITS
         session.send(
-            client.Rooms(
+            RoomsPage(
                 rooms=items,
                 next=following if following >> _ROW_BITS < len(self._lanes) else None,
                 request=frame.request,
             )
         )
 
-    def _items(
-        self, session: Session, log: ShardLog, shard: int, rows: Any
-    ) -> list[client.RoomItem]:
+    def _items(self, session: Session, log: ShardLog, shard: int, rows: Any) -> list[RoomItem]:
         assert session.claims is not None
         items = []
         for row in rows:
@@ -596,8 +603,8 @@ class Requests:
             name = self._lookup.name_of(log, room_id, row)
             if session.claims.rights_in(name) & READ:
                 items.append(
-                    client.RoomItem(
-                        room_id=client.id_of(room_id),
+                    RoomItem(
+                        room_id=id_of(room_id),
                         name=name,
                         message_count=int(row["message_count"]),
                     )

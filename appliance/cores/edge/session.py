@@ -12,7 +12,11 @@ from appliance.base.limits import (
 from appliance.cores.edge.patience import Patience
 from appliance.cores.edge.token import Claims
 from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
-from appliance.formats import client
+from appliance.formats.client.connection import ErrorFrame, errors_of_items
+from appliance.formats.client.fields import NUMBER_MAX, id_bytes, id_of
+from appliance.formats.client.frame import Frame, binary_code, encode_binary, encode_json
+from appliance.formats.client.parse import named_in, parse_binary, parse_json
+from appliance.formats.client.sending import SendItem, SendMessage, first_room
 from appliance.formats.client_errors import EncodingMismatch, FrameTooLarge
 
 SESSION = {  # state -> {event: next state}; anything absent is a bug of ours
@@ -22,7 +26,7 @@ SESSION = {  # state -> {event: next state}; anything absent is a bug of ours
 }
 
 ZERO16 = bytes(16)
-_SEND_CODE = client.SendMessage.code
+_SEND_CODE = SendMessage.code
 
 
 class Awaited:
@@ -42,14 +46,14 @@ class Sends:
 
     __slots__ = ("data", "items", "denied")
 
-    def __init__(self, data: bytes, items: list[client.SendItem] | None = None) -> None:
+    def __init__(self, data: bytes, items: list[SendItem] | None = None) -> None:
         self.data, self.items = data, items
         self.denied: InputError | None = None  # why the first one's room is not to be had
 
     @property
     def first_room(self) -> bytes | None:
         """The room of the first message."""
-        return client.first_room(self.data) if self.items is None else self.items[0][0]
+        return first_room(self.data) if self.items is None else self.items[0][0]
 
 
 class Session:
@@ -164,18 +168,18 @@ class Session:
         """Queue an encoded frame."""
         self.put(self._frame(payload, self._opcode))
 
-    def send(self, frame: client.Frame) -> None:
+    def send(self, frame: Frame) -> None:
         """Queue a frame in this session's encoding."""
-        self.send_payload(client.encode_binary(frame) if self.binary else client.encode_json(frame))
+        self.send_payload(encode_binary(frame) if self.binary else encode_json(frame))
 
     def refuse(self, error: InputError, **named: Any) -> None:
         """Answer with an error; `named` are the fields that say to what."""
         self.send(_error_frame(error, **named))
 
-    def refuse_items(self, error: InputError, items: list[client.SendItem]) -> None:
+    def refuse_items(self, error: InputError, items: list[SendItem]) -> None:
         """Answer each message with the same error."""
         if self.binary and items:  # all are of one size: one head for all
-            payloads = client.errors_of_items(_error_frame(error), items)
+            payloads = errors_of_items(_error_frame(error), items)
             size = len(payloads[0])
             framed = self._frame(payloads[0], self._opcode)
             head = framed[: len(framed) - size]
@@ -184,8 +188,8 @@ class Session:
             self.out_size += (len(payloads) - 1) * len(framed)
             return
         for room_id, client_seq, *_ in items:
-            seq = min(client_seq, client.NUMBER_MAX)
-            self.refuse(error, room_id=client.id_of(room_id), client_seq=seq)
+            seq = min(client_seq, NUMBER_MAX)
+            self.refuse(error, room_id=id_of(room_id), client_seq=seq)
 
     # --- input
 
@@ -201,22 +205,22 @@ class Session:
         if len(data) > self.frame_size_max:
             raise FrameTooLarge(f"a frame has at most {self.frame_size_max} bytes now")
         if not self.binary:
-            frame = client.parse_json(data)
-            if isinstance(frame, client.SendMessage):
+            frame = parse_json(data)
+            if isinstance(frame, SendMessage):
                 return [Sends(b"", [_send_item(frame)])]
             return [frame]
         assert isinstance(data, bytes)
-        if client.binary_code(data) == _SEND_CODE:
+        if binary_code(data) == _SEND_CODE:
             return [Sends(data)]
-        return list(client.parse_binary(data))
+        return list(parse_binary(data))
 
     def named_in(self, data: bytes | str, is_text: bool) -> dict[str, Any]:
         """What an error answer can repeat of a message that was refused."""
-        return {} if self.binary or not is_text else client.named_in(data)
+        return {} if self.binary or not is_text else named_in(data)
 
 
-def _error_frame(error: InputError, **named: Any) -> client.Error:
-    return client.Error(
+def _error_frame(error: InputError, **named: Any) -> ErrorFrame:
+    return ErrorFrame(
         error=error.code,
         name=error.name,
         detail=str(error)[:512],
@@ -228,12 +232,12 @@ def _error_frame(error: InputError, **named: Any) -> client.Error:
     )
 
 
-def _send_item(frame: client.SendMessage) -> client.SendItem:
+def _send_item(frame: SendMessage) -> SendItem:
     return (
-        client.id_bytes(frame.room_id),
+        id_bytes(frame.room_id),
         frame.client_seq,
-        client.id_bytes(frame.parent_id) if frame.parent_id else ZERO16,
-        client.id_bytes(frame.msg_id) if frame.msg_id else ZERO16,
+        id_bytes(frame.parent_id) if frame.parent_id else ZERO16,
+        id_bytes(frame.msg_id) if frame.msg_id else ZERO16,
         frame.kind,
         frame.body.encode(),
     )

@@ -22,7 +22,9 @@ from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
-from appliance.formats import client
+from appliance.formats.client.frame import binary_head, encode_json
+from appliance.formats.client.records import event_binary, event_of
+from appliance.formats.client.subscribing import MessageEvent, Subscribed
 from appliance.formats.client_errors import Unavailable
 
 SUBSCRIPTION = {  # state -> {event: next state}; anything absent is a bug of ours
@@ -53,14 +55,12 @@ class Subscription:
 def event_frames(records: list[Any], binary: bool, framing: Framing) -> list[bytes]:
     """Committed records of one room as frames, each with its WebSocket head."""
     if not binary:
-        return [
-            framing(client.encode_json(client.event_of(record)), OPCODE_TEXT) for record in records
-        ]
+        return [framing(encode_json(event_of(record)), OPCODE_TEXT) for record in records]
     frames: list[bytes] = []
     items: list[bytes] = []
     size = 0
     for record in records:
-        item = client.event_binary(record)
+        item = event_binary(record)
         if size + len(item) > EVENT_FRAME_SIZE_MAX:
             frames.append(_joined(items, framing))
             items, size = [], 0
@@ -71,9 +71,7 @@ def event_frames(records: list[Any], binary: bool, framing: Framing) -> list[byt
 
 
 def _joined(items: list[bytes], framing: Framing) -> bytes:
-    return framing(
-        client.binary_head(client.MessageEvent, len(items)) + b"".join(items), OPCODE_BINARY
-    )
+    return framing(binary_head(MessageEvent, len(items)) + b"".join(items), OPCODE_BINARY)
 
 
 class Fanout:
@@ -214,9 +212,7 @@ class Fanout:
                 break
             subscription.next_op = first_op
             subscription.session.send(
-                client.Subscribed(
-                    room_id=room.uuid, status="gap", next_op=first_op, epoch=self._epoch
-                )
+                Subscribed(room_id=room.uuid, status="gap", next_op=first_op, epoch=self._epoch)
             )
         if not records:
             raise Unavailable("stored records cannot be read at the moment")

@@ -13,8 +13,14 @@ from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable
 from appliance.drivers.chat.outbox import Outbox
 from appliance.drivers.chat.subscription import EVENTS_LOW, EVENTS_MAX, Subscription
-from appliance.formats import client as frames
-from appliance.formats.client import Frame
+from appliance.formats.client.connection import ErrorFrame, NodeState, Ping
+from appliance.formats.client.frame import SUBPROTOCOL_BINARY, Frame, encode_binary, encode_json
+from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
+from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
+from appliance.formats.client.rooms import CreateRoom, ListRooms, RoomAnswer, RoomItem, RoomsPage
+from appliance.formats.client.sending import MessageAck, SendMessage
+from appliance.formats.client.sign_in import Hello, Welcome
+from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
 from appliance.formats.client_errors import (
     DuplicateExpired,
     FieldInvalid,
@@ -52,7 +58,7 @@ class _Post(NamedTuple):
     body: str
     parent_id: UUID | None
     msg_id: UUID
-    done: "asyncio.Future[frames.MessageAck]"
+    done: "asyncio.Future[MessageAck]"
 
 
 class _Lane:
@@ -75,24 +81,24 @@ class Client:
         token: Callable[[], str],
         *,
         client_id: UUID | None = None,
-        subprotocol: str = frames.SUBPROTOCOL_BINARY,
+        subprotocol: str = SUBPROTOCOL_BINARY,
         patience_s: float = 30.0,
         first_endpoint: int = 0,
     ) -> None:
         assert endpoints
         self.endpoints = list(endpoints)
         self.client_id = client_id or uuid4()
-        self.welcome: frames.Welcome | None = None
+        self.welcome: Welcome | None = None
         self.connects = 0  # welcomes so far
         self.stale_since: int | None = None  # us: since when the node may lack what was committed
         self._left_stale = -STALE_PAUSE_S  # loop time at which a node was left for that
         self._token = token
         self._subprotocol = subprotocol
-        self._binary = subprotocol == frames.SUBPROTOCOL_BINARY
+        self._binary = subprotocol == SUBPROTOCOL_BINARY
         self._patience_s = patience_s
         self._turn = first_endpoint
         self._connection: Connection | None = None
-        self._hello: asyncio.Future[frames.Welcome] | None = None
+        self._hello: asyncio.Future[Welcome] | None = None
         self._lanes: dict[UUID, _Lane] = {}
         self._requests: dict[str, tuple[Frame, asyncio.Future[Frame]]] = {}
         self._subscriptions: dict[UUID, Subscription] = {}
@@ -130,20 +136,20 @@ class Client:
 
     # --- what the user asks for
 
-    async def create_room(self, name: str) -> frames.Room:
+    async def create_room(self, name: str) -> RoomAnswer:
         """The room of that name, made if there was none."""
-        answer = await self._ask(frames.CreateRoom(name=name, request=self._label()))
-        assert isinstance(answer, frames.Room)
+        answer = await self._ask(CreateRoom(name=name, request=self._label()))
+        assert isinstance(answer, RoomAnswer)
         return answer
 
-    async def rooms(self) -> list[frames.RoomItem]:
+    async def rooms(self) -> list[RoomItem]:
         """All rooms the token may read."""
-        found: list[frames.RoomItem] = []
+        found: list[RoomItem] = []
         after: int | None = None
         while True:
-            wish = frames.ListRooms(after=after, limit=1000, request=self._label())
+            wish = ListRooms(after=after, limit=1000, request=self._label())
             answer = await self._ask(wish)
-            assert isinstance(answer, frames.Rooms)
+            assert isinstance(answer, RoomsPage)
             found += answer.rooms
             if answer.next is None:
                 return found
@@ -157,10 +163,10 @@ class Client:
         until_op: int | None = None,
         limit: int = 100,
         backward: bool = False,
-    ) -> frames.SnapshotChunk:
+    ) -> SnapshotChunk:
         """One page of history."""
         answer = await self._ask(
-            frames.SnapshotRequest(
+            SnapshotRequest(
                 room_id=room_id,
                 from_op=from_op,
                 until_op=until_op,
@@ -169,16 +175,14 @@ class Client:
                 request=self._label(),
             )
         )
-        assert isinstance(answer, frames.SnapshotChunk)
+        assert isinstance(answer, SnapshotChunk)
         return answer
 
     async def subscribe(
         self, room_id: UUID, *, since_op: int | None = None, last: int | None = None
     ) -> Subscription:
         """Events of a room; one subscription for a room at a time."""
-        wish = frames.SubscribeRoom(
-            room_id=room_id, since_op=since_op, last=last, request=self._label()
-        )
+        wish = SubscribeRoom(room_id=room_id, since_op=since_op, last=last, request=self._label())
         subscription = Subscription(wish, self._reading)
         self._subscriptions[room_id] = subscription
         try:
@@ -195,7 +199,7 @@ class Client:
 
     async def post(
         self, room_id: UUID, body: str, *, parent_id: UUID | None = None, msg_id: UUID | None = None
-    ) -> "asyncio.Future[frames.MessageAck]":
+    ) -> "asyncio.Future[MessageAck]":
         """Queue a message; its acknowledgement. Waits while too many of the room are unanswered.
 
         The future fails with Refused; then all later messages of the room fail too, since the
@@ -211,14 +215,14 @@ class Client:
         if stopped is not None:
             raise stopped
         self._note_due()
-        done: asyncio.Future[frames.MessageAck] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[MessageAck] = asyncio.get_running_loop().create_future()
         lane.outbox.add(_Post(body, parent_id, msg_id or new_message_id(), done))
         self._flush_soon()
         return done
 
     async def send(
         self, room_id: UUID, body: str, *, parent_id: UUID | None = None, msg_id: UUID | None = None
-    ) -> frames.MessageAck:
+    ) -> MessageAck:
         """Send a message and wait until it is stored."""
         return await (await self.post(room_id, body, parent_id=parent_id, msg_id=msg_id))
 
@@ -295,7 +299,7 @@ class Client:
         connection = await dial(endpoint, self._subprotocol, on_data, DIAL_TIMEOUT_S)
         holder.append(connection)
         self._connection, self._hello = connection, loop.create_future()
-        self._send(frames.Hello(token=self._token(), client_id=self.client_id, request="hello"))
+        self._send(Hello(token=self._token(), client_id=self.client_id, request="hello"))
         waited: list[asyncio.Future] = [self._hello, connection.lost]
         await asyncio.wait(waited, timeout=DIAL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if not self._hello.done():
@@ -319,7 +323,7 @@ class Client:
             self._first_welcome.set_result(None)
         self._heard = self._progress = asyncio.get_running_loop().time()
         for frame, _ in self._requests.values():
-            if not isinstance(frame, frames.SubscribeRoom):
+            if not isinstance(frame, SubscribeRoom):
                 self._send(frame)
         for subscription in self._subscriptions.values():
             self._send(subscription.resume())
@@ -336,7 +340,7 @@ class Client:
                 connection.abort()
                 await connection.lost
             elif silence > SILENCE_S:
-                self._send(frames.Ping(request="ping"))
+                self._send(Ping(request="ping"))
 
     def _answers_due(self) -> bool:
         return bool(self._requests) or any(len(lane.outbox) for lane in self._lanes.values())
@@ -370,7 +374,7 @@ class Client:
     def _send(self, frame: Frame) -> None:
         if self._connection is None:
             return
-        encode = frames.encode_binary if self._binary else frames.encode_json
+        encode = encode_binary if self._binary else encode_json
         self._connection.send(encode(frame))
 
     def _flush_soon(self) -> None:
@@ -386,13 +390,13 @@ class Client:
         if self._hello is None or not self._hello.done():
             return
         now = asyncio.get_running_loop().time()
-        batch: list[frames.SendMessage] = []
+        batch: list[SendMessage] = []
         for lane in self._lanes.values():
             if lane.not_before > now:
                 continue
             for client_seq, post in lane.outbox.take(FRAME_ITEMS_MAX):
                 batch.append(
-                    frames.SendMessage(
+                    SendMessage(
                         room_id=lane.room_id,
                         client_seq=client_seq,
                         parent_id=post.parent_id,
@@ -402,10 +406,10 @@ class Client:
                 )
         if self._binary:
             for start in range(0, len(batch), FRAME_ITEMS_MAX):
-                self._connection.send(frames.encode_binary(*batch[start : start + FRAME_ITEMS_MAX]))
+                self._connection.send(encode_binary(*batch[start : start + FRAME_ITEMS_MAX]))
         else:
             for frame in batch:
-                self._connection.send(frames.encode_json(frame))
+                self._connection.send(encode_json(frame))
 
     # --- frames in
 
@@ -413,9 +417,9 @@ class Client:
         self._heard = asyncio.get_running_loop().time()
         try:
             if self._binary:
-                received = frames.parse_binary_edge(data)
+                received = parse_binary_edge(data)
             else:
-                received = [frames.parse_json_edge(data)]
+                received = [parse_json_edge(data)]
         except FrameUnknown:
             return  # of a newer node
         except (FrameMalformed, FieldInvalid):
@@ -426,23 +430,23 @@ class Client:
             self._on_frame(frame)
 
     def _on_frame(self, frame: Frame) -> None:
-        if isinstance(frame, frames.MessageAck):
+        if isinstance(frame, MessageAck):
             self._on_ack(frame)
-        elif isinstance(frame, frames.MessageEvent):
+        elif isinstance(frame, MessageEvent):
             self._on_event(frame)
-        elif isinstance(frame, frames.Error):
+        elif isinstance(frame, ErrorFrame):
             self._on_error(frame)
-        elif isinstance(frame, frames.Welcome):
+        elif isinstance(frame, Welcome):
             if self._hello is not None and not self._hello.done():
                 self._hello.set_result(frame)
-        elif isinstance(frame, frames.NodeState):
+        elif isinstance(frame, NodeState):
             self._on_node_state(frame)
         else:
-            if isinstance(frame, frames.Subscribed) and frame.room_id in self._subscriptions:
+            if isinstance(frame, Subscribed) and frame.room_id in self._subscriptions:
                 self._subscriptions[frame.room_id].on_subscribed(frame)
             self._on_result(frame, frame)
 
-    def _on_node_state(self, state: frames.NodeState) -> None:
+    def _on_node_state(self, state: NodeState) -> None:
         """A node that is cut off serves the past: go to another one, but not round in circles
         when all of them are."""
         self.stale_since = state.stale_since
@@ -464,7 +468,7 @@ class Client:
         else:
             done.set_result(result)
 
-    def _on_event(self, event: frames.MessageEvent) -> None:
+    def _on_event(self, event: MessageEvent) -> None:
         subscription = self._subscriptions.get(event.room_id)
         if subscription is None:
             return
@@ -484,7 +488,7 @@ class Client:
             self._heard = asyncio.get_running_loop().time()
             self._connection.resume()
 
-    def _on_ack(self, ack: frames.MessageAck) -> None:
+    def _on_ack(self, ack: MessageAck) -> None:
         lane = self._lanes.get(ack.room_id)
         if lane is None:
             return
@@ -498,7 +502,7 @@ class Client:
         lane.space.set()
         self._flush_soon()
 
-    def _on_error(self, error: frames.Error) -> None:
+    def _on_error(self, error: ErrorFrame) -> None:
         if self._hello is not None and not self._hello.done() and error.request == "hello":
             passing = error.temporary
             problem = ConnectionLost(f"{error.name}: {error.detail}") if passing else Refused(error)
@@ -513,7 +517,7 @@ class Client:
             assert self._connection is not None
             self._connection.abort()  # the next hello brings a new token
 
-    def _on_request_error(self, error: frames.Error) -> None:
+    def _on_request_error(self, error: ErrorFrame) -> None:
         frame, _ = self._requests.get(error.request or "", (None, None))
         if frame is None:
             self._on_resume_error(error)
@@ -522,7 +526,7 @@ class Client:
         else:
             self._on_result(error, Refused(error))
 
-    def _on_resume_error(self, error: frames.Error) -> None:
+    def _on_resume_error(self, error: ErrorFrame) -> None:
         """A node does not let us go on with a room. One that is behind may not know the room yet,
         though it was followed before: that passes too."""
         for subscription in self._subscriptions.values():
@@ -537,7 +541,7 @@ class Client:
         if not subscription.done:
             self._send(subscription.resume())
 
-    def _on_send_error(self, error: frames.Error) -> None:
+    def _on_send_error(self, error: ErrorFrame) -> None:
         assert error.room_id is not None and error.client_seq is not None
         lane = self._lanes.get(error.room_id)
         if lane is None:
@@ -560,7 +564,7 @@ class Client:
         else:
             self._break(lane, Refused(error))
 
-    def _gap_passes(self, lane: _Lane, error: frames.Error) -> bool:
+    def _gap_passes(self, lane: _Lane, error: ErrorFrame) -> bool:
         """Whether a sequence_gap only says that an earlier message was not taken, or was, or that
         the site has forgotten the numbers of this device."""
         if error.error != SequenceGap.code or not error.expected:

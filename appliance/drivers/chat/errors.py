@@ -1,7 +1,7 @@
 """Why a chat client gives up."""
 
 from appliance.base.errors import ApplianceError
-from appliance.formats.client import Error
+from appliance.formats.client.connection import ErrorFrame
 
 
 class SiteUnreachable(ApplianceError):
@@ -21,6 +21,6 @@ class Refused(ApplianceError):
 
     code = 1112
 
-    def __init__(self, answer: Error) -> None:
+    def __init__(self, answer: ErrorFrame) -> None:
         super().__init__(f"{answer.name} ({answer.error}): {answer.detail}")
         self.answer = answer

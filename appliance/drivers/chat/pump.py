@@ -22,10 +22,23 @@ from appliance.base.limits import KIB, WINDOW_LENGTH
 from appliance.drivers.chat.connection import Connection, dial
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost
-from appliance.formats import client as frames
+from appliance.formats.client.connection import ErrorFrame
+from appliance.formats.client.frame import (
+    SUBPROTOCOL_BINARY,
+    SUBPROTOCOL_JSON,
+    Frame,
+    binary_head,
+    encode_binary,
+    encode_json,
+    layout_of,
+)
+from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
+from appliance.formats.client.sending import ACK_ITEM, SEND_ITEM_SIZE, MessageAck, SendMessage
+from appliance.formats.client.sign_in import Hello, Welcome
+from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
 
 DIAL_TIMEOUT_S = 30.0  # a thousand at once take their time
-_CODE_ACK, _CODE_EVENT = frames.MessageAck.code, frames.MessageEvent.code
+_CODE_ACK, _CODE_EVENT = MessageAck.code, MessageEvent.code
 _HEAD = 4  # bytes before the items of a binary frame
 _FRAME_SIZE = 256 * KIB  # of a frame of messages: smaller than allowed, so that none waits for it
 
@@ -72,23 +85,23 @@ class _End:
         self._first: asyncio.Future[bytes] | None = None
 
     async def connect(self, endpoint: Endpoint, token: str) -> None:
-        subprotocol = frames.SUBPROTOCOL_BINARY if self.binary else frames.SUBPROTOCOL_JSON
+        subprotocol = SUBPROTOCOL_BINARY if self.binary else SUBPROTOCOL_JSON
         self.connection = await dial(endpoint, subprotocol, self._on_any, DIAL_TIMEOUT_S)
-        hello = frames.Hello(token=token, client_id=uuid4())
-        await self.ask(hello, frames.Welcome)
+        hello = Hello(token=token, client_id=uuid4())
+        await self.ask(hello, Welcome)
 
-    async def ask(self, frame: frames.Frame, answer: type[frames.Frame]) -> frames.Frame:
+    async def ask(self, frame: Frame, answer: type[Frame]) -> Frame:
         """Send a frame, return the next one, which must be of the kind given."""
         assert self.connection is not None
         self._first = asyncio.get_running_loop().create_future()
-        encode = frames.encode_binary if self.binary else frames.encode_json
+        encode = encode_binary if self.binary else encode_json
         self.connection.send(encode(frame))
         waited: list[asyncio.Future] = [self._first, self.connection.lost]
         await asyncio.wait(waited, timeout=DIAL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if not self._first.done():
             raise ConnectionLost(f"{self.connection.endpoint.url}: no answer to {type(frame)}")
         data = self._first.result()
-        parsed = frames.parse_binary_edge(data)[0] if self.binary else frames.parse_json_edge(data)
+        parsed = parse_binary_edge(data)[0] if self.binary else parse_json_edge(data)
         if not isinstance(parsed, answer):
             raise ConnectionLost(f"{self.connection.endpoint.url}: {parsed}")
         return parsed
@@ -103,11 +116,11 @@ class _End:
         """Note the first frame that should not have come."""
         if self.failure:
             return
-        parse = frames.parse_binary_edge if self.binary else frames.parse_json_edge
+        parse = parse_binary_edge if self.binary else parse_json_edge
         try:
             frame = parse(data)
             self.failure = str(frame)
-            self.temporary = isinstance(frame, frames.Error) and bool(frame.temporary)
+            self.temporary = isinstance(frame, ErrorFrame) and bool(frame.temporary)
         except InputError as error:
             self.failure = f"{error}: {data[:100]!r}"
 
@@ -206,7 +219,7 @@ class Sender(_End):
             items["client_seq"] = seqs
             for start in range(0, len(items), self._items_max):
                 part = items[start : start + self._items_max]
-                head = frames.binary_head(frames.SendMessage, len(part))
+                head = binary_head(SendMessage, len(part))
                 self.connection.send(head + part.tobytes())
             return
         for lane, seq in zip(lanes.tolist(), seqs.tolist(), strict=True):
@@ -229,7 +242,7 @@ class Sender(_End):
                 ("body", f"V{size}"),
             ]
         )
-        assert item.itemsize == frames.SEND_ITEM_SIZE + size
+        assert item.itemsize == SEND_ITEM_SIZE + size
         self._templates = np.zeros(len(self.loads), dtype=item)
         for row, load in zip(self._templates, self.loads, strict=True):
             row["room"], row["size"], row["body"] = load.room_id, size, load.body
@@ -254,7 +267,7 @@ class Sender(_End):
 _ACK = np.dtype(
     [("room", "<u8"), ("room_rest", "V8"), ("client_seq", "<u8"), ("op", "<u8"), ("rest", "V56")]
 )
-assert _ACK.itemsize == frames.ACK_ITEM.itemsize
+assert _ACK.itemsize == ACK_ITEM.itemsize
 _MASK = np.uint64(WINDOW_LENGTH - 1)
 assert WINDOW_LENGTH & (WINDOW_LENGTH - 1) == 0
 
@@ -269,7 +282,7 @@ class Listener(_End):
         self.next_op = 0
         self.latencies_us: list[int] = []  # of the newest event of each frame
         self._on_progress = on_progress
-        before = frames.LAYOUTS[frames.MessageEvent].struct().size
+        before = layout_of(MessageEvent).struct().size
         self._item = np.dtype(
             [
                 ("room", "V16"),
@@ -285,8 +298,8 @@ class Listener(_End):
 
     async def listen(self) -> None:
         """Subscribe; events that follow are counted."""
-        answer = await self.ask(frames.SubscribeRoom(room_id=self.room_id), frames.Subscribed)
-        assert isinstance(answer, frames.Subscribed)
+        answer = await self.ask(SubscribeRoom(room_id=self.room_id), Subscribed)
+        assert isinstance(answer, Subscribed)
         self.next_op = answer.next_op
 
     def _on_events(self, data: bytes) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from appliance.formats.client import MessageEvent, Subscribed, SubscribeRoom
+from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
 
 EVENTS_MAX = 4096  # not read by the user: beyond, the socket is not read any more
 EVENTS_LOW = 1024  # it is read again from here

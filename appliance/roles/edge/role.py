@@ -32,7 +32,7 @@ from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
-from appliance.formats.client import SUBPROTOCOL_BINARY
+from appliance.formats.client.frame import SUBPROTOCOL_BINARY
 from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
 from appliance.roles.edge.figures import sessions_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.formats import client
+from appliance.formats.client.connection import ErrorFrame
 from tests.cores.edge.world import World
 
 TOLD_FILE = "TIGERCHAT_TEST_ERRORS_TOLD"  # in the environment: the file that is written
@@ -17,7 +17,7 @@ def pytest_configure() -> None:
 
     def take_and_note(world, session):
         frames = take(world, session)
-        _told.update(frame.name for frame in frames if type(frame) is client.Error)
+        _told.update(frame.name for frame in frames if type(frame) is ErrorFrame)
         return frames
 
     World.take = take_and_note

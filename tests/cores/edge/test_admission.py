@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 
 from appliance.base.limits import RATE_BURST_MS, RATE_UNLIMITED
 from appliance.cores.edge.admission import Admission, Buckets
-from appliance.formats import client
+from appliance.formats.client.connection import ErrorFrame, Ping
+from appliance.formats.client.fields import id_of
+from appliance.formats.client.sign_in import Hello
 from tests.cores.edge.world import UNLIMITED, World, errors
 
 SECOND_NS = 1_000_000_000
@@ -75,13 +77,13 @@ def test_messages_over_a_limit_are_refused_with_a_time_and_pass_later():
         room = world.room(session)
         seq = 1
         while not any(
-            type(frame) is client.Error for frame in world.received.get(session.number, [])
+            type(frame) is ErrorFrame for frame in world.received.get(session.number, [])
         ):
             world.say(session, room, seq, 1)
             world.process()
             seq += 1
         assert 90 <= seq - 1 <= 101
-        error = [frame for frame in world.take(session) if type(frame) is client.Error][0]
+        error = [frame for frame in world.take(session) if type(frame) is ErrorFrame][0]
         assert (error.name, error.client_seq, error.temporary) == ("rate_limited", seq - 1, True)
         assert name in error.detail
         world.tick(error.retry_after // 10 + 1)
@@ -94,7 +96,7 @@ def test_other_frames_are_limited_too():
     world = World(rates={"device_rate": 10})
     session = world.open()
     for _ in range(30):
-        world.send(session, client.Ping())
+        world.send(session, Ping())
     names = errors(world.take(session))
     assert names == ["rate_limited"] * 10
 
@@ -104,7 +106,7 @@ def test_hellos_of_an_address_are_limited_and_others_are_not():
     for number in range(10):
         world.open(number=number, address="10.0.0.9")
     session = world.edge.on_open("10.0.0.9", True)
-    world.send(session, client.Hello(token="x", client_id=client.id_of(b"c" * 16)))
+    world.send(session, Hello(token="x", client_id=id_of(b"c" * 16)))
     assert errors(world.take(session)) == ["rate_limited"]
     assert world.closed[session.number][0] == 1013
     world.open(address="10.0.0.8")

@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from appliance.base.prng import Prng
 from appliance.cores.edge.log import ShardLog
-from appliance.formats import client, segment
+from appliance.formats import segment
+from appliance.formats.client.connection import Ping, Pong
+from appliance.formats.client.fields import id_bytes
+from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
+from appliance.formats.client.records import message_of
+from appliance.formats.client.subscribing import Subscribed, SubscribeRoom
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from tests.cores.edge.world import World, acks, errors
@@ -29,11 +34,11 @@ def written(records: list[int], world: World | None = None) -> tuple:
     return world, session, rooms
 
 
-def page(world: World, session, room, **fields) -> client.SnapshotChunk:
-    world.send(session, client.SnapshotRequest(room_id=room, **fields))
+def page(world: World, session, room, **fields) -> SnapshotChunk:
+    world.send(session, SnapshotRequest(room_id=room, **fields))
     world.tick(3)
     (chunk,) = world.take(session)
-    assert type(chunk) is client.SnapshotChunk, chunk
+    assert type(chunk) is SnapshotChunk, chunk
     return chunk
 
 
@@ -54,7 +59,7 @@ def walked(world: World, session, room, limit: int, backward: bool, **fields) ->
 def test_a_page_holds_what_was_said():
     world, session, rooms = written([0, 0, 0])
     chunk = page(world, session, rooms[0], limit=2, from_op=2, request="q")
-    stored = [client.message_of(record) for record in world.ops(rooms[0])]
+    stored = [message_of(record) for record in world.ops(rooms[0])]
     assert chunk.messages == stored[1:3]
     assert (chunk.has_more, chunk.cursor, chunk.request, chunk.room_id) == (True, 4, "q", rooms[0])
 
@@ -124,7 +129,7 @@ def test_what_a_broken_segment_holds_is_never_served():
     files = world.shard.files.extents
     sound = files[0]
     files[0] = broken_in(sound, BODY_BIT)
-    world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
+    world.send(session, SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
     world.mending_fails()
     assert errors(world.take(session)) == ["unavailable"]
     files[0] = sound  # repaired
@@ -139,7 +144,7 @@ def test_what_breaks_after_it_was_read_is_never_served(seed):
     expected = page(world, session, rooms[0], from_op=1, limit=90).messages
     for _ in range(100):
         files[0] = broken_in(sound, prng.below(SMALL.segment_data_size), prng.below(8))
-        world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=90))
+        world.send(session, SnapshotRequest(room_id=rooms[0], from_op=1, limit=90))
         world.tick(3)
         files[0] = sound
         world.tick(2)
@@ -150,8 +155,8 @@ def test_what_breaks_after_it_was_read_is_never_served(seed):
 @pytest.mark.parametrize(
     "frame",
     [
-        lambda room: client.SnapshotRequest(room_id=room, from_op=1, limit=20),
-        lambda room: client.SubscribeRoom(room_id=room, since_op=1),
+        lambda room: SnapshotRequest(room_id=room, from_op=1, limit=20),
+        lambda room: SubscribeRoom(room_id=room, since_op=1),
     ],
 )
 def test_a_reader_waits_while_what_is_broken_is_mended_and_then_gets_it(frame):
@@ -159,15 +164,15 @@ def test_a_reader_waits_while_what_is_broken_is_mended_and_then_gets_it(frame):
     sound = world.shard.files.extents[0]
     world.shard.files.extents[0] = broken_in(sound, BODY_BIT)
     world.send(session, frame(rooms[0]))
-    world.send(session, client.Ping(request="after"))
+    world.send(session, Ping(request="after"))
     world.tick(5)
     assert world.mends == {0}
     assert world.take(session) == [], "the frames behind it wait as well"
     world.shard.files.extents[0] = sound
     world.tick()
     first, *others = world.take(session)
-    assert type(first) in (client.SnapshotChunk, client.Subscribed)
-    assert [type(other) for other in others].count(client.Pong) == 1
+    assert type(first) in (SnapshotChunk, Subscribed)
+    assert [type(other) for other in others].count(Pong) == 1
     assert session.mended_by_ns == 0
 
 
@@ -177,7 +182,7 @@ def test_one_who_waits_for_a_mended_segment_is_charged_once():
     charged = []
     charge = world.edge.requests._charge
     world.edge.requests._charge = lambda session, count: charged.append(charge(session, count))
-    world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
+    world.send(session, SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
     world.tick(50)
     assert len(charged) == 1
 
@@ -186,7 +191,7 @@ def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
     prng = Prng(seed)
     world, session, rooms = written([0, 1] * 160)
     sound = world.shard.files.extents[0]
-    expected = [client.message_of(record) for record in world.ops(rooms[0])][:30]
+    expected = [message_of(record) for record in world.ops(rooms[0])][:30]
     used = SMALL.segment_data_size + 256 + 32 * 15 + 32 * 3 + 16 * 100
     for _ in range(60):
         broken = bytearray(sound)
@@ -194,7 +199,7 @@ def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
         broken[at] ^= 1 << prng.below(8)
         world.shard.files.extents[0] = bytes(broken)
         world.attach()  # forget what was verified
-        world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=30))
+        world.send(session, SnapshotRequest(room_id=rooms[0], from_op=1, limit=30))
         world.tick(3)
         if not session.mended_by_ns:  # a link to others, which is checked when it is followed
             (frame,) = world.take(session)
@@ -214,7 +219,7 @@ def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
 def test_a_segment_that_cannot_be_read_is_unavailable_and_a_freed_one_is_not_missed():
     world, session, rooms = written([0] * 320)
     del world.shard.files.extents[0]
-    world.send(session, client.SnapshotRequest(room_id=rooms[0], from_op=1, limit=5))
+    world.send(session, SnapshotRequest(room_id=rooms[0], from_op=1, limit=5))
     world.mending_fails()
     assert errors(world.take(session)) == ["unavailable"]
     world.shard.files.oldest = 1
@@ -226,8 +231,8 @@ def test_a_segment_that_cannot_be_read_is_unavailable_and_a_freed_one_is_not_mis
 def test_what_the_ring_of_a_fetching_replica_lacks_is_unavailable_and_not_freed():
     world, session, rooms = written([0] * 150)
     asked = (
-        client.SnapshotRequest(room_id=rooms[0], from_op=120, limit=5),
-        client.SubscribeRoom(room_id=rooms[0], since_op=120),
+        SnapshotRequest(room_id=rooms[0], from_op=120, limit=5),
+        SubscribeRoom(room_id=rooms[0], since_op=120),
     )
     assert len(page(world, session, rooms[0], from_op=120, limit=5).messages) == 5
     world.shard.fetch()
@@ -265,9 +270,9 @@ def test_a_segment_that_is_overwritten_while_it_is_indexed_hides_nothing():
 
 def test_a_row_from_before_what_is_indexed_does_not_place_a_room():
     world, session, rooms = written([0] * 150)
-    room_id = client.id_bytes(rooms[2])
+    room_id = id_bytes(rooms[2])
     world.lookups_answered = False
-    world.send(session, client.SnapshotRequest(room_id=rooms[2]))
+    world.send(session, SnapshotRequest(room_id=rooms[2]))
     log_seq, row = len(world.shard.log), world.shard.row(room_id)
     world.shard.fetch()
     sender = world.open(number=51)

@@ -9,12 +9,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from appliance.base import limits
 from appliance.cores.edge.expiries import Expiries
 from appliance.cores.edge.patience import Patience
-from appliance.formats import client
+from appliance.formats.client.connection import ErrorFrame, Ping
+from appliance.formats.client.frame import encode_binary, encode_json
+from appliance.formats.client.history import SnapshotRequest
+from appliance.formats.client.rooms import CreateRoom, ListRooms
+from appliance.formats.client.sending import SendMessage
+from appliance.formats.client.sign_in import Hello, RefreshToken
+from appliance.formats.client.subscribing import SubscribeRoom, UnsubscribeRoom
 from tests.cores.edge.world import START_US, World, acks, device, errors, token
 
 DEFAULTS = {"device_rate": 200, "user_rate": 400, "room_rate": 50_000, "address_rate": 50_000}
 MISSING = uuid.UUID(int=12345)
-PING = client.encode_binary(client.Ping())
+PING = encode_binary(Ping())
 NOW_S = START_US // 1_000_000
 
 
@@ -29,18 +35,18 @@ def fill(world: World, session, room: uuid.UUID, count: int, size: int = 2000) -
 
 
 def small_frames(room: uuid.UUID) -> dict[str, bytes]:
-    one = client.encode_binary
+    one = encode_binary
     return {
         "ping": PING,
-        "hello": one(client.Hello(token=token(), client_id=device(1))),
-        "refresh_token": one(client.RefreshToken(token=token())),
-        "create_room": one(client.CreateRoom(name="general")),
-        "list_rooms": one(client.ListRooms(limit=1)),
-        "subscribe_room": one(client.SubscribeRoom(room_id=room)),
-        "unsubscribe_room": one(client.UnsubscribeRoom(room_id=room)),
-        "snapshot_request": one(client.SnapshotRequest(room_id=room, limit=1)),
-        "send_message": one(client.SendMessage(room_id=room, client_seq=1, body="x")),
-        "kind refused": one(client.SendMessage(room_id=room, client_seq=1, body="x", kind=4)),
+        "hello": one(Hello(token=token(), client_id=device(1))),
+        "refresh_token": one(RefreshToken(token=token())),
+        "create_room": one(CreateRoom(name="general")),
+        "list_rooms": one(ListRooms(limit=1)),
+        "subscribe_room": one(SubscribeRoom(room_id=room)),
+        "unsubscribe_room": one(UnsubscribeRoom(room_id=room)),
+        "snapshot_request": one(SnapshotRequest(room_id=room, limit=1)),
+        "send_message": one(SendMessage(room_id=room, client_seq=1, body="x")),
+        "kind refused": one(SendMessage(room_id=room, client_seq=1, body="x", kind=4)),
         "malformed": b"\x2f",
         "unknown": b"\x99\x01\x01\x00",
     }
@@ -82,7 +88,7 @@ def test_a_hello_counts_for_its_user():
     names = []
     for number in range(20):
         session = world.edge.on_open("10.0.0.1", True)
-        world.send(session, client.Hello(token=token("bob"), client_id=device(number)))
+        world.send(session, Hello(token=token("bob"), client_id=device(number)))
         names += errors(world.take(session))
     assert names == ["rate_limited"] * 10  # what passes at once at five a second
 
@@ -133,12 +139,12 @@ def test_who_waits_as_it_is_told_sends_all_and_is_never_closed():
     stored, seq = 0, 1
     for _ in range(1000):
         while session.listens(world.now_ns) and seq <= 1000 and seq - stored <= 64:
-            world.send(session, client.SendMessage(room_id=room, client_seq=seq, body="x"))
+            world.send(session, SendMessage(room_id=room, client_seq=seq, body="x"))
             seq += 1
         world.settle()
         answers = world.take(session)
         stored += len(acks(answers))
-        refused = [frame.client_seq for frame in answers if type(frame) is client.Error]
+        refused = [frame.client_seq for frame in answers if type(frame) is ErrorFrame]
         seq = min([seq, *refused])
         if stored == 1000:
             break
@@ -154,7 +160,7 @@ def test_nothing_is_made_for_a_client_that_takes_nothing():
     writer, reader = world.open(number=1), world.open(number=2)
     room = world.room(writer)
     fill(world, writer, room, 280)
-    page = client.encode_binary(client.SnapshotRequest(room_id=room, limit=1000))
+    page = encode_binary(SnapshotRequest(room_id=room, limit=1000))
     for _ in range(400):
         world.edge.on_frame(reader, page, False)  # in one read, before any output is taken
     assert reader.out_size <= limits.SESSION_OUT_MAX + limits.CHUNK_FRAME_SIZE_MAX + 65_536
@@ -168,7 +174,7 @@ def test_what_a_blocked_client_asks_for_waits_and_is_answered_later():
     fill(world, writer, room, 20)
     world.edge.on_blocked(reader)
     assert not reader.listens(world.now_ns)
-    world.send(reader, client.SnapshotRequest(room_id=room, request="later"))
+    world.send(reader, SnapshotRequest(room_id=room, request="later"))
     world.tick(5)
     assert world.take(reader) == []
     world.edge.on_writable(reader)
@@ -182,9 +188,9 @@ def test_few_pages_of_history_are_made_in_a_beat_and_all_in_the_end():
     writer = world.open(number=1)
     room = world.room(writer)
     fill(world, writer, room, 30)
-    world.send(writer, client.SubscribeRoom(room_id=room))  # now the room is looked up
+    world.send(writer, SubscribeRoom(room_id=room))  # now the room is looked up
     readers = [world.open(number=10 + i) for i in range(10)]
-    page = client.encode_binary(client.SnapshotRequest(room_id=room, limit=1000))
+    page = encode_binary(SnapshotRequest(room_id=room, limit=1000))
     for reader in readers:
         world.edge.on_frame(reader, page, False)
     assert sum(reader.out_size > 0 for reader in readers) == limits.HISTORY_PAGES
@@ -204,7 +210,7 @@ def test_history_is_charged_by_its_bytes():
     world.edge.requests._admission.limited = True
     reader, taken = world.open(number=2), 0
     for _ in range(1000):
-        world.send(reader, client.SnapshotRequest(room_id=room, limit=200))
+        world.send(reader, SnapshotRequest(room_id=room, limit=200))
         frames = world.take(reader)
         if errors(frames):
             break
@@ -220,8 +226,8 @@ def test_behind_a_room_that_nobody_knows_one_message_waits_as_it_came():
     world = World()
     session = world.open()
     world.rooms_here = False
-    frames = [client.SendMessage(room_id=MISSING, client_seq=i, body="x" * 2000) for i in range(9)]
-    data = client.encode_binary(*frames)
+    frames = [SendMessage(room_id=MISSING, client_seq=i, body="x" * 2000) for i in range(9)]
+    data = encode_binary(*frames)
     world.edge.on_frame(session, data, False)
     assert not session.listens(world.now_ns)
     (waiting,) = session.waiting
@@ -236,7 +242,7 @@ def test_without_a_right_to_send_nothing_waits():
     world = World()
     session = world.open(rights={"*": ["read"]})
     world.lookups_answered = False
-    data = client.encode_binary(client.SendMessage(room_id=MISSING, client_seq=1, body="x"))
+    data = encode_binary(SendMessage(room_id=MISSING, client_seq=1, body="x"))
     world.edge.on_frame(session, data, False)
     assert errors(world.take(session)) == ["forbidden"]
     assert not session.waiting
@@ -246,7 +252,7 @@ def test_a_text_that_is_too_long_does_not_wait():
     world = World()
     session = world.open(binary=False)
     world.lookups_answered = False
-    text = client.encode_json(client.SendMessage(room_id=MISSING, client_seq=1, body="x" * 900_000))
+    text = encode_json(SendMessage(room_id=MISSING, client_seq=1, body="x" * 900_000))
     world.edge.on_frame(session, text, True)
     assert errors(world.take(session)) == ["body_too_large"]
     assert not session.waiting
@@ -256,16 +262,16 @@ def test_a_frame_of_too_many_messages_is_refused_whole():
     world = World()
     session = world.open()
     room = world.room(session)
-    sends = [client.SendMessage(room_id=room, client_seq=i + 1, body="") for i in range(4097)]
-    world.edge.on_frame(session, client.encode_binary(*sends), False)
+    sends = [SendMessage(room_id=room, client_seq=i + 1, body="") for i in range(4097)]
+    world.edge.on_frame(session, encode_binary(*sends), False)
     assert errors(world.take(session)) == ["field_invalid"]
 
 
 def test_before_welcome_a_frame_is_small():
     world = World()
     session = world.edge.on_open("10.0.0.1", False)
-    long = client.Hello(token="x" * limits.STRANGER_FRAME_SIZE_MAX, client_id=device(1))
-    world.edge.on_frame(session, client.encode_json(long), True)
+    long = Hello(token="x" * limits.STRANGER_FRAME_SIZE_MAX, client_id=device(1))
+    world.edge.on_frame(session, encode_json(long), True)
     assert errors(world.take(session)) == ["frame_too_large"]
     assert world.closed[session.number][0] == 1009
 
@@ -276,7 +282,7 @@ def test_refused_messages_are_named_one_by_one_in_both_encodings():
         session = world.open(binary=binary, rights={"*": ["read"]})
         room = world.room(world.open(number=9, name="bob"))
         for seqs in ((1, 2, 3), (4,)):
-            frames = [client.SendMessage(room_id=room, client_seq=i, body="x") for i in seqs]
+            frames = [SendMessage(room_id=room, client_seq=i, body="x") for i in seqs]
             world.send(session, *frames)
         answers = world.take(session)
         named = [(frame.name, frame.room_id, frame.client_seq) for frame in answers]
@@ -319,7 +325,7 @@ def test_a_user_has_so_many_connections_and_no_more(monkeypatch):
     world = World()
     sessions = [world.open(number=i) for i in range(3)]
     over = world.edge.on_open("10.0.0.1", True)
-    world.send(over, client.Hello(token=token(), client_id=device(7)))
+    world.send(over, Hello(token=token(), client_id=device(7)))
     assert errors(world.take(over)) == ["connections_too_many"]
     assert world.closed[over.number][0] == 1013
     world.open(number=8, name="bob")
@@ -335,7 +341,7 @@ def test_nothing_is_kept_of_sessions_that_are_gone_nor_of_their_refreshes():
     session = world.open()
     for i in range(500):
         fresh = token(exp=NOW_S + 3600 + i)
-        world.send(session, client.RefreshToken(token=fresh))
+        world.send(session, RefreshToken(token=fresh))
     gone = [world.open(number=i) for i in range(20)]
     for other in gone:
         world.edge.on_close(other)

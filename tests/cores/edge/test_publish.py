@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from appliance.base import limits
 from appliance.base.prng import Prng
 from appliance.cores.edge.publish import Batch, MessageIds, pack_items, pack_probe
-from appliance.formats import client, record
+from appliance.formats import record
 from appliance.formats import session as replies
+from appliance.formats.client.connection import ErrorFrame
+from appliance.formats.client.fields import id_of
+from appliance.formats.client.sending import SendMessage
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from tests.cores.edge.world import World, acks, errors
 from tests.cores.rooms import shard as rooms
@@ -64,7 +67,7 @@ def test_message_ids_are_uuid7_of_now_and_never_repeat():
     for tick in range(20):
         ids.on_tick(1_800_000_000_000_000 + tick * 10_000)
         for _ in range(50):
-            value = client.id_of(ids.next())
+            value = id_of(ids.next())
             assert value.version == 7
             assert value.variant == uuid.RFC_4122
             assert value.int >> 80 == 1_800_000_000_000 + tick * 10
@@ -113,7 +116,7 @@ def test_a_device_keeps_its_lane_and_devices_spread_over_lanes():
     rooms_by_lane = set()
     for number in range(40):
         session = world.open(number=number)
-        room = world.room(session) if number == 0 else client.id_of(next(iter(world.shard.rooms)))
+        room = world.room(session) if number == 0 else id_of(next(iter(world.shard.rooms)))
         world.say(session, room, 1, 1)
         lane = world.requests[-1][0]
         world.settle()
@@ -130,7 +133,7 @@ def test_beyond_the_bound_the_answer_is_busy_with_a_time_to_wait():
     room = world.room(session)
     most = (1 + limits.LANE_BATCHES_MAX) * SMALL.records_max
     world.say(session, room, 1, most + 3)
-    refused = [frame for frame in world.take(session) if type(frame) is client.Error]
+    refused = [frame for frame in world.take(session) if type(frame) is ErrorFrame]
     assert [(frame.name, frame.client_seq, frame.retry_after) for frame in refused] == [
         ("busy", most + i, 50) for i in (1, 2, 3)
     ]
@@ -170,7 +173,7 @@ def test_a_duplicate_gets_the_first_ack_again_with_its_message_id():
     (first,) = world.take(session)
     world.send(
         session,
-        client.SendMessage(room_id=room, client_seq=1, body="again", msg_id=uuid.UUID(int=77)),
+        SendMessage(room_id=room, client_seq=1, body="again", msg_id=uuid.UUID(int=77)),
     )
     world.settle()
     (again,) = world.take(session)
@@ -199,8 +202,8 @@ def test_after_a_refused_message_the_later_ones_are_gaps_and_others_are_untouche
     world.say(session, room, 1, 1)
     world.send(
         session,
-        client.SendMessage(room_id=room, client_seq=3, body="gap"),
-        client.SendMessage(room_id=room, client_seq=4, body="gap"),
+        SendMessage(room_id=room, client_seq=3, body="gap"),
+        SendMessage(room_id=room, client_seq=4, body="gap"),
     )
     world.say(other, room, 1, 2)
     world.settle()
@@ -209,7 +212,7 @@ def test_after_a_refused_message_the_later_ones_are_gaps_and_others_are_untouche
     assert [
         (frame.name, frame.client_seq, frame.expected)
         for frame in frames
-        if type(frame) is client.Error
+        if type(frame) is ErrorFrame
     ] == [("sequence_gap", 3, 2), ("sequence_gap", 4, 2)]
     assert acks(world.take(other)) == [(1, 3), (2, 4)]
 

@@ -4,7 +4,12 @@ import itertools
 
 import pytest
 
-from appliance.formats import client
+from appliance.formats.client.fields import id_of
+from appliance.formats.client.history import SnapshotRequest
+from appliance.formats.client.rooms import CreateRoom, ListRooms
+from appliance.formats.client.sending import SendMessage
+from appliance.formats.client.sign_in import RefreshToken, Welcome
+from appliance.formats.client.subscribing import SubscribeRoom
 from appliance.formats.room_name import room_id_of
 from tests.cores.edge.world import World, errors, events, token
 
@@ -36,15 +41,15 @@ MOMENTS = ("before", "after refresh", "after key removal")
 
 def asked(world: World, session, room: str, frame: str, seq: int) -> bool:
     """Whether the session gets what it asks for."""
-    room_id = client.id_of(room_id_of(room))
+    room_id = id_of(room_id_of(room))
     if frame == "events":
         return heard(world, session, room_id)
     sent = {
-        "subscribe_room": client.SubscribeRoom(room_id=room_id),
-        "snapshot_request": client.SnapshotRequest(room_id=room_id),
-        "list_rooms": client.ListRooms(),
-        "send": client.SendMessage(room_id=room_id, client_seq=seq, body="x"),
-        "create_room": client.CreateRoom(name=room),
+        "subscribe_room": SubscribeRoom(room_id=room_id),
+        "snapshot_request": SnapshotRequest(room_id=room_id),
+        "list_rooms": ListRooms(),
+        "send": SendMessage(room_id=room_id, client_seq=seq, body="x"),
+        "create_room": CreateRoom(name=room),
     }[frame]
     world.send(session, sent)
     world.settle()
@@ -57,7 +62,7 @@ def asked(world: World, session, room: str, frame: str, seq: int) -> bool:
 def heard(world: World, session, room_id) -> bool:
     """Whether the session hears of a message that somebody else says now."""
     if session.state == "ready" and room_id not in session.subscriptions:
-        world.send(session, client.SubscribeRoom(room_id=room_id))
+        world.send(session, SubscribeRoom(room_id=room_id))
     world.take(session)
     other = world.open(number=900 + len(world.shard.log), name="other", rights=ALL)
     world.say(other, room_id, 1, 1)
@@ -68,10 +73,10 @@ def heard(world: World, session, room_id) -> bool:
 def used(world: World, session) -> None:
     """Everything the session could have remembered of both rooms, it has."""
     for room in ROOMS:
-        room_id = client.id_of(room_id_of(room))
-        world.send(session, client.SubscribeRoom(room_id=room_id))
-        world.send(session, client.SnapshotRequest(room_id=room_id))
-        world.send(session, client.SendMessage(room_id=room_id, client_seq=1, body="x"))
+        room_id = id_of(room_id_of(room))
+        world.send(session, SubscribeRoom(room_id=room_id))
+        world.send(session, SnapshotRequest(room_id=room_id))
+        world.send(session, SendMessage(room_id=room_id, client_seq=1, body="x"))
     world.settle()
     assert not errors(world.take(session))
 
@@ -92,7 +97,7 @@ def test_each_user_may_do_what_the_table_says(user, room, frame, moment):
         if moment == "after refresh":
             used(world, session)
             seq = 2
-            world.send(session, client.RefreshToken(token=token(rights=rights)))
+            world.send(session, RefreshToken(token=token(rights=rights)))
             world.settle()
             world.take(session)
         else:
@@ -111,10 +116,10 @@ def test_at_a_refresh_subscriptions_to_rooms_that_were_taken_away_end_and_the_cl
     for room in ROOMS:
         world.room(session, room)
     used(world, session)
-    world.send(session, client.RefreshToken(token=token(rights={"public": ["read"]})))
+    world.send(session, RefreshToken(token=token(rights={"public": ["read"]})))
     welcome, refused = world.take(session)
-    assert type(welcome) is client.Welcome
-    assert (refused.name, refused.room_id) == ("forbidden", client.id_of(room_id_of("team-a")))
+    assert type(welcome) is Welcome
+    assert (refused.name, refused.room_id) == ("forbidden", id_of(room_id_of("team-a")))
     assert [subscription.room.name for subscription in session.subscriptions.values()] == ["public"]
 
 
@@ -122,10 +127,10 @@ def test_what_waits_for_a_room_is_judged_by_the_rights_of_the_moment_it_goes_on(
     world = World()
     maker = world.open(number=99, name="maker", rights=ALL)
     world.room(maker, "public")
-    room_id = client.id_of(room_id_of("public"))
+    room_id = id_of(room_id_of("public"))
     session = world.open(rights=ALL)
     world.edge.on_blocked(session)
-    world.send(session, client.RefreshToken(token=token(rights={})))
-    world.send(session, client.SnapshotRequest(room_id=room_id))
+    world.send(session, RefreshToken(token=token(rights={})))
+    world.send(session, SnapshotRequest(room_id=room_id))
     world.edge.on_writable(session)
     assert errors(world.take(session)) == ["forbidden"]

@@ -18,7 +18,14 @@ from appliance.base import limits
 from appliance.base.prng import Prng
 from appliance.cores.edge.session import SESSION
 from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT, server_frame
-from appliance.formats import client
+from appliance.formats.client.connection import NodeState, Ping, Pong
+from appliance.formats.client.fields import id_bytes, id_of
+from appliance.formats.client.frame import encode_binary, encode_json
+from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
+from appliance.formats.client.rooms import CreateRoom, ListRooms
+from appliance.formats.client.sending import SendMessage
+from appliance.formats.client.sign_in import Hello, RefreshToken, Welcome
+from appliance.formats.client.subscribing import SubscribeRoom
 from appliance.formats.client_errors import CLIENT_ERRORS
 from appliance.formats.record import SHARD_ROOM_ID
 from appliance.formats.room_name import room_id_of
@@ -56,7 +63,7 @@ def test_hello_comes_first_or_the_connection_ends():
 def test_welcome_tells_who_where_and_how_much():
     world = World()
     session = fresh(world)
-    world.send(session, client.Hello(token=token("bob"), client_id=device(1), request="h"))
+    world.send(session, Hello(token=token("bob"), client_id=device(1), request="h"))
     (frame,) = world.take(session)
     assert (frame.author, frame.client_id, frame.node, frame.request) == ("bob", device(1), 1, "h")
     assert frame.expires_at == START_US + 3600 * 1_000_000
@@ -66,8 +73,8 @@ def test_welcome_tells_who_where_and_how_much():
 def test_a_second_hello_is_refused_and_the_connection_lives():
     world = World()
     session = world.open()
-    world.send(session, client.Hello(token=token(), client_id=device(2)))
-    world.send(session, client.Ping(request="p"))
+    world.send(session, Hello(token=token(), client_id=device(2)))
+    world.send(session, Ping(request="p"))
     frames = world.take(session)
     assert errors(frames) == ["hello_repeated"]
     assert frames[1].request == "p"
@@ -94,7 +101,7 @@ def test_no_hello_in_time_ends_the_connection():
 def test_a_bad_token_at_hello_ends_the_connection(bad, name):
     world = World()
     session = fresh(world)
-    world.send(session, client.Hello(token=bad, client_id=device(1), request="h"))
+    world.send(session, Hello(token=bad, client_id=device(1), request="h"))
     (frame,) = world.take(session)
     assert (frame.name, frame.request) == (name, "h")
     assert world.closed[session.number] == (4003, name)
@@ -105,7 +112,7 @@ def test_an_expired_token_ends_the_session_unless_refreshed_in_band():
     kept, lost = world.open(number=1), world.open(number=2)
     world.now_us += 3_000 * 1_000_000
     world.tick()
-    world.send(kept, client.RefreshToken(token=token(exp=NOW_S + 7200), request="r"))
+    world.send(kept, RefreshToken(token=token(exp=NOW_S + 7200), request="r"))
     assert [frame.request for frame in world.take(kept)] == ["r"]
     world.now_us += 700 * 1_000_000
     world.tick()
@@ -125,7 +132,7 @@ def test_a_refresh_that_fails_leaves_the_session_as_it_was():
         (token(exp=NOW_S - 5), "token_expired"),
         ("x", "token_invalid"),
     ):
-        world.send(session, client.RefreshToken(token=bad))
+        world.send(session, RefreshToken(token=bad))
         assert errors(world.take(session)) == [name]
     assert session.state == "ready"
     assert session.claims.author == "anna"
@@ -135,7 +142,7 @@ def test_a_refresh_changes_the_rights():
     world = World()
     session = world.open()
     room = world.room(session)
-    world.send(session, client.RefreshToken(token=token(rights={"*": ["read"]})))
+    world.send(session, RefreshToken(token=token(rights={"*": ["read"]})))
     world.take(session)
     world.say(session, room, 1, 1)
     assert errors(world.take(session)) == ["forbidden"]
@@ -149,14 +156,14 @@ def test_rights_are_those_of_the_patterns_that_match_the_name():
     outcomes = []
     for room in rooms:
         world.say(session, room, 1, 1)
-        world.send(session, client.SubscribeRoom(room_id=room))
-        world.send(session, client.SnapshotRequest(room_id=room))
+        world.send(session, SubscribeRoom(room_id=room))
+        world.send(session, SnapshotRequest(room_id=room))
         world.settle()
         outcomes.append(errors(world.take(session)))
     assert outcomes == [[], ["forbidden"], ["forbidden"] * 3]
-    world.send(session, client.CreateRoom(name="team-b"))
+    world.send(session, CreateRoom(name="team-b"))
     assert errors(world.take(session)) == ["forbidden"]
-    world.send(session, client.ListRooms())
+    world.send(session, ListRooms())
     assert [item.name for item in world.take(session)[0].rooms] == ["team-a", "public"]
 
 
@@ -279,7 +286,7 @@ def test_a_message_that_may_not_be_is_refused_by_name_and_number(changed, name):
         session = world.open(binary=binary)
         room = world.room(session)
         fields = {"room_id": room, "client_seq": 1, "body": "ok"} | changed
-        world.send(session, client.SendMessage(**fields))
+        world.send(session, SendMessage(**fields))
         (frame,) = world.take(session)
         assert (frame.name, frame.room_id, frame.client_seq) == (name, room, fields["client_seq"])
         assert session.in_flight == 0
@@ -289,7 +296,7 @@ def test_a_body_of_exactly_the_most_bytes_passes():
     world = World()
     session = world.open()
     room = world.room(session)
-    world.send(session, client.SendMessage(room_id=room, client_seq=1, body="ä" * 1024))
+    world.send(session, SendMessage(room_id=room, client_seq=1, body="ä" * 1024))
     world.settle()
     assert acks(world.take(session)) == [(1, 2)]
 
@@ -298,7 +305,7 @@ def test_binary_bodies_must_be_utf8():
     world = World()
     session = world.open()
     room = world.room(session)
-    good = client.encode_binary(client.SendMessage(room_id=room, client_seq=1, body="ab"))
+    good = encode_binary(SendMessage(room_id=room, client_seq=1, body="ab"))
     world.edge.on_frame(session, good[:-2] + b"\xff\xfe", False)
     assert errors(world.take(session)) == ["field_invalid"]
 
@@ -306,17 +313,17 @@ def test_binary_bodies_must_be_utf8():
 def test_creating_a_room_twice_names_the_same_room():
     world = World()
     first, second = world.open(number=1), world.open(number=2, name="bob", binary=False)
-    world.send(first, client.CreateRoom(name="general", request="a"))
-    world.send(second, client.CreateRoom(name="general", request="b"))
+    world.send(first, CreateRoom(name="general", request="a"))
+    world.send(second, CreateRoom(name="general", request="b"))
     world.settle()
-    world.send(second, client.CreateRoom(name="general", request="c"))
+    world.send(second, CreateRoom(name="general", request="c"))
     frames = world.take(first) + world.take(second)
     assert [(frame.created, frame.request) for frame in frames] == [
         (True, "a"),
         (False, "b"),
         (False, "c"),
     ]
-    assert {frame.room_id for frame in frames} == {client.id_of(room_id_of("general"))}
+    assert {frame.room_id for frame in frames} == {id_of(room_id_of("general"))}
     assert len(world.shard.log) == 1
 
 
@@ -330,7 +337,7 @@ def test_rooms_are_listed_in_pages_with_names_and_counts():
     world.take(session)
     listed, after = [], None
     for _ in range(3):
-        world.send(session, client.ListRooms(limit=2, after=after))
+        world.send(session, ListRooms(limit=2, after=after))
         (frame,) = world.take(session)
         listed += [(item.name, item.message_count) for item in frame.rooms]
         after = frame.next
@@ -342,9 +349,9 @@ def test_a_room_that_does_not_exist_is_unknown_when_the_log_says_so():
     world = World()
     session = world.open(binary=False)
     missing = uuid.UUID(int=12345)
-    world.send(session, client.SendMessage(room_id=missing, client_seq=1, body="x"))
-    world.send(session, client.SubscribeRoom(room_id=missing, request="s"))
-    world.send(session, client.Ping(request="p"))
+    world.send(session, SendMessage(room_id=missing, client_seq=1, body="x"))
+    world.send(session, SubscribeRoom(room_id=missing, request="s"))
+    world.send(session, Ping(request="p"))
     assert world.take(session) == []
     world.process()
     assert not world.shard.log
@@ -356,8 +363,8 @@ def test_a_room_that_does_not_exist_is_unknown_when_the_log_says_so():
 def test_the_shards_own_room_is_nobodys():
     world = World()
     session = world.open()
-    world.send(session, client.SubscribeRoom(room_id=client.id_of(SHARD_ROOM_ID)))
-    world.send(session, client.SendMessage(room_id=client.id_of(bytes(16)), client_seq=1, body="x"))
+    world.send(session, SubscribeRoom(room_id=id_of(SHARD_ROOM_ID)))
+    world.send(session, SendMessage(room_id=id_of(bytes(16)), client_seq=1, body="x"))
     assert errors(world.take(session)) == ["room_unknown", "room_unknown"]
 
 
@@ -374,8 +381,8 @@ def test_messages_wait_in_order_while_their_room_is_looked_up():
         other.say(session, known, seq, 1)
     assert not other.requests
     other.lookups_answered = True
-    row = other.shard.row(client.id_bytes(known))
-    other.edge.on_rooms(0, len(other.shard.log), [client.id_bytes(known)], row)
+    row = other.shard.row(id_bytes(known))
+    other.edge.on_rooms(0, len(other.shard.log), [id_bytes(known)], row)
     other.settle()
     assert acks(other.take(session)) == [(1, 2), (2, 3), (3, 4)]
 
@@ -383,8 +390,8 @@ def test_messages_wait_in_order_while_their_room_is_looked_up():
 def test_a_room_created_elsewhere_a_moment_ago_is_waited_for():
     world = World()
     creator = world.open(number=9)
-    world.send(creator, client.CreateRoom(name="new"))
-    room = client.id_of(room_id_of("new"))
+    world.send(creator, CreateRoom(name="new"))
+    room = id_of(room_id_of("new"))
     session = world.open(number=1)
     world.say(session, room, 1, 1)
     world.tick(5)
@@ -404,13 +411,13 @@ def test_without_a_replica_here_reading_is_unavailable_and_sending_goes_on():
     world.say(session, room, 1, 1)
     world.process()
     assert acks(world.take(session)) == [(1, 2)]
-    world.send(session, client.SubscribeRoom(room_id=room))
-    world.send(session, client.ListRooms())
+    world.send(session, SubscribeRoom(room_id=room))
+    world.send(session, ListRooms())
     world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 2)
     assert errors(world.take(session)) == ["unavailable", "unavailable"]
     world.attach()
     world.tick(3)
-    world.send(session, client.SubscribeRoom(room_id=room, since_op=0))
+    world.send(session, SubscribeRoom(room_id=room, since_op=0))
     world.tick(3)
     assert events(world.take(session)) == [1, 2]
 
@@ -420,11 +427,11 @@ def test_a_client_reads_what_it_was_told_is_written():
     session = world.open()
     room = world.room(session)
     world.say(session, room, 1, 1)
-    world.send(session, client.CreateRoom(name="second"))
+    world.send(session, CreateRoom(name="second"))
     world.process()
     assert acks(world.take(session)) == [(1, 2)]
-    world.send(session, client.ListRooms())
-    world.send(session, client.SnapshotRequest(room_id=room))
+    world.send(session, ListRooms())
+    world.send(session, SnapshotRequest(room_id=room))
     assert world.take(session) == []
     world.publish()
     chunk, rooms = world.take(session)
@@ -435,11 +442,11 @@ def test_a_client_reads_what_it_was_told_is_written():
     assert [message.op for message in chunk.messages] == [1, 2]
     world.say(session, room, 2, 1)
     world.process()
-    world.send(session, client.SnapshotRequest(room_id=room))
+    world.send(session, SnapshotRequest(room_id=room))
     world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)  # it does not wait for ever, nor lack op 3
     assert errors(world.take(session))[-1] == "unavailable"
     world.publish()
-    world.send(session, client.SnapshotRequest(room_id=room))
+    world.send(session, SnapshotRequest(room_id=room))
     assert [message.op for message in world.take(session)[-1].messages] == [1, 2, 3]
 
 
@@ -449,15 +456,15 @@ def test_who_waited_for_a_replica_that_fell_behind_is_heard_again():
     room = world.room(session)
     world.say(session, room, 1, 1)
     world.process()
-    for frame in (client.ListRooms(), client.SnapshotRequest(room_id=room)):
+    for frame in (ListRooms(), SnapshotRequest(room_id=room)):
         world.take(session)
         world.send(session, frame)  # waits: the replica has not published what was acknowledged
         assert world.take(session) == []
         world.edge.on_replica_status(0, "recovering")
         world.tick()
         assert errors(world.take(session)) == ["unavailable"]
-        world.send(session, client.Ping(request="p"))
-        assert [type(frame) for frame in world.take(session)] == [client.Pong]
+        world.send(session, Ping(request="p"))
+        assert [type(frame) for frame in world.take(session)] == [Pong]
         world.edge.on_replica_status(0, "")
 
 
@@ -466,7 +473,7 @@ def test_who_waits_for_a_room_of_a_log_that_stays_behind_is_told_in_time():
     room = world.room(world.open(number=9), "made elsewhere")
     other = beside(world)
     session = other.open()
-    other.send(session, client.SnapshotRequest(room_id=room))
+    other.send(session, SnapshotRequest(room_id=room))
     assert other.take(session) == []
     session.seen[0] = len(world.shard.log) + 1  # told of what the replica never publishes
     other.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)
@@ -478,13 +485,13 @@ def test_a_replica_that_is_behind_is_named():
     session = world.open()
     room = world.room(session)
     world.edge.on_replica_status(0, "recovering")
-    world.send(session, client.SnapshotRequest(room_id=room))
+    world.send(session, SnapshotRequest(room_id=room))
     (frame,) = world.take(session)
     assert (frame.name, frame.temporary) == ("unavailable", True)
     assert "recovering" in frame.detail
     world.edge.on_replica_status(0, "")
-    world.send(session, client.SnapshotRequest(room_id=room))
-    assert type(world.take(session)[0]) is client.SnapshotChunk
+    world.send(session, SnapshotRequest(room_id=room))
+    assert type(world.take(session)[0]) is SnapshotChunk
 
 
 def beside(world: World) -> World:
@@ -503,8 +510,8 @@ def test_a_replica_that_lacks_a_room_does_not_say_that_it_is_unknown():
     other = beside(world)
     session = other.open()
     for frame in (
-        client.SnapshotRequest(room_id=room),
-        client.SendMessage(room_id=room, client_seq=1, body="x"),
+        SnapshotRequest(room_id=room),
+        SendMessage(room_id=room, client_seq=1, body="x"),
     ):
         other.send(session, frame)
         other.process()
@@ -515,20 +522,20 @@ def test_a_replica_that_lacks_a_room_does_not_say_that_it_is_unknown():
         assert (refused.name, refused.temporary) == ("unavailable", True)
     assert len(world.shard.log) == 1  # asking leaves nothing behind
     other.rooms_here = True
-    other.send(session, client.SnapshotRequest(room_id=room))
-    assert type(other.take(session)[0]) is client.SnapshotChunk
+    other.send(session, SnapshotRequest(room_id=room))
+    assert type(other.take(session)[0]) is SnapshotChunk
 
 
 def test_what_the_log_said_before_is_no_answer_to_who_asks_later():
     world = World()
     other = beside(world)
     early, late = other.open(number=1), other.open(number=2)
-    room = client.id_of(room_id_of("new"))
-    other.send(early, client.SnapshotRequest(room_id=room))
+    room = id_of(room_id_of("new"))
+    other.send(early, SnapshotRequest(room_id=room))
     (lane, records, _), other.requests = other.requests[0], []
     results = world.shard.apply(records)
     assert world.room(world.open(number=9), "new") == room
-    other.send(late, client.SnapshotRequest(room_id=room))
+    other.send(late, SnapshotRequest(room_id=room))
     other.edge.on_reply(0, lane, results)
     other.edge.on_ready(0, lane)
     assert errors(other.take(early)) == ["room_unknown"]  # as it was when it was asked
@@ -536,7 +543,7 @@ def test_what_the_log_said_before_is_no_answer_to_who_asks_later():
     assert other.take(late) == []
     other.rooms_here = True
     other.tick()
-    assert type(other.take(late)[0]) is client.SnapshotChunk
+    assert type(other.take(late)[0]) is SnapshotChunk
 
 
 def test_the_log_is_asked_for_rooms_no_faster_than_a_device_may_send():
@@ -544,7 +551,7 @@ def test_the_log_is_asked_for_rooms_no_faster_than_a_device_may_send():
     session = world.open()
     answers = []
     for number in range(100):
-        world.send(session, client.SnapshotRequest(room_id=uuid.UUID(int=number + 1)))
+        world.send(session, SnapshotRequest(room_id=uuid.UUID(int=number + 1)))
         world.process()
         answers += errors(world.take(session))
     assert set(answers) == {"room_unknown", "rate_limited"}
@@ -554,7 +561,7 @@ def test_the_log_is_asked_for_rooms_no_faster_than_a_device_may_send():
 def test_who_has_left_is_not_told_what_the_log_says():
     world = World()
     session = world.open()
-    world.send(session, client.SnapshotRequest(room_id=uuid.UUID(int=7)))
+    world.send(session, SnapshotRequest(room_id=uuid.UUID(int=7)))
     world.edge.on_close(session)
     world.process()
     assert world.take(session) == []
@@ -566,7 +573,7 @@ def test_a_list_of_rooms_that_is_older_than_what_was_read_is_not_passed_on():
     session = world.open()
     world.room(session)
     world.rooms_here = False
-    world.send(session, client.ListRooms())
+    world.send(session, ListRooms())
     (frame,) = world.take(session)
     assert (frame.name, frame.temporary) == ("unavailable", True)
 
@@ -576,8 +583,8 @@ def test_a_replica_that_does_not_answer_does_not_say_that_a_room_is_unknown():
     world = World()
     session = world.open()
     world.lookups_answered = False
-    missing = client.id_of(room_id_of("made elsewhere"))
-    world.send(session, client.SnapshotRequest(room_id=missing))
+    missing = id_of(room_id_of("made elsewhere"))
+    world.send(session, SnapshotRequest(room_id=missing))
     world.tick(limits.ROOM_WAIT_MS_MAX // 10 + 1)
     (frame,) = world.take(session)
     assert (frame.name, frame.temporary) == ("unavailable", True)
@@ -649,10 +656,10 @@ def test_a_hundred_thousand_random_messages_end_no_session_and_start_no_request(
     ]
     room = world.room(sessions[0])
     stems = [
-        client.encode_binary(client.SubscribeRoom(room_id=room)),
-        client.encode_json(client.Ping()),
-        client.encode_binary(client.SendMessage(room_id=room, client_seq=1, body="x")),
-        client.encode_json(client.SnapshotRequest(room_id=room)),
+        encode_binary(SubscribeRoom(room_id=room)),
+        encode_json(Ping()),
+        encode_binary(SendMessage(room_id=room, client_seq=1, body="x")),
+        encode_json(SnapshotRequest(room_id=room)),
         bytes(range(0x20, 0x33)),
     ]
     for i in range(100_000):
@@ -704,13 +711,13 @@ def test_a_node_that_is_cut_off_tells_every_client_since_when_and_until_when():
     for _ in range(3):
         world.edge.on_replica_status(0, "", CUT_US)  # told once, however often it is heard
     (told,) = world.take(old)
-    assert told == client.NodeState(stale_since=CUT_US)
+    assert told == NodeState(stale_since=CUT_US)
     new = world.edge.on_open("10.0.0.2", True)
-    world.send(new, client.Hello(token=token("bert"), client_id=device(2)))
+    world.send(new, Hello(token=token("bert"), client_id=device(2)))
     welcome, told = world.take(new)
-    assert type(welcome) is client.Welcome and told == client.NodeState(stale_since=CUT_US)
+    assert type(welcome) is Welcome and told == NodeState(stale_since=CUT_US)
     world.edge.on_replica_status(0, "", 0)
-    assert world.take(old) == world.take(new) == [client.NodeState(stale_since=None)]
+    assert world.take(old) == world.take(new) == [NodeState(stale_since=None)]
 
 
 def test_history_says_since_when_it_may_be_old():
@@ -720,7 +727,7 @@ def test_history_says_since_when_it_may_be_old():
     for cut_us in (0, CUT_US, 0):
         world.edge.on_replica_status(0, "", cut_us)
         world.take(session)
-        world.send(session, client.SnapshotRequest(room_id=room))
+        world.send(session, SnapshotRequest(room_id=room))
         world.tick(3)
         (chunk,) = world.take(session)
         assert chunk.stale_since == (cut_us or None)

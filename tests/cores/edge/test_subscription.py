@@ -6,14 +6,21 @@ from hypothesis import strategies as st
 
 from appliance.base import limits
 from appliance.cores.edge.subscription import SUBSCRIPTION
-from appliance.formats import client
+from appliance.formats.client.connection import ErrorFrame
+from appliance.formats.client.fields import id_bytes, id_of
+from appliance.formats.client.subscribing import (
+    Subscribed,
+    SubscribeRoom,
+    Unsubscribed,
+    UnsubscribeRoom,
+)
 from appliance.formats.geometry import SMALL
 from appliance.formats.record import encode
 from tests.cores.edge.world import EPOCH, World, device, errors, events
 
 
 def subscribed(frames: list) -> list[tuple[str, int]]:
-    return [(frame.status, frame.next_op) for frame in frames if type(frame) is client.Subscribed]
+    return [(frame.status, frame.next_op) for frame in frames if type(frame) is Subscribed]
 
 
 def grown(world: World, count: int) -> tuple:
@@ -33,7 +40,7 @@ def test_events_are_the_stored_records_then_the_live_ones():
     world = World()
     sender, room = grown(world, 30)
     follower = world.open()
-    world.send(follower, client.SubscribeRoom(room_id=room, since_op=10, request="r"))
+    world.send(follower, SubscribeRoom(room_id=room, since_op=10, request="r"))
     world.say(sender, room, 30, 5)
     world.settle()
     frames = world.take(follower)
@@ -47,7 +54,7 @@ def test_both_encodings_tell_the_same():
     sender, room = grown(world, 12)
     followers = [world.open(number=1), world.open(number=2, binary=False)]
     for follower in followers:
-        world.send(follower, client.SubscribeRoom(room_id=room, since_op=0))
+        world.send(follower, SubscribeRoom(room_id=room, since_op=0))
     world.say(sender, room, 12, 3)
     world.settle()
     first, second = (world.take(follower) for follower in followers)
@@ -60,7 +67,7 @@ def test_last_starts_so_many_before_the_end_and_nothing_starts_after_it():
     sender, room = grown(world, 20)
     for last, next_op in ((5, 16), (0, 21), (100, 1), (None, 21)):
         follower = world.open()
-        world.send(follower, client.SubscribeRoom(room_id=room, last=last))
+        world.send(follower, SubscribeRoom(room_id=room, last=last))
         frames = world.take(follower)
         assert subscribed(frames) == [("recovered", next_op)]
         assert events(frames) == list(range(next_op, 21))
@@ -70,7 +77,7 @@ def test_another_epoch_resets_to_the_start():
     world = World()
     _, room = grown(world, 5)
     follower = world.open()
-    world.send(follower, client.SubscribeRoom(room_id=room, since_op=4000, epoch=EPOCH + 1))
+    world.send(follower, SubscribeRoom(room_id=room, since_op=4000, epoch=EPOCH + 1))
     frames = world.take(follower)
     assert subscribed(frames) == [("reset", 1)]
     assert events(frames) == [1, 2, 3, 4, 5]
@@ -84,7 +91,7 @@ def test_freed_segments_are_told_as_a_gap():
     world.shard.fetched()  # only the open segment is in the ring
     world.attach()
     follower = world.open()
-    world.send(follower, client.SubscribeRoom(room_id=room, since_op=20))
+    world.send(follower, SubscribeRoom(room_id=room, since_op=20))
     world.tick(3)
     frames = world.take(follower)
     assert subscribed(frames) == [("gap", 101)]
@@ -97,7 +104,7 @@ def test_a_node_behind_the_client_delivers_nothing_it_has_and_misses_nothing():
     world.say(sender, room, 5, 6)
     world.process()  # committed elsewhere, not yet heard of here
     follower = world.open()
-    world.send(follower, client.SubscribeRoom(room_id=room, since_op=8))
+    world.send(follower, SubscribeRoom(room_id=room, since_op=8))
     assert events(world.take(follower)) == []
     world.publish(7)
     world.publish()
@@ -109,8 +116,8 @@ def test_a_second_subscription_replaces_the_first():
     world = World()
     sender, room = grown(world, 5)
     follower = world.open()
-    world.send(follower, client.SubscribeRoom(room_id=room, since_op=4))
-    world.send(follower, client.SubscribeRoom(room_id=room, since_op=2))
+    world.send(follower, SubscribeRoom(room_id=room, since_op=4))
+    world.send(follower, SubscribeRoom(room_id=room, since_op=2))
     world.say(sender, room, 5, 1)
     world.settle()
     assert events(world.take(follower)) == [5, 3, 4, 5, 6]
@@ -120,16 +127,16 @@ def test_after_unsubscribe_nothing_comes():
     world = World()
     sender, room = grown(world, 3)
     follower = world.open()
-    world.send(follower, client.SubscribeRoom(room_id=room))
-    world.send(follower, client.UnsubscribeRoom(room_id=room, request="u"))
-    world.send(follower, client.UnsubscribeRoom(room_id=room))
+    world.send(follower, SubscribeRoom(room_id=room))
+    world.send(follower, UnsubscribeRoom(room_id=room, request="u"))
+    world.send(follower, UnsubscribeRoom(room_id=room))
     world.say(sender, room, 3, 1)
     world.settle()
     frames = world.take(follower)
     assert [type(frame) for frame in frames] == [
-        client.Subscribed,
-        client.Unsubscribed,
-        client.Error,
+        Subscribed,
+        Unsubscribed,
+        ErrorFrame,
     ]
     assert errors(frames) == ["subscription_unknown"]
 
@@ -139,7 +146,7 @@ def test_a_blocked_client_costs_others_nothing_and_gets_everything_later():
     sender, room = grown(world, 3)
     slow, fast = world.open(number=1), world.open(number=2)
     for follower in (slow, fast):
-        world.send(follower, client.SubscribeRoom(room_id=room, since_op=3))
+        world.send(follower, SubscribeRoom(room_id=room, since_op=3))
     world.edge.on_blocked(slow)
     for at in range(3, 303, 20):
         world.say(sender, room, at, 20)
@@ -158,12 +165,12 @@ def test_output_of_one_wake_up_is_bounded():
     world = World()
     sender, room = grown(world, 3)
     follower = world.open()
-    world.send(follower, client.SubscribeRoom(room_id=room, since_op=3))
+    world.send(follower, SubscribeRoom(room_id=room, since_op=3))
     world.take(follower)
     for seq in range(1, 701):  # commits, and no beat that writes
         world.shard.apply(
             encode(
-                room_id=client.id_bytes(room),
+                room_id=id_bytes(room),
                 msg_id=bytes(16),
                 author_id=1,
                 body=b"x" * 2048,
@@ -181,7 +188,7 @@ def test_past_the_second_bound_the_connection_ends_with_a_cursor():
     world = World()
     sender, room = grown(world, 3)
     follower = world.open()
-    world.send(follower, client.SubscribeRoom(room_id=room, since_op=1))
+    world.send(follower, SubscribeRoom(room_id=room, since_op=1))
     world.take(follower)
     world.edge.on_blocked(follower)
     world.say(sender, room, 3, 5)
@@ -199,7 +206,7 @@ def test_a_client_may_follow_so_many_rooms_and_no_more():
     _, room = grown(world, 2)
     follower = world.open()
     follower.subscriptions = dict.fromkeys(range(limits.SESSION_SUBSCRIPTIONS_MAX))
-    world.send(follower, client.SubscribeRoom(room_id=room))
+    world.send(follower, SubscribeRoom(room_id=room))
     assert errors(world.take(follower)) == ["subscriptions_too_many"]
 
 
@@ -208,7 +215,7 @@ def test_one_encoding_is_shared_by_all_followers():
     sender, room = grown(world, 2)
     followers = [world.open(number=number) for number in range(10)]
     for follower in followers:
-        world.send(follower, client.SubscribeRoom(room_id=room))
+        world.send(follower, SubscribeRoom(room_id=room))
         world.take(follower)
     world.say(sender, room, 2, 1)
     world.process()
@@ -254,7 +261,7 @@ def test_stored_and_live_interleave_without_gap_or_duplicate(stored, steps):
     since = {follower.number: 0 for follower in followers}
     seen: dict[int, list[int]] = {follower.number: [] for follower in followers}
     for follower in followers:
-        world.send(follower, client.SubscribeRoom(room_id=room, since_op=0))
+        world.send(follower, SubscribeRoom(room_id=room, since_op=0))
     sent, noisy, published, turn = stored, 1, len(world.shard.log), 0
     for name, value in steps:
         follower = followers[value % 4]
@@ -293,9 +300,7 @@ def test_stored_and_live_interleave_without_gap_or_duplicate(stored, steps):
             follower, turn = followers[turn % 4], turn + 1
             seen[follower.number] += events(world.take(follower))
             since[follower.number] = min(value, max(seen[follower.number], default=0))
-            world.send(
-                follower, client.SubscribeRoom(room_id=room, since_op=since[follower.number])
-            )
+            world.send(follower, SubscribeRoom(room_id=room, since_op=since[follower.number]))
             seen[follower.number] = []
             world.received[follower.number] = frames = world.take(follower)
             assert not errors(frames)
@@ -320,7 +325,7 @@ def test_the_ring_that_moved_on_without_the_edge_is_read_from_segments():
     world = World()
     sender, room = grown(world, 10)
     follower = world.open()
-    world.send(follower, client.SubscribeRoom(room_id=room, since_op=10))
+    world.send(follower, SubscribeRoom(room_id=room, since_op=10))
     world.take(follower)
     for at in range(10, 410, 28):
         world.say(sender, room, at, min(28, 410 - at))
@@ -330,4 +335,4 @@ def test_the_ring_that_moved_on_without_the_edge_is_read_from_segments():
     assert world.edge.counters["ring_lost"] == 1
     assert events(world.take(follower)) == list(range(11, 411))
     assert SMALL.segment_records == 100
-    assert device(1) == client.id_of(follower.client_id)
+    assert device(1) == id_of(follower.client_id)

@@ -18,9 +18,17 @@ from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
-from appliance.formats import client, segment
+from appliance.formats import segment
 from appliance.formats import session as replies
 from appliance.formats.checkpoint import ROOM_ROW
+from appliance.formats.client.connection import ErrorFrame
+from appliance.formats.client.fields import id_bytes, id_of
+from appliance.formats.client.frame import Frame, encode_binary, encode_json
+from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
+from appliance.formats.client.rooms import CreateRoom, RoomAnswer
+from appliance.formats.client.sending import MessageAck, SendMessage
+from appliance.formats.client.sign_in import Hello, Welcome
+from appliance.formats.client.subscribing import MessageEvent
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.record import KIND_ROOM_CREATE, RECORD, RECORD_STRUCT, record_hash
 from appliance.formats.room_name import room_id_of
@@ -282,17 +290,17 @@ class World:
     ) -> Session:
         """A session that has said hello."""
         session = self.edge.on_open(address, binary)
-        self.send(session, client.Hello(token=token(name, rights=rights), client_id=device(number)))
-        assert [type(frame) for frame in self.take(session)] == [client.Welcome]
+        self.send(session, Hello(token=token(name, rights=rights), client_id=device(number)))
+        assert [type(frame) for frame in self.take(session)] == [Welcome]
         return session
 
-    def send(self, session: Session, *frames: client.Frame) -> None:
+    def send(self, session: Session, *frames: Frame) -> None:
         """Frames of a client, in its encoding; many of a kind that may be many in one."""
         if session.binary:
-            self.edge.on_frame(session, client.encode_binary(*frames), False)
+            self.edge.on_frame(session, encode_binary(*frames), False)
         else:
             for frame in frames:
-                self.edge.on_frame(session, client.encode_json(frame), True)
+                self.edge.on_frame(session, encode_json(frame), True)
         self.step()
 
     def step(self) -> None:
@@ -336,9 +344,7 @@ class World:
         for session, payloads in self.edge.take_output():
             frames = self.received.setdefault(session.number, [])
             for payload in payloads:
-                frames += (
-                    client.parse_binary_edge(payload) if session.binary else _json_frames(payload)
-                )
+                frames += parse_binary_edge(payload) if session.binary else _json_frames(payload)
 
     def process(self, count: int = 1_000_000) -> None:
         """The shard answers that many waiting requests, oldest first."""
@@ -381,10 +387,10 @@ class World:
 
     def room(self, session: Session, name: str = "general") -> UUID:
         """A room that exists and that the edge knows."""
-        self.send(session, client.CreateRoom(name=name))
+        self.send(session, CreateRoom(name=name))
         self.settle()
-        (frame,) = [frame for frame in self.take(session) if type(frame) is client.Room]
-        assert frame.room_id == client.id_of(room_id_of(name))
+        (frame,) = [frame for frame in self.take(session) if type(frame) is RoomAnswer]
+        assert frame.room_id == id_of(room_id_of(name))
         return frame.room_id
 
     def say(self, session: Session, room_id: UUID, first: int, count: int, size: int = 3) -> None:
@@ -394,32 +400,32 @@ class World:
             self.send(
                 session,
                 *[
-                    client.SendMessage(room_id=room_id, client_seq=seq, body="x" * size)
+                    SendMessage(room_id=room_id, client_seq=seq, body="x" * size)
                     for seq in seqs[at : at + 7]
                 ],
             )
 
     def ops(self, room_id: UUID) -> list[bytes]:
         """All stored records of a room."""
-        return [record for record in self.shard.log if record[:16] == client.id_bytes(room_id)]
+        return [record for record in self.shard.log if record[:16] == id_bytes(room_id)]
 
 
 def _json_frames(payload: bytes) -> list:
     """One payload is one frame, or several live events that were joined."""
     return [
-        client.parse_json_edge(b"{" + part.removeprefix(b"{"))
+        parse_json_edge(b"{" + part.removeprefix(b"{"))
         for part in payload.replace(b'}{"type":', b'}\0{"type":').split(b"\0")
     ]
 
 
 def errors(frames: list) -> list[str]:
-    return [frame.name for frame in frames if type(frame) is client.Error]
+    return [frame.name for frame in frames if type(frame) is ErrorFrame]
 
 
 def events(frames: list) -> list[int]:
-    return [frame.op for frame in frames if type(frame) is client.MessageEvent]
+    return [frame.op for frame in frames if type(frame) is MessageEvent]
 
 
 def acks(frames: list) -> list[tuple[int, int]]:
     """(client_seq, op) of all acks."""
-    return [(frame.client_seq, frame.op) for frame in frames if type(frame) is client.MessageAck]
+    return [(frame.client_seq, frame.op) for frame in frames if type(frame) is MessageAck]

@@ -14,13 +14,24 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from appliance.drivers.chat.endpoint import Endpoint
-from appliance.formats import client as frames
-from appliance.formats.client import id_of
+from appliance.formats.client.connection import ErrorFrame, Ping, Pong
+from appliance.formats.client.fields import id_of
+from appliance.formats.client.frame import (
+    SUBPROTOCOL_BINARY,
+    SUBPROTOCOL_JSON,
+    encode_binary,
+    encode_json,
+)
+from appliance.formats.client.parse import parse_binary, parse_json
+from appliance.formats.client.rooms import CreateRoom, RoomAnswer
+from appliance.formats.client.sending import MessageAck, SendMessage
+from appliance.formats.client.sign_in import ConnectionLimits, Hello, Welcome
+from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
 from appliance.formats.client_errors import RoomUnknown, Unavailable
 from appliance.formats.room_name import room_id_of
 from tests.patience import HUNG_S
 
-LIMITS = frames.Limits(
+LIMITS = ConnectionLimits(
     frame_size_max=1 << 20,
     body_size_max=2048,
     room_name_size_max=128,
@@ -50,7 +61,7 @@ class SmallSite:
                 "127.0.0.1",
                 0,
                 compression=None,
-                subprotocols=[frames.SUBPROTOCOL_BINARY, frames.SUBPROTOCOL_JSON],
+                subprotocols=[SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON],
             )
             for _ in range(self._nodes)
         ]
@@ -64,13 +75,13 @@ class SmallSite:
             await server.wait_closed()
 
     async def _talk(self, connection: ServerConnection):
-        binary = connection.subprotocol == frames.SUBPROTOCOL_BINARY
+        binary = connection.subprotocol == SUBPROTOCOL_BINARY
         client_id = None
         try:
             async for data in connection:
-                received = frames.parse_binary(data) if binary else [frames.parse_json(data)]
+                received = parse_binary(data) if binary else [parse_json(data)]
                 for frame in received:
-                    if isinstance(frame, frames.Hello):
+                    if isinstance(frame, Hello):
                         client_id = frame.client_id
                     if self._random.random() < self._cut:
                         self._drop(connection)
@@ -90,35 +101,35 @@ class SmallSite:
         connection.transport.abort()
 
     async def _say(self, connection, *answers):
-        binary = connection.subprotocol == frames.SUBPROTOCOL_BINARY
+        binary = connection.subprotocol == SUBPROTOCOL_BINARY
         for answer in answers:
-            data = frames.encode_binary(answer) if binary else frames.encode_json(answer).decode()
+            data = encode_binary(answer) if binary else encode_json(answer).decode()
             await connection.send(data)
 
     async def _answer(self, connection, binary, client_id, frame):
         request = getattr(frame, "request", None)
-        if isinstance(frame, frames.Hello):
+        if isinstance(frame, Hello):
             await self._hello(connection, frame)
-        elif isinstance(frame, frames.CreateRoom):
+        elif isinstance(frame, CreateRoom):
             room_id = id_of(room_id_of(frame.name))
             created = room_id not in self.rooms
             self.rooms[room_id]
             await self._say(
                 connection,
-                frames.Room(room_id=room_id, created=created, name=frame.name, request=request),
+                RoomAnswer(room_id=room_id, created=created, name=frame.name, request=request),
             )
-        elif isinstance(frame, frames.SendMessage):
+        elif isinstance(frame, SendMessage):
             await self._store(connection, client_id, frame)
-        elif isinstance(frame, frames.SubscribeRoom):
+        elif isinstance(frame, SubscribeRoom):
             await self._subscribe(connection, frame)
-        elif isinstance(frame, frames.Ping):
-            await self._say(connection, frames.Pong(request=request))
+        elif isinstance(frame, Ping):
+            await self._say(connection, Pong(request=request))
 
     async def _hello(self, connection, frame):
         if frame.token == "expired":
             await self._say(
                 connection,
-                frames.Error(
+                ErrorFrame(
                     error=2012,
                     temporary=False,
                     name="token_expired",
@@ -129,7 +140,7 @@ class SmallSite:
             return
         await self._say(
             connection,
-            frames.Welcome(
+            Welcome(
                 author_id="1",
                 author="a",
                 client_id=frame.client_id,
@@ -146,7 +157,7 @@ class SmallSite:
         error = {"room_id": frame.room_id, "client_seq": frame.client_seq, "detail": ""}
         if frame.body in self.refuse_bodies:
             await self._say(
-                connection, frames.Error(error=2020, name="forbidden", temporary=False, **error)
+                connection, ErrorFrame(error=2020, name="forbidden", temporary=False, **error)
             )
             return
         if frame.client_seq <= self.windows[key]:
@@ -158,7 +169,7 @@ class SmallSite:
         elif frame.client_seq > self.windows[key] + 1:
             await self._say(
                 connection,
-                frames.Error(
+                ErrorFrame(
                     error=2026,
                     name="sequence_gap",
                     temporary=False,
@@ -170,11 +181,11 @@ class SmallSite:
             self.busies += 1
             await self._say(
                 connection,
-                frames.Error(error=2041, name="busy", temporary=True, retry_after=2, **error),
+                ErrorFrame(error=2041, name="busy", temporary=True, retry_after=2, **error),
             )
         else:
             self.windows[key] = frame.client_seq
-            event = frames.MessageEvent(
+            event = MessageEvent(
                 room_id=frame.room_id,
                 op=len(room) + 1,
                 msg_id=frame.msg_id or UUID(int=len(room) + 1),
@@ -192,7 +203,7 @@ class SmallSite:
             await self._publish(event)
 
     def _ack(self, event):
-        return frames.MessageAck(
+        return MessageAck(
             room_id=event.room_id,
             client_seq=event.client_seq,
             op=event.op,
@@ -220,7 +231,7 @@ class SmallSite:
             error = RoomUnknown if behind and frame.epoch else Unavailable
             await self._say(
                 connection,
-                frames.Error(
+                ErrorFrame(
                     error=error.code,
                     name=error.name,
                     temporary=error is Unavailable,
@@ -238,7 +249,7 @@ class SmallSite:
             start = max(0, len(room) - frame.last)
         await self._say(
             connection,
-            frames.Subscribed(
+            Subscribed(
                 room_id=frame.room_id,
                 status="recovered",
                 next_op=start + 1,

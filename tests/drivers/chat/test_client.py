@@ -8,7 +8,7 @@ from appliance.base.errors import ConfigurationError
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.endpoint import Endpoint, endpoint_of_url
 from appliance.drivers.chat.errors import Refused, SiteUnreachable
-from appliance.formats.client import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 from tests.drivers.chat.small_site import SmallSite, eventually
 
 BOTH = pytest.mark.parametrize("subprotocol", [SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON])

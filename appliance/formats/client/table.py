@@ -1,0 +1,31 @@
+"""Every frame there is, a row each: its code stands at its class, its sender here."""
+
+from appliance.formats.client import connection, history, rooms, sending, sign_in, subscribing
+from appliance.formats.client.frame import Frame
+
+FRAMES_CLIENT: tuple[type[Frame], ...] = (
+    sending.SendMessage,
+    subscribing.SubscribeRoom,
+    history.SnapshotRequest,
+    sign_in.Hello,
+    rooms.CreateRoom,
+    rooms.ListRooms,
+    sign_in.RefreshToken,
+    connection.Ping,
+    subscribing.UnsubscribeRoom,
+)
+FRAMES_EDGE: tuple[type[Frame], ...] = (
+    sending.MessageAck,
+    subscribing.MessageEvent,
+    history.SnapshotChunk,
+    sign_in.Welcome,
+    subscribing.Subscribed,
+    rooms.RoomAnswer,
+    rooms.RoomsPage,
+    connection.ErrorFrame,
+    connection.Pong,
+    subscribing.Unsubscribed,
+    connection.NodeState,
+)
+_CODES = [frame.code for frame in FRAMES_CLIENT + FRAMES_EDGE]
+assert len(set(_CODES)) == len(_CODES)  # a code means one thing for ever
