@@ -263,6 +263,21 @@ DOOR_CONNECTIONS_MAX = 64  # to the socket by which a node asks its objects
 REACTIONS_MAX = 1000  # on one message
 REACTION_SIZE_MAX = 64  # bytes of one emoji
 PINS_MAX = 200  # in one room
+# keys that a batch changes and that are told one by one; more are told as one: ask anew
+OBJECT_CHANGES_MAX = 4096
+REACTED_PAGE = 500  # messages whose reactions are told at once
+PEOPLE_MAX = 200  # of one room and edge that are told to be there
+DOOR_REQUESTS_MAX = 1024  # of one process of a node that are not answered; then it is not read
+DOOR_WAITING_MAX = 8 * MIB  # bytes for a follower of the objects; then it must come again
+LIVE_MESSAGE_SIZE_MAX = 64 * KIB  # bytes of who types, who is there
+LIVE_WAITING_MAX = 256 * KIB  # bytes of them for one peer; what comes then is dropped
+LIVE_SEEN_MAX = 4096  # of them remembered, so that none goes round
+LIVE_HOPS_MAX = 8  # nodes and sites that one goes through
+PRESENCE_REFRESH_MS = 10_000  # who is there is said again
+PRESENCE_MS_MAX = 30_000  # and forgotten when it is not
+PRESENCE_ROOMS_MAX = 20_000  # rooms of which an edge knows who is there
+LAST_SEEN_PAUSE_MS = 60_000  # between two times that it is stored when a user was seen
+OBJECT_REQUESTS_MAX = 4096  # of all clients of an edge that its objects have not answered
 OBJECT_TEXT_SIZE_MAX = 4096  # bytes of a topic, a description, a name
 TEXT_DEPTH_MAX = 64  # brackets within brackets in the notation of values
 

@@ -228,21 +228,34 @@ def _words(text: str) -> Iterator[str]:
 # --- the objects of a running node ----------------------------------------------------------------
 
 
+def _door(node_folder: Path) -> socket.socket:
+    """The socket of the node's objects; ConfigurationError if they do not run."""
+    door = socket.socket(socket.AF_UNIX)
+    door.settimeout(_ANSWER_S)
+    try:
+        door.connect(str(node_folder / SOCKETS_FOLDER / SOCKET))
+    except OSError as error:
+        door.close()
+        raise _silent(node_folder, error) from error
+    return door
+
+
+def _silent(node_folder: Path, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"the objects of {node_folder} do not answer at {node_folder / SOCKETS_FOLDER / SOCKET} "
+        f"({error}): start the node, and give it an objects_port in site.toml"
+    )
+
+
 def _ask(node_folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     """The answer of the node's objects; ConfigurationError if they do not run or refuse."""
-    path = node_folder / SOCKETS_FOLDER / SOCKET
-    try:
-        with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(_ANSWER_S)
-            door.connect(str(path))
+    with _door(node_folder) as door:
+        try:
             door.sendall(json.dumps(request).encode() + b"\n")
             with door.makefile("rb") as answers:
                 found: dict[str, Any] = json.loads(answers.readline())
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"the objects of {node_folder} do not answer at {path} ({error}): start the node, and "
-            f"give it an objects_port in site.toml"
-        ) from error
+        except (OSError, ValueError) as error:
+            raise _silent(node_folder, error) from error
     if "error" in found:
         raise EditRefused(found["reason"])
     return found
@@ -262,19 +275,56 @@ def show(node_folder: Path, kind: str, key: str) -> int:
     return 0
 
 
+_SET = ("topic", "description", "avatar", "pin", "unpin", "name", "about", "picture")
+
+
 @command.command("set")
 @_NODE
-@click.argument("what", type=click.Choice(("topic", "pin", "unpin")))
-@click.argument("room")
+@click.argument("what", type=click.Choice(_SET))
+@click.argument("key")
 @click.argument("value")
-def set_(node_folder: Path, what: str, room: str, value: str) -> int:
-    """Set a room's topic; pin or unpin a message."""
+def set_(node_folder: Path, what: str, key: str, value: str) -> int:
+    """Set what is shown of a room or a user.
+
+    topic, description, avatar ROOM TEXT; pin, unpin ROOM MSG_ID; name, about, picture
+    AUTHOR@SITE TEXT.
+    """
     if what == "topic":
-        request: dict[str, Any] = {"do": "topic", "room": room, "text": value}
+        request: dict[str, Any] = {"do": "topic", "room": key, "text": value}
+    elif what in ("pin", "unpin"):
+        request = {"do": "pin", "room": key, "message": value, "pinned": what == "pin"}
+    elif what in ("description", "avatar"):
+        request = {"do": "describe", "room": key, what: value}
     else:
-        request = {"do": "pin", "room": room, "message": value, "pinned": what == "pin"}
+        request = {"do": "profile", "user": key, what: value}
     click.echo(json.dumps(_ask(node_folder, request)))
     return 0
+
+
+@command.command("watch")
+@_NODE
+@click.option("--room", help="Only what happens in the room of this name.")
+@click.option("--count", type=click.IntRange(1), help="End after so many.")
+def watch(node_folder: Path, room: str | None, count: int | None) -> int:
+    """Print each change of the product's objects as one JSON object a line, until Ctrl-C.
+
+    Beside topics, pins, reactions, read markers and profiles: who types and who is there.
+    """
+    shown = 0
+    with _door(node_folder) as door:
+        door.sendall(b'{"do": "watch"}\n')
+        door.settimeout(None)
+        with door.makefile("rb") as lines:
+            for line in lines:
+                told = json.loads(line)
+                rows = told.get("changes", [told["live"]] if "live" in told else [])
+                for row in rows:
+                    if room is None or row.get("room", "").partition("@")[0] == room:
+                        _say(row)
+                        shown += 1
+                        if shown == count:
+                            return 0
+    raise ConfigurationError(f"the objects of {node_folder} have stopped: start the node")
 
 
 @command.group("peers", invoke_without_command=True)

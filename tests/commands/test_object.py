@@ -234,3 +234,16 @@ def test_a_shell_without_json_takes_verbs_and_values(tmp_path: Path) -> None:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert answers[-2]["text"] == '{_ref:a-1,Name:"Ann and Bob",Score:8,Tags:{1,two}}'
     assert answers[-1]["error"] == 3103
+
+
+def test_a_node_that_does_not_run_is_named_by_every_verb_that_asks_it(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    for words in (
+        ("show", "--node-folder", folder, "room", "lobby"),
+        ("set", "--node-folder", folder, "topic", "lobby", "x"),
+        ("watch", "--node-folder", folder),
+        ("peers", "--node-folder", folder),
+        ("verify", "--node-folder", folder),
+    ):
+        done = tigerchat("object", *words)
+        assert done.returncode == 2 and "start the node" in done.stderr, words

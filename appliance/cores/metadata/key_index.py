@@ -1,9 +1,11 @@
 """Which objects belong to a key: the index of the product's objects by their first field.
 
-    K  class  key 0x00  id 16     nothing
+    K  class  key 0x00  id 16          nothing
+    R  room 0x00  message ~  id 16     nothing: reactions, newest message first
 
 Replicas that are cut off from each other may each make the object of one key; all of them are that
-key's object. The index is local, and made again from the states when it is missing.
+key's object. The index is local, and made again from the states when it is missing. Ids of messages
+begin with their time, so their bytes, each one taken from 255, sort the newest first.
 """
 
 from appliance.cores.metadata import product
@@ -12,8 +14,11 @@ from appliance.cores.metadata.store import DATA, FACT, end_of, field_name, id_of
 from appliance.formats.rdx.stamps import split_bare
 from appliance.formats.toytlv.ids import Id, id_of_key, key_of_id, unzip_id
 
-_KEY, _KEYED_FACT = b"K", FACT + b"keyed"
-_KEY_FIELD = field_name(Id(0, product.KEY_FIELD), "S")[15:]  # how the name of a key field ends
+_KEY, _ROOM, _KEYED_FACT = b"K", b"R", FACT + b"keyed2"
+# how the names of these fields end
+_KEY_FIELD = field_name(Id(0, product.KEY_FIELD), "S")[15:]
+_ROOM_FIELD = field_name(Id(0, product.REACTED_ROOM), "S")[15:]
+_TURNED = bytes(range(255, -1, -1))
 
 
 class KeyIndex:
@@ -28,21 +33,36 @@ class KeyIndex:
     def note(self, names: list[bytes]) -> None:
         """These fields have been written; a key among them is entered."""
         for name in names:
-            if name[15:] == _KEY_FIELD and name[14] & 0x0F == 0:
+            if name[15:] in (_KEY_FIELD, _ROOM_FIELD) and name[14] & 0x0F == 0:
                 self._enter(name)
 
     def _enter(self, name: bytes) -> None:
-        table = self._table
         of = id_of_name(name).object
-        parent = table.state(of, "O")
-        state = table.get(DATA + name)
-        if parent is None or state is None:
+        named = self.key_of(of)
+        if named is None:
             return
-        of_class = unzip_id(parent)
-        if of_class.source == product.SOURCE:
-            key = split_bare(state).value
-            if 0 < len(key) <= product.KEY_SIZE_MAX:
-                table.pending[_prefix(of_class, key) + key_of_id(of)] = b""
+        of_class, key = named
+        self._table.pending[_prefix(of_class, key) + key_of_id(of)] = b""
+        room = self.room_of(of) if of_class == product.REACTIONS else b""
+        if room:
+            self._table.pending[_room_prefix(room) + key.translate(_TURNED) + key_of_id(of)] = b""
+
+    def key_of(self, of: Id) -> tuple[Id, bytes] | None:
+        """Class and key of an object of the product; None: it is no such object."""
+        parent = self._table.state(of, "O")
+        state = self._table.state(of.with_field(product.KEY_FIELD), "S")
+        if parent is None or state is None:
+            return None
+        of_class, key = unzip_id(parent), split_bare(state).value
+        if of_class.source != product.SOURCE or not 0 < len(key) <= product.KEY_SIZE_MAX:
+            return None
+        return of_class, key
+
+    def room_of(self, of: Id) -> bytes:
+        """The room of reactions; empty if they tell none that could be one."""
+        state = self._table.state(of.with_field(product.REACTED_ROOM), "S")
+        room = split_bare(state).value if state is not None else b""
+        return room if len(room) <= product.KEY_SIZE_MAX and b"\0" not in room else b""
 
     def find(self, of_class: Id, key: bytes) -> list[Id]:
         """The objects of a key, ascending: writes go to the first one."""
@@ -57,12 +77,30 @@ class KeyIndex:
                 found.append(of)
         return found
 
+    def messages(self, room: bytes, before: bytes, count: int) -> list[bytes]:
+        """At most `count` messages of a room that have reactions, the newest first; with `before`
+        those that are older. Nothing may be pending."""
+        prefix = _room_prefix(room)
+        first = prefix + before.translate(_TURNED) + b"\xff" * 16 if before else prefix
+        found: dict[bytes, None] = {}
+        for row, _ in self._table.scan(first, end_of(prefix)):
+            message = row[len(prefix) : -16].translate(_TURNED)
+            if message not in found and len(found) == count:
+                break
+            if message != before:
+                found[message] = None
+        return list(found)
+
     def rebuild(self) -> None:
         """From all states, what is not written yet included."""
         names = [key[1:] for key, _ in self._table.store.scan(DATA, end_of(DATA))]
         names += [key[1:] for key in self._table.pending if key[:1] == DATA]
         self.note(names)
         self._table.pending[_KEYED_FACT] = b"1"
+
+
+def _room_prefix(room: bytes) -> bytes:
+    return _ROOM + room + b"\0"
 
 
 def _prefix(of_class: Id, key: bytes) -> bytes:

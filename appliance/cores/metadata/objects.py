@@ -40,6 +40,16 @@ class Objects:
     def set_topic(self, room: str, topic: str) -> Id | None:
         return self._set_text(product.ROOM, room, product.TOPIC, topic)
 
+    def described(self, room: str) -> tuple[str, str, str]:
+        """Topic, description and avatar."""
+        fields = product.TOPIC, product.DESCRIPTION, product.AVATAR
+        topic, description, avatar = (self._text(product.ROOM, room, field) for field in fields)
+        return topic, description, avatar
+
+    def describe(self, room: str, field: int, text: str) -> Id | None:
+        assert field in (product.DESCRIPTION, product.AVATAR)
+        return self._set_text(product.ROOM, room, field, text)
+
     def pins(self, room: str) -> list[str]:
         return self._members(product.ROOM, room, product.PINS)
 
@@ -48,19 +58,34 @@ class Objects:
 
     # --- reactions
 
-    def reactions(self, message: str) -> list[tuple[str, str]]:
-        """(author@site, emoji), in the order of their bytes."""
-        found = self._members(product.REACTIONS, message, product.REACTED)
+    def reactions(self, message: str, room: str | None = None) -> list[tuple[str, str]]:
+        """(author@site, emoji), in the order of their bytes; with `room` those made there."""
+        found = self._members(product.REACTIONS, message, product.REACTED, room)
         return [(author, emoji) for author, _, emoji in (one.partition(" ") for one in found)]
 
-    def react(self, message: str, author: str, emoji: str, *, present: bool) -> Id | None:
+    def reacted(self, room: str, before: str = "", count: int = 1000) -> list[str]:
+        """Messages of a room that have reactions, the newest first; those older than `before`.
+        Nothing may be pending."""
+        found = self._index.messages(_encoded(room), before.encode(), count)
+        return [message.decode("utf-8", "replace") for message in found]
+
+    def rooms_of(self, message: str) -> list[str]:
+        """Where there are reactions to a message; one room, unless somebody named another."""
+        found = self._index.find(product.REACTIONS, _encoded(message))
+        rooms = {self._index.room_of(of).decode("utf-8", "replace") for of in found}
+        return sorted(rooms - {""})
+
+    def react(
+        self, message: str, author: str, emoji: str, *, present: bool, room: str | None = None
+    ) -> Id | None:
+        """`room`: where the message stands; reactions made elsewhere are left alone."""
         if " " in author or not emoji:
             raise EditRefused("a reaction is of an author without spaces and has an emoji")
         if len(emoji.encode()) > REACTION_SIZE_MAX:
             raise EditRefused(f"an emoji has at most {REACTION_SIZE_MAX} bytes")
         member = f"{author} {emoji}"
         return self._put_member(
-            product.REACTIONS, message, product.REACTED, member, present, REACTIONS_MAX
+            product.REACTIONS, message, product.REACTED, member, present, REACTIONS_MAX, room
         )
 
     # --- read markers
@@ -116,26 +141,48 @@ class Objects:
 
     # --- fields of keys
 
-    def _state(self, of_class: Id, key: str, field: int, letter: str) -> bytes:
+    def key_of(self, of: Id) -> tuple[Id, str] | None:
+        """Class and key of an object of the product; None: it is none."""
+        named = self._index.key_of(of)
+        return (named[0], named[1].decode("utf-8", "replace")) if named is not None else None
+
+    def _found(self, of_class: Id, key: str, room: str | None) -> list[Id]:
+        found = self._index.find(of_class, _encoded(key))
+        if room is None:
+            return found
+        wanted = _encoded(room)
+        return [of for of in found if self._index.room_of(of) == wanted]
+
+    def _state(
+        self, of_class: Id, key: str, field: int, letter: str, room: str | None = None
+    ) -> bytes:
         """Merged over all objects of the key."""
         merged: bytes | None = None
-        for of in self._index.find(of_class, _encoded(key)):
+        for of in self._found(of_class, key, room):
             state = self._replica.table.state(of.with_field(field), letter)
             if state is not None:
                 merged = state if merged is None else merge(letter, merged, state)
         return empty(letter) if merged is None else merged
 
     def _write(
-        self, of_class: Id, key: str, field: int, letter: str, delta: Callable[[bytes], bytes]
+        self,
+        of_class: Id,
+        key: str,
+        field: int,
+        letter: str,
+        delta: Callable[[bytes], bytes],
+        room: str | None = None,
     ) -> Id | None:
-        made = delta(self._state(of_class, key, field, letter))
+        made = delta(self._state(of_class, key, field, letter, room))
         if not made:
             return None
-        found = self._index.find(of_class, _encoded(key))
+        found = self._found(of_class, key, room)
         if found:
             return self._replica.edit(found[0], [(field, letter, made)])
-        values = [(term.letter, empty(term.letter)) for term in product.CLASSES[of_class]]
+        values = [(term.letter, empty(term.letter)) for term in product.terms_of(of_class)]
         values[product.KEY_FIELD - 1] = "S", bare(0, 0, _encoded(key))
+        if room is not None:
+            values[product.REACTED_ROOM - 1] = "S", bare(0, 0, _encoded(room))
         values[field - 1] = letter, made
         return self._replica.create_object(of_class, values)
 
@@ -149,12 +196,19 @@ class Objects:
             raise EditRefused(f"{len(value)} bytes, at most {OBJECT_TEXT_SIZE_MAX}")
         return self._write(of_class, key, field, "S", lambda state: register.delta(state, value))
 
-    def _members(self, of_class: Id, key: str, field: int) -> list[str]:
-        state = self._state(of_class, key, field, "E")
+    def _members(self, of_class: Id, key: str, field: int, room: str | None = None) -> list[str]:
+        state = self._state(of_class, key, field, "E", room)
         return [value.decode("utf-8", "replace") for _, value in set.members(state)]
 
     def _put_member(
-        self, of_class: Id, key: str, field: int, member: str, present: bool, count_max: int
+        self,
+        of_class: Id,
+        key: str,
+        field: int,
+        member: str,
+        present: bool,
+        count_max: int,
+        room: str | None = None,
     ) -> Id | None:
         value = _encoded(member)
 
@@ -166,7 +220,7 @@ class Objects:
                 raise EditRefused(f"there are {count_max} already: remove one first")
             return made
 
-        return self._write(of_class, key, field, "E", put)
+        return self._write(of_class, key, field, "E", put, room)
 
 
 def _encoded(key: str) -> bytes:

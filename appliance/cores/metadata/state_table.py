@@ -9,6 +9,7 @@ of each source that touched it.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import BLOCK_VECTORS_CACHED_MAX
@@ -90,6 +91,16 @@ class StateTable:
     def _evict(self) -> None:
         for key in [key for key in self._blocks if key not in self._changed_blocks]:
             del self._blocks[key]
+
+    @contextmanager
+    def as_stored(self) -> Iterator[None]:
+        """Within it states are read as they were before what waits now was applied."""
+        pending, self.pending = self.pending, {}
+        try:
+            yield
+        finally:
+            assert not self.pending  # nobody writes meanwhile
+            self.pending = pending
 
     # --- writing
 

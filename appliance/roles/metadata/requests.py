@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from appliance.base.errors import ApplianceError, EditRefused, TextRefused
-from appliance.cores.metadata import product, writing
+from appliance.cores.metadata import writing
 from appliance.cores.metadata.objects import Objects
 from appliance.cores.metadata.replica import FieldWrite, Replica
 from appliance.cores.metadata.states import empty
@@ -20,6 +20,8 @@ from appliance.formats.rdx.notation import Value, parse_value
 from appliance.formats.rdx.text import state_text
 from appliance.formats.toytlv.ids import ID0, Id, parse_id
 from appliance.formats.toytlv.version_vectors import vector_text
+from appliance.roles.metadata.arguments import text_of, whole_of
+from appliance.roles.metadata.product_requests import LOOKS, PRODUCT
 from appliance.roles.metadata.service import Service
 from appliance.roles.metadata.site_links import SiteLinks
 
@@ -36,11 +38,11 @@ async def answer(service: Service, request: Any, objects: Objects | None = None)
     try:
         if not isinstance(request, dict) or request.get("do") not in verbs:
             raise TextRefused(f"a request is an object with `do`, one of {', '.join(verbs)}")
-        act = PRODUCT.get(request["do"]) if objects is not None else None
-        if act is None or objects is None:
+        if objects is None or request["do"] in OF_A_NODE:
             return await HANDLERS[request["do"]](service, request)
-        product_objects = objects
-        return await service.ask(lambda replica: act(product_objects, request))
+        act, shown_of = PRODUCT[request["do"]], objects
+        turn = service.look if request["do"] in LOOKS else service.ask
+        return await turn(lambda replica: act(shown_of, request))
     except ApplianceError as error:
         return {"error": error.code, "reason": str(error)}
 
@@ -53,7 +55,7 @@ async def _class(service: Service, request: Request) -> Request:
     rows = request.get("terms")
     if not isinstance(rows, list) or not all(_is_term(row) for row in rows):
         raise TextRefused("`terms` is a list of [letter, name]")
-    edited = parse_id(_text(request, "edit")) if "edit" in request else ID0
+    edited = parse_id(text_of(request, "edit")) if "edit" in request else ID0
     first = request.get("first", 1)
     if type(first) is not int:
         raise TextRefused("`first` is the number of the first term")
@@ -68,7 +70,7 @@ def _is_term(row: Any) -> bool:
 
 async def _new(service: Service, request: Request) -> Request:
     """`values`: in the notation, for the fields of `class` in order; missing ones stay empty."""
-    of_class = parse_id(_text(request, "class"))
+    of_class = parse_id(text_of(request, "class"))
     values = [parse_value(text) for text in _texts(request.get("values", []))]
 
     def make(replica: Replica) -> Id:
@@ -121,7 +123,7 @@ async def _write(
     wanted: dict[int, Value],
     delta: Callable[[str, bytes, Value, int], bytes],
 ) -> Request:
-    of = parse_id(_text(request, "object"))
+    of = parse_id(text_of(request, "object"))
 
     def make(replica: Replica) -> Id | None:
         writes: list[FieldWrite] = []
@@ -152,7 +154,7 @@ async def _batch(service: Service, request: Request) -> Request:
 
 
 async def _field(service: Service, request: Request) -> Request:
-    of, field = parse_id(_text(request, "object")), _number(str(request.get("field")))
+    of, field = parse_id(text_of(request, "object")), _number(str(request.get("field")))
 
     def look(replica: Replica) -> Request:
         letter = writing.declared_letter(replica, of, field)
@@ -164,7 +166,7 @@ async def _field(service: Service, request: Request) -> Request:
 
 
 async def _object(service: Service, request: Request) -> Request:
-    of = parse_id(_text(request, "object"))
+    of = parse_id(text_of(request, "object"))
     return {"text": await service.look(lambda replica: writing.object_text(replica, of))}
 
 
@@ -210,95 +212,16 @@ def status_of(service: Service) -> Request:
     }
 
 
-# --- of the product -------------------------------------------------------------------------------
-
-
-def _topic(objects: Objects, request: Request) -> Request:
-    return _made(objects.set_topic(_text(request, "room"), _text(request, "text")))
-
-
-def _pin(objects: Objects, request: Request) -> Request:
-    pinned = request.get("pinned", True) is True
-    return _made(objects.pin(_text(request, "room"), _text(request, "message"), pinned=pinned))
-
-
-def _reaction(objects: Objects, request: Request) -> Request:
-    names = (_text(request, name) for name in ("message", "author", "emoji"))
-    return _made(objects.react(*names, present=request.get("present", True) is True))
-
-
-def _read_marker(objects: Objects, request: Request) -> Request:
-    op = _whole(request, "op")
-    return _made(objects.mark_read(_text(request, "user"), _text(request, "room"), op))
-
-
-def _profile(objects: Objects, request: Request) -> Request:
-    """`name`, `about`, `picture`: those that are given."""
-    user, made = _text(request, "user"), None
-    for name, field in _PROFILE_FIELDS.items():
-        if name in request:
-            made = objects.set_profile(user, field, _text(request, name)) or made
-    return _made(made)
-
-
-def _presence(objects: Objects, request: Request) -> Request:
-    return _made(objects.see(_text(request, "user"), _whole(request, "seen_ms")))
-
-
-def _room(objects: Objects, request: Request) -> Request:
-    """What is shown of a room."""
-    room = _text(request, "room")
-    return {"room": room, "topic": objects.topic(room), "pins": objects.pins(room)}
-
-
-def _message(objects: Objects, request: Request) -> Request:
-    message = _text(request, "message")
-    return {"message": message, "reactions": [list(row) for row in objects.reactions(message)]}
-
-
-def _user(objects: Objects, request: Request) -> Request:
-    user = _text(request, "user")
-    shown = dict(zip(_PROFILE_FIELDS, objects.profile(user), strict=True))
-    return {
-        "user": user,
-        **shown,
-        "seen_ms": objects.seen_ms(user),
-        "read_markers": objects.read_markers(user),
-    }
-
-
-def _made(id: Id | None) -> Request:
-    return {"id": str(id) if id is not None else None}
-
-
-_PROFILE_FIELDS = {
-    "name": product.SHOWN_NAME,
-    "about": product.ABOUT,
-    "picture": product.PICTURE,
-}
-PRODUCT: dict[str, Callable[[Objects, Request], Request]] = {
-    "topic": _topic,
-    "pin": _pin,
-    "reaction": _reaction,
-    "read_marker": _read_marker,
-    "profile": _profile,
-    "presence": _presence,
-    "room": _room,
-    "message": _message,
-    "user": _user,
-}
-
-
 # --- connections ----------------------------------------------------------------------------------
 
 
 async def _listen(service: Service, request: Request) -> Request:
-    host, port = address_of(_text(request, "address"))
+    host, port = address_of(text_of(request, "address"))
     return {"port": await service.listen(host, port)}
 
 
 async def _connect(service: Service, request: Request) -> Request:
-    host, port = address_of(_text(request, "address"))
+    host, port = address_of(text_of(request, "address"))
     service.connect(host, port)
     return {"connecting": f"{host}:{port}"}
 
@@ -313,7 +236,7 @@ async def _disconnect(service: Service, request: Request) -> Request:
 async def _raw(service: Service, request: Request) -> Request:
     """Send bytes, given in hex, to all peers as they are: to see what another one refuses."""
     try:
-        data = bytes.fromhex(_text(request, "bytes"))
+        data = bytes.fromhex(text_of(request, "bytes"))
     except ValueError as error:
         raise TextRefused(f"`bytes` is hexadecimal: {error}") from error
     return {"sent": sum(codec.stream.send(data) for codec in service.codecs)}
@@ -346,13 +269,13 @@ async def answer_links(links: SiteLinks, request: Request) -> Request:
     """`peers`; `peers_add` with `site`, `address` and `fingerprint`; `peers_remove` with `site`."""
     try:
         if request["do"] == "peers_add":
-            host, _, port = _text(request, "address").rpartition(":")
+            host, _, port = text_of(request, "address").rpartition(":")
             if not host or not port.isascii() or not port.isdecimal():
                 raise TextRefused("`address` is host:port")
-            site = _whole(request, "site")
-            return await links.add(site, host, int(port), _text(request, "fingerprint"))
+            site = whole_of(request, "site")
+            return await links.add(site, host, int(port), text_of(request, "fingerprint"))
         if request["do"] == "peers_remove":
-            return await links.remove(_whole(request, "site"))
+            return await links.remove(whole_of(request, "site"))
         return {"peers": links.shown()}
     except ApplianceError as error:
         return {"error": error.code, "reason": str(error)}
@@ -363,20 +286,6 @@ OF_A_NODE = ("field", "object", "vv", "dump", "verify", "status")
 
 
 # --- arguments ------------------------------------------------------------------------------------
-
-
-def _text(request: Request, name: str) -> str:
-    value = request.get(name)
-    if not isinstance(value, str):
-        raise TextRefused(f"`{name}` is missing, or no text")
-    return value
-
-
-def _whole(request: Request, name: str) -> int:
-    value = request.get(name)
-    if type(value) is not int:
-        raise TextRefused(f"`{name}` is missing, or no whole number")
-    return value
 
 
 def _texts(values: Any) -> list[str]:
@@ -392,7 +301,7 @@ def _number(text: str) -> int:
 
 
 def _one(request: Request) -> dict[int, Value]:
-    return {_number(str(request.get("field"))): parse_value(_text(request, "value"))}
+    return {_number(str(request.get("field"))): parse_value(text_of(request, "value"))}
 
 
 def address_of(text: str) -> tuple[str, int]:

@@ -6,10 +6,12 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import OBJECTS_MAP_SIZE
 from appliance.cores.metadata import product
+from appliance.cores.metadata.changes import changes
 from appliance.cores.metadata.objects import Objects
 from appliance.cores.metadata.session import PACE, Pace
 from appliance.cores.metadata.uplink import Uplink
@@ -22,13 +24,16 @@ from appliance.drivers.host.node_folder import (
     NodeFolder,
 )
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.tls import client_context, server_context
+from appliance.formats.live import PROTOCOL, Said, parse_said, plain_said
 from appliance.formats.object_source import LIFE_FILE, is_of_node, is_of_site, site_of, source_of
 from appliance.formats.site import Node
-from appliance.roles.metadata.door import SOCKET, Door
+from appliance.roles.metadata.door import SOCKET, Caller, Door
+from appliance.roles.metadata.live import LiveLinks
 from appliance.roles.metadata.object_store import ObjectStore
-from appliance.roles.metadata.requests import LINK_VERBS, answer, answer_links
+from appliance.roles.metadata.requests import LINK_VERBS, answer, answer_links, status_of
 from appliance.roles.metadata.service import Service
 from appliance.roles.metadata.site_links import SiteLinks
 
@@ -55,11 +60,27 @@ class MetadataRole:
             admits=self._admits,
             announced=self._announced,
             shared=product.PACKETS,
+            other_codec=lambda stream: self.live.codec(stream),
         )
         self.objects = Objects(self.service.replica)
+        self.service.changes_of = self._changes
+        self.service.tell = lambda found: self._door.tell({"changes": found})
+        self.live = LiveLinks(
+            is_own_site=lambda peer: peer in self._names,
+            site=site.number,
+            hear=self._hear,
+            counters=self.service.counters,
+        )
         self._stopped = asyncio.Event()
         self._exit_code = 0
-        self._door = Door(node.path / SOCKETS_FOLDER / SOCKET, self._ask)
+        sockets = sockets_of(node.path)
+        self._door = Door(sockets / SOCKET, self._ask, self.service.counters)
+        self._status_server = StatusServer(
+            sockets / "metadata-0",
+            cluster=site.cluster,
+            number=0,
+            status=self.status,
+        )
         linked = [other.index for other in site.nodes if other.objects_port]
         self._uplink = Uplink(index, linked, self._now_ms())
         self._dialler: Dialler | None = None
@@ -72,11 +93,17 @@ class MetadataRole:
         try:
             await self._listen()
             await self._door.open()
+            await self._status_server.start()
+            self._link_live()
+            live = asyncio.get_running_loop().create_task(self.live.beat(), name="live")
             service.notify("READY=1", f"STATUS=objects as source {self.source:x}")
             await self._keep_linked()
             service.notify("STOPPING=1")
+            live.cancel()
         finally:
             await self._door.close()
+            await self._status_server.close()
+            await self.live.close()
             await self.service.close()
         return self._exit_code
 
@@ -101,6 +128,7 @@ class MetadataRole:
     async def _listen(self) -> None:
         node, others = self.node.node, self._others()
         context = server_context(*self._files(), [other.certificate_pem for other in others])
+        context.set_alpn_protocols([PROTOCOL])
         pins = {other.spki: name_of(other.index) for other in others}
         self._site_links = SiteLinks(
             self.node.path,
@@ -109,6 +137,7 @@ class MetadataRole:
             files=self._files(),
             context=context,
             pins=pins,
+            live=self.live,
         )
         await self.service.listen(node.host, node.objects_port, context, pins)
 
@@ -166,11 +195,58 @@ class MetadataRole:
     def _now_ms(self) -> int:
         return int(time.monotonic() * 1000)
 
-    async def _ask(self, request: object) -> dict[str, object]:
+    def _link_live(self) -> None:
+        """To each node with a smaller index; those with larger ones dial us."""
+        own = self.node.settings.index
+        for other in self.node.site.nodes:
+            if other.index < own and other.objects_port:
+                context = client_context(*self._files(), [other.certificate_pem])
+                pins = {other.spki: name_of(other.index)}
+                self.live.connect(
+                    name_of(other.index), other.host, other.objects_port, context, pins
+                )
+
+    # --- this node's processes
+
+    async def _ask(self, caller: Caller, request: object) -> dict[str, object]:
+        verb = request.get("do") if isinstance(request, dict) else None
+        if isinstance(request, dict) and verb == "watch":
+            caller.watches = True
+            return {"watching": True}
+        if isinstance(request, dict) and verb == "live":
+            said = parse_said(request.get("said"))
+            if said is not None:
+                self.live.say(said)
+                self._door.tell({"live": plain_said(said)}, but=caller)
+            return {"said": said is not None}
         links = self._site_links
-        if links is not None and isinstance(request, dict) and request.get("do") in LINK_VERBS:
+        if links is not None and isinstance(request, dict) and verb in LINK_VERBS:
             return await answer_links(links, request)
         return await answer(self.service, request, self.objects)
+
+    def _changes(self) -> list[dict[str, Any]]:
+        """Of the batch that waits; of no concern while nobody follows."""
+        return changes(self.objects, self.service.replica.table) if self._door.is_watched else []
+
+    def _hear(self, said: Said) -> None:
+        self._door.tell({"live": plain_said(said)})
+
+    def status(self) -> dict[str, Any]:
+        """For `tigerchat status`, the console and metrics."""
+        return {
+            "node": self.node.settings.index,
+            **status_of(self.service),
+            "uplink": self._uplink.target,
+            "live_links": len(self.live.codecs),
+            "sites": self._site_links.shown() if self._site_links is not None else [],
+        }
+
+
+def sockets_of(folder: Path) -> Path:
+    """The folder of a node's sockets; short where the process works in the node's folder, as names
+    of sockets are bounded."""
+    own = Path(SOCKETS_FOLDER)
+    return own if Path.cwd() == folder.absolute() else folder / own
 
 
 def name_of(index: int) -> str:

@@ -16,6 +16,7 @@ from appliance.cores.metadata.session import PACE, Pace
 from appliance.drivers.network.stream.acceptor import Acceptor
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.stream.stream import Bounds, Stream
+from appliance.drivers.network.stream.stream import Codec as OtherCodec
 from appliance.roles.metadata.codec import Codec
 from appliance.roles.metadata.object_store import ObjectStore
 
@@ -41,8 +42,13 @@ class Service:
         admits: Callable[[int], bool] | None = None,
         announced: Callable[[str, int], bool] = lambda peer, source: True,
         shared: tuple[bytes, ...] = (),
+        other_codec: Callable[[Stream], OtherCodec | None] = lambda stream: None,
     ) -> None:
+        """`other_codec`: of a stream that is none of replicas; None where it is one."""
         self.counters: Counter[str] = Counter()
+        self._other_codec = other_codec
+        self.changes_of: Callable[[], list[Any]] | None = None  # what a batch changes, if asked
+        self.tell: Callable[[list[Any]], None] = lambda changes: None  # it is durable
         self.store = store
         self.replica = Replica(
             store, source=source, name=name, admits=admits, counters=self.counters, shared=shared
@@ -147,7 +153,10 @@ class Service:
 
     # --- streams
 
-    def _codec(self, stream: Stream) -> Codec:
+    def _codec(self, stream: Stream) -> OtherCodec:
+        other = self._other_codec(stream)
+        if other is not None:
+            return other
         session = self.exchange.open(
             os.urandom(TRACE_SIZE),
             self._now_ms(),
@@ -217,7 +226,10 @@ class Service:
     async def _write(self) -> None:
         asked, self._asked = self._asked, []
         table = self.replica.table
+        changes: list[Any] = []
         if table.changed:
+            if self.changes_of is not None:
+                changes = self.changes_of()
             try:
                 await asyncio.to_thread(self.store.write, table.batch())
             except ObjectsFull as error:
@@ -229,6 +241,8 @@ class Service:
                 return
             table.written()
             self.alarm = ""
+            if changes:
+                self.tell(changes)
         self.exchange.settled()
         for future, answer in asked:
             if not future.done():

@@ -19,6 +19,7 @@ from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.tls import client_context
 from appliance.formats.object_source import site_of
 from appliance.formats.site import SITE_NUMBER_MAX
+from appliance.roles.metadata.live import LiveLinks
 from appliance.roles.metadata.service import Service
 
 PEERS_FILE = "objects.peers"
@@ -48,7 +49,9 @@ class SiteLinks:
         files: tuple[Path, Path],
         context: ssl.SSLContext,
         pins: dict[bytes, str],
+        live: LiveLinks,
     ) -> None:
+        self._live = live
         self._file, self._service, self._own_site = folder / PEERS_FILE, service, own_site
         self._files, self._context, self._pins = files, context, pins
         self._diallers: dict[int, Dialler] = {}
@@ -86,6 +89,7 @@ class SiteLinks:
         dialler = self._diallers.pop(site, None)
         if dialler is not None:
             await self._service.disconnect(dialler)
+        await self._live.disconnect(_name(site))
         for codec in list(self._service.codecs):
             if codec.stream.peer == _name(site):
                 codec.stream.close("unlinked")
@@ -103,6 +107,8 @@ class SiteLinks:
         if self._own_site > link.site:
             context = client_context(*self._files, [link.certificate])
             self._diallers[link.site] = self._service.connect(link.host, link.port, context, pin)
+            context = client_context(*self._files, [link.certificate])
+            self._live.connect(_name(link.site), link.host, link.port, context, pin)
 
     def _keep(self, links: dict[int, SiteLink]) -> None:
         rows = [asdict(links[site]) for site in sorted(links)]

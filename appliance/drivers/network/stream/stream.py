@@ -68,6 +68,12 @@ class Stream(asyncio.Protocol):
         """Bytes that were sent and have not left."""
         return int(self._transport.get_write_buffer_size()) if self._open else 0
 
+    @property
+    def protocol(self) -> str:
+        """What both ends agreed to speak (ALPN); empty for the one protocol of the port."""
+        tls = self._transport.get_extra_info("ssl_object") if self._open else None
+        return (tls.selected_alpn_protocol() or "") if tls is not None else ""
+
     def send(self, data: bytes) -> bool:
         """Send all of it, in order. False when the stream is closed, or closes by too much."""
         if not self._open or self.reason:
