@@ -55,6 +55,8 @@ class InputError(ApplianceError):
     code = 2000
     temporary = False
     retry_after_ms = 0
+    ends_connection = False  # the connection that it answers makes no sense any more
+    ends_stranger = False  # or only one that has not said a valid hello
 
     @property
     def name(self) -> str:

@@ -18,6 +18,7 @@ class FrameTooLarge(InputError):
     """The frame is larger than `limits.frame_size_max`: send less at once. The connection ends."""
 
     code = 2002
+    ends_connection = True
 
 
 class FrameUnknown(InputError):
@@ -36,12 +37,14 @@ class EncodingMismatch(InputError):
     """A text frame on the binary subprotocol, or the other way round. The connection ends."""
 
     code = 2005
+    ends_connection = True
 
 
 class HelloRequired(InputError):
     """The first frame was not `hello`."""
 
     code = 2006
+    ends_connection = True
 
 
 class HelloRepeated(InputError):
@@ -54,12 +57,14 @@ class HelloLate(InputError):
     """No valid `hello` came in time. The connection ends."""
 
     code = 2008
+    ends_connection = True
 
 
 class TokenInvalid(InputError):
     """Malformed, forged, or of an algorithm, issuer, audience, author that is refused."""
 
     code = 2010
+    ends_stranger = True
 
 
 class TokenKeyUnknown(InputError):
@@ -67,6 +72,7 @@ class TokenKeyUnknown(InputError):
     anew."""
 
     code = 2011
+    ends_stranger = True
     temporary = True
     retry_after_ms = 2000
 
@@ -75,12 +81,14 @@ class TokenExpired(InputError):
     """`exp` is past: get a new token. A session whose token expires ends with this."""
 
     code = 2012
+    ends_stranger = True
 
 
 class TokenNotYetValid(InputError):
     """`nbf` or `iat` lies ahead: the clocks of issuer and node differ, try again."""
 
     code = 2013
+    ends_stranger = True
     temporary = True
     retry_after_ms = 2000
 
@@ -164,6 +172,7 @@ class SubscriptionTooSlow(InputError):
     """Too far behind for too long: the connection ends; subscribe again from `cursor`."""
 
     code = 2032
+    ends_connection = True
     temporary = True
 
     def __init__(self, detail: str, cursor: int) -> None:
@@ -175,6 +184,7 @@ class RateLimited(InputError):
     """Faster than device, user, room or address may be: wait `retry_after` milliseconds."""
 
     code = 2040
+    ends_stranger = True
     temporary = True
 
     def __init__(self, detail: str, retry_after_ms: int) -> None:
@@ -202,6 +212,7 @@ class Closing(InputError):
     """The node stops or the session ended in good order: connect again, to another node."""
 
     code = 2043
+    ends_connection = True
     temporary = True
 
 
@@ -210,6 +221,7 @@ class RefusedTooOften(InputError):
     ends."""
 
     code = 2044
+    ends_connection = True
 
 
 class HeldTooMuch(InputError):
@@ -217,6 +229,7 @@ class HeldTooMuch(InputError):
     The connection ends."""
 
     code = 2045
+    ends_connection = True
     temporary = True
     retry_after_ms = 1000
 
@@ -226,6 +239,7 @@ class ConnectionsTooMany(InputError):
     ends."""
 
     code = 2046
+    ends_stranger = True
     temporary = True
     retry_after_ms = 1000
 

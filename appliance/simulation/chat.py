@@ -13,6 +13,7 @@ from appliance.base.limits import RATE_UNLIMITED
 from appliance.base.prng import Prng
 from appliance.cores.edge import edge as core
 from appliance.cores.edge.admission import Admission
+from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.session import Session as Connection
 from appliance.cores.edge.token import ADMIN, Claims
 from appliance.formats import record
@@ -133,7 +134,6 @@ class Edge:
             tokens=Trust(),  # type: ignore[arg-type]
             admission=Admission(**rates),
             prng=chat.prng.fork(),
-            framing=_framed,
             lanes_per_shard=chat.options.sessions_per_edge,
         )
         self.core.on_tick(*self._times())
@@ -191,7 +191,7 @@ class Edge:
     def open(self, talker: Talker) -> Connection:
         """A client connects."""
         assert self.core is not None
-        connection = self.core.on_open(f"client {talker.device.index}", talker.binary)
+        connection = self.core.on_open(f"client {talker.device.index}", ENCODINGS[talker.binary])
         self.talkers[connection.number] = (talker, talker.link)
         return connection
 
@@ -520,9 +520,13 @@ class Chat:
         }
 
 
-def _framed(payload: bytes, opcode: int) -> bytes:
+def _framed(payload: bytes) -> bytes:
     """A frame as it travels here: its size, then itself."""
     return _SIZE.pack(len(payload)) + payload
+
+
+# by whether it is binary
+ENCODINGS = [Encoding(binary=False, framing=_framed), Encoding(binary=True, framing=_framed)]
 
 
 def _unframed(data: bytes) -> list[bytes]:

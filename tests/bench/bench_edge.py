@@ -16,11 +16,12 @@ from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import LOOK_UP, REQUEST, Edge
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
+from appliance.cores.edge.websocket import ENCODINGS
 from appliance.formats import segment
 from appliance.formats import session as replies
 from appliance.formats.checkpoint import ROOM_ROW
 from appliance.formats.client.fields import id_of
-from appliance.formats.client.frame import encode_binary
+from appliance.formats.client.frame import SUBPROTOCOL_BINARY, encode_binary
 from appliance.formats.client.sending import SendMessage
 from appliance.formats.client.sign_in import Hello
 from appliance.formats.client.subscribing import SubscribeRoom
@@ -105,7 +106,7 @@ def hello(edge: Edge, number: int) -> Session:
         algorithm="EdDSA",
         headers={"kid": "k"},
     )
-    session = edge.on_open("10.0.0.1", True)
+    session = edge.on_open("10.0.0.1", ENCODINGS[SUBPROTOCOL_BINARY])
     edge.on_frame(session, encode_binary(Hello(token=token, client_id=UUID(int=number))), False)
     return session
 

@@ -35,7 +35,9 @@ Promises
     - No frame ends the process, and none ends a connection but by a listed code.
 
 Rooms of this package, each importing only those above it
-    websocket     the head of a server's frame
+    encoding      how frames stand on the wire of a kind of connection
+    websocket     the head of a server's frame, and the encodings of WebSockets
+    connection    what a transport must offer for a client
     token         who is it, what may he do
     expiries      when the tokens of sessions expire
     admission     rate limits

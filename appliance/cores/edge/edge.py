@@ -4,7 +4,7 @@
 (LOOK_UP, shard, [room ids])               answered by on_rooms
 (LIST, shard, first row, rows)             answered by on_list, in order
 (MEND, shard, [segments])                  the replica of this node is to mend them
-(CLOSE, session, code, reason)             after its output was written
+(CLOSE, session, error)                    after its output was written
 """
 
 from collections import deque
@@ -18,6 +18,7 @@ from appliance.base.errors import InputError
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.answer import Answers, ack_of, error_of
 from appliance.cores.edge.catalogue import Catalogue
+from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.expiries import Expiries
 from appliance.cores.edge.log import Segments, ShardLog
 from appliance.cores.edge.lookup import LOOK_UP, Lookup
@@ -26,7 +27,6 @@ from appliance.cores.edge.requests import LIST, Creation, Probe, Requests
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import Tokens
-from appliance.cores.edge.websocket import server_frame
 from appliance.formats import session as replies
 from appliance.formats.checkpoint import ROOM_ROW
 from appliance.formats.client.connection import NodeState
@@ -36,9 +36,7 @@ from appliance.formats.client.rooms import RoomAnswer
 from appliance.formats.client.sign_in import Hello, RefreshToken
 from appliance.formats.client_errors import (
     Closing,
-    ConnectionsTooMany,
     DuplicateExpired,
-    EncodingMismatch,
     FrameMalformed,
     FrameTooLarge,
     HeldTooMuch,
@@ -48,9 +46,7 @@ from appliance.formats.client_errors import (
     RefusedTooOften,
     SubscriptionTooSlow,
     TokenExpired,
-    TokenInvalid,
     TokenKeyUnknown,
-    TokenNotYetValid,
     Unavailable,
 )
 from appliance.formats.geometry import RECORD_SIZE, Geometry
@@ -59,27 +55,6 @@ REQUEST, CLOSE, MEND = "request", "close", "mend"
 __all__ = ["CLOSE", "LIST", "LOOK_UP", "MEND", "REQUEST", "Edge"]
 
 _MS_NS = 1_000_000
-
-# WebSocket closing codes of errors after which a connection makes no sense.
-CLOSINGS: dict[type[InputError], int] = {
-    EncodingMismatch: 1003,
-    FrameTooLarge: 1009,
-    HelloRequired: 4001,
-    HelloLate: 4001,
-    SubscriptionTooSlow: 4008,
-    HeldTooMuch: 4013,
-    RefusedTooOften: 4029,
-    Closing: 1001,
-}
-# Those of errors that end a connection only while it has not said a valid hello.
-CLOSINGS_NEW: dict[type[InputError], int] = {
-    TokenInvalid: 4003,
-    TokenKeyUnknown: 4003,
-    TokenExpired: 4003,
-    TokenNotYetValid: 4003,
-    RateLimited: 1013,
-    ConnectionsTooMany: 1013,
-}
 
 
 class Edge:
@@ -97,7 +72,6 @@ class Edge:
         tokens: Tokens,
         admission: Admission,
         prng: Any,
-        framing: Callable[[bytes, int], bytes] = server_frame,
         lanes_per_shard: int = limits.VSR_SESSIONS_PER_EDGE,
     ) -> None:
         self.geometry = geometry
@@ -110,7 +84,7 @@ class Edge:
             for shard in range(shard_count)
         }
         self.lookup = Lookup(shard_of=shard_of, logs=self.logs, catalogue=Catalogue())
-        self.fanout = Fanout(framing, self.logs, epoch)
+        self.fanout = Fanout(self.logs, epoch)
         self._ids = MessageIds(prng)
         self.requests = Requests(
             node=node,
@@ -125,7 +99,6 @@ class Edge:
             counters=self.counters,
         )
         self._tokens = tokens
-        self._framing, self._admission = framing, admission
         self._opening: dict[int, ShardLog] = {}  # attached, but the ring moved on while it was read
         self._late_acks: dict[int, list[tuple[int, Session, dict[str, Any]]]] = {}
         self._dirty: list[Session] = []
@@ -141,15 +114,14 @@ class Edge:
 
     # --- connections
 
-    def on_open(self, address: str, binary: bool) -> Session:
+    def on_open(self, address: str, encoding: Encoding) -> Session:
         """A connection is there; its session, in state "new"."""
         self._numbers += 1
         session = Session(
             number=self._numbers,
             address=address,
-            binary=binary,
+            encoding=encoding,
             now_ns=self.requests.now_ns,
-            frame=self._framing,
             dirty=self._dirty,
         )
         self.sessions[session.number] = session
@@ -157,7 +129,7 @@ class Edge:
         return session
 
     def on_frame(self, session: Session, data: bytes | str, is_text: bool) -> None:
-        """One whole WebSocket message came."""
+        """One whole message of the transport came."""
         if session.state == "closed":
             return
         try:
@@ -165,7 +137,7 @@ class Edge:
         except InputError as error:
             self.count("malformed")
             session.refused_ms = wait_ms = self.requests.charge_refused(session)
-            if wait_ms and type(error) not in CLOSINGS:
+            if wait_ms and not error.ends_connection:
                 error = RateLimited("too many malformed frames", wait_ms)
             self.refuse(session, error, **session.named_in(data, is_text))
             self._on_refused(session)
@@ -258,15 +230,12 @@ class Edge:
         """Answer with an error, and close the connection if that error ends it."""
         self.count("error_" + error.name)
         session.refuse(error, **named)
-        code = CLOSINGS.get(type(error))
-        if code is None and session.state == "new":
-            code = CLOSINGS_NEW.get(type(error))
-        if code is not None:
-            self._close(session, code, error.name)
+        if error.ends_connection or (error.ends_stranger and session.state == "new"):
+            self._close(session, error)
 
-    def _close(self, session: Session, code: int, reason: str) -> None:
+    def _close(self, session: Session, error: InputError) -> None:
         self._leave(session)
-        self.effects.append((CLOSE, session, code, reason))
+        self.effects.append((CLOSE, session, error))
 
     def _leave(self, session: Session) -> None:
         if session.state == "closed":
@@ -297,7 +266,7 @@ class Edge:
                 error = TokenKeyUnknown("the key of this session's token is not trusted any more")
                 self.count("error_" + error.name)
                 session.refuse(error)
-                self._close(session, 4003, error.name)
+                self._close(session, error)
 
     def on_held(self, held: list[tuple[Session, int]]) -> None:
         """What the edge holds for connections that hold much, in bytes: the largest of a user or of
@@ -544,7 +513,7 @@ class Edge:
             error = TokenExpired("the session's token has expired")
             self.count("error_" + error.name)
             session.refuse(error)
-            self._close(session, 4003, error.name)
+            self._close(session, error)
 
     def close_stuck(self) -> None:
         """Close connections that took nothing for very long; called every few seconds."""
@@ -558,22 +527,14 @@ class Edge:
                 self._close_too_slow(session)
 
     def _close_too_slow(self, session: Session) -> None:
-        cursors = [
-            (
-                room_id,
-                subscription.next_op
-                if subscription.state == "lagging"
-                else subscription.room.head + 1,
-            )
-            for room_id, subscription in session.subscriptions.items()
-        ]
-        for room_id, next_op in cursors:
-            session.refuse(
-                SubscriptionTooSlow("nothing was read for minutes", next_op - 1),
-                room_id=id_of(room_id),
-            )
-        self.count("error_subscription_too_slow")
-        self._close(session, 4008, "subscription_too_slow")
+        error = SubscriptionTooSlow("nothing was read for minutes", 0)
+        for room_id, subscription in session.subscriptions.items():
+            is_lagging = subscription.state == "lagging"
+            next_op = subscription.next_op if is_lagging else subscription.room.head + 1
+            error = SubscriptionTooSlow(str(error), next_op - 1)
+            session.refuse(error, room_id=id_of(room_id))
+        self.count("error_" + error.name)
+        self._close(session, error)
 
     # --- output
 

@@ -9,12 +9,13 @@ from appliance.base.limits import (
     SESSION_OUT_MAX,
     STRANGER_FRAME_SIZE_MAX,
 )
+from appliance.cores.edge.connection import ClientConnection
+from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.patience import Patience
 from appliance.cores.edge.token import Claims
-from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
 from appliance.formats.client.connection import ErrorFrame, errors_of_items
 from appliance.formats.client.fields import NUMBER_MAX, id_bytes, id_of
-from appliance.formats.client.frame import Frame, binary_code, encode_binary, encode_json
+from appliance.formats.client.frame import Frame, binary_code
 from appliance.formats.client.parse import named_in, parse_binary, parse_json
 from appliance.formats.client.sending import SendItem, SendMessage, first_room
 from appliance.formats.client_errors import EncodingMismatch, FrameTooLarge
@@ -83,11 +84,10 @@ class Session:
         "mended_by_ns",
         "subscriptions",
         "lanes",
-        "transport",
+        "connection",
         "is_dirty",
-        "_frame",
+        "encoding",
         "_dirty",
-        "_opcode",
     )
 
     def __init__(
@@ -95,12 +95,12 @@ class Session:
         *,
         number: int,
         address: str,
-        binary: bool,
+        encoding: Encoding,
         now_ns: int,
-        frame: Any,
         dirty: "list[Session]",
     ) -> None:
-        self.number, self.address, self.binary = number, address, binary
+        self.number, self.address = number, address
+        self.encoding, self.binary = encoding, encoding.binary
         self.state = "new"
         self.out: list[bytes] = []  # whole frames, as they go over the wire
         self.out_size = 0  # bytes in `out`
@@ -123,9 +123,8 @@ class Session:
         self.mended_by_ns = 0  # its first frame waits so long for a segment to be mended; 0 = not
         self.subscriptions: dict[bytes, Any] = {}
         self.lanes: dict[int, Any] = {}  # shard -> the lane of this device
-        self.transport: Any = None  # for the driver, who writes to it
-        self._frame, self._dirty = frame, dirty
-        self._opcode = OPCODE_BINARY if binary else OPCODE_TEXT
+        self.connection: ClientConnection | None = None  # for the role, which writes to it
+        self._dirty = dirty
         self.is_dirty = False
 
     def on_event(self, event: str) -> None:
@@ -157,7 +156,7 @@ class Session:
     # --- output
 
     def put(self, frame: bytes) -> None:
-        """Queue a frame that already has its WebSocket head; many sessions may share the bytes."""
+        """Queue a frame with the framing of its transport; many sessions may share the bytes."""
         self.out.append(frame)
         self.out_size += len(frame)
         if not self.is_dirty:
@@ -166,11 +165,11 @@ class Session:
 
     def send_payload(self, payload: bytes) -> None:
         """Queue an encoded frame."""
-        self.put(self._frame(payload, self._opcode))
+        self.put(self.encoding.framing(payload))
 
     def send(self, frame: Frame) -> None:
         """Queue a frame in this session's encoding."""
-        self.send_payload(encode_binary(frame) if self.binary else encode_json(frame))
+        self.send_payload(self.encoding.encode(frame))
 
     def refuse(self, error: InputError, **named: Any) -> None:
         """Answer with an error; `named` are the fields that say to what."""
@@ -181,7 +180,7 @@ class Session:
         if self.binary and items:  # all are of one size: one head for all
             payloads = errors_of_items(_error_frame(error), items)
             size = len(payloads[0])
-            framed = self._frame(payloads[0], self._opcode)
+            framed = self.encoding.framing(payloads[0])
             head = framed[: len(framed) - size]
             self.put(framed)
             self.out += [head + payload for payload in payloads[1:]]
@@ -194,7 +193,7 @@ class Session:
     # --- input
 
     def parse(self, data: bytes | str, is_text: bool) -> list[Any]:
-        """What one WebSocket message says: frames, or messages to send.
+        """What one message of the transport says: frames, or messages to send.
 
         Raises EncodingMismatch, FrameTooLarge and what the parsers of `formats.client` raise.
         """

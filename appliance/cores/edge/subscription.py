@@ -9,22 +9,18 @@ interleave, so the switch loses and doubles nothing.
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from appliance.base.limits import (
     CATCH_UP_PAGES,
     CATCH_UP_RECORDS,
-    EVENT_FRAME_SIZE_MAX,
     SESSION_OUT_MAX,
 )
 from appliance.cores.edge.catalogue import Room
+from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.session import Session
-from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT
-from appliance.formats.client.frame import binary_head, encode_json
-from appliance.formats.client.records import event_binary, event_of
-from appliance.formats.client.subscribing import MessageEvent, Subscribed
+from appliance.formats.client.subscribing import Subscribed
 from appliance.formats.client_errors import Unavailable
 
 SUBSCRIPTION = {  # state -> {event: next state}; anything absent is a bug of ours
@@ -32,8 +28,6 @@ SUBSCRIPTION = {  # state -> {event: next state}; anything absent is a bug of ou
     "live": {"full": "lagging", "leave": "closed"},
     "closed": {},
 }
-
-Framing = Callable[[bytes, int], bytes]
 
 
 class Subscription:
@@ -52,33 +46,11 @@ class Subscription:
         self.state = SUBSCRIPTION[self.state][event]
 
 
-def event_frames(records: list[Any], binary: bool, framing: Framing) -> list[bytes]:
-    """Committed records of one room as frames, each with its WebSocket head."""
-    if not binary:
-        return [framing(encode_json(event_of(record)), OPCODE_TEXT) for record in records]
-    frames: list[bytes] = []
-    items: list[bytes] = []
-    size = 0
-    for record in records:
-        item = event_binary(record)
-        if size + len(item) > EVENT_FRAME_SIZE_MAX:
-            frames.append(_joined(items, framing))
-            items, size = [], 0
-        items.append(item)
-        size += len(item)
-    frames.append(_joined(items, framing))
-    return frames
-
-
-def _joined(items: list[bytes], framing: Framing) -> bytes:
-    return framing(binary_head(MessageEvent, len(items)) + b"".join(items), OPCODE_BINARY)
-
-
 class Fanout:
     """All subscriptions of an edge."""
 
-    def __init__(self, framing: Framing, logs: dict[int, ShardLog], epoch: int) -> None:
-        self._framing, self._logs, self._epoch = framing, logs, epoch
+    def __init__(self, logs: dict[int, ShardLog], epoch: int) -> None:
+        self._logs, self._epoch = logs, epoch
         self._queue: deque[Subscription] = deque()  # lagging, and their session takes bytes
         self._later: list[Subscription] = []  # lagging, to be tried again on a tick
         self.live_events = 0  # counters, for metrics
@@ -115,7 +87,7 @@ class Fanout:
         room.head += len(records)
 
     def _deliver(self, room: Room, records: list[Any]) -> None:
-        shared: list[bytes] = [b"", b""]  # one encoding each for JSON and binary
+        shared: dict[Encoding, bytes] = {}
         live, staying = room.live, None
         for i, subscription in enumerate(live):
             session = subscription.session
@@ -124,10 +96,10 @@ class Fanout:
                     staying = live[:i]
                 self._lag(subscription)
                 continue
-            frame = shared[session.binary]
-            if not frame:
-                frame = b"".join(event_frames(records, session.binary, self._framing))
-                shared[session.binary] = frame
+            encoding = session.encoding
+            frame = shared.get(encoding)
+            if frame is None:
+                frame = shared[encoding] = b"".join(encoding.events(records))
             session.put(frame)
             if staying is not None:
                 staying.append(subscription)
@@ -190,7 +162,7 @@ class Fanout:
             except Unavailable:
                 self._later.append(subscription)
                 return
-            for frame in event_frames(records, session.binary, self._framing):
+            for frame in session.encoding.events(records):
                 session.put(frame)
             subscription.next_op += len(records)
             self.stored_events += len(records)

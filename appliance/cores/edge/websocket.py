@@ -2,6 +2,9 @@
 
 import struct
 
+from appliance.cores.edge.encoding import Encoding
+from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+
 OPCODE_TEXT, OPCODE_BINARY = 1, 2
 
 _MEDIUM = struct.Struct(">BBH")
@@ -16,3 +19,14 @@ def server_frame(payload: bytes, opcode: int) -> bytes:
     if size < 1 << 16:
         return _MEDIUM.pack(0x80 | opcode, 126, size) + payload
     return _LARGE.pack(0x80 | opcode, 127, size) + payload
+
+
+# subprotocol -> how frames stand in it
+ENCODINGS = {
+    SUBPROTOCOL_JSON: Encoding(
+        binary=False, framing=lambda payload: server_frame(payload, OPCODE_TEXT)
+    ),
+    SUBPROTOCOL_BINARY: Encoding(
+        binary=True, framing=lambda payload: server_frame(payload, OPCODE_BINARY)
+    ),
+}

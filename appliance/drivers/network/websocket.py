@@ -27,6 +27,7 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from appliance.base.errors import InputError
 from appliance.base.limits import (
     CLIENT_FRAME_SIZE_MAX,
     CLIENT_WRITE_HIGH,
@@ -39,12 +40,14 @@ from appliance.base.limits import (
     STRANGER_FRAME_SIZE_MAX,
     TURN_COST_SIZE,
 )
+from appliance.drivers.network.closings import CLOSE_CODES
 from appliance.drivers.network.entrance import Door, Entrance, Visitor
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.turns import Turns
+from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 
 PATH = b"/v1"
-SUBPROTOCOLS = (Subprotocol("tigerchat.v1.binary"), Subprotocol("tigerchat.v1.json"))
+SUBPROTOCOLS = (Subprotocol(SUBPROTOCOL_BINARY), Subprotocol(SUBPROTOCOL_JSON))
 PING_SECONDS = 20.0  # between two pings; silence over two of them ends a connection
 CLOSE_SECONDS = 2.0  # for a client to answer our closing
 LAST_FRAMES_MAX = 2000  # that it may send before: what was on the way; passed over in 1 ms
@@ -452,6 +455,10 @@ class Connection(Visitor):
             self._update_reading()
             if wanted and self._inbox:
                 self._server.turns.on_input(self)
+
+    def end(self, error: InputError) -> None:
+        """Close after `error` was answered."""
+        self.close(CLOSE_CODES[type(error)], error.name)
 
     def close(self, code: int, reason: str) -> None:
         """Say goodbye; the connection is gone soon, whether the client answers or not."""

@@ -21,6 +21,7 @@ from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens, parse_jwks
+from appliance.cores.edge.websocket import ENCODINGS
 from appliance.drivers.host import clock, knobs, resources, service
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.node_folder import JWKS_FILE, SOCKETS_FOLDER, NodeFolder
@@ -32,7 +33,6 @@ from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
-from appliance.formats.client.frame import SUBPROTOCOL_BINARY
 from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
 from appliance.roles.edge.figures import sessions_of
@@ -274,12 +274,12 @@ class EdgeRole:
                 assert kind == LIST
                 self._replicas.local(effect[1]).list(effect[2], effect[3])
         for session, frames in self._edge.take_output():
-            connection = session.transport
+            connection = session.connection
             if connection is not None:
                 connection.write(frames)
-        for _, session, code, reason in closing:
-            if session.transport is not None:
-                session.transport.close(code, reason)
+        for _, session, error in closing:
+            if session.connection is not None:
+                session.connection.end(error)
         if more or self._edge.is_unfinished:
             self.wake()
 
@@ -309,10 +309,8 @@ class EdgeRole:
     # --- chat clients
 
     def on_open(self, connection: websocket.Connection) -> None:
-        session = self._edge.on_open(
-            connection.address, connection.subprotocol == SUBPROTOCOL_BINARY
-        )
-        session.transport = connection
+        session = self._edge.on_open(connection.address, ENCODINGS[connection.subprotocol])
+        session.connection = connection
         connection.user = session
 
     def on_client_message(
@@ -371,7 +369,7 @@ class EdgeRole:
 
     def on_closed(self, connection: websocket.Connection) -> None:
         session: Session = connection.user
-        session.transport = None
+        session.connection = None
         self._unread.pop(connection, None)
         self._edge.on_close(session)
 

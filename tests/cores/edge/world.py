@@ -16,6 +16,7 @@ from appliance.base.limits import SEGMENT_MEND_MS_MAX
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
+from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
 from appliance.formats import segment
@@ -245,6 +246,10 @@ def _result(
     return replies.RESULT_STRUCT.pack(seq, log_seq, timestamp, code, b"", digest)
 
 
+# by whether it is binary; frames go over this wire as they are
+ENCODINGS = [Encoding(binary=binary, framing=bytes) for binary in (False, True)]
+
+
 class World:
     """The edge, the shard, and what each client has received."""
 
@@ -260,12 +265,11 @@ class World:
             tokens=self.tokens,
             admission=Admission(**(UNLIMITED | (rates or {}))),
             prng=Prng(1),
-            framing=lambda payload, opcode: payload,
             lanes_per_shard=lanes,
         )
         self.requests: list[tuple[int, bytes, int]] = []  # lane, records, count
         self.received: dict[int, list] = {}  # session number -> frames
-        self.closed: dict[int, tuple[int, str]] = {}
+        self.closed: dict[int, str] = {}  # session number -> name of the error
         self.mends: set[int] = set()  # segments that the replica was asked to mend
         self.now_ns, self.now_us = 0, START_US
         self.lookups_answered = True
@@ -289,7 +293,7 @@ class World:
         address: str = "10.0.0.1",
     ) -> Session:
         """A session that has said hello."""
-        session = self.edge.on_open(address, binary)
+        session = self.edge.on_open(address, ENCODINGS[binary])
         self.send(session, Hello(token=token(name, rights=rights), client_id=device(number)))
         assert [type(frame) for frame in self.take(session)] == [Welcome]
         return session
@@ -338,7 +342,7 @@ class World:
         elif effect[0] == MEND:
             self.mends.update(effect[2])
         elif effect[0] == CLOSE:
-            self.closed[effect[1].number] = effect[2:]
+            self.closed[effect[1].number] = effect[2].name
 
     def _collect(self) -> None:
         for session, payloads in self.edge.take_output():
