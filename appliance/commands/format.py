@@ -22,6 +22,8 @@ from appliance.drivers.host.durable_file import lock_folder, unusable, write_dur
 from appliance.drivers.host.node_folder import (
     CLIENT_CERTIFICATE_FILE,
     CLIENT_KEY_FILE,
+    FARM_JOIN_FILE,
+    FARM_KEY_FILE,
     FORMATTED_FILE,
     JWKS_FILE,
     KEYS_FOLDER,
@@ -49,6 +51,7 @@ from appliance.formats.site import (
     encode_site,
     load_site,
 )
+from appliance.roles.farm.node_files import make_farm_key, make_node_files
 from appliance.roles.operator.volumes import (
     check_room,
     identities,
@@ -60,7 +63,7 @@ from appliance.roles.operator.volumes import (
 SHARDS_LOCAL_MAX = 40  # peer ports of a node end where its client port begins
 PORTS_DEFAULT, PORTS_STEP = 7400, 100
 # from a node's first port, which is that of its peers
-CLIENT_PORT, CONSOLE_PORT, OBJECTS_PORT = 43, 80, 90
+CLIENT_PORT, CONSOLE_PORT, OBJECTS_PORT, FARM_PORT = 43, 80, 90, 91
 LOOK_S = 2.0  # for the other members to answer
 TOKEN_NAME = "tigerchat"  # issuer and audience of a local site's tokens
 
@@ -186,6 +189,8 @@ def format_local(
             )
         for node, place in zip(site.nodes, places, strict=True):
             _local_node_files(folder, place, node.index, encode_site(site))
+        if site.farm_key:
+            make_node_files(folder, site)
         opened = [read_node(place) for place in places]
         check_room(folder, [(node, shard) for node in opened for shard in node.shards], geometry)
         for opened_node in opened:
@@ -220,9 +225,9 @@ def _local_site(
     described = []
     for index in range(nodes):
         place, first = folder / node_name(index), ports + PORTS_STEP * index
-        if first + OBJECTS_PORT > 65535:
+        if first + FARM_PORT > 65535:
             raise ConfigurationError(
-                f"--ports {ports} leads to port {first + OBJECTS_PORT} for "
+                f"--ports {ports} leads to port {first + FARM_PORT} for "
                 f"node {index}; allowed: at most 65535"
             )
         _make_keys(place, node_name(index), "127.0.0.1")
@@ -248,6 +253,7 @@ def _local_site(
         shards=made,
         token_issuer=TOKEN_NAME,
         token_audience=TOKEN_NAME,
+        farm_key=make_farm_key(folder).public,
     )
     write_durable(path, encode_site(site))
     return site
@@ -292,11 +298,17 @@ def describe_another(folder: Path) -> None:
         )
         for shard in site.shards
     ]
-    text = encode_site(replace(site, nodes=[*site.nodes, node], shards=shards))
+    if not site.farm_key:
+        node = replace(node, farm_port=0)
+    grown = replace(site, nodes=[*site.nodes, node], shards=shards)
+    text = encode_site(grown)
     peer = read_toml(folder / site.nodes[0].name / SETTINGS_FILE)
     chosen = {name: value for name, value in peer.items() if name != "index"}
     _make_once(place / SETTINGS_FILE, lambda: encode_settings(index, **chosen), 0o644)
     _local_node_files(folder, place, index, text)
+    if site.farm_key:
+        _make_once(place / FARM_JOIN_FILE, lambda: "", 0o644)
+        make_node_files(folder, grown)
     # The top-level file last: until it names the node, nothing was begun.
     for other in site.nodes:
         write_durable(folder / other.name / SITE_FILE, text)
@@ -312,6 +324,7 @@ def _described(place: Path, index: int, name: str, host: str, first: int, *, obj
         client_port=first + CLIENT_PORT,
         console_port=first + CONSOLE_PORT,
         objects_port=first + OBJECTS_PORT if objects else 0,
+        farm_port=first + FARM_PORT,
         public_key=identity.public_key_of(read_seed(place / SIGNING_KEY_FILE)),
         certificate_pem=(place / TLS_CERTIFICATE_FILE).read_text(),
         client_certificate_pem=(place / CLIENT_CERTIFICATE_FILE).read_text(),
@@ -443,7 +456,8 @@ def _make_folder(folder: Path) -> None:
             "file system on a device first and name a folder on it"
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    own = {SITE_FILE, TOKEN_KEY_FILE, TOKEN_KEY_FILE + ".new", SITE_FILE + ".new", ".lock"}
+    files = (SITE_FILE, TOKEN_KEY_FILE, FARM_KEY_FILE)
+    own = {".lock", *files, *(f"{name}.new" for name in files)}
     foreign = sorted(
         entry.name
         for entry in folder.iterdir()

@@ -53,6 +53,7 @@ class Node:
     certificate_pem: str
     client_certificate_pem: str = ""  # what clients and operators are shown; "": the same one
     objects_port: int = 0  # where other replicas of the objects connect; 0: this node has none
+    farm_port: int = 0  # where other members of the farm connect; 0: this node is none
 
     @property
     def client_anchor(self) -> str:
@@ -92,6 +93,7 @@ class Site:
     token_audience: str
     number: int = 1  # among linked sites: it begins the source numbers of objects
     retention_days: float = 0.0  # how long messages are kept; 0: for ever
+    farm_key: bytes = b""  # Ed25519, verifies who may sign the farm's directory; empty: no farm
 
     def shards_of(self, node: int) -> list[Shard]:
         """The shards of which `node` holds a replica."""
@@ -162,6 +164,10 @@ def _days(value: Any) -> float:
     return float(value)
 
 
+def _key_or_none(value: Any) -> bytes:
+    return hexadecimal(32).parse(value) if value else b""
+
+
 _PORT = whole(1, 65535)
 _SITE_KEYS = {
     "version": whole(VERSION, VERSION),
@@ -170,6 +176,7 @@ _SITE_KEYS = {
     "token_issuer": text(128),
     "token_audience": text(128),
     "retention_days": Key(f"0 to {RETENTION_DAYS_MAX} days; 0 keeps everything", _days, 0.0),
+    "farm_key": Key(hexadecimal(32).allowed, _key_or_none, ""),
     "nodes": Key(f"1 to {NODES_MAX} tables [[nodes]]", _tables),
     "shards": Key(f"1 to {SHARDS_MAX} tables [[shards]]", _tables),
 }
@@ -181,6 +188,7 @@ _NODE_KEYS = {
     "client_port": _PORT,
     "console_port": _PORT,
     "objects_port": whole(0, 65535, 0),
+    "farm_port": whole(0, 65535, 0),
     "public_key": hexadecimal(32),
     "certificate": Key("an X.509 certificate as PEM text", _certificate),
     "client_certificate": Key("an X.509 certificate as PEM text", _certificate, ""),
@@ -212,6 +220,7 @@ def load_site(path: FilePath) -> Site:
         token_audience=values["token_audience"],
         number=values["number"],
         retention_days=values["retention_days"],
+        farm_key=values["farm_key"] or b"",
     )
     _check_unique(path, site)
     return site
@@ -251,7 +260,8 @@ def ports_of(site: Site, index: int) -> list[tuple[int, str]]:
     node = site.nodes[index]
     ports = [(node.peer_port + shard.number, "peer_port") for shard in site.shards_of(index)]
     ports += [(node.client_port, "client_port"), (node.console_port, "console_port")]
-    return [*ports, (node.objects_port, "objects_port")] if node.objects_port else ports
+    optional = [(node.objects_port, "objects_port"), (node.farm_port, "farm_port")]
+    return ports + [row for row in optional if row[0]]
 
 
 def _check_unique(path: FilePath, site: Site) -> None:
@@ -294,6 +304,8 @@ def encode_site(site: Site) -> str:
         f"token_audience = {_quoted(site.token_audience)}",
         *([f"number = {site.number}"] if site.number != 1 else []),
     ]
+    if site.farm_key:
+        lines.append(f'farm_key = "{site.farm_key.hex()}"')
     if site.retention_days:
         lines.append(f"retention_days = {site.retention_days!r}")
     for node in site.nodes:
@@ -307,6 +319,7 @@ def encode_site(site: Site) -> str:
             f"client_port = {node.client_port}",
             f"console_port = {node.console_port}",
             *([f"objects_port = {node.objects_port}"] if node.objects_port else []),
+            *([f"farm_port = {node.farm_port}"] if node.farm_port else []),
             f'public_key = "{node.public_key.hex()}"',
             f'certificate = """\n{node.certificate_pem.strip()}\n"""',
         ]

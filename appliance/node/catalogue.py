@@ -120,6 +120,13 @@ ROLES: tuple[RoleRow, ...] = (
         lambda node: _once(node) if node.node.objects_port else (),
         STOP_SERVICES,
     ),
+    RoleRow(
+        "farm",
+        "The farm: a member of the group that keeps the site's directory.",
+        "appliance.roles.farm.role",
+        lambda node: _once(node) if node.node.farm_port else (),
+        STOP_SERVICES,
+    ),
 )
 
 

@@ -103,12 +103,14 @@ def _move_ports(folder: Path, site: Site, first: int) -> None:
     step = first - site.nodes[0].peer_port
     if step == 0:
         return
-    names = ("peer_port", "client_port", "console_port")
+    names = ("peer_port", "client_port", "console_port", "objects_port", "farm_port")
     nodes = [
-        dataclasses.replace(node, **{name: getattr(node, name) + step for name in names})
+        dataclasses.replace(
+            node, **{name: getattr(node, name) + step for name in names if getattr(node, name)}
+        )
         for node in site.nodes
     ]
-    if any(not 0 < getattr(node, name) < 65536 for node in nodes for name in names):
+    if any(not 0 <= getattr(node, name) < 65536 for node in nodes for name in names):
         raise ConfigurationError(f"--ports is {first}; allowed: such that all lie in 1 to 65535")
     text = encode_site(dataclasses.replace(site, nodes=nodes))
     for place in (*(folder / node.name for node in nodes), folder):

@@ -315,7 +315,7 @@ def test_a_disk_that_fills_up_meanwhile_is_named_and_format_goes_on_later(
         (("--local", "a", "--shards", "0"), "'--shards': 0 is not in the range 1<=x<=40"),
         (("--local", "a", "--ports", "0"), "'--ports': 0 is not in the range"),
         (("--local", "a", "--segments-max", "1"), "'--segments-max': 1 is not in the range"),
-        (("--local", "a", "--ports", "65500"), "--ports 65500 leads to port 65590 for node 0"),
+        (("--local", "a", "--ports", "65500"), "--ports 65500 leads to port 65591 for node 0"),
     ],
 )
 def test_wrong_words_are_named_with_what_is_allowed(tigerchat, sentence, tmp_path, words, said):

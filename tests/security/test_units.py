@@ -33,7 +33,7 @@ def told(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_are_units():
-    assert len(UNITS) == 7
+    assert len(UNITS) == 8
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)

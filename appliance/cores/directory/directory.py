@@ -18,9 +18,11 @@ from appliance.formats.raft_legacy.configuration import decode_configuration
 from appliance.formats.raft_legacy.frame import APPLICATION, CONFIGURATION, Entry
 
 SNAPSHOT_VERSION = 1
-RECENT_MS = 180_000  # three posting periods
+PERIOD_MS = 60_000  # between two posts of a node, unless an administrator says otherwise
+PERIOD_MS_MIN, PERIOD_MS_MAX = 200, 3_600_000
+RECENT_PERIODS = 3  # a status is recent for so long
+EXPIRY_PERIODS = 10  # a directory is valid for so long, from the log's time on
 AHEAD_MS = 300_000  # a date further ahead of the median does not move the log's time
-EXPIRY_MS = 600_000  # of what a directory says, from the log's time on
 
 
 def canonical(value: object) -> bytes:
@@ -52,6 +54,8 @@ class Directory:
     shippers: dict[int, Choice] = field(default_factory=dict)  # by shard
     exclusions: tuple[int, tuple[str, ...]] = (0, ())  # date, identities
     placement: tuple[int, dict[int, tuple[int, ...]]] = (0, {})  # date, shard -> nodes
+    period: tuple[int, int] = (0, PERIOD_MS)  # date, ms between two posts of a node
+    departed: tuple[int, tuple[int, ...]] = (0, ())  # date, members an administrator took out
     skipped: int = 0  # values that are no document of this farm, or too old
     foreign: bytes = b""  # a snapshot that we cannot read, kept to be served on
 
@@ -83,9 +87,10 @@ class Directory:
         return True
 
     def _administer(self, date: int, config: Any) -> bool:
-        """What an administrator wants kept out, and where replicas are to be."""
+        """What an administrator wants kept out, where replicas are to be, how often is posted."""
         if not isinstance(config, dict):
             return False
+        period = config.get("period_ms")
         exclude, placement = config.get("exclude"), config.get("placement")
         found = False
         if isinstance(exclude, list) and date > self.exclusions[0]:
@@ -94,6 +99,15 @@ class Directory:
             found = True
         if isinstance(placement, dict) and date > self.placement[0]:
             self.placement = (date, _placement_of(placement))
+            found = True
+        if type(period) is int and PERIOD_MS_MIN <= period <= PERIOD_MS_MAX:
+            if date > self.period[0]:
+                self.period = (date, period)
+                found = True
+        departed = config.get("departed")
+        if isinstance(departed, list) and date > self.departed[0]:
+            ids = {node for node in departed if type(node) is int and node > 0}
+            self.departed = (date, tuple(sorted(ids)[:FARM_EXCLUSIONS_MAX]))
             found = True
         return found
 
@@ -106,7 +120,7 @@ class Directory:
         self.time_ms = max(self.time_ms, sane[-1])
 
     def is_recent(self, held: Held) -> bool:
-        return self.time_ms - held.date <= RECENT_MS
+        return self.time_ms - held.date <= RECENT_PERIODS * self.period[1]
 
     def candidates(self) -> dict[int, Score]:
         """Who may publish, with its score: if anybody is told to, only those who are."""
@@ -163,8 +177,9 @@ class Directory:
             "version": self.index,
             "term": self.term,
             "publisher": self.publisher.holder,
-            "expires": self.time_ms + EXPIRY_MS,
+            "expires": self.time_ms + EXPIRY_PERIODS * self.period[1],
             "endpoints": endpoints,
+            "excluded": list(excluded),
             "shippers": {str(s): c.holder for s, c in sorted(self.shippers.items())},
             "placement": {str(s): list(n) for s, n in sorted(self.placement[1].items())},
         }
@@ -180,8 +195,16 @@ class Directory:
             "ahead": {str(node): count for node, count in sorted(self.publisher.ahead.items())},
             "shippers": {str(s): c.holder for s, c in sorted(self.shippers.items())},
             "excluded": list(self.exclusions[1]),
+            "placement": {str(s): list(n) for s, n in sorted(self.placement[1].items())},
+            "period_ms": self.period[1],
             "documents": [
-                {"id": poster, "index": held.index, "age_ms": self.time_ms - held.date}
+                {
+                    "id": poster,
+                    "index": held.index,
+                    "age_ms": self.time_ms - held.date,
+                    "recent": self.is_recent(held),
+                    "endpoints": sum(not e.blacklisted for e in held.status.endpoints),
+                }
                 for poster, held in sorted(self.documents.items())
             ],
         }
@@ -201,6 +224,8 @@ class Directory:
             "shippers": [[s, c.row()] for s, c in sorted(self.shippers.items())],
             "exclusions": [self.exclusions[0], list(self.exclusions[1])],
             "placement": [self.placement[0], sorted(self.placement[1].items())],
+            "period": list(self.period),
+            "departed": [self.departed[0], list(self.departed[1])],
         }
         lines = [canonical(state)]
         for poster, held in sorted(self.documents.items()):
@@ -230,6 +255,10 @@ class Directory:
             fresh.exclusions = (state["exclusions"][0], tuple(state["exclusions"][1]))
             date, places = state["placement"]
             fresh.placement = (date, {shard: tuple(nodes) for shard, nodes in places})
+            since, period = state.get("period", [0, PERIOD_MS])
+            fresh.period = (since, period)
+            since, departed = state.get("departed", [0, []])
+            fresh.departed = (since, tuple(departed))
             for line in lines[1:]:
                 value = line["value"].encode()
                 document = parse_document(value)

@@ -4,10 +4,14 @@ node-0/
 ├── site.toml  node.toml  jwks.json     the site, settings, public keys of token issuers
 ├── keys/                               signing.key, tls.key (secrets, 0600), tls.crt; perhaps
 │                                       client.key and client.crt, shown to clients instead;
-│                                       metrics.key, which Prometheus shows to the console
+│                                       metrics.key, which Prometheus shows to the console;
+│                                       farm.password and farm-users.json, for logins of the farm
 ├── shard-0/ ...                        a volume for each replica of this node
 ├── .shard-0.lock ...                   held by whoever works as that replica or makes its volume
 ├── shipped/                            what is shipped, unless another target is set
+├── farm/                               the log of the farm's member, where the node is one
+├── farm-delegation.json                which nodes may sign the farm's directory
+├── farm-directory.json                 the newest directory that was seen
 ├── sockets/                            Unix sockets between the node's own processes
 ├── formatted                           written last by format: the node may be started
 └── removed                             by `member remove`: a local site starts without this node
@@ -34,10 +38,18 @@ CLIENT_KEY_FILE = "keys/client.key"  # both only where clients are shown another
 CLIENT_CERTIFICATE_FILE = "keys/client.crt"
 METRICS_KEY_FILE = "keys/metrics.key"
 SECRET_SIZE_MIN = 32  # characters of a secret that is shown over the network
+FARM_FOLDER = "farm"  # the log of this node's member
+FARM_PASSWORD_FILE = "keys/farm.password"  # as whom this member logs in to the others
+FARM_USERS_FILE = "keys/farm-users.json"  # who may log in here; no password is in it
+FARM_DELEGATION_FILE = "farm-delegation.json"  # which nodes' keys may sign the directory
+FARM_DIRECTORY_FILE = "farm-directory.json"  # the newest one that this node has seen
+FARM_JOIN_FILE = "farm-join"  # this node waits for the farm to take it in
 FORMATTED_FILE = "formatted"
 REMOVED_FILE = "removed"  # of a local site's node that belongs to no shard any more
-# in a local site's folder: the private key of its issuer of tokens
+# in a local site's folder: the private keys of its issuer of tokens, and of who says which nodes
+# may sign the farm's directory
 TOKEN_KEY_FILE = "token.key"
+FARM_KEY_FILE = "farm.key"
 
 
 @dataclass(frozen=True)

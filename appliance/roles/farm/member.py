@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from appliance.base.errors import FarmBroken, FarmMemberOut
@@ -63,8 +64,14 @@ Input = tuple[str, object, object]
 class FarmMember:
     """Runs until `stop`, until it is out of the farm, or until something is broken."""
 
-    def __init__(self, settings: FarmSettings, log: logging.Logger) -> None:
-        self.settings, self.log = settings, log
+    def __init__(
+        self,
+        settings: FarmSettings,
+        log: logging.Logger,
+        on_applied: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_applied` is called when the directory has taken entries."""
+        self.settings, self.log, self.on_applied = settings, log, on_applied
         self.counts: Counter[str] = Counter()
         self.storage = FarmStorage(settings.folder / "store")
         self.directory = Directory(settings.farm)
@@ -255,6 +262,7 @@ class FarmMember:
             snapshot = word.snapshot
             if not self.directory.restore(snapshot.index, snapshot.term, snapshot.data):
                 self.log.warning("the farm's snapshot at %d is of another make", snapshot.index)
+            self.on_applied()
         elif isinstance(word, MakeSnapshot):
             if self.directory.index == word.index:
                 self.node.on_snapshot(word.index, self.directory.snapshot())
@@ -268,6 +276,7 @@ class FarmMember:
     def _apply(self, word: Apply) -> None:
         for index, entry in enumerate(word.entries, word.first):
             self.directory.take(index, entry)
+        self.on_applied()
 
     def _hold_links(self) -> None:
         """A link to each peer, by its endpoint as the farm knows it now."""
@@ -294,6 +303,12 @@ class FarmMember:
     def stop(self) -> None:
         self.stopping = True
         self.wake.set()
+
+    def yield_leadership(self) -> bool:
+        """Lead no more for a while; False: we do not lead."""
+        yielded = self.node.yield_leadership()
+        self.wake.set()
+        return yielded
 
     def hint(self) -> LeaderHint:
         return self.node.hint()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from appliance.base.errors import ApplianceError
 from appliance.cores.raft.login import Doorway, path_of
@@ -16,13 +16,27 @@ HINT_S = 0.1  # how old a hint of who leads may be
 
 
 async def serve(farms: Sequence[FarmSettings], log: logging.Logger) -> int:
-    """One member for each farm; all share listener, carrier and certificate of the first one.
-
-    MemberOut when one is taken out of its farm; Broken or StorageError when one cannot go on.
-    """
-    first = farms[0]
+    """One member for each farm, until SIGTERM; as `host`."""
     members = {settings.farm: FarmMember(settings, log) for settings in farms}
     assert len(members) == len(farms)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _stop, members)
+    places = (", ".join(members), *farms[0].listen)
+    await host(members, log, lambda: log.info("serving %s on %s:%d", *places))
+    return 0
+
+
+async def host(
+    members: dict[str, FarmMember], log: logging.Logger, on_listening: Callable[[], None]
+) -> None:
+    """Until all members have been stopped; they share listener, carrier and certificate of the
+    first one, and nothing else.
+
+    FarmMemberOut when one is taken out of its farm; FarmBroken or StorageError when one cannot go
+    on.
+    """
+    first = next(iter(members.values())).settings
     doorway = Doorway({path_of(name): member.gate() for name, member in members.items()})
     takers: dict[str, Taker] = dict(members)
     door = Door(doorway, takers, raw=first.farm if first.carrier == RAW else "")
@@ -32,11 +46,8 @@ async def serve(farms: Sequence[FarmSettings], log: logging.Logger) -> int:
         assert first.key is not None
         tls = server_tls(first.certificate, first.key)
     server = await listen(*first.listen, tls, door.on_stream)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _stop, members)
-    hints = loop.create_task(_hints(doorway, members))
-    log.info("serving %s on %s:%d", ", ".join(members), *first.listen)
+    hints = asyncio.get_running_loop().create_task(_hints(doorway, members))
+    on_listening()
     try:
         async with asyncio.TaskGroup() as group:
             for member in members.values():
@@ -50,7 +61,6 @@ async def serve(farms: Sequence[FarmSettings], log: logging.Logger) -> int:
         for name, member in members.items():
             counts = ", ".join(f"{k} {n}" for k, n in sorted((member.counts + door.counts).items()))
             log.info("farm %s: %s", name, counts)
-    return 0
 
 
 def _stop(members: dict[str, FarmMember]) -> None:
@@ -66,7 +76,10 @@ def _first(errors: BaseExceptionGroup) -> BaseException:
 
 
 async def _hints(doorway: Doorway, members: dict[str, FarmMember]) -> None:
+    """Keep what the door knows as new as the members do: who leads, and who may log in."""
     while True:
         for gate in doorway.gates.values():
-            gate.hint = members[gate.farm].hint()
+            member = members[gate.farm]
+            gate.hint = member.hint()
+            gate.users = {user.name: user for user in member.settings.users}
         await asyncio.sleep(HINT_S)

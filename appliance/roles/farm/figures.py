@@ -1,0 +1,197 @@
+"""A node's real figures as the status document that it posts to its farm."""
+
+import asyncio
+import base64
+import hashlib
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from appliance.base.limits import FARM_DOCUMENT_SIZE_MAX
+from appliance.cores.directory.directory import canonical
+from appliance.cores.directory.status import PUBLISH_AUTO
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.network.ask import ask_status
+from appliance.roles.farm.node_files import FARM, raft_id
+
+BANDWIDTH_DEFAULT = 125_000_000  # bytes a second of a link that does not tell its speed
+_LAG_LOOK_S, _LAG_LOOKS = 0.25, 240  # together the last minute
+_ASK_S = 1.0  # for a process of this node to say how it is
+
+
+class LoopLag:
+    """How late the loop calls, milliseconds: the 99th percentile of the last minute."""
+
+    def __init__(self) -> None:
+        self._late_ms: deque[int] = deque(maxlen=_LAG_LOOKS)
+
+    async def watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_LOOK_S
+            await asyncio.sleep(_LAG_LOOK_S)
+            self._late_ms.append(max(0, int((loop.time() - due) * 1000)))
+
+    @property
+    def p99_ms(self) -> int:
+        ordered = sorted(self._late_ms)
+        return ordered[len(ordered) * 99 // 100] if ordered else 0
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes a second on all links but loopback, between two looks."""
+
+    at: float = 0.0
+    count: int = 0
+
+    def read(self) -> tuple[int, int]:
+        """(what the links can do, what they did since the look before)."""
+        links = psutil.net_if_stats()
+        up = [name for name, link in links.items() if link.isup and name != "lo"]
+        configured = sum(links[name].speed * 125_000 for name in up) or BANDWIDTH_DEFAULT
+        counters = psutil.net_io_counters(pernic=True)
+        count = sum(counters[n].bytes_sent + counters[n].bytes_recv for n in up if n in counters)
+        now = time.monotonic()
+        elapsed, moved = now - self.at, count - self.count
+        known, self.at, self.count = self.at > 0 and elapsed > 0, now, count
+        return configured, max(0, int(moved / elapsed)) if known else 0
+
+
+@dataclass(slots=True, frozen=True)
+class Service:
+    """A shard that this node serves, as its replica says. `blacklist`: why nobody shall come."""
+
+    shard: int
+    uptime_ms: int
+    blacklist: str
+
+
+@dataclass(slots=True)
+class NodeStatus:
+    """What the farm asks of its node; every answer is measured when it is asked for."""
+
+    node: NodeFolder
+    started: float = field(default_factory=time.monotonic)
+    lag: LoopLag = field(default_factory=LoopLag)
+    traffic: Traffic = field(default_factory=Traffic)
+    connections: int = 0  # of clients
+    circuits: int = 0  # of other nodes, held by this one's replicas
+
+    def read_services(self) -> list[Service]:
+        """Asks the replicas and edges of this node; blocks for as long as they take."""
+        found = []
+        circuits = 0
+        for shard in self.node.shards:
+            said = self._ask("shard", shard.number)
+            if said is None:
+                found.append(Service(shard.number, 0, "the replica does not answer"))
+                continue
+            circuits += int(said.get("connections", 0))
+            status, removed = said.get("status"), said.get("role") == "removed"
+            why = "" if status == "normal" and not removed else str(status)
+            started = float(said.get("process", {}).get("started", time.time()))
+            uptime_ms = max(0, int((time.time() - started) * 1000))
+            if not removed:
+                found.append(Service(shard.number, uptime_ms, why))
+        connections = 0
+        for number in range(self.node.settings.edge_processes):
+            said = self._ask("edge", number)
+            connections += int(said.get("connections", 0)) if said else 0
+        self.circuits, self.connections = circuits, connections
+        return found
+
+    def _ask(self, kind: str, number: int) -> dict[str, Any] | None:
+        return ask_status(
+            self.node.path / SOCKETS_FOLDER,
+            cluster=self.node.site.cluster,
+            shard=number,
+            kind=kind,
+            timeout_s=_ASK_S,
+        )
+
+    def uptime_ms(self) -> int:
+        return int((time.monotonic() - self.started) * 1000)
+
+
+def service_id(node: NodeFolder, shard: int) -> str:
+    """The identity of a shard's service on this node: what exclusions may name."""
+    text = f"{node.site.cluster.hex()} shard {shard} node {node.node.public_key.hex()}"
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def client_address(node: NodeFolder) -> str:
+    """Where clients of this node connect."""
+    scheme = "wss" if node.settings.client_tls else "ws"
+    host = f"[{node.node.host}]" if ":" in node.node.host else node.node.host
+    return f"{scheme}://{host}:{node.node.client_port}/v1"
+
+
+@dataclass(slots=True, frozen=True)
+class Published:
+    """The last directory that this node signed; empty: none."""
+
+    data: bytes = b""
+    version: int = 0
+    time_ms: int = 0
+
+
+def status_document(
+    status: NodeStatus,
+    services: list[Service],
+    *,
+    date_ms: int,
+    published: Published,
+    publishing: bool,
+    publish: str = PUBLISH_AUTO,
+) -> bytes:
+    """One value for the log, at most FARM_DOCUMENT_SIZE_MAX bytes."""
+    node = status.node
+    configured, current = status.traffic.read()
+    meta: dict[str, Any] = {
+        "destination": base64.b64encode(node.site.farm_key).decode(),
+        "lastPublishedTime": published.time_ms,
+        "publishConfig": publish,
+        "publishing": publishing,
+        "version": published.version,
+    }
+    if published.data and publishing:
+        meta["lastPublishedLS"] = base64.b64encode(published.data).decode()
+    document = {
+        "cluster": FARM,
+        "date": date_ms,
+        "id": raft_id(node.node),
+        "config": {},
+        "meta": meta,
+        "router": {
+            "uptime": status.uptime_ms(),
+            "jobLag": status.lag.p99_ms,
+            "exploratoryTunnels": 0,
+            "participatingTunnels": status.circuits,
+            "bandwidthConfigured": configured,
+            "bandwidthCurrent": min(current, configured),
+        },
+        "destinations": [
+            {
+                "destination": service_id(node, service.shard),
+                "address": client_address(node),
+                "shard": service.shard,
+                "uptime": service.uptime_ms,
+                "bandwidthConfigured": configured,
+                "bandwidthCurrent": min(current, configured),
+                "connectionsConfigured": node.settings.connections_max,
+                "connectionsCurrent": status.connections,
+                **({"blacklist": {"why": service.blacklist}} if service.blacklist else {}),
+            }
+            for service in services
+        ],
+    }
+    value = canonical(document)
+    if len(value) > FARM_DOCUMENT_SIZE_MAX:  # the directory goes first: it can be asked for again
+        meta.pop("lastPublishedLS", None)
+        value = canonical(document)
+    assert len(value) <= FARM_DOCUMENT_SIZE_MAX
+    return value

@@ -1,0 +1,123 @@
+"""What a node keeps of the farm in its folder: made by format, read by the role and by commands."""
+
+import json
+import secrets
+from pathlib import Path
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.signature import SigningKey
+from appliance.cores.directory.signed import sign_delegation
+from appliance.cores.raft.users import MEMBER
+from appliance.drivers.host.durable_file import write_durable
+from appliance.drivers.host.identity import make_seed
+from appliance.drivers.host.node_folder import (
+    FARM_DELEGATION_FILE,
+    FARM_FOLDER,
+    FARM_JOIN_FILE,
+    FARM_KEY_FILE,
+    FARM_PASSWORD_FILE,
+    FARM_USERS_FILE,
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
+    NodeFolder,
+    read_seed,
+)
+from appliance.formats.raft_legacy.configuration import Server
+from appliance.formats.site import Node, Site
+from appliance.roles.farm.settings import (
+    REALM_DEFAULT,
+    TLS,
+    FarmSettings,
+    make_user,
+    read_password,
+    read_users,
+    write_users,
+)
+
+FARM = "farm"  # name of the farm that a site's nodes form
+
+
+def raft_id(node: Node) -> int:
+    """The number of a node's member: 0 is nobody."""
+    return node.index + 1
+
+
+def endpoint_of(node: Node) -> str:
+    """What the other members are told of a node's member."""
+    host = f"[{node.host}]" if ":" in node.host else node.host
+    return f"tcp://{host}:{node.farm_port}"
+
+
+def user_of(node: Node) -> str:
+    return f"node{raft_id(node)}"
+
+
+def make_farm_key(folder: Path) -> SigningKey:
+    """The key of who says which nodes may sign directories, in the folder of a local site."""
+    path = folder / FARM_KEY_FILE
+    if not path.exists():
+        write_durable(path, make_seed().hex() + "\n", 0o600)
+    return SigningKey(read_seed(path))
+
+
+def make_node_files(folder: Path, site: Site) -> None:
+    """What is missing for the farm in the folders of a local site's nodes; users and delegation
+    are written anew, as nodes may have been added."""
+    key = make_farm_key(folder)
+    members = [node for node in site.nodes if node.farm_port]
+    rows = []
+    for node in members:
+        path = folder / node.name / FARM_PASSWORD_FILE
+        if not path.exists():
+            write_durable(path, secrets.token_urlsafe(32) + "\n", 0o600)
+        rows.append(
+            make_user(
+                name=user_of(node),
+                role=MEMBER,
+                server_id=raft_id(node),
+                realm=REALM_DEFAULT,
+                password=read_password(path),
+            )
+        )
+    keys = {raft_id(node): node.public_key for node in members}
+    delegation = json.dumps(sign_delegation(key, FARM, keys), sort_keys=True) + "\n"
+    for node in members:
+        write_users(folder / node.name / FARM_USERS_FILE, rows)
+        write_durable(folder / node.name / FARM_DELEGATION_FILE, delegation)
+
+
+def read_delegation(node: NodeFolder) -> dict[str, object]:
+    """Which nodes may sign, as this node has it; it is verified by whoever reads a directory."""
+    path = node.path / FARM_DELEGATION_FILE
+    try:
+        found = json.loads(path.read_text())
+        if set(found) != {"cluster", "keys", "signature"}:
+            raise ValueError
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigurationError(f"{path}: no delegation ({error}); restore it") from error
+    return dict(found)
+
+
+def farm_settings(node: NodeFolder) -> FarmSettings:
+    """How this node is a member of its site's farm."""
+    own = node.node
+    joins = (node.path / FARM_JOIN_FILE).exists()
+    others = [n for n in node.site.nodes if n.farm_port and n.index != own.index]
+    settings = FarmSettings(
+        folder=node.path / FARM_FOLDER,
+        id=raft_id(own),
+        farm=FARM,
+        listen=(own.host, own.farm_port),
+        endpoint=endpoint_of(own),
+        peers=() if joins else tuple(Server(raft_id(n), endpoint_of(n)) for n in others),
+        join=joins,
+        carrier=TLS,
+        user=user_of(own),
+        password=read_password(node.path / FARM_PASSWORD_FILE),
+        users=read_users(node.path / FARM_USERS_FILE),
+        certificate=node.path / TLS_CERTIFICATE_FILE,
+        key=node.path / TLS_KEY_FILE,
+        pins={raft_id(n): n.spki for n in others},
+    )
+    settings.check()
+    return settings

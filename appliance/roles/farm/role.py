@@ -1,0 +1,326 @@
+"""The farm's member of a node: posts the node's status, signs the directory if it is chosen, and
+keeps the newest one for the edges of the node.
+
+    log ──applied──▶ directory ──chosen──▶ sign ──▶ own status ──▶ whoever leads
+     ▲                   └──▶ farm-directory.json ──▶ edges            │
+     └──────────────────────────────────────────────────────────────────┘
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+from appliance.base.errors import ConfigurationError, FarmMemberOut, FarmPostFailed
+from appliance.cores.directory.directory import EXPIRY_PERIODS, canonical
+from appliance.cores.raft.dial import Challenges, Credentials
+from appliance.cores.raft.member import LEADER
+from appliance.cores.raft.settings import TICK_MS
+from appliance.drivers.host import service
+from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.node_folder import FARM_USERS_FILE, SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.site_watch import SiteWatch
+from appliance.drivers.network.farm_stream import Route
+from appliance.drivers.network.status import StatusServer
+from appliance.formats.raft_legacy.configuration import (
+    Server,
+    encode_server,
+    encode_server_id,
+    endpoint_address,
+)
+from appliance.formats.raft_legacy.frame import (
+    ADD_SERVER,
+    CLUSTER_SERVER,
+    REMOVE_SERVER,
+    Entry,
+    Request,
+)
+from appliance.formats.site import SITE_FILE
+from appliance.roles.farm.acts import Acts
+from appliance.roles.farm.client import FarmClient
+from appliance.roles.farm.figures import NodeStatus, Service, status_document
+from appliance.roles.farm.link import Keys
+from appliance.roles.farm.member import FarmMember
+from appliance.roles.farm.node_files import FARM, endpoint_of, farm_settings, raft_id
+from appliance.roles.farm.publisher import Publisher
+from appliance.roles.farm.serve import host
+from appliance.roles.farm.settings import read_users
+
+SOCKET = "farm-0"
+LOOK_S = 0.5  # between two looks at the node, its site file and what is due
+POST_S = 15.0  # for a post to be answered yes; then the next look begins anew
+JITTER = 0.1  # of the period: so that nodes do not post together
+
+
+class FarmRole:
+    """Wires one member. Made before the loop runs; `serve` runs it until it is told to stop."""
+
+    def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
+        self.node, self.log = node, log
+        settings = farm_settings(node)
+        self.id = settings.id
+        settings.folder.mkdir(mode=0o700, exist_ok=True)
+        self.publisher = Publisher(node)
+        self.status = NodeStatus(node)
+        self._news = asyncio.Event()
+        self.out = ""  # why this node is no member any more; empty while it is
+        self.member: FarmMember | None = None
+        try:
+            self.member = FarmMember(settings, log, on_applied=self._on_applied)
+        except FarmMemberOut as error:
+            self.out = str(error)
+        self.settings = settings
+        self._pins = settings.pins
+        self._watch = SiteWatch(node.path / SITE_FILE, node.site)
+        self._services: list[Service] = []
+        self._posted: tuple[float, object] = (0.0, None)  # when, and what was told
+        self._date_ms = 0
+        self._due_s = 0.0
+        self._client = self._new_client()
+        self.acts = Acts(self)
+        self._figures = Figures()
+        self._stopped = asyncio.Event()
+        self._posts = self._posts_failed = 0
+        self._adding = ""
+        self._door = StatusServer(
+            Path(SOCKETS_FOLDER) / SOCKET,
+            cluster=node.site.cluster,
+            number=0,
+            status=self.told,
+            on_wish=self.acts.on_wish,
+        )
+
+    def _new_client(self) -> FarmClient:
+        settings = self.settings
+        credentials = Credentials(settings.user, settings.password, settings.algorithms)
+        servers = [Server(settings.id, settings.endpoint), *settings.peers]
+        return FarmClient(servers, Keys(settings.farm, credentials, Challenges()), self._route)
+
+    def _route(self, server_id: int, endpoint: str) -> Route:
+        host_name, port = endpoint_address(endpoint)
+        own = self.node.node.spki if server_id == self.settings.id else b""
+        return Route(host_name, port, self._pins.get(server_id, own))
+
+    # --- life
+
+    async def serve(self) -> int:
+        """Until SIGTERM; the exit code."""
+        loop = asyncio.get_running_loop()
+        on_stop_signal(self._stop)
+        await self._door.start()
+        tasks = [loop.create_task(self.status.lag.watch()), loop.create_task(self._look_after())]
+        try:
+            if self.member is not None:
+                await self._host(self.member)
+            else:
+                service.notify("READY=1", f"STATUS={self.out}")
+            await self._stopped.wait()
+            service.notify("STOPPING=1")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._client.close()
+            await self._door.close()
+        return 0
+
+    async def _host(self, member: FarmMember) -> None:
+        """The member's life; a node that was taken out goes on without one."""
+        try:
+            await host({FARM: member}, self.log, self._on_listening)
+        except FarmMemberOut as error:
+            self.log.warning("%s", error)
+            self.out, self.member = str(error), None
+
+    def _on_listening(self) -> None:
+        host_name, port = self.settings.listen
+        service.notify("READY=1", f"STATUS=member {self.settings.id} on {host_name}:{port}")
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        if self.member is not None:
+            self.member.stop()
+
+    def _on_applied(self) -> None:
+        if self.member is not None and self.publisher.on_applied(self.member.directory):
+            self.log.debug("directory %d", self.publisher.version)
+        self._news.set()
+
+    # --- the beat
+
+    async def _look_after(self) -> None:
+        """See what is due: each half second, and when the log has brought something."""
+        loop = asyncio.get_running_loop()
+        while True:
+            service.notify("WATCHDOG=1")
+            self._read_site()
+            self._services = await loop.run_in_executor(None, self.status.read_services)
+            if self.member is not None:
+                await self._post_if_due(self.member)
+                await self._take_in(self.member)
+                await self.acts.perform()
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._news.wait()
+                    await asyncio.sleep(LOOK_S / 5)  # what comes together is looked at together
+
+    def _read_site(self) -> None:
+        """Learn of nodes that were added to the site file."""
+        site = self._watch.changed()
+        if site is None:
+            return
+        self.node = dataclasses.replace(self.node, site=site)
+        self.status.node = self.node
+        others = [n for n in site.nodes if n.farm_port and n.index != self.node.settings.index]
+        self._pins.update({raft_id(node): node.spki for node in others})  # the member's too
+        if self.member is not None:
+            with contextlib.suppress(ConfigurationError):
+                users = read_users(self.node.path / FARM_USERS_FILE)
+                self.member.settings = dataclasses.replace(self.member.settings, users=users)
+
+    def next_date_ms(self) -> int:
+        """Now, and later than all that this node has posted: what is older would not count."""
+        assert self.member is not None
+        held = self.member.directory.documents.get(self.settings.id)
+        before = max(self._date_ms, held.date if held is not None else 0)
+        self._date_ms = max(int(time.time() * 1000), before + 1)
+        return self._date_ms
+
+    async def _post_if_due(self, member: FarmMember) -> None:
+        """Post at the period, and at once when what is told of services has changed, or a
+        directory is to be signed."""
+        directory = member.directory
+        told = [(s.shard, s.blacklist) for s in self._services]
+        sign = self.publisher.is_due(directory) or self.acts.publish_now
+        now = time.monotonic()
+        if now < self._due_s and told == self._posted[1] and not sign:
+            return
+        if member.node.member.leader <= 0 and now < self._due_s:
+            return  # nobody would take it
+        if sign and self.publisher.is_chosen(directory):
+            self.publisher.sign(directory)
+            self.acts.publish_now = False
+        value = status_document(
+            self.status,
+            self._services,
+            date_ms=self.next_date_ms(),
+            published=self.publisher.own,
+            publishing=self.publisher.is_chosen(directory),
+        )
+        try:
+            await self._client.post([value], POST_S)
+        except FarmPostFailed:
+            self._posts_failed += 1
+            self._due_s = 0.0
+            return
+        self._posts += 1
+        self._posted = (now, told)
+        period_s = directory.period[1] / 1000
+        self._due_s = now + period_s * random.uniform(1 - JITTER, 1 + JITTER)
+
+    async def _take_in(self, member: FarmMember) -> None:
+        """Who leads takes in the nodes of the site file that are no members yet."""
+        status = member.node.status()
+        if status.role != LEADER or status.change or len(member.inbox) > 0:
+            return
+        known = {server.id for server in status.servers} | self.acts.left(member.directory)
+        for node in self.node.site.nodes:
+            if node.farm_port and raft_id(node) not in known:
+                server = Server(raft_id(node), endpoint_of(node))
+                request = Request(
+                    ADD_SERVER, entries=(Entry(0, CLUSTER_SERVER, encode_server(server)),)
+                )
+                self._client.guess = self.settings.id
+                answer = await self._client.ask_once(request)
+                self._adding = node.name if answer is not None and answer.accepted else ""
+                return
+
+    async def remove(self, server_id: int) -> bool:
+        """Ask whoever leads to take a member out; True: it has begun."""
+        value = encode_server_id(server_id)
+        request = Request(REMOVE_SERVER, entries=(Entry(0, CLUSTER_SERVER, value),))
+        answer = await self._client.ask_once(request)
+        return answer is not None and answer.accepted
+
+    async def post_config(self, config: dict[str, Any]) -> None:
+        """Post an administrator's word. FarmPostFailed when nobody says yes in time."""
+        word = {
+            "cluster": FARM,
+            "date": self.next_date_ms(),
+            "id": self.settings.id,
+            "config": config,
+        }
+        await self._client.post([canonical(word)], POST_S)
+
+    # --- what whoever asks is told
+
+    def told(self) -> dict[str, Any]:
+        """Everything an operator may want to know, as plain values."""
+        found: dict[str, Any] = {
+            "node": self.node.settings.index,
+            "id": self.settings.id,
+            "farm": FARM,
+            "out": self.out,
+            "posts": self._posts,
+            "posts_failed": self._posts_failed,
+            "act": self.acts.told(),
+            "directory": self._told_directory(),
+            "process": self._figures.read(),
+        }
+        if self.member is None:
+            return found
+        status = self.member.node.status()
+        view = self.member.directory.view()
+        return {
+            **found,
+            "role": status.role,
+            "standing": status.standing,
+            "term": status.term,
+            "leader": status.leader,
+            "commit": status.commit,
+            "last": status.last,
+            "snapshot": status.snapshot,
+            "change": status.change,
+            "members": [
+                {"id": server.id, "endpoint": server.endpoint, "match": status.last}
+                if server.id == status.id
+                else {"id": server.id, "endpoint": server.endpoint, **_peer(status.peers, server)}
+                for server in status.servers
+            ],
+            "view": view,
+            "counts": dict(self.member.counts),
+        }
+
+    def _told_directory(self) -> dict[str, Any]:
+        """The newest signed one; `expired_ms` is 0 while it is valid."""
+        content = self.publisher.content
+        now_ms = int(time.time() * 1000)
+        expires = int(content.get("expires", 0))
+        return {
+            "version": self.publisher.version,
+            "publisher": content.get("publisher", 0),
+            "expires": expires,
+            "expired_ms": max(0, now_ms - expires) if content else 0,
+            "refused": self.publisher.refused,
+            "endpoints": content.get("endpoints", []),
+            "periods": EXPIRY_PERIODS,
+        }
+
+
+def _peer(peers: Any, server: Server) -> dict[str, Any]:
+    for peer in peers:
+        if peer.id == server.id:
+            silent_ms = None if peer.heard_ticks is None else peer.heard_ticks * TICK_MS
+            return {"match": peer.match, "connected": peer.connected, "silent_ms": silent_ms}
+    return {"match": 0, "connected": False, "silent_ms": None}
+
+
+def make_role(node: NodeFolder, number: int, log: logging.Logger) -> FarmRole:
+    """The farm's member of a node."""
+    return FarmRole(node, log)
