@@ -18,7 +18,7 @@ UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats -q -rs
 BENCH := $(PYTHON) tests/bench/run.py
 SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s
 
-.PHONY: targets run test check format bench soak executable hdfs locks clean
+.PHONY: targets run report test check format bench soak executable hdfs locks clean
 .DEFAULT_GOAL := targets
 
 targets:
@@ -27,6 +27,10 @@ targets:
 run: ## start a site on this machine; a new one with NODES=3 STANDBYS=0 SHARDS=1; Ctrl-C ends it, data stays in ./run
 	@$(SETUP) node
 	@exec $(START) $(ARGS)
+
+report: ## from the site that `make run` runs to a page: ship what there is, verify it, draw ./report/report.html
+	@$(SETUP) report
+	@exec $(PYTHON) -m appliance report --spark .venv site $(ARGS)
 
 test: ## run every test, as CI does; TESTS=tests/base for some
 	@$(SETUP) tests

@@ -1,4 +1,4 @@
-"""Sets up `.venv` with exactly what the locks say: node, check, executable or tests.
+"""Sets up `.venv` with exactly what the locks say: node, report, check, executable or tests.
 
 Runs before anything is installed, so it is standard library only and asks no more of the machine
 than python3. Registries and certificates come from the machine's own apt and pip settings.
@@ -106,10 +106,8 @@ BROWSER_PACKAGES = (
     Package("chromium", has_program("chromium")),
     Package("fonts-dejavu-core", has_file("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")),
 )
-JAVA_PACKAGES = (
-    Package("openjdk-17-jre-headless", has_java),
-    Package("maven", has_program("mvn")),
-)
+JAVA_PACKAGES = (Package("openjdk-17-jre-headless", has_java),)
+MAVEN_PACKAGES = (Package("maven", has_program("mvn")),)  # fetches the jars of HDFS
 NODE_PACKAGES = (Package("npm", has_program("npm")),)
 # A real HTTP proxy, through which members of a farm are dialled; without the service around it.
 PROXY_PACKAGES = (Package("tinyproxy-bin", has_program("tinyproxy")),)
@@ -135,6 +133,7 @@ FREEZE_PACKAGES = (Package("binutils", has_program("strip")),)
 # environment -> (locks, Debian packages); `build` precedes all: it compiles what has no wheel.
 ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
     "node": (("build", "node"), BUILD_PACKAGES),
+    "report": (("build", "node", "reports"), BUILD_PACKAGES + JAVA_PACKAGES),
     "check": (("build", "node", "tests"), BUILD_PACKAGES),
     "executable": (("build", "node", "executable"), BUILD_PACKAGES + FREEZE_PACKAGES),
     "tests": (
@@ -144,6 +143,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
         + FAULT_PACKAGES
         + PROXY_PACKAGES
         + JAVA_PACKAGES
+        + MAVEN_PACKAGES
         + FREEZE_PACKAGES
         + CHROOT_PACKAGES
         + NODE_PACKAGES,

@@ -1,7 +1,11 @@
 """`tigerchat report`: hands the analyst's Spark the reports and their arguments.
 
 PySpark is no part of a node: this module packs what the reports need of the program, finds a
-`spark-submit` and runs it. Everything else happens in Spark's interpreter, in `reports/main`.
+`spark-submit`, looks whether its Python has all it needs, and runs it. Everything else happens in
+Spark's interpreter, in `reports/main`.
+
+`report site` is the way from a running site of this machine to a page, in one command: the present
+period is closed, the keys are taken from the site, and the archive from where its nodes ship to.
 """
 
 import io
@@ -18,12 +22,23 @@ from pathlib import Path
 import click
 
 import appliance
-from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.errors import ConfigurationError, FormatError, StorageError
 from appliance.drivers.host import resources
+from appliance.drivers.host.neighbours import neighbours
+from appliance.drivers.host.node_folder import SHIPPED_FOLDER
+from appliance.drivers.host.process import child_environment, own_command
+from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.formats import manifest as mf
+from appliance.formats.settings import SETTINGS_FILE, SHIP_FOLDER, SHIP_OFF, load_settings
+from appliance.formats.site import SITE_FILE, load_site
+from appliance.reports.needed import NEEDED
 
 ROOMS = ("base", "formats", "reports")
 SUFFIXES = (".py", ".css")
-VERBS = ("ingest", "build", "sql", "stream")
+VERBS = ("ingest", "build", "update", "sql", "stream")  # of `reports/main`
+SITE_VERB = "site"
+WORK_FOLDER = "report"  # in a local site's folder: keys, gathered archive and tables
+SHIP_WAIT_S = 120  # for a site to ship what it has
 MISSING = """no Spark found: neither --spark nor SPARK_HOME nor a spark-submit in PATH.
 Reports run in your own Spark, never in a node. On this machine, for instance:
 
@@ -67,8 +82,10 @@ def command(
     """Verify what was shipped, and report on it, in your Spark.
 
     \b
+    site                                 all of it for the local site in ./run, to a page
     ingest ARCHIVE --tables T --keys K   verify new periods into Parquet
     build --tables T --out FOLDER        CSV, Parquet and a page with plots
+    update ARCHIVE --tables T --keys K   ingest, then build
     sql QUERY --tables T                 a question of your own
     stream ARCHIVE --tables T --keys K   keep the tables fresh
 
@@ -78,9 +95,19 @@ def command(
         bundle.write_bytes(packed())
         click.echo(f"{bundle}: spark-submit --py-files {bundle} MAIN.py VERB ...; docs/reports.md")
         return 0
-    if not words or words[0] not in VERBS:
-        raise click.UsageError(f"after the options comes one of {', '.join(VERBS)}")
+    if not words or words[0] not in (SITE_VERB, *VERBS):
+        raise click.UsageError(f"after the options comes one of {', '.join((SITE_VERB, *VERBS))}")
     submit = spark_submit(spark)
+    variables = environment(submit, python, master)
+    check_java(submit, variables)
+    check_packages(submit, variables)
+    if words[0] == SITE_VERB:
+        of_site: tuple[str, ...] | None = _site.main(
+            list(words[1:]), prog_name="tigerchat report site", standalone_mode=False
+        )
+        if not isinstance(of_site, tuple):
+            return 0  # it has shown its help
+        words = of_site
     with tempfile.TemporaryDirectory(prefix="tigerchat-report-") as folder:
         archive, main = Path(folder, "tigerchat.zip"), Path(folder, "tigerchat_report.py")
         archive.write_bytes(packed())
@@ -98,7 +125,150 @@ def command(
         ]
         for setting in conf:
             line += ["--conf", setting]
-        return run([*line, str(main), *words], environment(submit, python, master))
+        return run([*line, str(main), *words], variables)
+
+
+# --- a site of this machine -----------------------------------------------------------------------
+
+
+@click.command(SITE_VERB)
+@click.option(
+    "--local",
+    type=click.Path(path_type=Path),
+    default=Path(LOCAL_DEFAULT),
+    show_default=True,
+    metavar="DIR",
+    help="The running local site.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("report"),
+    show_default=True,
+    help="Folder of the report.",
+)
+def _site(local: Path, out: Path) -> tuple[str, ...]:
+    """Ship what there is, verify it, and draw the report: one command from a site to a page.
+
+    The present period is closed. Keys and tables are kept in DIR/report: run again, only what is
+    new is read.
+    """
+    place = ("--local", str(local))
+    click.echo("report: closing the present period and shipping it", err=True)
+    _own("ship", "now", "--close", "--wait", str(SHIP_WAIT_S), *place)
+    folder = local.absolute() / WORK_FOLDER
+    folder.mkdir(exist_ok=True)
+    keys = folder / "keys.json"
+    keys.write_text(_own("ship", "keys", *place), encoding="ascii")
+    archive = archive_of(local.absolute(), folder / "archive")
+    tables = folder / "tables"
+    click.echo(f"report: `tigerchat report sql QUERY --tables {tables}` asks more", err=True)
+    return ("update", archive, "--keys", str(keys), "--tables", str(tables), "--out", str(out))
+
+
+def _own(*words: str) -> str:
+    """What another verb of ours prints; StorageError with its words if it fails."""
+    done = subprocess.run(
+        [*own_command(), *words],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().removeprefix("tigerchat: ")
+        raise StorageError(f"`tigerchat {words[0]} {words[1]}` failed: {said}")
+    return done.stdout
+
+
+def archive_of(local: Path, gathered: Path) -> str:
+    """Where the site in `local` ships to, as the reports name it. Of nodes that each ship into a
+    folder of their own, all files are linked into `gathered`."""
+    site = load_site(local / SITE_FILE)
+    folders = [node.sockets.parent for node in neighbours(local / site.nodes[0].name, site)]
+    targets = {folder: load_settings(folder / SETTINGS_FILE).ship_target for folder in folders}
+    shared = {target for target in targets.values() if target not in (SHIP_FOLDER, SHIP_OFF)}
+    if len(shared) > 1:
+        raise ConfigurationError(
+            f"nodes of {local} have different values of ship_target: {', '.join(sorted(shared))}"
+        )
+    for target in shared:
+        scheme, _, rest = target.partition("://")
+        named = {"http": "webhdfs", "https": "swebhdfs"}.get(scheme)
+        return f"{named}://{rest}" if named else target
+    if SHIP_FOLDER not in targets.values():
+        raise ConfigurationError(f'ship_target is "{SHIP_OFF}" on every node of {local}')
+    trusted = frozenset(node.public_key for node in site.nodes)
+    for folder in folders:
+        gather(folder / SHIPPED_FOLDER, gathered, trusted)
+    return str(gathered)
+
+
+def gather(source: Path, gathered: Path, trusted: frozenset[bytes]) -> None:
+    """Link all that was shipped into `source` into `gathered`; of two heads the newer one stays."""
+    for path in sorted(source.rglob("*")):
+        place = gathered / path.relative_to(source)
+        if path.is_dir() or mf.INCOMING_FOLDER in path.parts:
+            continue
+        if place.exists():
+            old = place.samefile(path)
+            if (
+                old
+                or path.name == mf.HEAD_FILE
+                and _number(place, trusted) > _number(path, trusted)
+            ):
+                continue
+            place.unlink()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(path, place)
+        except OSError:
+            shutil.copyfile(path, place)  # on another file system
+
+
+def _number(head: Path, trusted: frozenset[bytes]) -> int:
+    try:
+        return mf.parse_head(head.read_bytes(), trusted).value.number
+    except FormatError:
+        return -1
+
+
+# --- Spark ----------------------------------------------------------------------------------------
+
+
+def check_java(submit: Path, variables: dict[str, str]) -> None:
+    """ConfigurationError if there is no Java that spark-submit would find."""
+    home = variables.get("JAVA_HOME")
+    told = (submit.parent.parent / "conf" / "spark-env.sh").exists()  # which may name one
+    found = shutil.which("java", path=f"{home}/bin" if home else variables.get("PATH"))
+    if found is None and not told:
+        where = f"JAVA_HOME {home} has no bin/java" if home else "there is no java in the PATH"
+        raise ConfigurationError(
+            f"Spark needs Java 17, and {where}: apt-get install openjdk-17-jre-headless"
+        )
+
+
+def check_packages(submit: Path, variables: dict[str, str]) -> None:
+    """ConfigurationError that names what the Python of Spark's driver lacks."""
+    python = variables.get("PYSPARK_DRIVER_PYTHON", "python3")
+    program = (
+        "import importlib.util as u, sys\n"
+        f"print(*(m for m in {tuple(NEEDED)!r} if u.find_spec(m) is None))"
+    )
+    try:
+        done = subprocess.run(
+            [python, "-c", program], capture_output=True, text=True, check=True, env=variables
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ConfigurationError(f"{python}, Spark's Python, does not run: {error}") from error
+    missing = done.stdout.split()
+    if missing:
+        names = [NEEDED[module] for module in missing]
+        raise ConfigurationError(
+            f"{python}, the Python of {submit}, has no {', '.join(missing)}: install it there and "
+            f"on the workers (`{python} -m pip install {' '.join(names)}`), or name another Python "
+            "with --python"
+        )
 
 
 def spark_submit(wanted: Path | None) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -509,12 +510,31 @@ def _follow(place: Place, node: Neighbour, shard: int, *, quiet: bool) -> dict[s
 @_places
 def keys(local: Path | None, node_folder: Path | None) -> None:
     """Print the keys that sign what this site ships: what an analyst's machine is to trust; and how
-    many records the site has room for.
+    many records the site has room for, in its volumes and, of replicas that answer, on the disks.
 
     Carry the text there by a way that you trust: `tigerchat ship keys > keys.json`.
     """
-    site = _place(local, node_folder).site
+    place = _place(local, node_folder)
+    site = place.site
     rows = tuple((node.name, node.public_key) for node in site.nodes)
-    room = sum(shard.segments_max for shard in site.shards) * mf.CHUNK_RECORDS
+    room = sum(_segments_max(place).values()) * mf.CHUNK_RECORDS
     trusted = mf.TrustedKeys(site.cluster, len(site.shards), rows, room)
     click.echo(mf.encode_keys(trusted).decode(), nl=False)
+
+
+def _segments_max(place: Place) -> dict[int, int]:
+    """Segments that each shard has room for: by its volumes, or by the disk of a replica that
+    answers, on which others grow at the same pace."""
+    found = {shard.number: shard.segments_max for shard in place.site.shards}
+    volumes = []  # (shard, device, its volume)
+    for node in place.nodes:
+        for shard in place.site.shards_of(node.index):
+            folder = node.sockets.parent / f"shard-{shard.number}"
+            status = ask_status(node.sockets, cluster=place.site.cluster, shard=shard.number)
+            if status is not None and folder.exists():
+                volumes.append((shard.number, folder.stat().st_dev, status["volume"]))
+    beside = Counter(device for _, device, _ in volumes)
+    for number, device, volume in volumes:
+        more = volume["disk_free"] // (volume["extent_size"] * beside[device])
+        found[number] = min(found[number], volume["extents"] + more)
+    return found

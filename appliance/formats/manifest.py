@@ -300,6 +300,15 @@ def parse_head(raw: bytes, trusted: Collection[bytes]) -> Signed[ShippedHead]:
     return _verified(raw, CONTEXT_SHIPPED_HEAD, trusted, _head_of, encode_head)
 
 
+def claimed_cluster(raw: bytes) -> bytes | None:
+    """The cluster that a manifest's or head's file claims to be of, which nobody vouches for; None
+    where it claims none."""
+    try:
+        return _hex(_table(raw.split(b"\n")[0], "first line"), "cluster", _CLUSTER_SIZE)
+    except FormatError:
+        return None
+
+
 def _signed(line: bytes, context: bytes, key: SigningKey) -> bytes:
     signature = key.sign(context, sha256(line).digest())
     return b"%s\n%s\n" % (line, _line({"signer": key.public.hex(), "signature": signature.hex()}))

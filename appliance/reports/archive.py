@@ -89,7 +89,8 @@ class Archive:
         """The verified head, or what is wrong with it."""
         path = f"{self.folder(shard)}/{shipped.HEAD_FILE}"
         try:
-            signed = shipped.parse_head(read_all(self.place, path), self.trusted.public_keys)
+            raw = read_all(self.place, path)
+            signed = shipped.parse_head(raw, self.trusted.public_keys)
         except FileNotFoundError:
             return None, wrong(
                 shard,
@@ -98,7 +99,8 @@ class Archive:
                 "is not there: whether the newest manifests are missing cannot be told",
             )
         except FormatError as error:
-            return None, wrong(shard, path, reason_of(error), str(error))
+            reason = reason_of(error, raw, self.trusted.cluster)
+            return None, wrong(shard, path, reason, str(error))
         head = signed.value
         if head.cluster != self.trusted.cluster or head.shard != shard:
             return None, wrong(shard, path, "foreign", "is of another cluster or shard")
@@ -119,9 +121,12 @@ def wrong(
     return Quarantined(shard, number, path, -1, 0, first, last, reason, sentence)
 
 
-def reason_of(error: FormatError) -> str:
-    """The word for what a signed file is refused for."""
+def reason_of(error: FormatError, raw: bytes = b"", cluster: bytes = b"") -> str:
+    """The word for what a signed file is refused for; `raw` of a manifest or head, which may say
+    itself that it is of another cluster than `cluster`."""
     text = str(error)
+    if "not among the trusted" in text and shipped.claimed_cluster(raw) not in (None, cluster):
+        return "foreign"
     words = {
         "not among the trusted": "wrong_key",
         "signature": "tampered",
@@ -159,7 +164,9 @@ def judge(archive: Archive, shard: int, cursor: Cursor, start_us: int, path: str
         raw = read_all(archive.place, path)
         signed = shipped.parse_manifest(raw, archive.trusted.public_keys)
     except (FormatError, FileNotFoundError) as error:
-        reason = reason_of(error) if isinstance(error, FormatError) else "missing_file"
+        reason = "missing_file"
+        if isinstance(error, FormatError):
+            reason = reason_of(error, raw, archive.trusted.cluster)
         bad = wrong(shard, path, reason, str(error), number=cursor.number + 1)
         return Judged(after._replace(hash=b""), path, None, b"", (1, 0), (bad,))
     found = signed.value

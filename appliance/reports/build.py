@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from appliance.base.printable import cell
 from appliance.formats.geometry import RECORD_SIZE
@@ -37,8 +38,21 @@ def build(
 ) -> Report:
     """Write the report into the folder `target`; `capacity` of the archive is in
     bytes; without it `records_max` counts, which the site's shards hold; 0 = not known."""
-    rows = tables.records(spark, place, state).select(
-        "date", "timestamp", "shard", "room_id", "msg_id", "parent_id", "author", "kind", "body_len"
+    rows = (
+        tables.as_said(tables.records(spark, place, state))
+        .withColumn("date", f.to_date("timestamp"))
+        .select(
+            "date",
+            "timestamp",
+            "shard",
+            "room_id",
+            "msg_id",
+            "parent_id",
+            "author",
+            "kind",
+            "body_len",
+            "said_at",
+        )
     )
     traffic = tables.traffic(spark, place, state).cache()
     rooms = tables.rooms(tables.records(spark, place, state)).cache()
@@ -112,4 +126,4 @@ def outlook(volume: pa.Table, capacity: int, records_max: int) -> Outlook:
     a_day = sum(by_day[day] for day in counted) / days
     if capacity:
         return Outlook("the archive", capacity, used, a_day)
-    return Outlook("the shards' volume", records_max * RECORD_SIZE, used, a_day)
+    return Outlook("a volume or its disk", records_max * RECORD_SIZE, used, a_day)

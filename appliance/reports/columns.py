@@ -5,7 +5,8 @@
     timestamp                 microseconds, UTC
     body                      binary, as long as body_len says
 
-Derived beside them: `shard`, `kind` (its name), `author` (its name) and `hash` of the record.
+Derived beside them: `shard`, `kind` (its name), `author` (its name) and `hash` of the record;
+`said_at` and `said_by` of what was imported (`reports/imported`), else null.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from appliance.formats import record
 from appliance.formats.author import author_name
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.record import BODY, FLAGS_KIND_MASK, RECORD
+from appliance.reports.imported import said_at, said_by
 from appliance.reports.span import Array, by_room
 
 KIND_NAMES = {
@@ -67,7 +69,15 @@ def _form_of(name: str) -> str:
 
 
 _FIELDS = {name: _form_of(name) for name in RECORD.names or () if not name.startswith("padding")}
-FORMS = {"shard": "int", **_FIELDS, "kind": "string", "author": "string", "hash": "binary"}
+FORMS = {
+    "shard": "int",
+    **_FIELDS,
+    "kind": "string",
+    "author": "string",
+    "hash": "binary",
+    "said_at": "time",
+    "said_by": "string",
+}
 TABLE_NAMES = tuple(name for name in FORMS if name not in NOT_IN_TABLES)
 TABLE_SCHEMA = pa.schema([pa.field(name, _ARROW[FORMS[name]]) for name in TABLE_NAMES])
 DICTIONARY_NAMES = ("room_id", "client_id", "author_id", "kind", "author", "flags", "body_len")
@@ -99,6 +109,10 @@ def _column(records: Array, name: str, shard: int, hashes: Array | None) -> pa.A
     if name == "hash":
         assert hashes is not None
         return _fixed(hashes, None)
+    if name == "said_at":
+        return pa.array(said_at(records), pa.timestamp("us", tz="UTC"))
+    if name == "said_by":
+        return pa.array(said_by(records), pa.string())
     form = FORMS[name]
     if form == "time":
         return pa.array(records[name].astype("<i8"), pa.timestamp("us", tz="UTC"))
@@ -112,6 +126,17 @@ def _column(records: Array, name: str, shard: int, hashes: Array | None) -> pa.A
     if name == "room_id":
         return _rooms(records[name])
     return _strings(uuid_texts(raw), absent)
+
+
+def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`batch` with the columns of today, which a file of an earlier program may lack."""
+    columns = [
+        batch.column(field.name)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in TABLE_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=TABLE_SCHEMA)
 
 
 def kind_name(kind: int) -> str:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark import SparkContext
 
 from appliance.base.errors import StorageError
+from appliance.reports.columns import conformed
 from appliance.reports.ingest import table_file
 from appliance.reports.ledger import STAGING, Ledger, State, TableFile
 from appliance.reports.place import LocalPlace, Place
@@ -86,7 +87,7 @@ def merge(job: Merge) -> Part:
         for file in job.files:
             with local_copy(job.place, file.path, folder) as path:
                 for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS):
-                    writer.write_batch(batch)
+                    writer.write_batch(conformed(batch))
                     rows += batch.num_rows
         writer.close()
         if rows != sum(file.rows for file in job.files):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 
 from pyspark import SparkContext
 
@@ -25,6 +26,7 @@ from appliance.reports.archive import (
 )
 from appliance.reports.ledger import RECORDS, STAGING, Ledger, State, TableFile
 from appliance.reports.plan import Plan, ShardJudgement, judge_shard, plan_of, units_of
+from appliance.reports.strays import STRAYS_MAX, strays
 from appliance.reports.unit import Part, PieceFound, Unit, UnitFound, work
 
 BATCH_RECORDS = 2_000_000  # that count together: some ten seconds of work on two cores
@@ -82,10 +84,14 @@ class Ingest:
             if head is not None
         )
         cursors = {shard: state.shard(shard).cursor for shard in shards}
+        dates = {shard: _date_after(cursor) for shard, cursor in cursors.items()}
         for batch in self._batches(shards, cursors):
             self._batch(state, batch)
         for shard in shards:
-            self._ends(shard, state.shard(shard).cursor, heads[shard], expect_until_us)
+            cursor = state.shard(shard).cursor
+            self._ends(shard, cursor, heads[shard], expect_until_us)
+            found = strays(self._archive, shard, dates[shard], cursor.last_log_seq)
+            self.done.waiting += islice(found, STRAYS_MAX)
         self.done.seconds = time.monotonic() - self._started
         return self.done
 
@@ -131,9 +137,7 @@ class Ingest:
             yield batch
 
     def _manifests(self, shard: int, cursor: Cursor) -> Iterator[Judged]:
-        date = ""
-        if cursor.newest_start_us >= 0:
-            date = _date_of(cursor.newest_start_us)
+        date = _date_after(cursor)
         found = self._archive.manifests_after(shard, date, cursor.newest_start_us + 1)
         for start_us, path in found:
             judged = judge(self._archive, shard, cursor, start_us, path)
@@ -269,6 +273,11 @@ def _by_file(found: list[UnitFound]) -> dict[int, list[PieceFound]]:
         for piece in one.pieces:
             pieces.setdefault(piece.file, []).append(piece)
     return pieces
+
+
+def _date_after(cursor: Cursor) -> str:
+    """Of the first day that may hold something new."""
+    return _date_of(cursor.newest_start_us) if cursor.newest_start_us >= 0 else ""
 
 
 def _date_of(time_us: int) -> str:

@@ -58,25 +58,23 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(required=True, metavar="VERB")
     ingest, stream = _ingest_verbs(verbs)
     build = verbs.add_parser("build", help="tables as CSV and Parquet, and a page with plots")
-    build.add_argument("--out", type=Path, default=Path("report"), help="folder (default ./report)")
     build.add_argument(
         "--keys",
         type=Path,
         help="file of trusted keys: names the signers, and says what there is room for",
-    )
-    build.add_argument(
-        "--capacity-gib",
-        type=float,
-        default=0,
-        help="of the archive's storage, to tell when it is full",
     )
     sql = verbs.add_parser(
         "sql", help="a question of your own over records, messages, rooms, traffic and quarantine"
     )
     sql.add_argument("query")
     sql.add_argument("--format", choices=("table", "csv", "json"), default="table")
+    _build_options(build)
+    update = verbs.add_parser("update", help="ingest, then build")
+    _archive_options(update)
+    _build_options(update)
     for verb, run in (
         (ingest, run_ingest),
+        (update, run_update),
         (stream, run_stream),
         (build, run_build),
         (sql, run_sql),
@@ -94,18 +92,29 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _archive_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("archive", help="a folder, hdfs://… or webhdfs://…")
+    verb.add_argument(
+        "--keys", required=True, type=Path, help="file of trusted keys, from `tigerchat ship keys`"
+    )
+
+
+def _build_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--out", type=Path, default=Path("report"), help="folder (default ./report)")
+    verb.add_argument(
+        "--capacity-gib",
+        type=float,
+        default=0,
+        help="of the archive's storage, to tell when it is full",
+    )
+
+
 def _ingest_verbs(verbs: Any) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     """The two verbs that read an archive: once, and again and again."""
     ingest = verbs.add_parser("ingest", help="verify an archive's new periods into the tables")
     stream = verbs.add_parser("stream", help="the same, again and again as periods arrive")
-    for verb in (ingest, stream):
-        verb.add_argument("archive", help="a folder, hdfs://… or webhdfs://…")
-        verb.add_argument(
-            "--keys",
-            required=True,
-            type=Path,
-            help="file of trusted keys, from `tigerchat ship keys`",
-        )
+    _archive_options(ingest)
+    _archive_options(stream)
     ingest.add_argument(
         "--again",
         action="store_true",
@@ -238,6 +247,14 @@ def run_build(chosen: argparse.Namespace) -> int:
     page = (chosen.out / building.PAGE).resolve()
     print(f"the report is {page}")
     return 0
+
+
+def run_update(chosen: argparse.Namespace) -> int:
+    """One start of Spark for both; what is in quarantine is told by the code and on the page."""
+    archive = _archive(chosen)
+    ledger = Ledger(_place(chosen, chosen.tables), archive.trusted.cluster)
+    code = tell(ingest(session("tigerchat report update"), archive, ledger))
+    return run_build(chosen) or code
 
 
 def run_sql(chosen: argparse.Namespace) -> int:

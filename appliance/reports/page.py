@@ -20,6 +20,7 @@ from appliance.reports.plot import Point, duration_text, short, size_text
 from appliance.reports.questions import DORMANT_DAYS, REPLY_EDGES_S, SIZE_EDGES
 
 ROWS_SHOWN = 12
+HOURLY_DAYS = 21  # of a longer time, days are drawn
 VERIFIED = (
     "Signatures of manifests and files, SHA-256 of files and chunks, CRC and padding of "
     "records, numbers without a gap, rising times, and the hash chain of every room over "
@@ -164,7 +165,7 @@ def _section(title: str, what: str, body: str, form: str = "") -> str:
 
 def _traffic(report: Report) -> str:
     hours = report.rows("messages_by_hour")
-    if len(hours) > 24 * 21:
+    if hours and _utc(hours[-1]["hour"]) - _utc(hours[0]["hour"]) > timedelta(days=HOURLY_DAYS):
         points = [
             Point(_day(row["date"]), row["messages"]) for row in report.rows("messages_by_day")
         ]

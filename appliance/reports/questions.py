@@ -187,7 +187,8 @@ def week(traffic: DataFrame) -> DataFrame:
 
 
 def replies(records: DataFrame) -> DataFrame:
-    """Each message that answers another one, with the seconds between them."""
+    """Each message that answers another one, with the seconds between them. The further pieces of a
+    long message that was imported are no answers."""
     own = records.where(f.col("kind").isin(*SAID))
     parents = own.select(
         "room_id",
@@ -196,10 +197,20 @@ def replies(records: DataFrame) -> DataFrame:
         f.col("author").alias("asked_by"),
     )
     answers = own.where(f.col("parent_id").isNotNull()).select(
-        "date", "room_id", "parent_id", "timestamp", "author", "msg_id"
+        "date", "room_id", "parent_id", "timestamp", "author", "msg_id", "said_at"
     )
     wait = f.col("timestamp").cast("double") - f.col("asked").cast("double")
-    return answers.join(parents, ["room_id", "parent_id"]).withColumn("seconds", wait)
+    piece = (
+        f.col("said_at").isNotNull()
+        & (f.col("timestamp") == f.col("asked"))
+        & (f.col("author") == f.col("asked_by"))
+    )
+    return (
+        answers.join(parents, ["room_id", "parent_id"])
+        .where(~piece)
+        .drop("said_at")
+        .withColumn("seconds", wait)
+    )
 
 
 def threads(answers: DataFrame, rooms: DataFrame) -> DataFrame:
@@ -270,7 +281,9 @@ def peaks(records: DataFrame) -> DataFrame:
 
 def volume(traffic: DataFrame, *, record_size: int) -> DataFrame:
     """Records of all kinds by day and shard, and how much there is of them so far."""
-    by_day = traffic.groupBy("date", "shard").agg(f.sum("records").alias("records"))
+    by_day = traffic.groupBy(f.col("stored").alias("date"), "shard").agg(
+        f.sum("records").alias("records")
+    )
     so_far = Window.partitionBy("shard").orderBy("date")
     total = f.sum("records").over(so_far)
     return by_day.select(

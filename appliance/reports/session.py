@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 
 from pyspark.sql import SparkSession
 
 from appliance.base.errors import ConfigurationError
-
-NEEDED = {"numpy": "numpy", "pyarrow": "pyarrow", "nacl": "PyNaCl", "crc32c": "crc32c"}
+from appliance.reports.needed import NEEDED
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -51,4 +51,6 @@ def session(name: str, master: str = "") -> SparkSession:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    # of a mistake in a query it prints kilobytes of Java; `main` says the sentence
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return spark

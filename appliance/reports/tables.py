@@ -28,10 +28,26 @@ def records(spark: SparkSession, place: Place, state: State) -> DataFrame:
 
 
 def traffic(spark: SparkSession, place: Place, state: State) -> DataFrame:
-    """Records and bytes by hour, shard, room, author and kind, as of the last refresh."""
+    """Records and bytes by hour, shard, room, author and kind, as of the last refresh.
+
+    `date` is the day of the hour; `stored` the day on which the log took the records, another one
+    for what was imported.
+    """
     if not state.traffic:
-        return aggregated(records(spark, place, state))
-    return _read(spark, place, TRAFFIC, state.traffic, None)
+        found = aggregated(records(spark, place, state))
+    else:
+        found = _read(spark, place, TRAFFIC, state.traffic, None)
+    return found.withColumnRenamed("date", "stored").withColumn("date", f.to_date("hour"))
+
+
+def as_said(rows: DataFrame) -> DataFrame:
+    """`rows` with the time and the author of then where they were imported."""
+    return rows.withColumns(
+        {
+            "timestamp": f.coalesce("said_at", "timestamp"),
+            "author": f.coalesce("said_by", "author"),
+        }
+    )
 
 
 def _read(
@@ -52,13 +68,17 @@ def _read(
 
 
 def aggregated(rows: DataFrame) -> DataFrame:
-    """What `traffic` holds, from records."""
+    """What `traffic` holds, from records; `date` is the day on which the log took them."""
     hour = f.date_trunc("hour", "timestamp").alias("hour")
-    return rows.groupBy("date", hour, "shard", "room_id", "author", "kind").agg(
-        f.count(f.lit(1)).alias("records"),
-        f.sum("body_len").alias("bytes"),
-        f.min("timestamp").alias("first"),
-        f.max("timestamp").alias("last"),
+    return (
+        as_said(rows)
+        .groupBy("date", hour, "shard", "room_id", "author", "kind")
+        .agg(
+            f.count(f.lit(1)).alias("records"),
+            f.sum("body_len").alias("bytes"),
+            f.min("timestamp").alias("first"),
+            f.max("timestamp").alias("last"),
+        )
     )
 
 
@@ -106,6 +126,7 @@ def messages(rows: DataFrame) -> DataFrame:
     """What people wrote, with room names and text; later kinds of record join by their kind.
 
     An edit or a redaction names the message it changes as its parent; the newest edit counts.
+    What was imported has the time and author of then; `stored_at` and `stored_by` tell the log's.
     """
     changed = (
         rows.where(f.col("kind").isin("edit", "redact"))
@@ -116,6 +137,9 @@ def messages(rows: DataFrame) -> DataFrame:
         )
     )
     said = rows.where(f.col("kind").isin("message", "blob", "federated"))
+    said = as_said(
+        said.withColumns({"stored_at": f.col("timestamp"), "stored_by": f.col("author")})
+    ).withColumn("date", f.to_date("timestamp"))
     joined = said.join(rooms(rows).select("room_id", "room"), "room_id", "left").join(
         changed, ["room_id", "msg_id"], "left"
     )
@@ -137,6 +161,8 @@ def messages(rows: DataFrame) -> DataFrame:
         text.alias("text"),
         f.col("edit").isNotNull().alias("edited"),
         redacted.alias("redacted"),
+        "stored_at",
+        "stored_by",
         "blob_hash",
         "hash",
     )

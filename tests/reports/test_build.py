@@ -166,6 +166,20 @@ def test_sql_shows_nothing_that_commands_a_terminal_or_a_spreadsheet(report, spa
         assert told.splitlines()[1].endswith(",'=cmd()")
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("selct room from messages", "PARSE_SYNTAX_ERROR"), ("select rom from messages", "rom")],
+)
+def test_a_mistake_in_a_query_is_one_sentence(report, spark, capfd, query, words):
+    _, _, made = report
+    assert main(["sql", query, "--tables", made.ledger.place.url]) == 1
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("tigerchat report: ") and words in told.err
+    assert told.err.count("\n") == 1, told.err
+    assert len(told.err) < 400
+
+
 def test_the_csv_of_a_report_holds_no_formula_and_no_control():
     table = pa.table({"room": ["=cmd()", "x\x9b", None], "count": [1, -2, 3]})
     out = io.BytesIO()

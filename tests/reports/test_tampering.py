@@ -11,6 +11,7 @@ from appliance.base.signature import SigningKey
 from appliance.formats import manifest as shipped
 from appliance.formats import snapshot
 from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.manifest import snapshot_name
 from appliance.formats.record import BODY, CHECKSUM, MSG_ID, PREV_HASH, ROOM_ID, SEQ, TIMESTAMP
 from tests.reports.maker import Shard, Site, file_of, resealed
 from tests.reports.rows import log_seqs
@@ -339,3 +340,46 @@ def test_every_tampering_is_found_where_it_is_and_clean_shards_stay_clean(tables
         }
         until = made.state.shard(number).cursor.last_log_seq
         assert held[number] == [at for at in range(1, until + 1) if at not in lost], shard.folder
+
+
+def told_of(done, shard: int = 0) -> list[tuple[str, str]]:
+    rows = [row for row in (*done.quarantined, *done.waiting) if row.shard == shard]
+    return sorted((row.reason, row.file.rpartition("/")[2]) for row in rows)
+
+
+def test_what_no_manifest_lists_is_named_and_what_another_cluster_signed_too(tables, tmp_path):
+    site = Site(seed=5)
+    shard = Shard(site, tmp_path / "archive", 0, file_records=FILE_RECORDS)
+    for _ in range(2):
+        shard.ship(PER_HOUR)
+    first = shard.paths()[0]
+    newer = first.with_name(snapshot_name(10_000, 10_011))  # of the period that runs
+    newer.write_bytes(first.read_bytes())
+    made = tables(site, tmp_path / "archive")
+    assert made.ingest().clean
+    first.with_name("copy.tig").write_bytes(first.read_bytes())
+    first.with_name(snapshot_name(2, 13)).write_bytes(first.read_bytes())
+    (shard.folder / "notes.txt").write_text("who put this here?")
+    other = Shard(Site(6), tmp_path / "other", 0)
+    other.ship(PER_HOUR)
+    first.with_name(snapshot_name(3, 14)).write_bytes(other.paths()[0].read_bytes())
+    assert told_of(made.ingest()) == [
+        ("foreign", "notes.txt"),
+        ("foreign", snapshot_name(3, 14)),
+        ("unlisted", "copy.tig"),
+        ("unlisted", snapshot_name(2, 13)),
+    ]
+
+
+def test_a_manifest_and_a_head_of_another_cluster_are_foreign(tables, tmp_path):
+    site = Site(seed=8)
+    shard = Shard(site, tmp_path / "archive", 0)
+    other = Shard(Site(9), tmp_path / "other", 0)
+    for _ in range(2):
+        shard.ship(PER_HOUR)
+        other.ship(PER_HOUR)
+    path = shard.manifests[1][0]
+    path.write_bytes(other.manifests[1][0].read_bytes())
+    (shard.folder / shipped.HEAD_FILE).write_bytes((other.folder / shipped.HEAD_FILE).read_bytes())
+    told = told_of(tables(site, tmp_path / "archive").ingest())
+    assert told == [("foreign", shipped.HEAD_FILE), ("foreign", path.name)]

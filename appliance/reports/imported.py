@@ -1,0 +1,75 @@
+"""When and by whom it was said what `tigerchat import` stored.
+
+A message of an archive has a UUIDv8 as its id, which holds the time of then (what is sent has a
+UUIDv7, of the time it was sent), and begins with a line of author and time. A further piece of a
+long one has the same time, and names the first piece as its parent. The author is shown as
+`NAME (imported)`: nobody but the importer vouches for him, whereas a record's own author is what a
+token said.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from appliance.formats.record import BODY, BODY_LEN, MSG_ID, PARENT_ID
+from appliance.reports.span import Array
+
+IMPORTED = " (imported)"
+_VERSION_BYTE, _VARIANT_BYTE = 9, 7  # of a UUID's little-endian bytes
+_VERSION, _VARIANT = 8, 2
+_LINE = re.compile(rb"([^\n]{1,1000}) \xc2\xb7 (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z\n")
+_HEAD_SIZE_MAX = 1100  # bytes of a body that are looked at for its first line
+
+
+def _ids(records: Array, name: str) -> Array:
+    """(count, 16) bytes of a column of UUIDs, little-endian."""
+    return np.ascontiguousarray(records[name]).view(np.uint8).reshape(len(records), 16)
+
+
+def _mask(records: Array) -> Array:
+    """Which records have an id as imports give."""
+    ids = _ids(records, "msg_id")
+    versions, variants = ids[:, _VERSION_BYTE] >> 4, ids[:, _VARIANT_BYTE] >> 6
+    return (versions == _VERSION) & (variants == _VARIANT)
+
+
+def _milliseconds(ids: Array) -> Array:
+    """The time in UUIDs laid out as version 7 has it."""
+    padded = np.zeros((len(ids), 8), np.uint8)
+    padded[:, :6] = ids[:, 10:16]
+    return padded.view("<u8").reshape(-1)
+
+
+def said_at(records: Array) -> list[int | None]:
+    """Microseconds since the epoch of each imported record; None for what was sent."""
+    return [None if found is None else found[0] for found in _said(records)]
+
+
+def said_by(records: Array) -> list[str | None]:
+    """The author of each imported record; None for what was sent."""
+    return [None if found is None else found[1] for found in _said(records)]
+
+
+def _said(records: Array) -> list[tuple[int, str] | None]:
+    """Time and author of what has an import's id and first line, or follows one that has among
+    these records: an id alone, which any device may choose, says nothing."""
+    found: list[tuple[int, str] | None] = [None] * len(records)
+    firsts: dict[bytes, tuple[int, str]] = {}  # by id
+    mask = _mask(records)
+    if not mask.any():
+        return found
+    times = _milliseconds(_ids(records, "msg_id")).astype(np.int64) * 1000
+    for index in np.flatnonzero(mask).tolist():
+        raw = records[index].tobytes()
+        size = min(_HEAD_SIZE_MAX, int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little"))
+        line = _LINE.match(raw[BODY : BODY + size])
+        time = int(times[index])
+        if line is not None and line[2].decode() == str(np.datetime64(time // 1_000_000, "s")):
+            said = time, line[1].decode("utf-8", "replace") + IMPORTED
+            found[index] = firsts[raw[MSG_ID : MSG_ID + 16]] = said
+        else:
+            first = firsts.get(raw[PARENT_ID : PARENT_ID + 16])
+            found[index] = first if first is not None and first[0] == time else None
+    return found
