@@ -13,7 +13,7 @@ import pytest
 
 from appliance.base.failures import Failures
 from appliance.cores.edge.log import ShardLog
-from appliance.cores.edge.requests import Requests
+from appliance.cores.edge.requests.access import Access
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import (
     chunks,
@@ -644,7 +644,7 @@ def edge_believes_its_replica(patch: Patch) -> None:
     def deny(it, session):
         session.awaits.denied = True
 
-    patch.setattr(Requests, "probe", deny)
+    patch.setattr(Access, "probe", deny)
 
 
 @plant("an edge takes what cannot be read at the moment for freed")

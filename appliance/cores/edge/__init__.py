@@ -51,6 +51,9 @@ Rooms of this package, each importing only those above it
     answer        replies to acks and errors
     subscription  fan-out and catch-up
     history       pages of a room
-    requests      what each frame does
-    edge          the border
+    requests/     what each frame does, a module for each family
+    connections   all sessions: how they come, why they must go
+    frames        what clients send, in order
+    replies       what the log says of records
+    edge          all of it, put together: the border
 """

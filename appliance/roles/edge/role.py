@@ -347,7 +347,7 @@ class EdgeRole:
 
     def _listen(self, connection: websocket.Connection, session: Session) -> None:
         """Read from the client as long as the core takes more."""
-        listens = session.listens(self._edge.requests.now_ns)
+        listens = session.listens(self._edge.now_ns)
         if listens:
             self._unread.pop(connection, None)
         else:
@@ -380,11 +380,11 @@ class EdgeRole:
         for shard in self._node.shards:
             if shard.number not in self._edge.logs:
                 return f"the replica of shard {shard.number} is not attached"
-            if shard.number in self._edge.requests.behind:
-                why = self._edge.requests.behind[shard.number]
+            if shard.number in self._edge.behind:
+                why = self._edge.behind[shard.number]
                 return f"the replica of shard {shard.number} is {why}"
-            if shard.number in self._edge.requests.stale:
-                since_us = self._edge.requests.stale[shard.number]
+            if shard.number in self._edge.stale:
+                since_us = self._edge.stale[shard.number]
                 return (
                     f"the replica of shard {shard.number} hears no quorum; "
                     f"stale_since {since_us // 1_000_000}"

@@ -180,8 +180,8 @@ def test_one_who_waits_for_a_mended_segment_is_charged_once():
     world, session, rooms = written([0] * 320)
     world.shard.files.extents[0] = broken_in(world.shard.files.extents[0], BODY_BIT)
     charged = []
-    charge = world.edge.requests._charge
-    world.edge.requests._charge = lambda session, count: charged.append(charge(session, count))
+    charge = world.edge._charges.charge
+    world.edge._charges.charge = lambda session, count: charged.append(charge(session, count))
     world.send(session, SnapshotRequest(room_id=rooms[0], from_op=1, limit=20))
     world.tick(50)
     assert len(charged) == 1

@@ -205,9 +205,9 @@ def test_history_is_charged_by_its_bytes():
     world = World(rates={"device_rate": 200})
     writer = world.open(number=1)
     room = world.room(writer)
-    world.edge.requests._admission.limited = False
+    world.edge._charges._admission.limited = False
     fill(world, writer, room, 140)
-    world.edge.requests._admission.limited = True
+    world.edge._charges._admission.limited = True
     reader, taken = world.open(number=2), 0
     for _ in range(1000):
         world.send(reader, SnapshotRequest(room_id=room, limit=200))
@@ -333,7 +333,7 @@ def test_a_user_has_so_many_connections_and_no_more(monkeypatch):
     world.open(number=9)
     for session in list(world.edge.sessions.values()):
         world.edge.on_close(session)
-    assert world.edge.requests.users == {}
+    assert world.edge._sign_in.users == {}
 
 
 def test_nothing_is_kept_of_sessions_that_are_gone_nor_of_their_refreshes():
@@ -345,9 +345,9 @@ def test_nothing_is_kept_of_sessions_that_are_gone_nor_of_their_refreshes():
     gone = [world.open(number=i) for i in range(20)]
     for other in gone:
         world.edge.on_close(other)
-    assert len(world.edge._expiries) == 1
+    assert len(world.edge._connections._expiries) == 1
     world.edge.on_close(session)
-    assert len(world.edge._expiries) == 0
+    assert len(world.edge._connections._expiries) == 0
 
 
 def test_expiries_are_told_once_and_not_before_their_time():

@@ -1,0 +1,142 @@
+"""The room of a frame: looked up, waited for, probed in the log; what the token allows there."""
+
+from typing import NamedTuple
+
+from appliance.base import limits
+from appliance.base.checksum import crc32c
+from appliance.cores.edge.catalogue import Room
+from appliance.cores.edge.log import ShardLog
+from appliance.cores.edge.lookup import Lookup
+from appliance.cores.edge.publish import Lane, MessageIds, pack_probe
+from appliance.cores.edge.requests.charges import Charges
+from appliance.cores.edge.requests.clock import Clock
+from appliance.cores.edge.session import Awaited, Session
+from appliance.cores.edge.token import READ
+from appliance.formats.client_errors import Forbidden, RoomUnknown, Unavailable
+from appliance.formats.record import SHARD_ROOM_ID
+
+_MS_NS = 1_000_000
+
+
+class Probe(NamedTuple):
+    """Who waits for a room of which the log was asked whether it exists."""
+
+    session: Session
+    awaited: Awaited
+
+
+class Access:
+    """The rooms as sessions may use them, on this node, now."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        charges: Charges,
+        lookup: Lookup,
+        logs: dict[int, ShardLog],
+        lanes: dict[int, list[Lane]],
+        ids: MessageIds,
+    ) -> None:
+        self.lookup, self.logs, self.lanes = lookup, logs, lanes
+        self.behind: dict[int, str] = {}  # shard -> why its replica here cannot serve reads
+        self._early: list[Session] = []  # wait until this node has what they were told of
+        self._clock, self._charges, self._ids = clock, charges, ids
+
+    def take_early(self) -> list[Session]:
+        """Sessions that wait until this node has more of the log: they may try again."""
+        early, self._early = self._early, []
+        return early
+
+    def room(self, session: Session, room_id: bytes, loaded: bool) -> Room | None:
+        """The room, or None while it is looked up; later raises RoomUnknown or Unavailable."""
+        if room_id == SHARD_ROOM_ID:
+            raise RoomUnknown("the shard's own room is not for clients")
+        if not any(room_id):
+            raise RoomUnknown("no room has the id zero")
+        room = self.lookup.catalogue.rooms.get(room_id)
+        if room is not None and (room.loaded or not loaded):
+            self.lookup.leave(session)
+            return room
+        awaited = session.awaits
+        if awaited is None or awaited.room_id != room_id:
+            session.awaits = self._awaited(room_id)
+        elif awaited.denied or self._clock.now_ns >= awaited.until_ns:
+            self.lookup.leave(session)
+            if awaited.denied:
+                raise RoomUnknown("no such room")
+            raise Unavailable("the replica of this node cannot read the room at the moment")
+        self.lookup.wait(session, room_id)
+        return None
+
+    def _awaited(self, room_id: bytes) -> Awaited:
+        return Awaited(room_id, self._clock.now_ns + limits.ROOM_WAIT_MS_MAX * _MS_NS)
+
+    def probe(self, session: Session) -> None:
+        """The replica lacks the room that `session` waits for: ask the log, once. While that is too
+        much for the session or its lane nothing is asked; the next look-up comes back to it."""
+        awaited = session.awaits
+        if awaited is None or awaited.probed:
+            return
+        lane = self.lane(self.lookup.shard_of(awaited.room_id), session.client_id)
+        if lane.vacancy() < 1 or not self._charges.admit(session, 1)[0]:
+            return
+        awaited.probed = True
+        batch = lane.filling()
+        pack_probe(batch, awaited.room_id, self._ids)
+        batch.claim(Probe(session, awaited), 1)
+
+    def readable(self, session: Session, room_id: bytes) -> Room | None:
+        """As `room`, for reading; checks the right to."""
+        shard = self.lookup.shard_of(room_id)
+        if shard in self.behind:
+            raise Unavailable(f"the replica of this node is {self.behind[shard]}")
+        room = self.room(session, room_id, True) if self.caught_up(session, shard) else None
+        if room is not None and not self.rights(session, room) & READ:
+            raise Forbidden("the token does not allow to read this room")
+        return room
+
+    def caught_up(self, session: Session, shard: int) -> bool:
+        """Whether the replica of this node has all that this session was told of; it is waited
+        for, and Unavailable when it takes too long: nobody misses what he was told is stored."""
+        log, awaits = self.logs.get(shard), session.awaits
+        has_all = log is None or log.log_seq >= session.seen.get(shard, 0)
+        late = awaits is not None and self._clock.now_ns >= awaits.until_ns
+        if has_all or late:
+            if awaits is not None and not awaits.room_id:
+                session.awaits = None
+            if not has_all:
+                raise Unavailable("the replica of this node lacks what you were told is stored")
+            return True
+        if awaits is None:
+            session.awaits = self._awaited(b"")
+        self._early.append(session)
+        return False
+
+    def rights(self, session: Session, room: Room) -> int:
+        """Bits of what the session's token allows in `room`; remembered for the next frame."""
+        known = session.rights.get(room.room_id)
+        if known is not None:
+            return known[0]
+        assert session.claims is not None
+        bits = session.claims.rights_in(room.name)
+        if len(session.rights) >= limits.SESSION_ROOMS_MAX:
+            session.rights.clear()
+        session.rights[room.room_id] = (bits, room.shard)
+        return bits
+
+    def lane(self, shard: int, device: bytes) -> Lane:
+        """Where what `device` sends to `shard` collects."""
+        lanes = self.lanes[shard]
+        return lanes[crc32c(device) % len(lanes)]
+
+    def awaits_mending(self, session: Session) -> bool:
+        """Whether the frame is to be handled again: the replica mends what it reads, from a peer,
+        and that takes less than a second."""
+        if not session.mended_by_ns:
+            session.mended_by_ns = self._clock.now_ns + limits.SEGMENT_MEND_MS_MAX * _MS_NS
+        elif self._clock.now_ns >= session.mended_by_ns:
+            session.mended_by_ns = 0
+            return False
+        self._early.append(session)
+        return True

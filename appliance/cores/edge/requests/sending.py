@@ -1,0 +1,173 @@
+"""Messages on their way into the log, and rooms that are made."""
+
+from typing import NamedTuple
+
+from appliance.base import limits
+from appliance.base.errors import InputError
+from appliance.cores.edge.publish import Lane, MessageIds, check_item, pack, pack_items
+from appliance.cores.edge.requests.access import Access
+from appliance.cores.edge.requests.charges import Charges
+from appliance.cores.edge.requests.handler import Handler
+from appliance.cores.edge.session import Sends, Session
+from appliance.cores.edge.token import MODERATE, SEND
+from appliance.formats.client.fields import id_of
+from appliance.formats.client.rooms import CreateRoom, RoomAnswer
+from appliance.formats.client.sending import SendItem, parse_sends
+from appliance.formats.client_errors import (
+    BodyTooLarge,
+    Busy,
+    Forbidden,
+    RateLimited,
+    RoomNameInvalid,
+)
+from appliance.formats.record import KIND_ROOM_CREATE
+from appliance.formats.room_name import room_creator_id, room_id_of, room_name_valid
+
+
+class Creation(NamedTuple):
+    """Who asked for a room whose creating record is on its way."""
+
+    session: Session
+    frame: CreateRoom
+    room_id: bytes
+
+
+class Sending:
+    """Packs messages, as far as rates, rights and space allow, into the batches of the lanes."""
+
+    def __init__(self, *, charges: Charges, access: Access, ids: MessageIds) -> None:
+        self._charges, self._access, self._ids = charges, access, ids
+        self.handlers: dict[type, Handler] = {Sends: self._sends, CreateRoom: self._create}
+
+    def _sends(self, session: Session, sends: Sends) -> bool:
+        """Runs of messages to the same room; what was handled leaves `items` if it must wait."""
+        assert session.claims is not None
+        denied_room = sends.first_room
+        if denied_room is not None and denied_room not in session.rights:
+            try:
+                if not self._may_parse(session, sends, denied_room):
+                    return False
+            except InputError as error:
+                sends.denied = error
+        if sends.items is None:
+            sends.items, sends.data = parse_sends(sends.data), b""
+        items, first = sends.items, 0
+        while first < len(items):
+            room_id, end = items[first][0], first + 1
+            while end < len(items) and items[end][0] == room_id:
+                end += 1
+            run = items if end - first == len(items) else items[first:end]
+            if room_id not in session.rights:
+                try:
+                    if sends.denied is not None and room_id == denied_room:
+                        raise sends.denied
+                    room = self._access.room(session, room_id, False)
+                except InputError as error:
+                    self._charges.admit(session, len(run))
+                    self._charges.refuse_items(session, run, error)
+                    first = end
+                    continue
+                if room is None:
+                    del items[:first]
+                    return False
+                self._access.rights(session, room)
+            self._send_run(session, room_id, run)
+            first = end
+        return True
+
+    def _may_parse(self, session: Session, sends: Sends, room_id: bytes) -> bool:
+        """Whether the messages are worth parsing, False while their room is looked up. Raises what
+        is wrong with their room, or with a message that stands alone."""
+        assert session.claims is not None
+        if not session.claims.may_send:
+            raise Forbidden("the token does not allow to send to any room")
+        if sends.items is not None and len(sends.items[0][5]) > limits.BODY_SIZE_MAX:
+            raise BodyTooLarge(f"at most {limits.BODY_SIZE_MAX} bytes are allowed")
+        room = self._access.room(session, room_id, False)
+        if room is not None:
+            self._access.rights(session, room)
+        return room is not None
+
+    def _send_run(self, session: Session, room_id: bytes, run: list[SendItem]) -> None:
+        bits, shard = session.rights[room_id]
+        if not bits & SEND:
+            self._charges.admit(session, len(run))
+            error = Forbidden("the token does not allow to send to this room")
+            self._charges.refuse_items(session, run, error)
+            return
+        assert session.claims is not None
+        author_id, device = session.claims.author_id, session.client_id
+        granted, limit, wait_ms = self._charges.admit(session, len(run), room_id)
+        lane = session.lanes.get(shard)
+        if lane is None:
+            lane = session.lanes[shard] = self._access.lane(shard, device)
+        fitting = min(granted, limits.SESSION_SENDS_MAX - session.in_flight, lane.vacancy())
+        sound = []
+        for item in run[:fitting]:
+            try:
+                check_item(item)
+            except InputError as error:
+                self._charges.refuse_items(session, [item], error)
+            else:
+                sound.append(item)
+        self._pack(session, lane, sound, author_id, device)
+        if fitting < granted:
+            busy = Busy("too many messages are in flight")
+            self._charges.refuse_items(session, run[fitting:granted], busy)
+        if granted < len(run):
+            limited = RateLimited(f"too many messages for this {limit}", wait_ms)
+            self._charges.refuse_items(session, run[granted:], limited)
+
+    def _pack(
+        self,
+        session: Session,
+        lane: Lane,
+        items: list[SendItem],
+        author_id: int,
+        device: bytes,
+    ) -> None:
+        session.in_flight += len(items)
+        while items:
+            batch = lane.filling()
+            space = lane.records_max - batch.count
+            part, items = items[:space], items[space:]
+            pack_items(batch, part, author_id=author_id, client_id=device, ids=self._ids)
+            batch.claim(session, len(part))
+
+    def _create(self, session: Session, frame: CreateRoom) -> bool:
+        assert session.claims is not None
+        if not room_name_valid(frame.name):
+            raise RoomNameInvalid("1 to 128 bytes of printable UTF-8, no space at either end")
+        if not session.claims.rights_in(frame.name) & MODERATE:
+            raise Forbidden("the token does not allow to create a room of this name")
+        room_id = room_id_of(frame.name)
+        if room_id in self._access.lookup.catalogue.rooms:
+            session.send(
+                RoomAnswer(
+                    room_id=id_of(room_id),
+                    created=False,
+                    name=frame.name,
+                    request=frame.request,
+                )
+            )
+            return True
+        author_id = session.claims.author_id
+        creator = room_creator_id(room_id, author_id)
+        lane = self._access.lane(self._access.lookup.shard_of(room_id), creator)
+        if lane.vacancy() < 1 or session.in_flight >= limits.SESSION_SENDS_MAX:
+            raise Busy("too many messages are in flight")
+        batch = lane.filling()
+        pack(
+            batch,
+            room_id=room_id,
+            msg_id=self._ids.next(),
+            author_id=author_id,
+            parent_id=bytes(16),
+            body=frame.name.encode(),
+            client_id=creator,
+            client_seq=1,
+            kind=KIND_ROOM_CREATE,
+        )
+        batch.claim(Creation(session, frame, room_id), 1)
+        session.in_flight += 1
+        return True
