@@ -31,6 +31,11 @@ def json_line(value: Any) -> str:
     return json.dumps(value).replace("\x7f", "\\u007f")
 
 
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """ "1 room", "1,200 rooms"; `nouns` where the plural is not `noun` and an s."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
 def cell(text: str) -> str:
     """`text` for a cell of a CSV file: never a formula."""
     shown = safe(text)

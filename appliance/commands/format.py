@@ -17,6 +17,7 @@ import click
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
+from appliance.base.printable import counted
 from appliance.drivers.host import identity
 from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
 from appliance.drivers.host.node_folder import (
@@ -217,7 +218,8 @@ def _local_site(
         if (there, len(site.shards)) != (counts, shards):
             standbys = f", {there[1]} standbys" if there[1] else ""
             raise ConfigurationError(
-                f"{path} has {there[0]} nodes{standbys} and {len(site.shards)} shards: name "
+                f"{path} has {counted(there[0], 'node')}{standbys} and "
+                f"{counted(len(site.shards), 'shard')}: name "
                 "these, choose another folder, or remove this one and all its messages"
             )
         return site

@@ -24,7 +24,7 @@ import jwt
 
 from appliance.base.errors import ArchiveError, ConfigurationError, StorageError
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
-from appliance.base.printable import one_line
+from appliance.base.printable import counted, one_line
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import Refused
@@ -135,9 +135,10 @@ def command(
         stored = asyncio.run(Import(access, plan, state, device).run(source, complaints.on_broken))
     total = sum(plan.rooms.values())
     click.echo(
-        f"import: {plan.entries} entries, {total} messages in {len(plan.rooms)} rooms; "
+        f"import: {counted(plan.entries, 'entry', 'entries')}, {counted(total, 'message')} in "
+        f"{counted(len(plan.rooms), 'room')}; "
         f"{total - stored} were there before, {stored} stored now"
-        + (f"; {complaints.count} broken places skipped" if complaints.count else "")
+        + (f"; {counted(complaints.count, 'broken place')} skipped" if complaints.count else "")
     )
 
 

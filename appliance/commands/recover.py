@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.printable import counted
 from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
 from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
@@ -131,8 +132,8 @@ async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
     }  # fmt: skip
     write_durable(node.path / group_name(shard.number), json.dumps(begin) + "\n")
     click.echo(
-        f"recover: shard {shard.number}: {pipeline} operations committed in view {view} of "
-        f"epoch {group.epoch}; the new volume begins at view {begin['view']}"
+        f"recover: shard {shard.number}: {counted(pipeline, 'operation')} committed in view "
+        f"{view} of epoch {group.epoch}; the new volume begins at view {begin['view']}"
     )
 
 

@@ -40,7 +40,8 @@ def command(
     ca_file: str | None,
     user: str,
 ) -> None:
-    """Send TEXT, or standard input, to ROOM; print op and msg_id once it is stored.
+    """Send TEXT, or standard input, to ROOM; print its number in the room and its msg_id once
+    it is stored.
 
     A text of more than 2048 bytes becomes several messages, the further ones answers to the first.
     """

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from appliance.base.errors import ConfigurationError, FormatError, TargetDamaged, TargetUnavailable
-from appliance.base.printable import one_line
+from appliance.base.printable import counted, one_line
 from appliance.base.prng import Prng
 from appliance.cores.shipping.audit import Finding, Found, audit_chain, audit_head
 from appliance.cores.shipping.render import Reading
@@ -140,8 +140,8 @@ def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
         elif shard["generation"] == 0:
             who = "nobody ships yet"
         line = (
-            f"  shard {shard['shard']}: {who}; {shard['manifests']} periods, records up to "
-            f"{shard['cursor']} of {shard['log_seq']}"
+            f"  shard {shard['shard']}: {who}; {counted(shard['manifests'], 'period')}, "
+            f"records up to {shard['cursor']} of {shard['log_seq']}"
         )
         if shard["late_s"] > 0:
             line += f", {shard['late_s']:.0f} s past the end of the next period"
@@ -152,7 +152,8 @@ def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
             click.echo(f"    {one_line(shard['hole'])}: copy them from the former target")
         if shard["error"]:
             click.echo(
-                f"    {one_line(shard['error'])} (failed {shard['failures']} times, tried again)"
+                f"    {one_line(shard['error'])} (failed {counted(shard['failures'], 'time')}, "
+                "tried again)"
             )
 
 
@@ -300,9 +301,9 @@ def verify(
         for finding in findings:
             click.echo(one_line(f"{finding.path}: {finding.problem}"))
         click.echo(
-            f"{counts['manifests']} manifests, {counts['files']} files, "
-            f"{counts['records']} records: "
-            + (f"{len(findings)} findings" if findings else "whole")
+            f"{counted(counts['manifests'], 'manifest')}, {counted(counts['files'], 'file')}, "
+            f"{counted(counts['records'], 'record')}: "
+            + (counted(len(findings), "finding") if findings else "whole")
         )
     ctx.exit(1 if findings else 0)
 
@@ -476,7 +477,8 @@ def re_ship(
         for name in mending["mended"]:
             click.echo(f"put again: {one_line(name)}")
         click.echo(
-            f"{mending['done']} files and manifests looked at, {len(mending['mended'])} put again"
+            f"{counted(mending['done'], 'file or manifest', 'files and manifests')} looked at, "
+            f"{len(mending['mended'])} put again"
         )
     if mending["error"]:
         raise TargetDamaged(mending["error"])

@@ -31,7 +31,9 @@ PAGE = 1000
 @click.command("tail")
 @click.argument("room")
 @click.option("--last", type=click.IntRange(0, LAST_MAX), help="So many messages.  [default: 10]")
-@click.option("--since", type=click.IntRange(0), metavar="OP", help="All after this number.")
+@click.option(
+    "--since", type=click.IntRange(0), metavar="NUMBER", help="All after this number of the room."
+)
 @click.option(
     "--follow/--no-follow",
     default=True,

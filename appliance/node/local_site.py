@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError
+from appliance.base.printable import counted
 from appliance.drivers.chat.access import local_token
 from appliance.drivers.host.durable_file import lock_folder, write_durable
 from appliance.drivers.host.node_folder import (
@@ -181,7 +182,9 @@ class LocalStart:
         there = {node.settings.index for node in self.nodes}
         standbys = len(there & set(site.shards[0].members[site.shards[0].replica_count :]))
         beside = f" ({standbys} of them standby)" if standbys else ""
-        serving = f"{len(self.nodes)} nodes{beside}, {len(site.shards)} shards"
+        serving = (
+            f"{counted(len(self.nodes), 'node')}{beside}, {counted(len(site.shards), 'shard')}"
+        )
         lines = ["", f"serving: {serving}, after {took:.1f} s", ""]
         for node in self.nodes:
             lines.append(

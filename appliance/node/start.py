@@ -14,6 +14,7 @@ import click
 
 from appliance.base.errors import StorageError
 from appliance.base.limits import SUPERBLOCK_COPIES
+from appliance.base.printable import counted
 from appliance.cores.vsr import open as opening
 from appliance.drivers.host.durable_file import lock_folder
 from appliance.drivers.host.node_folder import (
@@ -77,7 +78,7 @@ class NodeStart:
         wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(FILES_MAX, hard)
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return f"Linux {platform.release()}, {len(cores())} cores, {wanted} open files"
+        return f"Linux {platform.release()}, {counted(len(cores()), 'core')}, {wanted} open files"
 
     def files(self) -> str:
         """The node's folder: for us alone, complete and consistent."""
@@ -86,7 +87,7 @@ class NodeStart:
         lock_folder(self.folder)  # held until this process ends
         shards = ", ".join(str(shard.number) for shard in self.node.shards)
         count = len(self.node.site.nodes)
-        return f"{self.node.node.name} of {count} nodes, shards {shards or 'none'}"
+        return f"{self.node.node.name} of {counted(count, 'node')}, shards {shards or 'none'}"
 
     def superblocks(self) -> str:
         """Volumes belong to this node and can be opened: one of them at least."""

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from appliance.base.printable import cell
+from appliance.base.printable import cell, counted
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.reports import questions as ask
 from appliance.reports import tables
@@ -97,7 +97,7 @@ def _written(
         pq.write_table(table, folder / f"{name}.parquet")
         pyarrow.csv.write_csv(harmless(table), folder / f"{name}.csv")
         found[name] = table
-        say(f"{i} of {len(answered)}: {name}, {table.num_rows:,} rows")
+        say(f"{i} of {len(answered)}: {name}, {counted(table.num_rows, 'row')}")
     return found
 
 

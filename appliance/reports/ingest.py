@@ -15,6 +15,7 @@ from itertools import islice
 from pyspark import SparkContext
 
 from appliance.base.errors import StorageError
+from appliance.base.printable import counted
 from appliance.reports.archive import (
     Archive,
     Cursor,
@@ -228,7 +229,7 @@ class Ingest:
         left = max(0, self._expected - self.done.records)
         text = f"{left / rate:.0f} s left" if rate and left else "nothing left"
         self._say(
-            f"{self.done.records:,} records of {max(self._expected, self.done.records):,} "
+            f"{self.done.records:,} of {counted(max(self._expected, self.done.records), 'record')} "
             f"verified, {rate:,.0f} a second, {text}"
         )
 

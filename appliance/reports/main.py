@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from appliance.base.errors import ApplianceError, ConfigurationError, FormatError
-from appliance.base.printable import cell, one_line, safe
+from appliance.base.printable import cell, counted, one_line, safe
 from appliance.formats.manifest import TrustedKeys, parse_keys
 from appliance.reports import build as building
 from appliance.reports import tables
@@ -44,7 +44,8 @@ def main(arguments: list[str]) -> int:
         print(f"tigerchat report: {safe(str(error))}", file=sys.stderr)
         return EXIT_MISTAKE if isinstance(error, ConfigurationError) else EXIT_REFUSED
     except PySparkException as error:
-        print(f"tigerchat report: {one_line(str(error).splitlines()[0])}", file=sys.stderr)
+        words = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+        print(f"tigerchat report: {one_line(words)}", file=sys.stderr)
         return EXIT_REFUSED
     except KeyboardInterrupt:
         return 130
@@ -198,7 +199,8 @@ def tell(done: Done) -> int:
     """Print what a run did; its exit code."""
     rate = done.records / max(done.seconds, 1e-3)
     print(
-        f"{done.records:,} records of {done.files:,} files verified and in the tables, "
+        f"{counted(done.records, 'record')} of {counted(done.files, 'file')} verified and in the "
+        "tables, "
         f"{rate:,.0f} a second"
     )
     for title, rows in (("in quarantine", done.quarantined), ("wrong for now", done.waiting)):

@@ -14,12 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from appliance.base.printable import counted
 from appliance.reports import plot
 from appliance.reports.ledger import State
 from appliance.reports.plot import Point, duration_text, short, size_text
 from appliance.reports.questions import DORMANT_DAYS, REPLY_EDGES_S, SIZE_EDGES
 
 ROWS_SHOWN = 12
+YEARS_SHOWN_MAX = 100  # until something is full
 HOURLY_DAYS = 21  # of a longer time, days are drawn
 VERIFIED = (
     "Signatures of manifests and files, SHA-256 of files and chunks, CRC and padding of "
@@ -121,15 +123,19 @@ def _figures(report: Report) -> str:
     newest = report.rows("active_users")[-1:] or [{"daily": 0, "weekly": 0}]
     left = report.outlook.days
     cells = [
-        (short(total), "messages", f"{size_text(sum(row['bytes'] for row in days))} of text"),
+        (
+            short(total),
+            _named(total, "message", "messages"),
+            f"{size_text(sum(row['bytes'] for row in days))} of text",
+        ),
         (
             short(report.tables["messages_by_author"].num_rows),
-            "people wrote",
+            _named(report.tables["messages_by_author"].num_rows, "person wrote", "people wrote"),
             f"{newest[0]['daily']} on the last day, {newest[0]['weekly']} in its week",
         ),
         (
             short(len(rooms)),
-            "rooms with messages",
+            _named(len(rooms), "room with messages", "rooms with messages"),
             f"{report.tables['rooms_dormant'].num_rows} dormant",
         ),
         (f"{short(peak)}/s", "in the busiest second", f"{short(minute)} in the busiest minute"),
@@ -153,7 +159,13 @@ def _figures(report: Report) -> str:
 
 
 def _days(days: float) -> str:
-    return f"{days / 365:.1f} years" if days > 730 else f"{max(days, 0):.0f} days"
+    if days > 365 * YEARS_SHOWN_MAX:
+        return f"over {YEARS_SHOWN_MAX} years"
+    return f"{days / 365:.1f} years" if days > 730 else counted(round(max(days, 0)), "day")
+
+
+def _named(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many
 
 
 # --- sections -------------------------------------------------------------------------------------

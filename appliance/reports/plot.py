@@ -79,7 +79,9 @@ def area(
     if not points:
         return empty(height)
     every = [*points, *ahead]
-    start, end = every[0].time, max(every[-1].time, every[0].time + timedelta(hours=1))
+    start, end = every[0].time, every[-1].time
+    if start == end:  # one point stands in the middle
+        start, end = start - timedelta(minutes=30), end + timedelta(minutes=30)
     largest = max(max(p.value for p in every), limit)
     grid = size_ticks(largest) if text is size_text else ticks(largest)
     x, y = _scales(start, end, grid[-1], height)

@@ -22,6 +22,7 @@ from typing import Any
 
 from appliance.base.errors import ApplianceError, FormatError, TargetDamaged, TargetError
 from appliance.base.limits import TICK_MS
+from appliance.base.printable import counted
 from appliance.base.prng import Prng
 from appliance.cores.shipping import shipper as core
 from appliance.cores.shipping.plan import SECOND_US, parts
@@ -278,7 +279,7 @@ class ShardShipping:
             accepted = code in (OK, DUPLICATE)
             shipper.on_appended(step, accepted, log_seq, _now_us())
             if accepted:
-                self._role.log.info("shard %d: %s", self._shard.number, self.doing)
+                self._role.log.debug("shard %d: %s", self._shard.number, self.doing)
         elif isinstance(step, Put):
             file, _ = await asyncio.to_thread(self._put, step, source)
             shipper.on_put(step, file)
@@ -397,10 +398,10 @@ class ShardShipping:
             return ""
         where = f"{self._target.describe()} lacks"
         self._role.log.warning(
-            "shard %d: %s what was shipped before: %d periods are put there anew",
+            "shard %d: %s what was shipped before: %s put there anew",
             self._shard.number,
             where,
-            len(lacking),
+            counted(len(lacking), "period"),
         )
         lost = max(0, forgotten)
         try:
@@ -412,7 +413,7 @@ class ShardShipping:
         except (TargetDamaged, NotHere) as error:
             return f"{where} periods that were shipped elsewhere; {error}"
         if lost:
-            return f"{where} the first {lost} periods, of which the log tells no more"
+            return f"{where} the {counted(lost, 'first period')}, of which the log tells no more"
         return ""
 
     def _head_number(self) -> int:
@@ -631,7 +632,7 @@ class ShipperRole:
         for task in tasks:
             task.add_done_callback(self._on_task_done)
         loop.call_soon(self._tick)
-        service.notify("READY=1", f"STATUS=ships {len(self.shards)} shards")
+        service.notify("READY=1", f"STATUS=ships {counted(len(self.shards), 'shard')}")
         await self._stopped.wait()
         service.notify("STOPPING=1")
         if self._target is not None:

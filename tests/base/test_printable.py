@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.base.printable import cell, json_line, one_line, safe
+from appliance.base.printable import cell, counted, json_line, one_line, safe
 
 HOSTILE = [
     "\x9b31m",
@@ -43,3 +43,14 @@ def test_json_is_printable_ascii_and_says_the_same(text: str):
 def test_no_cell_is_a_formula(text: str):
     assert cell(text).startswith("'")
     assert cell("a" + text)[0] == "a"
+
+
+def test_one_of_a_thing_is_not_many():
+    assert [counted(n, "room") for n in (0, 1, 2, 1200)] == [
+        "0 rooms",
+        "1 room",
+        "2 rooms",
+        "1,200 rooms",
+    ]
+    assert counted(1, "entry", "entries") == "1 entry"
+    assert counted(2, "entry", "entries") == "2 entries"

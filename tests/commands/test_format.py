@@ -172,7 +172,7 @@ def test_a_begun_site_is_not_completed_with_other_numbers(tigerchat, sentence, t
     (tmp_path / "node-1/formatted").unlink()
     before = contents(tmp_path)
     text = sentence(format_small(tigerchat, tmp_path, "--nodes", 3), 2)
-    assert text.startswith(f"{tmp_path / 'site.toml'} has 2 nodes and 1 shards: name these")
+    assert text.startswith(f"{tmp_path / 'site.toml'} has 2 nodes and 1 shard: name these")
     assert contents(tmp_path) == before
 
 

@@ -132,7 +132,7 @@ def test_import_of_a_broken_archive_names_file_and_line_and_stores_nothing(
     done = tigerchat("import", "irssi", log, "--local", serving.folder)
     assert f"{log}, line 12: not a line of an irssi log" in sentence(done, 1)
     assert "broken-room" not in counts(chat)
-    assert "1 broken places skipped" in chat("import", "irssi", log, "--skip-broken")
+    assert "1 broken place skipped" in chat("import", "irssi", log, "--skip-broken")
     assert len(messages(chat, "broken-room")) == 6
 
 

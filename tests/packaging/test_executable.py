@@ -169,7 +169,7 @@ def test_a_site_runs_on_a_bare_debian_without_python(bare, free_ports, tmp_path)
     with log.open("w") as out:
         site = subprocess.Popen(inside(bare, *words), stdout=out, stderr=out)
     try:
-        wait_until(lambda: "\nserving: 1 nodes" in log.read_text(), 60, log.read_text)
+        wait_until(lambda: "\nserving: 1 node," in log.read_text(), 60, log.read_text)
         for verb in (["room", "create", "general"], ["send", "general", "from a bare machine"]):
             told = subprocess.run(
                 inside(bare, *verb, "--local", "/srv/run"), capture_output=True, text=True,
