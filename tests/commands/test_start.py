@@ -90,7 +90,11 @@ def give_ports(folder: Path, ports: list[int]) -> None:
     site, left = load_site(folder / "site.toml"), iter(ports)
     nodes = [
         dataclasses.replace(
-            node, peer_port=next(left), client_port=next(left), console_port=next(left)
+            node,
+            peer_port=next(left),
+            client_port=next(left),
+            console_port=next(left),
+            farm_port=next(left),
         )
         for node in site.nodes
     ]
@@ -104,7 +108,7 @@ def single(tigerchat, tmp_path_factory, free_ports) -> Iterator[Path]:
     """A site of one node, formatted and not running."""
     folder = tmp_path_factory.mktemp("single") / "run"
     assert tigerchat("format", "--local", folder, "--nodes", 1).returncode == 0
-    give_ports(folder, free_ports(3))
+    give_ports(folder, free_ports(4))
     yield folder
     shutil.rmtree(folder)
 
@@ -130,7 +134,7 @@ def small(tigerchat, tmp_path_factory, free_ports) -> Path:
     """Two nodes of small volumes: enough for whatever ends before a role starts."""
     folder = tmp_path_factory.mktemp("small") / "run"
     assert tigerchat("format", "--local", folder, "--nodes", 2, *SMALL).returncode == 0
-    give_ports(folder, free_ports(6))
+    give_ports(folder, free_ports(8))
     return folder
 
 
@@ -313,7 +317,7 @@ def test_inspect_reads_a_volume_while_its_replica_runs(tigerchat, run, single):
 # --- it says why not ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["peer_port", "client_port", "console_port"])
+@pytest.mark.parametrize("key", ["peer_port", "client_port", "console_port", "farm_port"])
 def test_a_port_that_is_taken_is_named_with_its_setting(tigerchat, sentence, small, key):
     node = load_site(small / "site.toml").nodes[1]
     port = getattr(node, key)

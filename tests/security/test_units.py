@@ -112,7 +112,8 @@ def test_a_whole_node_serves_with_what_its_unit_allows(
     )
     assert made.returncode == 0, made.stderr
     described = load_site(site / SITE_FILE)
-    ports = dict(zip(("peer_port", "client_port", "console_port"), free_ports(3), strict=True))
+    names = ("peer_port", "client_port", "console_port", "farm_port")
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
     node = dataclasses.replace(described.nodes[0], **ports)
     for place in (site, site / node.name):
         (place / SITE_FILE).write_text(encode_site(dataclasses.replace(described, nodes=[node])))

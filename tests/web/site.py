@@ -17,7 +17,7 @@ from appliance.formats.site import SITE_FILE, encode_site, load_site
 from tests.patience import HUNG_S
 
 TOP = Path(__file__).resolve().parents[2]
-PORT_NAMES = ("peer_port", "client_port", "console_port")
+PORT_NAMES = ("peer_port", "client_port", "console_port", "farm_port")
 RIGHTS = {"*": ["read", "send", "moderate"]}
 
 
@@ -29,7 +29,9 @@ class LiveSite:
         run("format", "--local", str(folder), "--nodes", "3")
         site = load_site(folder / SITE_FILE)
         nodes = [
-            dataclasses.replace(node, **dict(zip(PORT_NAMES, free_ports(3), strict=True)))
+            dataclasses.replace(
+                node, **dict(zip(PORT_NAMES, free_ports(len(PORT_NAMES)), strict=True))
+            )
             for node in site.nodes
         ]
         self.site = dataclasses.replace(site, nodes=nodes)
