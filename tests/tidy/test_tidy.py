@@ -42,6 +42,10 @@ CORE = "appliance/cores/vsr/pipeline.py"
 ROLE = "appliance/roles/edge/role.py"
 BASE = "appliance/base/ring.py"
 TYPING = "from typing import TYPE_CHECKING\n"
+LONG_MODULE = "A = 1\n" * (tidy.MODULE_LINES_MAX + 1)
+WIDE_CLASS = "class A:\n    def __init__(self):\n" + "".join(
+    f"        self.field_{i} = {i}\n" for i in range(tidy.CLASS_FIELDS_MAX + 1)
+)
 LONG_FUNCTION = "def run():\n" + "    pass\n" * tidy.FUNCTION_LINES_MAX
 
 # name -> (file, text, line, rule): what is planted, and where tidy must say which word.
@@ -202,6 +206,8 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
         6,
         "code",
     ),
+    "long_module": (CORE, LONG_MODULE, 1, "small"),
+    "wide_class": (ROLE, WIDE_CLASS, 1, "small"),
     "broken_python": (BASE, "def\n", 1, "syntax"),
 }
 
@@ -210,6 +216,17 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
 def test_tidy_finds(name, tmp_path):
     path, text, line, rule = PLANTED[name]
     assert found(tmp_path, {path: text}) == [(path, line, rule)]
+
+
+def test_what_is_still_large_may_shrink_and_not_grow(tmp_path, monkeypatch):
+    rows = [(CORE, "", tidy.MODULE_LINES_MAX + 1), (ROLE, "B", 30)]
+    monkeypatch.setattr(tidy, "STILL_LARGE", rows)
+    gone = {CORE: LONG_MODULE, ROLE: "A = 1\n"}
+    assert found(tmp_path, gone) == [(ROLE, 1, "small")]
+    small = {ROLE: "class B:\n    pass\n"}
+    assert found(tmp_path, small) == [(ROLE, 1, "small")]
+    grown = {CORE: LONG_MODULE + "B = 1\n", ROLE: WIDE_CLASS.replace("A", "B")}
+    assert found(tmp_path, grown) == [(CORE, 1, "small")]
 
 
 def test_tidy_finds_an_error_code_that_is_not_documented(tmp_path):
