@@ -37,6 +37,7 @@ SITE_NUMBER_MAX = 255
 SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH = 8, 1 << 20
 RETENTION_DAYS_MAX = 36_500
 SITE_FILE = "site.toml"
+FARM = "farm"  # name of the farm that the nodes of a site form
 
 
 @dataclass(frozen=True)

@@ -111,15 +111,19 @@ class Pages:
         hosts: Hosts,
         secure: bool,
         health: Callable[[], str],
+        directory: Callable[[], bytes] = bytes,
     ) -> None:
         """`nodes` tells a client where else it may connect; `health` gives "" or why this node does
-        not serve, which is not for strangers: they are told one word."""
+        not serve, which is not for strangers: they are told one word;
+        `directory` gives the signed bytes of the newest one, or none."""
+        self._directory = directory
         self._web, self._nodes, self._health = web, nodes, health
         app = Starlette(
             routes=[
                 Route("/", self._page),
                 Route("/healthz", self._probe),
                 Route("/nodes.json", self._others),
+                Route("/directory", self._show_directory),
                 Mount("/web", StaticFiles(directory=web)),
             ],
             middleware=[Middleware(SafeHeaders, hosts=hosts, secure=secure, places=self._places)],
@@ -166,6 +170,13 @@ class Pages:
 
     async def _others(self, request: Request) -> Response:
         return JSONResponse({"nodes": self._nodes()})
+
+    async def _show_directory(self, request: Request) -> Response:
+        """Byte for byte as it was signed."""
+        data = self._directory()
+        if not data:
+            return PlainTextResponse("no directory\n", status_code=404)
+        return Response(data, media_type="application/json")
 
     async def close(self) -> None:
         """End what is left of requests and connections."""

@@ -24,7 +24,12 @@ from appliance.cores.edge.token import Tokens, parse_jwks
 from appliance.cores.edge.websocket import ENCODINGS
 from appliance.drivers.host import clock, knobs, resources, service
 from appliance.drivers.host.figures import Figures
-from appliance.drivers.host.node_folder import JWKS_FILE, SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.host.node_folder import (
+    FARM_DIRECTORY_FILE,
+    JWKS_FILE,
+    SOCKETS_FOLDER,
+    NodeFolder,
+)
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network import websocket
@@ -35,6 +40,8 @@ from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
+from appliance.roles.edge.addresses import host_names, places_of
+from appliance.roles.edge.directory import DirectoryFile
 from appliance.roles.edge.figures import sessions_of
 from appliance.roles.edge.lanes import Lanes
 from appliance.roles.edge.replicas import Replicas
@@ -109,6 +116,8 @@ class EdgeRole:
             counters=self._counters,
             drops=self._drops,
         )
+        self._directory = DirectoryFile(node.path / FARM_DIRECTORY_FILE, site.farm_key)
+        self._directory.look()
         self._pages, self._server = self._new_server()
         self._status_server = StatusServer(
             Path(SOCKETS_FOLDER) / f"edge-{number}",
@@ -125,13 +134,14 @@ class EdgeRole:
 
     def _new_server(self) -> tuple[Pages, websocket.WebSocketServer]:
         """The client port: pages, and WebSockets."""
-        settings, hosts = self._node.settings, Hosts(self._host_names())
+        settings, hosts = self._node.settings, Hosts(host_names(self._node))
         pages = Pages(
             WEB,
-            nodes=self._nodes,
+            nodes=lambda: places_of(self._node),
             hosts=hosts,
             secure=settings.client_tls,
             health=self.health,
+            directory=lambda: self._directory.data,
         )
         server = websocket.WebSocketServer(
             self,
@@ -150,25 +160,6 @@ class EdgeRole:
         if site is not None:
             self._node = dataclasses.replace(self._node, site=site)
             self._replicas.on_site(self._node)
-
-    def _host_names(self) -> list[str]:
-        """Under which browsers may reach this site."""
-        chosen = self._node.settings.client_hosts.split(",")
-        names = [node.host for node in self._node.site.nodes] + [name.strip() for name in chosen]
-        return [name for name in names if name]
-
-    def _nodes(self) -> list[dict[str, Any]]:
-        """Where clients connect: every node of the site, whose settings are taken to be alike."""
-        scheme = "wss" if self._node.settings.client_tls else "ws"
-        return [
-            {
-                "index": node.index,
-                "name": node.name,
-                "url": f"{scheme}://{f'[{node.host}]' if ':' in node.host else node.host}"
-                f":{node.client_port}/v1",
-            }
-            for node in self._node.site.nodes
-        ]
 
     # --- life
 
@@ -299,6 +290,7 @@ class EdgeRole:
             if self._read_keys():
                 self._edge.on_keys()
             self._read_site()
+            self._directory.look()
         if self._ticks % _HELD_TICKS == 0:
             self._weigh()
         if self._ticks % _STUCK_TICKS == 0:
@@ -400,6 +392,7 @@ class EdgeRole:
             "node": self._node.settings.index,
             "edge": self._number,
             "health": self.health(),
+            "directory": self._directory.told(),
             "connections": self._server.count(),
             **sessions_of(self._edge),
             "ack": self._lanes.latency.figures(),

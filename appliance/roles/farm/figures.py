@@ -15,7 +15,8 @@ from appliance.cores.directory.directory import canonical
 from appliance.cores.directory.status import PUBLISH_AUTO
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.network.ask import ask_status
-from appliance.roles.farm.node_files import FARM, raft_id
+from appliance.formats.site import FARM
+from appliance.roles.farm.node_files import raft_id
 
 BANDWIDTH_DEFAULT = 125_000_000  # bytes a second of a link that does not tell its speed
 _LAG_LOOK_S, _LAG_LOOKS = 0.25, 240  # together the last minute

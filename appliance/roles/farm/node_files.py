@@ -23,7 +23,7 @@ from appliance.drivers.host.node_folder import (
     read_seed,
 )
 from appliance.formats.raft_legacy.configuration import Server
-from appliance.formats.site import Node, Site
+from appliance.formats.site import FARM, Node, Site
 from appliance.roles.farm.settings import (
     REALM_DEFAULT,
     TLS,
@@ -33,8 +33,6 @@ from appliance.roles.farm.settings import (
     read_users,
     write_users,
 )
-
-FARM = "farm"  # name of the farm that a site's nodes form
 
 
 def raft_id(node: Node) -> int:

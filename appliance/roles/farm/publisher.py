@@ -18,8 +18,9 @@ from appliance.cores.directory.document import parse_document
 from appliance.cores.directory.signed import open_directory, sign_directory
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import FARM_DIRECTORY_FILE, NodeFolder
+from appliance.formats.site import FARM
 from appliance.roles.farm.figures import Published
-from appliance.roles.farm.node_files import FARM, raft_id, read_delegation
+from appliance.roles.farm.node_files import raft_id, read_delegation
 
 
 def essence(content: dict[str, Any]) -> dict[str, Any]:

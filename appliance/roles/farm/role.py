@@ -40,13 +40,13 @@ from appliance.formats.raft_legacy.frame import (
     Entry,
     Request,
 )
-from appliance.formats.site import SITE_FILE
+from appliance.formats.site import FARM, SITE_FILE
 from appliance.roles.farm.acts import Acts
 from appliance.roles.farm.client import FarmClient
 from appliance.roles.farm.figures import NodeStatus, Service, status_document
 from appliance.roles.farm.link import Keys
 from appliance.roles.farm.member import FarmMember
-from appliance.roles.farm.node_files import FARM, endpoint_of, farm_settings, raft_id
+from appliance.roles.farm.node_files import endpoint_of, farm_settings, raft_id
 from appliance.roles.farm.publisher import Publisher
 from appliance.roles.farm.serve import host
 from appliance.roles.farm.settings import read_users

@@ -1,0 +1,26 @@
+"""Under which names and addresses clients reach a site, as a node's files say."""
+
+from typing import Any
+
+from appliance.drivers.host.node_folder import NodeFolder
+
+
+def host_names(node: NodeFolder) -> list[str]:
+    """Under which browsers may reach this site."""
+    chosen = node.settings.client_hosts.split(",")
+    names = [other.host for other in node.site.nodes] + [name.strip() for name in chosen]
+    return [name for name in names if name]
+
+
+def places_of(node: NodeFolder) -> list[dict[str, Any]]:
+    """Where clients connect: every node of the site, whose settings are taken to be alike."""
+    scheme = "wss" if node.settings.client_tls else "ws"
+    return [
+        {
+            "index": other.index,
+            "name": other.name,
+            "url": f"{scheme}://{f'[{other.host}]' if ':' in other.host else other.host}"
+            f":{other.client_port}/v1",
+        }
+        for other in node.site.nodes
+    ]

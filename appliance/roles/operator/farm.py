@@ -1,0 +1,139 @@
+"""The farm of a site, asked and told at the sockets of the members on this machine."""
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.drivers.network.ask import ask_status
+from appliance.formats.settings import SETTINGS_FILE, load_settings
+from appliance.formats.site import SITE_FILE, Node, Site, load_site
+
+PATIENCE_S = 30.0  # for an act to be committed
+POLL_S = 0.1
+LOCAL_DEFAULT = "run"
+
+
+class Asker:
+    """Members of the farm on this machine."""
+
+    def __init__(self, local: Path | None, node_folder: Path | None) -> None:
+        if local is not None and node_folder is not None:
+            raise ConfigurationError("say --local DIR or --node-folder F, not both")
+        if node_folder is not None:
+            self.site = load_site(node_folder / SITE_FILE)
+            index = load_settings(node_folder / SETTINGS_FILE).index
+            self.folders = {index: node_folder.absolute()}
+        else:
+            folder = (local or Path(LOCAL_DEFAULT)).absolute()
+            self.site = load_site(folder / SITE_FILE)
+            self.folders = {node.index: folder / node.name for node in self.site.nodes}
+        if not self.site.farm_key:
+            raise ConfigurationError(
+                f"{SITE_FILE}: farm_key is missing, this site has no farm; allowed: a site that "
+                "was formatted with one"
+            )
+
+    def ask(self, index: int, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        return ask_status(
+            self.folders[index] / SOCKETS_FOLDER,
+            cluster=self.site.cluster,
+            shard=0,
+            kind="farm",
+            wish=wish,
+        )
+
+    def statuses(self) -> dict[int, dict[str, Any]]:
+        """What each member here says; StorageError when none does."""
+        said = {index: self.ask(index) for index in self.folders}
+        found = {index: answer for index, answer in said.items() if answer is not None}
+        if not found:
+            raise StorageError("no member of the farm answers here: start the site first")
+        return found
+
+    def do(self, index: int, wish: dict[str, Any]) -> None:
+        """Have it done by a node; StorageError: why it was not."""
+        answer = self.ask(index, wish)
+        if answer is None:
+            raise StorageError(f"the farm of {self.site.nodes[index].name} does not answer")
+        if "refused" in answer:
+            raise StorageError(f"{self.site.nodes[index].name} refuses: {answer['refused']}")
+        number = answer["begun"]
+        deadline = time.monotonic() + PATIENCE_S
+        while number and (status := self.ask(index)) is not None:
+            if status["act"]["number"] >= number:
+                if status["act"]["outcome"]:
+                    raise StorageError(status["act"]["outcome"])
+                return
+            if time.monotonic() > deadline:
+                raise StorageError("not committed in time: look whether a majority serves")
+            time.sleep(POLL_S)
+
+    def any(self) -> int:
+        """A node that may post: one that is a member."""
+        return next((i for i, said in self.statuses().items() if not said["out"]), 0)
+
+
+def member_named(site: Site, name: str) -> Node:
+    """A node by its name, or by its member's number."""
+    for node in site.nodes:
+        if name in (node.name, str(node.index + 1)):
+            return node
+    names = ", ".join(node.name for node in site.nodes)
+    raise ConfigurationError(f"{name} is no node of the site; allowed: {names}")
+
+
+def name_of(site: Site, member: int) -> str:
+    return site.nodes[member - 1].name if 0 < member <= len(site.nodes) else "nobody"
+
+
+def lines(site: Site, said: dict[str, Any]) -> list[str]:
+    view, directory = said["view"], said["directory"]
+    leader = name_of(site, said["leader"])
+    found = [f"farm {said['farm']}  leader {leader}  term {said['term']}  commit {said['commit']}"]
+    for member in said["members"]:
+        found.append(
+            f"  {name_of(site, member['id'])}  {member['endpoint']}  match {member['match']}"
+        )
+    publisher = str(view["publisher"])
+    score = view["scores"].get(publisher)
+    why = f"score {score}, ahead of it so far {view['ahead'] or 'nobody'}" if score else "no status"
+    found.append(f"publisher {name_of(site, view['publisher'])}  {why}")
+    for shard, holder in view["shippers"].items():
+        found.append(f"shipper of shard {shard}: {name_of(site, holder)}")
+    for row in view["documents"]:
+        age = f"{row['age_ms'] / 1000:.1f} s old" + ("" if row["recent"] else ", too old")
+        found.append(f"  {name_of(site, row['id'])}  serves {row['endpoints']} shards  {age}")
+    expired = f"expired for {directory['expired_ms'] // 1000} s" * bool(directory["expired_ms"])
+    found.append(f"directory {directory['version']}  {expired or 'valid'}")
+    for key in ("excluded", "placement"):
+        if view[key]:
+            found.append(f"{key}: {json.dumps(view[key])}")
+    return found
+
+
+def take_out(asker: Asker, node: Node) -> None:
+    """Until the farm lists this node's member no more. StorageError when it cannot be done."""
+    deadline = time.monotonic() + 2 * PATIENCE_S
+    while True:
+        found = asker.statuses()
+        own = found.get(node.index, {})
+        here = [said for said in found.values() if not said["out"]]
+        if own.get("out") or (here and not any(_lists(said, node) for said in here)):
+            return
+        if time.monotonic() > deadline:
+            raise StorageError(f"{node.name} is still a member: look whether a majority serves")
+        if own.get("role") == "leader":
+            asker.do(node.index, {"do": "yield"})
+        else:
+            index = next((i for i, s in found.items() if not s["out"]), node.index)
+            with contextlib.suppress(StorageError):  # nobody leads, or a change is under way
+                asker.do(index, {"do": "remove", "id": node.index + 1})
+        time.sleep(5 * POLL_S)
+
+
+def _lists(said: dict[str, Any], node: Node) -> bool:
+    return any(member["id"] == node.index + 1 for member in said["members"])
