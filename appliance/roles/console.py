@@ -96,6 +96,9 @@ class Watch:
         self._sources += [
             Source(kind, node.index, 0) for node in nodes for kind in ("supervisor", "shipper")
         ]
+        self._sources += [
+            Source("farm", node.index, 0) for node in nodes if site.nodes[node.index].farm_port
+        ]
         self.answers: dict[Source, dict[str, Any] | None] = {}
         self._pool = ThreadPoolExecutor(len(self._sources), "ask")  # threads come with need
 

@@ -17,6 +17,8 @@ disk            bad    the volume reports a fault of its own
 space           warn   the volume's extents, or bytes of its disk, come to an end; bad at 95 %
 ship_late       warn   a period is over and not shipped yet
 ship_hole       warn   the target lacks what was shipped elsewhere, and the log has it no more
+farm_no_leader  warn   no majority of the farm: nothing moves, chat goes on
+directory_expired  warn  the newest directory is past its time and serves on
 clock           warn   the clock of this machine jumped
 """
 
@@ -90,6 +92,16 @@ def _silent(look: Look) -> Iterator[Alarm]:
                 heard = member.seen.silent_ms // 1000 if member.seen is not None else None
                 words = "was never heard of" if heard is None else f"silent for {heard} s"
                 yield Alarm("peer_down", "warn", _subject(look, member), words)
+
+
+def _farm(look: Look) -> Iterator[Alarm]:
+    farm = look.farm
+    if look.has_farm and (farm is None or farm.leader <= 0):
+        words = "no member answers" if farm is None else "nobody leads: directories are not signed"
+        yield Alarm("farm_no_leader", "warn", "farm", words)
+    if farm is not None and farm.expired_ms:
+        words = f"directory {farm.directory} expired {farm.expired_ms // 1000} s ago; it serves on"
+        yield Alarm("directory_expired", "warn", "farm", words)
 
 
 def _clock(look: Look) -> Iterator[Alarm]:
@@ -257,6 +269,7 @@ RULES = (
     _space,
     _ship_late,
     _ship_hole,
+    _farm,
     _clock,
 )
 

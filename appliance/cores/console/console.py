@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from appliance.cores.console.alarms import Alarm, alarms
@@ -76,6 +77,7 @@ class Console:
             "shards": [
                 _plain_shard(self._look, number) for number in range(len(self._look.shards))
             ],
+            "farm": None if self._look.farm is None else asdict(self._look.farm),
             "tables": [plain(table) for table in self.tables()],
             "point": self._history[-1],
         }

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.cores.console.farm import Farm, parse_farm
 from appliance.cores.console.figures import (
     NORMAL,
     Edge,
@@ -26,8 +27,8 @@ CLOCK_JUMP_KEPT_MS = 600_000  # and that is told for so long
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """A process that is asked for its status: `kind` is "replica", "edge", "supervisor" or
-    "shipper"."""
+    """A process that is asked for its status: `kind` is "replica", "edge", "supervisor",
+    "shipper" or "farm"."""
 
     kind: str
     node: int
@@ -107,6 +108,8 @@ class Look:
     edges: tuple[EdgeLine, ...]
     shippers: tuple[Shipper, ...]  # each of one shard on one node
     clock: str  # what the machine's clock did lately; empty for nothing unusual
+    farm: Farm | None = None  # None: none here, or no member of it answers
+    has_farm: bool = False  # whether members of it are asked
 
 
 @dataclass(slots=True)
@@ -176,6 +179,8 @@ def look(
             for shipper in parse_shipper(raw)
         ),
         clock=clock.on_look(now_ms, wall_ms),
+        farm=parse_farm(raw for source, raw in answers.items() if source.kind == "farm"),
+        has_farm=any(source.kind == "farm" for source in answers),
     )
 
 

@@ -241,9 +241,36 @@ def alarm_table(look: Look, alarms: Sequence[Alarm]) -> Table:
     return Table("Alarms", ("alarm", "subject", "what", "for"), (3,), rows)
 
 
+FARM_COLUMNS = ("member", "role", "term", "match", "status age", "directory", "why")
+
+
+def farm_table(look: Look) -> Table:
+    """Members of the farm; beside the publisher stands why it is the one."""
+    farm = look.farm
+    rows = []
+    for member in farm.members if farm is not None else ():
+        assert farm is not None
+        nodes = look.site.nodes
+        known = 0 < member.id <= len(nodes)
+        publishes = member.id == farm.publisher
+        rows.append(
+            (
+                Cell(node_name(look, member.id - 1) if known else str(member.id)),
+                Cell("leader", GOOD) if member.id == farm.leader else Cell("follower"),
+                Cell(count(farm.term)),
+                Cell(count(member.match)),
+                Cell(duration(member.age_ms) if member.age_ms >= 0 else NOTHING),
+                Cell(f"publishes {farm.directory}" if publishes else NOTHING),
+                Cell(farm.why if publishes else NOTHING),
+            )
+        )
+    return Table("Farm", FARM_COLUMNS, (2, 3, 4), tuple(rows))
+
+
 def tables(look: Look, alarms: Sequence[Alarm]) -> tuple[Table, ...]:
     """Everything of a look, in the order in which it is shown."""
-    return (alarm_table(look, alarms), shard_table(look), replica_table(look), edge_table(look))
+    shown = (alarm_table(look, alarms), shard_table(look), replica_table(look), edge_table(look))
+    return (*shown, farm_table(look)) if look.has_farm else shown
 
 
 # --- the two displays

@@ -374,3 +374,47 @@ def test_figures_are_said_shortly():
         "3 h 5 min",
         "2 d 7 h",
     ]
+
+
+def farm_answer(node: int, **changes: Any) -> dict:
+    """What a member of the farm answers."""
+    rows = [{"id": i, "index": i, "age_ms": 1000 * i} for i in (1, 2, 3)]
+    view = {"publisher": 3, "scores": {"3": [1, 2, 8, 0, -3]}, "documents": rows}
+    answer = {
+        "out": "",
+        "role": "leader" if node == 1 else "follower",
+        "term": 4,
+        "leader": 2,
+        "commit": 70 + node,
+        "members": [{"id": i, "match": 70 if node == 1 else 0} for i in (1, 2, 3)],
+        "view": view,
+        "directory": {"version": 69, "expired_ms": 0},
+    }
+    return answer | changes
+
+
+def farmed(**changes: Any) -> Console:
+    members = {Source("farm", i, 0): farm_answer(i, **changes) for i in range(3)}
+    return looked(healthy() | members)
+
+
+def test_the_farm_is_shown_as_its_leader_knows_it():
+    console = farmed()
+    table = console.tables()[-1]
+    assert table.title == "Farm"
+    assert [[cell.text for cell in row][:6] for row in table.rows] == [
+        ["node-0", "follower", "4", "70", "1 s", "–"],
+        ["node-1", "leader", "4", "70", "2 s", "–"],
+        ["node-2", "follower", "4", "70", "3 s", "publishes 69"],
+    ]
+    plain = console.plain()["farm"]
+    assert (plain["leader"], plain["term"], plain["publisher"]) == (2, 4, 3)
+    assert plain["why"] == "[1, 2, 8, 0, -3]" and names(console) == []
+
+
+def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms():
+    assert names(farmed(leader=-1)) == [("farm_no_leader", "farm")]
+    expired = farmed(directory={"version": 69, "expired_ms": 5000})
+    assert names(expired) == [("directory_expired", "farm")]
+    silent = looked(healthy() | {Source("farm", 0, 0): None})
+    assert names(silent) == [("farm_no_leader", "farm")]

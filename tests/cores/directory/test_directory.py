@@ -1,6 +1,7 @@
 """The same log gives the same publisher and the same directory, whatever clocks say."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,9 @@ from appliance.base.signature import SigningKey
 from appliance.cores.directory.choice import AHEAD_POSTS, Choice
 from appliance.cores.directory.directory import (
     AHEAD_MS,
-    EXPIRY_MS,
-    RECENT_MS,
+    EXPIRY_PERIODS,
+    PERIOD_MS,
+    RECENT_PERIODS,
     Directory,
     canonical,
     snapshot_fits,
@@ -27,6 +29,8 @@ from appliance.formats.raft_legacy.configuration import (
     encode_configuration,
 )
 from appliance.formats.raft_legacy.frame import APPLICATION, CONFIGURATION, Entry
+
+RECENT_MS, EXPIRY_MS = RECENT_PERIODS * PERIOD_MS, EXPIRY_PERIODS * PERIOD_MS
 
 NOW = 1_700_000_000_000
 NODES = (1, 2, 3)
@@ -121,6 +125,21 @@ def test_every_member_says_the_same_at_every_index_through_any_snapshots(part):
                 assert other.restore(index, entry.term, data)
                 assert other == one
         assert len(publishers) > 1
+
+
+@pytest.mark.parametrize("ahead_s", [-3600, 3600])
+def test_a_machine_whose_clock_is_an_hour_off_says_the_same_at_every_index(ahead_s, monkeypatch):
+    one, other = Directory("farm"), Directory("farm")
+    now, now_ns = time.time, time.time_ns
+    for index, entry in enumerate(random_log(3, 200), 1):
+        one.take(index, entry)
+        with monkeypatch.context() as there:
+            there.setattr(time, "time", lambda: now() + ahead_s)
+            there.setattr(time, "time_ns", lambda: now_ns() + ahead_s * 1_000_000_000)
+            other.take(index, entry)
+            told = canonical(other.content())
+        assert told == canonical(one.content())
+        assert other.publisher.holder == one.publisher.holder
 
 
 def test_the_best_recent_status_publishes():

@@ -89,6 +89,18 @@ def test_every_edge_hands_out_one_directory_with_what_all_nodes_serve(site):
     assert {row["term"] for row in rows} == {rows[0]["term"]} and len(rows) == 3
 
 
+def test_the_sites_status_shows_leader_match_and_publisher_of_the_farm(site):
+    words = [*COMMAND, "status", "--json", "--local", str(site.folder)]
+    done = subprocess.run(words, cwd=TOP, capture_output=True, text=True, check=True)
+    shown = json.loads(done.stdout)
+    farm_now = shown["farm"]
+    assert farm_now["leader"] in (1, 2, 3) and farm_now["publisher"] in (1, 2, 3)
+    assert [member["id"] for member in farm_now["members"]] == [1, 2, 3]
+    assert all(member["match"] > 0 and member["age_ms"] >= 0 for member in farm_now["members"])
+    table = next(table for table in shown["tables"] if table["title"] == "Farm")
+    assert len(table["rows"]) == 3
+
+
 def test_an_edge_keeps_its_directory_when_a_damaged_or_an_older_one_is_put_there(site):
     until_all_serve(site, lambda c: listed(c) == {1, 2, 3})
     path = site.place(0) / FARM_DIRECTORY_FILE
