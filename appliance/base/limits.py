@@ -53,6 +53,10 @@ EXTENTS_OPEN_MAX = 8  # segment files held open: the open one, the next, some fo
 STORE_KEY_SIZE_MAX = 511  # bytes of a key; what LMDB was built for
 STORE_READERS_MAX = 126  # threads and processes that read a store at once
 
+# --- memory of a process --------------------------------------------------------------------------
+
+MEMORY_SLACK_MAX = 4 * MIB  # bytes it may grow by before it gives back what is free
+
 # --- links ----------------------------------------------------------------------------------------
 
 LINK_BUFFER_MAX = 16 * MIB  # bytes waiting on one connection; frames beyond are dropped, counted

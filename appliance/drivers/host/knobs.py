@@ -48,11 +48,6 @@ def settle_memory() -> str:
     return f"ok: {gc.get_freeze_count()} objects frozen"
 
 
-def give_back_memory() -> None:
-    """Return to the system what was freed after much was held: `keep_memory` would keep it."""
-    ctypes.CDLL(None).malloc_trim(0)
-
-
 def keep_memory() -> str:
     """Let freed batches be used again: by default each is mapped, zeroed and unmapped anew, page by
     page."""

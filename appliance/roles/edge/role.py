@@ -32,6 +32,7 @@ from appliance.drivers.host.node_folder import (
 )
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
+from appliance.drivers.host.slack import Slack
 from appliance.drivers.network import websocket
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
@@ -84,7 +85,6 @@ class EdgeRole:
         self._jwks = node.path / JWKS_FILE
         self._jwks_seen: tuple[int, int] | None = None
         self._read_keys(at_start=True)
-        self._held_much = False
         self._unread: dict[websocket.Connection, None] = {}  # not read from, until the core listens
         prng = Prng(clock.seed())
         self._edge = Edge(
@@ -180,6 +180,7 @@ class EdgeRole:
             "malloc": knobs.keep_memory(),
             "memory": knobs.settle_memory(),
         }
+        self._slack = Slack()
         self._tick_at = loop.time()
         self._tick()
         service.notify("READY=1", f"STATUS=edge {self._number} on port {self._server.port}")
@@ -287,6 +288,7 @@ class EdgeRole:
             self._replicas.ask_status()
         if self._ticks % _SECOND_TICKS == 0:
             service.notify("WATCHDOG=1")
+            self._slack.give_back()
             if self._read_keys():
                 self._edge.on_keys()
             self._read_site()
@@ -333,9 +335,6 @@ class EdgeRole:
         ]
         if held:
             self._edge.on_held(held)
-        elif self._held_much:
-            knobs.give_back_memory()
-        self._held_much = bool(held)
 
     def _listen(self, connection: websocket.Connection, session: Session) -> None:
         """Read from the client as long as the core takes more."""

@@ -1,6 +1,7 @@
 """Clients that go too fast, read nothing, or are refused again and again: what they are given, what
 is held for them, and when they are closed."""
 
+import gc
 import uuid
 
 import pytest
@@ -9,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from appliance.base import limits
 from appliance.cores.edge.expiries import Expiries
 from appliance.cores.edge.patience import Patience
+from appliance.cores.edge.session import Sends
 from appliance.formats.client.connection import ErrorFrame, Ping
 from appliance.formats.client.frame import encode_binary, encode_json
 from appliance.formats.client.history import SnapshotRequest
@@ -236,6 +238,26 @@ def test_behind_a_room_that_nobody_knows_one_message_waits_as_it_came():
     world.process()
     assert errors(world.take(session)) == ["room_unknown"] * 9
     assert session.listens(world.now_ns)
+
+
+@pytest.mark.parametrize("rights", [{"*": ["send"]}, {"*": ["read"]}], ids=["unknown", "forbidden"])
+def test_messages_that_were_refused_are_gone_at_once(rights):
+    """Not when the collector comes, once in ten thousands of objects: each frame has a MiB."""
+    world = World()
+    session = world.open(rights=rights)
+    world.rooms_here = False
+    frames = [SendMessage(room_id=MISSING, client_seq=i, body="x" * 2000) for i in range(9)]
+    data = encode_binary(*frames)
+    gc.collect()
+    gc.disable()
+    try:
+        world.edge.on_frame(session, data, False)
+        world.step()
+        world.process()
+        assert len(errors(world.take(session))) == 9
+        assert [left for left in gc.get_objects() if type(left) is Sends] == []
+    finally:
+        gc.enable()
 
 
 def test_without_a_right_to_send_nothing_waits():

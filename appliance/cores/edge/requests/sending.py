@@ -47,8 +47,8 @@ class Sending:
             try:
                 if not self._may_parse(session, sends, denied_room):
                     return False
-            except InputError as error:
-                sends.denied = error
+            except InputError as error:  # its traceback would keep the messages, in a cycle
+                sends.denied = error.with_traceback(None)
         if sends.items is None:
             sends.items, sends.data = parse_sends(sends.data), b""
         items, first = sends.items, 0
@@ -58,13 +58,15 @@ class Sending:
                 end += 1
             run = items if end - first == len(items) else items[first:end]
             if room_id not in session.rights:
-                try:
-                    if sends.denied is not None and room_id == denied_room:
-                        raise sends.denied
-                    room = self._access.room(session, room_id, False)
-                except InputError as error:
+                denied = sends.denied if room_id == denied_room else None
+                if denied is None:
+                    try:
+                        room = self._access.room(session, room_id, False)
+                    except InputError as error:
+                        denied = error.with_traceback(None)
+                if denied is not None:
                     self._charges.admit(session, len(run))
-                    self._charges.refuse_items(session, run, error)
+                    self._charges.refuse_items(session, run, denied)
                     first = end
                     continue
                 if room is None:
