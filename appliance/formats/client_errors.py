@@ -244,6 +244,21 @@ class ConnectionsTooMany(InputError):
     retry_after_ms = 1000
 
 
+class ObjectRefused(InputError):
+    """The objects do not take this: too long, too many, or this site has none; `detail` says it."""
+
+    code = 2060
+
+
+class ObjectsFull(InputError):
+    """The objects of this node have no room: nothing of it was kept. Tell the operator; another
+    node may take it."""
+
+    code = 2061
+    temporary = True
+    retry_after_ms = 1000
+
+
 CLIENT_ERRORS = (
     FrameMalformed,
     FrameTooLarge,
@@ -276,5 +291,7 @@ CLIENT_ERRORS = (
     RefusedTooOften,
     HeldTooMuch,
     ConnectionsTooMany,
+    ObjectRefused,
+    ObjectsFull,
 )
 assert len({error.code for error in CLIENT_ERRORS}) == len(CLIENT_ERRORS)

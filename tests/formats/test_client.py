@@ -16,6 +16,14 @@ from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.fields import STATUSES, id_bytes, id_of
 from appliance.formats.client.frame import Frame, Layout, binary_head, encode_binary, encode_json
 from appliance.formats.client.history import SnapshotChunk, StoredMessage
+from appliance.formats.client.objects import (
+    OBJECT_KINDS,
+    PRESENCES,
+    ObjectEvent,
+    ObjectItem,
+    ObjectState,
+    Profile,
+)
 from appliance.formats.client.parse import (
     parse_binary,
     parse_binary_edge,
@@ -88,7 +96,14 @@ VALUES = {
     "snapshot_limit_max": u32s,
     "subscriptions_max": u32s,
     "sends_in_flight_max": u32s,
+    "present": st.booleans(),
+    "changed": st.booleans(),
+    "before": ids,
+    "state": st.sampled_from(PRESENCES),
+    **dict.fromkeys(("text", "about", "picture", "emoji"), some_texts),
 }
+OBJECT_VALUES = {"kind": st.sampled_from(OBJECT_KINDS), "cursor": ids, "author": some_texts}
+LISTS = {"messages": StoredMessage, "rooms": RoomItem, "items": ObjectItem}
 
 
 @st.composite
@@ -100,16 +115,22 @@ def built(draw, of):
     for name in of.__struct_fields__:
         if name in optional and draw(st.booleans()):
             continue
+        if of is Profile and name == "name":  # absent and empty are one
+            fields[name] = draw(some_texts)
+            continue
+        if of in (ObjectEvent, ObjectItem, ObjectState) and name in OBJECT_VALUES:
+            fields[name] = draw(OBJECT_VALUES[name])
+            continue
         if name in ("author_id", "author"):
             continue
         if name == "limits":
             fields[name] = draw(built(ConnectionLimits))
-        elif name in ("messages", "rooms"):
-            item = StoredMessage if name == "messages" else RoomItem
+        elif name in LISTS:
+            item = LISTS[name]
             fields[name] = draw(st.lists(built(item), max_size=4))
         else:
             fields[name] = draw(VALUES[name])
-    if "author" in of.__struct_fields__:
+    if "author_id" in of.__struct_fields__:
         author = draw(authors)
         fields |= {"author_id": str(author), "author": author_name(author)}
     return of(**fields)

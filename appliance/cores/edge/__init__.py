@@ -52,6 +52,9 @@ Rooms of this package, each importing only those above it
     subscription  fan-out and catch-up
     history       pages of a room
     requests/     what each frame does, a module for each family
+    people        who is in which room, by any edge
+    object_state  what a client is shown of a room's objects
+    objects       frames of topics, pins, reactions, read markers, profiles, presence
     connections   all sessions: how they come, why they must go
     frames        what clients send, in order
     replies       what the log says of records

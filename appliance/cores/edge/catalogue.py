@@ -15,11 +15,23 @@ from appliance.formats.client.fields import id_of
 class Room:
     """One room. Invariant: live subscriptions have been given exactly the records up to `head`."""
 
-    __slots__ = ("room_id", "uuid", "shard", "name", "head", "loaded", "live", "followers")
+    __slots__ = (
+        "room_id",
+        "uuid",
+        "shard",
+        "name",
+        "head",
+        "loaded",
+        "live",
+        "followers",
+        "policy",
+        "policy_seq",
+    )
 
     def __init__(self, room_id: bytes, shard: int, name: str) -> None:
         self.room_id, self.shard, self.name = room_id, shard, name
         self.uuid: UUID = id_of(room_id)
+        self.policy = self.policy_seq = 0  # event.POLICY_* of its last policy; where in the log
         self.head = 0  # op of the newest record that can be read here
         self.loaded = False
         self.live: list[Any] = []  # subscriptions at the head

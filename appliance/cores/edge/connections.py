@@ -1,6 +1,7 @@
 """All connections of the edge: how they come, what is written to them, and why they must go."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from appliance.base import limits
@@ -44,6 +45,7 @@ class Connections:
         sign_in: SignIn,
     ) -> None:
         self.sessions: dict[int, Session] = {}
+        self.on_left: Callable[[Session], None] = lambda session: None
         self._clock, self._charges, self._tokens = clock, charges, tokens
         self._lookup, self._fanout, self._sign_in = lookup, fanout, sign_in
         self._dirty: list[Session] = []
@@ -111,6 +113,7 @@ class Connections:
         self._expiries.drop(session.number)
         if session.state == "ready":
             self._sign_in.forget(session)
+            self.on_left(session)
         for room_id in list(session.subscriptions):
             self._fanout.drop(session, room_id)
         session.waiting.clear()

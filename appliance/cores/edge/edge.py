@@ -5,6 +5,8 @@
 (LIST, shard, first row, rows)             answered by on_list, in order
 (MEND, shard, [segments])                  the replica of this node is to mend them
 (CLOSE, session, error)                    after its output was written
+(ASK, number, request)                     of the objects, answered by objects.on_answer
+(SAY, said)                                to other edges, heard by their objects.on_live
 """
 
 from collections.abc import Callable
@@ -19,7 +21,8 @@ from appliance.cores.edge.connections import CLOSE, Connections
 from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.frames import Frames
 from appliance.cores.edge.log import Segments, ShardLog
-from appliance.cores.edge.lookup import LOOK_UP, Lookup
+from appliance.cores.edge.lookup import LOOK_UP, Lookup, note_policy
+from appliance.cores.edge.objects import ASK, SAY, Objects
 from appliance.cores.edge.publish import Lane, MessageIds
 from appliance.cores.edge.replies import Replies
 from appliance.cores.edge.requests.access import Access
@@ -38,7 +41,7 @@ from appliance.formats.client.connection import NodeState
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 
 REQUEST, MEND = "request", "mend"
-__all__ = ["CLOSE", "LIST", "LOOK_UP", "MEND", "REQUEST", "Edge"]
+__all__ = ["ASK", "CLOSE", "LIST", "LOOK_UP", "MEND", "REQUEST", "SAY", "Edge"]
 
 
 class Edge:
@@ -57,7 +60,10 @@ class Edge:
         admission: Admission,
         prng: Any,
         lanes_per_shard: int = limits.VSR_SESSIONS_PER_EDGE,
+        site: int = 1,
+        name: str = "edge",
     ) -> None:
+        """`site`: its number among linked sites; `name`: of this edge, among all of them."""
         self.geometry = geometry
         self.counters: dict[str, int] = {}  # name -> how often, for metrics
         self.logs: dict[int, ShardLog] = {}  # shards whose replica here is attached
@@ -80,6 +86,9 @@ class Edge:
             lanes=self.lanes,
             ids=self._ids,
         )
+        self.objects = Objects(
+            clock=clock, charges=charges, access=access, fanout=self.fanout, site=site, name=name
+        )
         self._sign_in = SignIn(
             node=node,
             epoch=epoch,
@@ -98,6 +107,7 @@ class Edge:
             fanout=self.fanout,
             sign_in=self._sign_in,
         )
+        self._connections.on_left = self.objects.on_left
         self.sessions = self._connections.sessions
         self._frames = self._new_frames(epoch)
         self._replies = Replies(
@@ -125,6 +135,7 @@ class Edge:
                     stale=self.stale,
                 ),
                 self._listing,
+                self.objects,
             ),
         )
         return Frames(
@@ -244,6 +255,7 @@ class Edge:
                 self.on_committed(shard, log_seq)
                 return
             for room_id, records in fresh.items():
+                note_policy(rooms[room_id], records)
                 if rooms[room_id].loaded:
                     self.fanout.on_committed(rooms[room_id], records)
         self._replies.on_committed(shard)
@@ -290,6 +302,7 @@ class Edge:
         self._clock.now_ns, self._clock.now_us = monotonic_ns, realtime_us
         self._ids.on_tick(realtime_us)
         self.fanout.on_tick()
+        self.objects.on_tick()
         for session in self.lookup.on_tick(monotonic_ns):
             self._frames.run(session)
         self._run_early()
@@ -308,6 +321,7 @@ class Edge:
         more = self.fanout.serve()
         self._effects += self.lookup.take_effects()
         self._effects += self._listing.take_effects()
+        self._effects += self.objects.take_effects()
         for lanes in self.lanes.values():
             for lane in lanes:
                 batch = lane.take()

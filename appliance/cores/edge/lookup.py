@@ -19,10 +19,27 @@ from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.session import Session
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
 from appliance.formats.client_errors import Unavailable
-from appliance.formats.record import BODY, BODY_LEN
+from appliance.formats.event import decode_policy
+from appliance.formats.record import BODY, BODY_LEN, FLAGS, KIND_ROOM_POLICY, LOG_SEQ
 from appliance.formats.room_name import room_id_of
 
 LOOK_UP = "look_up"  # effect: (LOOK_UP, shard, [room ids]), answered by `on_rooms`
+
+
+def room_policy(room: Room, bits: int, log_seq: int) -> None:
+    """The room's policy as of a record; an older one changes nothing."""
+    if log_seq > room.policy_seq:
+        room.policy, room.policy_seq = bits, log_seq
+
+
+def note_policy(room: Room, records: list[memoryview]) -> None:
+    """These records of the room are committed: one may be its policy."""
+    for record in records:
+        if record[FLAGS] == KIND_ROOM_POLICY:
+            size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
+            bits = decode_policy(bytes(record[BODY : BODY + size]))
+            if bits is not None:
+                room_policy(room, bits, int.from_bytes(record[LOG_SEQ : LOG_SEQ + 8], "little"))
 
 
 class Lookup:
@@ -127,6 +144,8 @@ class Lookup:
         if head is None:
             return False
         room.head, room.loaded = head, True
+        policy = row["policy"].view(POLICY)
+        room_policy(room, int(policy["bits"]), int(policy["log_seq"]))
         return True
 
     def name_of(self, log: ShardLog, room_id: bytes, row: np.void) -> str:

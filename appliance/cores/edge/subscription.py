@@ -9,6 +9,7 @@ interleave, so the switch loses and doubles nothing.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from appliance.base.limits import (
@@ -51,6 +52,8 @@ class Fanout:
 
     def __init__(self, logs: dict[int, ShardLog], epoch: int) -> None:
         self._logs, self._epoch = logs, epoch
+        self.on_added: Callable[[Session, Room], None] = lambda session, room: None
+        self.on_dropped: Callable[[Session, Room], None] = lambda session, room: None
         self._queue: deque[Subscription] = deque()  # lagging, and their session takes bytes
         self._later: list[Subscription] = []  # lagging, to be tried again on a tick
         self.live_events = 0  # counters, for metrics
@@ -65,6 +68,7 @@ class Fanout:
         session.subscriptions[room.room_id] = subscription
         room.followers += 1
         self._enqueue(subscription)
+        self.on_added(session, room)
         return subscription
 
     def drop(self, session: Session, room_id: bytes) -> bool:
@@ -76,6 +80,7 @@ class Fanout:
         if subscription.state == "live":
             subscription.room.live.remove(subscription)
         subscription.on_event("leave")
+        self.on_dropped(session, subscription.room)
         return True
 
     # --- live

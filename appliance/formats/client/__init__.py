@@ -5,7 +5,7 @@ class: its fields in order, little-endian, without padding, what varies in size 
 
     binary frame:  code u8 | version u8 | count u16 | ...
         send_message, message_ack, message_event    count times the whole frame
-        snapshot_chunk, rooms                       the frame's own fields, then count list items
+        snapshot_chunk, rooms, object_state         the frame's own fields, then count list items
         all others                                  count = 1
 
 Ids are u128: UUID text in JSON, 16 bytes in records and binary frames. An absent integer is all
@@ -20,6 +20,8 @@ meaning.
     subscribing     subscribe_room, subscribed, message_event, unsubscribe_room, unsubscribed
     history         snapshot_request, snapshot_chunk
     rooms           create_room, room, list_rooms, rooms
+    objects         topic, pin, reaction, read_marker, profile, presence, typing; object_ack,
+                    object_event, object_state, object_request
     records         committed records as events and as messages of a page
     table           every frame there is, a row each: its code, and who sends it
     parse           both encodings, read

@@ -1,6 +1,14 @@
 """Every frame there is, a row each: its code stands at its class, its sender here."""
 
-from appliance.formats.client import connection, history, rooms, sending, sign_in, subscribing
+from appliance.formats.client import (
+    connection,
+    history,
+    objects,
+    rooms,
+    sending,
+    sign_in,
+    subscribing,
+)
 from appliance.formats.client.frame import Frame
 
 FRAMES_CLIENT: tuple[type[Frame], ...] = (
@@ -13,6 +21,14 @@ FRAMES_CLIENT: tuple[type[Frame], ...] = (
     sign_in.RefreshToken,
     connection.Ping,
     subscribing.UnsubscribeRoom,
+    objects.Topic,
+    objects.Pin,
+    objects.Reaction,
+    objects.ReadMarker,
+    objects.Profile,
+    objects.Presence,
+    objects.Typing,
+    objects.ObjectRequest,
 )
 FRAMES_EDGE: tuple[type[Frame], ...] = (
     sending.MessageAck,
@@ -26,6 +42,9 @@ FRAMES_EDGE: tuple[type[Frame], ...] = (
     connection.Pong,
     subscribing.Unsubscribed,
     connection.NodeState,
+    objects.ObjectAck,
+    objects.ObjectEvent,
+    objects.ObjectState,
 )
 _CODES = [frame.code for frame in FRAMES_CLIENT + FRAMES_EDGE]
 assert len(set(_CODES)) == len(_CODES)  # a code means one thing for ever

@@ -18,7 +18,16 @@ from appliance.base.errors import ConfigurationError
 from appliance.base.limits import TICK_MS, VSR_SESSIONS_PER_EDGE
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
-from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
+from appliance.cores.edge.edge import (
+    ASK,
+    CLOSE,
+    LIST,
+    LOOK_UP,
+    MEND,
+    REQUEST,
+    SAY,
+    Edge,
+)
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens, parse_jwks
 from appliance.cores.edge.websocket import ENCODINGS
@@ -45,6 +54,7 @@ from appliance.roles.edge.addresses import host_names, places_of
 from appliance.roles.edge.directory import DirectoryFile
 from appliance.roles.edge.figures import sessions_of
 from appliance.roles.edge.lanes import Lanes
+from appliance.roles.edge.objects import ObjectsLink
 from appliance.roles.edge.replicas import Replicas
 
 WEB = resources.web()
@@ -102,7 +112,10 @@ class EdgeRole:
             ),
             prng=prng.fork(),
             lanes_per_shard=_lanes_per_shard(node, geometry),
+            site=site.number,
+            name=f"{site.number}.{settings.index}.{number}",
         )
+        self._objects = ObjectsLink(self._edge.objects, self.wake)
         self._counters: Counter[str] = Counter()
         self._drops: Counter[str] = Counter()
         self._watch = SiteWatch(node.path / SITE_FILE, site)
@@ -175,6 +188,8 @@ class EdgeRole:
         )
         await self._status_server.start()
         self._replicas.start()
+        if node.objects_port:
+            self._objects.start()
         self._knobs = {
             "timers": knobs.fine_timers(),
             "malloc": knobs.keep_memory(),
@@ -205,6 +220,7 @@ class EdgeRole:
         await self._status_server.close()
         await self._pages.close()
         await self._replicas.close()
+        await self._objects.close()
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Nobody caught it: an operating system's error is weather, anything else is a bug."""
@@ -260,6 +276,10 @@ class EdgeRole:
                 closing.append(effect)
             elif kind == LOOK_UP:
                 self._replicas.local(effect[1]).look_up(effect[2])
+            elif kind == ASK:
+                self._objects.ask(effect[1], effect[2])
+            elif kind == SAY:
+                self._objects.say(effect[1])
             elif kind == MEND:
                 self._replicas.local(effect[1]).mend(effect[2])
             else:

@@ -13,5 +13,6 @@ kept. What is wrong with a frame is raised as an InputError, and answered in one
     listing     list_rooms
     dispatch    the table of all of them
 
-A new family is a class with `handlers`, and a row where `edge.Edge` puts the families together.
+The frames of objects are a family of their own, in `objects` beside this package. A new family is a
+class with `handlers`, and a row where `edge.Edge` puts the families together.
 """

@@ -13,6 +13,7 @@ from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.session import Awaited, Session
 from appliance.cores.edge.token import READ
 from appliance.formats.client_errors import Forbidden, RoomUnknown, Unavailable
+from appliance.formats.event import POLICY_CLOSED
 from appliance.formats.record import SHARD_ROOM_ID
 
 _MS_NS = 1_000_000
@@ -94,6 +95,18 @@ class Access:
         room = self.room(session, room_id, True) if self.caught_up(session, shard) else None
         if room is not None and not self.rights(session, room) & READ:
             raise Forbidden("the token does not allow to read this room")
+        return room
+
+    def permitted(self, session: Session, room_id: bytes, right: int) -> Room | None:
+        """The room, if the token allows `right` there, and the room's last committed policy does;
+        None while the room is looked up. Needs no quorum. Raises Forbidden and as `room`."""
+        room = self.room(session, room_id, True)
+        if room is None:
+            return None
+        if not self.rights(session, room) & right:
+            raise Forbidden("the token does not allow this in this room")
+        if right != READ and room.policy & POLICY_CLOSED:
+            raise Forbidden("the room is closed")
         return room
 
     def caught_up(self, session: Session, shard: int) -> bool:

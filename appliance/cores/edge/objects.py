@@ -1,0 +1,480 @@
+"""Topics, pins, reactions, read markers, profiles, who is there: frames of clients on one side, the
+objects of this node on the other.
+
+    (ASK, number, request)     answered by on_answer, as soon as it is durable on this node
+    (SAY, said)                to other edges, heard by their on_live; may be lost
+
+Nothing here needs a quorum: rights are those of the token, and of the room's last committed policy.
+
+A follower of a room is given its present state behind `subscribed`, then each change once. What the
+objects answer holds all changes that they told before, and none that they tell later; so a follower
+is told changes from the moment on at which the state came. Who does not keep up, and everybody when
+the objects were away, is given the state anew.
+
+    waiting --state came--> told --fell behind, or the objects were away--> stale --asked--> waiting
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from appliance.base import errors, limits
+from appliance.base.errors import InputError
+from appliance.cores.edge.catalogue import Room
+from appliance.cores.edge.encoding import Encoding
+from appliance.cores.edge.object_state import message_id, present_items, reaction_items
+from appliance.cores.edge.people import OFFLINE, ONLINE, People, States
+from appliance.cores.edge.requests.access import Access
+from appliance.cores.edge.requests.charges import Charges
+from appliance.cores.edge.requests.clock import Clock
+from appliance.cores.edge.requests.handler import Handler
+from appliance.cores.edge.session import Session
+from appliance.cores.edge.subscription import Fanout
+from appliance.cores.edge.token import MODERATE, READ, SEND
+from appliance.formats.author import author_name
+from appliance.formats.client import objects as frames
+from appliance.formats.client.fields import id_bytes
+from appliance.formats.client.frame import Frame
+from appliance.formats.client_errors import Busy, ObjectRefused, ObjectsFull, Unavailable
+
+ASK, SAY = "ask", "say"
+WAITING, TOLD, STALE = "waiting", "told", "stale"
+_MS_NS = 1_000_000
+_REFUSALS = (errors.TextRefused.code, errors.EditRefused.code)
+_STALE_AT_ONCE = 64  # states asked for in one tick: a reader of many rooms is not asked at once
+
+
+class Asked(NamedTuple):
+    """Who waits for an answer of the objects: for an ack, or for the state of a room."""
+
+    session: Session
+    request: str | None
+    followed: "Followed | None" = None  # the state is for a follower
+    room_id: UUID | None = None  # of a state
+    before: UUID | None = None
+
+
+class Followed:
+    """A room that is followed here."""
+
+    def __init__(self, room: Room) -> None:
+        self.name, self.room_id = room.name, room.uuid
+        self.followers: dict[Session, str] = {}  # WAITING, TOLD or STALE
+        self.own: States = {}  # who of our clients is there, as others were told
+
+
+class Objects:
+    """Of one edge. `exists`: whether this node has objects at all; the role says it."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        charges: Charges,
+        access: Access,
+        fanout: Fanout,
+        site: int,
+        name: str,
+    ) -> None:
+        self.exists = self.attached = False
+        self.people = People()
+        self._clock, self._charges, self._access = clock, charges, access
+        self._site, self._name = site, name
+        self._effects: list[tuple] = []
+        self._asked: dict[int, Asked | None] = {}  # by number; None: nobody waits for it
+        self._number = 0
+        self._rooms: dict[str, Followed] = {}
+        self._stale: dict[tuple[Session, str], None] = {}
+        self._states: dict[Session, str] = {}  # presence that a session has said
+        self._moved: dict[str, None] = {}  # rooms in which our own people may have changed
+        self._seen_ns: dict[str, int] = {}  # user -> when it was last stored that he was seen
+        self._refresh_ns = 0
+        self.handlers: dict[type, Handler] = {
+            frames.Topic: self._topic,
+            frames.Pin: self._pin,
+            frames.Reaction: self._reaction,
+            frames.ReadMarker: self._read_marker,
+            frames.Profile: self._profile,
+            frames.Presence: self._presence,
+            frames.Typing: self._typing,
+            frames.ObjectRequest: self._older,
+        }
+        fanout.on_added = self._on_subscribed
+        fanout.on_dropped = self._on_dropped
+
+    # --- frames of clients
+
+    def _topic(self, session: Session, frame: frames.Topic) -> bool:
+        return self._in_room(
+            session, frame, MODERATE, lambda room: {"do": "topic", "text": frame.text}
+        )
+
+    def _pin(self, session: Session, frame: frames.Pin) -> bool:
+        wish = {"do": "pin", "message": str(frame.msg_id), "pinned": frame.present}
+        return self._in_room(session, frame, MODERATE, lambda room: wish)
+
+    def _reaction(self, session: Session, frame: frames.Reaction) -> bool:
+        wish = {
+            "do": "reaction",
+            "message": str(frame.msg_id),
+            "author": self._user(session),
+            "emoji": frame.emoji,
+            "present": frame.present,
+        }
+        return self._in_room(session, frame, SEND, lambda room: wish)
+
+    def _read_marker(self, session: Session, frame: frames.ReadMarker) -> bool:
+        def wish(room: Room) -> dict[str, Any]:
+            if not 0 < frame.op <= room.head:
+                raise ObjectRefused(f"the room's newest message that is known here is {room.head}")
+            marked = self._marked(room.name)
+            return {"do": "read_marker", "user": self._user(session), "room": marked} | {
+                "op": frame.op
+            }
+
+        return self._in_room(session, frame, READ, wish)
+
+    def _in_room(
+        self,
+        session: Session,
+        frame: Any,
+        right: int,
+        wish: Callable[[Room], dict[str, Any]],
+    ) -> bool:
+        room = self._access.permitted(session, id_bytes(frame.room_id), right)
+        if room is None:
+            return False
+        self._ask({"room": room.name} | wish(room), Asked(session, frame.request))
+        return True
+
+    def _profile(self, session: Session, frame: frames.Profile) -> bool:
+        texts = {"name": frame.name, "about": frame.about, "picture": frame.picture}
+        wish = {"do": "profile", "user": self._user(session)}
+        self._ask(
+            wish | {name: text or "" for name, text in texts.items()},
+            Asked(session, frame.request),
+        )
+        return True
+
+    def _presence(self, session: Session, frame: frames.Presence) -> bool:
+        self._check_attached()
+        changed = self._states.get(session, OFFLINE) != frame.state
+        if frame.state == OFFLINE:
+            self._states.pop(session, None)
+        else:
+            self._states[session] = frame.state
+        self._move(session)
+        self._note_seen(session, leaves=frame.state == OFFLINE)
+        session.send(frames.ObjectAck(changed=changed, request=frame.request))
+        return True
+
+    def _typing(self, session: Session, frame: frames.Typing) -> bool:
+        self._check_attached()
+        room = self._access.permitted(session, id_bytes(frame.room_id), SEND)
+        if room is None:
+            return False
+        said = {"kind": "typing", "room": room.name, "user": self._user(session)}
+        self._effects.append((SAY, said | {"types": frame.present}))
+        self._tell_typing(room.name, self._user(session), frame.present, session)
+        session.send(frames.ObjectAck(changed=True, request=frame.request))
+        return True
+
+    def _older(self, session: Session, frame: frames.ObjectRequest) -> bool:
+        room = self._access.permitted(session, id_bytes(frame.room_id), READ)
+        if room is None:
+            return False
+        self._ask(
+            {"do": "room_state", "room": room.name, "before": str(frame.before)},
+            Asked(session, frame.request, room_id=room.uuid, before=frame.before),
+        )
+        return True
+
+    def _user(self, session: Session) -> str:
+        assert session.claims is not None
+        return f"{author_name(session.claims.author_id)}@{self._site}"
+
+    def _marked(self, room: str) -> str:
+        """How a room is called in read markers: sites count its messages differently."""
+        return f"{room}@{self._site}"
+
+    def _author(self, user: str) -> str:
+        return user.removesuffix(f"@{self._site}")
+
+    # --- the objects of this node
+
+    def _check_attached(self) -> None:
+        if not self.exists:
+            raise ObjectRefused("this site was formatted without objects")
+        if not self.attached:
+            raise Unavailable("the objects of this node do not answer at the moment")
+
+    def _ask(self, wish: dict[str, Any], asked: Asked | None) -> None:
+        """Raises ObjectRefused, Unavailable, Busy."""
+        self._check_attached()
+        if len(self._asked) >= limits.OBJECT_REQUESTS_MAX:
+            raise Busy("too many requests wait for the objects")
+        self._number += 1
+        self._asked[self._number] = asked
+        self._effects.append((ASK, self._number, wish))
+
+    def on_attached(self) -> None:
+        """The objects answer, and tell changes from now on."""
+        self.attached = True
+        self._all_stale()
+
+    def on_detached(self) -> None:
+        """They are gone: what was asked may have been done or not."""
+        self.attached = False
+        asked, self._asked = self._asked, {}
+        for one in asked.values():
+            if one is not None and one.followed is None:
+                error = Unavailable("the objects of this node have gone away: ask again")
+                self._refuse(one, error)
+        self._all_stale()
+
+    def on_answer(self, number: int, answer: dict[str, Any]) -> None:
+        asked = self._asked.pop(number, None)
+        if asked is None or asked.session.state != "ready":
+            return
+        if "error" in answer:
+            self._on_refusal(asked, answer["error"], answer["reason"])
+        elif asked.room_id is None:
+            changed = answer.get("id") is not None
+            asked.session.send(frames.ObjectAck(changed=changed, request=asked.request))
+        else:
+            self._on_state(asked, answer)
+
+    def _on_refusal(self, asked: Asked, code: int, reason: str) -> None:
+        if asked.followed is not None:
+            self._make_stale(asked.session, asked.followed)
+            return
+        error: InputError = Unavailable(reason)
+        if code == errors.ObjectsFull.code:
+            error = ObjectsFull(reason)
+        elif code in _REFUSALS:
+            error = ObjectRefused(reason)
+        self._refuse(asked, error)
+
+    def _refuse(self, asked: Asked, error: InputError) -> None:
+        self._charges.count_error(error)
+        if asked.session.state == "ready":
+            asked.session.refuse(error, request=asked.request)
+
+    def take_effects(self) -> list[tuple]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    # --- followers
+
+    def _on_subscribed(self, session: Session, room: Room) -> None:
+        if not self.exists:
+            return
+        followed = self._rooms.get(room.name)
+        if followed is None:
+            followed = self._rooms[room.name] = Followed(room)
+        self._make_stale(session, followed)
+        self._ask_state(session, followed)
+        if session in self._states:
+            self._moved[room.name] = None
+
+    def _on_dropped(self, session: Session, room: Room) -> None:
+        followed = self._rooms.get(room.name)
+        if followed is None:
+            return
+        followed.followers.pop(session, None)
+        self._stale.pop((session, room.name), None)
+        if session in self._states:
+            self._moved[room.name] = None
+        elif not followed.followers and not followed.own:
+            del self._rooms[room.name]
+
+    def on_left(self, session: Session) -> None:
+        """The connection ends; its subscriptions are dropped next."""
+        if session in self._states:
+            self._move(session)
+            del self._states[session]
+            self._note_seen(session, leaves=True)
+
+    def _all_stale(self) -> None:
+        for followed in self._rooms.values():
+            for session in followed.followers:
+                self._make_stale(session, followed)
+
+    def _make_stale(self, session: Session, followed: Followed) -> None:
+        followed.followers[session] = STALE
+        self._stale[session, followed.name] = None
+
+    def _ask_state(self, session: Session, followed: Followed) -> None:
+        """Now if that can be, else on a later tick."""
+        if not self.attached or session.is_full:
+            return
+        wish = {
+            "do": "room_state",
+            "room": followed.name,
+            "user": self._user(session),
+            "marked": self._marked(followed.name),
+            "people": sorted(self.people.of(followed.name))[: limits.PEOPLE_MAX],
+        }
+        try:
+            self._ask(wish, Asked(session, None, followed, followed.room_id))
+        except Busy:
+            return
+        followed.followers[session] = WAITING
+        self._stale.pop((session, followed.name), None)
+
+    def _on_state(self, asked: Asked, answer: dict[str, Any]) -> None:
+        followed, session = asked.followed, asked.session
+        if followed is not None:
+            if followed.followers.get(session) != WAITING:
+                return  # he left, or will be asked for anew
+            followed.followers[session] = TOLD
+        items = []
+        if followed is not None:
+            people = self.people.of(followed.name)
+            items = present_items(answer, self._author(self._user(session)), people, self._author)
+        items += reaction_items(answer["reactions"], self._author)
+        assert asked.room_id is not None
+        session.send(
+            frames.ObjectState(
+                room_id=asked.room_id,
+                before=asked.before,
+                cursor=message_id(answer["next"]) if answer["next"] else None,
+                request=asked.request,
+                items=items,
+            )
+        )
+
+    # --- what happens elsewhere
+
+    def on_changes(self, changes: list[dict[str, Any]]) -> None:
+        """The objects of this node hold these now."""
+        for change in changes:
+            kind = change["kind"]
+            if kind == "reset":
+                self._all_stale()
+            elif kind == "profile":
+                self._tell_profile(change)
+            elif kind == "read_marker":
+                room, _, site = change["room"].rpartition("@")
+                if site == str(self._site) and change["op"]:
+                    author = self._author(change["user"])
+                    self._tell(room, kind=kind, author=author, op=change["op"])
+            elif kind == "pin" or kind == "reaction":
+                msg_id = message_id(change["message"])
+                if msg_id is not None:
+                    named = {}
+                    if kind == "reaction":
+                        named = {"author": self._author(change["user"]), "text": change["text"]}
+                    present = change["present"]
+                    self._tell(change["room"], kind=kind, msg_id=msg_id, present=present, **named)
+            elif kind != "seen":
+                self._tell(change["room"], kind=kind, text=change["text"] or None)
+
+    def _tell(self, room: str, but: Session | None = None, **fields: Any) -> None:
+        """An event to all followers of a room who were given its state."""
+        followed = self._rooms.get(room)
+        if followed is None:
+            return
+        event = frames.ObjectEvent(room_id=followed.room_id, **fields)
+        self._deliver(event, [(s, followed) for s in followed.followers if s is not but])
+
+    def _deliver(self, event: Frame, to: list[tuple[Session, Followed]]) -> None:
+        framed: dict[Encoding, bytes] = {}
+        for session, followed in to:
+            if followed.followers[session] != TOLD:
+                continue
+            if session.is_full:
+                self._make_stale(session, followed)
+                continue
+            encoding = session.encoding
+            if encoding not in framed:
+                framed[encoding] = encoding.framing(encoding.encode(event))
+            session.put(framed[encoding])
+
+    def _tell_profile(self, change: dict[str, Any]) -> None:
+        """Once to everybody who follows a room in which the user is, and to his own devices."""
+        user = change["user"]
+        event = frames.ObjectEvent(
+            kind="profile",
+            author=self._author(user),
+            text=change["name"] or None,
+            about=change["about"] or None,
+            picture=change["picture"] or None,
+        )
+        told: dict[Session, Followed] = {}
+        for followed in self._rooms.values():
+            is_there = user in self.people.of(followed.name)
+            for session, state in followed.followers.items():
+                if state == TOLD and (is_there or self._user(session) == user):
+                    told.setdefault(session, followed)
+        self._deliver(event, list(told.items()))
+
+    def on_live(self, said: dict[str, Any]) -> None:
+        """What another edge said: who types, who is there."""
+        if said["kind"] == "typing":
+            self._tell_typing(said["room"], said["user"], said["types"], None)
+        elif said["edge"] != self._name:
+            now_ns = self._clock.now_ns
+            changed = self.people.hear(said["room"], said["edge"], said["users"], now_ns)
+            self._tell_people(said["room"], changed)
+
+    def _tell_typing(self, room: str, user: str, types: bool, but: Session | None) -> None:
+        self._tell(room, but, kind="typing", author=self._author(user), present=types)
+
+    def _tell_people(self, room: str, changed: States) -> None:
+        for user, state in sorted(changed.items()):
+            self._tell(room, kind="presence", author=self._author(user), text=state)
+
+    # --- who is there
+
+    def _move(self, session: Session) -> None:
+        for subscription in session.subscriptions.values():
+            self._moved[subscription.room.name] = None
+
+    def _note_seen(self, session: Session, *, leaves: bool) -> None:
+        """Store when the user was seen last, not each time that he says something."""
+        user, now_ns = self._user(session), self._clock.now_ns
+        last_ns = self._seen_ns.get(user, -limits.LAST_SEEN_PAUSE_MS * _MS_NS)
+        if not leaves and now_ns - last_ns < limits.LAST_SEEN_PAUSE_MS * _MS_NS:
+            return
+        self._seen_ns[user] = now_ns
+        if len(self._seen_ns) > limits.OBJECT_REQUESTS_MAX:
+            del self._seen_ns[next(iter(self._seen_ns))]
+        try:
+            seen_ms = self._clock.now_us // 1000
+            self._ask({"do": "presence", "user": user, "seen_ms": seen_ms}, None)
+        except InputError:
+            pass  # it is noted the next time
+
+    def on_tick(self) -> None:
+        now_ns = self._clock.now_ns
+        moved, self._moved = self._moved, {}
+        if now_ns >= self._refresh_ns:
+            self._refresh_ns = now_ns + limits.PRESENCE_REFRESH_MS * _MS_NS
+            moved |= {name: None for name, followed in self._rooms.items() if followed.own}
+            for room, changed in self.people.expire(now_ns).items():
+                self._tell_people(room, changed)
+        for room in moved:
+            self._say_own(room)
+        for session, room in list(self._stale)[:_STALE_AT_ONCE]:
+            del self._stale[session, room]
+            self._stale[session, room] = None  # to the end: others have their turn
+            self._ask_state(session, self._rooms[room])
+
+    def _say_own(self, room: str) -> None:
+        followed = self._rooms.get(room)
+        if followed is None:
+            return
+        users: States = {}
+        for session in followed.followers:
+            state = self._states.get(session)
+            user = self._user(session) if state is not None else ""
+            if state is not None and users.get(user) != ONLINE and len(users) < limits.PEOPLE_MAX:
+                users[user] = state
+        if users or followed.own:
+            said = {"kind": "present", "room": room, "edge": self._name, "users": users}
+            self._effects.append((SAY, said))
+        followed.own = users
+        self._tell_people(room, self.people.hear(room, self._name, users, self._clock.now_ns))
+        if not followed.followers and not followed.own:
+            del self._rooms[room]
