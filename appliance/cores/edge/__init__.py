@@ -53,8 +53,10 @@ Rooms of this package, each importing only those above it
     history       pages of a room
     requests/     what each frame does, a module for each family
     people        who is in which room, by any edge
+    followers     who follows the objects of a room
     object_state  what a client is shown of a room's objects
     objects       frames of topics, pins, reactions, read markers, profiles, presence
+    object_requests  which of them are asked of the objects
     connections   all sessions: how they come, why they must go
     frames        what clients send, in order
     replies       what the log says of records

@@ -22,6 +22,7 @@ from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.frames import Frames
 from appliance.cores.edge.log import Segments, ShardLog
 from appliance.cores.edge.lookup import LOOK_UP, Lookup, note_policy
+from appliance.cores.edge.object_requests import ObjectRequests
 from appliance.cores.edge.objects import ASK, SAY, Objects
 from appliance.cores.edge.publish import Lane, MessageIds
 from appliance.cores.edge.replies import Replies
@@ -135,7 +136,7 @@ class Edge:
                     stale=self.stale,
                 ),
                 self._listing,
-                self.objects,
+                ObjectRequests(objects=self.objects, access=access),
             ),
         )
         return Frames(

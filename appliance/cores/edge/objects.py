@@ -14,14 +14,13 @@ the objects were away, is given the state anew.
     waiting --state came--> told --fell behind, or the objects were away--> stale --asked--> waiting
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 from appliance.base import errors, limits
 from appliance.base.errors import InputError
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.encoding import Encoding
+from appliance.cores.edge.followers import STALE, TOLD, WAITING, Asked, Followed
 from appliance.cores.edge.object_state import message_id, present_items, reaction_items
 from appliance.cores.edge.people import OFFLINE, ONLINE, People, States
 from appliance.cores.edge.requests.access import Access
@@ -30,7 +29,7 @@ from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
-from appliance.cores.edge.token import MODERATE, READ, SEND
+from appliance.cores.edge.token import SEND
 from appliance.formats.author import author_name
 from appliance.formats.client import objects as frames
 from appliance.formats.client.fields import id_bytes
@@ -38,29 +37,9 @@ from appliance.formats.client.frame import Frame
 from appliance.formats.client_errors import Busy, ObjectRefused, ObjectsFull, Unavailable
 
 ASK, SAY = "ask", "say"
-WAITING, TOLD, STALE = "waiting", "told", "stale"
 _MS_NS = 1_000_000
 _REFUSALS = (errors.TextRefused.code, errors.EditRefused.code)
 _STALE_AT_ONCE = 64  # states asked for in one tick: a reader of many rooms is not asked at once
-
-
-class Asked(NamedTuple):
-    """Who waits for an answer of the objects: for an ack, or for the state of a room."""
-
-    session: Session
-    request: str | None
-    followed: "Followed | None" = None  # the state is for a follower
-    room_id: UUID | None = None  # of a state
-    before: UUID | None = None
-
-
-class Followed:
-    """A room that is followed here."""
-
-    def __init__(self, room: Room) -> None:
-        self.name, self.room_id = room.name, room.uuid
-        self.followers: dict[Session, str] = {}  # WAITING, TOLD or STALE
-        self.own: States = {}  # who of our clients is there, as others were told
 
 
 class Objects:
@@ -90,71 +69,13 @@ class Objects:
         self._seen_ns: dict[str, int] = {}  # user -> when it was last stored that he was seen
         self._refresh_ns = 0
         self.handlers: dict[type, Handler] = {
-            frames.Topic: self._topic,
-            frames.Pin: self._pin,
-            frames.Reaction: self._reaction,
-            frames.ReadMarker: self._read_marker,
-            frames.Profile: self._profile,
             frames.Presence: self._presence,
             frames.Typing: self._typing,
-            frames.ObjectRequest: self._older,
         }
         fanout.on_added = self._on_subscribed
         fanout.on_dropped = self._on_dropped
 
     # --- frames of clients
-
-    def _topic(self, session: Session, frame: frames.Topic) -> bool:
-        return self._in_room(
-            session, frame, MODERATE, lambda room: {"do": "topic", "text": frame.text}
-        )
-
-    def _pin(self, session: Session, frame: frames.Pin) -> bool:
-        wish = {"do": "pin", "message": str(frame.msg_id), "pinned": frame.present}
-        return self._in_room(session, frame, MODERATE, lambda room: wish)
-
-    def _reaction(self, session: Session, frame: frames.Reaction) -> bool:
-        wish = {
-            "do": "reaction",
-            "message": str(frame.msg_id),
-            "author": self._user(session),
-            "emoji": frame.emoji,
-            "present": frame.present,
-        }
-        return self._in_room(session, frame, SEND, lambda room: wish)
-
-    def _read_marker(self, session: Session, frame: frames.ReadMarker) -> bool:
-        def wish(room: Room) -> dict[str, Any]:
-            if not 0 < frame.op <= room.head:
-                raise ObjectRefused(f"the room's newest message that is known here is {room.head}")
-            marked = self._marked(room.name)
-            return {"do": "read_marker", "user": self._user(session), "room": marked} | {
-                "op": frame.op
-            }
-
-        return self._in_room(session, frame, READ, wish)
-
-    def _in_room(
-        self,
-        session: Session,
-        frame: Any,
-        right: int,
-        wish: Callable[[Room], dict[str, Any]],
-    ) -> bool:
-        room = self._access.permitted(session, id_bytes(frame.room_id), right)
-        if room is None:
-            return False
-        self._ask({"room": room.name} | wish(room), Asked(session, frame.request))
-        return True
-
-    def _profile(self, session: Session, frame: frames.Profile) -> bool:
-        texts = {"name": frame.name, "about": frame.about, "picture": frame.picture}
-        wish = {"do": "profile", "user": self._user(session)}
-        self._ask(
-            wish | {name: text or "" for name, text in texts.items()},
-            Asked(session, frame.request),
-        )
-        return True
 
     def _presence(self, session: Session, frame: frames.Presence) -> bool:
         self._check_attached()
@@ -173,27 +94,17 @@ class Objects:
         room = self._access.permitted(session, id_bytes(frame.room_id), SEND)
         if room is None:
             return False
-        said = {"kind": "typing", "room": room.name, "user": self._user(session)}
+        said = {"kind": "typing", "room": room.name, "user": self.user_of(session)}
         self._effects.append((SAY, said | {"types": frame.present}))
-        self._tell_typing(room.name, self._user(session), frame.present, session)
+        self._tell_typing(room.name, self.user_of(session), frame.present, session)
         session.send(frames.ObjectAck(changed=True, request=frame.request))
         return True
 
-    def _older(self, session: Session, frame: frames.ObjectRequest) -> bool:
-        room = self._access.permitted(session, id_bytes(frame.room_id), READ)
-        if room is None:
-            return False
-        self._ask(
-            {"do": "room_state", "room": room.name, "before": str(frame.before)},
-            Asked(session, frame.request, room_id=room.uuid, before=frame.before),
-        )
-        return True
-
-    def _user(self, session: Session) -> str:
+    def user_of(self, session: Session) -> str:
         assert session.claims is not None
         return f"{author_name(session.claims.author_id)}@{self._site}"
 
-    def _marked(self, room: str) -> str:
+    def marked(self, room: str) -> str:
         """How a room is called in read markers: sites count its messages differently."""
         return f"{room}@{self._site}"
 
@@ -208,7 +119,7 @@ class Objects:
         if not self.attached:
             raise Unavailable("the objects of this node do not answer at the moment")
 
-    def _ask(self, wish: dict[str, Any], asked: Asked | None) -> None:
+    def ask(self, wish: dict[str, Any], asked: Asked | None) -> None:
         """Raises ObjectRefused, Unavailable, Busy."""
         self._check_attached()
         if len(self._asked) >= limits.OBJECT_REQUESTS_MAX:
@@ -311,12 +222,12 @@ class Objects:
         wish = {
             "do": "room_state",
             "room": followed.name,
-            "user": self._user(session),
-            "marked": self._marked(followed.name),
+            "user": self.user_of(session),
+            "marked": self.marked(followed.name),
             "people": sorted(self.people.of(followed.name))[: limits.PEOPLE_MAX],
         }
         try:
-            self._ask(wish, Asked(session, None, followed, followed.room_id))
+            self.ask(wish, Asked(session, None, followed, followed.room_id))
         except Busy:
             return
         followed.followers[session] = WAITING
@@ -331,7 +242,7 @@ class Objects:
         items = []
         if followed is not None:
             people = self.people.of(followed.name)
-            items = present_items(answer, self._author(self._user(session)), people, self._author)
+            items = present_items(answer, self._author(self.user_of(session)), people, self._author)
         items += reaction_items(answer["reactions"], self._author)
         assert asked.room_id is not None
         session.send(
@@ -405,7 +316,7 @@ class Objects:
         for followed in self._rooms.values():
             is_there = user in self.people.of(followed.name)
             for session, state in followed.followers.items():
-                if state == TOLD and (is_there or self._user(session) == user):
+                if state == TOLD and (is_there or self.user_of(session) == user):
                     told.setdefault(session, followed)
         self._deliver(event, list(told.items()))
 
@@ -433,7 +344,7 @@ class Objects:
 
     def _note_seen(self, session: Session, *, leaves: bool) -> None:
         """Store when the user was seen last, not each time that he says something."""
-        user, now_ns = self._user(session), self._clock.now_ns
+        user, now_ns = self.user_of(session), self._clock.now_ns
         last_ns = self._seen_ns.get(user, -limits.LAST_SEEN_PAUSE_MS * _MS_NS)
         if not leaves and now_ns - last_ns < limits.LAST_SEEN_PAUSE_MS * _MS_NS:
             return
@@ -442,7 +353,7 @@ class Objects:
             del self._seen_ns[next(iter(self._seen_ns))]
         try:
             seen_ms = self._clock.now_us // 1000
-            self._ask({"do": "presence", "user": user, "seen_ms": seen_ms}, None)
+            self.ask({"do": "presence", "user": user, "seen_ms": seen_ms}, None)
         except InputError:
             pass  # it is noted the next time
 
@@ -468,7 +379,7 @@ class Objects:
         users: States = {}
         for session in followed.followers:
             state = self._states.get(session)
-            user = self._user(session) if state is not None else ""
+            user = self.user_of(session) if state is not None else ""
             if state is not None and users.get(user) != ONLINE and len(users) < limits.PEOPLE_MAX:
                 users[user] = state
         if users or followed.own:

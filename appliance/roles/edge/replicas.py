@@ -47,6 +47,7 @@ from appliance.formats.envelope import (
     Message,
 )
 from appliance.formats.site import Shard
+from appliance.roles.edge.objects import ObjectsLink
 
 
 class Sessions(Protocol):
@@ -213,6 +214,7 @@ class Replicas:
     ) -> None:
         self._edge, self._sessions, self._wake, self._prng = edge, sessions, wake, prng
         self._counters, self._drops = counters, drops
+        self.objects = ObjectsLink(edge.objects, wake)  # of this node; started where it has them
         self._signer = Signer(
             sender=SENDER_CLIENT, key=node.signing_key, incarnation=clock.realtime_us() // 1_000_000
         )

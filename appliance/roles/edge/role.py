@@ -54,7 +54,6 @@ from appliance.roles.edge.addresses import host_names, places_of
 from appliance.roles.edge.directory import DirectoryFile
 from appliance.roles.edge.figures import sessions_of
 from appliance.roles.edge.lanes import Lanes
-from appliance.roles.edge.objects import ObjectsLink
 from appliance.roles.edge.replicas import Replicas
 
 WEB = resources.web()
@@ -115,7 +114,6 @@ class EdgeRole:
             site=site.number,
             name=f"{site.number}.{settings.index}.{number}",
         )
-        self._objects = ObjectsLink(self._edge.objects, self.wake)
         self._counters: Counter[str] = Counter()
         self._drops: Counter[str] = Counter()
         self._watch = SiteWatch(node.path / SITE_FILE, site)
@@ -189,7 +187,7 @@ class EdgeRole:
         await self._status_server.start()
         self._replicas.start()
         if node.objects_port:
-            self._objects.start()
+            self._replicas.objects.start()
         self._knobs = {
             "timers": knobs.fine_timers(),
             "malloc": knobs.keep_memory(),
@@ -220,7 +218,7 @@ class EdgeRole:
         await self._status_server.close()
         await self._pages.close()
         await self._replicas.close()
-        await self._objects.close()
+        await self._replicas.objects.close()
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Nobody caught it: an operating system's error is weather, anything else is a bug."""
@@ -277,9 +275,9 @@ class EdgeRole:
             elif kind == LOOK_UP:
                 self._replicas.local(effect[1]).look_up(effect[2])
             elif kind == ASK:
-                self._objects.ask(effect[1], effect[2])
+                self._replicas.objects.ask(effect[1], effect[2])
             elif kind == SAY:
-                self._objects.say(effect[1])
+                self._replicas.objects.say(effect[1])
             elif kind == MEND:
                 self._replicas.local(effect[1]).mend(effect[2])
             else:
