@@ -79,14 +79,24 @@ def until(find: dict[str, Any]) -> int:
     return tick if tick < draw(find["seed"], SWARM).safety_ticks else -1
 
 
+def whole(find: dict[str, Any]) -> Outcome:
+    """A recorded seed without the plant, as far as the find needs it."""
+    return run(find["seed"], "", until(find))
+
+
 def passes(find: dict[str, Any]) -> bool:
     """Whether a recorded seed passes without the plant: else it has found another bug."""
-    return not run(find["seed"], "", until(find)).failure
+    return not whole(find).failure
+
+
+def fails(name: str, find: dict[str, Any]) -> bool:
+    """Whether a recorded seed still finds the plant, about when it did."""
+    return bool(run(find["seed"], name, until(find)).failure)
 
 
 def replays(name: str, find: dict[str, Any]) -> bool:
-    """Whether a recorded seed still finds the plant, about when it did, and passes without."""
-    return bool(run(find["seed"], name, until(find)).failure) and passes(find)
+    """Whether a recorded seed still finds the plant, and passes without."""
+    return fails(name, find) and passes(find)
 
 
 def load() -> dict[str, Any]:

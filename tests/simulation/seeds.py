@@ -10,11 +10,49 @@ from typing import Any, NamedTuple
 
 from appliance.commands.simulate import failure_report
 from appliance.commands.simulate import run as run_world
-from appliance.simulation.options import draw
+from appliance.simulation.options import LITE, SWARM, draw
 from appliance.simulation.world import World
 
 PROCESSES = 2
 AHEAD = 12  # seeds in hand for each process: one may be long
+
+FIXED = {SWARM: 90, LITE: 110}  # a hundred of the whole swarm in all; `make soak` runs more
+# Beyond the fixed ones, what found bugs that are mended: tests/simulation/bugs.json tells of each.
+MENDED = [
+    *(
+        (seed, SWARM)
+        for seed in (
+            99,
+            108,
+            120,
+            129,
+            161,
+            199,
+            223,
+            238,
+            271,
+            312,
+            346,
+            393,
+            576,
+            584,
+            614,
+            1069,
+            1134,
+            1185,
+            1332,
+            1548,
+            2450,
+            3848,
+            700034,
+            700041,
+            700204,
+            800086,
+            3033115067,
+        )
+    ),
+    *((seed, LITE) for seed in (800043, 3283277945, 3283277951)),
+]
 
 
 class Result(NamedTuple):
@@ -32,6 +70,7 @@ class Result(NamedTuple):
     marks: dict[str, int]
     halts: int
     cpu_s: float
+    digest: str
 
 
 def run(job: tuple[int, str]) -> Result:
@@ -53,7 +92,13 @@ def run(job: tuple[int, str]) -> Result:
         outcome.marks,
         outcome.counts["halts"],
         time.process_time() - started,
+        outcome.digest,
     )
+
+
+def jobs_from(first: int, counts: dict[str, int]) -> list[tuple[int, str]]:
+    """The long ones first, so that all parts take about the same time."""
+    return [(first + i, mode) for mode in (SWARM, LITE) for i in range(counts[mode])]
 
 
 def run_all(jobs: Iterable[tuple[int, str]], processes: int = PROCESSES) -> Iterator[Result]:

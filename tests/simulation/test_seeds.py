@@ -13,47 +13,11 @@ import pytest
 
 from appliance.simulation.options import LITE, MODES, SWARM, draw
 from appliance.simulation.world import World
-from tests.simulation.seeds import Tally, run, run_all
+from tests.simulation import traces
+from tests.simulation.seeds import FIXED, MENDED, Tally, jobs_from, run, run_all
 from tests.speed import fresh
 
-FIXED = {SWARM: 90, LITE: 110}  # a hundred of the whole swarm in all; `make soak` runs more
 FRESH = {SWARM: 10, LITE: 190}
-# Beyond the fixed ones, what found bugs that are mended: tests/simulation/bugs.json tells of each.
-MENDED = [
-    *(
-        (seed, SWARM)
-        for seed in (
-            99,
-            108,
-            120,
-            129,
-            161,
-            199,
-            223,
-            238,
-            271,
-            312,
-            346,
-            393,
-            576,
-            584,
-            614,
-            1069,
-            1134,
-            1185,
-            1332,
-            1548,
-            2450,
-            3848,
-            700034,
-            700041,
-            700204,
-            800086,
-            3033115067,
-        )
-    ),
-    *((seed, LITE) for seed in (800043, 3283277945, 3283277951)),
-]
 FRESH_FROM = 1_000_000
 PARTS = 10  # of each list, run side by side
 # The one fault that no world of a part of the fixed ones draws; the other parts do.
@@ -64,20 +28,17 @@ ROOT = Path(__file__).parents[2]
 
 
 def passed(jobs: list[tuple[int, str]]) -> Tally:
-    """Run them all; fail with every report at once."""
-    tally, failures = Tally(), []
+    """Run them all; fail with every report at once, or with every trace that has moved."""
+    tally, failures, moved = Tally(), [], []
     for job in jobs:
         result = run(job)
         tally.add(result)
         if result.failure:
             failures.append(result.failure)
+        moved.append(traces.moved(traces.Recorded(*job, -1), result.digest))
     assert not failures, f"{len(failures)} of {len(jobs)} seeds fail\n" + "\n\n".join(failures)
+    assert not any(moved), "\n".join(filter(None, moved))
     return tally
-
-
-def jobs_from(first: int, counts: dict[str, int]) -> list[tuple[int, str]]:
-    """The long ones first, so that all parts take about the same time."""
-    return [(first + i, mode) for mode in (SWARM, LITE) for i in range(counts[mode])]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -133,6 +94,10 @@ def test_an_equal_seed_has_an_equal_trace_in_another_process(mode, number):
         )
         there = json.loads(done.stdout)
         assert (there["digest"], there["events"]) == (here.digest, here.events)
+
+
+def test_the_list_of_traces_names_every_recorded_world():
+    assert set(traces.load()) == {world.key for world in traces.worlds()}
 
 
 @pytest.mark.parametrize("mode", MODES)
