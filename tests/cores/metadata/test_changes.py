@@ -1,5 +1,7 @@
 """What is told of a batch: each change once, whatever way it came."""
 
+import pytest
+
 from appliance.base.limits import OBJECT_CHANGES_MAX
 from appliance.cores.metadata import product
 from appliance.cores.metadata.changes import changes
@@ -100,8 +102,13 @@ def test_messages_with_reactions_come_newest_first_and_in_pages() -> None:
     assert found == messages[::-1]
 
 
-def test_too_much_at_once_is_told_as_one() -> None:
+def test_too_much_at_once_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert OBJECT_CHANGES_MAX > 40
+    monkeypatch.setattr("appliance.cores.metadata.changes.OBJECT_CHANGES_MAX", 40)
     one = node(A)
-    for number in range(OBJECT_CHANGES_MAX + 1):
-        one.objects.set_topic(f"room {number}", "x")
-    assert take(one) == [{"kind": "reset"}]
+    for count, told in ((40, 40), (41, 1)):
+        for number in range(count):
+            one.objects.set_topic(f"room {number}", f"of {count}")
+        found = take(one)
+        assert len(found) == told
+    assert found == [{"kind": "reset"}]
