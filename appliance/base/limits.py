@@ -46,6 +46,9 @@ IO_GROUP_SIZE_MAX = 4 * MIB  # bytes an I/O thread writes before it flushes and 
 IO_STEP_BACK = 256 * KIB  # bytes of one call beside the journal, which waits no longer
 IO_SAMPLES = 1000  # newest durable writes whose latency the status reports
 LATENCY_AGE_S_MAX = 60  # older ones tell nothing of now
+# Segments after the open one that a disk must have room for; with less its replica is short of
+# space. More than a group commits until all know of it.
+EXTENTS_RESERVED_MIN = 4
 EXTENTS_OPEN_MAX = 8  # segment files held open: the open one, the next, some for repair
 
 # --- stores -------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from appliance.drivers.host.node_folder import (
     node_name,
     read_node,
     read_seed,
+    volume_name,
 )
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.configuration import read_toml
@@ -54,10 +55,12 @@ from appliance.formats.site import (
 )
 from appliance.roles.farm.node_files import make_farm_key, make_node_files
 from appliance.roles.operator.volumes import (
+    check_capacity,
     check_room,
     identities,
     make_volumes,
     mark_formatted,
+    segments_that_fit,
     volume_complete,
 )
 
@@ -95,9 +98,8 @@ TOKEN_NAME = "tigerchat"  # issuer and audience of a local site's tokens
 @click.option(
     "--segments-max",
     type=click.IntRange(SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH),
-    default=SEGMENTS_MAX_DEFAULT,
-    show_default=True,
-    help="Extents of 23 MiB that a shard may come to hold.",
+    help="Extents of 23 MiB that a shard may come to hold; left out, as many as the disk holds, at "
+    f"most {SEGMENTS_MAX_DEFAULT}.",
 )
 @click.option(
     "--objects",
@@ -123,7 +125,7 @@ def command(
     standbys: int,
     shards: int,
     ports: int,
-    segments_max: int,
+    segments_max: int | None,
     objects: bool,
     node_folder: Path | None,
     new_site: bool,
@@ -171,7 +173,7 @@ def format_local(
     nodes: int,
     shards: int,
     ports: int,
-    segments_max: int,
+    segments_max: int | None,
     geometry: str,
     standbys: int = 0,
     objects: bool = False,
@@ -180,6 +182,16 @@ def format_local(
     _make_folder(folder)
     lock = lock_folder(folder)
     try:
+        volumes = [
+            folder / node_name(node) / volume_name(shard)
+            for node in range(nodes + standbys)
+            for shard in range(shards)
+        ]
+        if segments_max is None:
+            fit = segments_that_fit(folder, volumes, geometry)
+            segments_max = max(SEGMENTS_MAX_LOW, min(fit, SEGMENTS_MAX_DEFAULT))
+        if not (folder / SITE_FILE).exists():  # later it says what was begun
+            check_capacity(folder, volumes, geometry, segments_max)
         site = _local_site(folder, (nodes, standbys), shards, ports, segments_max, objects)
         places = [folder / node_name(node.index) for node in site.nodes]
         if all((place / FORMATTED_FILE).exists() for place in places):
@@ -375,6 +387,10 @@ def format_node_folder(folder: Path, geometry: str, *, new_site: bool = False) -
         node = read_node(folder)
         _refuse_known_members(node, new_site=new_site)
         check_room(folder, [(node, shard) for shard in node.shards], geometry)
+        if not vouched:  # else the group's size is what it is
+            places = [node.volume(shard.number) for shard in node.shards]
+            for segments_max in {shard.segments_max for shard in node.shards}:
+                check_capacity(folder, places, geometry, segments_max)
         _format_node(node, geometry, vouched=False)
     finally:
         if lock is not None:

@@ -23,7 +23,7 @@ from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats import checkpoint, record, session, snapshot, superblock
 from appliance.formats.author import author_name
 from appliance.formats.client.fields import id_of
-from appliance.formats.envelope import OPERATION_APPEND, Header
+from appliance.formats.envelope import OPERATIONS_APPEND, Header
 from appliance.formats.geometry import (
     RECORD_SIZE,
     SESSION_BLOCK_SIZE,
@@ -292,7 +292,7 @@ def _prepare_body(reader: VolumeReader, index: int, header: Header) -> memoryvie
 
 def _prepare_records(header: Header, body: memoryview) -> Rows:
     block = session.decode(body)
-    if block is None or header.operation != OPERATION_APPEND:
+    if block is None or header.operation not in OPERATIONS_APPEND:
         return
     for index in range(block.record_count):
         start = SESSION_BLOCK_SIZE + index * RECORD_SIZE

@@ -122,7 +122,9 @@ COMMANDS_CLIENT = frozenset((REQUEST, PING_CLIENT))
     OPERATION_NOOP,
     OPERATION_MEMBER_CHANGE,
 ) = range(6)
-OPERATION_APPEND = 16  # the rooms' only operation: records
+OPERATION_APPEND = 16  # the rooms' operation of requests: records
+OPERATION_APPEND_SPARING = 17  # the same in a prepare, while disks are about to be full
+OPERATIONS_APPEND = (OPERATION_APPEND, OPERATION_APPEND_SPARING)
 
 ZERO16 = bytes(16)
 ZERO24 = bytes(24)

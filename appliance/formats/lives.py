@@ -58,6 +58,7 @@ ANSWER_SIZE = ANSWER.itemsize
 assert ANSWER_SIZE == 32
 
 FLAG_UNVOUCHED, FLAG_REMADE = 1, 2  # of a volume: in the superblock and in a ping
+FLAG_SHORT = 4  # of a life, in a ping: its disk is about to be full
 # Of an answer: this life is not accepted; whoever answers is not vouched for either.
 ANSWER_REFUSED, ANSWER_NEW = 1, 2
 _TOLD, _LIFE, _ANSWER = struct_of(TOLD), struct_of(LIFE), struct_of(ANSWER)

@@ -135,7 +135,7 @@ class KeeperRole:
         )
         if oldest > kept.oldest:
             push = 0
-            if _is_crowded(shard, kept):
+            if _is_crowded(shard, kept) or status["space"]["short"]:
                 push = CHECKPOINTS_TO_REUSE * segments.geometry.checkpoint_ops
             await self._retain(shard, oldest, ships=ships, push=push)
             self._log.info("shard %d keeps segments from %d on", shard.number, oldest)

@@ -57,6 +57,7 @@ from appliance.drivers.network.link import Connection, Link, Listener, Secured
 from appliance.drivers.network.local import LocalServer, make_ring
 from appliance.drivers.network.suspicions import Suspicions
 from appliance.drivers.network.tls import client_context, server_context
+from appliance.drivers.nvme.room import Room
 from appliance.drivers.nvme.volume import Volume
 from appliance.formats.checkpoint import ShippingState
 from appliance.formats.envelope import (
@@ -162,7 +163,7 @@ class ReplicaRole:
             counters=self._counters_local,
             drops=self._drops,
         )
-        self._ring_bytes = ring_bytes
+        self._room = Room(self._volume, volumes=len(node.shards))
         # Frames name members by their place in the site file, the core by their ids.
         self._links: list[Link | None] = []  # by the place in the site file; None: this replica
         self._link_of: dict[bytes, Link] = {}  # the same by id
@@ -330,9 +331,13 @@ class ReplicaRole:
             self._tick_at = now + TICK_MS / 1000
         self._perform()
         self._ticks += 1
+        self._core.on_space(short=self._room.is_short(self._rooms.log_seq, self._oldest()))
         if self._ticks % _WATCHDOG_TICKS == 0:
             self._each_second()
         loop.call_at(self._tick_at, self._tick)
+
+    def _oldest(self) -> int | None:
+        return self._rooms.oldest_segment_needed if self._core.state_ready else None
 
     def _each_second(self) -> None:
         service.notify("WATCHDOG=1")
@@ -506,7 +511,7 @@ class ReplicaRole:
     def _facts(self) -> dict[str, Any]:
         """What an edge must know to read ring and segments."""
         return {
-            "ring_size": self._ring_bytes,
+            "ring_size": ring_size(self._geometry),
             "log_seq": self._published,
             "shard": self._shard.number,
             "epoch": self._core.epoch,
@@ -542,7 +547,7 @@ class ReplicaRole:
             "published": self._published,
             "incarnation": self._core.incarnation,
             "nonce": 0 if self._signer is None else self._signer.nonce,
-            "volume": self._volume.statistics(),
+            "volume": self._room.statistics(self._rooms.log_seq, self._oldest()),
             "process": self._figures.read(),
             "links": {
                 str(member): link.connected

@@ -27,11 +27,6 @@ class Clock:
         self.offset_us += LIE_US if self.offset_us >= 0 else -LIE_US
         self.lying = True
 
-    def repent(self) -> None:
-        """Be right again."""
-        if self.lying:
-            self.offset_us, self.lying = 0, False
-
     def step(self, delta_us: int) -> None:
         """An administrator or a time daemon sets the wall clock."""
         self.offset_us += delta_us

@@ -363,7 +363,6 @@ class World:
         count = self.options.member_count
         for machine in self.cluster.machines:
             machine.disk.faults = machine.disk.full = False
-            machine.clock.repent()
             if machine.index in core:
                 if machine.paused:
                     self.cluster.resume(machine.index)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from appliance.base.limits import SEGMENTS_MAX_DEFAULT
 from appliance.cores.vsr import open as opening
 from appliance.drivers.host.node_folder import NodeFolder, open_node
 from appliance.drivers.nvme.reader import VolumeReader
+from appliance.formats.geometry import PRODUCTION
 from appliance.formats.site import encode_site, load_site
 from tests.commands.conftest import COMMAND, environment
 from tests.patience import HUNG_S
@@ -320,3 +322,36 @@ def test_a_disk_that_fills_up_meanwhile_is_named_and_format_goes_on_later(
 )
 def test_wrong_words_are_named_with_what_is_allowed(tigerchat, sentence, tmp_path, words, said):
     assert said in sentence(tigerchat("format", *words, cwd=tmp_path), 2)
+
+
+def test_segments_that_the_disk_cannot_hold_are_refused(tigerchat, sentence, tmp_path):
+    """Else retention would free too late: extents are written again in turn, after the last one."""
+    state = os.statvfs(tmp_path)
+    free = state.f_bavail * state.f_frsize
+    most, place = 1 << 20, tmp_path / "run"
+    assert 3 * most * PRODUCTION.extent_size > free, "this disk is too large"
+    words = ("--nodes", 3, "--segments-max", most)
+    text = sentence(tigerchat("format", "--local", place, *words), 1)
+    assert text.startswith(f"{place}: 3 volumes of segments_max {most} may come to need ")
+    told = int(text.partition("the disk holds ")[2].split()[0])
+    wanted = (free // 3 - PRODUCTION.data_size) // PRODUCTION.extent_size
+    assert abs(told - wanted) < 0.1 * wanted
+    assert not (place / "site.toml").exists()
+
+
+def test_a_node_whose_disk_cannot_hold_the_sites_segments_is_not_formatted(
+    tigerchat, sentence, tmp_path
+):
+    site = tmp_path / "run"
+    assert format_small(tigerchat, site, "--nodes", 1).returncode == 0
+    place, text = site / "node-0", (site / "site.toml").read_text()
+    shutil.rmtree(place / "shard-0")
+    (place / "formatted").unlink()
+    wanted = f"segments_max = {SEGMENTS_MAX_DEFAULT}\n"
+    assert wanted in text, "left out, it is the default on a disk that is large enough"
+    (place / "site.toml").write_text(text.replace(wanted, f"segments_max = {1 << 20}\n"))
+    words = ("format", "--node-folder", place, *SMALL, "--new-site")
+    assert "1 volume of segments_max 1048576 may come to need" in sentence(tigerchat(*words), 1)
+    assert not (place / "shard-0").exists()
+    (place / "site.toml").write_text(text)
+    assert tigerchat(*words).returncode == 0

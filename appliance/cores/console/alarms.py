@@ -14,12 +14,13 @@ lag             warn   a replica is behind the shard
 faulty          warn   broken sectors are being repaired
 disk_slow       warn   durable writes take long
 disk            bad    the volume reports a fault of its own
-space           warn   the volume's extents, or bytes of its disk, come to an end; bad at 95 %
+space           warn   the volume's extents, or bytes of its disk, come to an end; bad at 95 %,
+                       and when only the reserve is left
 ship_late       warn   a period is over and not shipped yet
 ship_hole       warn   the target lacks what was shipped elsewhere, and the log has it no more
 farm_no_leader  warn   no majority of the farm: nothing moves, chat goes on
 directory_expired  warn  the newest directory is past its time and serves on
-clock           warn   the clock of this machine jumped
+clock           warn   the clock of this machine jumped, or a node's is not that of the others
 """
 
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ WRITES_JUDGED_MIN = 200  # of fewer, a p99 says nothing
 WRITE_P99_US_MAX = 100_000  # durable journal writes slower than this are felt by everybody
 # Per cent of a volume's extents, or of its disk, that are taken: an alarm, which says how bad.
 SPACE_PERCENT = (80, 90, 95)
+CLOCK_ERROR_MS_MIN = 1000  # a wall clock that is off by more is told
 GIB = 1 << 30  # bytes
 
 
@@ -105,8 +107,26 @@ def _farm(look: Look) -> Iterator[Alarm]:
 
 
 def _clock(look: Look) -> Iterator[Alarm]:
+    """Wrong clocks by name, as primaries see them; where none is seen, as anybody does."""
     if look.clock:
         yield Alarm("clock", "warn", "this machine", look.clock)
+    told: set[int] = set()
+    members = [member for shard in look.shards for member in shard.members if not member.removed]
+    for member in sorted(members, key=lambda m: m.own is None or m.own.role != "primary"):
+        own = member.own
+        if own is None or own.status != NORMAL:
+            continue
+        for replica, error_ms in own.clocks.errors:
+            others = [m for m in members if (m.shard, m.index) == (member.shard, replica)]
+            if abs(error_ms) < CLOCK_ERROR_MS_MIN or not others or others[0].node in told:
+                continue
+            told.add(others[0].node)
+            words = f"{abs(error_ms) / 1000:.1f} s {'ahead of' if error_ms > 0 else 'behind'}"
+            if own.clocks.agree:
+                words = f"its clock is {words} the time that the others agree on"
+            else:
+                words = f"no quorum of clocks agrees; its one is {words} the one that is used"
+            yield Alarm("clock", "warn", node_name(look, others[0].node), words)
 
 
 # --- rules about one replica that answered: its figures -> words, or nothing
@@ -190,13 +210,13 @@ def _space(look: Look) -> Iterator[Alarm]:
                     "of the volume's extents are taken",
                     own.extents,
                     own.extents_max,
-                    (own.extents_max - own.extents) * own.extent_size,
+                    (own.extents_max - own.extents) * own.space.extent_size,
                 ),
                 (
                     "of its disk is taken",
-                    own.disk_size - own.disk_free,
-                    own.disk_size,
-                    own.disk_free,
+                    own.space.disk_size - own.space.disk_free,
+                    own.space.disk_size,
+                    own.space.disk_free,
                 ),
             ):
                 reached = [per_cent for per_cent in SPACE_PERCENT if used * 100 >= size * per_cent]
@@ -204,7 +224,19 @@ def _space(look: Look) -> Iterator[Alarm]:
                     severity = "bad" if reached[-1] == SPACE_PERCENT[-1] else "warn"
                     words = f"{used * 100 // size} % {what}"
                     words += f", {left / GIB:.1f} GiB left" if left else ", nothing left"
-                    yield Alarm("space", severity, _subject(look, member), words)
+                    yield Alarm("space", severity, _subject(look, member), words + _lasts(own))
+            if own.space.sparing or own.space.short:
+                words = f"its disk has only {own.space.disk_free / GIB:.2f} GiB left, its reserve: "
+                if not own.space.short:
+                    words = "the disks of too many others have only their reserve left: "
+                words += "the shard takes no messages" if own.space.sparing else "the others go on"
+                yield Alarm("space", "bad", _subject(look, member), words)
+
+
+def _lasts(own: Replica) -> str:
+    if own.space.days_left is None:
+        return ""
+    return f", for about {own.space.days_left:,.1f} days at this pace"
 
 
 REPLICA_RULES: tuple[tuple[str, str, Callable[[ShardLine, Member, Replica], str]], ...] = (

@@ -21,6 +21,26 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Space:
+    """What is left on a replica's disk, in bytes of the volume's file system."""
+
+    disk_free: int = 0  # that this user may take
+    disk_size: int = 0  # 0: not told
+    extent_size: int = 0  # 0: not told
+    short: bool = False  # hardly more is left than is kept for consensus
+    sparing: bool = False  # and so it is with so many that the shard takes no more messages
+    days_left: float | None = None  # at the pace of the last day
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The wall clocks of a group, as one replica sees them."""
+
+    errors: tuple[tuple[int, int], ...] = ()  # replica, ms that it is ahead
+    agree: bool = True  # whether a quorum agrees on a time
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """One replica's answer. Latencies are of its newest durable journal writes."""
 
@@ -47,11 +67,10 @@ class Replica:
     cpu_percent: float
     rss: int
     stale_ms: int = 0  # for so long it has heard no quorum; 0 while it does
+    clocks: Clocks = Clocks()
     refused: str = ""  # members it does not listen to, and why
     suspicious: str = ""  # nodes whose messages look as if they lied, and how often
-    disk_free: int = 0  # bytes of the volume's file system that this user may take
-    disk_size: int = 0  # bytes it has; 0: not told
-    extent_size: int = 0  # bytes; 0: not told
+    space: Space = Space()
     ship_late_s: float = 0.0  # since the end of the next period that is to be shipped
     ship_late_s_max: float = 0.0  # more is an alarm; 0: nothing is shipped here
 
@@ -110,19 +129,37 @@ def parse_replica(raw: dict[str, Any]) -> Replica:
             cpu_percent=process["cpu_percent"],
             rss=process["rss"],
             stale_ms=int(raw.get("stale_ms", 0)),
+            clocks=_clocks(raw.get("clock", {})),
             refused="; ".join(str(why) for why in raw.get("refused", {}).values()),
             suspicious="; ".join(
                 f"{name}: " + ", ".join(f"{why} {count}" for why, count in sorted(of.items()))
                 for name, of in sorted(raw.get("suspicious", {}).items())
             ),
-            disk_free=int(raw["volume"].get("disk_free", 0)),
-            disk_size=int(raw["volume"].get("disk_size", 0)),
-            extent_size=int(raw["volume"].get("extent_size", 0)),
+            space=_space(raw["volume"], raw.get("space", {})),
             ship_late_s=float(raw.get("shipping", {}).get("late_s", 0)),
             ship_late_s_max=float(raw.get("shipping", {}).get("late_s_max", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"status of a replica: {error!r}") from error
+
+
+def _space(volume: dict[str, Any], group: dict[str, Any]) -> Space:
+    return Space(
+        disk_free=int(volume.get("disk_free", 0)),
+        disk_size=int(volume.get("disk_size", 0)),
+        extent_size=int(volume.get("extent_size", 0)),
+        short=bool(group.get("short", False)),
+        sparing=bool(group.get("sparing", False)),
+        days_left=volume.get("days_left"),
+    )
+
+
+def _clocks(raw: dict[str, Any]) -> Clocks:
+    errors = sorted(raw.get("errors_us", {}).items())
+    return Clocks(
+        tuple((int(index), error_us // 1000) for index, error_us in errors),
+        bool(raw.get("agreed", True)),
+    )
 
 
 def _is_syncing(raw: dict[str, Any]) -> bool:

@@ -23,7 +23,8 @@ Judging, in this order; the first that applies answers:
     forbidden           the room does not take this record (kind, policy, body), or a shipped
                         record does not fit the state of shipping (module `shipping`)
     duplicate           room_create of a room that exists: log_seq of the record that created it
-    storage_full        two extents or fewer are left; audit, retain and shipped may still enter
+    storage_full        two extents or fewer are left, or the prepare is a sparing one, since the
+                        replicas' disks are about to be full; audit, retain and shipped may enter
     limit               no row for a new room, or no window old enough to give its row to a new one
 
 States. The open segment fills leaf by leaf; when it is full its footer is made inside the same

@@ -68,8 +68,11 @@ class Judge:
         timestamp: int,
         fields: tuple[bytes, int, int, bytes, int, int],
         record: memoryview,
+        full_log_seq: int,
     ) -> Verdict:
-        """The verdict on a record of the prepare of `timestamp`, `log_seq` being the newest."""
+        """The verdict on a record of the prepare of `timestamp`, `log_seq` being the newest; from
+        `full_log_seq` on there is no place for users' records.
+        """
         room_id, author_id, own_timestamp, client_id, client_seq, kind = fields
         room_row = self._room_row_of.get(room_id, CREATED)
         if room_row == CREATED and kind != KIND_ROOM_CREATE:
@@ -95,7 +98,13 @@ class Judge:
         elif creates and room_row != CREATED:
             return self._known(self._rooms.created_log_seq(room_row))
         return self._place(
-            log_seq, timestamp, kind, room_row=room_row, window_row=window_row, owner=owner
+            log_seq,
+            timestamp,
+            kind,
+            full_log_seq,
+            room_row=room_row,
+            window_row=window_row,
+            owner=owner,
         )
 
     def _may_be_stored(self, author_id: int, record: memoryview) -> bool:
@@ -160,15 +169,15 @@ class Judge:
         log_seq: int,
         timestamp: int,
         kind: int,
+        full_log_seq: int,
         *,
         room_row: int,
         window_row: int,
         owner: int,
     ) -> Verdict:
         """Whether there is place for one more record, and for the rows it needs."""
-        retention = self._retention
-        if log_seq >= retention.full_log_seq and (
-            kind not in KINDS_SHARD or log_seq >= retention.last_log_seq
+        if log_seq >= full_log_seq and (
+            kind not in KINDS_SHARD or log_seq >= self._retention.last_log_seq
         ):
             return STORAGE_FULL, 0, 0
         if room_row == CREATED and (self._rooms.table.full or not self._windows.may_create(owner)):

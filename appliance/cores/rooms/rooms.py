@@ -14,7 +14,7 @@ from appliance.cores.rooms.shipping import Shipping
 from appliance.cores.rooms.windows import Windows, key_of
 from appliance.formats import event
 from appliance.formats.checkpoint import Manifest, ShippingState
-from appliance.formats.envelope import OPERATION_APPEND
+from appliance.formats.envelope import OPERATION_APPEND, OPERATION_APPEND_SPARING, OPERATIONS_APPEND
 from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE, ROOM_ROW_SIZE, Geometry
 from appliance.formats.record import (
     BODY,
@@ -79,7 +79,7 @@ class Rooms:
 
     def prepare(self, operation: int, timestamp: int, body: bytearray | memoryview) -> None:
         """Stamp valid records in place: the last gets `timestamp`, each before 1 µs less."""
-        assert operation == OPERATION_APPEND
+        assert operation in OPERATIONS_APPEND
         admission.stamp(body, timestamp)
 
     # --- applying
@@ -90,14 +90,15 @@ class Rooms:
 
     def commit(self, op: int, operation: int, timestamp: int, body: bytes | memoryview) -> bytes:
         """Judge and place each record of a prepare; 64 bytes of result for each, in order."""
-        assert operation == OPERATION_APPEND
+        assert operation in OPERATIONS_APPEND
         assert len(body) % RECORD_SIZE == 0
         assert self.can_commit(len(body) // RECORD_SIZE)
         view = memoryview(body)
         judge, segment = self._judge.judge, self._segment
         append, pack = segment.append, RESULT_STRUCT.pack_into
         advance_window = self._windows.advance
-        full_log_seq = self._retention.full_log_seq
+        spares = operation == OPERATION_APPEND_SPARING  # a place for the shard's own records alone
+        full_log_seq = 0 if spares else self._retention.full_log_seq
         results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
         heads: dict[int, list[Any]] = {}  # row of a room -> [hash of its newest record, seq]
         # (room, device, author) -> [next client_seq, row of its window, head of its room, whose]
@@ -122,6 +123,7 @@ class Rooms:
                     timestamp,
                     (room_id, author_id, own_timestamp, client_id, client_seq, kind),
                     record,
+                    full_log_seq,
                 )
                 if code != ACCEPTED:
                     pack(results, at, first, second, 0, code, _ZERO4, _ZERO32)
@@ -267,6 +269,11 @@ class Rooms:
     def oldest_segment(self) -> int:
         """Segments below have been dropped, and their extents are used again in time."""
         return self._retention.oldest
+
+    @property
+    def oldest_segment_needed(self) -> int:
+        """The extents of segments below may be written again."""
+        return self._retention.before
 
     def leaf(self, number: int, index: int, count: int) -> bytes | None:
         """The first `count` records of a leaf, if the ring holds as many; else look on the disk."""

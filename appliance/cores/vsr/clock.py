@@ -8,8 +8,13 @@ Each window keeps, per peer, the sample with the smallest round trip. When it cl
 votes for an interval of offsets, and Marzullo's algorithm finds where most of them meet. The
 result is an *epoch*: for a minute our own wall clock is clamped into it, so one wrong clock, ours
 included, moves no timestamp while a majority of right ones answers. Where only a quorum answers and
-one of it is wrong, by up to twice the tolerance it moves timestamps by up to half of its error; by
-more there is no epoch. All in integers.
+one of it is wrong, by up to twice the tolerance it moves timestamps by up to half of its error.
+
+By more there is no epoch, and still there is a time: a group that can commit goes on. Once the
+sources have disagreed for a while, it is the clock that most others are near, of equals the
+earliest one that is not before the log. A clock that fell back is before the log, and one that ran
+ahead is not the earliest, so of two the right one is taken, as long as the log is fresh; a time
+from the future, once taken, would never be got rid of. All in integers.
 
 Source: Marzullo, Maintaining the Time in a Distributed System (1984); `docs/protocol.md`, clock.
 """
@@ -21,6 +26,7 @@ WINDOW_NS_MIN = 2_000_000_000
 WINDOW_NS_MAX = 20_000_000_000  # then a window without a quorum of sources is begun anew
 EPOCH_NS_MAX = 60_000_000_000  # an epoch is worth nothing after this
 TOLERANCE_US_MAX = 10_000_000  # halved as long as a quorum still agrees
+DISAGREED_NS_MIN = 2_000_000_000  # then whoever else may answer has done so
 
 
 class Sample(NamedTuple):
@@ -28,6 +34,14 @@ class Sample(NamedTuple):
 
     rtt_us: int
     offset_us: int
+
+
+class Disagreement(NamedTuple):
+    """What a quorum of sources said that do not agree: offsets from our wall clock, by member."""
+
+    start_ns: int  # of the window
+    start_us: int
+    offsets_us: dict[int, int]
 
 
 class Interval(NamedTuple):
@@ -75,6 +89,9 @@ class Clock:
         "epoch_start_ns",
         "epoch_start_us",
         "windows",
+        "errors_us",
+        "disagreement",
+        "disagreed_ns",
     )
 
     def __init__(self, *, index: int, replica_count: int, quorum: int) -> None:
@@ -90,6 +107,10 @@ class Clock:
         self.epoch_start_ns = 0
         self.epoch_start_us = 0
         self.windows = 0
+        # how far each source was outside of the last agreement; negative: behind
+        self.errors_us: dict[int, int] = {}
+        self.disagreement: Disagreement | None = None  # of the newest window, if it had one
+        self.disagreed_ns = 0  # when that began
 
     def on_tick(self, monotonic_ns: int, realtime_us: int) -> None:
         """Close the window when it may be closed."""
@@ -121,17 +142,49 @@ class Clock:
         if best is None or rtt_us < best.rtt_us:
             self.samples[replica] = sample
 
-    def now_us(self, monotonic_ns: int, realtime_us: int) -> int | None:
-        """Our wall clock, clamped into what the quorum agreed on; None while there is no
-        agreement.
+    def now_us(self, monotonic_ns: int, realtime_us: int, log_us: int) -> int | None:
+        """Our wall clock, clamped into what the quorum agreed on; without an agreement the clock
+        that the log, whose newest time is `log_us`, speaks for. None while too few have answered.
         """
         if self.replica_count == 1:
             return realtime_us
         epoch = self.epoch
-        if epoch is None or monotonic_ns - self.epoch_start_ns > EPOCH_NS_MAX:
+        if epoch is not None and monotonic_ns - self.epoch_start_ns <= EPOCH_NS_MAX:
+            passed_us = self._epoch_us(monotonic_ns)
+            return max(passed_us + epoch.lower_us, min(realtime_us, passed_us + epoch.upper_us))
+        found = self.disagreement
+        if found is None or monotonic_ns - self.disagreed_ns < DISAGREED_NS_MIN:
             return None
-        passed_us = self.epoch_start_us + (monotonic_ns - self.epoch_start_ns) // 1000
-        return max(passed_us + epoch.lower_us, min(realtime_us, passed_us + epoch.upper_us))
+        if monotonic_ns - found.start_ns > EPOCH_NS_MAX:
+            return None
+        passed_us = found.start_us + (monotonic_ns - found.start_ns) // 1000
+        return passed_us + found.offsets_us[self._trusted(passed_us, log_us)]
+
+    def errors(self, monotonic_ns: int, log_us: int) -> dict[int, int]:
+        """By how many microseconds the clock of each source was off, by the newest window."""
+        found = self.disagreement
+        if found is None:
+            return self.errors_us
+        passed_us = found.start_us + (monotonic_ns - found.start_ns) // 1000
+        trusted = found.offsets_us[self._trusted(passed_us, log_us)]
+        return {source: offset - trusted for source, offset in found.offsets_us.items()}
+
+    def _epoch_us(self, monotonic_ns: int) -> int:
+        return self.epoch_start_us + (monotonic_ns - self.epoch_start_ns) // 1000
+
+    def _trusted(self, passed_us: int, log_us: int) -> int:
+        """Whose clock counts where no quorum agrees; `passed_us` is our own, if it did not jump."""
+        assert self.disagreement is not None
+        offsets = self.disagreement.offsets_us
+        floor_us = log_us - TOLERANCE_US_MAX
+
+        def rank(source: int) -> tuple[bool, int, int, int]:
+            offset = offsets[source]
+            near = sum(abs(other - offset) <= 2 * TOLERANCE_US_MAX for other in offsets.values())
+            behind = passed_us + offset < floor_us
+            return behind, -near, -offset if behind else offset, source
+
+        return min(offsets, key=rank)
 
     def _begin(self, monotonic_ns: int, realtime_us: int) -> None:
         self.start_ns, self.start_us = monotonic_ns, realtime_us
@@ -154,7 +207,21 @@ class Clock:
             self.epoch = agreed
             self.epoch_start_ns, self.epoch_start_us = self.start_ns, self.start_us
             self.windows += 1
+            self.disagreement = None
+            self.errors_us = {
+                source: min(0, offset - agreed.lower_us) or max(0, offset - agreed.upper_us)
+                for source, offset in self._offsets().items()
+            }
+        else:
+            if self.disagreement is None:
+                self.disagreed_ns = monotonic_ns
+            self.disagreement = Disagreement(self.start_ns, self.start_us, self._offsets())
         self._begin(monotonic_ns, realtime_us)
+
+    def _offsets(self) -> dict[int, int]:
+        """Of each source of this window, ourselves included."""
+        found = {i: sample.offset_us for i, sample in enumerate(self.samples) if sample is not None}
+        return {self.index: 0, **found}
 
     def _intervals(self, tolerance: int) -> list[tuple[int, int]]:
         out = [(-tolerance, tolerance)]

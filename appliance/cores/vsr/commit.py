@@ -89,7 +89,7 @@ def _on_read(member: Member, message: Message | None, header: Header) -> None:
 
 
 def _room(member: Member, message: Message) -> bool:
-    if message.header.operation != env.OPERATION_APPEND:
+    if message.header.operation not in env.OPERATIONS_APPEND:
         return True
     block = ses.decode(message.body)
     assert block is not None
@@ -103,7 +103,7 @@ def apply(member: Member, message: Message) -> None:
     operation = header.operation
     results = b""
     block = ses.decode(message.body) if header.body_size else None
-    if operation == env.OPERATION_APPEND:
+    if operation in env.OPERATIONS_APPEND:
         assert block is not None
         results = member.state_machine.commit(
             header.op, operation, header.timestamp, memoryview(message.body)[SESSION_BLOCK_SIZE:]

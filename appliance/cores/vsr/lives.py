@@ -17,6 +17,7 @@ answered that they have never heard of this replica that every quorum which it c
 of holds one of them.
 """
 
+from appliance.cores.vsr import space
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
@@ -25,6 +26,7 @@ from appliance.formats.lives import (
     ANSWER_NEW,
     ANSWER_REFUSED,
     FLAG_REMADE,
+    FLAG_SHORT,
     FLAG_UNVOUCHED,
     LIVES_MAX,
     Answer,
@@ -80,7 +82,7 @@ def ping(member: Member) -> None:
         Life(
             incarnation=member.incarnation,
             start=_start(member),
-            flags=member.superblock.flags,
+            flags=member.superblock.flags | space.flag(member),
             checkpoint=member.superblock.checkpoint.header.op,
             commit=_commit_durable(member),
             held=member.held,
@@ -191,6 +193,7 @@ def hear(member: Member, message: Message) -> None:
     if life is None:  # of a version that does not say
         return pong(member, message.sender, stamp, 0)
     _catch_up(member, life.remembered[member.index])
+    member.peers[message.sender].space_short = bool(life.flags & FLAG_SHORT)
     told = member.told.get(replica_id, Told())
     if life.flags & FLAG_UNVOUCHED:
         if told.incarnation:

@@ -95,6 +95,7 @@ class Peer:
     outstanding: int = 0  # questions for a prepare that it has not answered yet
     asked_tick: int = 0  # of the newest of them
     syncing: bool = False  # it lacks a state or sealed segments
+    space_short: bool = False  # its disk is about to be full
 
 
 # Which durable values a message of our own needs before it may leave: (view, log_view).
@@ -415,6 +416,10 @@ class Member:
         have come along.
         """
         return not self.is_standby or self.members_old is not None
+
+    def now_us(self) -> int | None:
+        """The time that the group goes by; None while too few have told theirs."""
+        return self.clock.now_us(self.monotonic_ns, self.realtime_us, self.timestamp_last)
 
     def primary_of(self, view: int) -> int:
         return view % self.replica_count

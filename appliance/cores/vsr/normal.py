@@ -4,7 +4,7 @@ acknowledgements commits.
 Nothing here waits: a prepare goes to the backups and to the disk in the same step.
 """
 
-from appliance.cores.vsr import divergence, heartbeat, membership, start_view, wal
+from appliance.cores.vsr import divergence, heartbeat, membership, space, start_view, wal
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Entry, Member, Status
 from appliance.cores.vsr.sessions import Session
@@ -64,8 +64,8 @@ def on_request(member: Member, message: Message) -> None:
         member, block.client
     ):
         return member.drop("request_in_flight")
-    if member.clock.now_us(member.monotonic_ns, member.realtime_us) is None:
-        if not member.timeouts["abdicate"].running:
+    if member.now_us() is None:
+        if not member.timeouts["abdicate"].running and member.clock.disagreement is None:
             member.timeouts["abdicate"].start()
         return member.drop("request_clock_unsynchronised")
     if not _room(member):
@@ -195,23 +195,24 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     checkpoint = member.checkpoint
     assert checkpoint is not None
     count = max(1, block.record_count)
-    now = member.clock.now_us(member.monotonic_ns, member.realtime_us)
-    timestamp = max(member.timestamp_last + count, now or 0)
+    timestamp = max(member.timestamp_last + count, member.now_us() or 0)
     member.timestamp_last = timestamp
     body = bytearray(message.body)
     body[48:64] = request.digest
     body[64:96] = checkpoint.checkpoint_id
-    if request.operation == env.OPERATION_APPEND:
-        member.state_machine.prepare(
-            request.operation, timestamp, memoryview(body)[SESSION_BLOCK_SIZE:]
-        )
-    elif request.operation in membership.OPERATIONS:
-        membership.stamp(member, request.operation, body)
+    operation = request.operation
+    if operation == env.OPERATION_APPEND:
+        if space.is_scarce(member):
+            member.mark("prepared_sparing")
+            operation = env.OPERATION_APPEND_SPARING
+        member.state_machine.prepare(operation, timestamp, memoryview(body)[SESSION_BLOCK_SIZE:])
+    elif operation in membership.OPERATIONS:
+        membership.stamp(member, operation, body)
         member.reconfiguring = member.op + 1
     head = member.head
     header = member.make(
         env.PREPARE,
-        operation=request.operation,
+        operation=operation,
         view=member.view,
         aux=request.aux,
         op=member.op + 1,
@@ -443,12 +444,11 @@ def on_commit(member: Member, message: Message) -> None:
 
 
 def on_abdicate_timeout(member: Member) -> None:
-    """Nothing was acknowledged for too long, or the clock cannot be trusted: let others lead.
+    """Nothing was acknowledged for too long, or nobody tells the time here: let others lead.
 
-    A clock that agreed meanwhile, with nothing in the pipeline, is no reason any more.
+    A time that was told meanwhile, with nothing in the pipeline, is no reason any more.
     """
-    clock = member.clock.now_us(member.monotonic_ns, member.realtime_us)
-    if not member.pipeline and clock is not None:
+    if not member.pipeline and member.now_us() is not None:
         member.timeouts["abdicate"].stop()
         return
     member.timeouts["abdicate"].start()

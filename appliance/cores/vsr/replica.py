@@ -22,6 +22,7 @@ from appliance.cores.vsr import (
     report,
     reported,
     scrub,
+    space,
     start_view,
     state_sync,
     superblock,
@@ -217,6 +218,10 @@ class Replica(Member):
         if count_tick(self.timeouts.values()) or self.heartbeat_due:
             _timeouts(self)
             self.settle()
+
+    def on_space(self, *, short: bool) -> None:
+        """Whether the disk has no room left but a reserve."""
+        space.on_measured(self, short=short)
 
     def on_message(self, message: Message, source: bytes) -> None:
         """A message that passed the envelope's checks, from the member with the id `source`; an

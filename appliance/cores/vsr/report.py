@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from appliance.cores.vsr import space
 from appliance.cores.vsr.member import Member
 
 
@@ -37,6 +38,15 @@ def state(member: Member) -> dict[str, Any]:
         "refused": {replica_id.hex(): why for replica_id, why in member.refused.items()},
         "suspicions": {
             replica_id.hex(): dict(why) for replica_id, why in member.suspicions.items()
+        },
+        "space": {
+            "short": member.index >= 0 and member.peers[member.index].space_short,
+            "short_replicas": [i for i, peer in enumerate(member.peers) if peer.space_short],
+            "sparing": member.replica_count > 0 and space.is_scarce(member),
+        },
+        "clock": {
+            "agreed": member.clock.disagreement is None,
+            "errors_us": member.clock.errors(member.monotonic_ns, member.timestamp_last),
         },
         "told": {replica_id.hex(): list(told) for replica_id, told in member.told.items()},
         "peers": {

@@ -41,6 +41,7 @@ class Extents:
         self._urgent = threading.Event()  # somebody waits for the extent that is being made
         self._thread: threading.Thread | None = None
         self._present: set[int] = set()
+        self._gone: set[int] = set()  # given up, perhaps still in `_open`
         self._zeros: memoryview | None = None
 
     def path(self, extent: int) -> Path:
@@ -63,8 +64,20 @@ class Extents:
         """The files of all extents that there are."""
         return [self.path(extent) for extent in sorted(self._present)]
 
+    def numbers(self) -> set[int]:
+        """Those that there are; the other thread may add one at any time."""
+        return self._present.copy()
+
     def count(self) -> int:
         return len(self._present)
+
+    def give_up(self, extents: set[int]) -> None:
+        """Remove the files of extents that nobody needs: room for others."""
+        for extent in extents & self._present:
+            self._present.discard(extent)  # before the file: what is here can be opened
+            self._gone.add(extent)
+            self.path(extent).unlink()
+        sync_folder(self.folder)
 
     def make(self, extent: int) -> None:
         """Have `extent` there, durable zeros, before this returns. StorageError when there is no
@@ -127,6 +140,11 @@ class Extents:
 
     def file(self, extent: int) -> DirectFile:
         """The open file of an extent that is there; the least recently used one is closed."""
+        if extent in self._gone:  # the open one, if there is one, has no name any more
+            self._gone.discard(extent)
+            old = self._open.pop(extent, None)
+            if old is not None:
+                old.close()
         file = self._open.get(extent)
         if file is None:
             while len(self._open) >= EXTENTS_OPEN_MAX:

@@ -209,7 +209,12 @@ class Volume:
             self._extents.make_ahead(extent)
         elif not self._extents.present(extent):
             return None
-        return self._extents.file(extent), offset
+        try:
+            return self._extents.file(extent), offset
+        except (OSError, StorageError):
+            if writing or self._extents.present(extent):
+                raise
+            return None  # given up this very moment
 
     def _whole(self, address: int, size: int) -> bool:
         """Whether a range is sectors of one file of this volume."""
@@ -416,6 +421,22 @@ class Volume:
             "disk_free": file_system.f_bavail * file_system.f_frsize,
             "alarm": self._extents.ahead_error,
         }
+
+    def keep_only(self, segments: Iterable[int]) -> bool:
+        """Give up the extents of all other segments; whether there were any."""
+        others = self._extents.numbers() - {number % self.segments_max for number in segments}
+        if others:
+            self._extents.give_up(others)
+        return bool(others)
+
+    def has_room(self, segments: Iterable[int], *, volumes: int) -> bool:
+        """Whether these segments can be written: extents that are not there yet have to be made.
+        `volumes` so many grow on this disk.
+        """
+        missing = {number % self.segments_max for number in segments} - self._extents.numbers()
+        state = os.statvfs(self.folder)
+        needed = len(missing) * volumes * self.geometry.extent_size
+        return needed <= state.f_bavail * state.f_frsize
 
     def displaced(self) -> bool:
         """Whether the folder no longer leads to the file that is open: it was moved, replaced or

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from appliance import VERSION
 from appliance.base.errors import ConfigurationError, StorageError
@@ -30,7 +30,7 @@ from appliance.drivers.host.node_folder import (
 from appliance.drivers.nvme.direct import refuse_memory
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.volume import FILES, GEOMETRIES, create, read_facts
-from appliance.formats.site import Shard
+from appliance.formats.site import SEGMENTS_MAX_HIGH, Shard
 
 Say = Callable[[str], None]
 RELEASE_S = 5.0  # for a replica to notice that its volume was moved away, and to end
@@ -157,29 +157,67 @@ def check_room(folder: Path, wanted: list[tuple[NodeFolder, Shard]], geometry: s
     """Refuse before the first byte what cannot be completed: volumes that are missing, counted by
     the file system on which each will lie."""
     refuse_memory(folder)
-    needs: dict[int, list[tuple[Path, Path]]] = {}  # by device: (volume, a folder that is there)
-    for node, shard in wanted:
-        place = node.volume(shard.number)
-        if not volume_complete(place):
-            there = place if place.exists() else folder
-            needs.setdefault(there.stat().st_dev, []).append((place, there))
-    for places in needs.values():
-        needed = len(places) * volume_size(geometry)
+    places = [node.volume(shard.number) for node, shard in wanted]
+    for disk in _disks(folder, [place for place in places if not volume_complete(place)]):
+        needed = disk.volumes * volume_size(geometry)
+        if disk.free < needed:
+            raise StorageError(
+                f"{disk.there}: {disk.volumes} volume{'s need' if disk.volumes > 1 else ' needs'} "
+                f"{needed >> 20} MiB, of which {disk.free >> 20} MiB are free: make room, or "
+                "choose another disk"
+            )
+
+
+def segments_that_fit(folder: Path, places: list[Path], geometry: str) -> int:
+    """How many segments each of these new volumes can come to hold: their disks' space is shared
+    evenly, and retention gives none of it back before the last one was written."""
+    sizes = GEOMETRIES[geometry]
+    fits = [
+        (disk.free // disk.volumes - sizes.data_size) // sizes.extent_size
+        for disk in _disks(folder, places)
+    ]
+    return max(0, min(fits, default=SEGMENTS_MAX_HIGH))
+
+
+def check_capacity(folder: Path, places: list[Path], geometry: str, segments_max: int) -> None:
+    """Refuse volumes that would be full before they hold what their site file says."""
+    fit = segments_that_fit(folder, places, geometry)
+    if segments_max > fit >= EXTENTS_AT_FORMAT:  # of less `check_room` says what is missing
+        size = GEOMETRIES[geometry].extent_size * segments_max + GEOMETRIES[geometry].data_size
+        raise StorageError(
+            f"{folder}: {len(places)} volume{'s' if len(places) > 1 else ''} of segments_max "
+            f"{segments_max} may come to need {size >> 20} MiB each, and the disk holds {fit} "
+            "segments: say fewer (--segments-max, or segments_max in the site file of a new "
+            "site), make room, or choose another disk"
+        )
+
+
+class _Disk(NamedTuple):
+    """A file system on which so many new volumes will lie; `free` bytes, begun ones included."""
+
+    there: Path
+    volumes: int
+    free: int
+
+
+def _disks(folder: Path, places: list[Path]) -> list[_Disk]:
+    """By file system; that of `folder`, unless the place of a volume is there already."""
+    of: dict[int, list[tuple[Path, Path]]] = {}  # by device: (volume, a folder that is there)
+    for place in places:
+        there = place if place.exists() else folder
+        of.setdefault(there.stat().st_dev, []).append((place, there))
+    found = []
+    for volumes in of.values():
         begun = sum(
             file.stat().st_blocks * 512
-            for place, _ in places
+            for place, _ in volumes
             if place.exists()
             for file in place.rglob("*")
         )
-        there = places[0][1] if len(places) == 1 else folder
+        there = volumes[0][1] if len(volumes) == 1 else folder
         state = os.statvfs(there)
-        free = state.f_bavail * state.f_frsize + begun
-        if free < needed:
-            raise StorageError(
-                f"{there}: {len(places)} volume{'s need' if len(places) > 1 else ' needs'} "
-                f"{needed >> 20} MiB, of which {free >> 20} MiB are free: make room, or choose "
-                "another disk"
-            )
+        found.append(_Disk(there, len(volumes), state.f_bavail * state.f_frsize + begun))
+    return found
 
 
 # --- one volume for an identity -------------------------------------------------------------------

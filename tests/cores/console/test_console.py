@@ -109,6 +109,14 @@ def test_limits_of_alarms_are_met_before_they_sound():
     ):
         ((name, how_bad, text),) = one(volume=volume | {"disk_size": 1000, "disk_free": free})
         assert (name, how_bad) == ("space", severity) and text.startswith(words)
+    taken, days = volume | extent | {"extents": 3277}, {"days_left": 12.34}
+    ((_, _, text),) = one(volume=taken | days)
+    assert text.endswith("819.0 GiB left, for about 12.3 days at this pace")
+    reserve = volume | {"disk_free": 1 << 28}
+    for also, words in ((False, "the others go on"), (True, "the shard takes no messages")):
+        assert one(volume=reserve, space={"short": True, "sparing": also}) == [
+            ("space", "bad", f"its disk has only 0.25 GiB left, its reserve: {words}")
+        ]
     late = {"late_s": 700.4, "late_s_max": 600}
     assert one(shipping=late) == [
         ("ship_late", "warn", "700 s late; `tigerchat ship status` says why")
@@ -315,6 +323,24 @@ def test_a_clock_that_jumps_is_told_for_ten_minutes(jump_ms: int, words: str | N
         assert [alarm.text for alarm in console.alarms()] == ([words] if words else [])
     console.on_poll(healthy(), now_ms=late + 1, wall_ms=WALL_MS + late + 1 + jump_ms)
     assert console.alarms() == ()
+
+
+@pytest.mark.parametrize(
+    ("agreed", "text"),
+    [
+        (True, "its clock is 3600.0 s behind the time that the others agree on"),
+        (False, "no quorum of clocks agrees; its one is 3600.0 s behind the one that is used"),
+    ],
+)
+def test_a_wrong_clock_is_named_by_its_node_once(agreed: bool, text: str):
+    answers = healthy()
+    for source, answer in answers.items():
+        if source.kind == "replica":
+            errors = {"0": 0, "1": -3_600_000_000, "2": 999_000}
+            answers[source] = answer | {"clock": {"agreed": agreed, "errors_us": errors}}
+    (alarm,) = looked(answers).alarms()
+    assert (alarm.name, alarm.severity, alarm.subject) == ("clock", "warn", "node-1")
+    assert alarm.text == text
 
 
 def test_page_and_terminal_show_the_same_cells():

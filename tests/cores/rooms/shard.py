@@ -7,7 +7,7 @@ from appliance.cores.rooms.open_segment import SegmentWrite
 from appliance.cores.rooms.rooms import Rooms
 from appliance.formats import checkpoint, record
 from appliance.formats.checkpoint import Manifest, TableState
-from appliance.formats.envelope import OPERATION_APPEND
+from appliance.formats.envelope import OPERATION_APPEND, OPERATION_APPEND_SPARING
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.segment import ring_size
 from appliance.formats.session import RESULT_STRUCT
@@ -82,6 +82,7 @@ class Shard:
     """Commits batches and performs the segment writes; `hold` keeps them from becoming durable."""
 
     def __init__(self, geometry: Geometry, segments_max: int = SEGMENTS_MAX) -> None:
+        self.operation = OPERATION_APPEND
         self.geometry = geometry
         self.segments_max = segments_max
         self.ring = memoryview(bytearray(ring_size(geometry)))
@@ -99,6 +100,14 @@ class Shard:
         self.hold = False
         self.held: list[SegmentWrite] = []
 
+    def sparing(self, *records: bytes) -> list[Result]:
+        """As `commit`, of a prepare whose primary spares the disks."""
+        self.operation = OPERATION_APPEND_SPARING
+        try:
+            return self.commit(*records)
+        finally:
+            self.operation = OPERATION_APPEND
+
     def commit(self, *records: bytes, advance_us: int = 1000) -> list[Result]:
         """One prepare of these records, through the checks and the stamping of a primary."""
         body = bytearray(b"".join(records))
@@ -112,7 +121,7 @@ class Shard:
         """Commit a stamped batch."""
         assert self.rooms.can_commit(len(body) // RECORD_SIZE)
         self.op, self.timestamp = op, timestamp
-        results = self.rooms.commit(op, OPERATION_APPEND, timestamp, memoryview(body))
+        results = self.rooms.commit(op, self.operation, timestamp, memoryview(body))
         self.write()
         return [
             Result(code, seq, log_seq, ts, digest)

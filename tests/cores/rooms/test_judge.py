@@ -255,6 +255,19 @@ def test_ordinary_records_stop_when_two_extents_are_left(geometry):
     assert shard.one(shard_record(KIND_AUDIT, 1, b"full")).code == OK
 
 
+@both
+def test_a_sparing_prepare_takes_the_shard_s_own_records_alone(geometry):
+    """Also in the middle of a run of one device; a duplicate is answered as ever."""
+    shard = opened(geometry)
+    assert shard.one(make(0, 1, 1)).code == OK
+    told = shard.sparing(make(0, 1, 1), make(0, 1, 2), create(1), make(0, 2, 1))
+    assert [result.code for result in told] == [DUPLICATE, *[STORAGE_FULL] * 3]
+    before = shard.rooms.log_seq
+    assert shard.sparing(shard_record(KIND_AUDIT, 1, b"full"))[0].code == OK
+    assert shard.rooms.log_seq == before + 1
+    assert shard.one(make(0, 1, 2)).code == OK, "the refused one is taken when there is room"
+
+
 def test_records_of_the_shard_stop_when_no_extent_is_left():
     shard = opened(SMALL, segments_max=4)
     for n in range(1, 4 * SMALL.segment_records):

@@ -62,6 +62,7 @@ class Node:
         self.starts = 0
         self.commit_seen = 0
         self.hold: Callable[[Write], bool] = lambda write: False
+        self.clock_error_us = 0  # of its wall clock, once it runs
         self.marks: list[str] = []
         self.halted: tuple[str, str] | None = None
 
@@ -116,6 +117,10 @@ class Session:
         """Send a request of `count` records; nothing is delivered yet."""
         self.core.request(env.OPERATION_APPEND, self.records(count), count)
         self.group.take_client(self)
+
+    def again(self) -> None:
+        """The newest record was refused: its number is the next one's."""
+        self.asked -= 1
 
     def results(self) -> list[tuple]:
         """Results of the newest reply."""
@@ -343,7 +348,8 @@ class Group:
         """One tick passes; what it leads to is not carried out yet."""
         self.tick += 1
         for node in self.running():
-            node.core.on_tick(*self.times())
+            monotonic_ns, realtime_us = self.times()
+            node.core.on_tick(monotonic_ns, realtime_us + node.clock_error_us)
             self.after(node)
         for session in self.sessions:
             session.core.on_tick()

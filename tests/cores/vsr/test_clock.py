@@ -56,6 +56,7 @@ class Peers:
         self.clock = Clock(index=0, replica_count=1 + len(offsets_us), quorum=quorum)
         self.offsets, self.rtt_ms, self.now_ns = offsets_us, rtt_ms, 0
         self.silent: set[int] = set()
+        self.log_us = 0  # the newest time in the log
 
     def wall(self, offset_us: int = 0) -> int:
         return START_US + self.now_ns // 1000 + offset_us
@@ -76,7 +77,7 @@ class Peers:
             self.clock.on_tick(self.now_ns, self.wall())
 
     def now(self, own_error_us: int = 0) -> int | None:
-        found = self.clock.now_us(self.now_ns, self.wall(own_error_us))
+        found = self.clock.now_us(self.now_ns, self.wall(own_error_us), self.log_us)
         return None if found is None else found - self.wall()
 
 
@@ -100,7 +101,7 @@ def test_clock_cold_start_serves_within_300ms():
 
 
 def test_a_lone_replica_believes_its_own_clock():
-    assert Clock(index=0, replica_count=1, quorum=1).now_us(5, START_US) == START_US
+    assert Clock(index=0, replica_count=1, quorum=1).now_us(5, START_US, 0) == START_US
 
 
 @pytest.mark.parametrize("liar", [-30_000_000, -20_000, 20_000, 3_600_000_000])
@@ -117,10 +118,56 @@ def test_an_own_clock_that_steps_is_clamped_into_what_the_others_agree_on(error)
     assert abs(it.now(error)) <= 2_200
 
 
-def test_clocks_that_disagree_widely_give_no_time():
+HOUR_US = 3_600_000_000
+
+
+@pytest.mark.parametrize("error", [-HOUR_US, HOUR_US])
+@pytest.mark.parametrize("whose", ["own", "peer"])
+def test_one_wrong_clock_of_two_stops_nothing_and_moves_nothing(error, whose):
+    """The third replica is down. What ran ahead is not the earliest, what fell back is before the
+    log."""
+    it = Peers([error if whose == "peer" else -error])
+    right = 0 if whose == "peer" else -error  # seen from our own clock
+    it.log_us = START_US + right
+    it.run(1900)
+    assert it.now() is None, "the third may still be on its way"
+    it.run(400)
+    assert it.now() == right
+    it.run(200_000)
+    assert it.now() == right
+    wrong, sound = (1, 0) if whose == "peer" else (0, 1)
+    errors = it.clock.errors(it.now_ns, it.log_us)
+    assert errors[sound] == 0 and abs(errors[wrong] - error) <= 1000
+
+
+def test_the_third_clock_decides_as_soon_as_it_is_back():
+    it = Peers([HOUR_US, 50])
+    it.silent = {2}
+    it.run(10_000)
+    assert it.clock.epoch is None and it.now() == 0
+    it.silent = set()
+    it.run(3000)
+    assert it.clock.epoch is not None and it.clock.disagreement is None and abs(it.now()) <= 1100
+    assert it.clock.errors(it.now_ns, it.log_us)[1] > HOUR_US - 2000
+
+
+def test_of_three_that_answer_of_five_those_two_count_that_agree():
+    it = Peers([-HOUR_US, 1000], quorum=3)
+    it.run(10_000)
+    assert it.clock.epoch is None and 0 <= it.now() <= 1000
+
+
+def test_a_time_goes_on_while_clocks_disagree_and_is_none_when_they_fall_silent():
     it = Peers([60_000_000, -60_000_000])
-    it.run(30_000)
-    assert it.now() is None, "no two of three within the tolerance"
+    it.run(3_000)
+    assert it.now() == -60_000_000, "no two of three within the tolerance: the earliest"
+    it.log_us = it.wall()
+    assert it.now() == 0, "that one is before the log"
+    it.log_us = it.wall(HOUR_US)
+    assert it.now() == 60_000_000, "all are: the latest, and the log goes on above its own"
+    it.silent = {1, 2}
+    it.run(EPOCH_NS_MAX // MS + 100)
+    assert it.now() is None
 
 
 def test_an_epoch_ends_and_time_with_it():
@@ -188,3 +235,25 @@ def test_timestamps_rise_through_crashes_and_wrong_clocks():
     core = group.core(0)
     stamps = [core.journal.at(op).timestamp for op in range(max(1, core.op - 40), core.op + 1)]
     assert all(a < b for a, b in zip(stamps, stamps[1:], strict=False))
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+@pytest.mark.parametrize("error_us", [-HOUR_US, HOUR_US])
+def test_a_group_goes_on_with_one_replica_down_and_one_clock_wrong(wrong, error_us):
+    """Whoever leads: the log's times stay those of the right clock, and rise."""
+    group = Group()
+    session = group.opened()
+    group.put(session, 3)
+    group.nodes[wrong].clock_error_us = error_us
+    group.crash(2)
+    group.tick += EPOCH_NS_MAX // 10_000_000 + 1  # what was agreed on before is too old to count
+    group.run(5)
+    group.put(session, 3, 3)
+    core = group.core(group.primary)
+    assert core.clock.epoch is None
+    stamps = [core.journal.at(op).timestamp for op in range(core.op - 3, core.op + 1)]
+    assert stamps == sorted(set(stamps))
+    assert abs(stamps[-1] - group.times()[1]) < 1_000_000
+    said = core.status_report()["clock"]
+    assert not said["agreed"] and said["errors_us"][1 - wrong] == 0
+    assert abs(said["errors_us"][wrong] - error_us) < 1_000_000

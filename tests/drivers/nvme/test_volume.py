@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import uvloop
@@ -353,6 +354,48 @@ def test_when_segments_are_refilled_downwards_the_one_before_is_there_in_time(
             await serving.write(EXTENT + extent * SMALL.extent_size, numbered_sector(extent))
             await until((folder / "segments" / f"{extent - 1:06d}").exists)
         await until(lambda: serving.volume.statistics()["extents"] == SEGMENTS_MAX)
+
+    serve(folder, story)
+
+
+def test_extents_that_are_given_up_make_room_and_are_made_anew(folder: Path) -> None:
+    """What is written after is in the new file, whoever had the old one open; what is read before
+    is not there."""
+
+    async def story(serving: Serving) -> None:
+        at = EXTENT + 2 * SMALL.extent_size
+        for extent in range(4):
+            place = EXTENT + extent * SMALL.extent_size
+            await serving.write(place, numbered_sector(extent))
+        await until((folder / "segments" / "000004").exists)
+        volume = serving.volume
+        assert not volume.keep_only(range(5))
+        assert volume.keep_only(range(3, 5)) and not (folder / "segments" / "000002").exists()
+        assert await serving.read(at, SECTOR_SIZE) is None
+        assert await serving.read(at + SMALL.extent_size, SECTOR_SIZE) == numbered_sector(3)
+        await serving.write(at, numbered_sector(7))
+        assert await serving.read(at, SECTOR_SIZE) == numbered_sector(7)
+        assert (folder / "segments" / "000002").read_bytes()[:SECTOR_SIZE] == numbered_sector(7)
+
+    serve(folder, story)
+
+
+def test_room_is_what_extents_that_are_not_there_yet_need(folder: Path, monkeypatch) -> None:
+    def free(size: int) -> None:
+        state = SimpleNamespace(f_bavail=size, f_frsize=1)
+        monkeypatch.setattr("os.statvfs", lambda place: state)
+
+    async def story(serving: Serving) -> None:
+        await serving.write(EXTENT, numbered_sector(0))
+        await until((folder / "segments" / "000001").exists)
+        free(2 * SMALL.extent_size)
+        volume = serving.volume
+        assert volume.has_room(range(4), volumes=1), "two are there"
+        assert not volume.has_room(range(5), volumes=1)
+        assert not volume.has_room(range(4), volumes=2)
+        free(0)
+        assert volume.has_room(range(2), volumes=1)
+        assert volume.has_room(range(SEGMENTS_MAX, SEGMENTS_MAX + 2), volumes=1), "written again"
 
     serve(folder, story)
 
