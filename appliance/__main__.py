@@ -16,7 +16,7 @@ VERBS = {
     "start": "Run a site on this machine, a node, or one role of a node.",
     "recover": "Give a node that lost a volume a new one, and bring it up to date.",
     "member": "List, add, remove, promote and retire the members of a site's shards.",
-    "node": "Stop, drain and start one node of a local site.",
+    "node": "Stop, kill, drain and start one node of a local site.",
     "retention": "Show and set how long messages are kept.",
     "token": "Make a token for a user of a local site.",
     "room": "List rooms, create one.",

@@ -1,10 +1,12 @@
-"""`tigerchat node`: stop, drain and start one node of a site on this machine, for maintenance.
+"""`tigerchat node`: stop, kill, drain and start one node of a site on this machine.
 
 Whoever keeps the processes is asked to: the supervisor of the local site for a whole node, that of
 the node for its edges. Before a node is stopped it is looked whether each shard keeps a quorum.
 """
 
 import asyncio
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ _LOCAL = click.option(
 
 @click.group("node")
 def command() -> None:
-    """Stop, drain and start one node of a site on this machine."""
+    """Stop, kill, drain and start one node of a site on this machine."""
 
 
 @command.command("stop")
@@ -53,6 +55,25 @@ def stop(name: str, local: Path, force: bool) -> None:
             raise StorageError(f"{name} has not ended after {STOP_S:.0f} s: look at its output")
         time.sleep(POLL_S)
     click.echo(f"node: {name} has stopped; `tigerchat node start {name}` starts it again")
+
+
+@command.command("kill")
+@click.argument("name")
+@_LOCAL
+def kill(name: str, local: Path) -> None:
+    """Kill all processes of the node NAME with -9, to see that nothing is lost: the others go on,
+    the node is started again by itself and catches up."""
+    site, _ = _find(local, name)
+    pid = _child(site, local, name)["pid"]
+    if pid is None:
+        raise StorageError(f"{name} does not run: `tigerchat node start {name}` starts it")
+    try:
+        os.kill(pid, signal.SIGKILL)  # the kernel ends its processes with it
+    except OSError as error:
+        raise StorageError(f"{name}, process {pid}: {error.strerror}") from error
+    click.echo(
+        f"node: {name}, process {pid}, is killed; it is started again, see `tigerchat status`"
+    )
 
 
 @command.command("drain")

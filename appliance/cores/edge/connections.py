@@ -1,7 +1,7 @@
 """All connections of the edge: how they come, what is written to them, and why they must go."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from appliance.base import limits
@@ -157,11 +157,14 @@ class Connections:
             session.out_size = 0
             self.refuse(session, HeldTooMuch("too much waits for this connection"))
 
-    def shut_down(self) -> None:
-        """The node stops: every client is told to go elsewhere."""
-        for session in list(self.sessions.values()):
+    def shut_down(self, elsewhere: Sequence[str]) -> None:
+        """The node stops: every client is told to go to one of these addresses, in turn."""
+        for place, session in enumerate(list(self.sessions.values())):
             if session.state != "closed":
-                self.refuse(session, Closing("this node is stopping"))
+                words = "this node is stopping"
+                if elsewhere:
+                    words += f"; go to {elsewhere[place % len(elsewhere)]}"
+                self.refuse(session, Closing(words))
 
     def close_late(self) -> None:
         """Close connections that have not said hello in time."""

@@ -9,7 +9,7 @@
 (SAY, said)                                to other edges, heard by their objects.on_live
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -201,9 +201,9 @@ class Edge:
         """Close connections that took nothing for very long; called every few seconds."""
         self._connections.close_stuck()
 
-    def shut_down(self) -> None:
-        """The node stops: every client is told to go elsewhere."""
-        self._connections.shut_down()
+    def shut_down(self, elsewhere: Sequence[str] = ()) -> None:
+        """The node stops: every client is told to go to one of these addresses, in turn."""
+        self._connections.shut_down(elsewhere)
 
     # --- lanes: sessions of the replicated logs
 

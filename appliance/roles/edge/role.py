@@ -212,7 +212,7 @@ class EdgeRole:
         return context
 
     async def _close(self) -> None:
-        self._edge.shut_down()
+        self._edge.shut_down([n["url"] for n in self._nodes() if n["name"] != self._node.node.name])
         self._beat()
         await self._server.close()
         await self._status_server.close()

@@ -599,6 +599,18 @@ def test_when_the_node_stops_everybody_is_told():
         assert world.closed[session.number] == "closing"
 
 
+def test_who_is_sent_away_is_told_where_to_in_turn():
+    world = World()
+    sessions = [world.open(number=1), world.open(number=2), fresh(world)]
+    world.edge.shut_down(["wss://b:1/ws", "wss://c:2/ws"])
+    told = [frame.detail for session in sessions for frame in world.take(session)]
+    assert [words.rpartition("go to ")[2] for words in told] == [
+        "wss://b:1/ws",
+        "wss://c:2/ws",
+        "wss://b:1/ws",
+    ]
+
+
 def test_no_more_sends_than_the_bound_are_in_flight():
     world = World()
     session = world.open()
