@@ -60,7 +60,7 @@ async def host(
         await door.close()
         for name, member in members.items():
             counts = ", ".join(f"{k} {n}" for k, n in sorted((member.counts + door.counts).items()))
-            log.info("farm %s: %s", name, counts)
+            log.debug("farm %s: %s", name, counts)
 
 
 def _stop(members: dict[str, FarmMember]) -> None:
