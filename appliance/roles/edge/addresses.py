@@ -24,3 +24,8 @@ def places_of(node: NodeFolder) -> list[dict[str, Any]]:
         }
         for other in node.site.nodes
     ]
+
+
+def elsewhere(node: NodeFolder) -> list[str]:
+    """The addresses of all other nodes."""
+    return [place["url"] for place in places_of(node) if place["index"] != node.settings.index]

@@ -50,7 +50,7 @@ from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
-from appliance.roles.edge.addresses import host_names, places_of
+from appliance.roles.edge.addresses import elsewhere, host_names, places_of
 from appliance.roles.edge.directory import DirectoryFile
 from appliance.roles.edge.figures import sessions_of
 from appliance.roles.edge.lanes import Lanes
@@ -212,7 +212,7 @@ class EdgeRole:
         return context
 
     async def _close(self) -> None:
-        self._edge.shut_down([n["url"] for n in self._nodes() if n["name"] != self._node.node.name])
+        self._edge.shut_down(elsewhere(self._node))
         self._beat()
         await self._server.close()
         await self._status_server.close()
