@@ -18,8 +18,6 @@ from tests.simulation.seeds import PROCESSES
 UNRECORDED = {
     "foreign_prepares_kept",
     "highest_op_wins",
-    "older_copy_let_in",
-    "places_of_last_read",
     "stale_start_view_believed",
     "sync_without_suffix",
     "writes_overlap",
