@@ -18,7 +18,6 @@ from tests.simulation.seeds import PROCESSES
 UNRECORDED = {
     "foreign_prepares_kept",
     "highest_op_wins",
-    "stale_start_view_believed",
     "sync_without_suffix",
     "writes_overlap",
 }
