@@ -4,9 +4,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 from uuid import UUID
 
+from appliance.base import errors
+from appliance.base.errors import InputError
 from appliance.cores.edge.people import States
-from appliance.formats.client.objects import ObjectItem
+from appliance.formats.client.objects import ObjectEvent, ObjectItem
+from appliance.formats.client_errors import ObjectRefused, ObjectsFull, Unavailable
 
+REFUSALS = (errors.TextRefused.code, errors.EditRefused.code)
 _TEXTS: tuple[Literal["topic", "description", "avatar"], ...] = ("topic", "description", "avatar")
 Author = Callable[[str], str]  # author@site -> as clients know them
 
@@ -44,6 +48,44 @@ def reaction_items(rows: list[list[str]], author: Author) -> list[ObjectItem]:
         for message, user, emoji in rows
         if (msg_id := message_id(message)) is not None
     ]
+
+
+def refusal(code: int, reason: str) -> InputError:
+    """What the objects refuse, as clients are told."""
+    if code == errors.ObjectsFull.code:
+        return ObjectsFull(reason)
+    return ObjectRefused(reason) if code in REFUSALS else Unavailable(reason)
+
+
+def told_fields(change: dict[str, Any], author: Author, site: int) -> dict[str, Any] | None:
+    """Room and fields of the event for a change of a room; None: it is told to nobody."""
+    kind = change["kind"]
+    if kind == "read_marker":
+        room, _, of_site = change["room"].rpartition("@")
+        if of_site != str(site) or not change["op"]:
+            return None
+        return {"room": room, "author": author(change["user"]), "op": change["op"]}
+    if kind == "pin" or kind == "reaction":
+        msg_id = message_id(change["message"])
+        if msg_id is None:
+            return None
+        fields = {"room": change["room"], "msg_id": msg_id, "present": change["present"]}
+        if kind == "reaction":
+            fields |= {"author": author(change["user"]), "text": change["text"]}
+        return fields
+    if kind == "seen":
+        return None
+    return {"room": change["room"], "text": change["text"] or None}
+
+
+def profile_event(author: str, name: str, about: str, picture: str) -> ObjectEvent:
+    return ObjectEvent(
+        kind="profile",
+        author=author,
+        text=name or None,
+        about=about or None,
+        picture=picture or None,
+    )
 
 
 def message_id(text: str) -> UUID | None:

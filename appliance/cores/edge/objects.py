@@ -16,13 +16,14 @@ the objects were away, is given the state anew.
 
 from typing import Any
 
-from appliance.base import errors, limits
+from appliance.base import limits
 from appliance.base.errors import InputError
+from appliance.cores.edge import object_state
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.followers import STALE, TOLD, WAITING, Asked, Followed
-from appliance.cores.edge.object_state import message_id, present_items, reaction_items
-from appliance.cores.edge.people import OFFLINE, ONLINE, People, States
+from appliance.cores.edge.newcomers import Newcomers
+from appliance.cores.edge.people import OFFLINE, People, States
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
@@ -34,11 +35,10 @@ from appliance.formats.author import author_name
 from appliance.formats.client import objects as frames
 from appliance.formats.client.fields import id_bytes
 from appliance.formats.client.frame import Frame
-from appliance.formats.client_errors import Busy, ObjectRefused, ObjectsFull, Unavailable
+from appliance.formats.client_errors import Busy, ObjectRefused, Unavailable
 
 ASK, SAY = "ask", "say"
 _MS_NS = 1_000_000
-_REFUSALS = (errors.TextRefused.code, errors.EditRefused.code)
 _STALE_AT_ONCE = 64  # states asked for in one tick: a reader of many rooms is not asked at once
 
 
@@ -56,7 +56,7 @@ class Objects:
         name: str,
     ) -> None:
         self.exists = self.attached = False
-        self.people = People()
+        self.people, self._newcomers = People(), Newcomers()
         self._clock, self._charges, self._access = clock, charges, access
         self._site, self._name = site, name
         self._effects: list[tuple] = []
@@ -119,14 +119,15 @@ class Objects:
         if not self.attached:
             raise Unavailable("the objects of this node do not answer at the moment")
 
-    def ask(self, wish: dict[str, Any], asked: Asked | None) -> None:
-        """Raises ObjectRefused, Unavailable, Busy."""
+    def ask(self, wish: dict[str, Any], asked: Asked | None) -> int:
+        """The number of the request. Raises ObjectRefused, Unavailable, Busy."""
         self._check_attached()
         if len(self._asked) >= limits.OBJECT_REQUESTS_MAX:
             raise Busy("too many requests wait for the objects")
         self._number += 1
         self._asked[self._number] = asked
         self._effects.append((ASK, self._number, wish))
+        return self._number
 
     def on_attached(self) -> None:
         """The objects answer, and tell changes from now on."""
@@ -144,6 +145,7 @@ class Objects:
         self._all_stale()
 
     def on_answer(self, number: int, answer: dict[str, Any]) -> None:
+        self._on_profiles(number, answer)
         asked = self._asked.pop(number, None)
         if asked is None or asked.session.state != "ready":
             return
@@ -159,12 +161,7 @@ class Objects:
         if asked.followed is not None:
             self._make_stale(asked.session, asked.followed)
             return
-        error: InputError = Unavailable(reason)
-        if code == errors.ObjectsFull.code:
-            error = ObjectsFull(reason)
-        elif code in _REFUSALS:
-            error = ObjectRefused(reason)
-        self._refuse(asked, error)
+        self._refuse(asked, object_state.refusal(code, reason))
 
     def _refuse(self, asked: Asked, error: InputError) -> None:
         self._charges.count_error(error)
@@ -182,7 +179,7 @@ class Objects:
             return
         followed = self._rooms.get(room.name)
         if followed is None:
-            followed = self._rooms[room.name] = Followed(room)
+            followed = self._rooms[room.name] = Followed(room, self.people.of(room.name))
         self._make_stale(session, followed)
         self._ask_state(session, followed)
         if session in self._states:
@@ -207,9 +204,13 @@ class Objects:
             self._note_seen(session, leaves=True)
 
     def _all_stale(self) -> None:
+        self._newcomers.clear()
         for followed in self._rooms.values():
-            for session in followed.followers:
-                self._make_stale(session, followed)
+            self._room_stale(followed)
+
+    def _room_stale(self, followed: Followed) -> None:
+        for session in followed.followers:
+            self._make_stale(session, followed)
 
     def _make_stale(self, session: Session, followed: Followed) -> None:
         followed.followers[session] = STALE
@@ -242,14 +243,15 @@ class Objects:
         items = []
         if followed is not None:
             people = self.people.of(followed.name)
-            items = present_items(answer, self._author(self.user_of(session)), people, self._author)
-        items += reaction_items(answer["reactions"], self._author)
+            own = self._author(self.user_of(session))
+            items = object_state.present_items(answer, own, people, self._author)
+        items += object_state.reaction_items(answer["reactions"], self._author)
         assert asked.room_id is not None
         session.send(
             frames.ObjectState(
                 room_id=asked.room_id,
                 before=asked.before,
-                cursor=message_id(answer["next"]) if answer["next"] else None,
+                cursor=object_state.message_id(answer["next"]) if answer["next"] else None,
                 request=asked.request,
                 items=items,
             )
@@ -265,21 +267,8 @@ class Objects:
                 self._all_stale()
             elif kind == "profile":
                 self._tell_profile(change)
-            elif kind == "read_marker":
-                room, _, site = change["room"].rpartition("@")
-                if site == str(self._site) and change["op"]:
-                    author = self._author(change["user"])
-                    self._tell(room, kind=kind, author=author, op=change["op"])
-            elif kind == "pin" or kind == "reaction":
-                msg_id = message_id(change["message"])
-                if msg_id is not None:
-                    named = {}
-                    if kind == "reaction":
-                        named = {"author": self._author(change["user"]), "text": change["text"]}
-                    present = change["present"]
-                    self._tell(change["room"], kind=kind, msg_id=msg_id, present=present, **named)
-            elif kind != "seen":
-                self._tell(change["room"], kind=kind, text=change["text"] or None)
+            elif fields := object_state.told_fields(change, self._author, self._site):
+                self._tell(kind=kind, **fields)
 
     def _tell(self, room: str, but: Session | None = None, **fields: Any) -> None:
         """An event to all followers of a room who were given its state."""
@@ -305,20 +294,37 @@ class Objects:
     def _tell_profile(self, change: dict[str, Any]) -> None:
         """Once to everybody who follows a room in which the user is, and to his own devices."""
         user = change["user"]
-        event = frames.ObjectEvent(
-            kind="profile",
-            author=self._author(user),
-            text=change["name"] or None,
-            about=change["about"] or None,
-            picture=change["picture"] or None,
-        )
+        self._newcomers.told(user)
+        texts = (change["name"], change["about"], change["picture"])
+        event = object_state.profile_event(self._author(user), *texts)
         told: dict[Session, Followed] = {}
         for followed in self._rooms.values():
             is_there = user in self.people.of(followed.name)
-            for session, state in followed.followers.items():
-                if state == TOLD and (is_there or self.user_of(session) == user):
-                    told.setdefault(session, followed)
+            told |= {s: followed for s in followed.told() if is_there or self.user_of(s) == user}
         self._deliver(event, list(told.items()))
+
+    def _ask_profiles(self) -> None:
+        """Of those who appeared lately."""
+        users = self._newcomers.waiting()
+        if users and self.attached:
+            try:
+                number = self.ask({"do": "profiles", "people": users}, None)
+            except Busy:
+                return
+            self._newcomers.asked(number, users)
+
+    def _on_profiles(self, number: int, answer: dict[str, Any]) -> None:
+        """Told behind the presence; who has none is of no concern, nor is one's own."""
+        batch = self._newcomers.answered(number)
+        if "error" in answer and answer["error"] not in object_state.REFUSALS:
+            self._newcomers.again(batch)
+        for user, *texts in answer.get("profiles", ()) if batch else ():
+            told: dict[Session, Followed] = {}
+            for followed in filter(None, map(self._rooms.get, batch.get(user, ()))):
+                told |= {s: followed for s in followed.told() if self.user_of(s) != user}
+            if any(texts):
+                event = object_state.profile_event(self._author(user), *texts)
+                self._deliver(event, list(told.items()))
 
     def on_live(self, said: dict[str, Any]) -> None:
         """What another edge said: who types, who is there."""
@@ -333,8 +339,14 @@ class Objects:
         self._tell(room, but, kind="typing", author=self._author(user), present=types)
 
     def _tell_people(self, room: str, changed: States) -> None:
+        followed = self._rooms.get(room)
+        if followed is None:
+            return
         for user, state in sorted(changed.items()):
             self._tell(room, kind="presence", author=self._author(user), text=state)
+            appears = followed.note(user, is_there=state != OFFLINE)
+            if appears and not self._newcomers.appear(user, room):
+                self._room_stale(followed)
 
     # --- who is there
 
@@ -367,6 +379,7 @@ class Objects:
                 self._tell_people(room, changed)
         for room in moved:
             self._say_own(room)
+        self._ask_profiles()
         for session, room in list(self._stale)[:_STALE_AT_ONCE]:
             del self._stale[session, room]
             self._stale[session, room] = None  # to the end: others have their turn
@@ -376,12 +389,7 @@ class Objects:
         followed = self._rooms.get(room)
         if followed is None:
             return
-        users: States = {}
-        for session in followed.followers:
-            state = self._states.get(session)
-            user = self.user_of(session) if state is not None else ""
-            if state is not None and users.get(user) != ONLINE and len(users) < limits.PEOPLE_MAX:
-                users[user] = state
+        users = followed.users(self._states, self.user_of)
         if users or followed.own:
             said = {"kind": "present", "room": room, "edge": self._name, "users": users}
             self._effects.append((SAY, said))

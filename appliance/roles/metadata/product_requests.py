@@ -99,6 +99,12 @@ def _user(objects: Objects, request: Request) -> Request:
     }
 
 
+def _profiles(objects: Objects, request: Request) -> Request:
+    """Of `people`, a batch at once."""
+    people = texts_of(request, "people", PEOPLE_MAX)
+    return {"profiles": [[one, *objects.profile(one)] for one in people]}
+
+
 def _made(id: Id | None) -> Request:
     return {"id": str(id) if id is not None else None}
 
@@ -120,6 +126,7 @@ PRODUCT: dict[str, Callable[[Objects, Request], Request]] = {
     "room": _room,
     "message": _message,
     "user": _user,
+    "profiles": _profiles,
     "room_state": _room_state,
 }
-LOOKS = ("room", "message", "user", "room_state")  # change nothing
+LOOKS = ("room", "message", "user", "profiles", "room_state")  # change nothing

@@ -3,8 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from appliance.base.errors import ApplianceError
-from appliance.base.limits import PRESENCE_MS_MAX, SESSION_OUT_MAX
+from appliance.base.errors import ApplianceError, ObjectsError
+from appliance.base.limits import PEOPLE_MAX, PRESENCE_MS_MAX, SESSION_OUT_MAX
 from appliance.cores.edge.edge import ASK, SAY
 from appliance.cores.edge.session import Session
 from appliance.cores.metadata import product
@@ -321,3 +321,63 @@ def test_reactions_to_older_messages_are_asked_for() -> None:
         assert answer.items
         found += [one.msg_id for one in answer.items]
     assert answer.cursor is None
+
+
+def test_a_profile_that_overtakes_the_presence_is_told_behind_it() -> None:
+    world, anna, bob = pair()
+    for session in (anna, bob):
+        world.follow(session)
+
+    def hear(**users: str) -> None:
+        said = {"kind": "present", "room": ROOM, "edge": "1.2.0"}
+        world.edge.objects.on_live(said | {"users": {f"{u}@2": s for u, s in users.items()}})
+
+    # on its way the profile is faster than the word that carl is there; dora has none
+    world.objects.set_profile("carl@2", product.SHOWN_NAME, "Carl C.")
+    world.write()
+    assert world.told(bob) == []
+    hear(carl="online", dora="online")
+    world.tick(2)
+    presence = [("presence", f"{user}@2", "online", None, None, True) for user in ("carl", "dora")]
+    profile = ("profile", "carl@2", "Carl C.", None, None, True)
+    for session in (anna, bob):
+        assert world.told(session) == [*presence, profile]
+    # who only does something else is no newcomer
+    hear(carl="away", dora="online")
+    world.tick(2)
+    assert [row[0] for row in world.told(bob)] == ["presence"]
+    # a change that comes while he is asked for is told once
+    hear()
+    world.take(bob)
+    world.held = []
+    hear(carl="online")
+    world.tick(2)
+    (asked,) = [one for one in world.held if one[2]["do"] == "profiles"]
+    world.held = None
+    world.objects.set_profile("carl@2", product.SHOWN_NAME, "Carl D.")
+    world.write()
+    world.answer(asked)
+    assert [row[:3] for row in world.told(bob)] == [
+        ("presence", "carl@2", "online"),
+        ("profile", "carl@2", "Carl D."),
+    ]
+
+
+def test_profiles_are_asked_for_in_batches_and_again_where_the_objects_are_busy() -> None:
+    world, anna, _ = pair()
+    world.follow(anna)
+    users = {f"user{number:03}@2": "online" for number in range(PEOPLE_MAX + 1)}
+    for user in users:
+        world.objects.set_profile(user, product.SHOWN_NAME, f"of {user}")
+    world.write()
+    world.held = []
+    world.edge.objects.on_live({"kind": "present", "room": ROOM, "edge": "2", "users": users})
+    world.tick(3)
+    asked = [one for one in world.held if one[2]["do"] == "profiles"]
+    assert [len(one[2]["people"]) for one in asked] == [PEOPLE_MAX, 1]
+    world.held = None
+    world.edge.objects.on_answer(asked[0][1], {"error": ObjectsError.code, "reason": "busy"})
+    world.answer(asked[1])
+    world.tick(2)
+    told = [row[1] for row in world.told(anna) if row[0] == "profile"]
+    assert sorted(told) == sorted(users)
