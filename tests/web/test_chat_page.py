@@ -374,6 +374,46 @@ def test_markup_in_messages_and_names_stays_text(window: Windows):
     bob.page.reload()  # faults of both are judged at the end
 
 
+def test_code_is_shown_as_code_and_never_run(window: Windows):
+    evil = "<script>document.title = 'owned'</script>"
+    fenced = f"```python\nif ready:\n    {evil} `x` https://example.org/\n```"
+    alice, bob = window("alice"), window("bob", node=1)
+    room = room_name("code")
+    alice.create(room)
+    bob.open(room)
+    message = alice.page.locator("#message")
+    message.fill(f"Run `make <b>` first:\n{fenced}\nthen ``` stays")
+    alice.page.keyboard.press("Enter")
+    for each in (alice, bob):
+        body = each.page.locator(".text[data-state='acknowledged'] .body")
+        expect(body.locator("pre > code")).to_have_text(
+            f"if ready:\n    {evil} `x` https://example.org/", use_inner_text=True
+        )
+        assert body.locator(":scope > code").all_text_contents() == ["make <b>"]
+        assert body.locator("script, b, pre a, pre code code").count() == 0
+        assert "then ``` stays" in body.inner_text()
+        assert "python" not in body.inner_text()
+        assert "owned" not in each.page.title()
+    alice.write("```\nnobody closes this")
+    alice.wait_text("```\nnobody closes this")
+    assert alice.page.locator(".body pre").count() == 1
+
+
+def test_the_room_last_used_is_open_again_in_a_new_tab(window: Windows, site: LiveSite):
+    first, last = (room_name(f"{letter}-last") for letter in "az")
+    alice = window("alice")
+    alice.create(last)
+    alice.create(first)
+    alice.open(last)
+    alice.page.reload()
+    expect(alice.page.locator(".title h2")).to_have_text(last)
+    tab = alice.page.context.new_page()
+    tab.goto(f"{site.chat_url(0)}#token={site.token('alice')}")
+    expect(tab.locator(".title h2")).to_have_text(last)
+    kept = alice.page.evaluate("() => JSON.stringify(localStorage)")
+    assert "eyJ" not in kept
+
+
 def test_the_token_leaves_the_address_bar_and_stays_in_the_tab(window: Windows, site: LiveSite):
     alice = window("alice")
     assert "token" not in alice.page.url
@@ -513,6 +553,17 @@ def test_narrow_screens_show_the_room_and_slide_the_list_over_it(window: Windows
     alice.write("x" * 500)
     alice.wait_text("x" * 500)
     assert alice.page.evaluate("() => document.querySelector('.messages').scrollWidth") == 380
+
+
+def test_long_lines_of_code_scroll_in_their_box_on_a_telephone(window: Windows):
+    alice = window("alice")
+    alice.create(room_name("telephone"))
+    alice.page.set_viewport_size({"width": 360, "height": 640})
+    alice.write("```\n" + "x" * 300 + "\n```")
+    alice.wait_text("x" * 300)
+    assert alice.page.evaluate("() => document.documentElement.scrollWidth") == 360
+    assert alice.page.evaluate("() => document.querySelector('.messages').scrollWidth") == 360
+    assert alice.page.locator(".body pre").evaluate("pre => pre.scrollWidth > pre.clientWidth")
 
 
 def test_the_page_follows_the_system_into_the_dark(window: Windows):

@@ -163,3 +163,16 @@ def test_page_and_terminal_show_the_same_tables(context: BrowserContext, site: L
         assert shown.locator("tbody tr").count() == len(table["rows"])
         first = shown.locator("tbody tr").first.locator("td").all_text_contents()
         assert first[:3] == [text for text, _ in table["rows"][0][:3]]
+
+
+def test_on_a_telephone_the_tables_scroll_and_the_page_does_not(
+    context: BrowserContext, site: LiveSite
+):
+    page = sign_in(context, site)
+    page.set_viewport_size({"width": 360, "height": 640})
+    expect(page.locator("tbody tr").first).to_be_visible()
+    assert page.evaluate("() => document.documentElement.scrollWidth") == 360
+    boxes = page.locator(".table .scroll")
+    assert boxes.evaluate_all("all => all.some((box) => box.scrollWidth > box.clientWidth)")
+    outside = "all => all.filter((each) => each.getBoundingClientRect().right > 360).length"
+    assert page.locator(".table, .chart, .alarms, .top > *").evaluate_all(outside) == 0

@@ -254,7 +254,7 @@ export class Chat {
     if (!room) return;
     this.openId = roomId;
     room.newFrom = this.unread(room) ? room.read + 1 : 0;
-    sessionStorage.setItem(`tigerchat.open.${this.user}`, roomId);
+    localStorage.setItem(`tigerchat.open.${this.user}`, roomId);
     if (this.link.state.name === "live") {
       if (room.followed && !room.loaded) this.loadOlder(room);
       else this.follow(room);
@@ -262,8 +262,9 @@ export class Chat {
     this.onChange();
   }
 
+  // The room this user opened last, in this tab or any other.
   lastOpen() {
-    return sessionStorage.getItem(`tigerchat.open.${this.user}`);
+    return localStorage.getItem(`tigerchat.open.${this.user}`);
   }
 
   create(name, done) {

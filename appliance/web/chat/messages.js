@@ -2,7 +2,7 @@
 
 import { Component, html, Icon } from "../markup.js";
 import { entriesOf } from "./entries.js";
-import { linksOf } from "./text.js";
+import { linksOf, piecesOf } from "./text.js";
 import { hue, initials, moment, plural, time } from "./wording.js";
 
 const NEAR_PX = 500; // from an end of what is loaded: fetch more
@@ -17,6 +17,14 @@ const SAYING = {
 };
 
 function Body({ text }) {
+  return piecesOf(text).map((piece) => {
+    if (piece.kind === "block") return html`<pre><code>${piece.text}</code></pre>`;
+    if (piece.kind === "code") return html`<code>${piece.text}</code>`;
+    return html`<${Links} text=${piece.text} />`;
+  });
+}
+
+function Links({ text }) {
   return linksOf(text).map((piece) =>
     piece.href
       ? html`<a href=${piece.href} target="_blank" rel="noopener noreferrer">${piece.text}</a>`

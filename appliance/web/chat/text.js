@@ -78,3 +78,31 @@ export function linksOf(text) {
   if (end < text.length) pieces.push({ text: text.slice(end) });
   return pieces;
 }
+
+// `text` in plain pieces, inline code and blocks of code: [{ kind: "text" | "code" | "block",
+// text }]. A block lies between two lines of ``` (a word may follow the first: the language); a
+// fence nobody closed is text. Inline code lies between two single backquotes of one line.
+export function piecesOf(text) {
+  const pieces = [];
+  let end = 0;
+  for (const match of text.matchAll(/^```[^\S\n]*[\w+#.-]*[^\S\n]*\n([^]*?)^```[^\S\n]*$\n?/gm)) {
+    // The block begins a line of its own, so the newline in front of it is not shown.
+    pieces.push(...inlineOf(text.slice(end, match.index).replace(/\n$/, "")));
+    pieces.push({ kind: "block", text: match[1].replace(/\n$/, "") });
+    end = match.index + match[0].length;
+  }
+  pieces.push(...inlineOf(text.slice(end)));
+  return pieces;
+}
+
+function inlineOf(text) {
+  const pieces = [];
+  let end = 0;
+  for (const match of text.matchAll(/(?<!`)`([^`\n]+)`(?!`)/g)) {
+    if (match.index > end) pieces.push({ kind: "text", text: text.slice(end, match.index) });
+    pieces.push({ kind: "code", text: match[1] });
+    end = match.index + match[0].length;
+  }
+  if (end < text.length) pieces.push({ kind: "text", text: text.slice(end) });
+  return pieces;
+}
