@@ -142,22 +142,22 @@ EXCEPTIONS: list[tuple[str, str, str]] = [
 # What is larger than SMALL_ROOMS allow, from before there was a rule: (file, class or empty, size).
 # A row may only shrink, and goes when what it names is small enough.
 STILL_LARGE: list[tuple[str, str, int]] = [
-    ("appliance/cores/console/figures.py", "Replica", 30),
-    ("appliance/cores/edge/session.py", "Session", 29),
+    ("appliance/cores/console/figures.py", "Replica", 29),
+    ("appliance/cores/edge/session.py", "Session", 27),
     ("appliance/cores/federation/parameters.py", "Parameters", 38),
     ("appliance/cores/raft/member.py", "Member", 28),
-    ("appliance/cores/vsr/member.py", "", 680),
+    ("appliance/cores/vsr/member.py", "", 669),
     ("appliance/cores/vsr/member.py", "Member", 121),
     ("appliance/cores/vsr/normal.py", "", 487),
     ("appliance/cores/vsr/repair.py", "", 423),
-    ("appliance/cores/vsr/replica.py", "", 620),
+    ("appliance/cores/vsr/replica.py", "", 611),
     ("appliance/cores/vsr/replica.py", "Replica", 34),
     ("appliance/cores/vsr/view_change.py", "", 658),
-    ("appliance/roles/console.py", "", 430),
-    ("appliance/roles/edge/role.py", "", 480),
-    ("appliance/roles/replica.py", "", 620),
+    ("appliance/roles/console.py", "", 405),
+    ("appliance/roles/edge/role.py", "", 426),
+    ("appliance/roles/replica.py", "", 597),
     ("appliance/roles/replica.py", "ReplicaRole", 36),
-    ("appliance/roles/shipper.py", "", 740),
+    ("appliance/roles/shipper.py", "", 711),
 ]
 
 # Words that betray a machine or a registry; built from parts where a part alone would be found.
