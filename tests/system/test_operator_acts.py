@@ -2,6 +2,7 @@
 mistake: it ends with every acknowledged message in place, or is refused by name."""
 
 import asyncio
+import dataclasses
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.drivers.chat.client import Client
-from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
+from appliance.formats.site import SITE_FILE, encode_site
+from tests.system.local_site import TOP, LocalSite, ports_in_a_row, run, wait_until
 
 SMALL = ("--geometry", "small")
 ROOM = "ledger"
@@ -245,6 +247,123 @@ def test_the_only_replica_may_be_brought_back_from_a_copy_made_after_it_had_stop
         site.start(0)
         told.post(0)
         told.check(0)
+
+
+def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site):
+    """What was acknowledged behind the copy stays, also when who else knew it is lost then."""
+    told = Acknowledged(site)
+    told.post(0)
+    place, copy = site.place(1), site.place(1) / "older"
+    site.kill_node(1)
+    shutil.copytree(place / "shard-0", copy)
+    site.start(1)
+    wait_until(site.caught_up, BACK_S, "node 1 serves again")
+    told.post(1)
+    wait_until(site.caught_up, BACK_S, "node 1 holds all")
+    site.kill_node(1)
+    (place / "shard-0").rename(place / "shard-0.newer")
+    copy.rename(place / "shard-0")
+    site.start(1)
+    log = site.folder.parent / "site.log"
+    wait_until(
+        lambda: "HALT VOLUME_OUTDATED" in log.read_text(errors="replace"), BACK_S, "it halts"
+    )
+    (said,) = {line for line in log.read_text().splitlines() if "HALT VOLUME_OUTDATED" in line}
+    assert str(place / "shard-0") in said and "`tigerchat recover`" in said
+    told.post(0)  # the others go on
+    told.check(0, 2)
+    site.kill_node(1)
+    (place / "shard-0").rename(place / "shard-0.older")
+    done = recover(site, 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    site.start(1)
+    wait_until(site.caught_up, BACK_S, "node 1 is whole")
+    site.kill_node(0)  # what follows needs node 1
+    told.post(1, 2)
+    told.check(1, 2)
+
+
+def test_a_node_moves_to_another_address_with_its_folder(site):
+    told = Acknowledged(site)
+    told.post(1)
+    site.stop()
+    old, new = site.place(1), site.place(1).with_name("node-1.carried")
+    shutil.copytree(old, new, ignore=shutil.ignore_patterns("sockets"))
+    old.rename(old.with_name("node-1.left"))
+    new.rename(old)
+    nodes = [
+        dataclasses.replace(node, host="127.0.0.2") if node.index == 1 else node
+        for node in site.site.nodes
+    ]
+    site.site = dataclasses.replace(site.site, nodes=nodes)
+    for place in (site.folder, *map(site.place, site.nodes)):
+        (place / SITE_FILE).write_text(encode_site(site.site))
+    site.start()
+    site.wait_serving()
+    told.access = site.access()
+    site.kill_node(0)  # what follows needs node 1
+    told.post(1, 2)
+    told.check(1, 2)
+
+
+def test_one_of_two_comes_back_with_the_copy_made_after_its_last_stop_alone(tmp_path, free_ports):
+    """An older one is refused by the other replica; without any, `recover` is refused."""
+    ports = ports_in_a_row(free_ports)
+    with LocalSite(
+        tmp_path / "site", ports, nodes=2, geometry="small", log_level="warning"
+    ) as site:
+        told = Acknowledged(site)
+        told.post(0)
+        place = site.place(1)
+        site.kill_node(1)
+        shutil.copytree(place / "shard-0", place / "older")
+        site.start(1)
+        wait_until(site.caught_up, BACK_S, "node 1 serves again")
+        told.post(1)
+        wait_until(site.caught_up, BACK_S, "both hold all")
+        site.kill_node(1)
+        shutil.copytree(place / "shard-0", place / "newest")
+        shutil.rmtree(place / "shard-0")
+        refused = recover(site, 1, "--patience", "5")
+        assert refused.returncode == 1 and "could not be committed in 5 s" in refused.stderr
+        assert not (place / "shard-0").exists()
+        (place / "older").rename(place / "shard-0")
+        site.start(1)
+        log = site.folder.parent / "site.log"
+        wait_until(
+            lambda: "HALT VOLUME_OUTDATED" in log.read_text(errors="replace"), BACK_S, "it halts"
+        )
+        site.kill_node(1)
+        shutil.rmtree(place / "shard-0")
+        (place / "newest").rename(place / "shard-0")
+        site.start(1)
+        wait_until(site.caught_up, BACK_S, "both serve again")
+        told.post(0)
+        told.check(0, 1)
+
+
+# --- what the book says ---------------------------------------------------------------------------
+
+TESTS_OF = {
+    "move a node to another folder or disk": "a_node_whose_stopped_folder_was_moved_goes_on",
+    "move a node to another machine": "a_node_moves_to_another_address_with_its_folder",
+    "bring back a lost or broken volume": "an_older_copy_of_a_volume_is_refused_by_name",
+    "bring back a lost machine": "recover_of_a_node_set_up_anew_is_refused_while_the_old",
+    "bring back a volume of a group of one": "one_of_two_comes_back_with_the_copy",
+}
+ELSEWHERE = {"keep what was said whatever happens"}  # tests/system/test_shipping.py
+
+
+def test_each_way_to_move_copy_and_bring_back_has_its_test():
+    """Who writes a new row says here which test walks it."""
+    book = (TOP / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = book.split("### Moving and copying")[1].split("\n## ")[0]
+    rows = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
+    known = [*TESTS_OF, *ELSEWHERE]
+    assert [row for row in rows[1:] if not any(map(row.startswith, known))] == []
+    assert len(rows) - 1 == len(known)
+    for name in TESTS_OF.values():
+        assert any(other.startswith(f"test_{name}") for other in globals()), name
 
 
 # --- one broken disk of several -------------------------------------------------------------------
