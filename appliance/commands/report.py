@@ -31,7 +31,7 @@ from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats import manifest as mf
 from appliance.formats.settings import SETTINGS_FILE, SHIP_FOLDER, SHIP_OFF, load_settings
 from appliance.formats.site import SITE_FILE, load_site
-from appliance.reports.needed import NEEDED
+from appliance.formats.spark_packages import NEEDED
 
 ROOMS = ("base", "formats", "reports")
 SUFFIXES = (".py", ".css")

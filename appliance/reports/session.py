@@ -10,7 +10,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from appliance.base.errors import ConfigurationError
-from appliance.reports.needed import NEEDED
+from appliance.formats.spark_packages import NEEDED
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",

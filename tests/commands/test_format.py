@@ -17,6 +17,7 @@ from appliance.cores.vsr import open as opening
 from appliance.drivers.host.node_folder import NodeFolder, open_node
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.geometry import PRODUCTION
+from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import encode_site, load_site
 from tests.commands.conftest import COMMAND, environment
 from tests.patience import HUNG_S
@@ -68,6 +69,19 @@ def test_a_local_site_is_made_with_all_its_keys_and_volumes(tigerchat, tmp_path)
     assert "node-2, shard 1: writing" in result.stdout
     assert f"`tigerchat start --local {tmp_path / 'run'}`" in result.stdout
     assert_whole(tmp_path / "run", nodes=3, shards=2)
+
+
+def test_one_more_node_ships_where_and_how_its_peers_do(tigerchat, tmp_path):
+    site = tmp_path / "run"
+    assert format_small(tigerchat, site, "--nodes", 1).returncode == 0
+    peer = site / "node-0" / SETTINGS_FILE
+    chosen = f'ship_target = "{tmp_path / "archive"}"\nship_period_s = 60\n'
+    peer.write_text(chosen + peer.read_text())
+    result = format_small(tigerchat, site, "--another")
+    assert result.returncode == 0, result.stderr
+    first, added = (load_settings(site / f"node-{index}" / SETTINGS_FILE) for index in (0, 1))
+    assert (first.ship_target, first.ship_period_s) == (str(tmp_path / "archive"), 60)
+    assert (added.ship_target, added.ship_period_s) == (first.ship_target, first.ship_period_s)
 
 
 def test_secrets_can_be_read_by_their_owner_only(tigerchat, tmp_path):

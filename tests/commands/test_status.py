@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,11 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from appliance.base.errors import StorageError
+from appliance.commands import node as node_command
 from appliance.commands.status import command
 from appliance.drivers.host.identity import make_certificate
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
-from appliance.formats.site import SITE_FILE, Node, Site, encode_site
+from appliance.formats.site import SITE_FILE, Node, Site, encode_site, load_site
+from appliance.roles import console
 from tests.cores.console.worlds import edge, replica, site
 from tests.patience import HUNG_S
 
@@ -154,3 +158,31 @@ def test_wrong_folders_and_both_options_are_refused(folder: Path, tmp_path: Path
     assert "cannot be read" in str(missing.exception)
     plain = status("--node-folder", str(folder))
     assert "is not a folder of a node" in str(plain.exception)
+
+
+def test_a_stop_is_refused_within_its_patience_when_the_peers_stand_still(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Mute sockets: they take a connection and never answer, as a process that was stopped does."""
+    assert node_command.LOOK_S < 1
+    patience: list[float] = []
+    ask = console.ask_status
+
+    def watched(*words: object, **options: object) -> object:
+        patience.append(options["timeout_s"])
+        return ask(*words, **options)
+
+    monkeypatch.setattr(console, "ask_status", watched)
+    mute = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    for place, each in enumerate(mute, start=1):
+        each.bind(str(folder / f"node-{place}" / "sockets" / "shard-0"))
+        each.listen()
+    try:
+        with answering(folder, but=("node-1/shard-0", "node-2/shard-0")):
+            with pytest.raises(StorageError, match="has 0 of 2 needed replicas"):
+                node_command._refuse_loss(load_site(folder / SITE_FILE), folder, 0)
+    finally:
+        for each in mute:
+            each.close()
+    assert len(patience) > 6, "all are asked"
+    assert set(patience) == {node_command.LOOK_S}

@@ -14,6 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 from websockets.sync.client import connect
 
+from appliance.drivers.host.node_folder import open_node
 from appliance.formats.client.connection import ErrorFrame, Ping, Pong
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.frame import encode_binary, encode_json
@@ -23,6 +24,7 @@ from appliance.formats.client.rooms import ListRooms, RoomsPage
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello
 from appliance.formats.client.subscribing import MessageEvent, SubscribeRoom
+from appliance.roles.edge.addresses import elsewhere
 from appliance.roles.edge.replicas import why_behind
 from tests.patience import HUNG_S
 from tests.roles.edge_site import Chat, EdgeSite, dial, insecure, until
@@ -388,7 +390,11 @@ def test_a_stopped_edge_sends_its_clients_away_and_ends_well(site: EdgeSite) -> 
         code, said = site.stop_edge(2)
         assert (code, said) == (0, "")
         assert time.monotonic() - started < 4
-        assert chat.next(ErrorFrame).name == "closing"
+        told = chat.next(ErrorFrame)
+        assert told.name == "closing"
+        others = elsewhere(open_node(site.node(2)))
+        assert others
+        assert told.detail in [f"this node is stopping; go to {url}" for url in others]
         with pytest.raises(ConnectionClosed) as closed:
             chat.socket.recv(timeout=HUNG_S)
         assert closed.value.rcvd.code == 1001

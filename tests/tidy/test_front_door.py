@@ -29,3 +29,15 @@ def test_a_command_of_another_checkout_is_replaced(tmp_path, monkeypatch: pytest
     before = command.stat().st_mtime_ns
     setup.put_command()
     assert command.stat().st_mtime_ns == before, "and it is left alone when it is right"
+
+
+def test_what_make_report_sets_up_are_the_lock_of_the_reports_and_java():
+    locks, packages = setup.ENVIRONMENTS["report"]
+    node_locks, node_packages = setup.ENVIRONMENTS["node"]
+    assert set(locks) - set(node_locks) == {"reports"}
+    assert set(node_locks) <= set(locks)
+    beside = [package for package in packages if package not in node_packages]
+    assert beside == list(setup.JAVA_PACKAGES)
+    assert beside
+    recipe = (setup.TOP / "Makefile").read_text().partition("\nreport:")[2].partition("\n\n")[0]
+    assert "$(SETUP) report\n" in recipe
