@@ -1,0 +1,88 @@
+"""What an earlier commit wrote opens with the present code: volumes, node folders, an archive."""
+
+import asyncio
+import hashlib
+import io
+import json
+import lzma
+import signal
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from appliance.drivers.chat.access import local_access
+from appliance.drivers.chat.client import Client
+from appliance.formats.site import SITE_FILE, load_site
+from tests.patience import HUNG_S
+from tests.system.local_site import COMMAND, environment, ports_in_a_row, run, wait_until
+
+BEFORE = Path(__file__).resolve().parents[1] / "vectors" / "before"
+FIGURES = json.loads((BEFORE / "figures.json").read_text())
+PORTS_S = 10.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The site as it was stopped then."""
+    raw = lzma.decompress((BEFORE / "site.tar.xz").read_bytes())
+    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "site"
+
+
+def test_volumes_show_what_they_showed(folder):
+    for node, views in FIGURES["inspect"].items():
+        for view, before in views.items():
+            done = run("inspect", view, "--json", "--volume", str(folder / node / "shard-0"))
+            assert done.returncode == 0, done.stderr
+            rows = [json.loads(line) for line in done.stdout.splitlines()]
+            known = [
+                {name: row.get(name) for name in old} for row, old in zip(rows, before, strict=True)
+            ]
+            assert known == before, (node, view)
+
+
+def test_the_archive_verifies(folder):
+    done = run("ship", "verify", "--local", str(folder), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout) == FIGURES["ship_verify"]
+
+
+def test_the_site_serves_all_messages_and_takes_another(folder, free_ports):
+    words = ["start", "--local", str(folder), "--ports", str(ports_in_a_row(free_ports))]
+    with (folder.parent / "site.log").open("wb") as log:
+        site = subprocess.Popen(
+            [*COMMAND, *words], env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        try:
+            wait_until(
+                lambda: str(load_site(folder / SITE_FILE).nodes[0].peer_port) == words[-1],
+                PORTS_S,
+                "the site has its new ports",
+            )
+            assert asyncio.run(read_then_write(folder)) == FIGURES["rooms"]
+        finally:
+            site.send_signal(signal.SIGTERM)
+            site.wait(HUNG_S)
+
+
+async def read_then_write(folder: Path) -> dict[str, dict[str, object]]:
+    """Of each room what the figures say; each takes a message more, behind those there are."""
+    access, found = local_access(folder, "tester"), {}
+    async with Client(access.endpoints, access.token, patience_s=HUNG_S) as client:
+        for item in await client.rooms():
+            if item.name not in FIGURES["rooms"]:
+                continue
+            page = await client.snapshot(item.room_id, from_op=1, limit=1000)
+            text = "".join(f"\0{message.body}" for message in page.messages)
+            found[item.name] = {
+                "room_id": str(item.room_id),
+                "messages": len(page.messages),
+                "last_op": page.messages[-1].op,
+                "sha256": hashlib.sha256(text.encode()).hexdigest(),
+            }
+            ack = await client.send(item.room_id, "after")
+            assert ack.op == page.messages[-1].op + 1
+    return found
