@@ -245,11 +245,16 @@ FARM_COLUMNS = ("member", "role", "term", "match", "status age", "directory", "w
 
 
 def farm_table(look: Look) -> Table:
-    """Members of the farm; beside the publisher stands why it is the one."""
+    """Members of the farm whose nodes belong to the site; beside the publisher stands why it is
+    the one.
+    """
     farm = look.farm
+    removed = {edge.node for edge in look.edges if edge.removed}
     rows = []
     for member in farm.members if farm is not None else ():
         assert farm is not None
+        if member.id - 1 in removed:
+            continue
         nodes = look.site.nodes
         known = 0 < member.id <= len(nodes)
         publishes = member.id == farm.publisher

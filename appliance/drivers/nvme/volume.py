@@ -403,7 +403,7 @@ class Volume:
         """For the status: how long a durable write takes here, what waits, what format measured."""
         assert self._lanes is not None
         front, back = self._lanes
-        file_system = os.statvfs(self.folder)
+        file_system = os.fstatvfs(self._data.fileno())
         return {
             "id": self.facts.get("id", ""),
             "flush_method": self.facts["flush"]["method"],
@@ -434,7 +434,7 @@ class Volume:
         `volumes` so many grow on this disk.
         """
         missing = {number % self.segments_max for number in segments} - self._extents.numbers()
-        state = os.statvfs(self.folder)
+        state = os.fstatvfs(self._data.fileno())  # its folder may have been moved away
         needed = len(missing) * volumes * self.geometry.extent_size
         return needed <= state.f_bavail * state.f_frsize
 
