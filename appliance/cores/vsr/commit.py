@@ -17,6 +17,13 @@ from appliance.formats.geometry import SESSION_BLOCK_SIZE
 COMMITS_PER_SETTLE_MAX = 16  # then other events get their turn; the next event goes on
 
 
+def is_due(member: Member) -> bool:
+    """Whether something is to be applied, or to be told: a checkpoint that was fetched may hold all
+    that was ever committed, and nobody has to write for its readers to hear of it.
+    """
+    return member.commit_min < member.commit_max or member.state_machine.log_seq != member.published
+
+
 def advance(member: Member) -> None:
     """Apply what can be applied now."""
     if member.status not in (Status.NORMAL, Status.VIEW_CHANGE) or not member.state_ready:

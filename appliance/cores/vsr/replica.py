@@ -326,7 +326,7 @@ class Replica(Member):
                 normal.acknowledge_all(self)
             if self.normal_primary:
                 normal.advance_commit_max(self)
-            if self.commit_min < self.commit_max:
+            if commit.is_due(self):
                 commit.advance(self)
             if self.request_queue:
                 normal.advance_queue(self)
