@@ -83,11 +83,10 @@ class Watch:
         self._patience_s = patience_s
         self._cluster = site.cluster
         self._folders = {node.index: node.sockets for node in nodes}
-        self._sources = [
-            Source("replica", node.index, shard.number)
-            for node in nodes
-            for shard in site.shards_of(node.index)
-        ]
+        self._sources = []
+        for node in nodes:
+            shards = site.shards_of(node.index)
+            self._sources += [Source("replica", node.index, shard.number) for shard in shards]
         self._sources += [
             Source("edge", node.index, number)
             for node in nodes
@@ -96,9 +95,10 @@ class Watch:
         self._sources += [
             Source(kind, node.index, 0) for node in nodes for kind in ("supervisor", "shipper")
         ]
-        self._sources += [
-            Source("farm", node.index, 0) for node in nodes if site.nodes[node.index].farm_port
-        ]
+        for node in nodes:
+            ports = site.nodes[node.index]
+            served = (("farm", ports.farm_port), ("metadata", ports.objects_port))
+            self._sources += [Source(kind, node.index, 0) for kind, port in served if port]
         self.answers: dict[Source, dict[str, Any] | None] = {}
         self._pool = ThreadPoolExecutor(len(self._sources), "ask")  # threads come with need
 

@@ -8,6 +8,8 @@ import pytest
 import uvloop
 
 from appliance.base.errors import ConfigurationError
+from appliance.cores.console.objects import parse_objects
+from appliance.drivers.host.neighbours import Neighbour
 from appliance.formats.object_source import (
     LIVES_MAX,
     is_of_node,
@@ -15,6 +17,7 @@ from appliance.formats.object_source import (
     source_of,
 )
 from appliance.formats.site import encode_site, load_site
+from appliance.roles.console import Watch
 from appliance.roles.metadata.role import LIFE_FILE, life_of
 from tests.patience import HUNG_S
 from tests.roles.objects_site import Running, lose_store, site_of
@@ -61,6 +64,18 @@ def test_nodes_that_were_alone_hold_the_same_when_they_are_linked(
         for index in range(3):
             refused = [name for name in site.counters(index) if name.startswith("refused_")]
             assert not refused
+        nodes = [Neighbour(index, site.folders[index].path / "sockets", 0) for index in range(3)]
+        watch = Watch(site.folders[0].site, nodes)
+        await watch.poll_beside()  # as `status` and the console do it
+        lines = parse_objects(
+            raw for source, raw in watch.answers.items() if source.kind == "metadata"
+        )
+        assert [(line.node, line.behind, line.refused) for line in lines] == [
+            (0, 0, 0),
+            (1, 0, 0),
+            (2, 0, 0),
+        ]
+        assert all(line.links and line.vector == lines[0].vector for line in lines)
         await site.stop(2, 1, 0)
 
     run(story())

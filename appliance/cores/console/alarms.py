@@ -20,6 +20,7 @@ ship_late       warn   a period is over and not shipped yet
 ship_hole       warn   the target lacks what was shipped elsewhere, and the log has it no more
 farm_no_leader  warn   no majority of the farm: nothing moves, chat goes on
 directory_expired  warn  the newest directory is past its time and serves on
+objects_refuse  bad    the objects of a node take no edits: their store is full
 clock           warn   the clock of this machine jumped, or a node's is not that of the others
 """
 
@@ -104,6 +105,13 @@ def _farm(look: Look) -> Iterator[Alarm]:
     if farm is not None and farm.expired_ms:
         words = f"directory {farm.directory} expired {farm.expired_ms // 1000} s ago; it serves on"
         yield Alarm("directory_expired", "warn", "farm", words)
+
+
+def _objects(look: Look) -> Iterator[Alarm]:
+    for line in look.objects:
+        if line.alarm:
+            name = look.site.nodes[line.node].name
+            yield Alarm("objects_refuse", "bad", name, line.alarm)
 
 
 def _clock(look: Look) -> Iterator[Alarm]:
@@ -302,6 +310,7 @@ RULES = (
     _ship_late,
     _ship_hole,
     _farm,
+    _objects,
     _clock,
 )
 

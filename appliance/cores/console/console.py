@@ -78,6 +78,7 @@ class Console:
                 _plain_shard(self._look, number) for number in range(len(self._look.shards))
             ],
             "farm": None if self._look.farm is None else asdict(self._look.farm),
+            "objects": [asdict(line) for line in self._look.objects],
             "tables": [plain(table) for table in self.tables()],
             "point": self._history[-1],
         }

@@ -18,6 +18,7 @@ from appliance.cores.console.figures import (
     parse_shipper,
     parse_supervisor,
 )
+from appliance.cores.console.objects import ObjectsLine, parse_objects
 from appliance.formats.site import Shard, Site
 
 SILENT_MS_MAX = 1500  # a member not heard of for longer is called silent
@@ -28,7 +29,7 @@ CLOCK_JUMP_KEPT_MS = 600_000  # and that is told for so long
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
     """A process that is asked for its status: `kind` is "replica", "edge", "supervisor",
-    "shipper" or "farm"."""
+    "shipper", "farm" or "metadata", which is the objects."""
 
     kind: str
     node: int
@@ -110,6 +111,7 @@ class Look:
     clock: str  # what the machine's clock did lately; empty for nothing unusual
     farm: Farm | None = None  # None: none here, or no member of it answers
     has_farm: bool = False  # whether members of it are asked
+    objects: tuple[ObjectsLine, ...] = ()  # of the nodes that have some and answer
 
 
 @dataclass(slots=True)
@@ -181,6 +183,7 @@ def look(
         clock=clock.on_look(now_ms, wall_ms),
         farm=parse_farm(raw for source, raw in answers.items() if source.kind == "farm"),
         has_farm=any(source.kind == "farm" for source in answers),
+        objects=parse_objects(raw for source, raw in answers.items() if source.kind == "metadata"),
     )
 
 

@@ -272,10 +272,40 @@ def farm_table(look: Look) -> Table:
     return Table("Farm", FARM_COLUMNS, (2, 3, 4), tuple(rows))
 
 
+OBJECTS_COLUMNS = ("objects of", "source", "links", "live", "sites", "lag", "refused", "seen")
+
+
+def objects_table(look: Look) -> Table:
+    """Objects of each node: who it is linked to, what it has seen and what it refused."""
+    rows = []
+    for line in look.objects:
+        sites = ", ".join(map(str, line.sites))
+        rows.append(
+            (
+                Cell(node_name(look, line.node), BAD if line.alarm else PLAIN),
+                Cell(line.source),
+                Cell(", ".join(line.links) or NOTHING),
+                Cell(count(line.live_links)),
+                Cell(sites or NOTHING),
+                Cell(count(line.behind)),
+                Cell(count(line.refused)),
+                Cell(line.vector or NOTHING),
+            )
+        )
+    return Table("Objects", OBJECTS_COLUMNS, (3, 5, 6), tuple(rows))
+
+
 def tables(look: Look, alarms: Sequence[Alarm]) -> tuple[Table, ...]:
     """Everything of a look, in the order in which it is shown."""
-    shown = (alarm_table(look, alarms), shard_table(look), replica_table(look), edge_table(look))
-    return (*shown, farm_table(look)) if look.has_farm else shown
+    shown: tuple[Table, ...] = (
+        alarm_table(look, alarms),
+        shard_table(look),
+        replica_table(look),
+        edge_table(look),
+    )
+    if look.has_farm:
+        shown = (*shown, farm_table(look))
+    return (*shown, objects_table(look)) if look.objects else shown
 
 
 # --- the two displays

@@ -444,3 +444,42 @@ def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms():
     assert names(expired) == [("directory_expired", "farm")]
     silent = looked(healthy() | {Source("farm", 0, 0): None})
     assert names(silent) == [("farm_no_leader", "farm")]
+
+
+def objects_answer(node: int, vector: str, **changes: Any) -> dict:
+    """What the objects of a node answer."""
+    answer = {
+        "node": node,
+        "source": f"{0x1000 + node:x}",
+        "vv": vector,
+        "alarm": "",
+        "counters": {"applied": 9, "refused_record_depth": 2, "refused_no_header": 1},
+        "sessions": [{"peer": "node-1", "complete": node == 0}],
+        "live_links": 2,
+        "sites": [{"site": 7}],
+    }
+    return answer | changes
+
+
+def test_the_objects_are_shown_with_links_lag_and_refused_packets():
+    answers = {
+        Source("metadata", 0, 0): objects_answer(0, "1000-a,1001-3"),
+        Source("metadata", 1, 0): objects_answer(1, "1000-4"),
+        Source("metadata", 2, 0): None,
+    }
+    console = looked(healthy() | answers)
+    table = console.tables()[-1]
+    assert table.title == "Objects"
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["node-0", "1000", "node-1", "2", "7", "0", "3", "1000-a,1001-3"],
+        ["node-1", "1001", "node-1?", "2", "7", "9", "3", "1000-4"],
+    ]
+    assert [line["behind"] for line in console.plain()["objects"]] == [0, 9]
+    assert names(console) == []
+
+
+def test_objects_that_take_no_edits_are_an_alarm():
+    full = objects_answer(1, "", alarm="the store of objects is full")
+    assert names(looked(healthy() | {Source("metadata", 1, 0): full})) == [
+        ("objects_refuse", "node-1")
+    ]
