@@ -20,7 +20,6 @@ from tests.system.local_site import COMMAND, environment, ports_in_a_row, run, w
 
 BEFORE = Path(__file__).resolve().parents[1] / "vectors" / "before"
 FIGURES = json.loads((BEFORE / "figures.json").read_text())
-PORTS_S = 10.0
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_the_site_serves_all_messages_and_takes_another(folder, free_ports):
         try:
             wait_until(
                 lambda: str(load_site(folder / SITE_FILE).nodes[0].peer_port) == words[-1],
-                PORTS_S,
+                HUNG_S,
                 "the site has its new ports",
             )
             assert asyncio.run(read_then_write(folder)) == FIGURES["rooms"]
