@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,13 +68,20 @@ def test_the_site_serves_all_messages_and_takes_another(folder, free_ports):
             site.wait(HUNG_S)
 
 
+async def listed(client: Client) -> list[Any]:
+    """The rooms of the figures; none while the node does not list them all."""
+    rooms = [item for item in await client.rooms() if item.name in FIGURES["rooms"]]
+    return rooms if len(rooms) == len(FIGURES["rooms"]) else []
+
+
 async def read_then_write(folder: Path) -> dict[str, dict[str, object]]:
     """Of each room what the figures say; each takes a message more, behind those there are."""
     access, found = local_access(folder, "tester"), {}
     async with Client(access.endpoints, access.token, patience_s=HUNG_S) as client:
-        for item in await client.rooms():
-            if item.name not in FIGURES["rooms"]:
-                continue
+        async with asyncio.timeout(HUNG_S):
+            while not (rooms := await listed(client)):  # noqa: ASYNC110 - it may still be behind
+                await asyncio.sleep(0.1)
+        for item in rooms:
             page = await client.snapshot(item.room_id, from_op=1, limit=1000)
             text = "".join(f"\0{message.body}" for message in page.messages)
             found[item.name] = {
