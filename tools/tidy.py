@@ -157,7 +157,6 @@ STILL_LARGE: list[tuple[str, str, int]] = [
     ("appliance/roles/edge/role.py", "", 426),
     ("appliance/roles/replica.py", "", 597),
     ("appliance/roles/replica.py", "ReplicaRole", 36),
-    ("appliance/roles/shipper.py", "", 711),
 ]
 
 # Words that betray a machine or a registry; built from parts where a part alone would be found.

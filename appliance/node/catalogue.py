@@ -108,7 +108,7 @@ ROLES: tuple[RoleRow, ...] = (
     RoleRow(
         "shipper",
         "The shipper: committed records to signed files at the target.",
-        "appliance.roles.shipper",
+        "appliance.roles.shipper.role",
         lambda node: _once(node) if node.settings.ship_target != SHIP_OFF else (),
         STOP_SERVICES,
         nice=19,  # whoever chats comes first; an hour of records can wait

@@ -1,0 +1,346 @@
+"""The shipping of one shard: link to the replica, session of the log, one step after the other."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from appliance.base.errors import ApplianceError, FormatError, TargetError
+from appliance.base.prng import Prng
+from appliance.cores.shipping import shipper as core
+from appliance.cores.shipping.plan import SECOND_US
+from appliance.cores.shipping.shipper import Append, Compare, Look, Put, PutHead, PutManifest
+from appliance.cores.shipping.source import NotHere, Source
+from appliance.cores.vsr.client import Client
+from appliance.drivers.hdfs.open_target import is_shared
+from appliance.drivers.hdfs.target import Target
+from appliance.drivers.host import clock
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.network.local import LocalLink
+from appliance.drivers.nvme.mapped_segments import MappedSegments
+from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
+from appliance.formats import record as rec
+from appliance.formats.checkpoint import ShippingState
+from appliance.formats.envelope import (
+    LOCAL_BROKEN,
+    LOCAL_COMMITTED,
+    LOCAL_STATUS,
+    OPERATION_APPEND,
+    REPLY,
+    Message,
+)
+from appliance.formats.event import Shipped, encode_shipped
+from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT, SEQUENCE_GAP
+from appliance.formats.site import Shard
+from appliance.roles.shipper.repair import Repair, Repairs
+from appliance.roles.shipper.shard_target import ShardTarget
+
+STATE_TICKS = 25  # between two questions for the state of a shard
+IDLE_S, AWAIT_S = 0.1, 0.02  # between two looks for a step; while an own record is awaited
+
+
+class ShardShipping:
+    """One shard: its link to the replica, its session of the log, its core, its task."""
+
+    def __init__(
+        self,
+        node: NodeFolder,
+        shard: Shard,
+        target: Target,
+        prng: Prng,
+        *,
+        log: logging.Logger,
+        counters: Counter[str],
+        drops: Counter[str],
+    ) -> None:
+        settings = node.settings
+        self._log, self._shard = log, shard
+        self._geometry = GEOMETRIES[read_facts(node.volume(shard.number))["geometry"]]
+        self.core = core.Shipper(self._core_role(node, shard), prng.fork())
+        self._target = ShardTarget(
+            target,
+            self.core,
+            key=node.signing_key,
+            trusted=frozenset(other.public_key for other in node.site.nodes),
+            log=log,
+        )
+        self._repairs = Repairs(self.core, self._target)
+        self._client_id = prng.bytes(16)
+        self._client_seq = 1
+        self._prng = prng
+        self._client = Client(
+            client_id=self._client_id,
+            cluster=node.site.cluster,
+            shard=shard.number,
+            replica_count=shard.replica_count,
+            geometry=self._geometry,
+            prng=prng.fork(),
+            members=tuple(shard.replica_ids),
+        )
+        replica = shard.members.index(settings.index)
+        self._replica_id = shard.replica_ids[replica]
+        self.follows = False  # its replica has no vote, and passes no request on
+        self.link = LocalLink(
+            self,
+            Path(SOCKETS_FOLDER) / f"shard-{shard.number}",
+            cluster=node.site.cluster,
+            shard=shard.number,
+            replica=replica,
+            attach=True,
+            message_size_max=self._geometry.message_size_max,
+            prng=prng.fork(),
+            counters=counters,
+            drops=drops,
+        )
+        self.source: Source | None = None
+        self._waiting: tuple[bytes, asyncio.Future[tuple[int, int, int]]] | None = None
+        self.repair: Repair | None = None  # the newest that the operator wants
+        self.doing = ""
+
+    def _core_role(self, node: NodeFolder, shard: Shard) -> core.Role:
+        """Standbys are members too, as they may come to vote: they stand by until their replica
+        does."""
+        settings = node.settings
+        voters = shard.members[: shard.replica_count]
+        standbys = shard.members[shard.replica_count :]
+        first = shard.number % len(voters)
+        return core.Role(
+            cluster=node.site.cluster,
+            shard=shard.number,
+            node=settings.index,
+            members=(*voters[first:], *voters[:first], *standbys),
+            segment_records=self._geometry.segment_records,
+            period_us=settings.ship_period_s * SECOND_US,
+            patience_us=settings.ship_late_s * SECOND_US,
+            may_claim=settings.ship_claim == "auto",
+            shared=is_shared(settings),
+        )
+
+    # --- the replica
+
+    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
+        assert ring is not None
+        segments = MappedSegments(
+            Path(facts["segments_folder"]), self._geometry, facts["segments_max"]
+        )
+        self.source = Source(self._geometry, ring, segments)
+        self.source.log_seq = facts["log_seq"]
+        self._client.on_connected(self._replica_id)
+        link.ask(LOCAL_STATUS)
+        asyncio.get_running_loop().call_soon(self._perform)
+
+    def on_message(self, link: LocalLink, message: Message) -> None:
+        header = message.header
+        if header.command == LOCAL_COMMITTED:
+            if self.source is not None:
+                self.source.log_seq = max(self.source.log_seq, header.op)
+        elif header.command == LOCAL_STATUS:
+            self._on_status(json.loads(bytes(message.body)))
+        else:
+            owner = bytes(message.body[:16]) if header.command == REPLY else header.area[:16]
+            if owner == self._client_id:
+                self._client.on_message(message)
+                self._perform()
+
+    def _on_status(self, status: dict[str, Any]) -> None:
+        self.follows = not 0 <= status["replica"] < status["replica_count"]
+        told = status["shipping"]
+        state = ShippingState(**{name: told[name] for name in ShippingState._fields})
+        state = state._replace(manifest_hash=bytes.fromhex(told["manifest_hash"]))
+        self.core.on_state(state, told["cursor"], told["log_seq"], _now_us())
+
+    def on_batch(self, link: LocalLink) -> None:
+        """Everything was handled as it came."""
+
+    def on_detached(self, link: LocalLink) -> None:
+        self.source = None
+        self._client.on_disconnected(self._replica_id)
+
+    def on_tick(self, ticks: int) -> None:
+        self._client.on_tick()
+        self._perform()
+        if self.source is not None and self.source.broken and self.link.connected:
+            for number in sorted(self.source.broken):
+                self.link.ask(LOCAL_BROKEN, op=number)
+            self.source.broken.clear()
+        if ticks % STATE_TICKS == 0 and self.link.connected:
+            self.link.ask(LOCAL_STATUS)
+
+    def _perform(self) -> None:
+        """Do what the session of the log wants, and give it the record that waits."""
+        client = self._client
+        effects, client.effects = client.effects, []
+        for effect in effects:
+            if effect[0] == "send" and self.link.connected:
+                self.link.send(self.link.signer.frame(effect[2], effect[3]))
+            elif effect[0] == "reply" and self._waiting is not None:
+                _, answer = self._waiting
+                self._waiting = None
+                seq, log_seq, _, code, _, _ = RESULT_STRUCT.unpack_from(effect[1])
+                if not answer.done():
+                    answer.set_result((code, seq, log_seq))
+        if client.ready and self._waiting is not None:
+            client.request(OPERATION_APPEND, self._waiting[0], 1)
+            self._perform()
+
+    async def _append(self, shipped: Shipped) -> tuple[int, int]:
+        """(code, log_seq) of the record; asks until the shard answers."""
+        while True:
+            raw = rec.encode(
+                room_id=rec.SHARD_ROOM_ID,
+                msg_id=self._prng.bytes(16),
+                author_id=0,
+                body=encode_shipped(shipped),
+                client_id=self._client_id,
+                client_seq=self._client_seq,
+                kind=rec.KIND_SHIPPED,
+            )
+            answer = asyncio.get_running_loop().create_future()
+            self._waiting = (raw, answer)
+            self._perform()
+            code, seq, log_seq = await answer
+            if code == SEQUENCE_GAP and seq != self._client_seq:
+                self._client_seq = seq
+                continue
+            if code in (OK, DUPLICATE):
+                self._client_seq += 1
+            return code, log_seq
+
+    # --- steps
+
+    async def run(self) -> None:
+        """One step after the other, until cancelled."""
+        while True:
+            pause_s = await self._turn()
+            await asyncio.sleep(pause_s)
+
+    async def _turn(self) -> float:
+        """At most one step; seconds until the next look."""
+        shipper, source = self.core, self.source
+        if source is None or self.follows:
+            return IDLE_S
+        if self.repair is not None and not self.repair.ended:
+            await self._put_again(self.repair, source)
+        try:
+            step = shipper.step(source, _now_us(), clock.realtime_us())
+        except NotHere as error:
+            shipper.error = str(error)
+            return 5 * IDLE_S
+        if step is None:
+            if self.link.connected and shipper.awaits:
+                self.link.ask(LOCAL_STATUS)
+                return AWAIT_S
+            return IDLE_S
+        self.doing = _described(step)
+        try:
+            await self._do(step, source)
+        except (TargetError, FormatError) as error:
+            shipper.on_failed(step, str(error), _now_us())
+            self._log.warning("shard %d: %s: %s", self._shard.number, self.doing, error)
+        self.doing = ""
+        return 0.0
+
+    async def _do(self, step: core.Step, source: Source) -> None:
+        shipper = self.core
+        if isinstance(step, Append):
+            code, log_seq = await self._append(step.shipped)
+            accepted = code in (OK, DUPLICATE)
+            shipper.on_appended(step, accepted, log_seq, _now_us())
+            if accepted:
+                self._log.debug("shard %d: %s", self._shard.number, self.doing)
+        elif isinstance(step, Put):
+            file, _ = await asyncio.to_thread(self._target.put, step, source)
+            shipper.on_put(step, file)
+        elif isinstance(step, Look):
+            seen = await asyncio.to_thread(self._target.look, step)
+            shipper.on_looked(seen, _now_us())
+        elif isinstance(step, Compare):
+            shipper.on_compared(await asyncio.to_thread(self._repairs.compare, source))
+        else:
+            if isinstance(step, PutManifest):
+                await asyncio.to_thread(self._target.put_manifest, step.manifest)
+            elif isinstance(step, PutHead):
+                await asyncio.to_thread(self._target.put_head, step.head)
+            else:
+                await asyncio.to_thread(self._target.sweep, step.generation)
+            shipper.on_done(step)
+
+    def close_at_us(self) -> int:
+        """The next whole second by the wall's clock, and past the newest record."""
+        newest = clock.realtime_us()
+        if self.source is not None and self.source.log_seq:
+            with contextlib.suppress(NotHere):  # it is being fetched: then nothing newer is known
+                newest = max(newest, self.source.timestamp(self.source.log_seq))
+        return (newest // SECOND_US + 1) * SECOND_US
+
+    async def _put_again(self, repair: Repair, source: Source) -> None:
+        try:
+            await asyncio.to_thread(self._repairs.put_range, repair, source)
+        except ApplianceError as error:
+            repair.error = str(error)
+        repair.ended = True
+
+    # --- figures
+
+    def status(self) -> dict[str, Any]:
+        shipper, state = self.core, self.core.state
+        newest = self.source.log_seq if self.source is not None else 0
+        late_us = 0
+        if self.source is not None:
+            try:
+                late_us = shipper.late_us(self.source, clock.realtime_us())
+            except NotHere as error:
+                self._log.debug("shard %d: %s", self._shard.number, error)
+        return {
+            "shard": self._shard.number,
+            "attached": self.source is not None,
+            "follows": self.follows,
+            "ships": shipper.ships and not self.follows,
+            "settled": shipper.settled,
+            "generation": state.generation,
+            "node": state.node,
+            "cursor": shipper.cursor,
+            "log_seq": newest,
+            "backlog": newest - shipper.cursor,
+            "manifests": state.manifest_count,
+            "headed": shipper.headed,
+            "announced": state.announced_end > 0,
+            "closing": shipper.closing,
+            "hole": shipper.hole if shipper.ships else "",
+            "period_start_us": state.period_start_us,
+            "late_s": late_us / SECOND_US,
+            "doing": self.doing,
+            "error": shipper.error,
+            "failures": shipper.failures,
+            "early_files": len(shipper.files),
+            "put_files": self._target.files_put,
+            "put_bytes": self._target.bytes_put,
+            "mending": None if self.repair is None else self.repair.plain(),
+        }
+
+
+def _described(step: core.Step) -> str:
+    """For the log and the operator."""
+    if isinstance(step, Append):
+        what = {
+            1: "claim generation {0.generation}",
+            2: "announce period {0.number}, records {0.first_log_seq} to {0.last_log_seq}",
+            3: "tell manifest {0.number}",
+        }
+        return what[step.shipped.action].format(step.shipped)
+    if isinstance(step, Put):
+        return f"put records {step.part.first_log_seq} to {step.part.last_log_seq}"
+    if isinstance(step, PutManifest):
+        return f"put manifest {step.manifest.number}"
+    if isinstance(step, PutHead):
+        return f"put head {step.head.number}"
+    if isinstance(step, Compare):
+        return "compare the target with the log"
+    return "look at the target" if isinstance(step, Look) else "sweep _incoming"
+
+
+def _now_us() -> int:
+    return clock.monotonic_ns() // 1000
