@@ -152,7 +152,7 @@ STILL_LARGE: list[tuple[str, str, int]] = [
     ("appliance/cores/vsr/repair.py", "", 423),
     ("appliance/cores/vsr/replica.py", "", 611),
     ("appliance/cores/vsr/replica.py", "Replica", 34),
-    ("appliance/cores/vsr/view_change.py", "", 658),
+    ("appliance/cores/vsr/view_change.py", "", 569),
     ("appliance/roles/console.py", "", 405),
     ("appliance/roles/edge/role.py", "", 426),
     ("appliance/roles/replica.py", "", 597),

@@ -26,6 +26,7 @@ from appliance.cores.vsr import (
 from appliance.cores.vsr import open as opening
 from appliance.cores.vsr import replica as replicas
 from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr.evaluate import canonical_header
 from appliance.cores.vsr.journal import Journal
 from appliance.cores.vsr.member import Member, Status
 from appliance.cores.vsr.recovery import Decision, Found
@@ -299,7 +300,7 @@ def another_prepare_is_a_nack(patch: pytest.MonkeyPatch) -> None:
         canonical = [d for d in dvcs if d.log_view == newest]
         out = []
         for d in dvcs:
-            headers = [vc.canonical_header(canonical, h.op) or h for h in d.headers]
+            headers = [canonical_header(canonical, h.op) or h for h in d.headers]
             strange = sum(1 << i for i, h in enumerate(d.headers) if h.digest != headers[i].digest)
             out.append(d._replace(headers=headers, presents=d.presents & ~strange))
         return out

@@ -11,8 +11,8 @@ them is needed.
 from enum import Enum, IntEnum
 
 from appliance.base.prng import Prng
+from appliance.cores.vsr.evaluate import DoViewChange, Verdict, canonical_header, evaluate
 from appliance.cores.vsr.quorums import quorums
-from appliance.cores.vsr.view_change import DoViewChange, Verdict, canonical_header, evaluate
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
 

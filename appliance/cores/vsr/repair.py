@@ -6,7 +6,7 @@ down names, or what this very view prepared. An older view number is no reason t
 one none to accept.
 """
 
-from appliance.cores.vsr import normal, replies, start_view, wal
+from appliance.cores.vsr import evaluate, normal, replies, start_view, wal
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Peer, Status
 from appliance.formats import envelope as env
@@ -240,7 +240,7 @@ def on_headers(member: Member, message: Message) -> None:
     if not headers or len(headers) > HEADERS_PER_ANSWER_MAX:
         return member.drop("headers_invalid")
     for header in headers:
-        if header.op > 0 and not vc.blank(header) and accepts(member, header):
+        if header.op > 0 and not evaluate.blank(header) and accepts(member, header):
             if member.journal.at(header.op) is None:
                 member.headers_tick = 0  # progress: ask for the next ones at once
             member.journal.install(header)

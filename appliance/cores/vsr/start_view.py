@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from appliance.cores.vsr import state_sync
 from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr.evaluate import blank
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
@@ -47,7 +48,7 @@ def parse(member: Member, message: Message) -> Announced | None:
         return None
     if header.op - header.commit_num > member.geometry.pipeline_max or headers[0].op != header.op:
         return None
-    if any(vc.blank(h) or h.viewstamp > header.viewstamp for h in headers):
+    if any(blank(h) or h.viewstamp > header.viewstamp for h in headers):
         return None
     return Announced(state, configuration, headers)
 

@@ -6,15 +6,19 @@ canonical one.
       start_view
       -> backups install -> prepare_ok for the tail -> normal
 
-Of the logs with the highest log_view every valid header is kept; an op is cut only when a nack
-quorum proves that no replication quorum ever held it. What is unreadable neither nacks nor counts
-as a copy.
+Which log is chosen, `evaluate` says.
 """
 
 import struct
-from enum import IntEnum
-from typing import NamedTuple
 
+from appliance.cores.vsr.evaluate import (
+    DoViewChange,
+    Evaluation,
+    Verdict,
+    blank,
+    canonical_header,
+    evaluate,
+)
 from appliance.cores.vsr.member import Entry, Member, Status
 from appliance.cores.vsr.wal import on_unreadable, read_prepare, writing
 from appliance.formats import envelope as env
@@ -26,100 +30,6 @@ from appliance.formats.membership import encode_configuration
 _BITS = struct.Struct("<QQQ")
 OPERATIONS_MEMBERSHIP = (env.OPERATION_MEMBER_CHANGE, env.OPERATION_RECONFIGURE)
 HEARTBEAT_DOUBT_TICKS = 6  # three heartbeats missed: enough to agree with somebody's vote
-
-
-class DoViewChange(NamedTuple):
-    """One replica's word on its log. `headers[i]` is of op `op - i`; bit i of nacks and presents
-    belongs to it.
-    """
-
-    replica: int
-    log_view: int
-    op: int
-    commit_min: int
-    checkpoint: int
-    headers: list[Header]
-    presents: int
-    nacks: int
-
-
-class Verdict(IntEnum):
-    """What the lists say."""
-
-    AWAIT_QUORUM = 0
-    AWAIT_MORE = 1  # a copy is missing that another replica may still have
-    STUCK = 2  # everybody answered and a copy is missing: never guess
-    START = 3
-
-
-class Evaluation(NamedTuple):
-    """`head` and `floor` (never cut) hold when the verdict is START."""
-
-    verdict: Verdict
-    head: int = 0
-    floor: int = 0
-
-
-def blank(header: Header) -> bool:
-    """Whether this is a placeholder: the replica knows no header for the op."""
-    return header.operation == env.OPERATION_RESERVED
-
-
-def evaluate(
-    dvcs: list[DoViewChange],
-    *,
-    replica_count: int,
-    quorum_view_change: int,
-    quorum_nack: int,
-    pipeline_max: int,
-) -> Evaluation:
-    """Which log a new view starts from. Pure; run again on every do_view_change that arrives."""
-    if len(dvcs) < quorum_view_change:
-        return Evaluation(Verdict.AWAIT_QUORUM)
-    log_view = max(d.log_view for d in dvcs)
-    canonical = [d for d in dvcs if d.log_view == log_view]
-    high = max(d.op for d in canonical)
-    floor = max(
-        max(d.commit_min, d.headers[-1].op, d.op - pipeline_max, d.headers[0].commit_num)
-        for d in dvcs
-    )
-    assert high >= floor, "the canonical log holds every committed op"
-    for op in range(floor, high + 1):
-        chosen = canonical_header(canonical, op)
-        copies = nacks = 0
-        for d in dvcs:
-            if d.op < op:
-                nacks += 1  # its head is lower: it never prepared this op
-                continue
-            i = d.op - op
-            if i >= len(d.headers):
-                continue
-            header = d.headers[i]
-            if d.nacks >> i & 1:
-                nacks += 1
-            elif not blank(header) and (chosen is None or header.digest != chosen.digest):
-                assert d.log_view < log_view
-                # holds another prepare here: it never prepared the chosen one
-                nacks += 1
-            if chosen is not None and d.presents >> i & 1 and header.digest == chosen.digest:
-                copies += 1
-        if nacks >= quorum_nack:
-            assert op > floor, "a committed op cannot be nacked by a quorum"
-            return Evaluation(Verdict.START, op - 1, floor)
-        if chosen is None or copies == 0:
-            return Evaluation(Verdict.AWAIT_MORE if len(dvcs) < replica_count else Verdict.STUCK)
-    return Evaluation(Verdict.START, high, floor)
-
-
-def canonical_header(canonical: list[DoViewChange], op: int) -> Header | None:
-    """The header that the canonical logs hold at `op`; all that know one agree."""
-    found: Header | None = None
-    for d in canonical:
-        i = d.op - op
-        if 0 <= i < len(d.headers) and not blank(d.headers[i]):
-            assert found is None or found.digest == d.headers[i].digest
-            found = d.headers[i]
-    return found
 
 
 # --- leaving a view -----------------------------------------------------------------------------
@@ -400,6 +310,7 @@ def _evaluate(member: Member) -> None:
         quorum_view_change=member.quorum_view_change,
         quorum_nack=member.quorum_nack,
         pipeline_max=member.geometry.pipeline_max,
+        begun=member.configuration.op,
     )
     if result.verdict == Verdict.STUCK:
         member.count("view_change_stuck")

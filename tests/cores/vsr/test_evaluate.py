@@ -4,8 +4,8 @@ from itertools import combinations
 
 import pytest
 
+from appliance.cores.vsr.evaluate import DoViewChange, Evaluation, Verdict, evaluate
 from appliance.cores.vsr.quorums import quorums
-from appliance.cores.vsr.view_change import DoViewChange, Evaluation, Verdict, evaluate
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import SMALL
 from tests.cores.vsr.chain import ROOT, blank, chain, prepare
@@ -39,7 +39,7 @@ def dvc(
     return DoViewChange(replica, log_view, top, commit, 0, listed, presents, nacks)
 
 
-def verdict(*dvcs: DoViewChange, replica_count: int = 3) -> Evaluation:
+def verdict(*dvcs: DoViewChange, replica_count: int = 3, begun: int = 0) -> Evaluation:
     row = quorums(replica_count)
     return evaluate(
         list(dvcs),
@@ -47,6 +47,7 @@ def verdict(*dvcs: DoViewChange, replica_count: int = 3) -> Evaluation:
         quorum_view_change=row.view_change,
         quorum_nack=row.nack,
         pipeline_max=P,
+        begun=begun,
     )
 
 
@@ -228,3 +229,12 @@ def test_what_a_replication_quorum_holds_survives_every_view_change_quorum(count
                 assert found in (start(8), AWAIT_MORE, STUCK), (holders, corrupt, answered)
                 if any(d.replica in holders and d.replica not in corrupt for d in answered):
                     assert found == start(8)
+
+
+def test_a_member_that_had_no_vote_before_denies_the_reconfiguration_and_nothing_is_cut():
+    """It was a standby when the reconfiguration was committed, and never had it in its ring."""
+    here = dvc(0, 8, commit=8, low=8)
+    promoted = dvc(1, 8, {8: MISSING}, commit=4, low=8)
+    assert verdict(here, promoted, replica_count=2, begun=8) == start(8, floor=8)
+    later = dvc(0, 9, commit=8, low=8), dvc(1, 9, {8: MISSING, 9: MISSING}, commit=4, low=8)
+    assert verdict(*later, replica_count=2, begun=8) == start(8, floor=8)
