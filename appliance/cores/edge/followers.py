@@ -8,18 +8,26 @@ from appliance.base.limits import PEOPLE_MAX
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.people import ONLINE, States
 from appliance.cores.edge.session import Session
+from appliance.cores.edge.token import READ
 
 WAITING, TOLD, STALE = "waiting", "told", "stale"  # of a follower, see `objects`
 
 
 class Asked(NamedTuple):
-    """Who waits for an answer of the objects: for an ack, or for the state of a room."""
+    """Who waits for an answer of the objects: for an ack, or for the state of `room`."""
 
     session: Session
     request: str | None
     followed: "Followed | None" = None  # the state is for a follower
-    room_id: UUID | None = None  # of a state
+    room: Room | None = None
     before: UUID | None = None
+
+    @property
+    def may_read(self) -> bool:
+        """Whether the token that the session has now still allows the room's state."""
+        claims = self.session.claims
+        assert claims is not None and self.room is not None
+        return bool(claims.rights_in(self.room.name) & READ)
 
 
 class Followed:
@@ -27,7 +35,7 @@ class Followed:
 
     def __init__(self, room: Room, people: Iterable[str]) -> None:
         """`people`: who is there already."""
-        self.name, self.room_id = room.name, room.uuid
+        self.room, self.name, self.room_id = room, room.name, room.uuid
         self.followers: dict[Session, str] = {}  # WAITING, TOLD or STALE
         self.own: States = {}  # who of our clients is there, as others were told
         self._there = set(people)

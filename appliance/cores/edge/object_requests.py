@@ -88,6 +88,6 @@ class ObjectRequests:
             return False
         self._objects.ask(
             {"do": "room_state", "room": room.name, "before": str(frame.before)},
-            Asked(session, frame.request, room_id=room.uuid, before=frame.before),
+            Asked(session, frame.request, room=room, before=frame.before),
         )
         return True

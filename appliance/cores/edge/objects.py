@@ -35,7 +35,7 @@ from appliance.formats.author import author_name
 from appliance.formats.client import objects as frames
 from appliance.formats.client.fields import id_bytes
 from appliance.formats.client.frame import Frame
-from appliance.formats.client_errors import Busy, ObjectRefused, Unavailable
+from appliance.formats.client_errors import Busy, Forbidden, ObjectRefused, Unavailable
 
 ASK, SAY = "ask", "say"
 _MS_NS = 1_000_000
@@ -151,11 +151,13 @@ class Objects:
             return
         if "error" in answer:
             self._on_refusal(asked, answer["error"], answer["reason"])
-        elif asked.room_id is None:
+        elif asked.room is None:
             changed = answer.get("id") is not None
             asked.session.send(frames.ObjectAck(changed=changed, request=asked.request))
+        elif not asked.may_read:  # the token was refreshed meanwhile
+            self._refuse(asked, Forbidden("the token does not allow this in this room"))
         else:
-            self._on_state(asked, answer)
+            self._on_state(asked, asked.room, answer)
 
     def _on_refusal(self, asked: Asked, code: int, reason: str) -> None:
         if asked.followed is not None:
@@ -228,13 +230,13 @@ class Objects:
             "people": sorted(self.people.of(followed.name))[: limits.PEOPLE_MAX],
         }
         try:
-            self.ask(wish, Asked(session, None, followed, followed.room_id))
+            self.ask(wish, Asked(session, None, followed, followed.room))
         except Busy:
             return
         followed.followers[session] = WAITING
         self._stale.pop((session, followed.name), None)
 
-    def _on_state(self, asked: Asked, answer: dict[str, Any]) -> None:
+    def _on_state(self, asked: Asked, room: Room, answer: dict[str, Any]) -> None:
         followed, session = asked.followed, asked.session
         if followed is not None:
             if followed.followers.get(session) != WAITING:
@@ -246,10 +248,9 @@ class Objects:
             own = self._author(self.user_of(session))
             items = object_state.present_items(answer, own, people, self._author)
         items += object_state.reaction_items(answer["reactions"], self._author)
-        assert asked.room_id is not None
         session.send(
             frames.ObjectState(
-                room_id=asked.room_id,
+                room_id=room.uuid,
                 before=asked.before,
                 cursor=object_state.message_id(answer["next"]) if answer["next"] else None,
                 request=asked.request,

@@ -203,6 +203,19 @@ def test_rights_are_those_of_the_token_and_of_the_last_policy() -> None:
     assert type(world.ask(bob, marker)) is frames.ObjectAck
 
 
+def test_who_may_read_no_more_gets_no_state_that_was_asked_for_before() -> None:
+    world, _, bob = pair()
+    world.held = []
+    frame = frames.ObjectRequest(room_id=world.room_id, before=MESSAGE, request="r")
+    world.send(bob, frame)
+    (asked,) = world.held
+    world.send(bob, RefreshToken(token=token("bob", rights={"other": ["read"]})))
+    world.take(bob)
+    world.held = None
+    world.answer(asked)
+    assert errors(world.take(bob)) == ["forbidden"]
+
+
 def test_what_the_objects_refuse_is_answered_by_a_code_and_the_connection_lives() -> None:
     world, anna, _ = pair()
     unknown = UUID(int=5)
