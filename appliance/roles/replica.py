@@ -324,17 +324,17 @@ class ReplicaRole:
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._tick_at += TICK_MS / 1000
-        self._core.on_tick(clock.monotonic_ns(), clock.realtime_us())
         if self._tick_at <= now:
             self._ticks_late += 1
             self._core.on_tick(clock.monotonic_ns(), clock.realtime_us())
             self._tick_at = now + TICK_MS / 1000
+        loop.call_at(self._tick_at, self._tick)  # before what an operating system may refuse
+        self._core.on_tick(clock.monotonic_ns(), clock.realtime_us())
         self._perform()
         self._ticks += 1
-        self._core.on_space(short=self._room.is_short(self._rooms.log_seq, self._oldest()))
         if self._ticks % _WATCHDOG_TICKS == 0:
             self._each_second()
-        loop.call_at(self._tick_at, self._tick)
+        self._core.on_space(short=self._room.is_short(self._rooms.log_seq, self._oldest()))
 
     def _oldest(self) -> int | None:
         return self._rooms.oldest_segment_needed if self._core.state_ready else None
