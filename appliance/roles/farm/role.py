@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import random
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class FarmRole:
         self._figures = Figures()
         self._stopped = asyncio.Event()
         self._posts = self._posts_failed = 0
-        self._adding = ""
+        self._exit_code = 0
         self._door = StatusServer(
             Path(SOCKETS_FOLDER) / SOCKET,
             cluster=node.site.cluster,
@@ -114,6 +115,8 @@ class FarmRole:
         on_stop_signal(self._stop)
         await self._door.start()
         tasks = [loop.create_task(self.status.lag.watch()), loop.create_task(self._look_after())]
+        for task in tasks:
+            task.add_done_callback(self._on_task_done)
         try:
             if self.member is not None:
                 await self._host(self.member)
@@ -127,7 +130,16 @@ class FarmRole:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._client.close()
             await self._door.close()
-        return 0
+        return self._exit_code
+
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        """A task ends only when it is cancelled; anything else ends the process, which says why."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            traceback.print_exception(error)
+            self.log.error("the farm stops: %s %s", type(error).__name__, error)
+            self._exit_code = 1
+            self._stop()
 
     async def _host(self, member: FarmMember) -> None:
         """The member's life; a node that was taken out goes on without one."""
@@ -237,8 +249,7 @@ class FarmRole:
                     ADD_SERVER, entries=(Entry(0, CLUSTER_SERVER, encode_server(server)),)
                 )
                 self._client.guess = self.settings.id
-                answer = await self._client.ask_once(request)
-                self._adding = node.name if answer is not None and answer.accepted else ""
+                await self._client.ask_once(request)  # if it is not taken, at the next look
                 return
 
     async def remove(self, server_id: int) -> bool:

@@ -62,15 +62,17 @@ class Asker:
         if "refused" in answer:
             raise StorageError(f"{self.site.nodes[index].name} refuses: {answer['refused']}")
         number = answer["begun"]
+        if not number:
+            return
         deadline = time.monotonic() + PATIENCE_S
-        while number and (status := self.ask(index)) is not None:
-            if status["act"]["number"] >= number:
+        while time.monotonic() < deadline:
+            status = self.ask(index)
+            if status is not None and status["act"]["number"] >= number:
                 if status["act"]["outcome"]:
                     raise StorageError(status["act"]["outcome"])
                 return
-            if time.monotonic() > deadline:
-                raise StorageError("not committed in time: look whether a majority serves")
             time.sleep(POLL_S)
+        raise StorageError("not committed in time: look whether a majority serves")
 
     def any(self) -> int:
         """A node that may post: one that is a member."""
@@ -107,8 +109,9 @@ def lines(site: Site, said: dict[str, Any]) -> list[str]:
     for row in view["documents"]:
         age = f"{row['age_ms'] / 1000:.1f} s old" + ("" if row["recent"] else ", too old")
         found.append(f"  {name_of(site, row['id'])}  serves {row['endpoints']} shards  {age}")
-    expired = f"expired for {directory['expired_ms'] // 1000} s" * bool(directory["expired_ms"])
-    found.append(f"directory {directory['version']}  {expired or 'valid'}")
+    late_ms = directory["expired_ms"]
+    validity = f"expired for {late_ms // 1000} s" if late_ms else "valid"
+    found.append(f"directory {directory['version']}  {validity}")
     for key in ("excluded", "placement"):
         if view[key]:
             found.append(f"{key}: {json.dumps(view[key])}")
