@@ -34,6 +34,7 @@ from starlette.responses import (
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError, FormatError
 from appliance.base.limits import SIGN_INS_WAITING_MAX
 from appliance.cores.console.console import Console
@@ -157,9 +158,8 @@ class ConsoleRole:
 
     @property
     def url(self) -> str:
-        host = self._node.settings.console_host
-        host = f"[{host}]" if ":" in host else host
-        return f"https://{host}:{self._node.node.console_port}/console"
+        where = authority(self._node.settings.console_host, self._node.node.console_port)
+        return f"https://{where}/console"
 
     def _tell(self, secret: str) -> None:
         print(

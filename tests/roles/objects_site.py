@@ -4,10 +4,12 @@ import asyncio
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import uvloop
 
 from appliance.base.signature import SigningKey
 from appliance.cores.metadata.session import Pace
@@ -100,6 +102,25 @@ class Running:
 
     def counters(self, index: int) -> dict[str, int]:
         return self.roles[index].service.counters
+
+
+def two_sites(folder: Path, ports: list[int]) -> tuple[Running, Running]:
+    """Site 1 with two nodes and site 2 with one, running, not linked yet."""
+    one = Running(site_of(folder / "one", ports[:2], number=1))
+    two = Running(site_of(folder / "two", ports[2:3], number=2))
+    one.start(0, 1)
+    two.start(0)
+    return one, two
+
+
+def run(story: Coroutine[None, None, None]) -> None:
+    """A test's story to its end, within the time after which it hangs."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(2 * HUNG_S):
+            await story
+
+    uvloop.run(bounded())
 
 
 def lose_store(folder: NodeFolder) -> None:

@@ -1,11 +1,10 @@
 """The objects of nodes that are linked by mutual TLS: cut off, healed, re-hung, refused."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from appliance.base.errors import ConfigurationError
 from appliance.cores.console.objects import parse_objects
@@ -20,17 +19,9 @@ from appliance.formats.site import encode_site, load_site
 from appliance.roles.console import Watch
 from appliance.roles.metadata.role import LIFE_FILE, life_of
 from tests.patience import HUNG_S
-from tests.roles.objects_site import Running, lose_store, site_of
+from tests.roles.objects_site import Running, lose_store, run, site_of, two_sites
 
 Ports = Callable[[int], list[int]]
-
-
-def run(story: Coroutine[None, None, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(2 * HUNG_S):
-            await story
-
-    uvloop.run(bounded())
 
 
 def test_nodes_that_were_alone_hold_the_same_when_they_are_linked(
@@ -187,10 +178,7 @@ def test_two_sites_are_linked_by_address_and_fingerprint_and_unlinked(
 ) -> None:
     async def story() -> None:
         ports = free_ports(3)
-        one = Running(site_of(tmp_path / "one", ports[:2], number=1))
-        two = Running(site_of(tmp_path / "two", ports[2:], number=2))
-        one.start(0, 1)
-        two.start(0)
+        one, two = two_sites(tmp_path, ports)
         await one.ask(1, do="topic", room="lobby", text="of one")
         await two.ask(0, do="reaction", message="m", author="u@two", emoji="+1")
         theirs, ours = two.folders[0].node, one.folders[0].node

@@ -9,8 +9,7 @@ from typing import Any, Self
 from appliance.base.limits import DOOR_REQUESTS_MAX
 from appliance.roles.metadata.door import SOCKET
 from tests.patience import HUNG_S
-from tests.roles.objects_site import Running, site_of
-from tests.roles.test_metadata import run
+from tests.roles.objects_site import Running, run, site_of, two_sites
 
 Ports = Callable[[int], list[int]]
 MESSAGE = "0190b6d0-0000-7000-8000-000000000001"
@@ -107,10 +106,7 @@ def test_what_is_never_stored_crosses_to_a_linked_site_and_nobody_speaks_for_ano
 ) -> None:
     async def story() -> None:
         ports = free_ports(3)
-        one = Running(site_of(tmp_path / "one", ports[:2], number=1))
-        two = Running(site_of(tmp_path / "two", ports[2:], number=2))
-        one.start(0, 1)
-        two.start(0)
+        one, two = two_sites(tmp_path, ports)
         near, far = await Follower.of(one, 1), await Follower.of(two, 0)
         theirs, ours = two.folders[0].node, one.folders[0].node
         for site, number, port, spki in (

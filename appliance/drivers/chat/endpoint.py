@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from appliance.base.errors import ConfigurationError
+from appliance.formats.client.address import PATH, client_url
 from appliance.formats.site import Node
 
-PATH = "/v1"
 _PORTS = {"ws": 80, "wss": 443}
 
 
@@ -22,8 +22,7 @@ class Endpoint:
     @property
     def url(self) -> str:
         """The WebSocket's address."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{PATH}"
+        return client_url(self.host, self.port, tls=self.tls is not None)
 
 
 def endpoint_of_node(node: Node, *, client_tls: bool) -> Endpoint:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from appliance.base.authority import authority
 from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
 from appliance.base.prng import Prng
 from appliance.drivers.hdfs.target import BLOCK_SIZE, Entry, Limiter
@@ -244,8 +245,8 @@ class WebHdfs:
         token = self._token()
         query |= {"delegation": token} if token else {"user.name": self._user}
         place = quote("/webhdfs/v1" + self._path(path), safe="/=")
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"{self._scheme}://{host}:{self._port}{place}?{urlencode(query)}"
+        where = authority(self._host, self._port)
+        return f"{self._scheme}://{where}{place}?{urlencode(query)}"
 
     def _token(self) -> str:
         if self._token_file is None:

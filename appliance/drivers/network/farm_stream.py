@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError
 from appliance.drivers.network.tls import show_certificate, spki_digest
 
@@ -104,8 +105,7 @@ async def _through_proxy(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, route: Route
 ) -> None:
     """CONNECT: afterwards the proxy is not noticed."""
-    host = f"[{route.host}]" if ":" in route.host else route.host
-    place = f"{host}:{route.port}"
+    place = authority(route.host, route.port)
     writer.write(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
     try:
         head = await reader.readuntil(b"\r\n\r\n")

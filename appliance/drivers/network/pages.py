@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 
 from appliance.base.limits import HTTP_HEAD_SIZE_MAX
 from appliance.drivers.network.origin import Hosts
+from appliance.formats.client.address import PATH
 
 KEEP_ALIVE_SECONDS = 5
 LOG_SECONDS = 60.0  # between two lines about what strangers send
@@ -147,7 +148,7 @@ class Pages:
 
     def _places(self) -> str:
         """Where the page connects: the site's nodes, beside the one that it came from."""
-        return " ".join(node["url"].removesuffix("/v1") for node in self._nodes())
+        return " ".join(node["url"].removesuffix(PATH) for node in self._nodes())
 
     def protocol(self, on_answered: Callable[[], None]) -> asyncio.Protocol:
         """For one connection, which is told of each answer."""

@@ -44,9 +44,9 @@ from appliance.drivers.network.closings import CLOSE_CODES
 from appliance.drivers.network.entrance import Door, Entrance, Visitor
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.turns import Turns
+from appliance.formats.client.address import PATH
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 
-PATH = b"/v1"
 SUBPROTOCOLS = (Subprotocol(SUBPROTOCOL_BINARY), Subprotocol(SUBPROTOCOL_JSON))
 PING_SECONDS = 20.0  # between two pings; silence over two of them ends a connection
 CLOSE_SECONDS = 2.0  # for a client to answer our closing
@@ -491,7 +491,7 @@ def _wants_websocket(head: bytes) -> bool:
     lines = head.split(b"\r\n\r\n", 1)[0].split(b"\r\n")
     method, _, rest = lines[0].partition(b" ")
     path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
-    if method != b"GET" or path != PATH:
+    if method != b"GET" or path != PATH.encode():
         return False
     return any(
         name.strip().lower() == b"upgrade" and b"websocket" in value.lower()

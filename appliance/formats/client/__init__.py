@@ -12,6 +12,7 @@ Ids are u128: UUID text in JSON, 16 bytes in records and binary frames. An absen
 ones in binary, an absent id is zero, an absent text empty. `docs/client-protocol.md` tells the
 meaning.
 
+    address         where clients reach an edge
     fields          kinds of fields: how each stands in JSON and in binary
     frame           what all frames are; the binary layout of a class; both encodings, written
     sign_in         hello, welcome, refresh_token

@@ -8,6 +8,9 @@
     role       makes the others and runs them: start and stop, the beat and the tick, chat clients
     lanes      sessions of the log: what the core has collected becomes requests, each in its pace
     replicas   links to all replicas, by TLS or by a local socket; those of this node tell more
+    objects    the link to the objects of this node
+    directory  the farm's directory, as it is handed out
+    addresses  under which names and addresses clients reach the site
     figures    what the core tells about itself, for status and metrics
 
 The core is `cores/edge`, where everything is decided. `role` imports the others, and none of them

@@ -3,6 +3,7 @@
 from typing import Any
 
 from appliance.drivers.host.node_folder import NodeFolder
+from appliance.formats.client.address import client_url
 
 
 def host_names(node: NodeFolder) -> list[str]:
@@ -14,13 +15,11 @@ def host_names(node: NodeFolder) -> list[str]:
 
 def places_of(node: NodeFolder) -> list[dict[str, Any]]:
     """Where clients connect: every node of the site, whose settings are taken to be alike."""
-    scheme = "wss" if node.settings.client_tls else "ws"
     return [
         {
             "index": other.index,
             "name": other.name,
-            "url": f"{scheme}://{f'[{other.host}]' if ':' in other.host else other.host}"
-            f":{other.client_port}/v1",
+            "url": client_url(other.host, other.client_port, tls=node.settings.client_tls),
         }
         for other in node.site.nodes
     ]

@@ -15,6 +15,7 @@ from appliance.cores.directory.directory import canonical
 from appliance.cores.directory.status import PUBLISH_AUTO
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.network.ask import ask_status
+from appliance.formats.client.address import client_url
 from appliance.formats.site import FARM
 from appliance.roles.farm.node_files import raft_id
 
@@ -126,9 +127,8 @@ def service_id(node: NodeFolder, shard: int) -> str:
 
 def client_address(node: NodeFolder) -> str:
     """Where clients of this node connect."""
-    scheme = "wss" if node.settings.client_tls else "ws"
-    host = f"[{node.node.host}]" if ":" in node.node.host else node.node.host
-    return f"{scheme}://{host}:{node.node.client_port}/v1"
+    own = node.node
+    return client_url(own.host, own.client_port, tls=node.settings.client_tls)
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from appliance.base.authority import authority
 from appliance.base.errors import FarmFrameError
 from appliance.base.limits import FARM_HANDSHAKE_MS_MAX
 from appliance.cores.raft.dial import Again, Challenges, ClientLogin, Credentials, Entered, GaveUp
@@ -63,12 +64,11 @@ async def logged_in(
 async def _log_in(
     route: Route, endpoint: str, keys: Keys, credentials: Credentials
 ) -> tuple[Stream, Entered]:
-    host = f"[{route.host}]" if ":" in route.host else route.host
     login = ClientLogin(
         challenges=keys.challenges,
         credentials=credentials,
         endpoint=endpoint,
-        host=f"{host}:{route.port}",
+        host=authority(route.host, route.port),
         farm=keys.farm,
     )
     wait_ms = keys.challenges.wait_ms((endpoint, keys.farm), now_ms())

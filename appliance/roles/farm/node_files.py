@@ -4,6 +4,7 @@ import json
 import secrets
 from pathlib import Path
 
+from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError
 from appliance.base.signature import SigningKey
 from appliance.cores.directory.signed import sign_delegation
@@ -42,8 +43,7 @@ def raft_id(node: Node) -> int:
 
 def endpoint_of(node: Node) -> str:
     """What the other members are told of a node's member."""
-    host = f"[{node.host}]" if ":" in node.host else node.host
-    return f"tcp://{host}:{node.farm_port}"
+    return f"tcp://{authority(node.host, node.farm_port)}"
 
 
 def user_of(node: Node) -> str:

@@ -1,0 +1,10 @@
+"""Where clients reach an edge."""
+
+from appliance.base.authority import authority
+
+PATH = "/v1"  # of the protocol's first version
+
+
+def client_url(host: str, port: int, *, tls: bool) -> str:
+    """The address of the WebSocket of a node's client port."""
+    return f"{'wss' if tls else 'ws'}://{authority(host, port)}{PATH}"
