@@ -80,6 +80,9 @@ def spark_of(folder: Path, *, java: bool = True) -> Path:
 def test_a_spark_without_a_package_is_told_which_before_it_starts(tmp_path, monkeypatch):
     submit = spark_of(tmp_path / "bin")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv(
+        "PYSPARK_PYTHON", raising=False
+    )  # a session of Spark in this process sets it
     told = run("report", "--spark", str(submit), "sql", "select 1", "--tables", "t")
     assert told.returncode == 2
     assert "Spark ran" not in told.stdout

@@ -27,6 +27,8 @@ from tests.commands.conftest import COMMAND, TOP, environment
 from tests.patience import HUNG_S
 
 SMALL = ("--geometry", "small")
+ROLES_OF_ONE_NODE = ("replica", "edge", "console", "shipper", "farm")
+PROCESSES_OF_ONE_NODE = 2 + len(ROLES_OF_ONE_NODE)  # the launcher and the supervisor
 
 
 class Running:
@@ -243,7 +245,7 @@ def test_every_process_that_is_killed_comes_back_and_the_site_serves(tigerchat, 
     site = run(single)
     site.until_serving()
     node = single / "node-0"
-    for role in ("replica", "edge", "console", "shipper"):
+    for role in ROLES_OF_ONE_NODE:
         victim = site.processes("start", role)[0]
         victim.kill()
         site.until(
@@ -254,10 +256,10 @@ def test_every_process_that_is_killed_comes_back_and_the_site_serves(tigerchat, 
     site.processes("start", "--quiet", str(node))[0].kill()
     site.until(
         lambda: (
-            len(fresh := {process.pid for process in site.processes()}) == 6
+            len(fresh := {process.pid for process in site.processes()}) == PROCESSES_OF_ONE_NODE
             and before.isdisjoint(fresh)
         ),
-        "all five again",
+        "all of the node again",
     )
     made = tigerchat("room", "create", "again", "--local", single)
     assert made.returncode == 0, made.stderr
@@ -268,7 +270,7 @@ def test_every_process_that_is_killed_comes_back_and_the_site_serves(tigerchat, 
 def test_nothing_survives_a_launcher_that_was_killed(run, single):
     site = run(single)
     site.until_serving()
-    assert len(site.processes()) == 6
+    assert len(site.processes()) == PROCESSES_OF_ONE_NODE
     site.process.kill()
     site.process.wait()
     deadline = time.monotonic() + HUNG_S

@@ -17,7 +17,7 @@
 
 #define SECTOR 4096
 #define ENTRIES 16384
-#define FILES 64
+#define FILES 128 /* a volume of 64 extents, and its other files */
 #define NAMES 64
 #define PATH 256
 #define CHAINS 8192

@@ -5,12 +5,15 @@ The layout is that of `disk_cache.c`.
 
 import os
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 
-SECTOR = 4096
-ENTRIES, FILES, NAMES, PATH = 16384, 64, 64, 256
+_SHIM = (Path(__file__).parent / "disk_cache.c").read_text()
+_SIZES = {name: int(size) for name, size in re.findall(r"#define (\w+) (\d+)", _SHIM)}
+SECTOR, ENTRIES, PATH = _SIZES["SECTOR"], _SIZES["ENTRIES"], _SIZES["PATH"]
+FILES, NAMES = _SIZES["FILES"], _SIZES["NAMES"]
 _FILES = SECTOR
 _NAMES = _FILES + FILES * PATH
 _ENTRIES = _NAMES + NAMES * PATH

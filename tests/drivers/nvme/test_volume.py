@@ -383,7 +383,7 @@ def test_extents_that_are_given_up_make_room_and_are_made_anew(folder: Path) -> 
 def test_room_is_what_extents_that_are_not_there_yet_need(folder: Path, monkeypatch) -> None:
     def free(size: int) -> None:
         state = SimpleNamespace(f_bavail=size, f_frsize=1)
-        monkeypatch.setattr("os.statvfs", lambda place: state)
+        monkeypatch.setattr("os.fstatvfs", lambda place: state)
 
     async def story(serving: Serving) -> None:
         await serving.write(EXTENT, numbered_sector(0))
