@@ -12,17 +12,17 @@ SETUP := $(PYTHON3) tools/setup.py
 # Numbers are for a new site; the one in ./run has those that it was made with.
 START := $(PYTHON) -m appliance start --local ./run $(if $(NODES),--nodes $(NODES)) \
 	$(if $(STANDBYS),--standbys $(STANDBYS)) $(if $(SHARDS),--shards $(SHARDS))
-TEST := $(PYTHON) -m pytest $(TESTS) --durations=25 -rs -n $(PROCESSES) \
+TEST := $(PYTHON) -m tests.run $(TESTS) --durations=25 -rs -n $(PROCESSES) \
 	--no-loadscope-reorder
 UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats -q -rs
 BENCH := $(PYTHON) tests/bench/run.py
 SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s
 
-.PHONY: targets run report test check format bench soak executable hdfs locks clean
+.PHONY: targets run report test check format bench bench-peers soak autobahn executable packages hdfs locks clean
 .DEFAULT_GOAL := targets
 
 targets:
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
 run: ## start a site on this machine; a new one with NODES=3 STANDBYS=0 SHARDS=1; Ctrl-C ends it, data stays in ./run
 	@$(SETUP) node
@@ -53,13 +53,24 @@ bench: ## measure, print, and append to the history of measurements
 	@$(SETUP) tests
 	@exec $(BENCH) $(ARGS)
 
+bench-peers: ## measure beside etcd, Redis and NATS from Debian, three nodes of each; needs root
+	@$(SETUP) tests
+	@exec $(PYTHON) -m tests.bench.peers.run $(ARGS)
+
 soak: ## fresh seeds and many kills for SECONDS=600
 	@$(SETUP) tests
 	@exec $(SOAK) $(ARGS)
 
+autobahn: ## the original Autobahn suite against the client port, by a PYTHON2=... that has it
+	@$(SETUP) tests
+	@exec $(PYTHON) -m tests.drivers.network.autobahn "$(PYTHON2)" $(ARGS)
+
 executable: ## freeze the program into dist/tigerchat/ and dist/tigerchat-onefile
 	@$(SETUP) executable
 	@exec $(PYTHON) packaging/executable/build.py $(ARGS)
+
+packages: executable ## a Debian package and a plain tar file of it, in dist/
+	@exec $(PYTHON) packaging/install/build.py
 
 hdfs: ## start a real HDFS on this machine, to ship to and look at; Ctrl-C ends it
 	@$(SETUP) tests

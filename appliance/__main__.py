@@ -13,6 +13,8 @@ from appliance.base.errors import ApplianceError, ConfigurationError
 # Verb: what it does. Its module is imported only when the verb is used.
 VERBS = {
     "format": "Make the keys and volumes of a site or of one node.",
+    "found": "Begin a site of several machines.",
+    "join": "Join a site that is being founded, by a code.",
     "start": "Run a site on this machine, a node, or one role of a node.",
     "recover": "Give a node that lost a volume a new one, and bring it up to date.",
     "member": "List, add, remove, promote and retire the members of a site's shards.",
@@ -22,6 +24,7 @@ VERBS = {
     "room": "List rooms, create one.",
     "send": "Send a message to a room.",
     "tail": "Show the newest messages of a room and those that come.",
+    "snapshot": "Fetch a room as a signed file, verify such a file.",
     "import": "Import mail, IRC logs or a Slack export.",
     "status": "Show the replicas of a node or site.",
     "ship": "Show, verify and repair what is shipped as signed files.",
@@ -32,6 +35,10 @@ VERBS = {
     "report": "Verify what was shipped and report on it, in your Spark.",
     "simulate": "Run the cores in a simulated world with a seed.",
     "benchmark": "Load a site and measure it.",
+    "disks": "Show the health of this machine's NVMe disks.",
+    "preflight": "Compare this machine with what is expected of its model.",
+    "flash": "Write a disk image to a device and verify it.",
+    "update": "Update the program of a machine from signed bundles.",
     "version": "Print the version.",
 }
 EXIT_REFUSED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130

@@ -7,16 +7,14 @@ has ended, a process with the mark or an entry beside pytest's own in the folder
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +22,15 @@ import hypothesis
 import psutil
 import pytest
 
-from tests import side_by_side, speed
-from tests.ports import (
-    BLOCKS_OF_A_RUN,
-    PORTS,
-    PORTS_AT_ONCE,
-    port_is_free,
-    ports_reserved,
-)
+from tests import forked, side_by_side, speed
+from tests.failures import logs_of_sites
+from tests.marked import RUN_FOLDER, RUN_MARK, RUN_OWNER, processes_marked
+from tests.ports import FreePorts, ports_of_a_run
 from tests.system import hdfs_site
 
-RUN_MARK = "TIGERCHAT_TEST_RUN"
 SEED_DEFAULT = 20260701
-PROCESSES_END_WITHIN_S = 15.0  # by themselves, after the last test
+# By themselves, after the last test; a test of this file has less patience.
+PROCESSES_END_WITHIN_S = float(os.environ.get("TIGERCHAT_TEST_PATIENCE_S", "120"))
 REPORTS_WORTH_A_TABLE = 100
 HARDWARE = Path(__file__).parent / "hardware"
 
@@ -74,10 +68,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def own_folder(config: pytest.Config) -> None:
     """Short, because paths of Unix sockets lie in it."""
-    folder = Path(tempfile.mkdtemp(prefix="tc-"))
+    folder = Path(tempfile.mkdtemp(prefix=RUN_FOLDER))
     config.stash[run_folder] = folder
     config.stash[run_mark] = uuid.uuid4().hex
     os.environ[RUN_MARK] = config.stash[run_mark]
+    os.environ[RUN_OWNER] = str(os.getpid())
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     if config.option.basetemp is None or is_worker(config):
         config.option.basetemp = str(folder / "t")
@@ -89,7 +84,8 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    shutil.rmtree(config.stash.get(run_folder, Path()), ignore_errors=True)
+    if run_folder in config.stash:
+        shutil.rmtree(config.stash[run_folder], ignore_errors=True)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -150,20 +146,22 @@ def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None, pytest.TestReport, pytest.TestReport]:
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     expected_to_fail = hasattr(report, "wasxfail")
     if report.skipped and not expected_to_fail and not skip_is_allowed(item.path):
         refuse_skip(report)
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         report.sections.append(("seed", f"seed of this test: {seed_of(item)}"))
+    if report.failed:
+        report.sections.extend(logs_of_sites(Path(item.config.option.basetemp)))
     return report
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(
     collector: pytest.Collector,
-) -> Iterator[None, pytest.CollectReport, pytest.CollectReport]:
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
     if report.skipped and not skip_is_allowed(collector.path):
         refuse_skip(report)
@@ -189,46 +187,14 @@ def soak_seconds(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def free_ports() -> Iterator[Callable[[int], list[int]]]:
-    """`free_ports(3)`: ports free for TCP and UDP, and given to no other run while this one lasts.
-
-    They come in ascending order, but for where the run's own range begins again: what a long run
-    has used first is free again by then.
-    """
-    reserved: list[socket.socket] = []
-
-    def candidates() -> Iterator[int]:
-        own: list[int] = []
-        for first in PORTS[::PORTS_AT_ONCE]:
-            reservation = ports_reserved(first)
-            if reservation is not None:
-                reserved.append(reservation)
-                block = range(first, first + PORTS_AT_ONCE)
-                own.extend(block)
-                yield from block
-            if len(reserved) == BLOCKS_OF_A_RUN:
-                break
-        yield from itertools.cycle(own)
-
-    each = candidates()
-
-    def take(count: int) -> list[int]:
-        ports: list[int] = []
-        for port in itertools.islice(each, BLOCKS_OF_A_RUN * PORTS_AT_ONCE):
-            if port_is_free(port):
-                ports.append(port)
-            if len(ports) == count:
-                return ports
-        raise AssertionError("no free port left")
-
-    yield take
-    for reservation in reserved:
-        reservation.close()
+def free_ports() -> Iterator[FreePorts]:
+    """`free_ports(3)`: ports free for TCP and UDP, given to no other run while this one lasts."""
+    yield from ports_of_a_run()
 
 
 @pytest.fixture(scope="session")
 def hdfs_of_run(
-    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+    tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts
 ) -> Iterator[hdfs_site.Hdfs]:
     """One HDFS for the whole run."""
     yield from hdfs_site.running(tmp_path_factory.mktemp("hdfs"), free_ports)
@@ -242,7 +208,7 @@ def hdfs(hdfs_of_run: hdfs_site.Hdfs) -> hdfs_site.Hdfs:
 
 
 @pytest.fixture
-def free_port(free_ports: Callable[[int], list[int]]) -> int:
+def free_port(free_ports: FreePorts) -> int:
     return free_ports(1)[0]
 
 
@@ -253,6 +219,7 @@ def free_port(free_ports: Callable[[int], list[int]]) -> int:
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Set up first, hence torn down last."""
     yield
+    forked.end()
     config = request.config
     processes = processes_left(config.stash[run_mark])
     folder = config.stash[run_folder]
@@ -277,19 +244,3 @@ def processes_left(mark: str) -> list[str]:
         except psutil.NoSuchProcess:
             continue  # it ended meanwhile
     return lines
-
-
-def processes_marked(mark: str) -> list[psutil.Process]:
-    """Found by what they inherited, so that a process is seen whoever its parent is by now."""
-    wanted = f"{RUN_MARK}={mark}".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "environ").read_bytes().split(b"\0")
-            command = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue  # of another user, or ended meanwhile
-        own_tracker = b"multiprocessing.resource_tracker" in command  # lives as long as pytest
-        if wanted in words and int(folder.name) != os.getpid() and not own_tracker:
-            found.append(psutil.Process(int(folder.name)))
-    return found

@@ -5,7 +5,9 @@ worlds do: hashing and tables.
 """
 
 import os
+import subprocess
 import time
+from pathlib import Path
 
 from appliance.base.checksum import blake2b_128
 
@@ -38,3 +40,16 @@ def machine_speed() -> float:
 def fresh(count: int) -> int:
     """So many of what is random and fresh, as many as fit this machine."""
     return max(1, round(count * max(SHARE_MIN, machine_speed())))
+
+
+def seed_of_commit() -> int:
+    """For what is fresh with each commit, and the same whenever this one is tested: a verdict on a
+    commit says nothing about another one. Without git, as in an unpacked archive, always the same.
+    """
+    folder = Path(__file__).resolve().parent.parent
+    try:
+        words = ("git", "-C", str(folder), "rev-parse", "HEAD")
+        said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return int(said.stdout[:8], 16)

@@ -1,6 +1,10 @@
-"""A bare Debian 12 in a tar file, for tests that need a machine without Python: fetched once.
+"""Debian 12 in tar files, for tests that need a machine of their own: fetched once.
 
-python tools/base_tree.py fetch      make `.base/minbase.tar` if it is not there
+python tools/base_tree.py fetch      make those of `.base` that are not there
+
+minbase.tar   nothing but its base: no Python, no service manager
+booted.tar    the same with systemd, to be booted as a container
+peers.tar     the same with etcd, Redis and NATS: made when `make bench-peers` first wants it
 """
 
 import os
@@ -17,14 +21,28 @@ sys.path.insert(0, str(TOP))
 from tools.fresh_chroot import SUITE, Failure, apt_sources, execute  # noqa: E402
 
 BASE = TOP / ".base"
-TREE = BASE / "minbase.tar"
+TREE, BOOTED = BASE / "minbase.tar", BASE / "booted.tar"
+BOOTED_PACKAGES = ("systemd", "systemd-sysv", "dbus", "iproute2")
+PEERS = BASE / "peers.tar"
+PEER_PACKAGES = ("etcd-server", "redis-server", "nats-server")
 FETCHED_WITHIN_S = 900
 
 
 def fetch() -> None:
-    """Make the tar file; Failure names what is missing."""
-    if TREE.exists():
-        return
+    """Make the tar files that are missing; Failure names what is missing for it."""
+    for tree, packages in ((TREE, ()), (BOOTED, BOOTED_PACKAGES)):
+        if not tree.exists():
+            make(tree, packages)
+
+
+def fetch_peers() -> None:
+    """Make the tree with the products that a bench measures beside ours."""
+    if not PEERS.exists():
+        make(PEERS, PEER_PACKAGES)
+
+
+def make(tree: Path, packages: tuple[str, ...]) -> None:
+    """A tar file with the base of Debian and what these packages bring."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         raise Failure("needs root and debootstrap: apt-get install --yes debootstrap")
     mirror = next((uri for uri, release, _ in apt_sources() if release == SUITE), None)
@@ -32,16 +50,18 @@ def fetch() -> None:
         raise Failure(f"apt of this machine knows no source for {SUITE}")
     BASE.mkdir(exist_ok=True)
     started = time.monotonic()
-    print("base_tree: fetching a bare Debian 12", flush=True)
+    print(f"base_tree: fetching {tree.name} of Debian 12", flush=True)
     with tempfile.TemporaryDirectory(dir=BASE) as folder:
         root = Path(folder, "tree")
-        command = ["debootstrap", "--variant=minbase", SUITE, str(root), mirror]
-        execute(command, timeout_s=FETCHED_WITHIN_S)
+        command = ["debootstrap", "--variant=minbase"]
+        if packages:
+            command.append(f"--include={','.join(packages)}")
+        execute([*command, SUITE, str(root), mirror], timeout_s=FETCHED_WITHIN_S)
         shutil.rmtree(root / "var/cache/apt/archives", ignore_errors=True)
-        fresh = Path(folder, "minbase.tar")
+        fresh = Path(folder, tree.name)
         subprocess.run(["tar", "--create", "--file", fresh, "--directory", root, "."], check=True)
-        fresh.replace(TREE)
-    print(f"base_tree: {TREE} after {time.monotonic() - started:.0f} s", flush=True)
+        fresh.replace(tree)
+    print(f"base_tree: {tree} after {time.monotonic() - started:.0f} s", flush=True)
 
 
 def main(arguments: list[str]) -> int:

@@ -111,6 +111,11 @@ MAVEN_PACKAGES = (Package("maven", has_program("mvn")),)  # fetches the jars of 
 NODE_PACKAGES = (Package("npm", has_program("npm")),)
 # A real HTTP proxy, through which members of a farm are dialled; without the service around it.
 PROXY_PACKAGES = (Package("tinyproxy-bin", has_program("tinyproxy")),)
+# Clients and attackers that others wrote: one of HTTP/3, one whose requests never end.
+CLIENT_PACKAGES = (
+    Package("ngtcp2-client", has_program("gtlsclient")),
+    Package("slowhttptest", has_program("slowhttptest")),
+)
 FAULT_PACKAGES = (
     Package("iproute2", has_program("ip")),
     Package("nftables", has_program("nft")),
@@ -127,7 +132,10 @@ FAULT_PACKAGES = (
     ),
 )
 
-CHROOT_PACKAGES = (Package("debootstrap", has_program("debootstrap")),)
+CHROOT_PACKAGES = (
+    Package("debootstrap", has_program("debootstrap")),
+    Package("systemd-container", has_program("systemd-nspawn")),
+)
 FREEZE_PACKAGES = (Package("binutils", has_program("strip")),)
 
 # environment -> (locks, Debian packages); `build` precedes all: it compiles what has no wheel.
@@ -142,6 +150,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
         + BROWSER_PACKAGES
         + FAULT_PACKAGES
         + PROXY_PACKAGES
+        + CLIENT_PACKAGES
         + JAVA_PACKAGES
         + MAVEN_PACKAGES
         + FREEZE_PACKAGES
@@ -385,9 +394,10 @@ def compile_locks() -> None:
     folder = TOP / ".venv-locks"
     run([sys.executable, "-m", "venv", "--clear", str(folder)], "could not make a venv")
     python = str(folder / "bin" / "python")
-    run([python, "-m", "pip", "install", "--quiet", "pip-tools"], "could not install pip-tools")
+    install = [python, "-m", "pip", "install", "--quiet", "--require-hashes"]
+    run([*install, "-r", str(LOCKS / "locks.txt")], "could not install locks.txt")
     environment = {**os.environ, "CUSTOM_COMPILE_COMMAND": "make locks"}
-    for name in ("build", "node", "executable", "reports", "tests"):  # in order of constraints
+    for name in ("locks", "build", "node", "executable", "reports", "tests"):  # constraints first
         say(f"resolving {name}.in")
         command = [python, "-m", "piptools", "compile", *COMPILE_OPTIONS]
         command += ["--output-file", f"{name}.txt", f"{name}.in"]

@@ -1,183 +1,58 @@
 """Checks the tree itself: floors, cycles, banned things, names, sizes, words, limits, error codes.
 
 `python tools/tidy.py [folder]` prints one line for each violation, `file:line rule message`, and
-ends with 1 if there was one. The rules are data, and so are the exceptions, each with its reason.
+ends with 1 if there was one. The rules and their exceptions are data, in `tools/tidy_rules.py`.
 Standard library only.
 """
 
 from __future__ import annotations
 
 import ast
+import gc
 import io
 import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tools.tidy_rules import (
+    BANNED_CALLS,
+    BANNED_METHODS,
+    BANNED_MODULES,
+    BANNED_NAMES,
+    CATCH_ALL,
+    CLASS_FIELDS_MAX,
+    CODE_SUFFIXES,
+    EXCEPTIONS,
+    FILE_LINES_MAX,
+    FLOAT_FREE_ROOMS,
+    FLOORS,
+    FORBIDDEN_WORDS,
+    FUNCTION_LINES_MAX,
+    IMPORTED_BY_OTHERS,
+    LAZY_IMPORTS,
+    LINE_LENGTH_MAX,
+    MODULE_LINES_MAX,
+    MODULE_OF,
+    ONLY_IN,
+    PACKAGES,
+    PURE_ROOMS,
+    REPEATABLE_ROOMS,
+    SKIPPED_FOLDERS,
+    SMALL_ROOMS,
+    STILL_LARGE,
+    STILL_SAID,
+    TEXT_SUFFIXES,
+    UNFINISHED,
+)
+
 PROGRAM = "appliance"
-
-# --- rules as data --------------------------------------------------------------------------------
-
-LINE_LENGTH_MAX = 100
-FUNCTION_LINES_MAX = 70
-FILE_LINES_MAX = 800
-
-# Where protocols and duties live, a reader holds a whole module, and a whole object, in mind.
-SMALL_ROOMS = ("cores/*", "roles/*")
-MODULE_LINES_MAX = 400
-CLASS_FIELDS_MAX = 25
-
-BELOW_NODE = ("base", "formats", "cores/*", "drivers/*", "roles/*")
-
-# room -> rooms it may import: `*` is any one name, `=` the module's own. `appliance` itself, which
-# holds the version, is for all. A room that is absent is refused.
-FLOORS: dict[str, tuple[str, ...]] = {
-    "": (),
-    "base": ("base",),
-    "formats": ("base", "formats"),
-    "cores/*": ("base", "formats", "cores/="),
-    "drivers/*": ("base", "formats", "drivers/="),
-    "reports": ("base", "formats", "reports"),
-    # it writes to the log as an operator's command does
-    "roles/keeper": ("base", "formats", "cores/*", "drivers/*", "roles/operator", "roles/="),
-    "roles/*": ("base", "formats", "cores/*", "drivers/*", "roles/="),
-    "simulation": ("base", "formats", "cores/*", "simulation"),
-    "node": (*BELOW_NODE, "node"),
-    "commands/*": (*BELOW_NODE, "reports", "simulation", "node", "commands/="),
-    "__main__": (*BELOW_NODE, "node", "commands/*"),
-}
-
-# room -> packages of others it may import; the first pattern that fits counts. None: any but
-# those of ONLY_IN. The standard library is governed by BANNED_MODULES.
-PACKAGES: list[tuple[str, set[str] | None]] = [
-    # base defines the product's digests and signatures, each under one name, over these libraries
-    ("base", {"numpy", "crc32c", "blake3", "nacl"}),
-    ("formats", {"numpy", "msgspec", "google"}),  # google.protobuf: only formats/causal
-    # sans-I/O protocols; keys of tokens, which PyJWT takes as objects of cryptography
-    ("cores/edge", {"numpy", "msgspec", "websockets", "h11", "aioquic", "jwt", "cryptography"}),
-    # sans-I/O QUIC: only cores/federation/link; keys of certificates it has seen; protobuf's errors
-    ("cores/federation", {"numpy", "msgspec", "aioquic", "cryptography"}),
-    ("cores/*", {"numpy", "msgspec"}),
-    ("simulation", {"numpy", "msgspec"}),
-    ("reports", {"numpy", "pyspark", "pyarrow", "pandas", "nacl", "crc32c"}),
-    ("*", None),
-]
-ONLY_IN = {
-    "pyspark": "reports",
-    "pyarrow": "reports",
-    "pandas": "reports",
-    "lmdb": "drivers/store",
-}
-
-# Distribution -> module, where they differ; and those that another one of the list imports.
-MODULE_OF = {
-    "PyNaCl": "nacl",
-    "PyJWT": "jwt",
-    "argon2-cffi": "argon2",
-    "prometheus-client": "prometheus_client",
-    "protobuf": "google",
-    "systemd-python": "systemd",
-}
-IMPORTED_BY_OTHERS = {"h11": "uvicorn"}
-
-# Rooms that are given time, chance, input and output as arguments.
-PURE_ROOMS = ("base", "formats", "cores/*", "simulation")
-BANNED_MODULES = {
-    *("asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "queue", "random"),
-    *("sched", "secrets", "select", "selectors", "shutil", "signal", "socket", "ssl"),
-    *("subprocess", "tempfile", "threading", "time"),
-}
-BANNED_METHODS = {"utcnow", "today", "uuid1", "uuid4", "urandom"}  # and datetime.now
-
-# Where every run must be repeatable in another process.
-REPEATABLE_ROOMS = ("cores/*", "simulation")
-BANNED_CALLS = {
-    "hash": "differs from process to process",
-    "id": "differs from process to process",
-    "open": "is input or output",
-    "input": "is input or output",
-    "print": "is input or output",
-}
-FLOAT_FREE_ROOMS = ("cores/vsr", "cores/rooms", "cores/raft", "cores/directory")
-
-BANNED_NAMES = {
-    *("util", "utils", "helper", "helpers", "manager", "managers", "common", "misc", "stuff"),
-}
-
-# May import inside functions: (importing module, imported module, reason).
-LAZY_IMPORTS: list[tuple[str, str, str]] = [
-    ("appliance.__main__", "appliance.commands.*", "a verb pays for its own imports only"),
-    ("appliance.commands.*", "*", "a verb pays for what its options ask for only"),
-    (
-        "appliance.drivers.host.natives",
-        "*",
-        "each native part is tried alone, and named if it fails",
-    ),
-]
-
-# Where catching everything is right: (file, at most so many times, reason).
-CATCH_ALL: list[tuple[str, int, str]] = [
-    ("appliance/drivers/host/role_process.py", 1, "around a role's loop; it ends the process"),
-    ("appliance/roles/replica.py", 1, "around a replica's life; it halts the replica, with a code"),
-    ("appliance/simulation/farm/world.py", 1, "around a seed; it ends the world, with a report"),
-    ("appliance/simulation/world.py", 1, "around a seed; it ends the world, with a report"),
-]
-
-# Exceptions to any rule: (rule, file, reason).
-EXCEPTIONS: list[tuple[str, str, str]] = [
-    ("words", "tools/tidy.py", "the rules name what they forbid"),
-    ("words", "tests/tidy/*", "plants what must be found"),
-    ("todo", "tools/tidy.py", "the rule names what it forbids"),
-    ("todo", "tests/tidy/*", "plants what must be found"),
-    ("*", "appliance/web/vendor/*", "written by others, kept byte for byte"),
-    ("*", "appliance/formats/causal/causal_pb2.py", "generated by protoc from causal.proto"),
-    ("words", "packaging/locks/*.txt", "made by a resolver: hashes only, checked by rule `locks`"),
-]
-
-# What is larger than SMALL_ROOMS allow, from before there was a rule: (file, class or empty, size).
-# A row may only shrink, and goes when what it names is small enough.
-STILL_LARGE: list[tuple[str, str, int]] = [
-    ("appliance/cores/console/figures.py", "Replica", 29),
-    ("appliance/cores/edge/session.py", "Session", 27),
-    ("appliance/cores/federation/parameters.py", "Parameters", 38),
-    ("appliance/cores/raft/member.py", "Member", 28),
-    ("appliance/cores/vsr/member.py", "", 669),
-    ("appliance/cores/vsr/member.py", "Member", 121),
-    ("appliance/cores/vsr/normal.py", "", 487),
-    ("appliance/cores/vsr/repair.py", "", 423),
-    ("appliance/cores/vsr/replica.py", "", 611),
-    ("appliance/cores/vsr/replica.py", "Replica", 34),
-    ("appliance/cores/vsr/view_change.py", "", 569),
-    ("appliance/roles/console.py", "", 405),
-    ("appliance/roles/edge/role.py", "", 426),
-    ("appliance/roles/replica.py", "", 597),
-    ("appliance/roles/replica.py", "ReplicaRole", 36),
-]
-
-# Words that betray a machine or a registry; built from parts where a part alone would be found.
-FORBIDDEN_WORDS: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(r"(?<![\w.*~-])/(work|root)/"), "path of one machine"),
-    (re.compile(r"\b(pypi|pythonhosted|npmjs|crates|maven|unpkg)\.(org|com|io)\b"), "registry"),
-    (re.compile(r"\b(deb|ftp|security|registry|proxy|mirrors?)\.\w+\.(org|com|io)\b"), "registry"),
-    (re.compile(r"--(extra-)?index-url|--trusted-host|--find-links"), "registry"),
-]
-TODO = re.compile(r"\b(TODO|FIXME|XXX)\b")
-
-TEXT_SUFFIXES = {
-    *("", ".py", ".md", ".toml", ".txt", ".in", ".js", ".css", ".html", ".service", ".target"),
-    *(".slice", ".json", ".cfg", ".sh", ".yml", ".yaml"),
-}
-CODE_SUFFIXES = {".py", ".js", ".css"}
-SKIPPED_FOLDERS = {
-    *(".git", ".venv", ".venv-locks", "run", "build", "dist", "__pycache__", "node_modules"),
-    *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
-}
-
 
 # --- the tree -------------------------------------------------------------------------------------
 
@@ -219,11 +94,16 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree: walking it anew for each rule took most of tidy's time."""
+        return list(ast.walk(self.tree))
+
     @property
     def is_python(self) -> bool:
         return self.path.endswith(".py")
 
-    @property
+    @cached_property
     def module(self) -> str:
         parts = self.path.removesuffix(".py").split("/")
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -232,7 +112,7 @@ class Source:
     def is_package(self) -> bool:
         return self.path.endswith("/__init__.py")
 
-    @property
+    @cached_property
     def room(self) -> str | None:
         return room_of(self.module)
 
@@ -290,7 +170,8 @@ def paths_listed(top: Path) -> list[Path]:
 
 
 def imports_of(source: Source) -> Iterator[Import]:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    holders = (ast.stmt, ast.ExceptHandler, ast.match_case)  # no expression has an import in it
     stack: list[tuple[ast.AST, bool]] = [(source.tree, False)]
     while stack:
         node, inside = stack.pop()
@@ -302,7 +183,8 @@ def imports_of(source: Source) -> Iterator[Import]:
             for alias in node.names:
                 yield Import(node.lineno, module, alias.name, inside)
         inside = inside or isinstance(node, functions)
-        stack.extend((child, inside) for child in ast.iter_child_nodes(node))
+        children = ast.iter_child_nodes(node)
+        stack.extend((child, inside) for child in children if isinstance(child, holders))
 
 
 def absolute(source: Source, node: ast.ImportFrom) -> str:
@@ -426,14 +308,15 @@ def check_repeatable(source: Source) -> None:
     if not in_rooms(source.room, PURE_ROOMS):
         return
     strict = in_rooms(source.room, REPEATABLE_ROOMS)
-    sets = names_of_sets(source.tree)
-    for node in ast.walk(source.tree):
+    without_floats = in_rooms(source.room, FLOAT_FREE_ROOMS)
+    sets = names_of_sets(source.nodes)
+    for node in source.nodes:
         if isinstance(node, ast.Call):
             check_clock(source, node)
         if strict:
             check_builtin(source, node)
             check_order(source, node, sets)
-        if in_rooms(source.room, FLOAT_FREE_ROOMS) and isinstance(node, ast.Constant):
+        if without_floats and isinstance(node, ast.Constant):
             if isinstance(node.value, float):
                 source.report(node.lineno, "float", f"{node.value} in a core that decides")
 
@@ -471,10 +354,10 @@ def iterables_of(node: ast.AST) -> Iterator[ast.expr]:
             yield from node.args
 
 
-def names_of_sets(tree: ast.Module) -> set[str]:
+def names_of_sets(nodes: list[ast.AST]) -> set[str]:
     """Names and attributes (`self.x` as `.x`) that only ever hold sets, as far as can be seen."""
     held: dict[str, list[bool]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign):
             pairs = [(target, is_set(node.value, set())) for target in node.targets]
         elif isinstance(node, ast.AnnAssign):
@@ -534,7 +417,7 @@ def check_sizes(source: Source) -> None:
                 source.report(number, "line", f"{len(line)} columns, at most {LINE_LENGTH_MAX}")
     if not source.is_python:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             count = (node.end_lineno or node.lineno) - node.lineno + 1
             if count > FUNCTION_LINES_MAX:
@@ -548,7 +431,7 @@ def check_small(source: Source) -> None:
         return
     large = {name: size for path, name, size in STILL_LARGE if path == source.path}
     sizes = {"": (1, len(source.lines), MODULE_LINES_MAX, "lines in a module")}
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ClassDef):
             count = len(fields_of(node))
             sizes[node.name] = (node.lineno, count, CLASS_FIELDS_MAX, f"fields in {node.name}")
@@ -584,17 +467,57 @@ def check_names(source: Source) -> None:
     if not source.is_python:
         return
     definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, definitions):
             words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", node.name)
             for word in BANNED_NAMES & {word.lower() for word in words}:
                 source.report(node.lineno, "name", f"{node.name}: {word!r} says nothing")
 
 
+def check_glossary(sources: list[Source], glossary: str) -> None:
+    """No more names with words of the last column of docs/glossary.md than STILL_SAID counts."""
+    better: dict[str, str] = {}
+    for row in glossary.splitlines():
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        if len(cells) == 3 and cells[2] not in ("", "not", "---"):
+            for word in cells[2].split(", "):
+                better[word] = f"{better[word]} or {cells[0]}" if word in better else cells[0]
+    names = [(word, source, line) for source in sources for word, line in named_by(source, better)]
+    for word, term in better.items():
+        found = [(source, line) for said, source, line in names if said == word]
+        allowed = STILL_SAID.get(word, 0)
+        if len(found) > allowed:
+            message = f"{word!r} in {len(found)} names, at most {allowed}: the glossary says {term}"
+            found[-1][0].report(found[-1][1], "glossary", message)
+        elif len(found) < allowed:
+            message = f"{word!r} in {len(found)} names: lower its count in STILL_SAID"
+            (found[-1][0] if found else sources[0]).report(1, "glossary", message)
+
+
+def named_by(source: Source, words: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Which of `words` a module, its classes and functions are named by, and in which line.
+
+    A plural counts as its singular; names of tests are sentences and may say anything.
+    """
+    singulars: dict[str, list[str]] = {}
+    for word in words:
+        for form in (word, word + "s"):
+            singulars.setdefault(form, []).append(word)
+    names = [(Path(source.path).stem, 1)]
+    for node in source.nodes:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.append((node.name, node.lineno))
+    for name, line in names:
+        if not name.startswith("test_"):
+            for part in re.findall(r"[A-Z]?[a-z]+", name):
+                for word in singulars.get(part.lower(), ()):
+                    yield word, line
+
+
 def check_catch_all(source: Source) -> None:
     found = [
         node
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.ExceptHandler) and catches_all(node.type) and not passes_on(node)
     ]
     allowed = sum(count for where, count, _ in CATCH_ALL if fnmatchcase(source.path, where))
@@ -635,7 +558,7 @@ def check_words(source: Source) -> None:
         for pattern, what in FORBIDDEN_WORDS:
             if match := pattern.search(line):
                 source.report(number, "words", f"{match.group()!r} names a {what}")
-        if match := TODO.search(line):
+        if match := UNFINISHED.search(line):
             source.report(number, "todo", f"{match.group()} left behind")
 
 
@@ -704,7 +627,7 @@ def check_errors(sources: dict[str, Source]) -> None:
     errors, holder = error_classes(program), dict[int, str]()
     for source in program:
         path = source.path
-        for node, code, line in codes_of(source.tree):
+        for node, code, line in codes_of(source.nodes):
             if node not in errors:
                 continue  # a frame of clients has a code too
             if code in holder:
@@ -719,7 +642,7 @@ def error_classes(sources: list[Source]) -> set[str]:
     bases = {
         node.name: {ast.unparse(base).split(".")[-1] for base in node.bases}
         for source in sources
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.ClassDef)
     }
     found = {"Exception"}
@@ -728,9 +651,9 @@ def error_classes(sources: list[Source]) -> set[str]:
     return found
 
 
-def codes_of(tree: ast.Module) -> Iterator[tuple[str, int, int]]:
+def codes_of(nodes: list[ast.AST]) -> Iterator[tuple[str, int, int]]:
     """(class, code, line) of every `code = number` in a class body."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.ClassDef):
             continue
         for statement in node.body:
@@ -750,6 +673,14 @@ def codes_of(tree: ast.Module) -> Iterator[tuple[str, int, int]]:
 
 
 def violations_of(top: Path) -> list[Violation]:
+    gc.disable()  # trees are made and kept: looking for garbage among them took much of the time
+    try:
+        return _violations_of(top)
+    finally:
+        gc.enable()
+
+
+def _violations_of(top: Path) -> list[Violation]:
     sources = sources_read(top)
     python = [source for source in sources if source.is_python]
     readable = [source for source in python if parses(source)]
@@ -770,6 +701,9 @@ def violations_of(top: Path) -> list[Violation]:
             check_words(source)
             check_lock(source)
     check_cycles(readable)
+    glossary = top / "docs/glossary.md"
+    if glossary.exists():
+        check_glossary(readable, glossary.read_text())
     check_dependencies({source.path: source for source in sources if source not in unreadable})
     check_errors({source.path: source for source in sources if source not in unreadable})
     return sorted({violation for source in sources for violation in source.violations})
@@ -777,7 +711,7 @@ def violations_of(top: Path) -> list[Violation]:
 
 def parses(source: Source) -> bool:
     try:
-        ast.parse(source.text)
+        source.tree  # noqa: B018  # parsed now, kept for the rules
     except SyntaxError as error:
         source.report(error.lineno or 1, "syntax", error.msg)
         return False

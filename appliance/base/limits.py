@@ -34,6 +34,9 @@ WINDOW_SHARES = 64
 WINDOW_SHARE_MIN = 8  # of a table that is too small to be shared: the small geometry's whole one
 # Who holds no more than this part of a share, 64 windows, loses only what is the oldest of all
 WINDOW_FEW = 32
+# by which a device's clock may be ahead of the group's when it names its messages. More protects
+# more devices; less leaves less to whoever names his messages in the future on purpose
+WINDOW_AHEAD_US = 60 * 1_000_000
 
 # --- nonces -------------------------------------------------------------------------------------
 
@@ -84,8 +87,8 @@ VSR_SESSIONS_PER_EDGE = 4  # requests an edge keeps in flight to a shard
 ROOM_NAME_SIZE_MAX = 128  # bytes of UTF-8
 SNAPSHOT_LIMIT_MAX = 1000  # records in one page of history
 # bytes waiting for one client: beyond, nothing live is written to it
-CLIENT_WRITE_HIGH = 256 * KIB
-CLIENT_WRITE_LOW = 64 * KIB  # until no more than this waits
+CLIENT_WRITE_HIGH = 64 * KIB
+CLIENT_WRITE_LOW = 16 * KIB  # until no more than this waits
 HTTP_HEAD_SIZE_MAX = 16 * KIB  # bytes of the head of a client's first request
 HELLO_MS_MAX = 10_000  # from the open connection to a valid hello
 SESSION_SENDS_MAX = 4096  # sends of one connection that wait for their acks
@@ -99,15 +102,21 @@ STRANGER_FRAME_SIZE_MAX = 8 * KIB
 # refused frames of a connection: so many at once, so many a second; beyond, it is not read from,
 # and after so many more it is closed. A client that waits as it is told comes near neither
 REFUSALS_BURST, REFUSALS_RATE, STRIKES_MAX = 256, 50, 64
-HOLD_MS_MAX = 100  # a connection that was refused for its rate is not read from for so long
-HISTORY_PAGES = 2  # that are made in one wake-up, for all together: each takes up to 5 ms
+HOLD_MS_MAX = 1_000  # a connection that was refused for its rate is not read from for so long
+# pages of history made in one wake-up, for all together: a large one takes up to 2 ms, and is the
+# last of its wake-up
+HISTORY_PAGES, HISTORY_PAGE_LARGE = 2, 32 * KIB
+EXPORTS_MAX = 8  # signed files of rooms that an edge makes at a time ...
+EXPORTS_OF_USER_MAX = 2  # ... and of these, for one user
+EXPORT_RECORDS_MAX = 64  # of such a file that are read at a time
 HISTORY_CHARGE_SIZE = 32 * KIB  # bytes of history that are charged as one message
 USER_CONNECTIONS_MAX = 2_048  # of one user at one edge; the next hello is refused
 # bytes that an edge holds in both directions; beyond, the connection that holds most is closed
 CONNECTION_HELD_MAX = 4 * MIB  # for one connection: its output and one frame of the largest size
-USER_HELD_MAX = 32 * MIB  # for all connections of one user
-EDGE_HELD_MAX = 256 * MIB  # for all, of strangers too
-HELD_MIN = 64 * KIB  # a connection that holds less is not looked at
+USER_HELD_MAX = 8 * MIB  # for all connections of one user
+EDGE_HELD_MAX = 16 * MIB  # for all, of strangers too
+TLS_RECORD_SIZE = 16 * KIB  # bytes of the largest record of TLS
+HELD_MIN = 4 * KIB  # a connection that holds less is not looked at
 # bytes of one wake-up for one connection: beyond, subscriptions turn lagging
 SESSION_OUT_MAX = 512 * KIB
 # batches that collect behind the one in flight; then sends are answered busy
@@ -123,11 +132,16 @@ ACCEPTS_PER_TURN = 16  # connections accepted in one turn of the loop: 1 ms
 # frames of one connection, and of all, that are handled in one turn of the loop; each 8 KiB of a
 # frame count as one more. All together are 5 to 10 ms
 TURN_COST_MAX, TURN_COST_ALL_MAX = 16, 256
+TURN_COST_GREEDY_MAX = 16  # of these, for all who had more to say than one turn takes: under 1 ms
 TURN_COST_SIZE = 8 * KIB  # bytes of a frame that cost as much as a frame
 HTTP_MS_MAX = 10_000  # for a request of plain HTTP: the pause before, head, body, answer taken
 HTTP_REQUESTS_MAX = 100  # on one connection of plain HTTP; then it is closed
+# conversations in plain HTTP: bytes of one answer, unless a frame is larger; how long a poll waits
+PLAIN_BATCH_SIZE, PLAIN_POLL_S = 256 * KIB, 25.0
+PLAIN_SILENT_S = 30.0  # between two requests that read; then the conversation is over
 SEGMENTS_VERIFIED_MAX = 64  # sealed segments whose footers are kept in memory, checked
-LEAVES_VERIFIED_MAX = 8192  # leaves of which each record's CRC is kept, 2 KB each
+LEAVES_KEPT_MAX = 24  # leaves of sealed segments in memory, of those that read them: 1 MiB each
+SEGMENTS_SUMMED_MAX = 192  # of which the CRC of each record is kept, 80 KB each
 SEGMENT_MEND_MS_MAX = 1000  # a reader of a broken segment waits so long for a peer's copy
 SEGMENTS_REPORTED_MAX = 64  # broken ones that readers have found and that wait to be mended
 ROOM_WAIT_MS_MAX = 500  # a room that was just created elsewhere is waited for
@@ -135,7 +149,7 @@ REPLICA_BEHIND_OPS = 64  # a replica further behind is not asked for rooms and h
 # members are heard of twice a second: a node that hears no quorum for longer is cut off
 QUORUM_SILENT_MS_MAX = 700
 EVENT_FRAME_SIZE_MAX = 256 * KIB  # bytes of one frame of events, joined
-CHUNK_FRAME_SIZE_MAX = 512 * KIB  # bytes of one page of history
+CHUNK_FRAME_SIZE_MAX = 128 * KIB  # bytes of one page of history: 1 to 2 ms, of everybody's time
 CATCH_UP_RECORDS = 256  # records read at once for a lagging subscription: 1 to 2 ms
 CATCH_UP_PAGES = 8  # of these in one wake-up, for all together
 # a connection that took nothing for so long is closed with a cursor
@@ -144,10 +158,36 @@ CLOCK_SKEW_US = 5_000_000  # by which an issuer's clock may be ahead of a node's
 TOKEN_LIFE_S_DEFAULT = (
     86_400  # a token that is valid for longer is refused, unless a node allows it
 )
+DRAIN_MS_MAX = 2_000  # that an edge which stops waits for answers to what it took
+TOKEN_SIZE_MAX = 8 * KIB  # bytes of a token
+REVOCATIONS_MAX, REVOCATIONS_PAGE = 10_000, 64  # of tokens: known to an edge; records read a tick
 TOKEN_RIGHTS_MAX = 64  # patterns in a token
 BUCKETS_MAX = 100_000  # of each kind of rate limit; the longest unused are forgotten
 RATE_BURST_MS = 2_000  # of a rate may come at once
 RATE_UNLIMITED = 10_000_000  # a second: this rate or more switches a limit off
+
+# --- QUIC of chat clients -------------------------------------------------------------------------
+
+QUIC_WINDOW = 1 * MIB  # bytes that a client may send ahead of us on one connection
+QUIC_STREAM_WINDOW = 512 * KIB  # of these, on one stream: a frame of the largest size is two
+QUIC_STREAMS_MAX = 32  # requests and sessions at once on one connection
+QUIC_UNI_STREAMS_MAX = 8  # control, two of QPACK; a browser tries another or two
+QUIC_PIECES_MAX = 256  # in which a stream may come while something before them is missing
+QUIC_CRYPTO_WAITING_MAX = 32 * KIB  # bytes of a handshake that came before what precedes them
+QUIC_IDS_MAX = 4  # identifiers of a connection that are good at once
+QUIC_IDS_ISSUED_MAX = 4096  # in the life of a connection: one for each change of its address
+QUIC_DATAGRAMS_MAX = 64  # unreliable ones that wait on one connection; the next is dropped
+QUIC_DATAGRAM_FRAME_SIZE_MAX = 1200  # bytes of one that we take
+QUIC_RETRY_S_MAX = 30  # from a Retry to the Initial that brings its token
+QUIC_HANDSHAKES_RATE = 100  # a second of one process, each 4 ms; the next Initials are dropped
+QUIC_HANDSHAKES_BURST = 50  # of them at once
+QUIC_ANSWERS_RATE = 2_000  # Retry, version and reset packets a second of one process: 0.05 ms each
+QUIC_DATAGRAMS_PER_TURN = 32  # read in one turn of the loop: 1 to 5 ms
+QUIC_IDLE_S = 45  # of silence end a connection; who has a session is asked every 20 s
+QUIC_SESSIONS_MAX = 8  # WebSockets, or WebTransport sessions, in one connection
+QUIC_WRITE_MAX = 2 * MIB  # bytes that wait on one connection; its streams write no more
+
+assert QUIC_WINDOW + QUIC_WRITE_MAX + QUIC_STREAMS_MAX * HTTP_HEAD_SIZE_MAX < CONNECTION_HELD_MAX
 
 # --- federation -----------------------------------------------------------------------------------
 
@@ -161,10 +201,16 @@ CAUSAL_FIELDS_UNKNOWN_MAX = 16  # fields of a later version in one message, or i
 # a lamport timestamp from here on is refused: the next ones must fit 64 bits everywhere
 CAUSAL_LAMPORT_MAX = 1 << 63
 FEDERATED_AUTHOR_SIZE_MAX = 256  # bytes of an author's name
+SHARING_SITES_MAX = 8  # sites that share one room
+SITE_NAME_SIZE_MAX = 30  # bytes of the name of a site that shares rooms
 FEDERATED_PARTS_MAX = 512  # records that one message of another site may be split into
 FEDERATED_CONTENT_SIZE_MAX = 4 * KIB  # bytes of a body with its fields and signature
 LINK_FRAME_SIZE_MAX = CAUSAL_MESSAGE_SIZE_MAX + KIB  # bytes of one frame between sites
 LINK_WANT_MAX = 64  # ids asked for in one frame
+FEDERATION_SITES_MAX = 32  # other sites that one site knows
+INVITATION_SIZE_MAX = 256 * KIB  # letters of a code that invites to a site or a room
+FEDERATED_APPEND_MAX = 256  # messages of other sites in one request to the log
+FEDERATED_READ_MAX = 256  # records that a carrying node takes together from its site's log
 LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
 LINK_DATAGRAM_SIZE_MAX = 1100  # bytes of a frame that goes as a datagram; larger: the stream
 LINK_DATAGRAMS_MAX = 512  # waiting on one link; the next is dropped, counted
@@ -202,6 +248,8 @@ FARM_DOCUMENT_SIZE_MAX = 64 * KIB  # bytes of a document that a node posts
 FARM_DOCUMENT_DEPTH_MAX = 2048  # brackets in one, in texts too
 FARM_ENDPOINTS_MAX = 256  # service endpoints of one node
 FARM_EXCLUSIONS_MAX = 1024  # identities an administrator keeps out
+FARM_GUESTS_MAX = 1024  # members that ever came by code
+FARM_GUEST_TEXT_MAX = 1024  # characters of each thing that is kept of one
 FARM_SHARDS_MAX = 1024  # shards whose shipper and placement the farm keeps
 FARM_DIRECTORY_SIZE_MAX = 4 * MIB  # bytes of a signed directory
 FARM_HEAD_SIZE_MAX = 8 * KIB  # bytes of the head of a login request or its answer
@@ -244,6 +292,8 @@ ARCHIVE_DESCRIPTION_SIZE_MAX = 2 * KIB
 ARCHIVE_HEADER_SIZE_MAX = 4 * KIB  # characters of a mail's header that are read
 ARCHIVE_RATIO_MAX = 100  # what a zip unpacks to, as a multiple of its size; chat takes 5 to 20
 ARCHIVE_UNPACKED_SIZE_MAX = 64 * 1024 * MIB  # bytes a zip unpacks to in all
+# bytes of an author's name as an archive shows it
+IMPORTED_AUTHOR_SIZE_MAX = 256
 # messages: their ids are held while an archive is imported
 ARCHIVE_ENTRIES_MAX = 5_000_000
 
@@ -264,7 +314,10 @@ HELD_SIZE_MAX = 16 * MIB  # bytes of changes that wait for a diff; then their se
 SESSION_QUEUE_MAX = 16 * MIB  # bytes of changes that wait for one peer; then its session ends
 TRACES_MAX = 4096  # diffs remembered, so that none is passed on twice
 BLOCK_VECTORS_CACHED_MAX = 4096  # vectors of blocks held in memory
-OBJECTS_MAP_SIZE = 4096 * MIB  # that a node's objects may grow to; the file grows as they do
+SNAPSHOTS_MIB = 256  # of segments' snapshots that a node keeps by default
+SNAPSHOT_FILES_MAX = 1000  # of a shard, however small its segments are
+SNAPSHOT_RATE_MAX = 4_000_000  # bytes a second at which they are written: nobody waits for them
+OBJECTS_MIB = 4096  # that a node's objects may grow to by default; the file grows as they do
 SITE_LINKS_MAX = 64  # sites whose objects a node is linked to
 DOOR_CONNECTIONS_MAX = 64  # to the socket by which a node asks its objects
 REACTIONS_MAX = 1000  # on one message
@@ -279,6 +332,9 @@ DOOR_WAITING_MAX = 8 * MIB  # bytes for a follower of the objects; then it must 
 LIVE_MESSAGE_SIZE_MAX = 64 * KIB  # bytes of who types, who is there
 LIVE_WAITING_MAX = 256 * KIB  # bytes of them for one peer; what comes then is dropped
 LIVE_SEEN_MAX = 4096  # of them remembered, so that none goes round
+PLACES_TOLD_MAX = 150  # places of messages of a shared room in one of them
+PLACES_ASKED_MAX = 1000  # messages of whose places a client may ask at once
+PLACES_FRESH_MAX = 1000  # of one room that are told unasked at once; older ones are asked for
 LIVE_HOPS_MAX = 8  # nodes and sites that one goes through
 PRESENCE_REFRESH_MS = 10_000  # who is there is said again
 PRESENCE_MS_MAX = 30_000  # and forgotten when it is not

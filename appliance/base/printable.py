@@ -26,9 +26,9 @@ def one_line(text: str) -> str:
     return safe(text.replace("\n", REPLACEMENT).replace("\t", " "))
 
 
-def json_line(value: Any) -> str:
+def json_line(value: Any, indent: int | None = None) -> str:
     """`value` as JSON in printable ASCII: a reader gets every character, a terminal none."""
-    return json.dumps(value).replace("\x7f", "\\u007f")
+    return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
 
 
 def counted(count: int, noun: str, nouns: str = "") -> str:

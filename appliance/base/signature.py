@@ -19,6 +19,7 @@ CONTEXT_DELEGATION = b"tigerchat v1 delegation"
 CONTEXT_DIRECTORY = b"tigerchat v1 directory"
 CONTEXT_FEDERATED = b"tigerchat v1 federated"
 CONTEXT_LINK_PROOF = b"tigerchat v1 link proof"
+CONTEXT_UPDATE = b"tigerchat v1 update"
 
 
 class SigningKey:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -10,30 +11,46 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError, FarmFrameError, StorageError
+from appliance.base.printable import json_line
 from appliance.cores.raft.dial import Challenges, Credentials
 from appliance.cores.raft.digest import ALGORITHMS
 from appliance.cores.raft.effects import HardState
+from appliance.cores.raft.invitation import parse_code
 from appliance.cores.raft.settings import OWN
 from appliance.cores.raft.users import TYPES
-from appliance.drivers.host.durable_file import lock_folder
+from appliance.drivers.host.durable_file import lock_folder, write_durable
 from appliance.drivers.host.log import start_log
+from appliance.drivers.host.node_folder import FARM_FOLDER, FARM_USERS_FILE, read_node
 from appliance.drivers.network.farm_stream import Route
 from appliance.formats.raft_legacy.configuration import Server, endpoint_address, server_checked
 from appliance.roles.farm.client import FarmClient
+from appliance.roles.farm.exchange import (
+    USERS_FILE,
+    exported,
+    read_export,
+    settings_of,
+    unpack,
+    write_export,
+)
+from appliance.roles.farm.founding import found, join, make_code
 from appliance.roles.farm.link import Keys
+from appliance.roles.farm.node_files import farm_settings
+from appliance.roles.farm.recovery import go_on_alone
 from appliance.roles.farm.serve import serve
 from appliance.roles.farm.settings import (
     CARRIERS,
+    PLAIN,
     REALM_DEFAULT,
     TLS,
     FarmSettings,
     make_user,
     read_password,
+    read_secret,
     read_users,
     timed,
     write_users,
 )
-from appliance.roles.farm.storage import FarmStorage, directory_of
+from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage, directory_of
 from appliance.roles.operator.farm import Asker, lines, member_named, take_out
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -83,8 +100,13 @@ def _span(text: str) -> tuple[int, int]:
 @command.command("serve")
 @click.option("--folder", type=FOLDER, required=True, help="Where the member keeps its log.")
 @click.option("--id", "server_id", type=int, required=True, help="Its number in the farm.")
+@click.option(
+    "--imported",
+    is_flag=True,
+    help="All but --id, --listen and --join as `farm import` has put it into the folder.",
+)
 @click.option("--farm", "name", default="farm", show_default=True, help="Name of the farm.")
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Our own socket.")
+@click.option("--listen", metavar="HOST:PORT", help="Our own socket; must be said.")
 @click.option("--endpoint", metavar="tcp://HOST:PORT", help="What members are told; as --listen.")
 @click.option("--peer", "peers", multiple=True, metavar="ID=ENDPOINT", help="Another member.")
 @click.option("--join", is_flag=True, help="Wait to be added instead of listing peers.")
@@ -113,8 +135,9 @@ def _span(text: str) -> tuple[int, int]:
 def serve_command(
     folder: Path,
     server_id: int,
+    imported: bool,
     name: str,
-    listen: str,
+    listen: str | None,
     endpoint: str | None,
     peers: tuple[str, ...],
     join: bool,
@@ -134,6 +157,11 @@ def serve_command(
     log_level: str,
 ) -> int:
     """Run one member of a farm, without chat, until it is stopped."""
+    if imported:
+        place = _place("--listen", listen) if listen else None
+        return _run(settings_of(folder.absolute(), server_id, listen=place, join=join), log_level)
+    if listen is None:
+        raise ConfigurationError("--listen HOST:PORT is missing; or say --imported")
     raft = timed(
         OWN, election_ms=_span(election_ms), heartbeat_ms=heartbeat_ms, snapshots=snapshot_distance
     )
@@ -157,10 +185,14 @@ def serve_command(
         proxy=_place("--proxy", proxy) if proxy else None,
         raft=raft,
     )
+    return _run(settings, log_level)
+
+
+def _run(settings: FarmSettings, log_level: str) -> int:
     settings.check()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock_folder(folder)
-    log = start_log(f"farm-{server_id}", log_level)
+    settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock_folder(settings.folder)
+    log = start_log(f"farm-{settings.id}", log_level)
     return asyncio.run(serve([settings], log))
 
 
@@ -245,7 +277,7 @@ def post_command(
                 leader = await client.post([value.encode()], seconds)
                 took_ms = round((time.monotonic() - started) * 1000, 1)
                 row = {"value": value, "accepted": True, "leader": leader, "ms": took_ms}
-                click.echo(json.dumps(row))
+                click.echo(json_line(row))
                 sys.stdout.flush()
         finally:
             await client.close()
@@ -261,14 +293,140 @@ def post_command(
 def dump_command(folder: Path, state: bool, name: str) -> int:
     """Print a member's log, a line of JSON for each entry; it may run meanwhile."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    storage = FarmStorage(folder / "store", read_only=True)
+    storage = FarmStorage(folder / STORE_FOLDER, read_only=True)
     if state:
         click.echo(directory_of(name, storage.load(HardState())).snapshot(), nl=False)
     else:
         for row in storage.rows():
-            click.echo(json.dumps(row, ensure_ascii=False))
+            click.echo(json_line(row))
     storage.close()
     return 0
+
+
+@command.command("init")
+@click.option("--folder", type=FOLDER, required=True, help="Of its first member; made.")
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Its socket.")
+@click.option("--endpoint", metavar="tcp://HOST:PORT", help="What members are told; as --listen.")
+@click.option("--farm", "name", default="farm", show_default=True, help="Name of the farm.")
+@click.option("--carrier", type=click.Choice((TLS, PLAIN)), default=TLS, show_default=True)
+def init_command(folder: Path, listen: str, endpoint: str | None, name: str, carrier: str) -> None:
+    """Make the first member of a new farm; others join it by code."""
+    place = _place("--listen", listen)
+    _make_folder(folder)
+    found(folder.absolute(), name, place, endpoint or f"tcp://{listen}", carrier)
+    click.echo(f"start it: tigerchat farm serve --imported --folder {folder} --id 1")
+
+
+@command.command("invite")
+@click.option("--folder", type=FOLDER, required=True, help="Of a member that runs.")
+@click.option("--id", "server_id", type=int, required=True, help="Its number in the farm.")
+@click.option("--minutes", type=click.IntRange(1, 10_080), default=60, show_default=True)
+def invite_command(folder: Path, server_id: int, minutes: int) -> None:
+    """Print a code with which one machine may join, once: keep it like a password."""
+    settings = settings_of(folder.absolute(), server_id, listen=None, join=False)
+    click.echo(make_code(settings, minutes).text())
+
+
+@command.command("join")
+@click.argument("code")
+@click.option("--folder", type=FOLDER, required=True, help="Of the new member; made.")
+@click.option("--endpoint", required=True, metavar="tcp://HOST:PORT", help="Where it is reached.")
+def join_command(code: str, folder: Path, endpoint: str) -> None:
+    """Fetch user, number and settings with a code from `farm invite`; the secret counts once."""
+    parsed = parse_code(code if code != "-" else sys.stdin.readline().strip())
+    _server(f"1={endpoint}")
+    _make_folder(folder)
+    server_id = asyncio.run(join(parsed, folder.absolute(), endpoint))
+    click.echo(
+        f"start it: tigerchat farm serve --imported --join --folder {folder} --id {server_id}"
+    )
+
+
+def _make_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(lock_folder(folder))
+
+
+@command.command("recover")
+@click.option("--folder", type=FOLDER, help="Of a member that runs alone, without chat.")
+@click.option("--id", "server_id", type=int, help="Its number in the farm, with --folder.")
+@click.option("--node-folder", type=FOLDER, metavar="F", help="Of a node of a site.")
+@click.option(
+    "--majority-is-lost-for-good",
+    "sure",
+    is_flag=True,
+    help="No other member of the old farm will ever run again on its old log.",
+)
+def recover_command(
+    folder: Path | None, server_id: int | None, node_folder: Path | None, sure: bool
+) -> None:
+    """Let one stopped member go on as the whole farm, when the majority is lost for good."""
+    if node_folder is not None:
+        node = read_node(node_folder.absolute())
+        os.close(lock_folder(node.path))
+        place, own_id = node.path / FARM_FOLDER / STORE_FOLDER, node.node.farm_id
+    elif folder is not None and server_id is not None:
+        os.close(lock_folder(folder))
+        place, own_id = folder / STORE_FOLDER, server_id
+    else:
+        raise click.UsageError("say --node-folder F, or --folder and --id")
+    if not sure:
+        raise ConfigurationError(
+            "recovery forgets all that only the lost members had, and two farms are the end if one "
+            "of them comes back on its old log; if none ever will, say --majority-is-lost-for-good"
+        )
+    done = go_on_alone(place, own_id)
+    click.echo(f"member {own_id} is the whole farm from index {done.index}, term {done.term} on")
+    if done.uncommitted:
+        click.echo(
+            f"WARNING: {done.uncommitted} entries count now that nobody may have said yes to"
+        )
+    for server in done.lost:
+        click.echo(
+            f"WARNING: member {server.id} at {server.endpoint} must never run on its old log: "
+            "empty its folder, then let it join again"
+        )
+
+
+@command.command("export")
+@click.argument("file", type=FILE)
+@click.option("--folder", type=FOLDER, help="Of a member that was imported.")
+@click.option("--id", "server_id", type=int, help="Its number in the farm, with --folder.")
+@click.option("--node-folder", type=FOLDER, metavar="F", help="Of a node of a site.")
+@click.option("--secrets", type=FILE, help="The member's own password, into a file of its own.")
+def export_command(
+    file: Path,
+    folder: Path | None,
+    server_id: int | None,
+    node_folder: Path | None,
+    secrets: Path | None,
+) -> None:
+    """Write how this farm is configured into FILE, for other machines; mode 600."""
+    if node_folder is not None:
+        node = read_node(node_folder.absolute())
+        settings, pin = farm_settings(node), node.node.spki
+        users = json.loads(read_secret(node.path / FARM_USERS_FILE))
+    elif folder is not None and server_id is not None:
+        settings = settings_of(folder.absolute(), server_id, listen=None, join=False)
+        pin = settings.pins.get(server_id, b"")
+        users = json.loads(read_secret(folder / USERS_FILE))
+    else:
+        raise click.UsageError("say --node-folder F, or --folder and --id")
+    write_export(file, exported(settings, pin, users))
+    if secrets is not None:
+        write_durable(secrets, settings.password + "\n", mode=0o600)
+
+
+@command.command("import")
+@click.argument("file", type=FILE)
+@click.option("--folder", type=FOLDER, required=True, help="Made ready for `serve --imported`.")
+@click.option("--secrets", type=FILE, help="The member's password, as export wrote it.")
+def import_command(file: Path, folder: Path, secrets: Path | None) -> None:
+    """Put what `farm export` wrote into a folder; a member's certificate goes there by hand."""
+    content = read_export(file)
+    password = read_password(secrets) if secrets is not None else ""
+    _make_folder(folder)
+    unpack(folder, content, password)
 
 
 # --- the farm of a site ---------------------------------------------------------------------------
@@ -289,7 +447,7 @@ def status_command(local: Path | None, node_folder: Path | None, as_json: bool) 
     found = asker.statuses()
     if as_json:
         for answer in found.values():
-            click.echo(json.dumps(answer))
+            click.echo(json_line(answer))
         return 0
     members = [said for said in found.values() if not said["out"]]
     if not members:

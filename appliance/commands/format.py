@@ -8,8 +8,7 @@ lost its volume must not return empty under its old identity.
 
 import asyncio
 import os
-import secrets
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,15 +28,11 @@ from appliance.drivers.host.node_folder import (
     JWKS_FILE,
     KEYS_FOLDER,
     SIGNING_KEY_FILE,
-    SOCKETS_FOLDER,
-    TLS_CERTIFICATE_FILE,
-    TLS_KEY_FILE,
     TOKEN_KEY_FILE,
     NodeFolder,
     group_name,
     node_name,
     read_node,
-    read_seed,
     volume_name,
 )
 from appliance.drivers.nvme.volume import GEOMETRIES
@@ -47,16 +42,27 @@ from appliance.formats.site import (
     SEGMENTS_MAX_HIGH,
     SEGMENTS_MAX_LOW,
     SITE_FILE,
-    Node,
     Shard,
     Site,
     encode_site,
     load_site,
 )
+from appliance.node.new_node import (
+    FARM_PORT,
+    PORTS_DEFAULT,
+    PORTS_STEP,
+    TOKEN_NAME,
+    described_node,
+    fresh_id,
+    make_keys,
+    make_once,
+)
 from appliance.roles.farm.node_files import make_farm_key, make_node_files
 from appliance.roles.operator.volumes import (
     check_capacity,
     check_room,
+    claim_devices,
+    claim_node_devices,
     identities,
     make_volumes,
     mark_formatted,
@@ -65,11 +71,7 @@ from appliance.roles.operator.volumes import (
 )
 
 SHARDS_LOCAL_MAX = 40  # peer ports of a node end where its client port begins
-PORTS_DEFAULT, PORTS_STEP = 7400, 100
-# from a node's first port, which is that of its peers
-CLIENT_PORT, CONSOLE_PORT, OBJECTS_PORT, FARM_PORT = 43, 80, 90, 91
 LOOK_S = 2.0  # for the other members to answer
-TOKEN_NAME = "tigerchat"  # issuer and audience of a local site's tokens
 
 
 @click.command("format")
@@ -102,9 +104,16 @@ TOKEN_NAME = "tigerchat"  # issuer and audience of a local site's tokens
     f"most {SEGMENTS_MAX_DEFAULT}.",
 )
 @click.option(
-    "--objects",
-    is_flag=True,
+    "--objects/--no-objects",
+    default=True,
+    show_default=True,
     help="With --local: give each node a port for objects, which nodes share without a quorum.",
+)
+@click.option(
+    "--farm/--no-farm",
+    default=True,
+    show_default=True,
+    help="With --local: make each node a member of a farm, which keeps the site's directory.",
 )
 @click.option(
     "--node-folder",
@@ -117,6 +126,19 @@ TOKEN_NAME = "tigerchat"  # issuer and audience of a local site's tokens
     is_flag=True,
     help="With --node-folder: the site is new, no node of it has stored a message yet.",
 )
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="[VOLUME=]PATH",
+    help="A raw device or partition for a volume, as /dev/disk/by-id names it; VOLUME is its "
+    "folder, like shard-1, where there are several.",
+)
+@click.option(
+    "--erase",
+    count=True,
+    help="Said twice: overwrite devices that carry something; all of that is lost.",
+)
 @click.option("--another", is_flag=True, hidden=True)
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
 def command(
@@ -127,8 +149,11 @@ def command(
     ports: int,
     segments_max: int | None,
     objects: bool,
+    farm: bool,
     node_folder: Path | None,
     new_site: bool,
+    devices: tuple[str, ...],
+    erase: int,
     another: bool,
     geometry: str,
 ) -> None:
@@ -156,9 +181,14 @@ def command(
                 segments_max=segments_max,
                 geometry=geometry,
                 objects=objects,
+                farm=farm,
+                devices=list(devices),
+                erase=erase,
             )
         elif node_folder is not None:
-            format_node_folder(node_folder, geometry, new_site=new_site)
+            format_node_folder(
+                node_folder, geometry, new_site=new_site, devices=list(devices), erase=erase
+            )
     except OSError as error:
         place = Path(os.fsdecode(error.filename)) if error.filename else local or node_folder
         raise unusable(place or Path(), error) from error
@@ -176,9 +206,12 @@ def format_local(
     segments_max: int | None,
     geometry: str,
     standbys: int = 0,
-    objects: bool = False,
+    objects: bool = True,
+    farm: bool = True,
+    devices: Sequence[str] = (),
+    erase: int = 0,
 ) -> None:
-    """Make or complete the site in `folder`."""
+    """Make or complete the site in `folder`; `devices` and `erase` as in `claim_devices`."""
     _make_folder(folder)
     lock = lock_folder(folder)
     try:
@@ -187,12 +220,16 @@ def format_local(
             for node in range(nodes + standbys)
             for shard in range(shards)
         ]
+        wanted = segments_max if segments_max is not None else SEGMENTS_MAX_LOW
+        claim_devices(folder, list(devices), volumes, geometry, wanted, erase)
         if segments_max is None:
             fit = segments_that_fit(folder, volumes, geometry)
             segments_max = max(SEGMENTS_MAX_LOW, min(fit, SEGMENTS_MAX_DEFAULT))
         if not (folder / SITE_FILE).exists():  # later it says what was begun
             check_capacity(folder, volumes, geometry, segments_max)
-        site = _local_site(folder, (nodes, standbys), shards, ports, segments_max, objects)
+        site = _local_site(
+            folder, (nodes, standbys), shards, ports, segments_max, objects=objects, farm=farm
+        )
         places = [folder / node_name(node.index) for node in site.nodes]
         if all((place / FORMATTED_FILE).exists() for place in places):
             raise ConfigurationError(
@@ -219,7 +256,9 @@ def _local_site(
     shards: int,
     ports: int,
     segments_max: int,
+    *,
     objects: bool,
+    farm: bool,
 ) -> Site:
     """The site of an earlier run, if it is the one asked for; else a new one, after its keys."""
     path = folder / SITE_FILE
@@ -235,7 +274,7 @@ def _local_site(
                 "these, choose another folder, or remove this one and all its messages"
             )
         return site
-    _make_once(folder / TOKEN_KEY_FILE, identity.make_token_key, 0o600)
+    make_once(folder / TOKEN_KEY_FILE, identity.make_token_key, 0o600)
     described = []
     for index in range(nodes):
         place, first = folder / node_name(index), ports + PORTS_STEP * index
@@ -244,17 +283,15 @@ def _local_site(
                 f"--ports {ports} leads to port {first + FARM_PORT} for "
                 f"node {index}; allowed: at most 65535"
             )
-        _make_keys(place, node_name(index), "127.0.0.1")
+        make_keys(place, node_name(index), "127.0.0.1")
         _share_client_certificate(folder / node_name(0), place)
-        described.append(
-            _described(place, index, node_name(index), "127.0.0.1", first, objects=objects)
-        )
+        described.append(described_node(place, index, first, objects=objects, farm=farm))
     members = list(range(nodes))
     made = [
         Shard(
             number=number,
             members=members,
-            replica_ids=[_fresh_id() for _ in members],
+            replica_ids=[fresh_id() for _ in members],
             replica_count=counts[0],
             standby_count=counts[1],
             segments_max=segments_max,
@@ -262,12 +299,12 @@ def _local_site(
         for number in range(shards)
     ]
     site = Site(
-        cluster=_fresh_id(),
+        cluster=fresh_id(),
         nodes=described,
         shards=made,
         token_issuer=TOKEN_NAME,
         token_audience=TOKEN_NAME,
-        farm_key=make_farm_key(folder).public,
+        farm_key=make_farm_key(folder).public if farm else b"",
     )
     write_durable(path, encode_site(site))
     return site
@@ -299,29 +336,27 @@ def describe_another(folder: Path) -> None:
             "allowed: no more, in all its time"
         )
     place = folder / node_name(index)
-    _make_keys(place, node_name(index), "127.0.0.1")
+    make_keys(place, node_name(index), "127.0.0.1")
     _share_client_certificate(folder / site.nodes[0].name, place)
     objects = any(other.objects_port for other in site.nodes)
-    node = _described(place, index, node_name(index), "127.0.0.1", first, objects=objects)
+    node = described_node(place, index, first, objects=objects, farm=bool(site.farm_key))
     shards = [
         replace(
             shard,
             members=[*shard.members, index],
-            replica_ids=[*shard.replica_ids, _fresh_id()],
+            replica_ids=[*shard.replica_ids, fresh_id()],
             standby_count=shard.standby_count + 1,
         )
         for shard in site.shards
     ]
-    if not site.farm_key:
-        node = replace(node, farm_port=0)
     grown = replace(site, nodes=[*site.nodes, node], shards=shards)
     text = encode_site(grown)
     peer = read_toml(folder / site.nodes[0].name / SETTINGS_FILE)
     chosen = {name: value for name, value in peer.items() if name != "index"}
-    _make_once(place / SETTINGS_FILE, lambda: encode_settings(index, **chosen), 0o644)
+    make_once(place / SETTINGS_FILE, lambda: encode_settings(index, **chosen), 0o644)
     _local_node_files(folder, place, index, text)
     if site.farm_key:
-        _make_once(place / FARM_JOIN_FILE, lambda: "", 0o644)
+        make_once(place / FARM_JOIN_FILE, lambda: "", 0o644)
         make_node_files(folder, grown)
     # The top-level file last: until it names the node, nothing was begun.
     for other in site.nodes:
@@ -329,39 +364,25 @@ def describe_another(folder: Path) -> None:
     write_durable(folder / SITE_FILE, text)
 
 
-def _described(place: Path, index: int, name: str, host: str, first: int, *, objects: bool) -> Node:
-    return Node(
-        index=index,
-        name=name,
-        host=host,
-        peer_port=first,
-        client_port=first + CLIENT_PORT,
-        console_port=first + CONSOLE_PORT,
-        objects_port=first + OBJECTS_PORT if objects else 0,
-        farm_port=first + FARM_PORT,
-        public_key=identity.public_key_of(read_seed(place / SIGNING_KEY_FILE)),
-        certificate_pem=(place / TLS_CERTIFICATE_FILE).read_text(),
-        client_certificate_pem=(place / CLIENT_CERTIFICATE_FILE).read_text(),
-    )
-
-
-def _fresh_id() -> bytes:
-    """16 random bytes; never zero, which means "none" on disk."""
-    return secrets.token_bytes(15) + b"\x01"
-
-
 def _local_node_files(folder: Path, place: Path, index: int, site_text: str) -> None:
     """The files of a node beside its keys."""
     token_key = (folder / TOKEN_KEY_FILE).read_text()
-    _make_once(place / JWKS_FILE, lambda: identity.jwks_of(token_key), 0o644)
-    _make_once(place / SETTINGS_FILE, lambda: encode_settings(index), 0o644)
-    _make_once(place / SITE_FILE, lambda: site_text, 0o644)
+    make_once(place / JWKS_FILE, lambda: identity.jwks_of(token_key), 0o644)
+    make_once(place / SETTINGS_FILE, lambda: encode_settings(index), 0o644)
+    make_once(place / SITE_FILE, lambda: site_text, 0o644)
 
 
 # --- one node of a site that is described elsewhere -----------------------------------------------
 
 
-def format_node_folder(folder: Path, geometry: str, *, new_site: bool = False) -> None:
+def format_node_folder(
+    folder: Path,
+    geometry: str,
+    *,
+    new_site: bool = False,
+    devices: Sequence[str] = (),
+    erase: int = 0,
+) -> None:
     """Make what is missing in a node's folder, or say which line of the site file is.
 
     An empty volume is made when a group has vouched for it, or when a `new_site` is said.
@@ -382,10 +403,11 @@ def format_node_folder(folder: Path, geometry: str, *, new_site: bool = False) -
                 f"start it with `tigerchat start --node-folder {folder}`"
             )
         if not (folder / SIGNING_KEY_FILE).exists():
-            _make_keys(folder, folder.name, "localhost")
+            make_keys(folder, folder.name, "localhost")
             click.echo(f"format: keys were made in {folder / KEYS_FOLDER}")
         node = read_node(folder)
         _refuse_known_members(node, new_site=new_site)
+        claim_node_devices(node, node.shards, list(devices), geometry, erase)
         check_room(folder, [(node, shard) for shard in node.shards], geometry)
         if not vouched:  # else the group's size is what it is
             places = [node.volume(shard.number) for shard in node.shards]
@@ -431,23 +453,6 @@ async def _begun(node: NodeFolder, shard: Shard) -> int | None:
     async with OperatorSession(node, shard) as session:
         await session.look(LOOK_S)
         return session.commit if session.commit >= 0 else None
-
-
-def _make_keys(place: Path, name: str, host: str) -> None:
-    """The keys of a node, those that are not there yet."""
-    place.mkdir(mode=0o700, exist_ok=True)
-    for private in (place / KEYS_FOLDER, place / SOCKETS_FOLDER):
-        private.mkdir(mode=0o700, exist_ok=True)
-    _make_once(place / SIGNING_KEY_FILE, lambda: identity.make_seed().hex() + "\n", 0o600)
-    if not (place / TLS_CERTIFICATE_FILE).exists():
-        key, certificate = identity.make_certificate(name, host)
-        write_durable(place / TLS_KEY_FILE, key, 0o600)
-        write_durable(place / TLS_CERTIFICATE_FILE, certificate)
-
-
-def _make_once(path: Path, make: Callable[[], str], mode: int) -> None:
-    if not path.exists():
-        write_durable(path, make(), mode)
 
 
 def _format_node(node: NodeFolder, geometry: str, *, vouched: bool = True) -> None:

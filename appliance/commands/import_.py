@@ -25,15 +25,16 @@ import jwt
 from appliance.base.errors import ArchiveError, ConfigurationError, StorageError
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
 from appliance.base.printable import counted, one_line
-from appliance.drivers.chat.access import Access, access_of
+from appliance.drivers.chat.access import RIGHTS_IMPORT, Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import Refused
 from appliance.drivers.host.durable_file import write_durable
-from appliance.drivers.terminal.options import site_options
+from appliance.drivers.terminal.options import SiteWords, site_options
 from appliance.formats.archive import irc, mbox, slack
 from appliance.formats.archive.entry import Entry, OnBroken, refuse
 from appliance.formats.archive.plan import MARK_START, Message, Plan, device_of
 from appliance.formats.client_errors import DuplicateExpired
+from appliance.formats.record import KIND_IMPORTED
 from appliance.formats.room_name import room_name_valid
 
 KINDS = ("mbox", "irssi", "weechat", "slack")
@@ -43,6 +44,7 @@ IN_FLIGHT_MAX = 1024  # messages waiting for their acknowledgement
 SAVE_EVERY_S = 1.0
 COMPLAINTS_SHOWN = 10
 STATE_VERSION = 1
+_BODIES = "author and time as fields"  # tells the device from that of another form of bodies
 
 
 class Source(NamedTuple):
@@ -102,14 +104,11 @@ def command(
     room: str | None,
     state_path: Path | None,
     skip_broken: bool,
-    local: Path,
-    urls: tuple[str, ...],
-    token_file: Path | None,
-    ca_file: str | None,
-    user: str,
+    site: SiteWords,
 ) -> None:
     """Import an archive: PATH is an mbox, a log of irssi or weechat (or a folder of such), or a
-    Slack export zip. Rooms are made as needed; author and time of then begin each message.
+    Slack export zip. Rooms are made as needed; author and time of then are kept with each
+    message. A token of --token-file needs the right import.
 
     Run again, it goes on where it was interrupted and stores nothing twice.
     """
@@ -118,10 +117,14 @@ def command(
             f"--room is {room[:40]!r}; allowed: 1 to {ROOM_NAME_SIZE_MAX} "
             "bytes of printable text, no space at either end"
         )
-    access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
+    access = access_of(**site._asdict(), rights=RIGHTS_IMPORT)
     source = Source(kind, path.resolve())
-    device = device_of(kind, str(source.path), room or "", _author(access))
-    state = State.load(state_path or path.with_name(f"{path.name}.{device.hex[:8]}.import"), device)
+    names = kind, str(source.path), room or "", _author(access)
+    device = device_of(*names, _BODIES)
+    if state_path is None:
+        state_path = _state_path(path, device)
+        _refuse_earlier(_state_path(path, device_of(*names)))
+    state = State.load(state_path, device)
     complaints = Complaints(skip_broken)
     plan = Plan(device, room)
     changed = plan.survey(source.entries(complaints.on_broken), state.marks())
@@ -142,6 +145,19 @@ def command(
     )
 
 
+def _state_path(path: Path, device: UUID) -> Path:
+    return path.with_name(f"{path.name}.{device.hex[:8]}.import")
+
+
+def _refuse_earlier(state: Path) -> None:
+    """An earlier program numbered the pieces of long texts otherwise: both would be stored."""
+    if state.exists():
+        raise ConfigurationError(
+            f"{state}: an earlier version has imported this, with author and time in the texts; "
+            "to store it once more, with both as fields, remove that file or name one by --state"
+        )
+
+
 def _author(access: Access) -> str:
     try:
         return str(jwt.decode(access.token(), options={"verify_signature": False})["sub"])
@@ -157,7 +173,8 @@ class Complaints:
 
     def on_broken(self, error: ArchiveError) -> None:
         if not self._skip:
-            refuse(error)
+            advice = f"{error.reason}; mend it, or leave such places out with --skip-broken"
+            refuse(ArchiveError(error.file, error.line, advice))
         if self.quiet:
             return
         self.count += 1
@@ -283,7 +300,11 @@ class Import:
         while len(self._waiting) >= IN_FLIGHT_MAX or (self._waiting and self._waiting[0][1].done()):
             await self._settle(bar)
         done = await client.post(
-            room_id, message.body, msg_id=message.msg_id, parent_id=message.parent_id
+            room_id,
+            message.body,
+            msg_id=message.msg_id,
+            parent_id=message.parent_id,
+            kind=KIND_IMPORTED,
         )
         self._waiting.append((message, done))
 

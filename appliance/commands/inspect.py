@@ -15,7 +15,7 @@ import click
 from appliance.base.checksum import sha256
 from appliance.base.errors import ApplianceError, ConfigurationError, FormatError
 from appliance.base.limits import SUPERBLOCK_COPIES
-from appliance.base.printable import one_line
+from appliance.base.printable import json_line, one_line
 from appliance.cores.vsr import open as opening
 from appliance.cores.vsr.recovery import Decision, Found, Slot, decide, torn
 from appliance.cores.vsr.wal import parse_prepare
@@ -33,6 +33,7 @@ from appliance.formats.geometry import (
     Geometry,
 )
 from appliance.formats.segment import SegmentView, leaf_id
+from appliance.formats.sharing import decode_federated, site_number_text
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.formats.superblock import Superblock
 
@@ -61,7 +62,7 @@ def _show(rows: Rows, as_json: bool) -> None:
     """Print rows; those of one kind share a table."""
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row))
+            click.echo(json_line(row))
         return
     table: list[Row] = []
     for row in rows:
@@ -322,6 +323,7 @@ def record_row(raw: bytes) -> Row:
         seq,
         log_seq,
     ) = row
+    kind = flags & record.FLAGS_KIND_MASK
     return {
         "room_id": str(id_of(room_id)),
         "seq": seq,
@@ -333,14 +335,24 @@ def record_row(raw: bytes) -> Row:
         "author_id": str(author_id),
         "author": author_name(author_id),
         "timestamp": timestamp,
-        "record_kind": flags & record.FLAGS_KIND_MASK,
+        "record_kind": kind,
         "flags": flags,
         "body": body[:body_len].hex(),
+        "origin": _origin(kind, body[:body_len]),
         "blob_hash": blob_hash.hex(),
         "crc_ok": record.sealed(raw),
         "prev_hash": prev_hash.hex(),
         "hash": record.record_hash(raw).hex(),
     }
+
+
+def _origin(kind: int, body: bytes) -> Row | None:
+    """Where a federated record comes from. `site` is the number that `federation status` shows."""
+    found = decode_federated(body) if kind == record.KIND_FEDERATED else None
+    if found is None:
+        return None
+    site, message_id = site_number_text(found.site), found.message_id.hex()
+    return {**found._asdict(), "site": site, "message_id": message_id}
 
 
 # --- segments -------------------------------------------------------------------------------------
@@ -358,7 +370,10 @@ def show_segment(volume: Path, as_json: bool, records: bool, number: int | None)
 def segment_rows(reader: VolumeReader, *, records: bool, number: int | None = None) -> Rows:
     """A row for each segment in order, each before its records."""
     heads: dict[str, tuple[str, int]] = {}
-    for found, extent in _segments(reader):
+    segments = _segments(reader)
+    if not segments:
+        yield {"kind": "segment", "reason": "none yet: what there is stands in the WAL"}
+    for found, extent in segments:
         if number is not None and found != number:
             continue
         data = reader.read_extent(extent)
@@ -494,6 +509,8 @@ def checkpoint_rows(reader: VolumeReader) -> Rows:
         "shipper_generation": manifest.shipping.generation,
         "shipper_node": manifest.shipping.node,
         "shipped": manifest.shipping.manifest_count,
+        "carrier_generation": manifest.carrying.generation,
+        "carrier_node": manifest.carrying.node,
     }
     for name in TABLES:
         table = manifest.tables[name]
@@ -557,28 +574,13 @@ def snapshot_rows(file: Path, volume: Path, *, records: bool) -> Rows:
         raw = file.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
-    reasons = []
-    for node in site.nodes:
-        try:
-            found = snapshot.parse(raw, node.public_key)
-        except FormatError as error:
-            reasons.append(str(error))
-            continue
-        break
-    else:
+    try:
+        name, found = snapshot.parse_of_any(raw, ((n.name, n.public_key) for n in site.nodes))
+    except FormatError as error:
         raise ApplianceError(
-            f"{file}: {reasons[0]}; no node of {reader.folder.parent / SITE_FILE} made this file"
-        )
-    segment = found.room_id == snapshot.SEGMENT
-    yield {
-        "kind": "snapshot",
-        "of": "segment" if segment else str(id_of(found.room_id)),
-        "signed_by": node.name,
-        "records": found.record_count,
-        "first_op": found.first_op,
-        "last_op": found.last_op,
-        "last_hash": found.last_hash.hex(),
-    }
+            f"{file}: {error}; no node of {reader.folder.parent / SITE_FILE} made this file"
+        ) from error
+    yield {"kind": "snapshot", "signed_by": name, **found.plain()}
     for index in range(found.record_count if records else 0):
         start = snapshot.HEAD_SIZE + index * RECORD_SIZE
         yield {"kind": "record", **record_row(raw[start : start + RECORD_SIZE])}

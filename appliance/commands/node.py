@@ -20,7 +20,7 @@ from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.site import SITE_FILE, Site, load_site
-from appliance.roles.console import Watch
+from appliance.roles.console.watch import Watch
 
 LOOK_S = 0.4  # for a process to say how it is: whoever does not answer is not counted
 STOP_S = 30.0  # for a node to end; its supervisor kills it long before

@@ -13,6 +13,7 @@ import click
 
 from appliance.base.errors import ConfigurationError, EditRefused, IdOutOfBounds, TextRefused
 from appliance.base.limits import MIB
+from appliance.base.printable import json_line
 from appliance.cores.metadata.session import Pace
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.formats.toytlv.ids import (
@@ -61,7 +62,7 @@ def id_(text: str, letter: str, as_json: bool) -> int:
     }
     if packed_letter:
         forms["letter"] = packed_letter
-    click.echo(json.dumps(forms) if as_json else "\n".join(f"{k}\t{v}" for k, v in forms.items()))
+    click.echo(json_line(forms) if as_json else "\n".join(f"{k}\t{v}" for k, v in forms.items()))
     return 0
 
 
@@ -132,7 +133,7 @@ async def _run(options: dict[str, Any], *, reads: bool, as_json: bool) -> int:
         ObjectStore(options["folder"], options["map_mib"] * MIB),
         source=_source(options["source"]),
         name=options["name"],
-        pace=Pace(options["ping_ms"], options["wait_ms"]),
+        pace=Pace(options["ping_ms"], options["wait_ms"], options["wait_ms"]),
     )
     beat = service.start()
     stopped = asyncio.Event()
@@ -159,7 +160,7 @@ async def _run(options: dict[str, Any], *, reads: bool, as_json: bool) -> int:
 
 
 def _say(what: dict[str, Any]) -> None:
-    print(json.dumps(what), flush=True)
+    print(json_line(what), flush=True)
 
 
 async def _answer_lines(service: Service, stopped: asyncio.Event, as_json: bool) -> None:
@@ -271,7 +272,7 @@ _SHOWN = {"room": "room", "message": "message", "user": "user", "object": "objec
 @click.argument("key")
 def show(node_folder: Path, kind: str, key: str) -> int:
     """Show a room, a message, a user (author@site) or an object (its id), as one JSON object."""
-    click.echo(json.dumps(_ask(node_folder, {"do": kind, _SHOWN[kind]: key}), ensure_ascii=False))
+    click.echo(json_line(_ask(node_folder, {"do": kind, _SHOWN[kind]: key})))
     return 0
 
 
@@ -297,7 +298,7 @@ def set_(node_folder: Path, what: str, key: str, value: str) -> int:
         request = {"do": "describe", "room": key, what: value}
     else:
         request = {"do": "profile", "user": key, what: value}
-    click.echo(json.dumps(_ask(node_folder, request)))
+    click.echo(json_line(_ask(node_folder, request)))
     return 0
 
 
@@ -338,7 +339,7 @@ def peers(context: click.Context, node_folder: Path) -> None:
     context.obj = node_folder
     if context.invoked_subcommand is None:
         status = _ask(node_folder, {"do": "status"}) | _ask(node_folder, {"do": "peers"})
-        click.echo(json.dumps(status, indent=1))
+        click.echo(json_line(status, indent=1))
 
 
 @peers.command("add")
@@ -352,7 +353,7 @@ def peers_add(node_folder: Path, site: int, address: str, fingerprint: str) -> i
     The linked site sees every object of this one. It must add this one too.
     """
     request = {"do": "peers_add", "site": site, "address": address, "fingerprint": fingerprint}
-    click.echo(json.dumps(_ask(node_folder, request)))
+    click.echo(json_line(_ask(node_folder, request)))
     return 0
 
 
@@ -361,7 +362,7 @@ def peers_add(node_folder: Path, site: int, address: str, fingerprint: str) -> i
 @click.pass_obj
 def peers_remove(node_folder: Path, site: int) -> int:
     """Unlink a site. What it made stays."""
-    click.echo(json.dumps(_ask(node_folder, {"do": "peers_remove", "site": site})))
+    click.echo(json_line(_ask(node_folder, {"do": "peers_remove", "site": site})))
     return 0
 
 

@@ -12,13 +12,16 @@ import json
 import os
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.limits import SUPERBLOCK_COPIES
 from appliance.base.printable import counted
+from appliance.cores.vsr import open as opening
 from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
 from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
@@ -29,13 +32,19 @@ from appliance.drivers.host.node_folder import (
 )
 from appliance.drivers.host.process import child_environment, die_with_parent, own_command
 from appliance.drivers.network.ask import ask_status
+from appliance.drivers.nvme.reader import VolumeReader
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.envelope import OPERATION_NOOP
-from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.geometry import (
+    RECORD_SIZE,
+    SUPERBLOCK_COPY_SIZE,
+    SUPERBLOCK_COPY_STRIDE,
+)
 from appliance.formats.site import Shard
 from appliance.roles.operator.session import OperatorSession
 from appliance.roles.operator.volumes import (
     check_room,
+    claim_node_devices,
     identities,
     make_volumes,
     mark_formatted,
@@ -68,10 +77,24 @@ STRANGER_S = 5.0  # for a process that works on another volume to end
     is_flag=True,
     help="End when the replica is whole; else the node goes on until Ctrl-C.",
 )
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="[VOLUME=]PATH",
+    help="A raw device for a lost volume, as in `tigerchat format`.",
+)
+@click.option("--erase", count=True, help="Said twice: overwrite devices that carry something.")
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
 @click.pass_context
 def command(
-    ctx: click.Context, node_folder: Path, patience: int, once: bool, geometry: str
+    ctx: click.Context,
+    node_folder: Path,
+    patience: int,
+    once: bool,
+    devices: tuple[str, ...],
+    erase: int,
+    geometry: str,
 ) -> None:
     """Make the lost volumes of a node anew and bring them up to date."""
     folder = node_folder.absolute()
@@ -85,6 +108,7 @@ def command(
     die_with_parent()
     try:
         with identities(node, lost):
+            claim_node_devices(node, lost, list(devices), geometry, erase)
             for shard in lost:
                 asyncio.run(_vouch(node, shard, patience))
             check_room(folder, [(node, shard) for shard in lost], geometry)
@@ -168,20 +192,22 @@ def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | Non
     """Tell how far the replica has come, until it holds all. What answers must work on the volume
     that was just made, and on no other one."""
     begun, told = time.monotonic(), ""
-    made = read_facts(node.volume(shard.number))["id"]
+    volume = node.volume(shard.number)
+    strange_since = begun
     while True:
         status = ask_status(
             node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
         )
         if child is not None and child.poll() is not None:
             raise StorageError(f"the node ended with code {child.returncode}: see its lines above")
-        if status is not None and status["volume"]["id"] != made:
-            if time.monotonic() > begun + STRANGER_S:
+        if status is not None and not works_on(status, volume):
+            if time.monotonic() > strange_since + STRANGER_S:
                 raise StorageError(
                     f"shard {shard.number}: the replica that answers in {node.path} works on "
-                    f"another volume than {node.volume(shard.number)}: stop it, then start the node"
+                    f"another volume than {volume}: stop it, then start the node"
                 )
         elif status is not None:
+            strange_since = time.monotonic()
             done, total = status["synced"]
             line = progress(done, total, time.monotonic() - begun)
             if line != told:
@@ -195,6 +221,21 @@ def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | Non
                 )
                 return
         time.sleep(POLL_S)
+
+
+def works_on(status: dict[str, Any], volume: Path) -> bool:
+    """Whether a replica says by its status that it works on this volume, in the life that its
+    superblock names: a copy of the volume has the same id."""
+    if status["volume"]["id"] != read_facts(volume)["id"]:
+        return False
+    places = [copy * SUPERBLOCK_COPY_STRIDE for copy in range(SUPERBLOCK_COPIES)]
+    with closing(VolumeReader(volume)) as reader:
+        copies = reader.read_many([(place, SUPERBLOCK_COPY_SIZE) for place in places])
+    try:
+        block, _ = opening.choose(copies)
+    except opening.VolumeUnusable:  # in the middle of an update: asked again soon
+        return False
+    return bool(status["incarnation"] == block.incarnation)
 
 
 def whole(status: dict[str, Any]) -> bool:

@@ -1,18 +1,16 @@
 """`tigerchat room`: create a room, list those there are."""
 
 import asyncio
-import json
-from pathlib import Path
 from uuid import UUID
 
 import click
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
-from appliance.base.printable import safe
+from appliance.base.printable import json_line, safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
-from appliance.drivers.terminal.options import site_options
+from appliance.drivers.terminal.options import SiteWords, site_options
 from appliance.formats.client.rooms import RoomAnswer, RoomItem
 from appliance.formats.room_name import room_name_valid
 
@@ -27,11 +25,7 @@ def command() -> None:
 @site_options
 def create(
     name: str,
-    local: Path,
-    urls: tuple[str, ...],
-    token_file: Path | None,
-    ca_file: str | None,
-    user: str,
+    site: SiteWords,
 ) -> None:
     """Create the room NAME; one that exists is left as it is."""
     if not room_name_valid(name):
@@ -39,7 +33,7 @@ def create(
             f"the name is {name[:40]!r}; allowed: 1 to {ROOM_NAME_SIZE_MAX} "
             "bytes of printable text, no space at either end"
         )
-    access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
+    access = access_of(**site._asdict())
     room = asyncio.run(_create(access, name))
     click.echo(f"{room.room_id}  {safe(room.name)}  {'created' if room.created else 'exists'}")
 
@@ -49,20 +43,16 @@ def create(
 @site_options
 def list_(
     as_json: bool,
-    local: Path,
-    urls: tuple[str, ...],
-    token_file: Path | None,
-    ca_file: str | None,
-    user: str,
+    site: SiteWords,
 ) -> None:
     """List the rooms that may be read by their names: id, messages, name."""
-    access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
+    access = access_of(**site._asdict())
     rooms = sorted(asyncio.run(_list(access)), key=lambda room: room.name)
     if not as_json and rooms:
         click.echo(f"{'room_id':<36}  {'messages':>9}  name")
     for room in rooms:
         if as_json:
-            click.echo(json.dumps(_plain(room)))
+            click.echo(json_line(_plain(room)))
         else:
             click.echo(f"{room.room_id}  {room.message_count:>9}  {safe(room.name)}")
 

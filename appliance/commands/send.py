@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import BinaryIO
 from uuid import UUID
 
@@ -13,11 +12,18 @@ from appliance.base.limits import MIB
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import Refused
+from appliance.drivers.chat.itinerary import Guide
 from appliance.drivers.chat.unknown_room import named
-from appliance.drivers.terminal.options import MessageId, site_options
+from appliance.drivers.terminal.options import (
+    MessageId,
+    SiteWords,
+    farm_key_option,
+    site_options,
+)
 from appliance.formats.archive.entry import pieces
 from appliance.formats.client.sending import MessageAck
 from appliance.formats.room_name import room_id_of, room_name_valid
+from appliance.roles.operator.guide import guide_of
 
 TEXT_SIZE_MAX = 16 * MIB
 PATIENCE_S = 30.0
@@ -29,16 +35,14 @@ PATIENCE_S = 30.0
 @click.option(
     "--reply-to", metavar="MSG_ID", type=MessageId(), help="The message that this one answers."
 )
+@farm_key_option
 @site_options
 def command(
     room: str,
     text: tuple[str, ...],
     reply_to: UUID | None,
-    local: Path,
-    urls: tuple[str, ...],
-    token_file: Path | None,
-    ca_file: str | None,
-    user: str,
+    farm_key: str | None,
+    site: SiteWords,
 ) -> None:
     """Send TEXT, or standard input, to ROOM; print its number in the room and its msg_id once
     it is stored.
@@ -50,8 +54,9 @@ def command(
     words = " ".join(text) if text else _from_input(sys.stdin.buffer)
     if not words:
         raise ConfigurationError("there is nothing to send: give a text, or one on standard input")
-    access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
-    for ack in asyncio.run(_sent(access, room, words, reply_to)):
+    access = access_of(**site._asdict())
+    guide = guide_of(access, farm_key, lambda why: click.echo(f"send: {why}", err=True))
+    for ack in asyncio.run(_sent(access, guide, room, words, reply_to)):
         click.echo(f"{ack.op} {ack.msg_id}")
 
 
@@ -65,17 +70,21 @@ def _from_input(source: BinaryIO) -> str:
         raise ConfigurationError(f"standard input is not UTF-8: {error}") from None
 
 
-async def _sent(access: Access, room: str, words: str, reply_to: UUID | None) -> list[MessageAck]:
+async def _sent(
+    access: Access, guide: Guide | None, room: str, words: str, reply_to: UUID | None
+) -> list[MessageAck]:
     try:
-        return await _send(access, room, words, reply_to)
+        return await _send(access, guide, room, words, reply_to)
     except Refused as error:
         raise await named(access, room, error) from None
 
 
-async def _send(access: Access, room: str, words: str, reply_to: UUID | None) -> list[MessageAck]:
+async def _send(
+    access: Access, guide: Guide | None, room: str, words: str, reply_to: UUID | None
+) -> list[MessageAck]:
     room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
     first, *others = (body.decode() for body in pieces(words))
-    async with Client(access.endpoints, access.token, patience_s=PATIENCE_S) as client:
+    async with Client(access.endpoints, access.token, patience_s=PATIENCE_S, guide=guide) as client:
         acks = [await client.send(room_id, first, parent_id=reply_to)]
         waiting = [await client.post(room_id, body, parent_id=acks[0].msg_id) for body in others]
         return acks + [await ack for ack in waiting]

@@ -1,6 +1,5 @@
 """`tigerchat ship`: what is shipped where, ship at once, verify what lies there, put it again."""
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,8 +10,9 @@ from typing import Any
 import click
 
 from appliance.base.errors import ConfigurationError, FormatError, TargetDamaged, TargetUnavailable
-from appliance.base.printable import counted, one_line
+from appliance.base.printable import counted, json_line, one_line
 from appliance.base.prng import Prng
+from appliance.cores.console.figures import furthest, parse_shipper
 from appliance.cores.shipping.audit import Finding, Found, audit_chain, audit_head
 from appliance.cores.shipping.render import Reading
 from appliance.drivers.hdfs.open_target import open_target
@@ -112,21 +112,17 @@ def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_
     place = _place(local, node_folder)
     said = list(place.answers())
     if as_json:
-        click.echo(json.dumps([answer for _, answer in said if answer is not None]))
-    late = False
-    answered = False
+        click.echo(json_line([answer for _, answer in said if answer is not None]))
+    told = [shipper for _, answer in said if answer for shipper in parse_shipper(answer)]
     for node, answer in said:
         if answer is None:
             if not as_json:
                 click.echo(f"{place.name(node.index)}: its shipper does not answer")
             continue
-        answered = True
-        late |= any(
-            shard["late_s"] > answer["late_s_max"] or shard["hole"] for shard in answer["shards"]
-        )
         if not as_json:
             _show(place, node, answer)
-    ctx.exit(1 if late or not answered else 0)
+    late = any(shard.late_s > shard.late_s_max for shard in furthest(told).values())
+    ctx.exit(1 if late or any(shard.hole for shard in told) or not any(a for _, a in said) else 0)
 
 
 def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
@@ -206,7 +202,7 @@ def now(
             break
         time.sleep(POLL_S)
     if as_json:
-        click.echo(json.dumps({"done": not waits, "waits_for": waits}))
+        click.echo(json_line({"done": not waits, "waits_for": waits}))
     else:
         click.echo(waits or "everything that can be shipped is")
     ctx.exit(1 if waits else 0)
@@ -296,7 +292,7 @@ def verify(
             findings += check.run(counts)
             counts["shards"] += 1
     if as_json:
-        click.echo(json.dumps({**counts, "findings": [f._asdict() for f in findings]}))
+        click.echo(json_line({**counts, "findings": [f._asdict() for f in findings]}))
     else:
         for finding in findings:
             click.echo(one_line(f"{finding.path}: {finding.problem}"))
@@ -351,7 +347,8 @@ class _Verify:
             if head is not None:
                 heads.append(head)
         found.sort(key=lambda row: row[1].value.period_start_us)
-        chain: Found = [(path, signed) for path, signed, _ in found]
+        # Who takes over puts the period under way again, into its own folder: one manifest, twice.
+        chain: Found = list({signed.hash: (path, signed) for path, signed, _ in found}.values())
         head = max(heads, key=lambda one: one.value.number, default=None)
         self._findings += audit_chain(chain, self._folder, self._site.cluster, self._shard)
         self._findings += audit_head(f"{self._folder}/{mf.HEAD_FILE}", head, chain)
@@ -363,9 +360,10 @@ class _Verify:
         ) as bar:
             for target, path, file in bar:
                 self._file(target, path.rpartition("/")[0], file)
-        counts["manifests"] += len(found)
-        counts["files"] += len(files)
-        counts["records"] += sum(file.record_count for _, _, file in files)
+        listed = [file for _, signed in chain for file in signed.value.files]
+        counts["manifests"] += len(chain)
+        counts["files"] += len(listed)
+        counts["records"] += sum(file.record_count for file in listed)
         return self._findings
 
     def _manifests(
@@ -472,7 +470,7 @@ def re_ship(
         )
     mending = _follow(place, shipping[0], shard, quiet=as_json)
     if as_json:
-        click.echo(json.dumps(mending))
+        click.echo(json_line(mending))
     else:
         for name in mending["mended"]:
             click.echo(f"put again: {one_line(name)}")

@@ -14,6 +14,7 @@ from collections import Counter
 import click
 
 from appliance import VERSION
+from appliance.base.printable import json_line
 from appliance.drivers.host import resources
 from appliance.drivers.host.process import own_command
 from appliance.simulation import minimise as smaller
@@ -94,7 +95,7 @@ def command(
         outcome = run(world, until)
         if as_json:
             click.echo(
-                json.dumps(
+                json_line(
                     {
                         "digest": outcome.digest,
                         "blocks": world.trace.blocks,

@@ -17,8 +17,6 @@ from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
 from appliance.drivers.host.node_folder import open_node
 from appliance.drivers.host.process import die_with_parent
 from appliance.node.catalogue import ROLES, RoleRow
-from appliance.node.local_site import start_local
-from appliance.node.start import NodeStart
 
 _FOLDER = click.Path(path_type=Path)
 
@@ -34,6 +32,16 @@ _FOLDER = click.Path(path_type=Path)
 @click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F.")
 @click.option("--one-process", is_flag=True, help="All roles of a node in one process.")
 @click.option("--quiet", is_flag=True, help="Say only what goes wrong.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse a machine that differs from its profile, or does not let us tune it.",
+)
+@click.option(
+    "--profile",
+    metavar="NAME",
+    help="With --node-folder: compare the machine with this profile, not with its model's.",
+)
 @click.option("--unpinned", is_flag=True, hidden=True)
 @click.pass_context
 def command(
@@ -46,6 +54,8 @@ def command(
     node_folder: Path | None,
     one_process: bool,
     quiet: bool,
+    strict: bool,
+    profile: str | None,
     unpinned: bool,
 ) -> None:
     """Run a site on this machine, a node, or one role of a node."""
@@ -53,8 +63,13 @@ def command(
         return
     if (local is None) == (node_folder is None):
         raise click.UsageError("say --local DIR, --node-folder F, or a role")
+    if strict and (local is not None or one_process):
+        raise click.UsageError("--strict is for a node on a machine of its own: say --node-folder")
     die_with_parent()
+    # Imported here: a role needs neither, and each of a node's processes comes by this way.
     if local is not None:
+        from appliance.node.local_site import start_local
+
         ctx.exit(
             start_local(
                 local.absolute(),
@@ -66,7 +81,11 @@ def command(
             )
         )
     assert node_folder is not None
-    start = NodeStart(node_folder.absolute(), quiet=quiet, pinned=not unpinned)
+    from appliance.node.start import NodeStart
+
+    start = NodeStart(
+        node_folder.absolute(), quiet=quiet, pinned=not unpinned, strict=strict, profile=profile
+    )
     ctx.exit(start.run(one_process=one_process))
 
 

@@ -1,6 +1,5 @@
 """`tigerchat status`: the console's tables in the terminal, or its figures as JSON."""
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -8,11 +7,12 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError
-from appliance.cores.console.screen import BAD, FAINT, GOOD, WARN, lines
+from appliance.base.printable import json_line
+from appliance.cores.console.cells import BAD, FAINT, GOOD, WARN, lines
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.site import SITE_FILE, load_site
-from appliance.roles.console import POLL_S, Watch
+from appliance.roles.console.watch import POLL_S, Watch
 
 RATE_S = 0.5  # between the two looks that a rate needs
 COLOURS = {GOOD: "green", WARN: "yellow", BAD: "red", FAINT: "bright_black"}
@@ -50,7 +50,7 @@ def command(
         time.sleep(POLL_S if again else RATE_S)
         watch.poll()
         if as_json:
-            click.echo(json.dumps(watch.console.plain()))
+            click.echo(json_line(watch.console.plain()))
         else:
             _show(watch, clear=again)
         if not again:

@@ -1,31 +1,50 @@
 """`tigerchat tail`: show a room's newest messages and those that come."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 import click
 import msgspec
 
 from appliance.base.errors import ConfigurationError
+from appliance.base.limits import PLACES_ASKED_MAX
 from appliance.base.printable import json_line, safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import Refused
+from appliance.drivers.chat.itinerary import Guide
+from appliance.drivers.chat.subscription import Subscription
 from appliance.drivers.chat.unknown_room import named
-from appliance.drivers.terminal.lines import message_line
-from appliance.drivers.terminal.options import site_options
+from appliance.drivers.terminal.lines import imported_author, message_line
+from appliance.drivers.terminal.options import SiteWords, farm_key_option, site_options
+from appliance.formats.client.federation import PlacedMessage
 from appliance.formats.client.history import StoredMessage
 from appliance.formats.client.subscribing import MessageEvent
-from appliance.formats.record import KIND_MESSAGE, KIND_ROOM_CREATE
+from appliance.formats.record import KIND_FEDERATED, KIND_MESSAGE, KIND_ROOM_CREATE
 from appliance.formats.room_name import room_id_of, room_name_valid
+from appliance.roles.operator.guide import guide_of
 
-Show = Callable[[StoredMessage | MessageEvent], None]
-Run = Callable[[Access, UUID, int, int | None, Show], Awaitable[None]]
+
+class _Door(NamedTuple):
+    """How the site is reached."""
+
+    access: Access
+    guide: Guide | None
+
+    def client(self) -> Client:
+        return Client(self.access.endpoints, self.access.token, guide=self.guide)
+
+
+Message = StoredMessage | MessageEvent
+Show = Callable[[Message, PlacedMessage | None], None]
+Run = Callable[[_Door, UUID, int, int | None, Show], Awaitable[None]]
 
 LAST_DEFAULT, LAST_MAX = 10, 1_000_000
+UNTOLD = "…"  # stands for a site that no node has told
 PAGE = 1000
+ORIGIN_S = 2.0  # for a node to tell where messages of other sites were said
 
 
 @click.command("tail")
@@ -40,7 +59,8 @@ PAGE = 1000
     show_default=True,
     help="Go on with messages as they come, until Ctrl-C.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line; `seq` is the number.")
+@farm_key_option
 @site_options
 def command(
     room: str,
@@ -48,11 +68,8 @@ def command(
     since: int | None,
     follow: bool,
     as_json: bool,
-    local: Path,
-    urls: tuple[str, ...],
-    token_file: Path | None,
-    ca_file: str | None,
-    user: str,
+    farm_key: str | None,
+    site: SiteWords,
 ) -> None:
     """Show the newest messages of ROOM and those that come, each once and in order.
 
@@ -62,30 +79,44 @@ def command(
         raise ConfigurationError(f"{room[:40]!r} is no name of a room")
     if last is not None and since is not None:
         raise click.UsageError("say either --last or --since")
-    access = access_of(local=local, urls=urls, token_file=token_file, ca_file=ca_file, user=user)
+    access = access_of(**site._asdict())
     count = LAST_DEFAULT if last is None else last
     show = _show_json if as_json else _show
     run = _follow if follow else _read
-    asyncio.run(_shown(run, access, room, count, since, show))
+    guide = guide_of(access, farm_key, lambda why: click.echo(f"tail: {why}", err=True))
+    asyncio.run(_shown(run, _Door(access, guide), room, count, since, show))
 
 
 async def _shown(
-    run: Run, access: Access, room: str, count: int, since: int | None, show: Show
+    run: Run, door: _Door, room: str, count: int, since: int | None, show: Show
 ) -> None:
     room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
     try:
-        await run(access, room_id, count, since, show)
+        await run(door, room_id, count, since, show)
     except Refused as error:
-        raise await named(access, room, error) from None
+        raise await named(door.access, room, error) from None
 
 
-def _show(message: StoredMessage | MessageEvent) -> None:
-    if message.kind == KIND_MESSAGE:
+def _show(message: Message, place: PlacedMessage | None) -> None:
+    if message.said_by is not None and message.said_at is not None:
         click.echo(
             message_line(
                 op=message.op,
-                timestamp_us=message.timestamp,
-                author=message.author,
+                timestamp_us=message.said_at,
+                author=imported_author(message.said_by, message.author),
+                body=message.body,
+                reply=message.parent_id is not None,
+            )
+        )
+    elif message.kind in (KIND_MESSAGE, KIND_FEDERATED):
+        author = message.author
+        if message.kind == KIND_FEDERATED:
+            author += f"@{place.site if place else UNTOLD}"
+        click.echo(
+            message_line(
+                op=message.op,
+                timestamp_us=place.timestamp if place else message.timestamp,
+                author=author,
                 body=message.body,
                 reply=message.parent_id is not None,
             )
@@ -102,36 +133,68 @@ def _show(message: StoredMessage | MessageEvent) -> None:
         )
 
 
-def _show_json(message: StoredMessage | MessageEvent) -> None:
+def _show_json(message: Message, place: PlacedMessage | None) -> None:
+    """`op`, of the client protocol, is an operation of the shard everywhere else that people and
+    scripts look: they get the message's number in its room as `inspect` and reports call it. Of
+    what another site said there is its `site` too, if a node tells."""
     plain = msgspec.to_builtins(message)
     plain.pop("type", None)
-    click.echo(json_line(plain))
+    if place is not None:
+        plain |= {"site": place.site, "said_at": place.timestamp}
+    click.echo(json_line({"seq": plain.pop("op"), **plain}))
 
 
-async def _follow(access: Access, room_id: UUID, last: int, since: int | None, show: Show) -> None:
-    async with Client(access.endpoints, access.token) as client:
+class _Following:
+    """Shows messages of one room that is subscribed, with where they were said."""
+
+    def __init__(self, client: Client, room_id: UUID, show: Show) -> None:
+        self._client, self._room_id, self._show = client, room_id, show
+        self._is_told = True  # the last time that was asked; then it is waited for again
+
+    async def show(self, messages: Sequence[Message]) -> None:
+        """In their order."""
+        ops = [message.op for message in messages if message.kind == KIND_FEDERATED]
+        while ops:
+            asked = [op for op in ops if op < ops[0] + PLACES_ASKED_MAX]
+            ops = ops[len(asked) :]
+            within_s = ORIGIN_S if self._is_told else 0
+            self._is_told = await self._client.ask_origins(self._room_id, asked, within_s)
+        for message in messages:
+            self._show(message, self._client.origins.of(self._room_id, message.op))
+
+
+async def _follow(door: _Door, room_id: UUID, last: int, since: int | None, show: Show) -> None:
+    async with door.client() as client:
         wish = {"last": last} if since is None else {"since_op": since}
         subscription = await client.subscribe(room_id, **wish)
         if subscription.status == "gap":
             click.echo(f"tail: messages before {subscription.next_op} are no longer kept", err=True)
+        following = _Following(client, room_id, show)
         async for event in subscription:
-            show(event)
+            await following.show([event])
 
 
-async def _read(access: Access, room_id: UUID, last: int, since: int | None, show: Show) -> None:
-    async with Client(access.endpoints, access.token) as client:
-        if since is None:
-            for message in await _newest(client, room_id, last):
-                show(message)
-            return
-        from_op = since + 1
-        while True:
-            chunk = await client.snapshot(room_id, from_op=from_op, limit=PAGE)
-            for message in chunk.messages:
-                show(message)
-            if not chunk.has_more:
+async def _read(door: _Door, room_id: UUID, last: int, since: int | None, show: Show) -> None:
+    async with door.client() as client:
+        following = _Following(client, room_id, show)
+        # who follows is told where messages were said; what is said meanwhile is not shown
+        unread = asyncio.create_task(_leave_unread(await client.subscribe(room_id, last=0)))
+        try:
+            if since is None:
+                await following.show(await _newest(client, room_id, last))
                 return
-            from_op = chunk.cursor
+            from_op, more = since + 1, True
+            while more:
+                chunk = await client.snapshot(room_id, from_op=from_op, limit=PAGE)
+                await following.show(chunk.messages)
+                from_op, more = chunk.cursor, chunk.has_more
+        finally:
+            unread.cancel()
+
+
+async def _leave_unread(subscription: Subscription) -> None:
+    async for _ in subscription:
+        pass
 
 
 async def _newest(client: Client, room_id: UUID, count: int) -> list[StoredMessage]:

@@ -15,7 +15,7 @@ import numpy as np
 from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError
 from appliance.base.layout import struct_of
-from appliance.base.limits import WINDOW_LENGTH
+from appliance.base.limits import SHARING_SITES_MAX, WINDOW_LENGTH
 from appliance.formats.geometry import (
     MANIFEST_SIZE_MAX,
     MEMBER_ROW_SIZE,
@@ -54,7 +54,8 @@ HEAD = np.dtype(
         ("leaf_count", "<u4"),
         ("tables", "<u4", (8,)),  # of each table: row high water, chunk count
         ("shipping", "V72"),  # SHIPPING
-        ("reserved", "V16"),
+        ("carrying", "V8"),  # CARRYING
+        ("reserved", "V8"),
     ]
 )
 assert HEAD.itemsize == HEAD_SIZE
@@ -79,6 +80,16 @@ SHIPPING_SIZE = 72
 assert SHIPPING.itemsize == SHIPPING_SIZE
 _SHIPPING = struct_of(SHIPPING)
 
+CARRYING = np.dtype(
+    [
+        ("generation", "<u4"),  # of the newest claim; 0 = nobody has claimed yet
+        ("node", "<u2"),  # that claimed it: index in the site
+        ("reserved", "V2"),
+    ]
+)
+_CARRYING = struct_of(CARRYING)
+assert CARRYING.itemsize == 8
+
 ROOM_ROW = np.dtype(
     [
         ("room_id", "V16"),
@@ -86,8 +97,9 @@ ROOM_ROW = np.dtype(
         ("message_count", "<u8"),  # also the seq of that record
         ("op", "<u8"),  # of the last prepare that touched the room
         ("sealed_segment", "<u8"),  # newest sealed segment with the room + 1; 0 = none
-        ("policy", "V32"),  # POLICY
-        ("reserved", "V24"),
+        ("policy", "V24"),  # POLICY
+        # of a shared room: numbers of its sites, the lowest bit set for who may send; 0 = none
+        ("sites", "<u4", (SHARING_SITES_MAX,)),
     ]
 )
 assert ROOM_ROW.itemsize == ROOM_ROW_SIZE
@@ -97,10 +109,9 @@ POLICY = np.dtype(
         ("log_seq", "<u8"),  # of the record (room_create, room_policy) that set this policy
         ("created_log_seq", "<u8"),  # of the room_create record, whose body is the room's name
         ("bits", "<u8"),  # event.POLICY_*
-        ("reserved", "V8"),
     ]
 )
-assert POLICY.itemsize == 32
+assert POLICY.itemsize == 24
 
 WINDOW_ROW = np.dtype(
     [
@@ -109,7 +120,7 @@ WINDOW_ROW = np.dtype(
         ("author_id", "<u8"),  # the author to whom this client_id belongs in this room
         ("client_seq", "<u8"),
         ("log_seq", "<u8"),
-        ("timestamp", "<u8"),  # of the newest record
+        ("timestamp", "<u8"),  # µs: the latest that a record was given, or its id says
         ("log_seqs", "<u4", (WINDOW_LENGTH,)),  # low half of the log_seq of client_seq n, at n % 64
     ]
 )
@@ -168,6 +179,13 @@ class ShippingState(NamedTuple):
     announced_end: int = 0
 
 
+class CarryingState(NamedTuple):
+    """Who carries the shared rooms of a shard; fields as in CARRYING."""
+
+    generation: int = 0
+    node: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Names one durable state of a shard, the same on every member.
@@ -191,6 +209,7 @@ class Manifest:
     leaf_ids: list[bytes]
     tables: dict[str, TableState]
     shipping: ShippingState = ShippingState()
+    carrying: CarryingState = CarryingState()
 
     def check(self, geometry: Geometry) -> None:
         """Raise FormatError, naming the field, when an invariant does not hold."""
@@ -253,6 +272,7 @@ def encode(manifest: Manifest) -> bytes:
         len(m.leaf_ids),
         *counts,
         _encode_shipping(m.shipping),
+        _CARRYING.pack(*m.carrying, b""),
         b"",
     )
     raw = head + b"".join(ids)
@@ -282,6 +302,7 @@ def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
         leaf_count,
         *counts,
         shipping,
+        carrying,
         reserved,
     ) = _HEAD.unpack_from(raw)
     if magic != MAGIC or version != VERSION:
@@ -312,6 +333,7 @@ def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
         leaf_ids=ids[:leaf_count],
         tables=tables,
         shipping=_decode_shipping(shipping),
+        carrying=_decode_carrying(carrying),
     )
     manifest.check(geometry)
     return manifest
@@ -339,6 +361,13 @@ def _decode_shipping(raw: bytes) -> ShippingState:
     if any(reserved):
         raise FormatError("manifest: reserved bytes are set")
     return ShippingState(generation, node, *rest)
+
+
+def _decode_carrying(raw: bytes) -> CarryingState:
+    generation, node, reserved = _CARRYING.unpack(raw)
+    if any(reserved):
+        raise FormatError("manifest: reserved bytes are set")
+    return CarryingState(generation, node)
 
 
 def checkpoint_id(raw: bytes) -> bytes:

@@ -93,6 +93,13 @@ class TokenNotYetValid(InputError):
     retry_after_ms = 2000
 
 
+class TokenRevoked(InputError):
+    """An operator took the token back, or all that its user had: sign in anew."""
+
+    code = 2014
+    ends_stranger = True
+
+
 class Forbidden(InputError):
     """The token's rights, or the room's policy, do not allow this."""
 
@@ -244,6 +251,15 @@ class ConnectionsTooMany(InputError):
     retry_after_ms = 1000
 
 
+class GoElsewhere(InputError):
+    """The operator keeps this node out of the directory: connect to one that `detail` or the
+    directory names. The connection ends."""
+
+    code = 2047
+    ends_connection = True
+    temporary = True
+
+
 class ObjectRefused(InputError):
     """The objects do not take this: too long, too many, or this site has none; `detail` says it."""
 
@@ -272,6 +288,7 @@ CLIENT_ERRORS = (
     TokenKeyUnknown,
     TokenExpired,
     TokenNotYetValid,
+    TokenRevoked,
     Forbidden,
     RoomUnknown,
     RoomNameInvalid,
@@ -291,6 +308,7 @@ CLIENT_ERRORS = (
     RefusedTooOften,
     HeldTooMuch,
     ConnectionsTooMany,
+    GoElsewhere,
     ObjectRefused,
     ObjectsFull,
 )

@@ -1,9 +1,10 @@
 """Bodies of the records that a shard's state machine itself reads: policy, retention, shipping.
 
     room_create   name of the room, 1 to 128 bytes of UTF-8
-    room_policy   bits 8
+    room_policy   bits 8; of a shared room, who shares it (`sharing`)
     retain        oldest segment to keep 8; also what is not shipped may go 8, if it is there
-    shipped       SHIPPED: who ships from now on, a range that is announced, or its manifest
+    shipped       SHIPPED: who ships from now on, a range that is announced, or its manifest; or
+                  who carries the shared rooms from now on
 
 A reader gets None for a body that is none of these: such a record is refused, never half applied.
 """
@@ -15,18 +16,22 @@ import numpy as np
 
 from appliance.base.layout import struct_of
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
+from appliance.formats.sharing import Sharing, decode_sharing, encode_sharing
 
 POLICY_CLOSED = 1  # the room takes policies, nothing else
-_POLICY_KNOWN = POLICY_CLOSED
+POLICY_SHARED = 2  # other sites take part; who they are follows
+_POLICY_KNOWN = POLICY_CLOSED | POLICY_SHARED
 
 _WORD = struct.Struct("<Q")
+POLICY_BITS_SIZE = _WORD.size  # bytes at the start of a policy's body
 
 # What a shipped record does.
-SHIP_CLAIM, SHIP_ANNOUNCE, SHIP_MANIFEST = 1, 2, 3
+SHIP_CLAIM, SHIP_ANNOUNCE, SHIP_MANIFEST, CARRY_CLAIM = 1, 2, 3, 4
+_ACTIONS = (SHIP_CLAIM, SHIP_ANNOUNCE, SHIP_MANIFEST, CARRY_CLAIM)
 
 SHIPPED = np.dtype(
     [
-        ("action", "<u2"),  # SHIP_*
+        ("action", "<u2"),  # SHIP_*, CARRY_CLAIM
         ("node", "<u2"),  # who writes it: index in the site
         ("generation", "<u4"),  # of the claim; a claim's own is one more than the last one's
         ("number", "<u8"),  # of the manifest: 0, 1, 2 ... of the shard; zero in a claim,
@@ -42,18 +47,32 @@ assert SHIPPED.itemsize == 88
 _SHIPPED = struct_of(SHIPPED)
 
 
-def encode_policy(bits: int) -> bytes:
-    """Body of a room_policy record."""
+class Policy(NamedTuple):
+    """A room_policy record's body. `sharing` is there if the bits say that the room is shared."""
+
+    bits: int
+    sharing: Sharing | None = None
+
+
+def encode_policy(bits: int, sharing: Sharing | None = None) -> bytes:
+    """Body of a room_policy record; `sharing` sets its bit."""
     assert bits & ~_POLICY_KNOWN == 0
-    return _WORD.pack(bits)
+    if sharing is None:
+        return _WORD.pack(bits & ~POLICY_SHARED)
+    return _WORD.pack(bits | POLICY_SHARED) + encode_sharing(sharing)
 
 
-def decode_policy(body: bytes) -> int | None:
-    """The bits of a room_policy record."""
-    if len(body) != _WORD.size:
+def decode_policy(body: bytes) -> Policy | None:
+    """What a room_policy record says."""
+    if len(body) < _WORD.size:
         return None
-    bits: int = _WORD.unpack(body)[0]
-    return None if bits & ~_POLICY_KNOWN else bits
+    bits: int = _WORD.unpack_from(body)[0]
+    if bits & ~_POLICY_KNOWN:
+        return None
+    if not bits & POLICY_SHARED:
+        return Policy(bits) if len(body) == _WORD.size else None
+    sharing = decode_sharing(body[_WORD.size :])
+    return None if sharing is None else Policy(bits, sharing)
 
 
 def decode_name(body: bytes) -> str | None:
@@ -104,7 +123,7 @@ class Shipped(NamedTuple):
 
 def encode_shipped(shipped: Shipped) -> bytes:
     """Body of a shipped record."""
-    assert shipped.action in (SHIP_CLAIM, SHIP_ANNOUNCE, SHIP_MANIFEST)
+    assert shipped.action in _ACTIONS
     assert len(shipped.manifest_hash) == 32
     return _SHIPPED.pack(*shipped)
 
@@ -114,5 +133,4 @@ def decode_shipped(body: bytes) -> Shipped | None:
     if len(body) != SHIPPED.itemsize:
         return None
     shipped = Shipped(*_SHIPPED.unpack(body))
-    known = shipped.action in (SHIP_CLAIM, SHIP_ANNOUNCE, SHIP_MANIFEST)
-    return shipped if known else None
+    return shipped if shipped.action in _ACTIONS else None

@@ -1,4 +1,5 @@
-"""What is said to other nodes and never stored: who types, who is there. A JSON object a line.
+"""What is said to other nodes and never stored: who types, who is there, what is told of rooms that
+are shared with other sites. A JSON object a line.
 
 It may be lost, and come late or twice: who is there is said again every few seconds, each time
 whole, and what is not said again is forgotten.
@@ -8,7 +9,15 @@ from typing import Annotated
 
 import msgspec
 
-from appliance.base.limits import LIVE_HOPS_MAX, LIVE_MESSAGE_SIZE_MAX, PEOPLE_MAX
+from appliance.base.limits import (
+    FEDERATED_AUTHOR_SIZE_MAX,
+    LIVE_HOPS_MAX,
+    LIVE_MESSAGE_SIZE_MAX,
+    PEOPLE_MAX,
+    PLACES_TOLD_MAX,
+    SHARING_SITES_MAX,
+    SITE_NAME_SIZE_MAX,
+)
 
 PROTOCOL = "tigerchat.live.v1"  # agreed on by ALPN: the port is that of the objects
 ONLINE, AWAY, OFFLINE = "online", "away", "offline"
@@ -36,7 +45,55 @@ class Present(msgspec.Struct, tag="present", tag_field="kind"):
     users: Annotated[dict[User, State], _Meta(max_length=PEOPLE_MAX)]
 
 
-Said = Typing | Present
+RoomId = Annotated[str, _Meta(pattern="^[0-9a-f]{32}$")]  # bytes of the record, in hexadecimal
+SiteName = Annotated[str, _Meta(max_length=SITE_NAME_SIZE_MAX)]
+SiteNames = Annotated[list[SiteName], _Meta(max_length=SHARING_SITES_MAX)]
+
+
+class Place(msgspec.Struct, array_like=True):
+    """Where a message of a shared room stands in the order that all its sites have."""
+
+    op: Number
+    site: SiteName  # where it was said
+    lamport: Number
+    message_id: Annotated[str, _Meta(pattern="^[0-9a-f]{64}$")]
+    time_us: Number  # when, by that site
+    part: Number
+    parts: Number
+    gap: bool  # something that it names could not be had
+    late: bool
+    held: SiteNames  # other sites in whose log it is; of messages of this site alone
+
+
+class Places(msgspec.Struct, tag="places", tag_field="kind"):
+    """What the node tells that carries `room`; `edge`: who asked for it, empty: for everybody."""
+
+    room: RoomId
+    site: SiteName  # this one
+    sites: SiteNames  # the others that share the room
+    edge: Annotated[str, _Meta(max_length=64)]
+    places: Annotated[list[Place], _Meta(max_length=PLACES_TOLD_MAX)]
+
+
+class PlacesWanted(msgspec.Struct, tag="places_wanted", tag_field="kind"):
+    """An edge asks whoever carries `room` for the places of ops `first` to `last`."""
+
+    room: RoomId
+    edge: Annotated[str, _Meta(min_length=1, max_length=64)]
+    first: Number
+    last: Number
+
+
+class TypingAfar(msgspec.Struct, tag="typing_afar", tag_field="kind"):
+    """Somebody types at a site with which `room` is shared: `author` is name@site."""
+
+    room: RoomId
+    author: Annotated[str, _Meta(max_length=FEDERATED_AUTHOR_SIZE_MAX + SITE_NAME_SIZE_MAX + 1)]
+    types: bool
+
+
+Said = Typing | Present | Places | PlacesWanted | TypingAfar
+OF_THIS_SITE = (Places, PlacesWanted, TypingAfar)  # neither told to linked sites nor heard of them
 
 
 class Live(msgspec.Struct):
@@ -83,4 +140,7 @@ def plain_said(said: Said) -> dict[str, object]:
 
 
 def users_of(said: Said) -> list[str]:
-    return [said.user] if isinstance(said, Typing) else list(said.users)
+    """Who is spoken for."""
+    if isinstance(said, Typing):
+        return [said.user]
+    return list(said.users) if isinstance(said, Present) else []

@@ -59,8 +59,10 @@ assert ANSWER_SIZE == 32
 
 FLAG_UNVOUCHED, FLAG_REMADE = 1, 2  # of a volume: in the superblock and in a ping
 FLAG_SHORT = 4  # of a life, in a ping: its disk is about to be full
-# Of an answer: this life is not accepted; whoever answers is not vouched for either.
-ANSWER_REFUSED, ANSWER_NEW = 1, 2
+# Of an answer: this life is not accepted; whoever answers is not vouched for either; the life is
+# not accepted because its state differs from that of most, whatever its volume knows.
+ANSWER_REFUSED, ANSWER_NEW, ANSWER_DIVERGED = 1, 2, 4
+GONE = b""  # in place of a replica id: whoever was a member once
 _TOLD, _LIFE, _ANSWER = struct_of(TOLD), struct_of(LIFE), struct_of(ANSWER)
 
 
@@ -86,12 +88,28 @@ class Life(NamedTuple):
     remembered: list[int]
 
 
+class Refusal(NamedTuple):
+    """Why a member is not listened to, in words, and the flags of the answers that it gets."""
+
+    reason: str
+    flags: int = ANSWER_REFUSED
+
+
 class Answer(NamedTuple):
     """The body of a pong."""
 
     incarnation: int
     flags: int
     told: Told
+
+
+def keep(told: dict[bytes, Told], members: list[bytes]) -> dict[bytes, Told]:
+    """What is kept of `told` when these are the members: of all others together the highest number,
+    above which a member begins that comes back.
+    """
+    kept = {known: told[known] for known in members if known in told and told[known].incarnation}
+    gone = max((told[known].incarnation for known in told if known not in kept), default=0)
+    return kept | {GONE: Told(gone)} if gone else kept
 
 
 def encode_told(told: Told) -> bytes:

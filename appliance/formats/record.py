@@ -58,14 +58,12 @@ assert (TIMESTAMP, CHECKSUM, PREV_HASH, CLIENT_ID, SEQ, LOG_SEQ) == (
 
 # Kinds of record: the low 8 bits of `flags`. No other bit is defined yet; unknown bits are refused.
 KIND_MESSAGE, KIND_BLOB, KIND_EDIT, KIND_REDACT, KIND_ROOM_CREATE, KIND_ROOM_POLICY = range(6)
-KIND_FEDERATED, KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED = range(6, 10)
+KIND_FEDERATED, KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED, KIND_IMPORTED = range(6, 11)
 # what a user's frame may carry
 KINDS_CLIENT = frozenset((KIND_MESSAGE, KIND_ROOM_CREATE, KIND_ROOM_POLICY))
 # only in the shard's own room
 KINDS_SHARD = frozenset((KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED))
-KINDS_KNOWN = frozenset(
-    (KIND_MESSAGE, KIND_ROOM_CREATE, KIND_ROOM_POLICY, KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED)
-)
+KINDS_KNOWN = KINDS_CLIENT | KINDS_SHARD | {KIND_FEDERATED, KIND_IMPORTED}
 FLAGS_KIND_MASK = 0xFF
 
 SHARD_ROOM_ID = b"\xff" * 16  # audit, retain and shipped records of a shard live in this room

@@ -6,7 +6,7 @@ must be the same on all nodes lies in the site file; what nobody needs to choose
 
 from dataclasses import dataclass
 
-from appliance.base.limits import TOKEN_LIFE_S_DEFAULT
+from appliance.base.limits import OBJECTS_MIB, SNAPSHOTS_MIB, TOKEN_LIFE_S_DEFAULT
 from appliance.formats.configuration import (
     FilePath,
     check_table,
@@ -51,6 +51,10 @@ KEYS = {
     "console_names": text(1000, ""),
     # "auto" gives each role process a core of its own where there are enough; "off" never does.
     "pinning": one_of(("auto", "off"), "auto"),
+    # "auto" keeps the memory of each process from being swapped out, where the system lets us.
+    "memory_lock": one_of(("auto", "off"), "auto"),
+    # Real-time priority (SCHED_FIFO) of replicas and edges that have a core of their own; 0: none.
+    "realtime_priority": whole(0, 50, 0),
     # Milliseconds by which each flush of a volume is delayed, to try a slow disk; 0 in service.
     "flush_slow_ms": whole(0, 1000, 0),
     # Milliseconds between two places that the scrubber reads; smaller finds damage sooner.
@@ -75,6 +79,10 @@ KEYS = {
     "ship_late_s": whole(1, 31 * 86_400, 600),
     # "off": this node never begins to ship by itself; `tigerchat ship now` makes it.
     "ship_claim": one_of(("auto", "off"), "auto"),
+    # MiB of signed snapshots of sealed segments that the node keeps, the newest ones; 0: none.
+    "snapshots_mib": whole(0, 1 << 30, SNAPSHOTS_MIB),
+    # MiB that the store of the objects may grow to; at this bound edits are refused.
+    "objects_mib": whole(1, 1 << 20, OBJECTS_MIB),
     # The least important lines that reach the log.
     "log_level": one_of(("debug", "info", "warning", "error"), "info"),
 }
@@ -99,6 +107,8 @@ class Settings:
     console_host: str
     console_names: str
     pinning: str
+    memory_lock: str
+    realtime_priority: int
     flush_slow_ms: int
     scrub_interval_ms: int
     routing: str
@@ -111,6 +121,8 @@ class Settings:
     ship_rate_max: int
     ship_late_s: int
     ship_claim: str
+    snapshots_mib: int
+    objects_mib: int
     log_level: str
 
 

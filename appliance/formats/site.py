@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from appliance.base.errors import ConfigurationError
-from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
+from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX, TICK_MS
 from appliance.formats.configuration import (
     FilePath,
     Key,
@@ -36,6 +36,7 @@ SHARDS_MAX = 64
 SITE_NUMBER_MAX = 255
 SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH = 8, 1 << 20
 RETENTION_DAYS_MAX = 36_500
+ROUND_TRIP_MS_MAX = 1_000
 SITE_FILE = "site.toml"
 FARM = "farm"  # name of the farm that the nodes of a site form
 
@@ -55,6 +56,11 @@ class Node:
     client_certificate_pem: str = ""  # what clients and operators are shown; "": the same one
     objects_port: int = 0  # where other replicas of the objects connect; 0: this node has none
     farm_port: int = 0  # where other members of the farm connect; 0: this node is none
+
+    @property
+    def farm_id(self) -> int:
+        """The number of this node's member of the farm: 0 is nobody."""
+        return self.index + 1
 
     @property
     def client_anchor(self) -> str:
@@ -95,6 +101,13 @@ class Site:
     number: int = 1  # among linked sites: it begins the source numbers of objects
     retention_days: float = 0.0  # how long messages are kept; 0: for ever
     farm_key: bytes = b""  # Ed25519, verifies who may sign the farm's directory; empty: no farm
+    round_trip_ms: int = 0  # between its nodes, the longest; 0: they stand beside each other
+
+    @property
+    def tick_ms(self) -> int:
+        """The tick of replicas and of their clients: half a round trip, so that a heartbeat takes
+        one, an acknowledgement may take two, and five without a heartbeat are its loss."""
+        return max(1, -(-self.round_trip_ms // (2 * TICK_MS))) * TICK_MS
 
     def shards_of(self, node: int) -> list[Shard]:
         """The shards of which `node` holds a replica."""
@@ -176,6 +189,7 @@ _SITE_KEYS = {
     "number": whole(1, SITE_NUMBER_MAX, 1),
     "token_issuer": text(128),
     "token_audience": text(128),
+    "round_trip_ms": whole(0, ROUND_TRIP_MS_MAX, 0),
     "retention_days": Key(f"0 to {RETENTION_DAYS_MAX} days; 0 keeps everything", _days, 0.0),
     "farm_key": Key(hexadecimal(32).allowed, _key_or_none, ""),
     "nodes": Key(f"1 to {NODES_MAX} tables [[nodes]]", _tables),
@@ -222,6 +236,7 @@ def load_site(path: FilePath) -> Site:
         number=values["number"],
         retention_days=values["retention_days"],
         farm_key=values["farm_key"] or b"",
+        round_trip_ms=values["round_trip_ms"],
     )
     _check_unique(path, site)
     return site
@@ -309,6 +324,8 @@ def encode_site(site: Site) -> str:
         lines.append(f'farm_key = "{site.farm_key.hex()}"')
     if site.retention_days:
         lines.append(f"retention_days = {site.retention_days!r}")
+    if site.round_trip_ms:
+        lines.append(f"round_trip_ms = {site.round_trip_ms}")
     for node in site.nodes:
         lines += [
             "",

@@ -10,6 +10,7 @@ each names the hash of its room's record before, so a reader needs the file and 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from uuid import UUID
 
 import numpy as np
 
@@ -50,6 +51,30 @@ class Snapshot:
     record_count: int
     last_hash: bytes  # of the last record
 
+    def plain(self) -> dict[str, str | int]:
+        """For people and programs. The file's head calls both of its numbers op."""
+        is_segment = self.room_id == SEGMENT
+        number = "log_seq" if is_segment else "seq"
+        return {
+            "of": "segment"
+            if is_segment
+            else str(UUID(int=int.from_bytes(self.room_id, "little"))),
+            "records": self.record_count,
+            f"first_{number}": self.first_op,
+            f"last_{number}": self.last_op,
+            "last_hash": self.last_hash.hex(),
+        }
+
+
+def file_size(record_count: int) -> int:
+    """Bytes of a file with so many records."""
+    return HEAD_SIZE + record_count * RECORD_SIZE + SIGNATURE_SIZE
+
+
+def head_of(*, room_id: bytes, op: int, record_count: int) -> bytes:
+    """What stands before the records."""
+    return _HEAD.pack(MAGIC, VERSION, b"", room_id, op, record_count)
+
 
 def render(
     records: Iterable[bytes | memoryview],
@@ -60,7 +85,7 @@ def render(
     key: SigningKey,
 ) -> Iterator[bytes | memoryview]:
     """The parts of the file, in order; `records` yields whole records, any number at a time."""
-    head = _HEAD.pack(MAGIC, VERSION, b"", room_id, op, record_count)
+    head = head_of(room_id=room_id, op=op, record_count=record_count)
     digest = sha256(head)
     yield head
     size = 0
@@ -84,7 +109,7 @@ def parse(raw: bytes | memoryview, public_key: bytes) -> Snapshot:
     if magic != MAGIC or version != VERSION or any(reserved):
         raise FormatError(f"snapshot: magic {magic:#x}, version {version}")
     end = len(view) - SIGNATURE_SIZE
-    if count == 0 or end != HEAD_SIZE + count * RECORD_SIZE:
+    if count == 0 or len(view) != file_size(count):
         raise FormatError(f"snapshot: {len(view)} bytes for {count} records")
     digest = sha256(view[:end]).digest()
     if not verify(public_key, CONTEXT_SNAPSHOT, digest, bytes(view[end:])):
@@ -93,6 +118,20 @@ def parse(raw: bytes | memoryview, public_key: bytes) -> Snapshot:
     if last_op != op:
         raise ChainError(f"snapshot: ends at {last_op}, its head says {op}")
     return Snapshot(room_id, first_op, last_op, count, last_hash)
+
+
+def parse_of_any(
+    raw: bytes | memoryview, keys: Iterable[tuple[str, bytes]]
+) -> tuple[str, Snapshot]:
+    """(name, what it holds) by the first (name, public key) that made the file; raises as `parse`
+    does with the first of them."""
+    first: FormatError | None = None
+    for name, key in keys:
+        try:
+            return name, parse(raw, key)
+        except FormatError as error:
+            first = first or error
+    raise first or FormatError("snapshot: no key to verify it with")
 
 
 def _walk(records: memoryview, room_id: bytes) -> tuple[int, int, bytes]:

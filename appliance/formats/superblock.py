@@ -86,7 +86,8 @@ SUPERBLOCK = np.dtype(
         ("members_op", "<u8"),  # op of the change that made `members`; 0 = format
         ("flags", "u1"),
         ("lives_count", "u1"),
-        ("reserved_d", "V6"),
+        ("reserved_d", "V2"),
+        ("life_gone", "<u4"),  # the highest that a member told which was removed
         ("told", "V192"),  # 8 rows of lives.TOLD, by index of the member
         ("lives", "V136"),  # as in lives.LIFE
         ("reserved_e", "V3048"),
@@ -147,6 +148,7 @@ class Superblock:
     flags: int = 0  # lives.FLAG_UNVOUCHED, lives.FLAG_REMADE
     told: list[Told] = field(default_factory=list)  # by index of the member; none: of nobody
     lives: list[tuple[int, int]] = field(default_factory=list)  # own ones; the oldest first
+    life_gone: int = 0  # highest incarnation told by a member that was removed
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -242,6 +244,7 @@ def encode(superblock: Superblock, copy: int) -> bytes:
             s.flags,
             len(s.lives),
             b"",
+            s.life_gone,
             b"".join(encode_told(told) for told in s.told),
             encode_lives(s.lives),
             b"",

@@ -2,6 +2,9 @@
 
     catalogue     one row a role: name, module, how many, in which order they stop
     start         a node's start: named phases, then its supervisor
+    child         what a supervisor runs
+    forked        processes forked from one that has imported the program
+    placement     which of them runs on which core
     supervisor    keeps processes alive, stops them in order
     one_process   all roles of a node as services of one loop
     ports         whether nobody else listens where a node must

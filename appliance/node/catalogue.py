@@ -2,15 +2,15 @@
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.drivers.host.node_folder import NodeFolder
+from appliance.drivers.host.node_folder import FEDERATION_FILE, NodeFolder
 from appliance.drivers.host.process import own_command
 from appliance.drivers.host.role_process import Role, run_role
 from appliance.formats.settings import SHIP_OFF
-from appliance.node.supervisor import Child
+from appliance.node.child import Child
 
 # In which order a node's processes stop: clients are sent away before what serves them goes.
 STOP_CLIENTS, STOP_SERVICES, STOP_REPLICAS = 0, 1, 2
@@ -46,9 +46,9 @@ class RoleRow:
         return self.name if self.option is None else f"{self.name}-{number}"
 
     def words(self, node_folder: str, number: int) -> list[str]:
-        """The command that runs one instance."""
-        words = [*own_command(), "start", self.name, "--node-folder", node_folder]
-        return words if self.option is None else [*words, f"--{self.option}", str(number)]
+        """What follows `tigerchat` in the command that runs one instance."""
+        number_words = [] if self.option is None else [f"--{self.option}", str(number)]
+        return ["start", self.name, *number_words, "--node-folder", node_folder]
 
     def make(self, node: NodeFolder, number: int, log: logging.Logger) -> Role:
         """The role itself; imports its module."""
@@ -62,11 +62,16 @@ class RoleRow:
             self.process_name(number),
             lambda node, log: self.make(node, number, log),
             nice=self.nice,
+            busy=self.has_own_core,
         )
 
 
 def _once(node: NodeFolder) -> Iterable[int]:
     return (0,)
+
+
+def _ships(node: NodeFolder) -> bool:
+    return node.settings.ship_target != SHIP_OFF
 
 
 ROLES: tuple[RoleRow, ...] = (
@@ -93,7 +98,7 @@ ROLES: tuple[RoleRow, ...] = (
     RoleRow(
         "console",
         "The console: what the operator looks at.",
-        "appliance.roles.console",
+        "appliance.roles.console.role",
         _once,
         STOP_SERVICES,
     ),
@@ -107,9 +112,9 @@ ROLES: tuple[RoleRow, ...] = (
     ),
     RoleRow(
         "shipper",
-        "The shipper: committed records to signed files at the target.",
+        "The shipper: committed records to signed files at the target, and to snapshots.",
         "appliance.roles.shipper.role",
-        lambda node: _once(node) if node.settings.ship_target != SHIP_OFF else (),
+        lambda node: _once(node) if _ships(node) or node.settings.snapshots_mib else (),
         STOP_SERVICES,
         nice=19,  # whoever chats comes first; an hour of records can wait
     ),
@@ -118,6 +123,13 @@ ROLES: tuple[RoleRow, ...] = (
         "The objects: topics, reactions, read markers, shared with the other nodes.",
         "appliance.roles.metadata.role",
         lambda node: _once(node) if node.node.objects_port else (),
+        STOP_SERVICES,
+    ),
+    RoleRow(
+        "federation",
+        "The federation: rooms shared with other sites.",
+        "appliance.roles.federation.role",
+        lambda node: _once(node) if (node.path / FEDERATION_FILE).exists() else (),
         STOP_SERVICES,
     ),
     RoleRow(
@@ -130,12 +142,21 @@ ROLES: tuple[RoleRow, ...] = (
 )
 
 
+def modules(node: NodeFolder, roles: Iterable[RoleRow] = ROLES) -> Iterator[str]:
+    """What the processes of a node import, to be imported before they are forked."""
+    yield "appliance.commands.start"
+    for row in roles:
+        if any(True for _ in row.instances(node)):
+            yield row.module
+
+
 def children(node: NodeFolder, roles: Iterable[RoleRow] = ROLES) -> list[Child]:
     """The processes of a node."""
     return [
         Child(
             row.process_name(number),
-            row.words(str(node.path), number),
+            [*own_command(), *row.words(str(node.path), number)],
+            forked=row.words(str(node.path), number),
             stop_group=row.stop_group,
             has_own_core=row.has_own_core,
             vital=row.vital,

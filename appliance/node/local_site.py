@@ -2,9 +2,8 @@
 
 import asyncio
 import dataclasses
-import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -23,8 +22,10 @@ from appliance.drivers.host.node_folder import (
 from appliance.drivers.host.process import child_environment, cores, own_command
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.site import SITE_FILE, Site, encode_site, load_site
+from appliance.node import forked
+from appliance.node.child import Child
 from appliance.node.ports import check_ports
-from appliance.node.supervisor import Child, Supervisor, supervise
+from appliance.node.supervisor import Supervisor, supervise
 
 POLL_S = 0.05  # between two looks whether a local site serves
 PATIENCE_S = 30.0  # until it is said what a local site still waits for
@@ -83,7 +84,6 @@ def _formatted(folder: Path) -> bool:
 
 def _format(folder: Path, nodes: int, standbys: int, shards: int, ports: int | None) -> int:
     words = [
-        *own_command(),
         "format",
         "--local",
         str(folder),
@@ -96,7 +96,7 @@ def _format(folder: Path, nodes: int, standbys: int, shards: int, ports: int | N
     ]
     if ports is not None:
         words += ["--ports", str(ports)]
-    return subprocess.run(words, env=child_environment(), check=False).returncode
+    return forked.run(words, child_environment())
 
 
 def _move_ports(folder: Path, site: Site, first: int) -> None:
@@ -132,7 +132,7 @@ def _nodes(opened: list[NodeFolder], one_process: bool) -> list[Child]:
             own = frozenset(available[position * share : (position + 1) * share])
         else:
             words.append("--unpinned")
-        children.append(Child(node.node.name, words, stop_group=0, cores=own))
+        children.append(Child(node.node.name, words, stop_group=0, cores=own, mends_itself=True))
     return children
 
 
@@ -144,6 +144,7 @@ class LocalStart:
     nodes: list[NodeFolder]
     started: float
     task: asyncio.Task[None] | None = None
+    standbys: set[str] = field(default_factory=set)  # nodes of which a replica only follows
 
     def warn(self, line: str) -> None:
         click.echo(f"start: {line}", err=True)
@@ -162,6 +163,7 @@ class LocalStart:
 
     def waits_for(self) -> str | None:
         """What does not serve yet, in words; None when all do."""
+        self.standbys.clear()
         for node in self.nodes:
             for shard in node.shards:
                 status = ask_status(
@@ -170,6 +172,8 @@ class LocalStart:
                 state = status.get("status") if status else "silent"
                 if state != "normal" and not (status and status.get("role") == "removed"):
                     return f"replica of shard {shard.number} on {node.node.name} is {state}"
+                if status and status.get("role") == "standby":
+                    self.standbys.add(node.node.name)
             reason = _edge_waits_for(node)
             if reason:
                 return f"edge of {node.node.name}: {reason}"
@@ -179,9 +183,7 @@ class LocalStart:
         """URLs, secrets and lines to try."""
         took = time.monotonic() - self.started
         site = self.nodes[0].site
-        there = {node.settings.index for node in self.nodes}
-        standbys = len(there & set(site.shards[0].members[site.shards[0].replica_count :]))
-        beside = f" ({standbys} of them standby)" if standbys else ""
+        beside = f" ({len(self.standbys)} of them standby)" if self.standbys else ""
         serving = (
             f"{counted(len(self.nodes), 'node')}{beside}, {counted(len(site.shards), 'shard')}"
         )

@@ -3,7 +3,6 @@ not; then its supervisor.
 """
 
 import asyncio
-import dataclasses
 import platform
 import resource
 from collections.abc import Callable
@@ -12,10 +11,11 @@ from pathlib import Path
 
 import click
 
-from appliance.base.errors import StorageError
+from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import SUPERBLOCK_COPIES
 from appliance.base.printable import counted
 from appliance.cores.vsr import open as opening
+from appliance.drivers.host import topology, tuning
 from appliance.drivers.host.durable_file import lock_folder
 from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
@@ -29,10 +29,14 @@ from appliance.formats.configuration import mistake
 from appliance.formats.geometry import PRODUCTION, SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
 from appliance.formats.settings import SETTINGS_FILE
 from appliance.formats.site import SITE_FILE
-from appliance.node.catalogue import children
+from appliance.node import forked
+from appliance.node.catalogue import children, modules
+from appliance.node.child import Child
 from appliance.node.one_process import run_in_one_process
+from appliance.node.placement import placed
 from appliance.node.ports import check_ports
-from appliance.node.supervisor import Child, Supervisor, supervise
+from appliance.node.preflight import Examined, examine
+from appliance.node.supervisor import Supervisor, supervise
 
 OPERATOR_SESSIONS = 4  # of the log, for commands such as `recover` and `member`
 FILES_MAX = 65_536  # descriptors a node asks for, if the system gives so many
@@ -45,6 +49,9 @@ class NodeStart:
     folder: Path
     quiet: bool
     pinned: bool
+    strict: bool = False
+    profile: str | None = None  # of the machine; None: that of its model
+    examined: Examined = field(init=False)
     node: NodeFolder = field(init=False)
     children: list[Child] = field(init=False, default_factory=list)
 
@@ -54,9 +61,12 @@ class NodeStart:
             self._say(f"{name}: {phase(self)}")
         if one_process:
             return run_in_one_process(self.node)
+        forked.preload(modules(self.node))
         supervisor = Supervisor(
             self.children,
             report=self._warn,
+            strict=self.strict,
+            machine=self.examined.plain() if self.pinned else None,  # else it is shared by many
             progress=self._say,
             on_ready=lambda: self._say(_ready_line(supervisor)),
         )
@@ -78,12 +88,29 @@ class NodeStart:
         wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(FILES_MAX, hard)
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return f"Linux {platform.release()}, {counted(len(cores()), 'core')}, {wanted} open files"
+        why = tuning.no_core_dumps()  # roles inherit it
+        if why and self.strict:
+            raise ConfigurationError(f"core dumps cannot be switched off: {why}; --strict wants it")
+        self.examined = examine(self.profile)
+        if self.strict and (self.examined.differences or self.examined.error):
+            what = self.examined.error or (
+                f"differs from its profile {self.examined.profile}: "
+                f"{', '.join(self.examined.differences)}"
+            )
+            raise ConfigurationError(
+                f"the machine {what}, and --strict wants no difference: `tigerchat preflight` says "
+                "what each costs and how to mend it; or name a profile with --profile"
+            )
+        return (
+            f"Linux {platform.release()}, {counted(len(cores()), 'core')}, {wanted} open files; "
+            f"{self.examined.told()}"
+        )
 
     def files(self) -> str:
         """The node's folder: for us alone, complete and consistent."""
         self.node = open_node(self.folder)
-        check_sessions(self.node)
+        site, settings = self.node.site, self.node.settings
+        check_sessions(self.node.path, len(site.nodes), settings.edge_processes)
         lock_folder(self.folder)  # held until this process ends
         shards = ", ".join(str(shard.number) for shard in self.node.shards)
         count = len(self.node.site.nodes)
@@ -112,24 +139,27 @@ class NodeStart:
     def roles(self) -> str:
         """What will run."""
         self.children = children(self.node)
-        if self.pinned and self.node.settings.pinning == "auto":
-            self.children = pinned(self.children, cores())
-        return ", ".join(child.name for child in self.children)
+        told = ", ".join(child.name for child in self.children)
+        if not self.pinned or self.node.settings.pinning != "auto":
+            return told
+        self.children, how = placed(self.children, topology.read())
+        if self.strict and all(child.cores is None for child in self.children):
+            raise ConfigurationError(f"{how}, and --strict wants them pinned")
+        return f"{told}; {how}"
 
 
-def check_sessions(node: NodeFolder) -> None:
+def check_sessions(folder: Path, nodes: int, edge_processes: int) -> None:
     """ConfigurationError for more edges than sessions of the log: each needs one of its own, beside
     the shippers' and some for operators; else every request would evict another's session."""
-    count = len(node.site.nodes)
-    most = (PRODUCTION.clients_max - count - OPERATOR_SESSIONS) // count
-    if node.settings.edge_processes > max(1, most):
-        raise mistake(
-            node.path / SETTINGS_FILE,
-            "edge_processes",
-            node.settings.edge_processes,
-            f"at most {max(1, most)} on each of {count} nodes, as a shard knows "
-            f"{PRODUCTION.clients_max} sessions",
-        )
+    left = PRODUCTION.clients_max - OPERATOR_SESSIONS
+    known = f"as a shard knows {PRODUCTION.clients_max} sessions"
+    most = left // nodes - 1  # a shipper's
+    if most < 1:
+        allowed = f"at most {left // 2} tables, {known}"
+        raise mistake(folder / SITE_FILE, "nodes", nodes, allowed)
+    if edge_processes > most:
+        allowed = f"at most {most} on each of {nodes} nodes, {known}"
+        raise mistake(folder / SETTINGS_FILE, "edge_processes", edge_processes, allowed)
 
 
 def _ready_line(supervisor: Supervisor) -> str:
@@ -179,14 +209,3 @@ def _superblock(node: NodeFolder, shard: int) -> str:
             f"{node.node.name}"
         )
     return f"shard {shard} at view {block.view}, checkpoint {block.checkpoint.header.op}"
-
-
-def pinned(children: list[Child], available: list[int]) -> list[Child]:
-    """A core for each replica and edge, the rest for the others; all float if they do not do."""
-    busy = [child for child in children if child.has_own_core]
-    if len(available) <= len(busy):
-        return children
-    own = iter(available)
-    placed = {child.name: frozenset((next(own),)) for child in busy}
-    rest = frozenset(own)
-    return [dataclasses.replace(child, cores=placed.get(child.name, rest)) for child in children]

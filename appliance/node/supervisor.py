@@ -5,6 +5,8 @@
         ▼
     the whole node stops with that code
 
+    silent for too long after WATCHDOG: killed, as a loop that is stuck; then as any that died
+
     exit code 3 (a replica halted), or 1 again and again of a child that is not vital:
     halted ──every 5 s──▶ starting; the others go on, and whoever asks is told why
 
@@ -19,6 +21,7 @@ stopped group by group, so that clients are sent away before what serves them go
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -28,8 +31,17 @@ from pathlib import Path
 from typing import Any
 
 from appliance.drivers.host.process import child_environment
-from appliance.drivers.host.service import REASON, Listener, notify, watchdog_seconds
+from appliance.drivers.host.service import (
+    REASON,
+    REFUSED,
+    Listener,
+    notify,
+    watchdog_seconds,
+)
+from appliance.drivers.host.tuning import seen
 from appliance.drivers.network.status import StatusServer
+from appliance.node import forked
+from appliance.node.child import Child
 
 SUPERVISOR_SOCKET = "supervisor-0"  # in a node's sockets folder, and in that of a local site
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0  # before a restart; doubled each time it dies young
@@ -40,22 +52,14 @@ REFUSALS_MIN = 4  # exits with code 1 before it was ever ready, ...
 REFUSED_S_MIN = 10.0  # ... and since the first of them, before the node gives up: a killed
 # predecessor may take a while to let go of its files and ports
 SILENT_S_MAX = 10.0  # whoever has said WATCHDOG and then is silent for so long is not well
+STUCK_S_MAX = 15.0  # ... and for so long is stuck: killed, and started again
+EARLY_MAX = 256  # messages of processes that nobody here knows yet
+ROUND_S_MAX = 1.0  # between two looks at how the children are
 STOP_S = 4.0  # for a group to end by itself; then it is killed
 WISH_STOP_S = 15.0  # for one that the operator stops, which may have groups of its own
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
-    """What to run. `stop_group`: the lowest is stopped first. `has_own_core`: when there are enough
-    cores for all that want one. One that is not `vital` may be refused by the machine (exit code 1)
-    for as long as it likes, if another one like it is not."""
-
-    name: str
-    command: Sequence[str]
-    stop_group: int
-    cores: frozenset[int] | None = None
-    has_own_core: bool = False
-    vital: bool = True
+Running = asyncio.subprocess.Process | forked.Forked
 
 
 @dataclass(slots=True)
@@ -67,7 +71,7 @@ class _Kept:
     """
 
     child: Child
-    process: asyncio.subprocess.Process | None = None
+    process: Running | None = None
     ready: bool = False
     ready_once: bool = False
     heard: float | None = None  # when it last said WATCHDOG
@@ -81,6 +85,7 @@ class _Kept:
     reason: str = ""  # what it said last of why it ends
     halt: str = ""
     halt_since: float = 0.0
+    refused: dict[str, str] = field(default_factory=dict)  # how it could not be tuned, and why
     wanted: bool = True  # False: the operator has stopped it
     go: asyncio.Event = field(default_factory=asyncio.Event)  # it is wanted again
 
@@ -92,25 +97,36 @@ class _Kept:
     def well(self, now: float) -> bool:
         if self.halt or not self.wanted:
             return True
-        return self.ready and (self.heard is None or now - self.heard < SILENT_S_MAX)
+        return self.ready and self.silent_s(now) < SILENT_S_MAX
+
+    def silent_s(self, now: float) -> float:
+        """Seconds since it said WATCHDOG; 0 for one that never has."""
+        return 0.0 if self.heard is None else now - self.heard
 
 
 class Supervisor:
     """Run it once, in the main thread. `report` gets a line for each trouble, `progress` for each
-    child that is ready; `on_ready` is called once, when all were."""
+    child that is ready; `on_ready` is called once, when all were. A `strict` one gives up where the
+    machine refuses what tunes a child."""
 
     def __init__(
         self,
         children: Sequence[Child],
         *,
         report: Callable[[str], None],
+        strict: bool = False,
+        machine: dict[str, Any] | None = None,
         progress: Callable[[str], None] = lambda line: None,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         assert children
         self._kept = [_Kept(child) for child in children]
         self._report, self._progress, self._on_ready = report, progress, on_ready
+        self._strict = strict
+        self._machine = machine  # told as it is, to whoever asks for the status
         self._listener = Listener()
+        self._starting = 0  # children whose pid is not known here yet
+        self._early: list[tuple[int, list[str]]] = []  # what such ones may have said
         self._stop = asyncio.Event()
         self._code = 0
         self._told_ready = False
@@ -171,21 +187,35 @@ class Supervisor:
                 await asyncio.sleep(self._judge(kept, code))
         await asyncio.Event().wait()  # until the supervisor has stopped all
 
-    async def _start(self, kept: _Kept) -> asyncio.subprocess.Process:
+    async def _start(self, kept: _Kept) -> Running:
         environment = child_environment()
         environment["NOTIFY_SOCKET"] = self._listener.address
         kept.started, kept.reason = time.monotonic(), ""
+        kept.refused = {}
         kept.starts += 1
-        kept.process = await asyncio.create_subprocess_exec(
-            *kept.child.command,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._starting += 1
+        try:
+            kept.process = await _made(kept.child, environment)
+        finally:
+            self._starting -= 1
+            early, self._early = self._early, []
+            for pid, fields in early:
+                self._on_message(pid, fields)
         if kept.child.cores is not None:
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.sched_setaffinity(kept.process.pid, kept.child.cores)
+            except OSError as error:
+                places = ", ".join(map(str, sorted(kept.child.cores)))
+                self._refused(kept, {"cores": f"{error.strerror}: {places}"})
         return kept.process
+
+    def _refused(self, kept: _Kept, refused: dict[str, str]) -> None:
+        """The machine does not do for a child what would tune it: told, and borne unless strict."""
+        kept.refused |= refused
+        if self._strict and refused:
+            for name, why in refused.items():
+                self._report(f"{kept.child.name}: {name} refused: {why}; --strict wants it")
+            self._give_up(MISTAKE_CODE)
 
     def _judge(self, kept: _Kept, code: int) -> float:
         """Seconds until the next start after an exit with `code`, if the node does not give up."""
@@ -228,6 +258,7 @@ class Supervisor:
         """Each child in plain values; `halt_since_ms` is of the machine's forward clock."""
         return {
             "pid": os.getpid(),
+            "machine": self._machine,
             "children": [
                 {
                     "name": kept.child.name,
@@ -237,6 +268,8 @@ class Supervisor:
                     "starts": kept.starts,
                     "halt": kept.halt,
                     "halt_since_ms": int(kept.halt_since * 1000),
+                    "refused": kept.refused,
+                    **(seen(kept.process.pid) if kept.process is not None else {}),
                 }
                 for kept in self._kept
             ],
@@ -261,7 +294,7 @@ class Supervisor:
             _send(kept, signal.SIGTERM)
             asyncio.get_running_loop().call_later(WISH_STOP_S, self._kill_unwanted, kept.process)
 
-    def _kill_unwanted(self, process: "asyncio.subprocess.Process | None") -> None:
+    def _kill_unwanted(self, process: Running | None) -> None:
         for kept in self._kept:
             if not kept.wanted and kept.process is process is not None:
                 self._report(f"{kept.child.name} did not stop in {WISH_STOP_S:.0f} s: killed")
@@ -271,10 +304,16 @@ class Supervisor:
 
     def _on_notification(self) -> None:
         while (message := self._listener.receive()) is not None:
-            pid, fields = message
-            for kept in self._kept:
-                if kept.process is not None and kept.process.pid == pid:
-                    self._heard(kept, fields)
+            self._on_message(*message)
+
+    def _on_message(self, pid: int, fields: list[str]) -> None:
+        for kept in self._kept:
+            if kept.process is not None and kept.process.pid == pid:
+                self._heard(kept, fields)
+                return
+        # On a busy machine a child may speak before asyncio has told its pid: its READY counts.
+        if self._starting and len(self._early) < EARLY_MAX:
+            self._early.append((pid, fields))
 
     def _heard(self, kept: _Kept, fields: list[str]) -> None:
         for entry in fields:
@@ -286,6 +325,8 @@ class Supervisor:
                 kept.heard = time.monotonic()
             elif entry.startswith("STATUS="):
                 kept.status = entry[7:]
+            elif entry.startswith(REFUSED):
+                self._refused(kept, json.loads(entry[len(REFUSED) :]))
             elif entry.startswith(REASON):
                 kept.reason = entry[len(REASON) :]
         self._look_round()
@@ -305,9 +346,12 @@ class Supervisor:
 
     async def _feed(self) -> None:
         """Tell the service manager that all is well while it is."""
-        every = watchdog_seconds() or 1.0
+        every = min(watchdog_seconds() or ROUND_S_MAX, ROUND_S_MAX)
+        looked = time.monotonic()
         while True:
             now = time.monotonic()
+            self._kill_stuck(now, late=now - looked > SILENT_S_MAX)
+            looked = now
             for kept in self._kept:
                 if kept.halt and kept.ready and now - kept.ready_at >= YOUNG_S:
                     kept.halt = ""
@@ -315,7 +359,19 @@ class Supervisor:
                     self._look_round()
             if self._told_ready and all(kept.well(now) for kept in self._kept):
                 notify("WATCHDOG=1")
-            await asyncio.sleep(min(every, 1.0))
+            await asyncio.sleep(every)
+
+    def _kill_stuck(self, now: float, *, late: bool) -> None:
+        """End children whose loops are stuck. `late`: this process stood still itself, perhaps with
+        all of the machine, so that nobody's silence says anything yet."""
+        self._on_notification()  # what they said lately counts
+        for kept in self._kept:
+            if late and kept.heard is not None:
+                kept.heard = now
+            elif kept.silent_s(now) >= STUCK_S_MAX and not kept.child.mends_itself:
+                self._report(f"{kept.child.name} was silent for {STUCK_S_MAX:.0f} s: killed")
+                _send(kept, signal.SIGKILL)
+                kept.heard = None  # it is killed once; a busy machine takes a while to end it
 
     # --- the end
 
@@ -349,6 +405,18 @@ async def supervise(supervisor: Supervisor, folder: Path, cluster: bytes) -> int
     finally:
         await door.close()
         os.close(holder)
+
+
+async def _made(child: Child, environment: dict[str, str]) -> Running:
+    """Start it, in a session of its own."""
+    if child.forked is not None:
+        return forked.start(child.forked, environment)
+    return await asyncio.create_subprocess_exec(
+        *child.command,
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _send(kept: _Kept, number: signal.Signals) -> None:

@@ -3,7 +3,7 @@
     16 bytes, little-endian   a UUID as clients see it; zero is null where zero means none
     u8, u4                    long; an author_id above 2^63 shows as negative, `author` names it
     timestamp                 microseconds, UTC
-    body                      binary, as long as body_len says
+    body                      binary, as long as body_len says; of what was imported the text alone
 
 Derived beside them: `shard`, `kind` (its name), `author` (its name) and `hash` of the record;
 `said_at` and `said_by` of what was imported (`reports/imported`), else null.
@@ -31,7 +31,7 @@ from appliance.formats import record
 from appliance.formats.author import author_name
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.record import BODY, FLAGS_KIND_MASK, RECORD
-from appliance.reports.imported import said_at, said_by
+from appliance.reports.imported import heads, said_at, said_by
 from appliance.reports.span import Array, by_room
 
 KIND_NAMES = {
@@ -194,7 +194,10 @@ def _of_width(rows: Array, absent: Array | None, form: pa.DataType) -> pa.Array:
 def _bodies(records: Array) -> pa.Array:
     view = memoryview(np.ascontiguousarray(records).view(np.uint8))  # type: ignore[arg-type]
     lengths = np.minimum(records["body_len"], 2048)
-    starts = range(BODY, len(records) * RECORD_SIZE, RECORD_SIZE)
+    starts = list(range(BODY, len(records) * RECORD_SIZE, RECORD_SIZE))
+    for index, said in heads(records):
+        starts[index] += said.head_size
+        lengths[index] -= said.head_size
     data = b"".join(
         [view[at : at + length] for at, length in zip(starts, lengths.tolist(), strict=True)]
     )

@@ -1,19 +1,29 @@
 """When and by whom it was said what `tigerchat import` stored.
 
-A message of an archive has a UUIDv8 as its id, which holds the time of then (what is sent has a
-UUIDv7, of the time it was sent), and begins with a line of author and time. A further piece of a
-long one has the same time, and names the first piece as its parent. The author is shown as
-`NAME (imported)`: nobody but the importer vouches for him, whereas a record's own author is what a
-token said.
+An imported record tells both (`formats/imported`). Before there was that kind, a message of an
+archive had a UUIDv8 as its id, which holds the time of then (what is sent has a UUIDv7, of the time
+it was sent), and began with a line of author and time; a further piece of a long one had the same
+time, and named the first piece as its parent. The author is shown as `NAME (imported)`: nobody but
+the importer vouches for him, whereas a record's own author is what a token said.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
-from appliance.formats.record import BODY, BODY_LEN, MSG_ID, PARENT_ID
+from appliance.formats.imported import Imported, decode_imported
+from appliance.formats.record import (
+    BODY,
+    BODY_LEN,
+    FLAGS_KIND_MASK,
+    KIND_IMPORTED,
+    KIND_MESSAGE,
+    MSG_ID,
+    PARENT_ID,
+)
 from appliance.reports.span import Array
 
 IMPORTED = " (imported)"
@@ -33,6 +43,20 @@ def _mask(records: Array) -> Array:
     ids = _ids(records, "msg_id")
     versions, variants = ids[:, _VERSION_BYTE] >> 4, ids[:, _VARIANT_BYTE] >> 6
     return (versions == _VERSION) & (variants == _VARIANT)
+
+
+def _kinds(records: Array) -> Array:
+    return records["flags"] & np.uint32(FLAGS_KIND_MASK)
+
+
+def heads(records: Array) -> Iterator[tuple[int, Imported]]:
+    """Of each imported record among these its place, and what stands before its text."""
+    for index in np.flatnonzero(_kinds(records) == KIND_IMPORTED).tolist():
+        raw = records[index].tobytes()
+        size = int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little")
+        said = decode_imported(raw[BODY : BODY + size])
+        if said is not None:
+            yield index, said
 
 
 def _milliseconds(ids: Array) -> Array:
@@ -56,8 +80,10 @@ def _said(records: Array) -> list[tuple[int, str] | None]:
     """Time and author of what has an import's id and first line, or follows one that has among
     these records: an id alone, which any device may choose, says nothing."""
     found: list[tuple[int, str] | None] = [None] * len(records)
+    for index, head in heads(records):
+        found[index] = head.said_us, head.author + IMPORTED
     firsts: dict[bytes, tuple[int, str]] = {}  # by id
-    mask = _mask(records)
+    mask = _mask(records) & (_kinds(records) == KIND_MESSAGE)
     if not mask.any():
         return found
     times = _milliseconds(_ids(records, "msg_id")).astype(np.int64) * 1000

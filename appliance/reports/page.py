@@ -23,6 +23,7 @@ from appliance.reports.questions import DORMANT_DAYS, REPLY_EDGES_S, SIZE_EDGES
 ROWS_SHOWN = 12
 YEARS_SHOWN_MAX = 100  # until something is full
 HOURLY_DAYS = 21  # of a longer time, days are drawn
+DAY = timedelta(days=1)
 VERIFIED = (
     "Signatures of manifests and files, SHA-256 of files and chunks, CRC and padding of "
     "records, numbers without a gap, rising times, and the hash chain of every room over "
@@ -178,10 +179,8 @@ def _section(title: str, what: str, body: str, form: str = "") -> str:
 def _traffic(report: Report) -> str:
     hours = report.rows("messages_by_hour")
     if hours and _utc(hours[-1]["hour"]) - _utc(hours[0]["hour"]) > timedelta(days=HOURLY_DAYS):
-        points = [
-            Point(_day(row["date"]), row["messages"]) for row in report.rows("messages_by_day")
-        ]
-        title = "Messages by day"
+        days = [Point(_day(row["date"]), row["messages"]) for row in report.rows("messages_by_day")]
+        points, title = plot.with_gaps(days, DAY, DAY), "Messages by day"
     else:
         points, title = _filled(hours), "Messages by hour"
     week = {(row["weekday"], row["hour"]): row["messages"] for row in report.rows("week")}
@@ -222,11 +221,13 @@ def _peaks(report: Report) -> str:
 def _people(report: Report) -> str:
     days = report.rows("active_users")
     series = {
-        title: [Point(_day(row["date"]), row[name]) for row in days]
-        for name, title in (
-            ("daily", "on the day"),
-            ("weekly", "in 7 days"),
-            ("monthly", "in 30 days"),
+        title: plot.with_gaps(
+            [Point(_day(row["date"]), row[name]) for row in days], window * DAY, DAY
+        )
+        for name, title, window in (
+            ("daily", "on the day", 1),
+            ("weekly", "in 7 days", 7),
+            ("monthly", "in 30 days", 30),
         )
     }
     authors = [
@@ -247,8 +248,9 @@ def _rooms(report: Report) -> str:
         report.rows("rooms_new", 8),
         {"room": "room", "created": "created", "created_by": "by", "messages": "messages"},
     )
+    rows_dormant = report.rows("rooms_dormant", 6)
     dormant = _table(
-        report.rows("rooms_dormant", 6),
+        [row | {"days_silent": round(row["days_silent"])} for row in rows_dormant],
         {"room": "room", "last": "last message", "days_silent": "days silent"},
     )
     dormant = dormant or '<div class="nothing">somebody wrote in every room</div>'
@@ -279,7 +281,7 @@ def _threads(report: Report) -> str:
     return _section(
         "First replies",
         "threads by the time until somebody answered",
-        plot.columns(columns if bins else [], height=250, unit="threads"),
+        plot.columns(columns if bins else [], height=250, noun="thread"),
     ) + _section(
         "Threads", "rooms with the most, and how long a first reply takes", times or plot.empty(120)
     )
@@ -321,7 +323,7 @@ def _growth(report: Report) -> str:
         )
     if left is not None:
         text += f"; at {size_text(outlook.a_day)} a day full in {_days(left)}"
-    drawn = plot.area(points, height=250, unit="", ahead=ahead, text=size_text, limit=near)
+    drawn = plot.area(points, height=250, noun="", ahead=ahead, text=size_text, limit=near)
     return _section("Volume", text, drawn)
 
 

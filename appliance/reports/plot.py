@@ -66,11 +66,29 @@ def ticks(largest: float, wanted: int = 4) -> list[float]:
     return [step * i for i in range(math.ceil(largest / step) + 1)]
 
 
+def _of(number: str, noun: str) -> str:
+    """ "1 message", "12.3k messages"; a number alone where it names its unit."""
+    return f"{number} {noun}{'' if number == '1' else 's'}" if noun else number
+
+
+def with_gaps(points: Sequence[Point], known: timedelta, step: timedelta) -> list[Point]:
+    """With the silence between: a value is known for so long, then there is nothing until a step
+    before the next one. At most two points for each gap, however long it is."""
+    found: list[Point] = []
+    for point in points:
+        if found and point.time - found[-1].time > known:
+            found.append(Point(found[-1].time + known, 0))
+            if point.time - step > found[-1].time:
+                found.append(Point(point.time - step, 0))
+        found.append(point)
+    return found
+
+
 def area(
     points: Sequence[Point],
     *,
     height: int = 220,
-    unit: str = "messages",
+    noun: str = "message",
     ahead: Sequence[Point] = (),
     text: Callable[[float], str] = short,
     limit: float = 0,
@@ -110,7 +128,7 @@ def area(
         body.append(
             f'<rect class="touch" x="{x(p.time) - width / 2:.1f}" y="{_TOP}" '
             f'width="{width:.1f}" height="{height - _TOP - _BOTTOM}">'
-            f"<title>{when}: {text(p.value)} {escape(unit)}</title></rect>"
+            f"<title>{when}: {_of(text(p.value), noun)}</title></rect>"
         )
     return _svg(height, body)
 
@@ -139,7 +157,7 @@ def lines(series: Mapping[str, Sequence[Point]], *, height: int = 220) -> str:
     return f'<div class="legend">{legend}</div>{_svg(height, body)}'
 
 
-def columns(rows: Sequence[tuple[str, float]], *, height: int = 200, unit: str = "messages") -> str:
+def columns(rows: Sequence[tuple[str, float]], *, height: int = 200, noun: str = "message") -> str:
     """Upright bars with a name below each."""
     if not rows:
         return empty(height)
@@ -156,8 +174,8 @@ def columns(rows: Sequence[tuple[str, float]], *, height: int = 200, unit: str =
         body.append(
             f'<rect class="bar" x="{left + width * 0.14:.1f}" '
             f'y="{height - _BOTTOM - tall:.1f}" width="{width * 0.72:.1f}" '
-            f'height="{tall:.1f}" rx="3"><title>{escape(name)}: {short(value)} '
-            f"{escape(unit)}</title></rect>"
+            f'height="{tall:.1f}" rx="3"><title>{escape(name)}: '
+            f"{_of(short(value), noun)}</title></rect>"
         )
         body.append(
             f'<text class="axis" x="{left + width / 2:.1f}" y="{height - 7}" '
@@ -199,7 +217,7 @@ def week(cells: dict[tuple[int, int], float]) -> str:
                 f'<rect class="cell" x="{_LEFT + hour * cell_width + 1:.1f}" y="{top + 1}" '
                 f'width="{cell_width - 2:.1f}" height="{cell_height - 2}" rx="3" '
                 f'fill-opacity="{strength:.2f}"><title>{name} {hour:02d}:00: '
-                f"{short(value)} messages</title></rect>"
+                f"{_of(short(value), 'message')}</title></rect>"
             )
     bottom = 6 + 7 * cell_height
     body += [

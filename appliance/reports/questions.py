@@ -8,10 +8,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from appliance.reports.tables import SAID
+
 DORMANT_DAYS = 7
 SIZE_EDGES = (0, 32, 64, 128, 256, 512, 1024, 2048)
 REPLY_EDGES_S = (0, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)
-SAID = ("message", "blob", "federated")
 
 
 def counts() -> tuple[Column, Column]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
@@ -17,6 +18,8 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from appliance.reports.archive import Archive
 
 NAME = "tigerchat_periods"
+STARTS_MAX = 5  # of a stream on a machine too busy to start Spark's Python in Spark's ten seconds
+_WORKER_LATE = "Python worker failed to connect back"
 
 
 @dataclass
@@ -101,8 +104,13 @@ def follow(
         writer = writer.trigger(processingTime=f"{every_s} seconds")
     else:
         writer = writer.trigger(availableNow=True)
-    query = writer.start()
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+    for left in reversed(range(STARTS_MAX)):
+        query = writer.start()
+        try:
+            query.awaitTermination()
+            return
+        except StreamingQueryException as error:
+            if left == 0 or _WORKER_LATE not in str(error):
+                raise
+        finally:
+            query.stop()

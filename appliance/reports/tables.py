@@ -18,6 +18,7 @@ from appliance.reports.ledger import RECORDS, STAGING, TRAFFIC, Ledger, State, T
 from appliance.reports.place import Place
 
 ROOM_NAME_KIND = "room_create"
+SAID = ("message", "blob", "federated", "imported")  # kinds of what people wrote
 _PARTITIONS = [StructField("date", DateType()), StructField("shard", IntegerType())]
 
 
@@ -136,7 +137,7 @@ def messages(rows: DataFrame) -> DataFrame:
             f.max(f.col("kind") == "redact").alias("redacted"),
         )
     )
-    said = rows.where(f.col("kind").isin("message", "blob", "federated"))
+    said = rows.where(f.col("kind").isin(*SAID))
     said = as_said(
         said.withColumns({"stored_at": f.col("timestamp"), "stored_by": f.col("author")})
     ).withColumn("date", f.to_date("timestamp"))

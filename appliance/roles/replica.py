@@ -2,7 +2,7 @@
 
     links, local socket ──messages──▶ ┌──────┐ ──effects──▶ volume, links, local socket
     volume ──completions────────────▶ │ core │
-    clock ──tick, every 10 ms───────▶ └──────┘
+    clock ──ticks that matter───────▶ └──────┘
 
 The loop has one beat: what arrived is fed to the core, its effects are performed in order, the list
 is replaced by an empty one. Nothing is decided here: the core knows the protocol, the drivers know
@@ -29,15 +29,17 @@ from appliance.base.limits import (
     CLIENT_ROUTES_MAX,
     LOCAL_ROOMS_MAX,
     MEMBERS_MAX,
-    QUORUM_SILENT_MS_MAX,
-    TICK_MS,
 )
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
-from appliance.cores.shipping.plan import SECOND_US, period_end
+from appliance.cores.shipping.lateness import shipping_facts
 from appliance.cores.vsr import effects as fx
+from appliance.cores.vsr import hand_over
+from appliance.cores.vsr.idle import idle_ticks
 from appliance.cores.vsr.open import VolumeUnusable, load
+from appliance.cores.vsr.remedies import remedy_of
 from appliance.cores.vsr.replica import Replica
+from appliance.cores.vsr.report import condition, standing
 from appliance.cores.vsr.route import Routing
 from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
@@ -51,6 +53,7 @@ from appliance.drivers.host.node_folder import (
 )
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
+from appliance.drivers.host.ticks import Ticks
 from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Listener, Secured
@@ -59,7 +62,6 @@ from appliance.drivers.network.suspicions import Suspicions
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.drivers.nvme.room import Room
 from appliance.drivers.nvme.volume import Volume
-from appliance.formats.checkpoint import ShippingState
 from appliance.formats.envelope import (
     COMMAND_NAMES,
     COMMANDS_CLIENT,
@@ -74,33 +76,12 @@ from appliance.formats.envelope import (
 )
 from appliance.formats.geometry import ROOM_ROW_SIZE
 from appliance.formats.segment import ring_size
-from appliance.formats.settings import SHIP_OFF, Settings
 from appliance.formats.site import SITE_FILE
 
 EXIT_HALTED = 3
-_TICK_NS = TICK_MS * 1_000_000
-_WATCHDOG_TICKS = 1_000 // TICK_MS
+HAND_OVER_TRIES, HAND_OVER_S = 20, 0.05  # of a primary that stops, and between two of them
 HALT_SAID_MAX = 1000  # characters of a halt's reason that the supervisor is told
 _NONCES_LEFT_MIN = 1 << 20  # a process that used up its nonces starts again, with fresh ones
-
-# What an operator does about a halt; other codes get the last line.
-REMEDIES = {
-    "STORAGE_WRITE": "check the disk and its cables, then start again; the log is read anew",
-    "DISK_FULL": "free space on the volume's file system, then start again",
-    "VOLUME_OUTDATED": (
-        "this is an older copy of the volume, never start it again: move it away, then run "
-        "`tigerchat recover`"
-    ),
-    "VOLUME_NOT_NEW": "this replica is no new one: move the volume away, then `tigerchat recover`",
-    "DIVERGED": "compare the replicas with `tigerchat inspect` before anything else is started",
-    "VOLUME_MOVED": "put the same folder back if it was moved by mistake; else run `tigerchat "
-    "recover` on this node",
-    "CLUSTER_MISMATCH": "this volume belongs to another site or shard: correct the folder",
-    "ASSERTION": "keep the lines above and report them; the log is read anew at the next start",
-}
-REMEDY_OTHER = (
-    "look at the volume with `tigerchat inspect`; if it cannot be saved, replace this replica"
-)
 
 
 class ReplicaRole:
@@ -132,7 +113,7 @@ class ReplicaRole:
             replica_id=self._shard.replica_ids[index],
             prng=Prng(clock.seed()),
             state_machine=self._rooms,
-            scrub_ticks=node.settings.scrub_interval_ms // TICK_MS,
+            scrub_ticks=max(1, node.settings.scrub_interval_ms // node.site.tick_ms),
             routing=Routing(node.settings.routing),
         )
         self._counters: Counter[str] = Counter()  # of connections with other nodes
@@ -151,7 +132,14 @@ class ReplicaRole:
         self._knobs: dict[str, str] = {}
         self._stopped = asyncio.Event()
         self._exit_code = 0
-        self._ticks = self._ticks_late = 0
+        self._ticks = Ticks(
+            node.site.tick_ms / 1000,
+            idle=lambda: idle_ticks(self._core),
+            count=self._count_ticks,
+            woke=self._woke,
+        )
+        self._heartbeat = service.Heartbeat()
+        self._told: tuple[Any, ...] = ()  # the condition that this node's readers know
         self._local = LocalServer(
             self,
             cluster=cluster,
@@ -275,8 +263,7 @@ class ReplicaRole:
             "malloc": knobs.keep_memory(),
             "memory": knobs.settle_memory(),
         }
-        self._tick_at = loop.time()
-        self._tick()
+        self._ticks.start()
         service.notify("READY=1", f"STATUS=shard {self._shard.number}, replica {self._index}")
         await self._stopped.wait()
         service.notify("STOPPING=1")
@@ -285,7 +272,15 @@ class ReplicaRole:
         return self._exit_code
 
     async def _close(self) -> None:
-        """Finish what was begun; what peers were not told they ask for again."""
+        """Let another replica lead, and finish what was begun; what peers were not told they ask
+        for again."""
+        for _ in range(HAND_OVER_TRIES):
+            if not hand_over.ask(self._core):
+                break
+            self._perform()
+            await asyncio.sleep(HAND_OVER_S)
+        self._perform()
+        self._ticks.stop()  # a beat more would use what is closed from here on
         await self._local.close()
         await self._listener.close()
         await asyncio.gather(*(link.close() for link in self._links if link is not None))
@@ -297,11 +292,12 @@ class ReplicaRole:
             return
         self._exit_code = EXIT_HALTED
         place = self._node.volume(self._shard.number)
-        remedy = REMEDIES.get(code, REMEDY_OTHER)
+        remedy = remedy_of(code)
         line = f"tigerchat: HALT {code} at {place}, replica {self._index}: {reason}; {remedy}"
         print(line, file=sys.stderr, flush=True)
         said = f"HALT {code}: {reason}; {remedy}".replace("\n", " ")[:HALT_SAID_MAX]
         service.notify(f"STATUS={said}", f"{service.REASON}{said}")
+        self._ticks.stop()
         self._stopped.set()
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -319,28 +315,24 @@ class ReplicaRole:
 
     # --- the beat
 
-    def _tick(self) -> None:
-        """Every 10 ms; after a stall one tick is caught up, the others are forgotten."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        self._tick_at += TICK_MS / 1000
-        if self._tick_at <= now:
-            self._ticks_late += 1
+    def _count_ticks(self, ticks: int) -> None:
+        for _ in range(ticks):
             self._core.on_tick(clock.monotonic_ns(), clock.realtime_us())
-            self._tick_at = now + TICK_MS / 1000
-        loop.call_at(self._tick_at, self._tick)  # before what an operating system may refuse
-        self._core.on_tick(clock.monotonic_ns(), clock.realtime_us())
+
+    def _woke(self) -> None:
+        """Because something of the core was due, and several times a second in any case."""
         self._perform()
-        self._ticks += 1
-        if self._ticks % _WATCHDOG_TICKS == 0:
+        if self._heartbeat.turned(time.monotonic()):
             self._each_second()
         self._core.on_space(short=self._room.is_short(self._rooms.log_seq, self._oldest()))
+        if self._told != (told := condition(self._core)):
+            self._told = told
+            self._local.tell(self.status())
 
     def _oldest(self) -> int | None:
         return self._rooms.oldest_segment_needed if self._core.state_ready else None
 
     def _each_second(self) -> None:
-        service.notify("WATCHDOG=1")
         self._read_site()
         self._look_for_suspicions()
         if self._volume.displaced():
@@ -358,14 +350,18 @@ class ReplicaRole:
         self._suspicions.look(clock.monotonic_ns())
 
     def _on_writes_done(self, tokens: list[int]) -> None:
+        self._ticks.catch_up()
         for token in tokens:
             self._core.on_write_done(token)
         self._perform()
+        self._ticks.plan()
 
     def _on_reads_done(self, reads: list[tuple[int, bytes | None]]) -> None:
+        self._ticks.catch_up()
         for token, data in reads:
             self._core.on_read_done(token, data)
         self._perform()
+        self._ticks.plan()
 
     def _perform(self) -> None:
         """Do what the core wants, in its order."""
@@ -455,6 +451,7 @@ class ReplicaRole:
 
     def on_message(self, connection: Connection, message: Message) -> None:
         header, source = message.header, b""
+        self._ticks.catch_up()
         self._received[header.command] += 1
         if message.sender == SENDER_CLIENT:
             if header.command in COMMANDS_CLIENT:
@@ -469,6 +466,7 @@ class ReplicaRole:
 
     def on_batch(self, connection: Connection) -> None:
         self._perform()
+        self._ticks.plan()
 
     def on_closed(self, connection: Connection) -> None:
         """Clients of a lost connection are forgotten when they are answered in vain."""
@@ -509,8 +507,9 @@ class ReplicaRole:
         connection.send(self._local.signer.frame(header, body))
 
     def _facts(self) -> dict[str, Any]:
-        """What an edge must know to read ring and segments."""
+        """What an edge must know to read ring and segments, and whether it may yet."""
         return {
+            **self._standing(self._core.status_report()),
             "ring_size": ring_size(self._geometry),
             "log_seq": self._published,
             "shard": self._shard.number,
@@ -521,15 +520,12 @@ class ReplicaRole:
             "segments_folder": str(self._node.volume(self._shard.number) / "segments"),
         }
 
-    def _stale_ms(self, report: dict[str, Any]) -> int:
-        """For how long a quorum has not been heard of, once that means something; else 0."""
-        silent_ms: int = report["quorum_silent_ticks"] * TICK_MS
-        return silent_ms if silent_ms > QUORUM_SILENT_MS_MAX else 0
+    def _standing(self, report: dict[str, Any]) -> dict[str, Any]:
+        return standing(report, self._node.site.tick_ms, self._rooms.oldest_segment)
 
     def _shipping(self) -> dict[str, Any]:
-        facts = shipping_facts(self._rooms.shipping, self._node.settings, clock.realtime_us())
         return {
-            **facts,
+            **shipping_facts(self._rooms.shipping, self._node.settings, clock.realtime_us()),
             "cursor": self._rooms.shipper_cursor,
             "log_seq": self._rooms.log_seq,
         }
@@ -539,11 +535,11 @@ class ReplicaRole:
         report = self._core.status_report()
         return {
             **report,
+            **self._standing(report),
             "shard": self._shard.number,
             "node": self._node.settings.index,
             "time": time.time(),
-            "stale_ms": self._stale_ms(report),
-            "oldest_segment": self._rooms.oldest_segment,
+            "tick_ms": self._node.site.tick_ms,
             "published": self._published,
             "incarnation": self._core.incarnation,
             "nonce": 0 if self._signer is None else self._signer.nonce,
@@ -564,24 +560,10 @@ class ReplicaRole:
             "local_events": dict(self._counters_local),
             "marks": dict(self._marks),
             "shipping": self._shipping(),
-            "ticks_late": self._ticks_late,
+            "carrying": self._rooms.carrying._asdict(),
+            "ticks_late": self._ticks.late,
             "knobs": self._knobs,
         }
-
-
-def shipping_facts(state: ShippingState, settings: Settings, now_us: int) -> dict[str, Any]:
-    """Who ships, how far, and how late that is by this node's settings; 0 while nobody began."""
-    late_us = 0
-    if state.period_start_us:
-        announced = state.announced_end > 0
-        length = state.period_us if announced else settings.ship_period_s * SECOND_US
-        late_us = max(0, now_us - period_end(state.period_start_us, length))
-    return {
-        **state._asdict(),
-        "manifest_hash": state.manifest_hash.hex(),
-        "late_s": late_us / SECOND_US,
-        "late_s_max": 0 if settings.ship_target == SHIP_OFF else settings.ship_late_s,
-    }
 
 
 def _by_name(counts: list[int]) -> dict[str, int]:

@@ -19,7 +19,7 @@ seed.
     schedule   the heap of events, virtual time
     trace      hash over everything that happened, and the last events as text
     clock      wall clocks with offset, drift and steps
-    network    delay, loss, duplicates, capacity, clogs, partitions symmetric and one-way
+    network    delay, loss, duplicates, capacity, clogs, narrow links, partitions
     storage    a sparse disk: latency, torn, lost and corrupt sectors;  atlas: where faults may fall
     machine    a disk, a clock, and the process that runs between two crashes
     cluster    replicas as processes: start, crash, pause; performs the effects of the cores
@@ -28,6 +28,7 @@ seed.
     client     devices straight on sessions;  chat: devices through edges, which read rings
     talker     a chat client: creates, subscribes, sends, and checks all it is told
     faults     when crashes, power cuts, pauses, partitions and clock steps come
+    keeper     an operator who gives up old segments;  mistakes: one who acts against the book
     liveness   the verdict on a core that should have converged, and the excuses
     checkers/  what must hold after every event;  judge: who of them hears of what
     world      one seed, from options to verdict

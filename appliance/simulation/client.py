@@ -15,6 +15,7 @@ from appliance.formats.envelope import OPERATION_APPEND, Header
 from appliance.formats.geometry import RESULT_SIZE
 from appliance.simulation import trace as kinds
 from appliance.simulation.checkers.rooms import Key, key_of
+from appliance.simulation.clock import EPOCH_US
 from appliance.simulation.delay import exponential
 from appliance.simulation.device import Device
 from appliance.simulation.failure import violated
@@ -26,6 +27,7 @@ from appliance.simulation.sessions import Session, Sessions
 from appliance.simulation.trace import EDGE, Trace
 
 AUTHORS = 4
+FEW_AUTHORS = 2  # who hold more windows each than they can keep
 
 
 class Load:
@@ -57,7 +59,11 @@ class Clients:
         self.options, self.schedule, self.sessions = options, schedule, sessions
         self.prng, self.trace, self.judge = prng, trace, judge
         self.requests = self.replies = self.abandoned = self.killed = self.retried = 0
+        self.forgotten = 0
         self.closing = False  # each session asks once more, then is silent
+        self.left = options.newcomers
+        self._may_forget = bool(options.newcomers or options.keep_segments)
+        self.gone: list[Device] = []  # whose places others have taken
         sessions.on_reply, sessions.on_evicted = self._answered, self._evicted
         sessions.on_registered = lambda session: None
         self.creators, self.devices = self._people()
@@ -66,7 +72,7 @@ class Clients:
             self.prng.choice(loads).devices.append(device)
         for i, load in enumerate(loads):
             sessions.open(i % options.edge_count, load)
-        self.schedule.after(TICK_US, self._tick)
+        self.schedule.after(self.options.tick_us, self._tick)
 
     def _people(self) -> tuple[list[Device], list[Device]]:
         """One creator a room, and the devices that talk in it."""
@@ -85,17 +91,32 @@ class Clients:
                 )
             )
             for _ in range(self.options.devices_per_room):
-                devices.append(
-                    Device(
-                        self.options.room_count + len(devices),
-                        client_id=self.prng.bytes(16),
-                        room_id=room_id,
-                        author_id=1 + self.prng.below(AUTHORS),
-                        kind=record.KIND_MESSAGE,
-                        limit=self.options.records_per_device,
-                    )
-                )
+                devices.append(self._device(self.options.room_count + len(devices), room_id))
         return creators, devices
+
+    def _device(self, index: int, room_id: bytes) -> Device:
+        return Device(
+            index,
+            client_id=self.prng.bytes(16),
+            room_id=room_id,
+            author_id=1 + self.prng.below(AUTHORS if not self.options.newcomers else FEW_AUTHORS),
+            kind=record.KIND_MESSAGE,
+            limit=self.options.records_per_device,
+            now_us=self._now_us if self.options.newcomers else None,
+        )
+
+    def _now_us(self) -> int:
+        return EPOCH_US + self.schedule.now_us
+
+    def _relieve(self, load: Load) -> None:
+        """Those who are done go, and as many come, while there are any left to come."""
+        for device in list(load.devices):
+            if self.left and device.done and device.kind == record.KIND_MESSAGE:
+                self.left -= 1
+                self.gone.append(device)
+                newcomer = self._device(len(self.creators) + len(self.devices), device.room_id)
+                load.devices[load.devices.index(device)] = newcomer
+                self.devices.append(newcomer)
 
     def on_life(self, replica: int, up: bool) -> None:
         """The sessions hear of it; nobody else here has to."""
@@ -112,7 +133,7 @@ class Clients:
                 self._ask(session, now)
             elif now - session.asked_us > self.options.session_patience_ticks * TICK_US:
                 self._abandon(session)
-        self.schedule.after(TICK_US, self._tick)
+        self.schedule.after(self.options.tick_us, self._tick)
 
     # --- asking
 
@@ -142,6 +163,13 @@ class Clients:
         devices = list(load.devices)
         self.prng.shuffle(devices)
         left = self.prng.between(1, self.options.batch_max)
+        if self.gone and self.prng.chance(self.options.device_retry, MILLION):
+            former = self.prng.choice(self.gone)
+            if former.acknowledged:
+                self.retried += 1
+                again = 1 if self.prng.chance(1, 2) else former.acknowledged
+                self._add(load, records, former, again)
+                left -= 1
         for device in devices:
             if left <= 0:
                 break
@@ -155,6 +183,7 @@ class Clients:
             if device.kind == record.KIND_ROOM_CREATE and device.acknowledged:
                 continue
             count = self.prng.between(0, left) if records else left
+            count = min(count, device.limit - device.acknowledged) if self.left else count
             if device.kind == record.KIND_ROOM_CREATE:
                 count = min(count, 1)
             for client_seq in range(device.acknowledged + 1, device.acknowledged + 1 + count):
@@ -192,9 +221,11 @@ class Clients:
             key = Key(device.client_id, device.room_id, client_seq)
             assert key == key_of(device.record(client_seq))
             self.judge.answers.on_result(session.edge, key, result)
-            self._result(device, client_seq, ses.RESULT_STRUCT.unpack(result)[3])
+            seq, _, _, code, _, _ = ses.RESULT_STRUCT.unpack(result)
+            self._result(device, client_seq, code, seq)
+        self._relieve(load)
 
-    def _result(self, device: Device, client_seq: int, code: int) -> None:
+    def _result(self, device: Device, client_seq: int, code: int, expected: int) -> None:
         if code in (ses.OK, ses.DUPLICATE):
             if client_seq == device.acknowledged + 1:
                 device.acknowledged = client_seq
@@ -204,13 +235,25 @@ class Clients:
                     f"device {device.index}: {client_seq} acknowledged after {device.acknowledged}",
                 )
         elif code == ses.DUPLICATE_EXPIRED:
-            if client_seq > device.acknowledged:
+            if client_seq > device.acknowledged and not self._may_forget:
                 violated("answers", f"device {device.index}: {client_seq} expired unanswered")
+            self._forgotten(device, client_seq > device.acknowledged)
+        elif code == ses.SEQUENCE_GAP and expected <= device.acknowledged:
+            self._forgotten(device, retires=True)
+        elif code == ses.STORAGE_FULL and self.options.keep_segments:
+            pass  # there will be place again
         elif code in (ses.LIMIT, ses.STORAGE_FULL):
             device.retired = True
         elif code == ses.FORBIDDEN:
             violated("answers", f"device {device.index}: record {client_seq} is forbidden")
         # A gap or an unknown room follows from a record that was refused before it: ask again.
+
+    def _forgotten(self, device: Device, retires: bool) -> None:
+        """The shard does not remember the device any more, or has dropped what it had said."""
+        if not self._may_forget:
+            return
+        self.forgotten += 1
+        device.retired = device.retired or retires
 
     # --- sessions come and go
 
@@ -257,6 +300,7 @@ class Clients:
             "session_kill": self.killed,
             "session_abandoned": self.abandoned,
             "late_retry": self.retried,
+            "window_forgotten": self.forgotten,
         }
 
     def counts(self) -> dict[str, Any]:

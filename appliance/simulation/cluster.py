@@ -27,7 +27,7 @@ from appliance.simulation.judge import Judge
 from appliance.simulation.machine import Machine, Observed
 from appliance.simulation.network import Network
 from appliance.simulation.options import Options
-from appliance.simulation.schedule import TICK_US, Schedule
+from appliance.simulation.schedule import Schedule
 from appliance.simulation.storage import Disk
 from appliance.simulation.trace import Trace
 
@@ -148,7 +148,7 @@ class Cluster:
             log_view=log_view,
             epoch=group.epoch,
             members_op=group.op,
-            incarnation=self.life_remembered(machine.index) + 1 if log_view == 0 or group.op else 0,
+            incarnation=self._life_above(machine.index) if log_view == 0 or group.op else 0,
             vouched=vouched,
         ):
             machine.disk.poke(address, data)
@@ -160,6 +160,21 @@ class Cluster:
         assert machine.replica is None
         machine.disk.restore(image)
         self.judge.on_format(machine)
+
+    def _life_above(self, index: int) -> int:
+        """A number above all that any other member remembers of a machine, in memory or durably; 0:
+        nobody has heard of it.
+        """
+        replica_id, newest = self.members[index], self.life_remembered(index)
+        for other, machine in enumerate(self.machines):
+            block = self.judge.superblocks.durable[other]
+            if other == index or block is None:
+                continue
+            if block.told and replica_id in block.members:
+                newest = max(newest, block.told[block.members.index(replica_id)].incarnation)
+            if machine.replica is not None and replica_id in machine.replica.told:
+                newest = max(newest, machine.replica.told[replica_id].incarnation)
+        return newest + 1 if newest else 0
 
     def life_remembered(self, index: int, *, by: int = 1) -> int:
         """The newest life of a machine that so many of the others hold durably."""
@@ -215,7 +230,9 @@ class Cluster:
         self.judge.on_start(machine)
         self._settle(machine)
         machine.beat += 1
-        self.schedule.after(1 + machine.prng.below(TICK_US), self._tick, machine, machine.beat)
+        self.schedule.after(
+            1 + machine.prng.below(self.options.tick_us), self._tick, machine, machine.beat
+        )
         self.on_life(index, True)
 
     def crash(self, index: int, *, halfway: bool = False, power: bool = False) -> None:
@@ -340,7 +357,7 @@ class Cluster:
         machine.replica.on_tick(*self._times(machine))
         if machine.replica.effects:  # else nothing has happened
             self._settle(machine)
-        self.schedule.after(TICK_US, self._tick, machine, beat)
+        self.schedule.after(self.options.tick_us, self._tick, machine, beat)
 
     def _storage_done(self, machine: Machine, token: int, data: bytes | None, address: int) -> None:
         """A read is over, or a write: then `address` says where it went."""

@@ -134,7 +134,8 @@ class Faults:
     def _may_lose_disk(self, index: int) -> bool:
         """One machine again and again; or one after the other, each when the last one is whole."""
         if self.options.reformat_in_turn:
-            return index < self.options.replica_count and self.replacement.idle
+            voters = self.cluster.judge.membership.voters()
+            return self.cluster.members[index] in voters and self.replacement.idle
         return index == self._victim
 
     def _on_failed(self, index: int) -> None:

@@ -35,7 +35,10 @@ class Judge:
         count = options.member_count
         self.geometry = geometry
         self.log = CommittedLog(cluster, shard)
-        self.rooms = RoomsModel()
+        self.rooms = RoomsModel(
+            segment_records=geometry.segment_records,
+            windows_max=geometry.windows_max if options.newcomers else 0,
+        )
         self.answers = Answers(self.rooms)
         self.acknowledgements = Acknowledgements(geometry, count, options.replica_count)
         self.views = Views()
@@ -59,6 +62,7 @@ class Judge:
         self.superblocks.on_format(machine.index, machine.disk)
         self.checkpoints.forget(machine.index)
         self.acknowledgements.on_format(machine.index)
+        self.views.on_format(machine.index)
 
     def on_start(self, machine: Machine) -> None:
         """A process has opened its disk."""
@@ -85,7 +89,7 @@ class Judge:
         """A replica is handed a message of the member with this id; none: of a client."""
         assert machine.replica is not None
         command, header = message.header.command, message.header
-        self.questions.on_deliver(machine.index, sender, header)
+        self.questions.on_deliver(machine.index, sender, header, message.body)
         if command == envelope.START_VIEW_CHANGE:
             self.votes.on_vote(machine.index, sender, header, machine.replica.tick)
         elif command == envelope.DO_VIEW_CHANGE:
@@ -148,14 +152,14 @@ class Judge:
     ) -> None:
         """A replica sends to its peers."""
         index, command, replica = machine.index, header.command, machine.replica
-        self.questions.on_send(index, targets, header)
+        self.questions.on_send(index, targets, header, body)
         assert replica is not None
         own = (
             command == envelope.PREPARE
             and header.viewstamp == replica.viewstamp
             and header.view % replica.replica_count == replica.index
         )
-        self.superblocks.on_say(index, replica.incarnation, header, body, own_prepare=own)
+        self.superblocks.on_say(index, replica.incarnation_durable, header, body, own_prepare=own)
         if command == envelope.PREPARE_OK:
             if replica.is_standby and header.epoch == replica.epoch:
                 violated("acknowledgements", f"replica {index} is a standby and says {header}")
@@ -164,6 +168,7 @@ class Judge:
             self.acknowledgements.on_prepare_ok(
                 index, header, machine.disk, block.checkpoint.header.op
             )
+            self.views.on_prepare_ok(index)
             self._vouches(machine, replica, header)
         elif command == envelope.DO_VIEW_CHANGE:
             listed = headers_of(header, body, blanks=True)
@@ -199,7 +204,11 @@ class Judge:
         """A replica answers a client."""
         assert machine.replica is not None
         self.superblocks.on_say(
-            machine.index, machine.replica.incarnation, header, body, own_prepare=False
+            machine.index,
+            machine.replica.incarnation_durable,
+            header,
+            body,
+            own_prepare=False,
         )
         if header.command == envelope.REPLY:
             self.log.on_reply(machine.index, header)

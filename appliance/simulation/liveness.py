@@ -128,8 +128,12 @@ def _holds(machine: Machine, asking: Replica, chunk: chunks.Chunk) -> bool:
 
 def tours(cluster: Cluster, core: list[int]) -> dict[int, int]:
     """How often each member has read everything on its disk."""
-    running = [m for m in members(cluster, core) if m.replica is not None]
-    return {m.index: m.replica.tour.rounds for m in running if m.replica is not None}
+    replicas = [(m.index, m.replica) for m in members(cluster, core)]
+    return {
+        index: replica.tour.rounds if replica.tour is not None else 0  # it has not opened yet
+        for index, replica in replicas
+        if replica is not None
+    }
 
 
 def on_tour(cluster: Cluster, core: list[int], before: dict[int, int]) -> bool:

@@ -1,15 +1,19 @@
 """What an operator in a hurry does against the book: an older copy of a volume is put in its place,
-or a machine is set up anew while nobody could be asked.
+a machine is set up anew while nobody could be asked, or a volume is moved away under its process.
 
-Either replica has forgotten what it promised. It must halt and say so, before it has cost anybody
-anything; then the operator does what its sentence says, and has the volume made anew by `recover`.
+What is moved, `recover` does not replace while the process works on; when that was stopped, it
+does. Of the others either replica has forgotten what it promised. It must halt and say so, before
+it has cost anybody anything; then the operator does what its sentence says, and has the volume made
+anew by `recover`.
 A mistake is made only where it can be noticed: where so many remember the last life of the replica
 that no quorum which it could be part of lacks them all.
 """
 
 from appliance.base.prng import Prng
 from appliance.cores.vsr.quorums import quorums
+from appliance.simulation.checkers.superblocks import confirmed
 from appliance.simulation.cluster import Cluster
+from appliance.simulation.delay import ticks_around
 from appliance.simulation.network import MILLION
 from appliance.simulation.options import Options
 from appliance.simulation.replacement import Replacement
@@ -35,17 +39,53 @@ class Mistakes:
         self.replacement, self.prng = replacement, prng
         self._images: dict[int, tuple[bytes, dict[int, bytes]]] = {}  # copies, by machine
         self._wrong = -1  # the machine that runs on a volume that has forgotten
+        self.active = True
+        self.moved = 0  # volumes so far
         machines.on_halt = self._on_halt
+
+    def begin(self) -> None:
+        """Draw when the first volume is moved."""
+        if self.options.moved_ticks_mean:
+            self._later()
+
+    def _later(self) -> None:
+        ticks = ticks_around(self.prng, self.options.moved_ticks_mean)
+        self.schedule.after(ticks * TICK_US, self._move)
+
+    def _move(self) -> None:
+        """A volume is moved away while its process works on it, and `recover` is tried beside."""
+        if not self.active:
+            return
+        index = self.prng.below(self.options.replica_count)
+        if self.machines.machines[index].running and self.replacement.idle and self._noticed(index):
+            self.moved += 1
+            if not self.replacement.recover_moved(index):
+                self.schedule.after(OPERATOR_TICKS * TICK_US, self._stop, index)
+        self._later()
+
+    def _stop(self, index: int) -> None:
+        """What the sentence of `recover` says: the process is stopped, then a volume is made."""
+        if not self.active or not self.replacement.idle:
+            return
+        if self.machines.machines[index].replica is not None:
+            self.machines.crash(index)
+        self.replacement.begin(index)
 
     def before_start(self, index: int) -> None:
         """The process of `index` is gone and is about to be started."""
+        make = self.replacement.beside.pop(index, None)
+        if make is not None:
+            self.machines.machines[index].disk.lose()
+            make()
         options, prng = self.options, self.prng
         if not options.old_copy and not options.silent_format:
             return
         if index >= options.replica_count or self._wrong >= 0 or not self.replacement.idle:
             return
         if options.old_copy and (index not in self._images or prng.chance(1, 3)):
-            self._images[index] = self.machines.machines[index].disk.image()
+            image = self.machines.machines[index].disk.image()
+            if confirmed(image[0]):
+                self._images[index] = image
         elif options.old_copy and prng.chance(options.old_copy, MILLION) and self._noticed(index):
             self._begin(index)
             self.machines.restore(index, self._images[index])

@@ -9,7 +9,7 @@ that a message comes once.
 from collections.abc import Callable
 
 from appliance.base.prng import Prng
-from appliance.cores.vsr.view_change import HEARTBEAT_DOUBT_TICKS
+from appliance.cores.vsr.heartbeat import DOUBT_TICKS
 from appliance.formats import envelope
 from appliance.formats.envelope import Message
 from appliance.formats.geometry import HEADER_SIZE
@@ -26,6 +26,7 @@ DROP_COMMAND_TICKS = 500  # how long one command stays lost
 DROP_PERIOD_TICKS = 2_000  # from the begin of one such time to that of the next
 LATE_MEANS = 5  # so many mean delays are hardly ever exceeded
 DROP_NODES = 4  # draws of the nodes that lose it
+QUEUE_FRAMES = 16  # of full size, that wait for a narrow link at most; more are dropped
 
 
 class Network:
@@ -39,9 +40,10 @@ class Network:
         schedule: Schedule,
         prng: Prng,
         trace: Trace,
+        frame_max: int,
         deliver: Callable[[int, int, Message], None],
     ) -> None:
-        self.options, self.node_count = options, node_count
+        self.options, self.node_count, self._frame_max = options, node_count, frame_max
         self.schedule, self.prng, self.trace = schedule, prng, trace
         self._deliver = deliver
         links = node_count * node_count
@@ -49,6 +51,7 @@ class Network:
         self.lossy = bytearray(b"\1" * links)  # whether loss, duplicates and clogs happen here
         self._in_flight = [0] * links
         self._clogged_until = [0] * links
+        self._busy_until = [0] * links  # narrow ones, with what was given to them
         self._drop_nodes = {prng.below(links) // node_count for _ in range(DROP_NODES)}
         self._drop_from = prng.between(0, options.safety_ticks) * TICK_US
         self._heard: dict[tuple[int, int], Message] = {}  # the last of each link and command
@@ -100,8 +103,23 @@ class Network:
         if again:  # a replay comes much later: into another view, another life
             delay += exponential(self.prng, 20 * options.delay_us_mean + 100_000)
         start = max(self.schedule.now_us, self._clogged_until[link])
+        if options.link_bytes_per_ms and self.lossy[link]:
+            size = HEADER_SIZE + len(message.body)
+            if not self._has_room(link, size):
+                self._drop(link, message, "capacity")
+                return
+            if self._busy_until[link] > start + TICK_US:
+                self._count("narrow_link")
+            start = max(start, self._busy_until[link]) + size * 1_000 // options.link_bytes_per_ms
+            self._busy_until[link] = start
         self._in_flight[link] += 1
         self.schedule.at(start + delay, self._arrive, link, target, source, message)
+
+    def _has_room(self, link: int, size: int) -> bool:
+        """Whether a narrow link takes so many bytes more, behind those that wait for it."""
+        waiting_us = max(0, self._busy_until[link] - self.schedule.now_us)
+        waiting = waiting_us * self.options.link_bytes_per_ms // 1_000
+        return waiting + size <= QUEUE_FRAMES * self._frame_max
 
     def _arrive(self, link: int, target: int, source: int, message: Message) -> None:
         self._in_flight[link] -= 1
@@ -166,7 +184,7 @@ class Network:
         """
         options = self.options
         late = options.delay_us_min + LATE_MEANS * options.delay_us_mean + options.read_gap_us
-        return late < HEARTBEAT_DOUBT_TICKS * TICK_US and not options.clog
+        return late < DOUBT_TICKS * TICK_US and not options.clog
 
     # --- partitions
 

@@ -15,9 +15,15 @@ from typing import Any
 from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
 from appliance.base.prng import Prng
 from appliance.formats import envelope
+from appliance.simulation.schedule import TICK_US
 
 LITE, SWARM = "lite", "swarm"
 MODES = (LITE, SWARM)
+# Seeds below are the worlds in which bugs were found before there were narrow links, newcomers,
+# retention, moved volumes and unrest among members: they stay what they were.
+UNKIND_FROM = 1_000_000
+# And of the lite worlds; fresh ones of before have up to 33 bits.
+UNKIND_LITE_FROM = 1 << 33
 PARTITIONS = ("none", "isolate_one", "uniform_size", "uniform_assignment")
 # Prepares most often: a log of which headers are known and bodies are not is the hardest to judge.
 COMMANDS_DROPPED = (
@@ -61,14 +67,18 @@ class Options:
     device_retry: int = 0  # per million of asks: ask again what was answered long ago
     session_kill: int = 0  # per million of requests: lose the session, go on by another
     session_patience_ticks: int = 600  # silence after which an edge takes another session
+    newcomers: int = 0  # devices that take the place of those that are done: more than have windows
+    keep_segments: int = 0  # sealed ones that the operator keeps; 0 = all
 
     # Network.
+    tick_us: int = TICK_US  # of replicas and of their sessions: longer where the site is wide
     delay_us_min: int = 100
     delay_us_mean: int = 400
     loss: int = 0
     duplicate: int = 0
     read_gap_us: int = 0  # until a replica reads a connection: frames come by the batch; 0 = each
     capacity: int = 1_000  # messages in flight on one link; more are dropped
+    link_bytes_per_ms: int = 0  # a link carries one frame after the other, so fast; 0 = at once
     clog: int = 0
     clog_us_mean: int = 0
     partition: str = "none"
@@ -92,6 +102,7 @@ class Options:
     reformat_in_turn: bool = False  # of any replica, once the one before is whole again
     old_copy: int = 0  # per million of restarts: an older copy is put in the volume's place
     silent_format: int = 0  # per million of restarts: an empty volume, nobody was asked
+    moved_ticks_mean: int = 0  # until a volume is moved away under its process; 0 = never
     member_changes: int = 0  # standbys come and go, replicas are numbered anew
 
     # Disks.
@@ -137,7 +148,9 @@ def draw(seed: int, mode: str) -> Options:
     """The options of `seed`; the same on every machine."""
     assert mode in MODES
     prng = Prng(seed * len(MODES) + MODES.index(mode))
-    return _draw_lite(prng, seed) if mode == LITE else _draw_swarm(prng, seed)
+    if mode == SWARM:
+        return _draw_swarm(prng, seed)
+    return _draw_lite(prng, seed) if seed < UNKIND_LITE_FROM else _draw_unkind_lite(prng, seed)
 
 
 def parse(options: Options, settings: Iterable[str]) -> Options:
@@ -151,9 +164,10 @@ def parse(options: Options, settings: Iterable[str]) -> Options:
         kind = type(getattr(options, name))
         changed[name] = value == "True" if kind is bool else kind(value)
     options = replace(options, **changed)
-    if options.member_changes and (options.reformat or options.old_copy or options.silent_format):
+    mistakes = options.old_copy or options.silent_format or options.moved_ticks_mean
+    if options.member_changes and mistakes:
         raise ValueError(
-            "member_changes needs reformat=0, old_copy=0, silent_format=0: one of the two"
+            "member_changes needs old_copy=0, silent_format=0, moved_ticks_mean=0: one of the two"
         )
     return options
 
@@ -181,6 +195,23 @@ def _draw_lite(prng: Prng, seed: int) -> Options:
     )
 
 
+def _draw_unkind_lite(prng: Prng, seed: int) -> Options:
+    """A lite world with one of the youngest classes of faults, and often frames by the batch."""
+    options = _draw_lite(prng.fork(), seed)
+    kind = prng.choice((_flushes, _mistakes, _widths, _newcomers, _retention, _moves, _unrest))
+    if kind == _unrest:
+        options = replace(options, standby_count=prng.below(3), member_changes=prng.between(1, 5))
+    if kind == _mistakes and prng.chance(1, 3):
+        options = replace(options, reformat=300_000)
+    drawn = options
+    while drawn == options:  # the swarm has most of its worlds without
+        drawn = kind(prng.fork(), options)
+    while prng.chance(1, 2):
+        drawn = _reads(prng.fork(), drawn)
+    # Shorter, since they are many; what happens once in a while has to happen sooner.
+    return replace(drawn, safety_ticks=1_500, moved_ticks_mean=drawn.moved_ticks_mean // 4)
+
+
 def _draw_swarm(prng: Prng, seed: int) -> Options:
     """Each class of options has a generator of its own: one draw more moves no other class."""
     count = prng.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, REPLICAS_MAX))
@@ -203,6 +234,9 @@ def _draw_swarm(prng: Prng, seed: int) -> Options:
         _mistakes,
     ):
         options = draw_class(prng.fork(), options)
+    if seed >= UNKIND_FROM:
+        for draw_class in (_widths, _newcomers, _retention, _moves, _unrest):
+            options = draw_class(prng.fork(), options)
     return options
 
 
@@ -432,3 +466,89 @@ def _mistakes(prng: Prng, options: Options) -> Options:
         write_misdirection=0,
         read_error=0,
     )
+
+
+def _widths(prng: Prng, options: Options) -> Options:
+    """Narrow links: a full prepare keeps a heartbeat behind it waiting."""
+    if not prng.chance(1, 8) or options.replica_count == 1:
+        return options
+    return replace(options, link_bytes_per_ms=prng.choice((200, 1_000, 5_000)))
+
+
+def _newcomers(prng: Prng, options: Options) -> Options:
+    """Devices that say little and come no more, one after the other: far more than the table of
+    windows has places. They know the time, as the group does.
+    """
+    if not prng.chance(1, 8) or options.overload:
+        return options
+    return replace(
+        options,
+        chat=False,
+        newcomers=prng.between(30, 200),
+        records_per_device=prng.between(2, 12),
+        devices_per_room=3,
+        device_retry=prng.choice((50_000, 200_000)),
+        clock_offset_us_max=0,
+        clock_drift_ppm_max=0,
+        clock_step_ticks_mean=0,
+        clock_liar=-1,
+    )
+
+
+def _retention(prng: Prng, options: Options) -> Options:
+    """Few extents, which are used again once what lies in them was given up."""
+    if not prng.chance(1, 8) or options.overload:
+        return options
+    if options.newcomers:
+        options = replace(options, newcomers=2 * options.newcomers)
+    return replace(
+        options,
+        chat=False,
+        keep_segments=prng.between(1, 2),
+        segments_max=prng.between(5, 7),
+        think_us=prng.between(1_000, 50_000),
+        batch_max=7,
+        records_per_device=8 if options.newcomers else 1_200,
+        devices_per_room=3 if options.newcomers else 2,  # and all have windows
+    )
+
+
+def _moves(prng: Prng, options: Options) -> Options:
+    """Somebody moves a volume away while its process works on it, and wants another one; or sets
+    one machine after the other up anew, and asks nobody.
+    """
+    apt = options.replica_count >= 3 and options.crash_ticks_mean and not options.member_changes
+    if not apt or options.overload or options.write_error or not prng.chance(1, 4):
+        return options
+    if options.reformat or options.old_copy or options.silent_format:
+        return options
+    silent = prng.chance(1, 3)
+    return replace(
+        options,
+        crash_ticks_mean=min(options.crash_ticks_mean, 2_000),
+        moved_ticks_mean=0 if silent else prng.between(500, 3_000),
+        silent_format=500_000 if silent else 0,
+        read_corruption=0,
+        write_corruption=0,
+        write_loss=0,
+        write_misdirection=0,
+        read_error=0,
+    )
+
+
+def _unrest(prng: Prng, options: Options) -> Options:
+    """Members that are numbered anew all the time; or lose their disks meanwhile, in turn."""
+    if not options.member_changes or options.replica_count < 3 or not prng.chance(1, 3):
+        return options
+    if options.crash_ticks_mean and not options.write_error and prng.chance(1, 2):
+        return replace(
+            options,
+            reformat=200_000,
+            reformat_in_turn=True,
+            read_corruption=0,
+            write_corruption=0,
+            write_loss=0,
+            write_misdirection=0,
+            read_error=0,
+        )
+    return replace(options, member_changes=40)

@@ -18,6 +18,7 @@ from appliance.simulation.cluster import Cluster
 from appliance.simulation.failure import Violation, violated
 from appliance.simulation.faults import Faults
 from appliance.simulation.judge import Judge
+from appliance.simulation.keeper import Keeper
 from appliance.simulation.membership import MemberChanges
 from appliance.simulation.mistakes import Mistakes
 from appliance.simulation.network import Network
@@ -34,6 +35,7 @@ FAULT_CLASSES = (
     "loss",
     "duplicate",
     "capacity",
+    "narrow_link",
     "clog",
     "partition",
     "partition_both_ways",
@@ -48,6 +50,7 @@ FAULT_CLASSES = (
     "reformat",
     "old_copy",
     "silent_format",
+    "volume_moved",
     "torn_write",
     "read_corruption",
     "read_error",
@@ -68,6 +71,8 @@ FAULT_CLASSES = (
     "session_abandoned",
     "eviction",
     "late_retry",
+    "window_forgotten",
+    "segments_dropped",
     "edge_crash",
     "client_abandoned",
     "client_blocked",
@@ -123,6 +128,7 @@ class World:
             schedule=self.schedule,
             prng=self.prng.fork(),
             trace=self.trace,
+            frame_max=geometry.message_size_max,
             deliver=self._deliver,
         )
         self.cluster = Cluster(
@@ -187,6 +193,13 @@ class World:
             operator=self.operator,
             # What worlds without changes draw stays as it is.
             prng=self.prng.fork() if options.member_changes else Prng(options.seed),
+        )
+        self.keeper = Keeper(
+            options=options,
+            geometry=self.geometry,
+            schedule=self.schedule,
+            operator=self.operator,
+            rooms=self.judge.rooms,
         )
         self.faults.operator, self.faults.replacement = self.operator, self.replacement
         self.faults.mistakes = Mistakes(
@@ -264,6 +277,8 @@ class World:
             self.cluster.start(machine.index)
         self.faults.begin()
         self.changes.begin()
+        self.keeper.begin()
+        self.faults.mistakes.begin()
 
     def run_ticks(self, ticks: int) -> None:
         """Let `ticks` ticks pass, or what is left of them until the run has to stop."""
@@ -301,6 +316,7 @@ class World:
             self.run_ticks(LOOK_TICKS)
             reason = (
                 self.changes.waiting()
+                or self.keeper.waiting()
                 or liveness.shortcoming(self.cluster, core)
                 or self.clients.waiting()
             )
@@ -359,7 +375,8 @@ class World:
         return sorted(everybody[: self.prng.between(quorums(count).view_change, count)])
 
     def _heal(self, core: list[int]) -> None:
-        self.faults.active = self.changes.active = False
+        self.faults.active = self.changes.active = self.keeper.active = False
+        self.faults.mistakes.active = False
         count = self.options.member_count
         for machine in self.cluster.machines:
             machine.disk.faults = machine.disk.full = False
@@ -411,6 +428,8 @@ class World:
             found.update(machine.disk.faulted)
         found.update(self.clients.faulted())
         found.update(self.changes.done)
+        found.update({"segments_dropped": self.keeper.dropped})
+        found.update({"volume_moved": self.faults.mistakes.moved})
         found["eviction"] = self.sessions.evictions
         for name, value in (
             ("slow_disk", self.options.slow_replica + 1),

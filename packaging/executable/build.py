@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
@@ -21,7 +22,7 @@ from appliance import VERSION  # noqa: E402
 from appliance.commands.report import packed  # noqa: E402
 from appliance.drivers.host.resources import BUILD_FILE, REPORTS_FILE  # noqa: E402
 
-FORMS = ("onedir", "onefile")
+FORMS = {"onedir": "tigerchat", "onefile": "tigerchat-onefile"}  # and what each is called
 
 
 def git(*words: str) -> str:
@@ -40,19 +41,19 @@ def write_release(folder: Path) -> None:
     (folder / REPORTS_FILE).write_bytes(packed())
 
 
-def freeze(form: str, build: Path, dist: Path) -> None:
-    """Run PyInstaller for one form."""
+def freeze(forms: Sequence[str], build: Path, dist: Path) -> None:
+    """Run PyInstaller, once for all forms."""
     environment = {
         **os.environ,
         "TIGERCHAT_TOP": str(TOP),
         "TIGERCHAT_RELEASE": str(build / "release"),
-        "TIGERCHAT_FORM": form,
+        "TIGERCHAT_FORMS": " ".join(forms),
         "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct") or "0",
         "PYTHONHASHSEED": "0",
         "PYINSTALLER_CONFIG_DIR": str(build / "cache"),
     }
     words = ["--clean", "--noconfirm", "--log-level", "WARN"]
-    words += ["--workpath", str(build / form), "--distpath", str(dist)]
+    words += ["--workpath", str(build / "work"), "--distpath", str(dist)]
     command = [sys.executable, "-m", "PyInstaller", *words, str(SPEC)]
     subprocess.run(command, env=environment, cwd=TOP, check=True)
 
@@ -65,25 +66,22 @@ def size_of(path: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--form", choices=FORMS, action="append", help="default: both")
+    parser.add_argument("--form", choices=list(FORMS), action="append", help="default: both")
     parser.add_argument("--dist", type=Path, default=TOP / "dist")
     parser.add_argument("--build", type=Path, default=TOP / "build" / "executable")
     asked = parser.parse_args()
     dist, build = asked.dist.absolute(), asked.build.absolute()
     write_release(build / "release")
-    for form in asked.form or FORMS:
-        started = time.monotonic()
-        print(f"executable: freezing the {form} form", flush=True)
-        if form == "onedir":
-            made = dist / "tigerchat"
-            shutil.rmtree(made, ignore_errors=True)
-            freeze(form, build, dist)
-        else:
-            made = dist / "tigerchat-onefile"
-            freeze(form, build, build / "out")
-            shutil.copy2(build / "out" / "tigerchat", made)
-        took = time.monotonic() - started
-        print(f"executable: {made}, {size_of(made) / 1e6:.1f} MB, {took:.0f} s", flush=True)
+    forms = asked.form or list(FORMS)
+    if "onedir" in forms:
+        shutil.rmtree(dist / FORMS["onedir"], ignore_errors=True)
+    started = time.monotonic()
+    print(f"executable: freezing {' and '.join(forms)}", flush=True)
+    freeze(forms, build, dist)
+    print(f"executable: frozen in {time.monotonic() - started:.0f} s", flush=True)
+    for form in forms:
+        made = dist / FORMS[form]
+        print(f"executable: {made}, {size_of(made) / 1e6:.1f} MB", flush=True)
     return 0
 
 

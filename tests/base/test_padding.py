@@ -6,7 +6,7 @@ from appliance.base.padding import is_zero
 
 
 @pytest.mark.parametrize("view", [bytes, memoryview])
-def test_a_single_bit_anywhere_is_found(view: type):
+def test_a_single_bit_anywhere_is_found(view: type) -> None:
     for size in (1, 7, 64, 3_840):
         data = bytearray(size)
         assert is_zero(view(bytes(data)))
@@ -17,6 +17,6 @@ def test_a_single_bit_anywhere_is_found(view: type):
                 data[at] = 0
 
 
-def test_nothing_is_zero():
+def test_nothing_is_zero() -> None:
     assert is_zero(b"")
     assert is_zero(memoryview(b""))

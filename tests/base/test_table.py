@@ -28,7 +28,7 @@ def change(table: Table, row: int, value: int) -> None:
     table.row(row)[8:16] = value.to_bytes(8, "little")
 
 
-def test_rows_are_taken_in_order_and_a_freed_one_again_lowest_first():
+def test_rows_are_taken_in_order_and_a_freed_one_again_lowest_first() -> None:
     table = empty()
     assert [put(table, n + 1) for n in range(6)] == [0, 1, 2, 3, 4, 5]
     for row in (4, 1, 3):
@@ -38,7 +38,7 @@ def test_rows_are_taken_in_order_and_a_freed_one_again_lowest_first():
     assert table.row_high_water == 8
 
 
-def test_the_last_row_is_given_and_then_the_table_is_full():
+def test_the_last_row_is_given_and_then_the_table_is_full() -> None:
     table = empty()
     for n in range(ROWS_MAX):
         assert not table.full
@@ -51,7 +51,7 @@ def test_the_last_row_is_given_and_then_the_table_is_full():
     assert put(table, 99) == 7
 
 
-def test_a_chunk_is_whole_rows_padded_with_zeros():
+def test_a_chunk_is_whole_rows_padded_with_zeros() -> None:
     table = empty()
     for n in range(5):
         put(table, n + 1)
@@ -62,7 +62,7 @@ def test_a_chunk_is_whole_rows_padded_with_zeros():
     assert ids == [sha256(data) for _, data in writes]
 
 
-def test_a_freeze_writes_what_changed_since_the_last_but_one():
+def test_a_freeze_writes_what_changed_since_the_last_but_one() -> None:
     table = empty()
     for n in range(ROWS_MAX):
         put(table, n + 1)
@@ -78,7 +78,7 @@ def test_a_freeze_writes_what_changed_since_the_last_but_one():
     assert [index for index, _ in table.freeze(True)[2]] == [0, 1, 2]
 
 
-def test_what_was_frozen_does_not_change_with_the_table():
+def test_what_was_frozen_does_not_change_with_the_table() -> None:
     table = empty()
     put(table, 1)
     _, ids, writes = table.freeze(False)
@@ -87,7 +87,7 @@ def test_what_was_frozen_does_not_change_with_the_table():
     assert table.freeze(False)[1] != ids
 
 
-def test_a_cleared_table_is_as_a_new_one():
+def test_a_cleared_table_is_as_a_new_one() -> None:
     table = empty()
     for n in range(ROWS_MAX):
         put(table, n + 1)
@@ -110,7 +110,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_the_two_places_of_checkpoints_always_hold_what_their_ids_name(steps):
+def test_the_two_places_of_checkpoints_always_hold_what_their_ids_name(steps) -> None:
     table, twin = empty(), empty()  # the twin writes everything at each freeze
     places: list[dict[int, bytes]] = [{}, {}]
     used: list[int] = []
@@ -148,7 +148,7 @@ def chunks(values: int) -> list[bytes]:
     return [data for _, data in table.freeze(True)[2]]
 
 
-def test_a_loaded_table_has_the_same_ids_and_the_same_free_rows():
+def test_a_loaded_table_has_the_same_ids_and_the_same_free_rows() -> None:
     first = empty()
     for n in range(9):
         put(first, n + 1)
@@ -172,6 +172,8 @@ def test_a_loaded_table_has_the_same_ids_and_the_same_free_rows():
         (4, [chunks(4)[0][:-1] + b"\1"], "not zero behind its 4 rows"),
     ],
 )
-def test_chunks_that_do_not_fit_their_rows_are_refused(high_water, given_chunks, reason):
+def test_chunks_that_do_not_fit_their_rows_are_refused(
+    high_water: int, given_chunks: list[bytes], reason: str
+) -> None:
     with pytest.raises(FormatError, match=reason):
         empty().load(given_chunks, high_water)

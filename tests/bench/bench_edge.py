@@ -5,6 +5,7 @@ python tests/bench/bench_edge.py
 """
 
 import time
+from typing import Any
 from uuid import UUID
 
 import jwt
@@ -111,7 +112,7 @@ def hello(edge: Edge, number: int) -> Session:
     return session
 
 
-def settle(edge: Edge) -> list[tuple]:
+def settle(edge: Edge) -> list[tuple[Any, ...]]:
     """One beat; look-ups are answered."""
     edge.beat()
     requests = []

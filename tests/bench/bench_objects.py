@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from appliance.cores.metadata import packets
 from appliance.cores.metadata.exchange import Exchange
@@ -110,13 +111,13 @@ def diff_size(one: Exchange, two: Exchange) -> int:
     return size
 
 
-def run(fields: int = FIELDS, edit_count: int = EDITS, merge_count: int = MERGES) -> dict:
+def run(fields: int = FIELDS, edit_count: int = EDITS, merge_count: int = MERGES) -> dict[str, Any]:
     """All figures; the folder is removed."""
     folder = Path(tempfile.mkdtemp(prefix="objects-"))
     try:
         one = store_of(folder / "one", A)
         objects = fill(one, fields)
-        figures: dict = {"merges_per_s": round(merges(merge_count)), "fields": fields}
+        figures: dict[str, Any] = {"merges_per_s": round(merges(merge_count)), "fields": fields}
         two = store_of(folder / "two", 0x1002)
         figures["first_diff_bytes"] = diff_size(one, two)
         for number in range(100):
@@ -137,7 +138,7 @@ def run(fields: int = FIELDS, edit_count: int = EDITS, merge_count: int = MERGES
         shutil.rmtree(folder)
 
 
-def missed(figures: dict) -> list[str]:
+def missed(figures: dict[str, Any]) -> list[str]:
     """The bars that the figures fall short of, in words."""
     falls = [
         f"{figures[name]} {name}; at least {least}"

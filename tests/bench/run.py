@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,30 @@ sys.path.insert(0, str(TOP))
 
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
+import uvloop  # noqa: E402
 
 from appliance.commands.benchmark import Table  # noqa: E402
 from appliance.drivers.host.process import child_environment  # noqa: E402
 from appliance.drivers.nvme.direct import file_system_of_memory  # noqa: E402
-from tests.bench import bench_objects, restart, steady  # noqa: E402
+from appliance.drivers.nvme.overhead import (  # noqa: E402
+    ROUNDS,
+    WRITES,
+    measure_overhead,
+    scratch_volume,
+)
+from tests.bench import (  # noqa: E402
+    bench_history,
+    bench_objects,
+    checked_reading,
+    executable,
+    idle,
+    importing,
+    measured,
+    objects_edges,
+    restart,
+    steady,
+)
+from tests.bench import quorum as quorums  # noqa: E402
 from tests.bench import shipping as ships  # noqa: E402
 from tests.bench.failover import in_checkpoint, outages  # noqa: E402
 from tests.system.local_site import COMMAND, LocalSite, first_free_port  # noqa: E402
@@ -43,6 +63,7 @@ RATE_MIN = 12_000  # acknowledged messages a second, binary, no client TLS, 256 
 OUTAGE_P50_MS_MAX, OUTAGE_P99_MS_MAX = 300, 500
 KILLS, KILLS_IN_CHECKPOINTS, SLOW_FLUSH_MS = 100, 10, 10
 BACK_S_MAX = 5  # until p99 is within twice of what it was before a node died or stood still
+VOLUME_RATIO_MAX = 1.2
 REPORTS_RATE_MIN = 150_000  # records a second, verified and in Parquet, on 2 cores
 REPORTS_SCALE_MIN, REPORTS_RSS_SPREAD_MAX = 1.6, 0.2
 
@@ -132,33 +153,41 @@ def load(folder: Path, tls: bool, options: list[str]) -> list[Row]:
 
 
 def failover(folder: Path, quick: bool) -> list[Row]:
-    """kill -9 of the primary, with the disk as it is and with each flush slowed down; then while a
-    checkpoint is being written to such a slow disk."""
-    cases = [(slow_ms, False) for slow_ms in (0, SLOW_FLUSH_MS)] + [(SLOW_FLUSH_MS, True)]
-    rows = []
-    for slow_ms, during in cases[1:2] if quick else cases:
-        options: dict[str, Any] = {"client_tls": False, "flush_slow_ms": slow_ms}
-        kills = 2 if quick else KILLS_IN_CHECKPOINTS if during else KILLS
-        with made(folder / f"slow-{slow_ms}-{during}", supervised=False, **options) as site:
-            when = in_checkpoint if during else lambda site: True
-            found = asyncio.run(outages(site, kills, SEED, say, when=when))
-        p50, p99 = np.percentile(np.array(found) * 1000, [50, 99])
-        row = {
-            "kind": "failover",
-            "flush_slow_ms": slow_ms,
-            "during_checkpoint": during,
-            "kills": len(found),
-            "p50_ms": round(float(p50)),
-            "p99_ms": round(float(p99)),
-            "max_ms": round(max(found) * 1000),
-        }
-        say(
-            f"kill -9 of the primary{' in a checkpoint' if during else ''}, flushes slowed by "
-            f"{slow_ms} ms: back after {row['p50_ms']} ms p50, {row['p99_ms']} ms p99, "
-            f"{row['max_ms']} ms at most of {row['kills']}"
-        )
-        rows.append(row)
-    return rows
+    """kill -9 of the primary, with the disk as it is and with each flush slowed down."""
+    if quick:
+        return [kills_of_primary(folder, 2, SLOW_FLUSH_MS)]
+    return [kills_of_primary(folder, KILLS, slow_ms) for slow_ms in (0, SLOW_FLUSH_MS)]
+
+
+def failover_in_checkpoints(folder: Path, quick: bool) -> list[Row]:
+    """The same while a checkpoint is being written to such a slow disk."""
+    if quick:
+        return []
+    return [kills_of_primary(folder, KILLS_IN_CHECKPOINTS, SLOW_FLUSH_MS, during=True)]
+
+
+def kills_of_primary(folder: Path, kills: int, slow_ms: int, *, during: bool = False) -> Row:
+    """A row of outages; `during` checkpoints only."""
+    options: dict[str, Any] = {"client_tls": False, "flush_slow_ms": slow_ms}
+    with made(folder / f"slow-{slow_ms}-{during}", supervised=False, **options) as site:
+        when = in_checkpoint if during else lambda site: True
+        found = asyncio.run(outages(site, kills, SEED, say, when=when))
+    p50, p99 = np.percentile(np.array(found) * 1000, [50, 99])
+    row = {
+        "kind": "failover",
+        "flush_slow_ms": slow_ms,
+        "during_checkpoint": during,
+        "kills": len(found),
+        "p50_ms": round(float(p50)),
+        "p99_ms": round(float(p99)),
+        "max_ms": round(max(found) * 1000),
+    }
+    say(
+        f"kill -9 of the primary{' in a checkpoint' if during else ''}, flushes slowed by "
+        f"{slow_ms} ms: back after {row['p50_ms']} ms p50, {row['p99_ms']} ms p99, "
+        f"{row['max_ms']} ms at most of {row['kills']}"
+    )
+    return row
 
 
 def shipping(folder: Path, quick: bool) -> list[Row]:
@@ -166,6 +195,12 @@ def shipping(folder: Path, quick: bool) -> list[Row]:
     target = str(folder / "target")
     with made(folder / "ships", client_tls=False, ship_target=target, **ships.SETTINGS) as site:
         return [ships.compare(site, quick, say)]
+
+
+def imports(folder: Path, quick: bool) -> list[Row]:
+    """An archive as an operator brings it."""
+    with made(folder / "imports", client_tls=False, **importing.SETTINGS) as site:
+        return [importing.measure(site, quick, say)]
 
 
 def one_node_hurt(folder: Path, quick: bool) -> list[Row]:
@@ -185,17 +220,17 @@ def one_node_hurt(folder: Path, quick: bool) -> list[Row]:
 
 def big_volumes(folder: Path, quick: bool) -> list[Row]:
     """Memory, catching up, recovery and restart with a million records."""
-    sizes = restart.Sizes(few=1_000, many=5_000, full_ring=5_000, in_flight_full=1_000, restarts=1)
+    sizes = restart.Sizes(few=500, many=2_000, full_ring=2_000, in_flight_full=500, restarts=1)
     options: dict[str, Any] = {"supervised": False, "client_tls": False}
     with made(folder / "big", **options) as site:
         return restart.measure(site, sizes if quick else restart.Sizes(), say)
 
 
 @contextmanager
-def made(folder: Path, **options: Any) -> Iterator[LocalSite]:
+def made(folder: Path, *, kind: type[LocalSite] = LocalSite, **options: Any) -> Iterator[LocalSite]:
     """A site that serves; its folder is removed afterwards, its log shown if something broke."""
     folder.parent.mkdir(exist_ok=True)
-    site = LocalSite(folder, first_free_port(), log_level="warning", **options)
+    site = kind(folder, first_free_port(), log_level="warning", **options)
     whole = False
     try:
         with site:
@@ -250,15 +285,82 @@ def objects(folder: Path, quick: bool) -> list[Row]:
     return [row]
 
 
+def checked_history(folder: Path, quick: bool) -> list[Row]:
+    """What the check of each record costs, of those that leave: in an edge's core, and to readers
+    of whole sites."""
+    rows = [bench_history.measure(quick, say)]
+    with made(
+        folder / "checked",
+        kind=checked_reading.SwitchedSite,
+        supervised=False,
+        client_tls=False,
+    ) as site:
+        assert isinstance(site, checked_reading.SwitchedSite)
+        rounds = checked_reading.QUICK if quick else checked_reading.Rounds()
+        return rows + checked_reading.measure(site, rounds, say)
+
+
+def frozen(folder: Path, quick: bool) -> list[Row]:
+    """The executable: its size, its start, its memory."""
+    place = folder / "executable"
+    place.mkdir()
+    return executable.measure(place, quick, say)
+
+
+def volume(folder: Path, quick: bool) -> list[Row]:
+    """A durable write through the volume beside the bare system calls."""
+    rounds, writes = (2, 20) if quick else (ROUNDS, WRITES)
+    with scratch_volume(folder) as made_volume:
+        found = uvloop.run(measure_overhead(made_volume, rounds=rounds, writes=writes))
+    ratio = round(found.ratio, 2)
+    row = {
+        "kind": "volume",
+        "what": "p99 of a durable 4 KiB write through the volume, beside a bare loop of its calls",
+        "value": ratio,
+        "unit": "times",
+        "held": ratio <= VOLUME_RATIO_MAX,
+        "bar": f"at most {VOLUME_RATIO_MAX}",
+        **asdict(found),
+    }
+    say(f"{row['what']}: {ratio} ({row['bar']}); {found}")
+    return [row]
+
+
+def objects_between_edges(folder: Path, quick: bool) -> list[Row]:
+    """From the edge of one node to those of the others."""
+    with made(folder / "edges", objects=True, client_tls=False) as site:
+        return [objects_edges.measure(site, quick, say)]
+
+
+def question_of_quorum(folder: Path, quick: bool) -> list[Row]:
+    """Whether one more node may stop, asked while the others stand still."""
+    with made(folder / "quorum", supervised=False, client_tls=False) as site:
+        return [quorums.measure(site, quick, say)]
+
+
+def idle_site(folder: Path, quick: bool) -> list[Row]:
+    """All processes of a site, while nobody wants anything."""
+    with made(folder / "idle", objects=True, farm=True) as site:
+        return idle.measure(site, 1 if quick else 30, say)
+
+
 PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "without client TLS": without_tls,
     "with client TLS": with_tls,
     "failover": failover,
+    "failover in checkpoints": failover_in_checkpoints,
     "shipping": shipping,
+    "importing": imports,
     "one node hurt": one_node_hurt,
     "big volumes": big_volumes,
     "reports": reports,
     "objects": objects,
+    "checked history": checked_history,
+    "executable": frozen,
+    "volume": volume,
+    "objects between edges": objects_between_edges,
+    "question of quorum": question_of_quorum,
+    "idle site": idle_site,
 }
 
 
@@ -280,6 +382,8 @@ def missed_bars(rows: list[Row]) -> list[str]:
             missed += ships.missed(row)
         elif row["kind"] == "objects":
             missed += bench_objects.missed(row)
+        elif row["kind"] == "objects between edges":
+            missed += objects_edges.missed(row)
         elif row["kind"] == "failover":
             for name, most in (("p50_ms", OUTAGE_P50_MS_MAX), ("p99_ms", OUTAGE_P99_MS_MAX)):
                 if row[name] >= most:
@@ -343,7 +447,7 @@ def remember(parts: list[str], rows: list[Row], missed: list[str]) -> None:
         capture_output=True,
         check=False,
     ).stdout.strip()
-    line = {
+    line: dict[str, Any] = {
         "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": commit,
         "machine": {
@@ -359,6 +463,8 @@ def remember(parts: list[str], rows: list[Row], missed: list[str]) -> None:
     }
     with HISTORY.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
+    if measured.PARTS <= set(parts):
+        measured.PAGE.write_text(measured.page(rows, line["machine"], commit, line["time"]))
 
 
 def cpu_model() -> str:

@@ -1,8 +1,6 @@
 """What shipping costs those who chat: rounds of load, with the shipper at work and without."""
 
 import json
-import os
-import signal
 import statistics
 import subprocess
 import time
@@ -29,10 +27,11 @@ def compare(site: LocalSite, quick: bool, say: Callable[[str], None]) -> dict[st
     load(site, 1 if quick else 4)  # a backlog to begin with
     before = shipped_bytes(site)
     for _ in range(1 if quick else ROUNDS):
-        for shipping in (False, True):
-            tell_shippers(site, signal.SIGCONT if shipping else signal.SIGSTOP)
+        with site.standing_still(site.processes(role="shipper")):
             time.sleep(0.2)
-            found[shipping].append(load(site, 1 if quick else 5))
+            found[False].append(load(site, 1 if quick else 5))
+        time.sleep(0.2)
+        found[True].append(load(site, 1 if quick else 5))
     rows = {"with": found[True], "without": found[False]}
     p99 = {name: statistics.median(row["p99_ms"] for row in told) for name, told in rows.items()}
     rate = {name: statistics.median(row["per_s"] for row in told) for name, told in rows.items()}
@@ -99,11 +98,6 @@ def load(site: LocalSite, seconds: int) -> dict[str, Any]:
     if done.returncode != 0 or not acknowledged:
         raise SystemExit(f"bench: the load generator ended with {done.returncode}: {done.stderr}")
     return acknowledged[-1]
-
-
-def tell_shippers(site: LocalSite, number: int) -> None:
-    for process in site.processes(role="shipper"):
-        os.kill(process.pid, number)
 
 
 def shipped_bytes(site: LocalSite) -> int:

@@ -97,7 +97,7 @@ class Load:
                 sent += 1
             await asyncio.sleep(BEAT_S)
 
-    def _on_ack(self, future: asyncio.Future, due: float) -> None:
+    def _on_ack(self, future: asyncio.Future[Any], due: float) -> None:
         if not future.cancelled() and future.exception() is None:
             self.took.append(time.perf_counter() - due)
             self.answered.append(due)
@@ -133,7 +133,9 @@ def back_after(curve: list[float], before_s: int) -> tuple[float, int | None]:
     return before, None
 
 
-async def hurt_each_node(site: LocalSite, plan: Plan, nodes: list[int], say: Say) -> list[dict]:
+async def hurt_each_node(
+    site: LocalSite, plan: Plan, nodes: list[int], say: Say
+) -> list[dict[str, Any]]:
     """A row for each node and each way to hurt it. The site must not be supervised."""
     rows: list[dict[str, Any]] = []
     for how in plan.ways:

@@ -4,6 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.bench.importing import MESSAGES_QUICK
+from tests.bench.measured import page
+from tests.bench.run import PARTS
 from tests.bench.steady import back_after
 from tests.patience import HUNG_S
 from tests.system.local_site import environment
@@ -11,11 +16,35 @@ from tests.system.local_site import environment
 RUN = Path(__file__).with_name("run.py")
 
 
-def test_bench_measures_and_kills_in_its_quick_form(tmp_path):
+# What each part prints; one without a line does nothing in the quick form.
+SAYS: dict[str, tuple[str, ...]] = {
+    "without client TLS": ("acked/s", "deliveries/s"),
+    "with client TLS": (),
+    "failover": ("kill -9 of the primary, flushes slowed by 10 ms: back after",),
+    "failover in checkpoints": (),
+    "shipping": ("shipping at up to 20 MB/s",),
+    "importing": (f"importing {MESSAGES_QUICK} messages",),
+    "one node hurt": (),
+    "big volumes": ("recovering a wiped volume", "restart with a ring of full prepares"),
+    "reports": (),
+    "objects": (),
+    "checked history": ("history to the client, a room alone:", "fan-out:"),
+    "executable": ("idle memory in MB: supervisor",),
+    "volume": ("through the volume, beside a bare loop of its calls:",),
+    "objects between edges": ("objects from edge to edge of three nodes",),
+    "question of quorum": (),
+    "idle site": ("idle site: ",),
+}
+
+
+@pytest.mark.parametrize("part", SAYS)
+def test_bench_goes_through_the_motions_of_each_part_in_its_quick_form(
+    part: str, tmp_path: Path
+) -> None:
     history = RUN.with_name("history.jsonl")
     before = history.read_bytes() if history.exists() else b""
     done = subprocess.run(
-        [sys.executable, RUN, "--quick", "--folder", tmp_path],
+        [sys.executable, RUN, "--quick", "--folder", tmp_path, "--only", part],
         env=environment(),
         capture_output=True,
         text=True,
@@ -23,16 +52,32 @@ def test_bench_measures_and_kills_in_its_quick_form(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "acked/s" in done.stdout and "deliveries/s" in done.stdout
-    assert "kill -9 of the primary, flushes slowed by 10 ms: back after" in done.stdout
-    assert "shipping at up to 20 MB/s" in done.stdout
-    assert "recovering a wiped volume" in done.stdout
-    assert "restart with a ring of full prepares" in done.stdout
+    for line in SAYS[part]:
+        assert line in done.stdout
     assert (history.read_bytes() if history.exists() else b"") == before
     assert list(tmp_path.iterdir()) == []
 
 
-def test_curve_is_back_when_three_seconds_in_a_row_are_within_twice_of_before():
+def test_every_part_of_bench_is_gone_through() -> None:
+    assert list(SAYS) == list(PARTS)
+
+
+def test_page_of_what_was_measured_names_figure_bar_and_whether_it_held() -> None:
+    rows = [
+        {"kind": "executable", "what": "onedir form", "value": 90.5, "unit": "MB",
+         "bar": "at most 120", "held": True},
+        {"kind": "volume", "what": "p99", "value": 1.3, "unit": "times", "bar": "at most 1.2",
+         "held": False},
+        {"kind": "objects", "merges_per_s": 1},
+    ]  # fmt: skip
+    machine = {"cores": 2, "model": "M", "memory_gib": 4, "kernel": "6", "python": "3"}
+    text = page(rows, machine, "abc", "now")
+    assert "| onedir form | 90.5 MB | at most 120 | held |" in text
+    assert "| p99 | 1.3 times | at most 1.2 | **missed** |" in text
+    assert text.count("\n| ") == 3 and "now, commit abc: 2 cores of M" in text
+
+
+def test_curve_is_back_when_three_seconds_in_a_row_are_within_twice_of_before() -> None:
     before = [90.0, 5.0, 6.0, 5.0]  # the first second warms up
     assert back_after([*before, 400.0, 9.0, 8.0, 7.0, 6.0], 4) == (5.0, 1)
     assert back_after([*before, 400.0, 9.0, 30.0, 7.0, 6.0, 6.0], 4) == (5.0, 3)

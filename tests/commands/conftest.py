@@ -6,17 +6,22 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from appliance.__main__ import tigerchat as tigerchat_group
+from tests import forked
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.system.local_site import LocalSite, ports_in_a_row
 
 TOP = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "appliance"]
 Tigerchat = Callable[..., subprocess.CompletedProcess[str]]
+Sentence = Callable[[subprocess.CompletedProcess[str], int], str]
+Chat = Callable[..., str]
 
 
 def environment() -> dict[str, str]:
@@ -28,9 +33,17 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def tigerchat() -> Tigerchat:
-    """`tigerchat("format", "--local", folder)`: run a verb to its end."""
+    """`tigerchat("format", "--local", folder)`: run a verb to its end. Options are those of
+    subprocess.run; what only a real process can be given makes it one."""
 
-    def run(*words: object, timeout: float = HUNG_S, **options) -> subprocess.CompletedProcess[str]:
+    def run(
+        *words: object, timeout: float = HUNG_S, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        if not options.keys() - {"cwd", "input"}:
+            text, folder = options.get("input"), options.get("cwd")
+            return forked.run(
+                words, environment=environment(), text=text, timeout_s=timeout, folder=folder
+            )
         return subprocess.run(
             [*COMMAND, *map(str, words)],
             env=environment(),
@@ -45,7 +58,7 @@ def tigerchat() -> Tigerchat:
 
 
 @pytest.fixture(scope="session")
-def sentence() -> Callable[[subprocess.CompletedProcess[str], int], str]:
+def sentence() -> Sentence:
     """`sentence(result, 2)`: the one line with which a verb refused, and its exit code."""
 
     def of(result: subprocess.CompletedProcess[str], code: int) -> str:
@@ -59,7 +72,7 @@ def sentence() -> Callable[[subprocess.CompletedProcess[str], int], str]:
 
 
 @pytest.fixture(scope="package")  # even an idle site takes a quarter of a core from other tests
-def serving(tmp_path_factory, free_ports) -> Iterator[LocalSite]:
+def serving(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[LocalSite]:
     """A site of three nodes that serves, for all tests that talk to one; rates are unlimited."""
     folder = tmp_path_factory.mktemp("serving") / "site"
     with LocalSite(folder, ports_in_a_row(free_ports), log_level="warning") as site:
@@ -68,7 +81,7 @@ def serving(tmp_path_factory, free_ports) -> Iterator[LocalSite]:
 
 
 @pytest.fixture
-def chat(serving: LocalSite) -> Callable[..., str]:
+def chat(serving: LocalSite) -> Chat:
     """`chat("send", room, "hello")`: a verb that speaks to `serving` and must succeed, run in this
     process, because starting one costs more than the verb; what it printed."""
 

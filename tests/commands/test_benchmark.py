@@ -5,14 +5,18 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.commands.conftest import COMMAND, environment
+import pytest
+
+from tests.commands.conftest import COMMAND, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
 from tests.system.local_site import LocalSite, wait_until
 
 MEMORY = Path("/dev/shm")
 
 
-def test_benchmark_measures_every_round_and_finds_nothing_wrong(tigerchat, serving):
+def test_benchmark_measures_every_round_and_finds_nothing_wrong(
+    tigerchat: Tigerchat, serving: LocalSite
+) -> None:
     done = tigerchat(
         "benchmark",
         "--local",
@@ -47,7 +51,7 @@ def test_benchmark_measures_every_round_and_finds_nothing_wrong(tigerchat, servi
     assert audience["listeners"] == 3 and audience["per_s"] > 0
 
 
-def test_benchmark_prints_a_table_for_people(tigerchat, serving):
+def test_benchmark_prints_a_table_for_people(tigerchat: Tigerchat, serving: LocalSite) -> None:
     done = tigerchat(
         "benchmark",
         "--local",
@@ -66,7 +70,7 @@ def test_benchmark_prints_a_table_for_people(tigerchat, serving):
     assert "acked/s" in done.stdout and "binary    yes          4" in done.stdout
 
 
-def test_a_round_in_which_an_edge_is_killed_is_run_again(serving):
+def test_a_round_in_which_an_edge_is_killed_is_run_again(serving: LocalSite) -> None:
     words = ["--seconds", "4", "--in-flight", "40", "--encoding", "binary", "--listeners", "0"]
     running = subprocess.Popen(
         [*COMMAND, "benchmark", "--local", serving.folder, "--json", *words],
@@ -94,7 +98,12 @@ def log_seq(site: LocalSite) -> int:
     return status["log_seq"] if status else 0
 
 
-def test_benchmark_of_a_site_in_memory_is_refused(tigerchat, sentence, serving, tmp_path_factory):
+def test_benchmark_of_a_site_in_memory_is_refused(
+    tigerchat: Tigerchat,
+    sentence: Sentence,
+    serving: LocalSite,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     place = MEMORY / f"tigerchat-{tmp_path_factory.getbasetemp().parent.name}"
     names = ["site.toml", "token.key", *(f"node-{n}/node.toml" for n in range(3))]
     try:
@@ -108,8 +117,8 @@ def test_benchmark_of_a_site_in_memory_is_refused(tigerchat, sentence, serving, 
 
 
 def test_benchmark_without_a_running_site_says_how_to_start_it(
-    tigerchat, sentence, serving, tmp_path
-):
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, tmp_path: Path
+) -> None:
     names = ["site.toml", "token.key", *(f"node-{n}/node.toml" for n in range(3))]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

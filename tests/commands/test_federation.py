@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +47,7 @@ class Running:
             self.waiting += self.frames.feed(data)
         return self.waiting.pop(0)
 
-    def ask(self, body: bytes) -> dict:
+    def ask(self, body: bytes) -> dict[str, Any]:
         self.write(frame(COMMAND, body))
         while True:
             found = self.read()
@@ -63,7 +65,7 @@ class Running:
 
 
 @pytest.fixture
-def run():
+def run() -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
     def make(*arguments: str) -> Running:
@@ -76,7 +78,7 @@ def run():
             running.end(signal.SIGKILL)
 
 
-def test_commands_are_answered_and_mistakes_are_told(run):
+def test_commands_are_answered_and_mistakes_are_told(run: Callable[..., Running]) -> None:
     me = run("me")
     sent = me.ask(b'{"command": "send", "text": "hello", "id": 5}')
     assert sent["id"] == 5 and len(sent["message_id"]) == 64
@@ -90,7 +92,9 @@ def test_commands_are_answered_and_mistakes_are_told(run):
     assert me.process.wait(HUNG_S) == 0
 
 
-def test_what_was_said_and_heard_outlives_a_kill(run, tmp_path):
+def test_what_was_said_and_heard_outlives_a_kill(
+    run: Callable[..., Running], tmp_path: Path
+) -> None:
     writer, me = run("bob"), run("me", "--folder", str(tmp_path))
     mine = me.ask(b'{"command": "send", "text": "mine"}')["message_id"]
     for text in (b"one", b"two"):
@@ -109,7 +113,7 @@ def test_what_was_said_and_heard_outlives_a_kill(run, tmp_path):
     assert mine in {entry["message_id"] for entry in before}
 
 
-def test_broken_framing_ends_the_connection_with_a_reason(run):
+def test_broken_framing_ends_the_connection_with_a_reason(run: Callable[..., Running]) -> None:
     me = run("me")
     me.write(b"\xff\xff\xff\xff")
     found = me.read()
@@ -117,7 +121,7 @@ def test_broken_framing_ends_the_connection_with_a_reason(run):
     assert me.process.wait(HUNG_S) == 0
 
 
-def test_on_loopback_several_are_attached_and_hear_the_same(run):
+def test_on_loopback_several_are_attached_and_hear_the_same(run: Callable[..., Running]) -> None:
     me = run("me", "--listen", "0")
     assert me.process.stderr is not None
     port = int(me.process.stderr.readline().split()[-1])
@@ -140,7 +144,7 @@ def test_on_loopback_several_are_attached_and_hear_the_same(run):
         assert me.process.wait(HUNG_S) == 0
 
 
-def test_parameters_that_do_not_go_together_are_refused(run):
+def test_parameters_that_do_not_go_together_are_refused(run: Callable[..., Running]) -> None:
     me = run("me", "--repair-ms-min", "5", "--repair-ms-max", "5")
     _, error = me.process.communicate(timeout=HUNG_S)
     assert me.process.returncode == 2 and b"do not go together" in error

@@ -19,14 +19,16 @@ from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.geometry import PRODUCTION
 from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import encode_site, load_site
-from tests.commands.conftest import COMMAND, environment
+from tests.commands.conftest import COMMAND, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
+from tests.system.local_site import ports_in_a_row
 
 SMALL = ("--geometry", "small")
 KILOBYTE, MEGABYTE = 1 << 10, 1 << 20
 
 
-def format_small(tigerchat, folder: Path, *words: object):
+def format_small(tigerchat: Tigerchat, folder: Path, *words: object):
     return tigerchat("format", "--local", folder, *SMALL, *words)
 
 
@@ -63,7 +65,9 @@ def superblock_copies(node: NodeFolder, shard: int) -> list[bytes | None]:
 # --- a new site -----------------------------------------------------------------------------------
 
 
-def test_a_local_site_is_made_with_all_its_keys_and_volumes(tigerchat, tmp_path):
+def test_a_local_site_is_made_with_all_its_keys_and_volumes(
+    tigerchat: Tigerchat, tmp_path: Path
+) -> None:
     result = format_small(tigerchat, tmp_path / "run", "--nodes", 3, "--shards", 2)
     assert result.returncode == 0, result.stderr
     assert "node-2, shard 1: writing" in result.stdout
@@ -71,7 +75,9 @@ def test_a_local_site_is_made_with_all_its_keys_and_volumes(tigerchat, tmp_path)
     assert_whole(tmp_path / "run", nodes=3, shards=2)
 
 
-def test_one_more_node_ships_where_and_how_its_peers_do(tigerchat, tmp_path):
+def test_one_more_node_ships_where_and_how_its_peers_do(
+    tigerchat: Tigerchat, tmp_path: Path
+) -> None:
     site = tmp_path / "run"
     assert format_small(tigerchat, site, "--nodes", 1).returncode == 0
     peer = site / "node-0" / SETTINGS_FILE
@@ -84,7 +90,7 @@ def test_one_more_node_ships_where_and_how_its_peers_do(tigerchat, tmp_path):
     assert (added.ship_target, added.ship_period_s) == (first.ship_target, first.ship_period_s)
 
 
-def test_secrets_can_be_read_by_their_owner_only(tigerchat, tmp_path):
+def test_secrets_can_be_read_by_their_owner_only(tigerchat: Tigerchat, tmp_path: Path) -> None:
     assert format_small(tigerchat, tmp_path, "--nodes", 1).returncode == 0
     secrets = ["token.key", "node-0/keys/signing.key", "node-0/keys/tls.key"]
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in secrets] == ["0o600"] * 3
@@ -92,7 +98,9 @@ def test_secrets_can_be_read_by_their_owner_only(tigerchat, tmp_path):
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in folders] == ["0o700"] * 3
 
 
-def test_a_secret_that_others_can_read_is_refused(tigerchat, sentence, tmp_path):
+def test_a_secret_that_others_can_read_is_refused(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     assert format_small(tigerchat, tmp_path, "--nodes", 1).returncode == 0
     key = tmp_path / "node-0/keys/signing.key"
     key.chmod(0o644)
@@ -102,20 +110,24 @@ def test_a_secret_that_others_can_read_is_refused(tigerchat, sentence, tmp_path)
     assert text == f"{key} can be read by others: `chmod 600 {key}`"
 
 
-def test_ports_start_where_they_are_told_to(tigerchat, tmp_path):
-    assert format_small(tigerchat, tmp_path, "--nodes", 2, "--ports", 21000).returncode == 0
+def test_ports_start_where_they_are_told_to(
+    tigerchat: Tigerchat, tmp_path: Path, free_ports: FreePorts
+) -> None:
+    first = ports_in_a_row(free_ports)
+    assert format_small(tigerchat, tmp_path, "--nodes", 2, "--ports", first).returncode == 0
     nodes = load_site(tmp_path / "site.toml").nodes
-    assert [node.peer_port for node in nodes] == [21000, 21100]
-    assert [(node.client_port, node.console_port) for node in nodes] == [
-        (21043, 21080),
-        (21143, 21180),
-    ]
+    assert [
+        tuple(port - first for port in (node.peer_port, node.client_port, node.console_port))
+        for node in nodes
+    ] == [(0, 43, 80), (100, 143, 180)]
 
 
 # --- what was formatted stays ---------------------------------------------------------------------
 
 
-def test_a_second_format_is_refused_and_changes_no_byte(tigerchat, sentence, tmp_path):
+def test_a_second_format_is_refused_and_changes_no_byte(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     assert format_small(tigerchat, tmp_path).returncode == 0
     before = contents(tmp_path)
     text = sentence(format_small(tigerchat, tmp_path), 2)
@@ -126,7 +138,9 @@ def test_a_second_format_is_refused_and_changes_no_byte(tigerchat, sentence, tmp
     assert contents(tmp_path) == before
 
 
-def test_a_lost_volume_is_never_made_again(tigerchat, sentence, tmp_path):
+def test_a_lost_volume_is_never_made_again(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     assert format_small(tigerchat, tmp_path).returncode == 0
     shutil.rmtree(tmp_path / "node-1/shard-0")
     sentence(format_small(tigerchat, tmp_path), 2)
@@ -150,7 +164,9 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_format_is_completed_by_the_next_one(tigerchat, tmp_path, moment):
+def test_a_killed_format_is_completed_by_the_next_one(
+    tigerchat: Tigerchat, tmp_path: Path, moment: str
+) -> None:
     words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
     process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + HUNG_S
@@ -168,7 +184,7 @@ def test_a_killed_format_is_completed_by_the_next_one(tigerchat, tmp_path, momen
     assert {path: path.read_bytes() for path in signing} == signing
 
 
-def test_ctrl_c_leaves_what_the_next_format_completes(tigerchat, tmp_path):
+def test_ctrl_c_leaves_what_the_next_format_completes(tigerchat: Tigerchat, tmp_path: Path) -> None:
     words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
     process = subprocess.Popen(
         words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -183,7 +199,9 @@ def test_ctrl_c_leaves_what_the_next_format_completes(tigerchat, tmp_path):
     assert_whole(tmp_path, nodes=3, shards=1)
 
 
-def test_a_begun_site_is_not_completed_with_other_numbers(tigerchat, sentence, tmp_path):
+def test_a_begun_site_is_not_completed_with_other_numbers(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     assert format_small(tigerchat, tmp_path, "--nodes", 2).returncode == 0
     (tmp_path / "node-1/formatted").unlink()
     before = contents(tmp_path)
@@ -192,7 +210,9 @@ def test_a_begun_site_is_not_completed_with_other_numbers(tigerchat, sentence, t
     assert contents(tmp_path) == before
 
 
-def test_two_formats_at_once_do_not_meet(tigerchat, sentence, tmp_path):
+def test_two_formats_at_once_do_not_meet(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
     process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL)
     while not (tmp_path / "token.key").exists():
@@ -209,8 +229,8 @@ def test_two_formats_at_once_do_not_meet(tigerchat, sentence, tmp_path):
 
 
 def test_a_node_makes_its_keys_asks_for_them_in_the_site_file_and_is_formatted(
-    tigerchat, sentence, tmp_path
-):
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     assert format_small(tigerchat, tmp_path / "site", "--nodes", 2).returncode == 0
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -242,7 +262,9 @@ def test_a_node_makes_its_keys_asks_for_them_in_the_site_file_and_is_formatted(
     assert open_node(folder).settings.index == 1
 
 
-def test_a_folder_without_a_site_file_is_refused(tigerchat, sentence, tmp_path):
+def test_a_folder_without_a_site_file_is_refused(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     text = sentence(tigerchat("format", "--node-folder", tmp_path / "absent"), 2)
     assert text.startswith(f"{tmp_path / 'absent/site.toml'} is missing: put the site file and")
 
@@ -250,7 +272,7 @@ def test_a_folder_without_a_site_file_is_refused(tigerchat, sentence, tmp_path):
 # --- places that will not do ----------------------------------------------------------------------
 
 
-def test_memory_is_refused(tigerchat, sentence):
+def test_memory_is_refused(tigerchat: Tigerchat, sentence: Sentence) -> None:
     folder = Path("/dev/shm") / f"tigerchat-test-{os.getpid()}"
     try:
         text = sentence(format_small(tigerchat, folder), 1)
@@ -266,7 +288,9 @@ def drop_privileges() -> None:
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP; takes effect at exec
 
 
-def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tigerchat, sentence, tmp_path):
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o555)
     text = sentence(tigerchat("format", "--local", folder, preexec_fn=drop_privileges), 1)
@@ -278,21 +302,27 @@ def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tigerchat, sen
     assert text.startswith(f"{folder / 'run'}: Permission denied; ")
 
 
-def test_a_device_or_file_is_no_folder(tigerchat, sentence, tmp_path):
+def test_a_device_or_file_is_no_folder(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     (tmp_path / "disk").write_bytes(b"")
     for place in (tmp_path / "disk", Path("/dev/null")):
         text = sentence(format_small(tigerchat, place), 2)
         assert text.startswith(f"{place} is no folder: volumes are files in a folder; make a file")
 
 
-def test_a_folder_with_other_things_in_it_is_left_alone(tigerchat, sentence, tmp_path):
+def test_a_folder_with_other_things_in_it_is_left_alone(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     text = sentence(format_small(tigerchat, tmp_path), 2)
     assert text == f"{tmp_path} holds thesis.txt, which is not of a site: choose an empty folder"
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_disk_that_is_too_small_is_refused_before_the_first_volume(tigerchat, sentence, tmp_path):
+def test_a_disk_that_is_too_small_is_refused_before_the_first_volume(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     state = os.statvfs(tmp_path)
     free = state.f_bavail * state.f_frsize
     shards = 40
@@ -308,8 +338,8 @@ def limit_file_size() -> None:
 
 
 def test_a_disk_that_fills_up_meanwhile_is_named_and_format_goes_on_later(
-    tigerchat, sentence, tmp_path
-):
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     result = tigerchat("format", "--local", tmp_path, *SMALL, preexec_fn=limit_file_size)
     text = sentence(result, 1)
     assert text.startswith(f"{tmp_path / 'node-0/shard-0/data'}: no room for ")
@@ -334,11 +364,15 @@ def test_a_disk_that_fills_up_meanwhile_is_named_and_format_goes_on_later(
         (("--local", "a", "--ports", "65500"), "--ports 65500 leads to port 65591 for node 0"),
     ],
 )
-def test_wrong_words_are_named_with_what_is_allowed(tigerchat, sentence, tmp_path, words, said):
+def test_wrong_words_are_named_with_what_is_allowed(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
     assert said in sentence(tigerchat("format", *words, cwd=tmp_path), 2)
 
 
-def test_segments_that_the_disk_cannot_hold_are_refused(tigerchat, sentence, tmp_path):
+def test_segments_that_the_disk_cannot_hold_are_refused(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     """Else retention would free too late: extents are written again in turn, after the last one."""
     state = os.statvfs(tmp_path)
     free = state.f_bavail * state.f_frsize
@@ -354,8 +388,8 @@ def test_segments_that_the_disk_cannot_hold_are_refused(tigerchat, sentence, tmp
 
 
 def test_a_node_whose_disk_cannot_hold_the_sites_segments_is_not_formatted(
-    tigerchat, sentence, tmp_path
-):
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
+) -> None:
     site = tmp_path / "run"
     assert format_small(tigerchat, site, "--nodes", 1).returncode == 0
     place, text = site / "node-0", (site / "site.toml").read_text()

@@ -1,20 +1,26 @@
 """Archives become rooms: everything, once, with threads, also when the import is killed."""
 
+import email.utils
 import gzip
 import json
+import mailbox
 import signal
 import subprocess
 import sys
 import time
 import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
 
-from tests.commands.conftest import COMMAND, TOP, environment
+from appliance.formats.record import KIND_IMPORTED
+from tests.commands.conftest import COMMAND, TOP, Chat, Sentence, Tigerchat, environment
 from tests.formats.test_archive_irc import IRSSI, WEECHAT
 from tests.formats.test_archive_slack import WHOLE
 from tests.patience import HUNG_S
+from tests.system.local_site import LocalSite
 
 
-def mails(folder, count, tag):
+def mails(folder: Path, count: int, tag):
     """An mbox made by the tool that turns changelogs into mail; rooms `changes-<letter>`."""
     for package in ("alpha", "beta", "libgamma"):
         place = folder / f"{package}-{tag}"
@@ -39,26 +45,33 @@ def mails(folder, count, tag):
     return target
 
 
-def counts(chat):
+def counts(chat: Chat):
     rows = map(json.loads, chat("room", "list", "--json").splitlines())
     return {row["name"]: row["message_count"] for row in rows}
 
 
-def messages(chat, room):
+def messages(chat: Chat, room):
     out = chat("tail", room, "--no-follow", "--json", "--since", "0")
-    return [row for row in map(json.loads, out.splitlines()) if row["kind"] == 0]
+    return [row for row in map(json.loads, out.splitlines()) if row["kind"] == KIND_IMPORTED]
 
 
-def test_import_of_mail_keeps_everything_and_a_second_run_stores_nothing(chat, tmp_path):
+def said_day(row):
+    return f"{datetime.fromtimestamp(row['said_at'] / 1_000_000, UTC):%Y-%m-%d}"
+
+
+def test_import_of_mail_keeps_everything_and_a_second_run_stores_nothing(
+    chat: Chat, tmp_path: Path
+) -> None:
     source = mails(tmp_path, 90, "one")
     printed = chat("import", "mbox", source, "--room", "mail-one")
     assert "90 entries" in printed and "0 were there before" in printed
     stored = messages(chat, "mail-one")
-    assert all(
-        row["body"].startswith("Ann Example · 2004-03-01T10:")
-        for row in stored
-        if "parent_id" not in row
-    )
+    assert {row["said_by"] for row in stored} == {"Ann Example"}
+    assert {row["author"] for row in stored} != {"Ann Example"}
+    assert {said_day(row) for row in stored} == {"2004-03-01"}
+    assert not any("Ann Example ·" in row["body"] for row in stored)
+    shown = chat("tail", "mail-one", "--no-follow", "--last", "3")
+    assert "  2004-03-01 10:" in shown and "  Ann Example (imported by " in shown
     assert sum("Change" in row["body"] for row in stored) == 90
     assert max(len(row["body"].encode()) for row in stored) <= 2048 and len(stored) > 90
     by_id = {row["msg_id"]: row for row in stored}
@@ -69,7 +82,33 @@ def test_import_of_mail_keeps_everything_and_a_second_run_stores_nothing(chat, t
     assert counts(chat)["mail-one"] == before
 
 
-def test_import_without_its_state_recognises_what_is_stored(chat, tmp_path):
+def test_what_was_imported_is_what_another_reader_finds_in_the_mailbox(
+    chat: Chat, tmp_path: Path
+) -> None:
+    source = mails(tmp_path, 60, "read")
+    chat("import", "mbox", source, "--room", "mail-read")
+    rows = {row["msg_id"]: row for row in messages(chat, "mail-read")}
+    texts: dict[str, str] = {}  # by the id of the first record
+    for msg_id, row in rows.items():
+        first = rows.get(row.get("parent_id", ""), {})
+        if all(first.get(name) == row[name] for name in ("said_by", "said_at")):
+            texts[first["msg_id"]] += row["body"]  # the next part of a long text
+        else:
+            texts[msg_id] = row["body"]
+    found = sorted(
+        (rows[msg_id]["said_by"], rows[msg_id]["said_at"], text.split("\n\n", 1)[1].strip())
+        for msg_id, text in texts.items()
+    )
+    expected = []
+    for mail in mailbox.mbox(source):
+        name, _ = email.utils.parseaddr(mail["From"])
+        moment = email.utils.parsedate_to_datetime(mail["Date"])
+        body = mail.get_payload(decode=True).decode().strip()
+        expected.append((name, int(moment.timestamp()) * 1_000_000, body))
+    assert len(expected) == 60 and found == sorted(expected)
+
+
+def test_import_without_its_state_recognises_what_is_stored(chat: Chat, tmp_path: Path) -> None:
     source = mails(tmp_path, 150, "two")
     chat("import", "mbox", source, "--room", "mail-two")
     before = counts(chat)["mail-two"]
@@ -79,7 +118,9 @@ def test_import_without_its_state_recognises_what_is_stored(chat, tmp_path):
     assert counts(chat)["mail-two"] == before
 
 
-def test_import_that_is_killed_goes_on_with_equal_counts(chat, serving, tmp_path):
+def test_import_that_is_killed_goes_on_with_equal_counts(
+    chat: Chat, serving: LocalSite, tmp_path: Path
+) -> None:
     source = mails(tmp_path, 900, "three")
     words = ["import", "mbox", str(source), "--room", "mail-three", "--local", str(serving.folder)]
     kills = 0
@@ -105,7 +146,7 @@ def test_import_that_is_killed_goes_on_with_equal_counts(chat, serving, tmp_path
     assert [row["client_seq"] for row in stored] == list(range(1, len(stored) + 1))
 
 
-def test_import_of_logs_and_of_an_export(chat, tmp_path):
+def test_import_of_logs_and_of_an_export(chat: Chat, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "#irssi-room.log").write_text(IRSSI)
     (tmp_path / "irc.libera.#weechat-room.weechatlog").write_text(WEECHAT)
@@ -118,25 +159,31 @@ def test_import_of_logs_and_of_an_export(chat, tmp_path):
     )
     assert "5 entries, 5 messages in 2 rooms" in chat("import", "slack", tmp_path / "export.zip")
     bodies = [row["body"] for row in messages(chat, "irssi-room")]
-    assert bodies[1] == "bob · 2004-03-01T10:01:07Z\nhi"
+    assert bodies[1] == "hi"
+    assert messages(chat, "irssi-room")[1]["said_by"] == "bob"
+    assert messages(chat, "irssi-room")[1]["said_at"] == 1_078_135_267_000_000
     assert messages(chat, "weechat-room")[0]["body"].endswith("hello\twith a tab")
     general = messages(chat, "general")
     assert general[2]["parent_id"] == general[0]["msg_id"]
 
 
 def test_import_of_a_broken_archive_names_file_and_line_and_stores_nothing(
-    tigerchat, sentence, serving, chat, tmp_path
-):
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, chat: Chat, tmp_path: Path
+) -> None:
     log = tmp_path / "broken-room.log"
     log.write_text(IRSSI + "garbage\n")
     done = tigerchat("import", "irssi", log, "--local", serving.folder)
-    assert f"{log}, line 12: not a line of an irssi log" in sentence(done, 1)
+    said = sentence(done, 1)
+    assert f"{log}, line 12: not a line of an irssi log" in said
+    assert said.strip().endswith("leave such places out with --skip-broken")
     assert "broken-room" not in counts(chat)
     assert "1 broken place skipped" in chat("import", "irssi", log, "--skip-broken")
     assert len(messages(chat, "broken-room")) == 6
 
 
-def test_import_of_an_archive_that_changed_is_refused(tigerchat, sentence, serving, chat, tmp_path):
+def test_import_of_an_archive_that_changed_is_refused(
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, chat: Chat, tmp_path: Path
+) -> None:
     log = tmp_path / "changed-room.log"
     log.write_text(IRSSI)
     chat("import", "irssi", log)

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +15,7 @@ from appliance.drivers.host.node_folder import NodeFolder, open_node, read_seed
 from appliance.formats import envelope, record, session, snapshot
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.segment import encode_footer, leaf_id
+from tests.commands.conftest import Sentence, Tigerchat
 from tests.drivers.nvme.rot import flip
 
 ROOMS = [bytes([room + 1]) * 16 for room in range(3)]
@@ -121,7 +124,7 @@ def committed_records(count: int) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def formatted(tigerchat, tmp_path_factory) -> Path:
+def formatted(tigerchat: Tigerchat, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("formatted")
     made = tigerchat("format", "--local", folder, "--nodes", 3, "--geometry", "small")
     assert made.returncode == 0, made.stderr
@@ -129,7 +132,7 @@ def formatted(tigerchat, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def prepared(formatted, tmp_path) -> Prepared:
+def prepared(formatted: Path, tmp_path: Path) -> Prepared:
     shutil.copytree(formatted, tmp_path, dirs_exist_ok=True)
     result = Prepared(open_node(tmp_path / "node-1"))
     result.prepare(1, 3)
@@ -139,10 +142,10 @@ def prepared(formatted, tmp_path) -> Prepared:
 
 
 @pytest.fixture
-def inspect(prepared):
+def inspect(prepared: Prepared) -> Callable[..., list[dict[str, Any]]]:
     """`inspect("wal", "--all")`: the rows of a look, as `--json` prints them."""
 
-    def rows(what: str, *words: object) -> list[dict]:
+    def rows(what: str, *words: object) -> list[dict[str, Any]]:
         arguments = [what, "--volume", prepared.volume, "--json", *words]
         result = CliRunner().invoke(command, list(map(str, arguments)), catch_exceptions=False)
         assert result.exit_code == 0
@@ -151,14 +154,16 @@ def inspect(prepared):
     return rows
 
 
-def of_kind(rows: list[dict], kind: str) -> list[dict]:
+def of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["kind"] == kind]
 
 
 # --- superblock -----------------------------------------------------------------------------------
 
 
-def test_superblock_shows_four_copies_and_whose_the_volume_is(inspect, prepared):
+def test_superblock_shows_four_copies_and_whose_the_volume_is(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared
+) -> None:
     rows = inspect("superblock")
     assert [
         (row["place"], row["copy"], row["valid"]) for row in of_kind(rows, "superblock_copy")
@@ -169,14 +174,18 @@ def test_superblock_shows_four_copies_and_whose_the_volume_is(inspect, prepared)
     assert chosen["copies_to_repair"] == []
 
 
-def test_superblock_names_a_broken_copy_and_still_finds_the_right_state(inspect, prepared):
+def test_superblock_names_a_broken_copy_and_still_finds_the_right_state(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared
+) -> None:
     prepared.flip(2 * 65536 + 130)
     rows = inspect("superblock")
     assert [row["valid"] for row in of_kind(rows, "superblock_copy")] == [True, True, False, True]
     assert of_kind(rows, "superblock")[0]["copies_to_repair"] == [2]
 
 
-def test_superblock_without_a_quorum_says_how_a_start_would_end(inspect, prepared):
+def test_superblock_without_a_quorum_says_how_a_start_would_end(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared
+) -> None:
     for copy in range(3):
         prepared.flip(copy * 65536 + 130)
     assert of_kind(inspect("superblock"), "superblock")[0]["halt"] == "SUPERBLOCK_QUORUM_LOST"
@@ -185,7 +194,9 @@ def test_superblock_without_a_quorum_says_how_a_start_would_end(inspect, prepare
 # --- write-ahead log ------------------------------------------------------------------------------
 
 
-def test_wal_shows_each_slot_and_all_records_of_its_prepare(inspect, prepared):
+def test_wal_shows_each_slot_and_all_records_of_its_prepare(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared
+) -> None:
     rows = inspect("wal", "--records")
     assert rows[0]["op_max"] == 2
     assert rows[0]["decisions"] == {"CLEAN": 3, "EMPTY": SMALL.slot_count - 3}
@@ -208,7 +219,9 @@ def test_wal_shows_each_slot_and_all_records_of_its_prepare(inspect, prepared):
     assert all(row["crc_ok"] for row in records)
 
 
-def test_wal_shows_empty_slots_only_when_asked(inspect):
+def test_wal_shows_empty_slots_only_when_asked(
+    inspect: Callable[..., list[dict[str, Any]]],
+) -> None:
     assert len(of_kind(inspect("wal", "--all"), "slot")) == SMALL.slot_count
 
 
@@ -220,7 +233,12 @@ def test_wal_shows_empty_slots_only_when_asked(inspect):
         ("witness", {"witness": "bad", "decision": "FAULTY"}),
     ],
 )
-def test_wal_judges_a_broken_slot_as_a_start_would(inspect, prepared, place, expected):
+def test_wal_judges_a_broken_slot_as_a_start_would(
+    inspect: Callable[..., list[dict[str, Any]]],
+    prepared: Prepared,
+    place: str,
+    expected: dict[str, str],
+) -> None:
     prepared.prepare(3, 1)  # so that slot 1 is not at the end, where it could be torn
     address = {
         "body": prepared.prepare_address(1) + 1000,
@@ -235,7 +253,9 @@ def test_wal_judges_a_broken_slot_as_a_start_would(inspect, prepared, place, exp
 # --- segments -------------------------------------------------------------------------------------
 
 
-def test_segment_shows_every_committed_record_of_sealed_and_open_segments(inspect, prepared):
+def test_segment_shows_every_committed_record_of_sealed_and_open_segments(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared
+) -> None:
     rows = inspect("segment", "--records")
     segments = of_kind(rows, "segment")
     assert [
@@ -252,14 +272,16 @@ def test_segment_shows_every_committed_record_of_sealed_and_open_segments(inspec
     assert (records[5]["seq"], records[5]["client_seq"]) == (2, 6)
 
 
-def test_segment_can_be_asked_for_one_alone(inspect):
+def test_segment_can_be_asked_for_one_alone(inspect: Callable[..., list[dict[str, Any]]]) -> None:
     rows = inspect("segment", "--records", "--number", 1)
     assert [row["segment"] for row in of_kind(rows, "segment")] == [1]
     first = of_kind(rows, "record")[0]
     assert (first["log_seq"], first["prev_hash_ok"]) == (SEALED + 1, None)
 
 
-def test_segment_finds_a_flipped_bit_in_a_record_and_in_a_footer(inspect, prepared):
+def test_segment_finds_a_flipped_bit_in_a_record_and_in_a_footer(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared
+) -> None:
     flip(prepared.segment(0), 50 * RECORD_SIZE + record.BODY)
     rows = inspect("segment", "--records")
     assert of_kind(rows, "segment")[0]["verified"] is False
@@ -272,7 +294,9 @@ def test_segment_finds_a_flipped_bit_in_a_record_and_in_a_footer(inspect, prepar
     assert (row["verified"], row["reason"]) == (False, "segment 0: leaf 0 does not hash to its id")
 
 
-def test_segment_stops_at_what_an_extent_held_before(inspect, prepared):
+def test_segment_stops_at_what_an_extent_held_before(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared
+) -> None:
     stale = prepared.records[OPEN]
     with open(prepared.segment(1), "r+b") as file:
         file.seek(OPEN * RECORD_SIZE)
@@ -283,32 +307,67 @@ def test_segment_stops_at_what_an_extent_held_before(inspect, prepared):
 # --- checkpoint, snapshot -------------------------------------------------------------------------
 
 
-def test_checkpoint_of_a_fresh_volume_is_the_state_at_format(inspect):
+def test_a_volume_without_segments_says_where_its_records_are(
+    tigerchat: Tigerchat, formatted: Path
+) -> None:
+    result = tigerchat("inspect", "segment", "--volume", formatted / "node-1" / "shard-0")
+    assert result.returncode == 0
+    assert "none yet: what there is stands in the WAL" in result.stdout
+
+
+def test_checkpoint_of_a_fresh_volume_is_the_state_at_format(
+    inspect: Callable[..., list[dict[str, Any]]],
+) -> None:
     assert inspect("checkpoint") == [
         {"kind": "checkpoint", "checkpoint": 0, "reason": "none yet: the state at format"}
     ]
 
 
-def snapshot_file(prepared: Prepared, path: Path, key: SigningKey) -> Path:
-    parts = snapshot.render(
-        prepared.records[:SEALED], room_id=snapshot.SEGMENT, op=SEALED, record_count=SEALED, key=key
-    )
+def snapshot_file(
+    prepared: Prepared,
+    path: Path,
+    key: SigningKey,
+    records: list[bytes] | None = None,
+    room: bytes = snapshot.SEGMENT,
+) -> Path:
+    """Of the sealed segment, or of these records of a room from its first on."""
+    chosen = prepared.records[:SEALED] if records is None else records
+    parts = snapshot.render(chosen, room_id=room, op=len(chosen), record_count=len(chosen), key=key)
     path.write_bytes(b"".join(parts))
     return path
 
 
-def test_snapshot_is_verified_with_the_keys_of_the_site(inspect, prepared, tmp_path):
+def test_snapshot_is_verified_with_the_keys_of_the_site(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared, tmp_path: Path
+) -> None:
     seed = read_seed(tmp_path / "node-2/keys/signing.key")
     rows = inspect(
         "snapshot", snapshot_file(prepared, tmp_path / "s", SigningKey(seed)), "--records"
     )
     head = rows[0]
     assert (head["of"], head["signed_by"], head["records"]) == ("segment", "node-2", SEALED)
-    assert (head["first_op"], head["last_op"]) == (1, SEALED)
+    assert (head["first_log_seq"], head["last_log_seq"]) == (1, SEALED)
     assert len(of_kind(rows, "record")) == SEALED
 
 
-def test_snapshot_of_a_stranger_is_refused(tigerchat, sentence, prepared, tmp_path):
+def test_numbers_of_a_room_the_log_and_its_operations_have_a_name_each(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared, tmp_path: Path
+) -> None:
+    """`op` is an operation of the shard, `log_seq` a record of its log, `seq` one of its room."""
+    seed = read_seed(tmp_path / "node-2/keys/signing.key")
+    of_room = prepared.records[0:SEALED:3]
+    path = snapshot_file(prepared, tmp_path / "s", SigningKey(seed), of_room, room=ROOMS[0])
+    (head,) = inspect("snapshot", path)
+    assert (head["first_seq"], head["last_seq"]) == (1, len(of_room))
+    (row, *_) = of_kind(inspect("wal", "--records"), "prepared_record")
+    assert {"op", "seq", "log_seq"} <= set(row)
+    (row, *_) = of_kind(inspect("segment", "--records"), "record")
+    assert {"seq", "log_seq"} <= set(row) and not [name for name in row if name.endswith("op")]
+
+
+def test_snapshot_of_a_stranger_is_refused(
+    tigerchat: Tigerchat, sentence: Sentence, prepared: Prepared, tmp_path: Path
+) -> None:
     path = snapshot_file(prepared, tmp_path / "s", SigningKey(b"\x05" * 32))
     text = sentence(tigerchat("inspect", "snapshot", path, "--volume", prepared.volume), 1)
     assert "no node of" in text
@@ -320,18 +379,24 @@ def test_snapshot_of_a_stranger_is_refused(tigerchat, sentence, prepared, tmp_pa
 @pytest.mark.parametrize(
     ("what", "shown"), [("superblock", "copies_to_repair    []"), ("segment", "last_log_seq")]
 )
-def test_people_get_a_table(tigerchat, prepared, what, shown):
+def test_people_get_a_table(
+    tigerchat: Tigerchat, prepared: Prepared, what: str, shown: str
+) -> None:
     result = tigerchat("inspect", what, "--volume", prepared.volume)
     assert result.returncode == 0
     assert shown in result.stdout
 
 
-def test_programs_get_one_json_object_a_line(tigerchat, inspect, prepared):
+def test_programs_get_one_json_object_a_line(
+    tigerchat: Tigerchat, inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared
+) -> None:
     result = tigerchat("inspect", "wal", "--records", "--json", "--volume", prepared.volume)
     assert [json.loads(line) for line in result.stdout.splitlines()] == inspect("wal", "--records")
 
 
-def test_reading_changes_no_byte(inspect, prepared):
+def test_reading_changes_no_byte(
+    inspect: Callable[..., list[dict[str, Any]]], prepared: Prepared
+) -> None:
     before = {path: path.read_bytes() for path in prepared.volume.rglob("*") if path.is_file()}
     for what in ("superblock", "wal", "segment", "checkpoint"):
         inspect(what)
@@ -342,7 +407,9 @@ def test_reading_changes_no_byte(inspect, prepared):
     ("place", "said"),
     [("absent", "is not the folder of a volume"), (".", "holds no volume: correct the folder")],
 )
-def test_a_place_without_a_volume_is_named(tigerchat, sentence, tmp_path, place, said):
+def test_a_place_without_a_volume_is_named(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path, place: str, said: str
+) -> None:
     code = 2 if place == "absent" else 1
     text = sentence(tigerchat("inspect", "wal", "--volume", tmp_path / place), code)
     assert said in text

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+from tests import forked
 from tests.commands.object_shell import Shell, same
 
 LETTERS = "FIRSTNZEMV"
@@ -22,9 +23,7 @@ OF_B = {
 
 
 def tigerchat(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "appliance", *arguments], capture_output=True, text=True, check=False
-    )
+    return forked.run(arguments)
 
 
 def test_an_id_is_turned_into_each_of_its_forms() -> None:

@@ -15,7 +15,7 @@ from tests.patience import HUNG_S
 from tests.system.local_site import run
 
 
-def test_without_spark_it_says_what_to_install(monkeypatch):
+def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "executable", "/nowhere/python3")
@@ -23,7 +23,9 @@ def test_without_spark_it_says_what_to_install(monkeypatch):
         spark_submit(None)
 
 
-def test_spark_is_found_where_it_is_named_then_by_its_home_then_in_the_path(tmp_path, monkeypatch):
+def test_spark_is_found_where_it_is_named_then_by_its_home_then_in_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     places = {}
     for name in ("named", "home", "path"):
         places[name] = tmp_path / name / "bin" / "spark-submit"
@@ -41,20 +43,20 @@ def test_spark_is_found_where_it_is_named_then_by_its_home_then_in_the_path(tmp_
         spark_submit(tmp_path)
 
 
-def test_a_wrong_verb_or_no_verb_is_a_mistake():
+def test_a_wrong_verb_or_no_verb_is_a_mistake() -> None:
     for words in (("report",), ("report", "dance")):
         told = run(*words)
         assert told.returncode == 2
         assert "site, ingest, build, update, sql, stream" in told.stderr
 
 
-def test_the_archive_is_the_same_each_time(tmp_path):
+def test_the_archive_is_the_same_each_time(tmp_path: Path) -> None:
     told = run("report", "--bundle", str(tmp_path / "reports.zip"))
     assert told.returncode == 0, told.stderr
     assert (tmp_path / "reports.zip").read_bytes() == packed()
 
 
-def test_the_command_itself_imports_no_spark():
+def test_the_command_itself_imports_no_spark() -> None:
     program = (
         "import sys, appliance.commands.report\n"
         "assert not {'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)"
@@ -77,7 +79,9 @@ def spark_of(folder: Path, *, java: bool = True) -> Path:
     return folder / "spark-submit"
 
 
-def test_a_spark_without_a_package_is_told_which_before_it_starts(tmp_path, monkeypatch):
+def test_a_spark_without_a_package_is_told_which_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submit = spark_of(tmp_path / "bin")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.delenv(
@@ -91,7 +95,9 @@ def test_a_spark_without_a_package_is_told_which_before_it_starts(tmp_path, monk
     assert "pip install numpy pyarrow 'pandas<3' PyNaCl crc32c" in told.stderr
 
 
-def test_a_machine_without_java_is_told_what_to_install(tmp_path, monkeypatch):
+def test_a_machine_without_java_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submit = spark_of(tmp_path / "bin", java=False)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     told = run("report", "--spark", str(submit), "sql", "select 1", "--tables", "t")
@@ -110,7 +116,7 @@ def shipping_site(folder: Path, *targets: str) -> Path:
     return folder
 
 
-def test_the_archive_is_where_the_nodes_ship_to(tmp_path):
+def test_the_archive_is_where_the_nodes_ship_to(tmp_path: Path) -> None:
     for target, archive in (
         ("http://nn:9870/chat", "webhdfs://nn:9870/chat"),
         ("https://nn:9871/chat", "swebhdfs://nn:9871/chat"),
@@ -123,7 +129,7 @@ def test_the_archive_is_where_the_nodes_ship_to(tmp_path):
         archive_of(site, tmp_path / "gathered")
 
 
-def test_what_each_node_shipped_into_a_folder_of_its_own_is_gathered(tmp_path):
+def test_what_each_node_shipped_into_a_folder_of_its_own_is_gathered(tmp_path: Path) -> None:
     site = shipping_site(tmp_path / "site", "folder", "folder")
     place = "shipped/cluster=1/shard=00000"
     for node, name in ((0, "first.tig"), (1, "second.tig"), (1, "_incoming/half.tig")):

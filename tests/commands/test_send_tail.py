@@ -4,27 +4,29 @@ import json
 import select
 import subprocess
 import time
+from typing import Any
 
 import pytest
 
-from tests.commands.conftest import COMMAND, environment
+from tests.commands.conftest import COMMAND, Chat, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
+from tests.system.local_site import LocalSite
 
 
 @pytest.fixture
-def room(chat, request):
+def room(chat: Chat, request: pytest.FixtureRequest) -> str:
     """A room of this test's own."""
     name = request.node.name[:60]
     chat("room", "create", name)
     return name
 
 
-def messages(printed):
+def messages(printed: str) -> list[dict[str, Any]]:
     """Messages of `tail --json`, without the record that made the room."""
     return [row for row in map(json.loads, printed.splitlines()) if row["kind"] == 0]
 
 
-def shown(chat, room, count, *options):
+def shown(chat: Chat, room: str, count: int, *options: object) -> list[dict[str, Any]]:
     """Messages that `tail` shows, once it shows so many: its node may be a heartbeat behind."""
     deadline = time.monotonic() + HUNG_S
     while True:
@@ -33,21 +35,26 @@ def shown(chat, room, count, *options):
             return rows
 
 
-def test_room_is_created_once_and_listed(chat, room):
+def test_room_is_created_once_and_listed(chat: Chat, room: str) -> None:
     assert chat("room", "create", room).endswith("exists\n")
     names = [json.loads(line)["name"] for line in chat("room", "list", "--json").splitlines()]
     assert names.count(room) == 1
 
 
-def test_sent_message_is_shown_under_the_op_and_id_that_send_printed(chat, room):
-    op, msg_id = chat("send", room, "hello", "there", "--user", "alice").split()
+def test_sent_message_is_shown_under_the_number_and_id_that_send_printed(
+    chat: Chat, room: str
+) -> None:
+    number, msg_id = chat("send", room, "hello", "there", "--user", "alice").split()
     (row,) = shown(chat, room, 1, "--last", "1")
-    assert (row["op"], row["msg_id"], row["body"]) == (int(op), msg_id, "hello there")
+    assert (row["seq"], row["msg_id"], row["body"]) == (int(number), msg_id, "hello there")
     assert row["author"] == "alice"
+    assert "op" not in row, "which is an operation of the shard"
     assert chat("tail", room, "--no-follow").endswith("alice: hello there\n")
 
 
-def test_long_text_from_standard_input_becomes_threaded_messages_without_loss(chat, room):
+def test_long_text_from_standard_input_becomes_threaded_messages_without_loss(
+    chat: Chat, room: str
+) -> None:
     text = "".join(f"zeile {i} grün\n" for i in range(400)) + "end"
     printed = chat("send", room, text=text).splitlines()
     assert len(printed) > 2
@@ -57,23 +64,23 @@ def test_long_text_from_standard_input_becomes_threaded_messages_without_loss(ch
     assert {row["parent_id"] for row in rows[1:]} == {rows[0]["msg_id"]}
 
 
-def test_reply_names_its_parent(chat, room):
+def test_reply_names_its_parent(chat: Chat, room: str) -> None:
     _, msg_id = chat("send", room, "question").split()
     chat("send", room, "answer", "--reply-to", msg_id)
     rows = shown(chat, room, 2)
     assert rows[-1]["parent_id"] == rows[0]["msg_id"] == msg_id
 
 
-def test_tail_since_and_last_show_what_was_asked_for(chat, room):
-    ops = [int(chat("send", room, f"m{i}").split()[0]) for i in range(5)]
-    since = shown(chat, room, 3, "--since", ops[1])
+def test_tail_since_and_last_show_what_was_asked_for(chat: Chat, room: str) -> None:
+    numbers = [int(chat("send", room, f"m{i}").split()[0]) for i in range(5)]
+    since = shown(chat, room, 3, "--since", numbers[1])
     assert [row["body"] for row in since] == ["m2", "m3", "m4"]
     last = shown(chat, room, 2, "--last", "2")
     assert [row["body"] for row in last] == ["m3", "m4"]
     assert chat("tail", room, "--last", "0", "--no-follow") == ""
 
 
-def test_tail_shows_no_bytes_that_could_command_a_terminal(chat, room):
+def test_tail_shows_no_bytes_that_could_command_a_terminal(chat: Chat, room: str) -> None:
     chat("send", room, text="\x1b]0;owned\x07\x1b[31mred\u202e")
     assert shown(chat, room, 1, "--last", "1")
     line = chat("tail", room, "--no-follow")
@@ -81,7 +88,7 @@ def test_tail_shows_no_bytes_that_could_command_a_terminal(chat, room):
     assert "red" in line
 
 
-def test_tail_as_json_is_printable_ascii_that_says_all(chat, room):
+def test_tail_as_json_is_printable_ascii_that_says_all(chat: Chat, room: str) -> None:
     body = "\u009b31mred\u202e\u2066 здравствуйте"
     chat("send", room, text=body)
     assert shown(chat, room, 1, "--last", "1")  # the node has it
@@ -100,17 +107,26 @@ def test_tail_as_json_is_printable_ascii_that_says_all(chat, room):
         (("room", "create", ""), 2, "allowed: 1 to 128 bytes"),
     ],
 )
-def test_mistakes_are_one_sentence(tigerchat, sentence, serving, words, code, complaint):
+def test_mistakes_are_one_sentence(
+    tigerchat: Tigerchat,
+    sentence: Sentence,
+    serving: LocalSite,
+    words: tuple[str, ...],
+    code: int,
+    complaint: str,
+) -> None:
     assert complaint in sentence(tigerchat(*words, "--local", serving.folder), code)
 
 
-def test_a_room_that_was_mistyped_is_guessed(tigerchat, sentence, serving, chat, room):
+def test_a_room_that_was_mistyped_is_guessed(
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, chat: Chat, room: str
+) -> None:
     chat("room", "create", "weather report")
     wrong = tigerchat("send", "wether report", "x", "--local", serving.folder)
     assert "did you mean 'weather report'?" in sentence(wrong, 1)
 
 
-def test_rooms_are_listed_by_name_under_a_heading(chat, room):
+def test_rooms_are_listed_by_name_under_a_heading(chat: Chat, room: str) -> None:
     for name in ("b of a list", "a of a list"):
         chat("room", "create", name)
     lines = chat("room", "list").splitlines()
@@ -119,12 +135,16 @@ def test_rooms_are_listed_by_name_under_a_heading(chat, room):
     assert names == sorted(names) and {"a of a list", "b of a list"} <= set(names)
 
 
-def test_nothing_to_send_is_a_mistake(tigerchat, sentence, serving):
+def test_nothing_to_send_is_a_mistake(
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite
+) -> None:
     done = tigerchat("send", "x", "--local", serving.folder, input="")
     assert "nothing to send" in sentence(done, 2)
 
 
-def test_tail_that_follows_goes_on_when_its_node_is_killed(chat, room, serving):
+def test_tail_that_follows_goes_on_when_its_node_is_killed(
+    chat: Chat, room: str, serving: LocalSite
+) -> None:
     command = [*COMMAND, "tail", room, "--json", "--last", "0", "--local", str(serving.folder)]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as tail:
         try:
@@ -142,11 +162,11 @@ def test_tail_that_follows_goes_on_when_its_node_is_killed(chat, room, serving):
             if 0 not in serving.supervisors:
                 serving.start(0)
             serving.wait_serving()
-    ops = [row["op"] for row in seen]
-    assert ops == list(range(ops[0], ops[0] + len(ops)))
+    numbers = [row["seq"] for row in seen]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def select_line(process, timeout_s):
+def select_line(process, timeout_s: float):
     """Whether the process printed something within the time."""
     waiting = select.poll()  # select() takes no descriptor above 1023
     waiting.register(process.stdout, select.POLLIN)

@@ -1,6 +1,7 @@
 """What `tigerchat ship now` waits for."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ QUIET = {
 SHIPS = QUIET | {"ships": True, "settled": True}
 
 
-def waits(*shards, nodes=2, due=None, elapsed_s=0.0):
+def waits(*shards: Any, nodes=2, due=None, elapsed_s=0.0):
     """For what the shippers of that many nodes of a site of two say of their one shard."""
     asked = [SimpleNamespace(index=index) for index in range(nodes)]
     answers = [
@@ -42,7 +43,7 @@ def waits(*shards, nodes=2, due=None, elapsed_s=0.0):
     )
 
 
-def test_nothing_when_the_shipper_of_each_shard_has_settled():
+def test_nothing_when_the_shipper_of_each_shard_has_settled() -> None:
     assert waits(SHIPS, QUIET) == ""
 
 
@@ -57,11 +58,11 @@ def test_nothing_when_the_shipper_of_each_shard_has_settled():
         ({"attached": False}, "the replica is not there"),
     ],
 )
-def test_whatever_the_shipper_of_a_shard_has_not_done(change, words):
+def test_whatever_the_shipper_of_a_shard_has_not_done(change: dict[str, Any], words: str) -> None:
     assert waits(QUIET, SHIPS | change) == f"shard 0 on node-1: {words}"
 
 
-def test_no_period_that_ends_after_it_was_asked():
+def test_no_period_that_ends_after_it_was_asked() -> None:
     """A machine that ships one period while the next one passes is never at rest."""
     busy = SHIPS | {"settled": False, "late_s": 1.5, "doing": "put manifest 4"}
     due = Due()
@@ -73,7 +74,7 @@ def test_no_period_that_ends_after_it_was_asked():
     assert waits(QUIET, newer, due=due, elapsed_s=4.0) == ""
 
 
-def test_a_node_that_claims_a_shard_with_records_when_all_nodes_were_asked():
+def test_a_node_that_claims_a_shard_with_records_when_all_nodes_were_asked() -> None:
     nobody = (
         "shard 0: no node ships it; let one begin with `tigerchat ship now --claim --node-folder F`"
     )

@@ -2,21 +2,26 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
 from appliance.cores.edge.token import ADMIN, READ, SEND, Tokens, parse_jwks
 from appliance.formats.site import load_site
+from tests.commands.conftest import Sentence, Tigerchat
+from tests.system.local_site import LocalSite
 
 
 @pytest.fixture(scope="module")
-def verifier(serving):
+def verifier(serving: LocalSite) -> Tokens:
     keys = parse_jwks((serving.place(0) / "jwks.json").read_bytes())
     site = load_site(serving.folder / "site.toml")
     return Tokens(issuer=site.token_issuer, audience=site.token_audience, keys=keys)
 
 
-def test_token_is_accepted_and_says_user_rights_and_time(tigerchat, serving, verifier):
+def test_token_is_accepted_and_says_user_rights_and_time(
+    tigerchat: Tigerchat, serving: LocalSite, verifier: Tokens
+) -> None:
     done = tigerchat(
         "token",
         "--local",
@@ -50,12 +55,16 @@ def test_token_is_accepted_and_says_user_rights_and_time(tigerchat, serving, ver
         (["--local", "/nowhere"], "site.toml is missing"),
     ],
 )
-def test_token_mistakes_are_one_sentence(tigerchat, sentence, serving, words, complaint):
+def test_token_mistakes_are_one_sentence(
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, words: list[str], complaint: str
+) -> None:
     done = tigerchat("token", "--local", serving.folder, "--user", "alice", *words)
     assert complaint in sentence(done, 2)
 
 
-def test_token_without_its_key_says_so(tigerchat, sentence, serving, tmp_path):
+def test_token_without_its_key_says_so(
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, tmp_path: Path
+) -> None:
     (tmp_path / "site.toml").write_text((serving.folder / "site.toml").read_text())
     done = tigerchat("token", "--local", tmp_path, "--user", "alice")
     assert "token.key: No such file" in sentence(done, 2)
@@ -69,8 +78,8 @@ def test_token_without_its_key_says_so(tigerchat, sentence, serving, tmp_path):
 
 
 def test_token_for_reading_may_not_send_and_works_by_address(
-    tigerchat, sentence, serving, tmp_path
-):
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, tmp_path: Path
+) -> None:
     assert tigerchat("room", "create", "rights", "--local", serving.folder).returncode == 0
     token = tigerchat("token", "--local", serving.folder, "--user", "bob", "--right", "*=read")
     (tmp_path / "token").write_text(token.stdout)
@@ -89,6 +98,6 @@ def test_token_for_reading_may_not_send_and_works_by_address(
     assert "forbidden (2020)" in sentence(tigerchat("send", "rights", "hi", *address), 1)
 
 
-def test_address_without_a_token_is_a_mistake(tigerchat, sentence):
+def test_address_without_a_token_is_a_mistake(tigerchat: Tigerchat, sentence: Sentence) -> None:
     done = tigerchat("room", "list", "--url", "wss://127.0.0.1:1")
     assert "--url needs --token-file" in sentence(done, 2)

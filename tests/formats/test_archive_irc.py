@@ -1,7 +1,9 @@
 """Logs of irssi and weechat become entries; events are skipped; other lines name file and line."""
 
 import io
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from appliance.base.errors import ArchiveError
 from appliance.formats.archive import irc
-from appliance.formats.archive.entry import microseconds
+from appliance.formats.archive.entry import Entry, microseconds
 
 IRSSI = """--- Log opened Mon Mar 01 09:59:00 2004
 09:59 -!- alice [a@example.org] has joined #chess
@@ -31,19 +33,19 @@ WEECHAT = """2004-03-01 09:59:00\t-->\talice (a@example.org) has joined #chess
 """
 
 
-def at(*moment):
+def at(*moment: int) -> int:
     return microseconds(datetime(*moment, tzinfo=UTC))
 
 
-def irssi(text, **options):
+def irssi(text: str, **options: Any) -> list[Entry] | None:
     return list(irc.read_irssi(io.BytesIO(text.encode()), "#chess.log", "chess", **options))
 
 
-def weechat(text, **options):
+def weechat(text: str, **options: Any) -> list[Entry] | None:
     return list(irc.read_weechat(io.BytesIO(text.encode()), "w.log", "chess", **options))
 
 
-def test_irssi_keeps_nicks_times_and_words():
+def test_irssi_keeps_nicks_times_and_words() -> None:
     found = [(entry.author, entry.time_us, entry.text) for entry in irssi(IRSSI)]
     assert found == [
         ("alice", at(2004, 3, 1, 10, 0), "hello: 10:00 <bob> is a quote"),
@@ -55,7 +57,7 @@ def test_irssi_keeps_nicks_times_and_words():
     ]
 
 
-def test_weechat_keeps_nicks_times_and_words():
+def test_weechat_keeps_nicks_times_and_words() -> None:
     found = [(entry.author, entry.time_us, entry.text) for entry in weechat(WEECHAT)]
     assert found == [
         ("alice", at(2004, 3, 1, 10, 0), "hello\twith a tab"),
@@ -76,7 +78,7 @@ def test_weechat_keeps_nicks_times_and_words():
         ("--- Log opened Mon Mar 01 09:59:00 2004\n29:00 <a> x\n", "line 2: not a line"),
     ],
 )
-def test_irssi_line_that_does_not_fit_is_named(text, complaint):
+def test_irssi_line_that_does_not_fit_is_named(text: str, complaint: str) -> None:
     with pytest.raises(ArchiveError, match=complaint):
         irssi(text)
     complaints = []
@@ -91,7 +93,7 @@ def test_irssi_line_that_does_not_fit_is_named(text, complaint):
         ("\n2004-02-30 10:00:00\talice\tx\n", "line 2: no such time"),
     ],
 )
-def test_weechat_line_that_does_not_fit_is_named(text, complaint):
+def test_weechat_line_that_does_not_fit_is_named(text: str, complaint: str) -> None:
     with pytest.raises(ArchiveError, match=complaint):
         weechat(text)
 
@@ -107,7 +109,9 @@ def test_weechat_line_that_does_not_fit_is_named(text, complaint):
         (irc.weechat_room, "#chess.log", "chess"),
     ],
 )
-def test_room_of_a_log_is_its_channel(room_of, file_name, room):
+def test_room_of_a_log_is_its_channel(
+    room_of: Callable[..., object], file_name: str, room: str
+) -> None:
     assert room_of(file_name) == room
 
 
@@ -116,7 +120,9 @@ LINES = st.one_of(st.binary(max_size=50), st.sampled_from((IRSSI + WEECHAT).enco
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(LINES, max_size=40), st.sampled_from([irc.read_irssi, irc.read_weechat]))
-def test_irc_logs_of_arbitrary_lines_give_entries_or_typed_errors(lines, read):
+def test_irc_logs_of_arbitrary_lines_give_entries_or_typed_errors(
+    lines: list[bytes], read: Callable[..., object]
+) -> None:
     complaints = []
     for entry in read(io.BytesIO(b"\n".join(lines)), "x", "x", on_broken=complaints.append):
         entry.text.encode(), entry.author.encode()

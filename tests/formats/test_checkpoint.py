@@ -1,15 +1,18 @@
 """Manifest, rows and places: every offset, equal bytes for equal states, nothing broken read."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies._internal.core import DataObject
 
 from appliance.base.errors import FormatError
 from appliance.base.layout import offset_of
 from appliance.formats import checkpoint
 from appliance.formats.checkpoint import (
+    CARRYING,
     HEAD,
     PLACE,
     POLICY,
@@ -46,7 +49,8 @@ LAYOUTS = {
             ("leaf_count", 132, 4),
             ("tables", 136, 32),
             ("shipping", 168, 72),
-            ("reserved", 240, 16),
+            ("carrying", 240, 8),
+            ("reserved", 248, 8),
         ],
     ),
     "shipping": (
@@ -62,6 +66,7 @@ LAYOUTS = {
             ("announced_end", 64, 8),
         ],
     ),
+    "carrying": (CARRYING, [("generation", 0, 4), ("node", 4, 2), ("reserved", 6, 2)]),
     "rooms": (
         TABLE_ROWS["rooms"],
         [
@@ -70,13 +75,13 @@ LAYOUTS = {
             ("message_count", 48, 8),
             ("op", 56, 8),
             ("sealed_segment", 64, 8),
-            ("policy", 72, 32),
-            ("reserved", 104, 24),
+            ("policy", 72, 24),
+            ("sites", 96, 32),
         ],
     ),
     "policy": (
         POLICY,
-        [("log_seq", 0, 8), ("created_log_seq", 8, 8), ("bits", 16, 8), ("reserved", 24, 8)],
+        [("log_seq", 0, 8), ("created_log_seq", 8, 8), ("bits", 16, 8)],
     ),
     "windows": (
         TABLE_ROWS["windows"],
@@ -118,7 +123,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_every_offset_of_the_layout_is_pinned(name):
+def test_every_offset_of_the_layout_is_pinned(name: str) -> None:
     dtype, fields = LAYOUTS[name]
     found = [(field, offset_of(dtype, field), dtype[field].itemsize) for field in dtype.names]
     assert found == fields
@@ -151,7 +156,9 @@ def manifest_of(geometry: Geometry, log_seq: int, rows: tuple[int, ...]) -> Mani
 
 @both
 @given(data=st.data())
-def test_a_manifest_is_read_back_and_equal_ones_are_equal_bytes(geometry, data):
+def test_a_manifest_is_read_back_and_equal_ones_are_equal_bytes(
+    geometry: Geometry, data: DataObject
+) -> None:
     rows = tuple(data.draw(st.integers(0, geometry.table_rows_max(name))) for name in TABLES)
     log_seq = data.draw(st.integers(0, 5 * geometry.segment_records))
     raw = checkpoint.encode(manifest_of(geometry, log_seq, rows))
@@ -162,7 +169,7 @@ def test_a_manifest_is_read_back_and_equal_ones_are_equal_bytes(geometry, data):
 
 
 @both
-def test_the_largest_manifest_fits_its_zone(geometry):
+def test_the_largest_manifest_fits_its_zone(geometry: Geometry) -> None:
     rows = tuple(geometry.table_rows_max(name) for name in TABLES)
     raw = checkpoint.encode(manifest_of(geometry, geometry.segment_records - 1, rows))
     assert len(raw) <= MANIFEST_SIZE_MAX
@@ -170,7 +177,7 @@ def test_the_largest_manifest_fits_its_zone(geometry):
     assert checkpoint.decode(raw, geometry).tables["windows"].row_high_water == rows[1]
 
 
-def test_no_flipped_bit_of_a_manifest_is_read_as_the_same_state():
+def test_no_flipped_bit_of_a_manifest_is_read_as_the_same_state() -> None:
     raw = checkpoint.encode(manifest_value())
     for at in range(len(raw)):
         for bit in (0, 7):
@@ -186,7 +193,7 @@ def test_no_flipped_bit_of_a_manifest_is_read_as_the_same_state():
 
 
 @pytest.mark.parametrize("size", [0, 255, 256, 479, 481, MANIFEST_SIZE_MAX + 1])
-def test_a_manifest_of_another_size_is_refused(size):
+def test_a_manifest_of_another_size_is_refused(size: int) -> None:
     raw = checkpoint.encode(manifest_value()).ljust(MANIFEST_SIZE_MAX + 1, b"\0")[:size]
     with pytest.raises(FormatError):
         checkpoint.decode(raw, SMALL)
@@ -205,7 +212,7 @@ def test_a_manifest_of_another_size_is_refused(size):
         ({"shipping": ShippingState(announced_end=345)}, "345 shipped"),
     ],
 )
-def test_a_manifest_that_contradicts_itself_is_refused(change, reason):
+def test_a_manifest_that_contradicts_itself_is_refused(change: dict[str, Any], reason: str) -> None:
     raw = checkpoint.encode(dataclasses.replace(manifest_value(), **change))
     with pytest.raises(FormatError, match=reason):
         checkpoint.decode(raw, SMALL)
@@ -220,7 +227,9 @@ def test_a_manifest_that_contradicts_itself_is_refused(change, reason):
         (0, 1, "chunks of table rooms: 1, expected 0"),
     ],
 )
-def test_a_table_with_too_many_rows_or_the_wrong_chunks_is_refused(rows, chunks, reason):
+def test_a_table_with_too_many_rows_or_the_wrong_chunks_is_refused(
+    rows: int, chunks: int, reason: str
+) -> None:
     tables = {**manifest_value().tables, "rooms": TableState(rows, [bytes(32)] * chunks)}
     raw = checkpoint.encode(dataclasses.replace(manifest_value(), tables=tables))
     with pytest.raises(FormatError, match=reason):
@@ -231,7 +240,7 @@ def test_a_table_with_too_many_rows_or_the_wrong_chunks_is_refused(rows, chunks,
 
 
 @both
-def test_each_table_chunk_has_an_index_and_a_place_of_its_own(geometry):
+def test_each_table_chunk_has_an_index_and_a_place_of_its_own(geometry: Geometry) -> None:
     seen = []
     for table in TABLES:
         for chunk in range(geometry.table_chunks_max(table)):
@@ -248,7 +257,7 @@ def test_each_table_chunk_has_an_index_and_a_place_of_its_own(geometry):
 
 @both
 @pytest.mark.parametrize("last", [False, True])
-def test_a_leaf_has_at_least_one_record_and_at_most_its_own(geometry, last):
+def test_a_leaf_has_at_least_one_record_and_at_most_its_own(geometry: Geometry, last: bool) -> None:
     index = geometry.leaf_count_max - 1 if last else 0
     rest = geometry.segment_records - (geometry.leaf_count_max - 1) * geometry.records_max
     full = rest if last else geometry.records_max
@@ -261,7 +270,7 @@ def test_a_leaf_has_at_least_one_record_and_at_most_its_own(geometry, last):
 
 
 @both
-def test_places_where_nothing_can_be_are_refused(geometry):
+def test_places_where_nothing_can_be_are_refused(geometry: Geometry) -> None:
     total = checkpoint.table_chunks_total(geometry)
     for place, valid in (
         (Place(checkpoint.KIND_MANIFEST, 0, 0, 9), True),

@@ -21,6 +21,7 @@ MODULES = (
     "snapshot",
     "event",
     "membership",
+    "sharing",
 )
 MARK = re.compile(r"<!-- (\w+)\.(\w+) -->\n((?:\|.*\n)+)")
 ROW = re.compile(r"\| (\d+) \| (\d+) \| `(\w+)` \| \S.* \|")
@@ -52,14 +53,14 @@ def of_another(module: str, dtype: np.dtype) -> bool:
     return any(value is dtype and other != module for (other, _), value in layouts().items())
 
 
-def test_every_layout_is_documented():
+def test_every_layout_is_documented() -> None:
     defined = {key for key, dtype in layouts().items() if not of_another(key[0], dtype)}
     defined.add(("record", "RECORD"))
     assert set(documented()) == defined
 
 
 @pytest.mark.parametrize("key", sorted(documented()), ids=".".join)
-def test_each_field_is_documented_at_its_offset(key):
+def test_each_field_is_documented_at_its_offset(key: tuple[str, str]) -> None:
     dtype = layouts()[key]
     assert documented()[key] == [
         (name, offset_of(dtype, name), dtype[name].itemsize) for name in dtype.names

@@ -75,17 +75,17 @@ def example(body: bytes = b"body") -> Header:
     )
 
 
-def test_every_offset_of_the_layout_is_pinned():
+def test_every_offset_of_the_layout_is_pinned() -> None:
     found = [(name, offset_of(HEADER, name), HEADER[name].itemsize) for name in HEADER.names]
     assert found == FIELDS
     assert sum(size for _, _, size in FIELDS) == 128
 
 
-def test_the_magic_reads_rgit_on_the_wire():
+def test_the_magic_reads_rgit_on_the_wire() -> None:
     assert example().raw[:4] == bytes.fromhex("52474954")
 
 
-def test_commands_and_operations_have_their_numbers():
+def test_commands_and_operations_have_their_numbers() -> None:
     assert envelope.COMMAND_NAMES == dict(enumerate(COMMANDS, start=1))
     assert (
         envelope.OPERATION_RESERVED,
@@ -110,7 +110,7 @@ def test_commands_and_operations_have_their_numbers():
     area=st.binary(max_size=24),
     body=st.binary(max_size=300),
 )
-def test_a_header_is_read_back(command, body, **values):
+def test_a_header_is_read_back(command: int, body: bytes, **values: int) -> None:
     made = envelope.make(command, cluster=CLUSTER, body=body, **values)
     read = envelope.decode_stored(made.raw)
     assert read is not None
@@ -126,7 +126,7 @@ def test_a_header_is_read_back(command, body, **values):
     assert not envelope.body_valid(read, body + b"x")
 
 
-def test_the_hop_may_change_and_every_other_byte_may_not():
+def test_the_hop_may_change_and_every_other_byte_may_not() -> None:
     raw = example().raw
     for at in range(128):
         changed = bytearray(raw)
@@ -139,14 +139,14 @@ def test_the_hop_may_change_and_every_other_byte_may_not():
         assert envelope.decode_stored(changed) is None
 
 
-def test_a_body_of_the_same_size_is_told_apart():
+def test_a_body_of_the_same_size_is_told_apart() -> None:
     assert envelope.body_valid(example(), b"body")
     assert not envelope.body_valid(example(), b"bode")
     assert envelope.body_valid(example(b""), b"")
 
 
 @pytest.mark.parametrize("body", [b"", b"body"])
-def test_a_frame_has_a_crc_of_all_and_a_signature_of_the_header_as_sent(body):
+def test_a_frame_has_a_crc_of_all_and_a_signature_of_the_header_as_sent(body: bytes) -> None:
     header = example(body)
     parts = envelope.frame(header, body, sender=2, route=5, nonce=99, key=KEY)
     raw = b"".join(parts)
@@ -161,12 +161,12 @@ def test_a_frame_has_a_crc_of_all_and_a_signature_of_the_header_as_sent(body):
     assert envelope.decode(sent) is not None
 
 
-def test_a_frame_between_processes_of_one_node_has_a_zero_signature():
+def test_a_frame_between_processes_of_one_node_has_a_zero_signature() -> None:
     raw = b"".join(envelope.frame(example(), b"body", sender=255, route=0, nonce=0, key=None))
     assert raw[-64:] == bytes(64)
 
 
-def test_the_root_and_the_blanks_of_an_op_are_the_same_everywhere():
+def test_the_root_and_the_blanks_of_an_op_are_the_same_everywhere() -> None:
     assert envelope.root(CLUSTER, 3).digest == envelope.root(CLUSTER, 3).digest
     assert envelope.root(CLUSTER, 3).digest != envelope.root(CLUSTER, 4).digest
     blank = envelope.reserved(17, CLUSTER, 3)

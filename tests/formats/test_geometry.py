@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 
 from appliance.base.limits import KIB, MIB, SECTOR_SIZE
-from appliance.formats.geometry import PRODUCTION, SMALL, TABLES
+from appliance.formats.geometry import PRODUCTION, SMALL, TABLES, Geometry
 
 both = pytest.mark.parametrize("geometry", [SMALL, PRODUCTION], ids=["small", "production"])
 
 
-def test_production_has_its_published_sizes_and_offsets():
+def test_production_has_its_published_sizes_and_offsets() -> None:
     assert PRODUCTION.wal_headers_offset == 256 * KIB
     assert PRODUCTION.wal_prepares_offset == 5 * MIB
     assert PRODUCTION.replies_offset == 1029 * MIB
@@ -25,7 +25,7 @@ def test_production_has_its_published_sizes_and_offsets():
 
 
 @both
-def test_every_zone_starts_on_a_sector_behind_the_one_before(geometry):
+def test_every_zone_starts_on_a_sector_behind_the_one_before(geometry: Geometry) -> None:
     starts = [
         0,
         geometry.wal_headers_offset,
@@ -49,7 +49,7 @@ def test_every_zone_starts_on_a_sector_behind_the_one_before(geometry):
 
 
 @both
-def test_tables_lie_one_behind_the_other_in_a_checkpoint_zone(geometry):
+def test_tables_lie_one_behind_the_other_in_a_checkpoint_zone(geometry: Geometry) -> None:
     end = 256 * KIB
     for table in TABLES:
         assert geometry.table_offset(table) == end
@@ -62,13 +62,13 @@ def test_tables_lie_one_behind_the_other_in_a_checkpoint_zone(geometry):
 
 
 @both
-def test_checkpoints_take_the_zones_in_turn(geometry):
+def test_checkpoints_take_the_zones_in_turn(geometry: Geometry) -> None:
     k = geometry.checkpoint_ops
     assert [geometry.checkpoint_zone(n * k) for n in range(5)] == [0, 1, 0, 1, 0]
 
 
 @both
-def test_no_slot_is_needed_twice_whatever_the_checkpoint_and_head(geometry):
+def test_no_slot_is_needed_twice_whatever_the_checkpoint_and_head(geometry: Geometry) -> None:
     for checkpoint in range(0, 5 * geometry.checkpoint_ops, geometry.checkpoint_ops):
         head = geometry.prepare_max(checkpoint)
         for commit_max in (
@@ -88,7 +88,9 @@ def test_no_slot_is_needed_twice_whatever_the_checkpoint_and_head(geometry):
 
 
 @both
-def test_what_may_be_acknowledged_proves_the_checkpoint_before_it_is_overwritten(geometry):
+def test_what_may_be_acknowledged_proves_the_checkpoint_before_it_is_overwritten(
+    geometry: Geometry,
+) -> None:
     """Ops that reuse slots of the interval before a checkpoint come after one that proves it."""
     for checkpoint in range(
         geometry.checkpoint_ops, 5 * geometry.checkpoint_ops, geometry.checkpoint_ops
@@ -115,12 +117,12 @@ def test_what_may_be_acknowledged_proves_the_checkpoint_before_it_is_overwritten
         {"wal_writes_max": 5},
     ],
 )
-def test_a_geometry_that_breaks_a_rule_cannot_be_made(change):
+def test_a_geometry_that_breaks_a_rule_cannot_be_made(change: dict[str, int]) -> None:
     with pytest.raises(AssertionError):
         dataclasses.replace(SMALL, **change)
 
 
-def test_a_full_batch_fits_a_message_and_one_record_more_does_not():
+def test_a_full_batch_fits_a_message_and_one_record_more_does_not() -> None:
     size = 128 + 128 + SMALL.records_max * 2240
     assert size <= SMALL.message_size_max < size + 2240
     assert 128 + 128 + PRODUCTION.records_max * 2240 == PRODUCTION.message_size_max

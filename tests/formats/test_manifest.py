@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 
 import pytest
 
@@ -37,20 +38,20 @@ def changed(**fields: object) -> bytes:
     return resigned(json.dumps(table, separators=(",", ":")).encode())
 
 
-def test_a_manifest_reads_back_with_its_hash_and_signer():
+def test_a_manifest_reads_back_with_its_hash_and_signer() -> None:
     signed = manifest.parse_manifest(FILE, TRUSTED)
     assert signed.value == VALUE
     assert signed.signer == KEY.public
     assert signed.hash == sha256(FILE.split(b"\n")[0]).digest() == manifest.manifest_hash(VALUE)
 
 
-def test_the_first_line_is_the_same_whoever_signs():
+def test_the_first_line_is_the_same_whoever_signs() -> None:
     other = manifest.sign_manifest(VALUE, SigningKey(b"o" * 32))
     assert other.split(b"\n")[0] == FILE.split(b"\n")[0]
     assert other != FILE
 
 
-def test_a_head_reads_back_and_is_no_manifest():
+def test_a_head_reads_back_and_is_no_manifest() -> None:
     head = shipped_head_value()
     raw = manifest.sign_head(head, KEY)
     assert manifest.parse_head(raw, TRUSTED).value == head
@@ -61,13 +62,13 @@ def test_a_head_reads_back_and_is_no_manifest():
         manifest.parse_head(resigned(line, context=CONTEXT_SHIPPED_HEAD), TRUSTED)
 
 
-def test_an_unknown_signer_is_named():
+def test_an_unknown_signer_is_named() -> None:
     stranger = SigningKey(b"o" * 32)
     with pytest.raises(FormatError, match=stranger.public.hex()):
         manifest.parse_manifest(resigned(FILE.split(b"\n")[0], stranger), TRUSTED)
 
 
-def test_every_flipped_byte_is_found():
+def test_every_flipped_byte_is_found() -> None:
     for at in range(len(FILE)):
         raw = bytearray(FILE)
         raw[at] ^= 1
@@ -75,7 +76,7 @@ def test_every_flipped_byte_is_found():
             manifest.parse_manifest(bytes(raw), TRUSTED)
 
 
-def test_every_truncation_is_found():
+def test_every_truncation_is_found() -> None:
     for size in range(len(FILE)):
         with pytest.raises(FormatError):
             manifest.parse_manifest(FILE[:size], TRUSTED)
@@ -110,7 +111,7 @@ def test_every_truncation_is_found():
         ("surplus", 1),
     ],
 )
-def test_a_wrong_value_is_refused_though_it_is_signed(field, value):
+def test_a_wrong_value_is_refused_though_it_is_signed(field: str, value: Any) -> None:
     with pytest.raises(FormatError):
         manifest.parse_manifest(changed(**{field: value}), TRUSTED)
 
@@ -128,21 +129,21 @@ def test_a_wrong_value_is_refused_though_it_is_signed(field, value):
         ("last_log_seq", 9_999),
     ],
 )
-def test_a_wrong_value_of_a_file_is_refused_though_it_is_signed(field, value):
+def test_a_wrong_value_of_a_file_is_refused_though_it_is_signed(field: str, value: Any) -> None:
     files = json.loads(FILE.split(b"\n")[0])["files"]
     files[0][field] = value
     with pytest.raises(FormatError):
         manifest.parse_manifest(changed(files=files), TRUSTED)
 
 
-def test_another_order_of_keys_is_another_text_and_refused():
+def test_another_order_of_keys_is_another_text_and_refused() -> None:
     table = json.loads(FILE.split(b"\n")[0])
     line = json.dumps(dict(reversed(table.items())), separators=(",", ":")).encode()
     with pytest.raises(FormatError, match="one form"):
         manifest.parse_manifest(resigned(line), TRUSTED)
 
 
-def test_an_idle_period_has_an_empty_manifest():
+def test_an_idle_period_has_an_empty_manifest() -> None:
     idle = replace(VALUE, first_log_seq=5, last_log_seq=4, files=())
     assert idle.record_count == 0
     assert manifest.parse_manifest(manifest.sign_manifest(idle, KEY), TRUSTED).value == idle
@@ -150,7 +151,7 @@ def test_an_idle_period_has_an_empty_manifest():
     assert manifest.parse_manifest(manifest.sign_manifest(first, KEY), TRUSTED).value == first
 
 
-def test_a_file_of_a_million_records_has_a_hundred_chunks():
+def test_a_file_of_a_million_records_has_a_hundred_chunks() -> None:
     large = ShippedFile(1, 1_000_000, b"s" * 32, (b"c" * 32,) * 100)
     value = replace(VALUE, first_log_seq=1, last_log_seq=1_000_000, files=(large,))
     assert manifest.parse_manifest(manifest.sign_manifest(value, KEY), TRUSTED).value == value
@@ -158,7 +159,7 @@ def test_a_file_of_a_million_records_has_a_hundred_chunks():
         manifest.encode_manifest(replace(value, files=(replace(large, chunks=(b"c" * 32,) * 99),)))
 
 
-def test_names_lead_to_the_folder_of_the_periods_start():
+def test_names_lead_to_the_folder_of_the_periods_start() -> None:
     assert manifest.shard_folder(CLUSTER, 7) == f"cluster={CLUSTER.hex()}/shard=00007"
     assert manifest.period_folder(VALUE.period_start_us) == "date=2025-06-15/hour=15"
     name = manifest.manifest_name(VALUE.period_start_us)
@@ -172,13 +173,13 @@ def test_names_lead_to_the_folder_of_the_periods_start():
 @pytest.mark.parametrize(
     "name", ["manifest-20251315T150000Z.json", "manifest-20250615T150000Z.json~", "head.json", ""]
 )
-def test_other_names_are_none_of_a_manifest_or_snapshot(name):
+def test_other_names_are_none_of_a_manifest_or_snapshot(name: str) -> None:
     assert manifest.parse_manifest_name(name) is None
     assert manifest.parse_snapshot_name(name) is None
     assert manifest.parse_incoming_name(name) is None
 
 
-def test_keys_read_back_and_a_wrong_field_is_named():
+def test_keys_read_back_and_a_wrong_field_is_named() -> None:
     raw = manifest.encode_keys(trusted_keys_value())
     assert manifest.parse_keys(raw) == trusted_keys_value()
     assert manifest.parse_keys(raw).public_keys == {KEY.public, b"k" * 32}
@@ -197,7 +198,7 @@ def test_keys_read_back_and_a_wrong_field_is_named():
         manifest.parse_keys(b"\xff")
 
 
-def test_spark_needs_neither_msgspec_nor_blake3_to_read_it():
+def test_spark_needs_neither_msgspec_nor_blake3_to_read_it() -> None:
     program = (
         "import sys; sys.modules['msgspec'] = sys.modules['blake3'] = None;"
         "import appliance.formats.manifest"
@@ -205,7 +206,7 @@ def test_spark_needs_neither_msgspec_nor_blake3_to_read_it():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_the_keys_file_says_how_many_records_there_is_room_for_or_says_nothing():
+def test_the_keys_file_says_how_many_records_there_is_room_for_or_says_nothing() -> None:
     silent = manifest.TrustedKeys(b"c" * 16, 2, (("node-0", b"k" * 32),))
     assert manifest.parse_keys(manifest.encode_keys(silent)).records_max == 0
     said = manifest.TrustedKeys(b"c" * 16, 2, (("node-0", b"k" * 32),), 40_960_000)

@@ -1,5 +1,7 @@
 """The record's 2240 bytes: every offset, what the CRC covers, what an edge leaves to commit."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,13 +43,13 @@ def example(**how: object) -> bytes:
     return record.encode(**(values | how))
 
 
-def test_every_offset_of_the_layout_is_pinned():
+def test_every_offset_of_the_layout_is_pinned() -> None:
     found = [(name, offset_of(RECORD, name), RECORD[name].itemsize) for name in RECORD.names]
     assert found == FIELDS
     assert sum(size for _, _, size in FIELDS) == RECORD.itemsize == 2240
 
 
-def test_the_constants_of_the_module_are_those_offsets():
+def test_the_constants_of_the_module_are_those_offsets() -> None:
     offsets = {name: offset for name, offset, _ in FIELDS}
     for name in (
         "room_id",
@@ -69,7 +71,7 @@ def test_the_constants_of_the_module_are_those_offsets():
         assert getattr(record, name.upper()) == offsets[name]
 
 
-def test_kinds_have_their_numbers():
+def test_kinds_have_their_numbers() -> None:
     assert (
         record.KIND_MESSAGE,
         record.KIND_BLOB,
@@ -96,7 +98,7 @@ def test_kinds_have_their_numbers():
     kind=st.sampled_from(sorted(record.KINDS_KNOWN)),
     timestamp=st.integers(0, 2**64 - 1),
 )
-def test_what_is_encoded_is_read_back_and_commits_fields_are_zero(**values):
+def test_what_is_encoded_is_read_back_and_commits_fields_are_zero(**values: Any) -> None:
     raw = record.encode(**values)
     assert record.sealed(raw)
     row = dict(zip(RECORD.names, RECORD_STRUCT.unpack(raw), strict=True))
@@ -130,13 +132,13 @@ def test_what_is_encoded_is_read_back_and_commits_fields_are_zero(**values):
         (2239, False),
     ],
 )
-def test_the_crc_covers_16_to_2124(at, covered):
+def test_the_crc_covers_16_to_2124(at: int, covered: bool) -> None:
     raw = bytearray(example())
     raw[at] ^= 1
     assert record.sealed(raw) != covered
 
 
-def test_a_record_is_sealed_where_it_lies():
+def test_a_record_is_sealed_where_it_lies() -> None:
     batch = bytearray(example() + example(client_seq=2))
     batch[2240 + record.BODY] ^= 1
     assert record.sealed(batch, 0)
@@ -145,7 +147,7 @@ def test_a_record_is_sealed_where_it_lies():
     assert record.sealed(batch, 2240)
 
 
-def test_picked_fields_are_those_of_the_whole_struct():
+def test_picked_fields_are_those_of_the_whole_struct() -> None:
     names = ("room_id", "timestamp", "client_seq", "flags")
     whole = dict(zip(RECORD.names, RECORD_STRUCT.unpack(example()), strict=True))
     assert picked(RECORD, *names).unpack(example()) == tuple(whole[name] for name in names)

@@ -1,5 +1,7 @@
 """Footer and ring: every offset, every lookup, and no flipped byte that goes unnoticed."""
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from appliance.base.errors import FormatError
 from appliance.base.layout import offset_of
 from appliance.formats import segment
-from appliance.formats.geometry import PRODUCTION, RECORD_SIZE, SMALL
+from appliance.formats.geometry import PRODUCTION, RECORD_SIZE, SMALL, Geometry
 from appliance.formats.segment import HEAD, MESSAGE, ROOM, ROW, RingView, SegmentView
 from tests.vectors.examples import segment_footer, segment_records
 
@@ -42,7 +44,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_every_offset_of_the_layout_is_pinned(name):
+def test_every_offset_of_the_layout_is_pinned(name: str) -> None:
     dtype, fields = LAYOUTS[name]
     found = [(field, offset_of(dtype, field), dtype[field].itemsize) for field in dtype.names]
     assert found == fields
@@ -63,7 +65,7 @@ IDENTITY = segment.segment_id(segment_footer())
 
 
 @both
-def test_numbers_slots_and_log_seqs_belong_together(geometry):
+def test_numbers_slots_and_log_seqs_belong_together(geometry: Geometry) -> None:
     size = geometry.segment_records
     for log_seq, number, slot in ((1, 0, 0), (size, 0, size - 1), (size + 1, 1, 0)):
         assert segment.number_of(geometry, log_seq) == number
@@ -74,7 +76,7 @@ def test_numbers_slots_and_log_seqs_belong_together(geometry):
     )
 
 
-def test_the_parts_of_a_footer_follow_each_other():
+def test_the_parts_of_a_footer_follow_each_other() -> None:
     footer = segment.decode_footer(segment_footer(), SMALL)
     assert footer.rooms_offset == 256 + 15 * 32
     assert footer.rows_offset == footer.rooms_offset + 3 * 32
@@ -82,7 +84,7 @@ def test_the_parts_of_a_footer_follow_each_other():
     assert footer.size == footer.messages_offset + 100 * 24 == len(segment_footer())
 
 
-def test_a_footer_says_what_its_segment_holds():
+def test_a_footer_says_what_its_segment_holds() -> None:
     view = SegmentView(EXTENT, SMALL)
     view.verify(IDENTITY)
     view.verify(None)
@@ -102,7 +104,7 @@ def test_a_footer_says_what_its_segment_holds():
     assert view.records(98, 2) == view.record(98) + view.record(99)
 
 
-def test_each_message_is_found_by_its_id():
+def test_each_message_is_found_by_its_id() -> None:
     view = SegmentView(EXTENT, SMALL)
     for slot in range(100):
         assert view.slot_of_message(view.record(slot)[16:32]) == slot
@@ -115,7 +117,9 @@ IDS = st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=9, uniq
 
 @given(IDS, IDS, st.randoms(use_true_random=False))
 @settings(max_examples=50)
-def test_any_ids_are_found_the_first_of_equal_ones(room_ids, msg_ids, chance):
+def test_any_ids_are_found_the_first_of_equal_ones(
+    room_ids: list[bytes], msg_ids: list[bytes], chance: random.Random
+) -> None:
     records = bytearray(segment_records())
     rooms = [chance.choice(room_ids) for _ in range(100)]
     messages = [chance.choice(msg_ids) for _ in range(100)]
@@ -156,7 +160,7 @@ def refused(raw: bytes | bytearray, identity: bytes | None) -> bool:
     return False
 
 
-def test_every_flipped_byte_of_a_footer_is_found():
+def test_every_flipped_byte_of_a_footer_is_found() -> None:
     footer = segment_footer()
     start = SMALL.segment_data_size
     unlinked = (range(10, 12), range(16, 32), range(48, 80))  # shard, cluster, previous segment
@@ -172,7 +176,7 @@ def test_every_flipped_byte_of_a_footer_is_found():
             assert refused(changed, None) != trusted
 
 
-def test_every_flipped_byte_of_the_records_and_of_the_paddings_is_found():
+def test_every_flipped_byte_of_the_records_and_of_the_paddings_is_found() -> None:
     size = SMALL.segment_records * RECORD_SIZE
     footer_end = SMALL.segment_data_size + len(segment_footer())
     places = [
@@ -198,17 +202,17 @@ def test_every_flipped_byte_of_the_records_and_of_the_paddings_is_found():
         SMALL.segment_data_size + len(segment_footer()) - 1,
     ],
 )
-def test_an_extent_that_ends_too_early_is_refused(size):
+def test_an_extent_that_ends_too_early_is_refused(size: int) -> None:
     with pytest.raises(FormatError):
         SegmentView(EXTENT[:size], SMALL)
 
 
-def test_an_extent_of_zeros_is_no_sealed_segment():
+def test_an_extent_of_zeros_is_no_sealed_segment() -> None:
     with pytest.raises(FormatError, match="magic"):
         SegmentView(bytes(SMALL.extent_size), SMALL)
 
 
-def test_a_closed_view_lets_its_mapping_go():
+def test_a_closed_view_lets_its_mapping_go() -> None:
     raw = bytearray(EXTENT)
     view = SegmentView(raw, SMALL)
     with pytest.raises(BufferError):
@@ -218,12 +222,12 @@ def test_a_closed_view_lets_its_mapping_go():
 
 
 @both
-def test_the_ring_has_two_buffers_of_a_head_and_a_segments_records(geometry):
+def test_the_ring_has_two_buffers_of_a_head_and_a_segments_records(geometry: Geometry) -> None:
     assert segment.ring_buffer_size(geometry) == 4096 + geometry.segment_data_size
     assert segment.ring_size(geometry) == 2 * segment.ring_buffer_size(geometry)
 
 
-def test_a_ring_is_read_at_the_buffer_that_its_heads_name():
+def test_a_ring_is_read_at_the_buffer_that_its_heads_name() -> None:
     ring = bytearray(segment.ring_size(SMALL))
     second = segment.ring_buffer_size(SMALL)
     records = segment_records()

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.dtypes import VoidDType
 
 from appliance.base.layout import offset_of
 from appliance.formats import session
@@ -32,13 +33,15 @@ EXAMPLE = SessionBlock(b"c" * 16, 9, 468, b"p" * 16, b"q" * 16, b"k" * 32)
 @pytest.mark.parametrize(
     ("dtype", "fields", "size"), [(SESSION_BLOCK, BLOCK_FIELDS, 128), (RESULT, RESULT_FIELDS, 64)]
 )
-def test_every_offset_of_the_layout_is_pinned(dtype, fields, size):
+def test_every_offset_of_the_layout_is_pinned(
+    dtype: VoidDType, fields: list[tuple[str, int, int]], size: int
+) -> None:
     found = [(name, offset_of(dtype, name), dtype[name].itemsize) for name in dtype.names]
     assert found == fields
     assert sum(field_size for _, _, field_size in fields) == size
 
 
-def test_codes_of_a_result_have_their_numbers_and_names():
+def test_codes_of_a_result_have_their_numbers_and_names() -> None:
     assert (
         session.OK,
         session.DUPLICATE,
@@ -66,16 +69,16 @@ def test_codes_of_a_result_have_their_numbers_and_names():
     ),
     st.binary(max_size=64),
 )
-def test_a_block_is_read_back_whatever_follows_it(block, rest):
+def test_a_block_is_read_back_whatever_follows_it(block: SessionBlock, rest: bytes) -> None:
     assert session.decode(session.encode(block) + rest) == block
 
 
 @pytest.mark.parametrize("at", [28, 31, 96, 127])
-def test_a_set_reserved_byte_is_refused(at):
+def test_a_set_reserved_byte_is_refused(at: int) -> None:
     raw = bytearray(session.encode(EXAMPLE))
     raw[at] = 1
     assert session.decode(raw) is None
 
 
-def test_a_body_one_byte_too_short_is_refused():
+def test_a_body_one_byte_too_short_is_refused() -> None:
     assert session.decode(session.encode(EXAMPLE)[:127]) is None

@@ -3,6 +3,7 @@
 import datetime
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from appliance.formats import configuration, settings, site
 from appliance.formats.site import Node, Shard, Site
 
 
-def certificate(key) -> str:
+def certificate(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
     """A self-signed certificate for `key`, PEM."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "node")])
     begin = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC)
@@ -50,7 +51,7 @@ def example(node_count: int = 3, shard_count: int = 2) -> Site:
     return Site(bytes(range(16)), nodes, shards, 'tiger"chat\\', "chat")
 
 
-def test_a_site_is_read_back_as_it_was_written(tmp_path):
+def test_a_site_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text(site.encode_site(example()))
     found = site.load_site(path)
@@ -71,7 +72,7 @@ def test_a_site_is_read_back_as_it_was_written(tmp_path):
         lambda: rsa.generate_private_key(65537, 2048),
     ],
 )
-def test_the_pin_is_that_of_the_certificates_public_key(make):
+def test_the_pin_is_that_of_the_certificates_public_key(make: Callable[..., object]) -> None:
     key = make()
     expected = key.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -79,13 +80,13 @@ def test_the_pin_is_that_of_the_certificates_public_key(make):
     assert site.spki_of(certificate(key)) == expected
 
 
-def test_any_cut_certificate_is_refused():
+def test_any_cut_certificate_is_refused() -> None:
     for size in range(0, len(PEM) - 30, 7):
         with pytest.raises(ValueError):
             site.spki_of(PEM[:size] + "\n-----END CERTIFICATE-----\n" if size > 27 else PEM[:size])
 
 
-def test_rooms_spread_over_shards_and_stay_where_they_are():
+def test_rooms_spread_over_shards_and_stay_where_they_are() -> None:
     rooms = [number.to_bytes(16, "little") for number in range(3000)]
     counts = [0, 0, 0]
     for room in rooms:
@@ -95,7 +96,7 @@ def test_rooms_spread_over_shards_and_stay_where_they_are():
     assert first == [1, 2, 0, 2, 0, 2, 1, 1, 2, 1, 0, 2]
 
 
-def test_a_shard_knows_its_replicas_and_a_node_its_ports():
+def test_a_shard_knows_its_replicas_and_a_node_its_ports() -> None:
     found = example()
     assert found.shards[0].replica_index(2) == 2
     assert found.shards[0].replica_index(9) is None
@@ -135,7 +136,7 @@ MISTAKES = [
 ]
 
 
-def sentence_of(error: pytest.ExceptionInfo) -> str:
+def sentence_of(error: pytest.ExceptionInfo[BaseException]) -> str:
     text = str(error.value)
     assert "\n" not in text
     return text
@@ -143,8 +144,8 @@ def sentence_of(error: pytest.ExceptionInfo) -> str:
 
 @pytest.mark.parametrize(("old", "new", "key", "allowed"), MISTAKES)
 def test_each_mistake_in_a_site_file_is_named_with_file_key_and_what_is_allowed(
-    tmp_path, old, new, key, allowed
-):
+    tmp_path: Path, old: str, new: str, key: str, allowed: str
+) -> None:
     path = tmp_path / "site.toml"
     text = site.encode_site(example())
     assert old in text
@@ -157,7 +158,7 @@ def test_each_mistake_in_a_site_file_is_named_with_file_key_and_what_is_allowed(
     assert allowed in text
 
 
-def test_a_missing_key_a_missing_file_and_no_toml_are_named(tmp_path):
+def test_a_missing_key_a_missing_file_and_no_toml_are_named(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         site.load_site(path)
@@ -190,6 +191,8 @@ WRONG = {
     "console_host": ['""', "7", '"a\\nb"'],
     "console_names": ['""', "7"],
     "pinning": ['"on"', "true", "[]"],
+    "memory_lock": ['"on"', "true", "1"],
+    "realtime_priority": ["-1", "51", '"fifo"', "true"],
     "flush_slow_ms": ["-1", "1001", '"10ms"'],
     "scrub_interval_ms": ["9", "600001", '"1s"'],
     "routing": ['"ring"', "1"],
@@ -202,16 +205,20 @@ WRONG = {
     "ship_rate_max": ["-1", "10000000001"],
     "ship_late_s": ["0", "2678401"],
     "ship_claim": ['"on"', "true"],
+    "snapshots_mib": ["-1", "1073741825", "1.5"],
+    "objects_mib": ["0", "1048577", "1.5"],
     "log_level": ['"loud"', "3"],
 }
 
 
-def test_the_table_of_wrong_values_covers_every_setting():
+def test_the_table_of_wrong_values_covers_every_setting() -> None:
     assert WRONG.keys() == settings.KEYS.keys()
 
 
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, values in WRONG.items() for v in values])
-def test_each_wrong_setting_is_named_with_file_key_and_what_is_allowed(tmp_path, key, value):
+def test_each_wrong_setting_is_named_with_file_key_and_what_is_allowed(
+    tmp_path: Path, key: str, value: str
+) -> None:
     path = tmp_path / "node.toml"
     index = "" if key == "index" else "index = 0\n"
     path.write_text(f"{index}{key} = {value}\n")
@@ -222,14 +229,14 @@ def test_each_wrong_setting_is_named_with_file_key_and_what_is_allowed(tmp_path,
     assert text.endswith(f"allowed: {settings.KEYS[key].allowed}")
 
 
-def test_an_unknown_setting_is_refused_with_the_list_of_known_ones(tmp_path):
+def test_an_unknown_setting_is_refused_with_the_list_of_known_ones(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text("index = 0\nclient_tsl = false\n")
     with pytest.raises(ConfigurationError, match="client_tsl is unknown; allowed: .*client_tls"):
         settings.load_settings(path)
 
 
-def test_settings_not_given_have_their_defaults_and_given_ones_their_values(tmp_path):
+def test_settings_not_given_have_their_defaults_and_given_ones_their_values(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text(settings.encode_settings(2, client_tls=False, log_level="debug", user_rate=7))
     found = settings.load_settings(path)
@@ -241,7 +248,7 @@ def test_settings_not_given_have_their_defaults_and_given_ones_their_values(tmp_
 # --- what operators read --------------------------------------------------------------------------
 
 
-def test_every_key_is_in_the_operators_book_with_its_default():
+def test_every_key_is_in_the_operators_book_with_its_default() -> None:
     book = (TOP / "docs/operations.md").read_text()
     rows = {
         cells[1].strip(" `"): cells
@@ -256,7 +263,7 @@ def test_every_key_is_in_the_operators_book_with_its_default():
         assert f"`{name}`" in book, name
 
 
-def test_every_machine_has_the_tables_that_the_readme_describes():
+def test_every_machine_has_the_tables_that_the_readme_describes() -> None:
     folder = TOP / "firmware-config"
     described = set(re.findall(r"^\| `\[+(\w+)\]+` ", (folder / "README.md").read_text(), re.M))
     files = sorted(folder.glob("*.toml"))
@@ -265,5 +272,6 @@ def test_every_machine_has_the_tables_that_the_readme_describes():
         facts = tomllib.loads(path.read_text())
         assert facts.keys() <= described, path.name
         machine = facts["machine"]
-        words = f"{machine['vendor']} {machine['product']}".lower().split()
+        model = f"{machine.get('vendor', '')} {machine.get('product', '')}"
+        words = machine.get("kind", model).lower().split()
         assert path.stem == "-".join(words)

@@ -41,13 +41,13 @@ def resigned(raw: bytes | bytearray, context: bytes = CONTEXT_SNAPSHOT) -> bytes
     return body + KEY.sign(context, sha256(body))
 
 
-def test_every_offset_of_the_layout_is_pinned():
+def test_every_offset_of_the_layout_is_pinned() -> None:
     found = [(name, offset_of(HEAD, name), HEAD[name].itemsize) for name in HEAD.names]
     assert found == FIELDS
     assert HEAD.itemsize == 48
 
 
-def test_the_magic_spells_its_name_from_the_highest_byte():
+def test_the_magic_spells_its_name_from_the_highest_byte() -> None:
     assert snapshot.MAGIC == 0x0054_4947_534E_4150
     assert SEGMENT_FILE[:8] == b"PANSGIT\0"
     assert SEGMENT_FILE[8:16] == b"\1" + bytes(7)
@@ -55,14 +55,14 @@ def test_the_magic_spells_its_name_from_the_highest_byte():
     assert len(SEGMENT_FILE) == 48 + 100 * RECORD_SIZE + 64
 
 
-def test_a_segment_and_a_room_verify_and_say_what_they_hold():
+def test_a_segment_and_a_room_verify_and_say_what_they_hold() -> None:
     last = record.record_hash(RECORDS[-RECORD_SIZE:])
     assert snapshot.parse(SEGMENT_FILE, KEY.public) == Snapshot(SEGMENT, 201, 300, 100, last)
     last = record.record_hash(OF_ROOM[-1])
     assert snapshot.parse(ROOM_FILE, KEY.public) == Snapshot(ROOM, 121, 130, 10, last)
 
 
-def test_every_flipped_byte_is_found():
+def test_every_flipped_byte_is_found() -> None:
     small = rendered(OF_ROOM[:2], ROOM, 122)
     for at in range(len(small)):
         changed = bytearray(small)
@@ -71,7 +71,7 @@ def test_every_flipped_byte_is_found():
             snapshot.parse(changed, KEY.public)
 
 
-def test_another_key_and_another_use_of_the_key_are_refused():
+def test_another_key_and_another_use_of_the_key_are_refused() -> None:
     other = SigningKey(b"o" * 32)
     by_other = rendered(OF_ROOM, ROOM, 130, other)
     for raw, public in (
@@ -87,12 +87,12 @@ def test_another_key_and_another_use_of_the_key_are_refused():
 @pytest.mark.parametrize(
     "size", [0, 47, 111, 112, len(ROOM_FILE) - RECORD_SIZE, len(ROOM_FILE) - 1]
 )
-def test_a_truncated_file_is_refused(size):
+def test_a_truncated_file_is_refused(size: int) -> None:
     with pytest.raises(FormatError):
         snapshot.parse(ROOM_FILE[:size], KEY.public)
 
 
-def test_a_longer_file_is_refused():
+def test_a_longer_file_is_refused() -> None:
     with pytest.raises(FormatError):
         snapshot.parse(ROOM_FILE + b"\0", KEY.public)
 
@@ -112,7 +112,9 @@ def test_a_longer_file_is_refused():
         (OF_ROOM, 129, "ends at 130, its head says 129"),
     ],
 )
-def test_a_signed_room_with_wrong_records_breaks_its_chain(records, op, reason):
+def test_a_signed_room_with_wrong_records_breaks_its_chain(
+    records: list[bytes], op: int, reason: str
+) -> None:
     with pytest.raises(ChainError, match=reason):
         snapshot.parse(rendered(records, ROOM, op), KEY.public)
 
@@ -126,7 +128,7 @@ def changed_record(index: int, at: int, *, reseal: bool) -> list[bytes]:
     return [*OF_ROOM[:index], bytes(raw), *OF_ROOM[index + 1 :]]
 
 
-def test_a_changed_record_is_found_by_its_crc_and_with_the_crc_made_right_by_the_next_one():
+def test_a_changed_record_is_found_by_its_crc_and_with_the_crc_made_right_by_the_next_one() -> None:
     unsealed = changed_record(4, record.BODY, reseal=False)
     with pytest.raises(FormatError, match="record 4 has a wrong CRC"):
         snapshot.parse(rendered(unsealed, ROOM, 130), KEY.public)
@@ -138,7 +140,7 @@ def test_a_changed_record_is_found_by_its_crc_and_with_the_crc_made_right_by_the
             snapshot.parse(rendered(changed_record(4, field, reseal=True), ROOM, 130), KEY.public)
 
 
-def test_a_room_that_begins_at_1_must_begin_with_a_zero_hash():
+def test_a_room_that_begins_at_1_must_begin_with_a_zero_hash() -> None:
     first = bytearray(OF_ROOM[0])
     struct.pack_into("<Q", first, record.SEQ, 1)
     with pytest.raises(ChainError, match="record 0 does not follow"):
@@ -147,7 +149,7 @@ def test_a_room_that_begins_at_1_must_begin_with_a_zero_hash():
     assert snapshot.parse(rendered([bytes(first)], ROOM, 1), KEY.public).first_op == 1
 
 
-def test_in_a_segment_every_rooms_chain_is_followed():
+def test_in_a_segment_every_rooms_chain_is_followed() -> None:
     records = bytearray(RECORDS)
     at = 50 * RECORD_SIZE
     records[at + record.BODY] ^= 1

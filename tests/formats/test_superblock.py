@@ -47,7 +47,8 @@ FIELDS = [
     ("members_op", 704, 8),
     ("flags", 712, 1),
     ("lives_count", 713, 1),
-    ("reserved_d", 714, 6),
+    ("reserved_d", 714, 2),
+    ("life_gone", 716, 4),
     ("told", 720, 192),
     ("lives", 912, 136),
     ("reserved_e", 1048, 3048),
@@ -119,20 +120,20 @@ def example() -> Superblock:
     )
 
 
-def test_every_offset_of_the_layout_is_pinned():
+def test_every_offset_of_the_layout_is_pinned() -> None:
     for dtype, fields in ((SUPERBLOCK, FIELDS), (CHECKPOINT_STATE, STATE_FIELDS)):
         found = [(name, offset_of(dtype, name), dtype[name].itemsize) for name in dtype.names]
         assert found == fields
         assert sum(size for _, _, size in fields) == dtype.itemsize
 
 
-def test_the_bytes_of_a_known_superblock_never_change():
+def test_the_bytes_of_a_known_superblock_never_change() -> None:
     raw = superblock.encode(example(), 2)
     assert raw[:32].hex() == GOLDEN_DIGEST
     assert raw[32:56].hex() == "0200000000000000" + b"TIGRSUPR".hex() + "0100030000000000"
 
 
-def test_what_was_encoded_is_decoded_with_its_copy_index():
+def test_what_was_encoded_is_decoded_with_its_copy_index() -> None:
     for copy in range(4):
         found = superblock.decode(superblock.encode(example(), copy))
         assert found is not None
@@ -146,7 +147,7 @@ def test_what_was_encoded_is_decoded_with_its_copy_index():
         assert superblock.encode(decoded, copy) == superblock.encode(example(), copy)
 
 
-def test_what_members_told_and_the_flags_are_kept():
+def test_what_members_told_and_the_flags_are_kept() -> None:
     told = [lives.Told(7, 5, 960, 1000), lives.Told(), lives.Told(1 << 31, 0, 1, 2), lives.Told(3)]
     own = [(7, 1 << 31), (9, 0)]
     kept = dataclasses.replace(example(), flags=lives.FLAG_REMADE, told=told, lives=own)
@@ -155,13 +156,13 @@ def test_what_members_told_and_the_flags_are_kept():
     assert found[0].lives == own
 
 
-def test_all_copies_share_one_digest_and_differ_in_two_bytes_only():
+def test_all_copies_share_one_digest_and_differ_in_two_bytes_only() -> None:
     copies = [superblock.encode(example(), copy) for copy in range(4)]
     assert len({raw[:32] for raw in copies}) == 1
     assert len({raw[40:] for raw in copies}) == 1
 
 
-def test_any_flipped_bit_is_noticed_except_in_the_copy_index():
+def test_any_flipped_bit_is_noticed_except_in_the_copy_index() -> None:
     raw = superblock.encode(example(), 0)
     for position in range(0, len(raw), 7):
         broken = bytearray(raw)
@@ -171,11 +172,11 @@ def test_any_flipped_bit_is_noticed_except_in_the_copy_index():
 
 
 @pytest.mark.parametrize("size", [0, 4096, 8191, 8193])
-def test_a_copy_of_another_size_is_refused(size):
+def test_a_copy_of_another_size_is_refused(size: int) -> None:
     assert superblock.decode((superblock.encode(example(), 0) * 2)[:size]) is None
 
 
-def test_a_zeroed_sector_is_no_superblock():
+def test_a_zeroed_sector_is_no_superblock() -> None:
     assert superblock.decode(bytes(8192)) is None
 
 
@@ -184,7 +185,7 @@ def test_a_zeroed_sector_is_no_superblock():
     ["reserved_b", "reserved_c", "reserved_d", "reserved_e", "told", "lives", "members"]
     + ["members_old", "view_headers"],
 )
-def test_set_bytes_in_padding_are_refused_even_under_a_right_digest(field):
+def test_set_bytes_in_padding_are_refused_even_under_a_right_digest(field: str) -> None:
     raw = bytearray(superblock.encode(example(), 0))
     end = offset_of(SUPERBLOCK, field) + SUPERBLOCK[field].itemsize
     raw[end - 1] = 1
@@ -192,7 +193,7 @@ def test_set_bytes_in_padding_are_refused_even_under_a_right_digest(field):
     assert superblock.decode(bytes(raw)) is None
 
 
-def test_a_checkpoint_state_travels_alone():
+def test_a_checkpoint_state_travels_alone() -> None:
     state = example().checkpoint
     raw = superblock.encode_checkpoint_state(state)
     decoded = superblock.decode_checkpoint_state(raw)

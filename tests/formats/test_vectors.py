@@ -17,15 +17,15 @@ from tests.vectors import examples
 
 
 @pytest.mark.parametrize("name", examples.EXAMPLES)
-def test_the_example_has_the_golden_bytes(name):
+def test_the_example_has_the_golden_bytes(name: str) -> None:
     assert examples.EXAMPLES[name]() == examples.golden(name)
 
 
-def test_every_golden_file_has_its_example():
+def test_every_golden_file_has_its_example() -> None:
     assert {path.stem for path in examples.FOLDER.glob("*.bin")} == set(examples.EXAMPLES)
 
 
-def test_golden_bytes_are_still_understood():
+def test_golden_bytes_are_still_understood() -> None:
     assert record.sealed(examples.golden("record"))
     frame = examples.golden("frame")
     header = envelope.decode(frame[:128])

@@ -57,7 +57,7 @@ class Process:
         self.on_message: Callable[[bytes], None] = lambda data: None
         self.on_event: Callable[[dict[str, Any]], None] = lambda event: None
         self.errors: list[dict[str, Any]] = []
-        self.replies: dict[int, asyncio.Future] = {}
+        self.replies: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
 
     async def start(self, command: list[str]) -> None:
@@ -81,7 +81,9 @@ class Process:
         assert kind == ANSWER
         told = json.loads(body)
         if "reply" in told:
-            self.replies.pop(told["id"]).set_result(told)
+            reply = self.replies.pop(told["id"])
+            if not reply.done():  # who asked may have been ended meanwhile
+                reply.set_result(told)
         elif told["event"] in ("error", "refused"):
             self.errors.append(told)
         else:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import time
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,14 @@ from appliance.formats.causal.message import HistoryEntry, Message
 from tests.formats.causal.test_message import VECTORS
 from tests.interoperability.bearer import TICK_MS, Bearer, Process, ours, theirs
 from tests.interoperability.modules import MODULES, NODE, SCRIPTS
+from tests.patience import HUNG_S
 
 MESSAGES = 120
 SEND_PAUSE_S = 0.02
-EQUAL_WITHIN_S = 90.0
 SEEDS = (1, 2, 3)
 
 
-def other(asked: dict) -> dict:
+def other(asked: dict[str, Any]) -> dict[str, Any]:
     done = subprocess.run(
         [NODE, SCRIPTS / "vectors.mjs", MODULES],
         input=json.dumps(asked),
@@ -36,8 +37,8 @@ def hexed(data: bytes | None) -> str | None:
     return None if data is None else data.hex()
 
 
-def plain(message: Message) -> dict:
-    def entries(found: tuple[HistoryEntry, ...]) -> list[dict]:
+def plain(message: Message) -> dict[str, Any]:
+    def entries(found: tuple[HistoryEntry, ...]) -> list[dict[str, Any]]:
         return [
             {"id": e.message_id, "hint": hexed(e.retrieval_hint), "sender": e.sender_id}
             for e in found
@@ -55,7 +56,7 @@ def plain(message: Message) -> dict:
     }
 
 
-def test_both_make_and_read_the_same_messages():
+def test_both_make_and_read_the_same_messages() -> None:
     messages = [message for message, _ in VECTORS.values()]
     told = other(
         {
@@ -70,7 +71,7 @@ def test_both_make_and_read_the_same_messages():
 
 
 @pytest.mark.parametrize("geometry", [Geometry(10, 0.001), Geometry(10, 0.01), DEFAULT_GEOMETRY])
-def test_both_make_and_read_the_same_filters(geometry):
+def test_both_make_and_read_the_same_filters(geometry: Geometry) -> None:
     ids = ["m1", "m2", "m3", *(f"id-{i}" for i in range(min(geometry.capacity - 3, 500)))]
     made = BloomFilter(geometry)
     for message_id in ids:
@@ -119,7 +120,7 @@ async def channel_of(names: dict[str, list[str]], seed: int, store: str | None) 
 
 
 async def equal(processes: list[Process]) -> None:
-    end = time.monotonic() + EQUAL_WITHIN_S
+    end = time.monotonic() + HUNG_S
     while True:
         logs = [await process.log() for process in processes]
         if all(log == logs[0] and len(log) == MESSAGES for log in logs):
@@ -155,12 +156,12 @@ async def retrieved(store: Process, ids: list[str]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_two_participants_ours_and_theirs_end_with_equal_logs(seed):
+def test_two_participants_ours_and_theirs_end_with_equal_logs(seed: int) -> None:
     names = {"ours": ours("ours", seed), "theirs": theirs("theirs")}
     asyncio.run(channel_of(names, seed, store=None))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_three_participants_with_ours_as_store_end_with_equal_logs(seed):
+def test_three_participants_with_ours_as_store_end_with_equal_logs(seed: int) -> None:
     names = {"ours": ours("ours", seed), "first": theirs("first"), "second": theirs("second")}
     asyncio.run(channel_of(names, seed, store="ours"))

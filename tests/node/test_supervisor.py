@@ -4,8 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from signal import Signals
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -19,6 +23,7 @@ TOP = Path(__file__).resolve().parents[2]
 
 # A child: notes that it started, does as told, says READY, ends on SIGTERM. "deaf" does not end,
 # "mute" never says READY, "once" says it in its first life only, "refuse=N" exits with 1 N times.
+# Stopped by SIGSTOP it is a loop that is stuck.
 CHILD = """
 import os, signal, sys, time
 from pathlib import Path
@@ -53,20 +58,34 @@ while True:
     notify("WATCHDOG=1")
 """
 
-# The process under test: a supervisor of children given as `name:stop_group:orders`.
+# The process under test: a supervisor of children given as `name:stop_group:orders`. Those called
+# node-... mend themselves; its patience with the others is cut short.
 PARENT = """
-import asyncio, sys
-from appliance.node.supervisor import Child, Supervisor
+import asyncio, os, sys
+from appliance.node import supervisor
+from appliance.node.child import Child
+from appliance.node.supervisor import Supervisor
+supervisor.SILENT_S_MAX, supervisor.STUCK_S_MAX = 2.0, 3.0
+if "SLOW_TO_TELL" in os.environ:
+    exec_ = asyncio.create_subprocess_exec
+    async def slow(*words, **options):
+        process = await exec_(*words, **options)
+        await asyncio.sleep(float(os.environ["SLOW_TO_TELL"]))
+        return process
+    asyncio.create_subprocess_exec = slow
 folder, child, *described = sys.argv[1:]
 def made(text):
     name, group, orders = text.split(":")
     words = [sys.executable, "-c", child, folder, name, *orders.split()]
-    return Child(name, words, int(group), vital=not name.startswith("replica-"))
+    return Child(name, words, int(group), vital=not name.startswith("replica-"),
+                 mends_itself=name.startswith("node-"))
 supervisor = Supervisor([made(text) for text in described],
                         report=lambda line: print(line, flush=True),
                         on_ready=lambda: print("all ready", flush=True))
 sys.exit(asyncio.run(supervisor.run()))
 """
+
+T = TypeVar("T")
 
 
 class Run:
@@ -95,7 +114,7 @@ class Run:
         path = self.folder / name
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
-    def until(self, condition, what: str):
+    def until(self, condition: Callable[[], T], what: str) -> T:
         deadline = time.monotonic() + HUNG_S
         while not (result := condition()):
             assert time.monotonic() < deadline, f"{what}; printed:\n{self.printed()}"
@@ -123,10 +142,10 @@ def running(pid: int) -> bool:
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     runs: list[Run] = []
 
-    def start(*described: str, **options) -> Run:
+    def start(*described: str, **options: Any) -> Run:
         runs.append(Run(tmp_path, *described, **options))
         return runs[-1]
 
@@ -137,7 +156,7 @@ def run(tmp_path):
             started.process.wait(HUNG_S)
 
 
-def test_children_are_stopped_group_by_group_and_the_code_is_0(run):
+def test_children_are_stopped_group_by_group_and_the_code_is_0(run: Callable[..., Run]) -> None:
     supervisor = run("replica:2:", "edge:0:", "console:1:")
     supervisor.until_ready()
     assert supervisor.stop() == 0
@@ -145,14 +164,14 @@ def test_children_are_stopped_group_by_group_and_the_code_is_0(run):
     assert supervisor.alive() == []
 
 
-def test_ctrl_c_stops_as_sigterm_does(run):
+def test_ctrl_c_stops_as_sigterm_does(run: Callable[..., Run]) -> None:
     supervisor = run("edge:0:")
     supervisor.until_ready()
     assert supervisor.stop(signal.SIGINT) == 0
     assert supervisor.alive() == []
 
 
-def test_a_killed_child_is_started_again_and_again(run):
+def test_a_killed_child_is_started_again_and_again(run: Callable[..., Run]) -> None:
     supervisor = run("replica:0:", "edge:0:")
     supervisor.until_ready()
     for restart in range(3):
@@ -164,7 +183,76 @@ def test_a_killed_child_is_started_again_and_again(run):
     assert supervisor.stop() == 0
 
 
-def test_the_pause_before_a_restart_grows_while_a_child_dies_young(run):
+def test_a_child_whose_loop_is_stuck_is_killed_and_started_again(run: Callable[..., Run]) -> None:
+    supervisor = run("replica:0:", "node-0:0:")
+    supervisor.until_ready()
+    for name in ("node-0", "replica"):
+        os.kill(supervisor.pids(name)[0], signal.SIGSTOP)
+    supervisor.until(lambda: len(supervisor.pids("replica")) == 2, "no restart")
+    assert supervisor.printed().count("replica was silent for 3 s: killed") == 1
+    assert len(supervisor.pids("node-0")) == 1, "one that mends itself was killed"
+    os.kill(supervisor.pids("node-0")[0], signal.SIGCONT)
+    assert supervisor.stop() == 0
+
+
+def test_a_machine_that_stood_still_as_a_whole_kills_nobody(run: Callable[..., Run]) -> None:
+    supervisor = run("replica:0:", "edge:0:")
+    supervisor.until_ready()
+    everybody = [supervisor.process.pid, *supervisor.alive()]
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in everybody:
+            os.kill(pid, number)
+        time.sleep(4.0)  # longer than any of them may be silent, and then time to judge them
+    assert len(supervisor.pids("replica")) == len(supervisor.pids("edge")) == 1
+    assert "killed" not in supervisor.printed()
+    assert supervisor.stop() == 0
+
+
+def test_a_child_that_is_ready_before_its_pid_is_known_counts_as_ready(
+    run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOW_TO_TELL", "2")
+    supervisor = run("replica:0:", "edge:0:")
+    supervisor.until_ready()
+    assert supervisor.stop() == 0
+
+
+def test_a_busy_listener_loses_heartbeats_but_no_other_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listener = Listener()
+    monkeypatch.setenv(service.SOCKET_VARIABLE, listener.address)
+    for _ in range(2000):  # far more than the kernel holds
+        service.notify("WATCHDOG=1")
+    speaker = threading.Thread(target=service.notify, args=("READY=1",))
+    speaker.start()
+    time.sleep(0.1)
+    heard = []
+    message, speaks = None, True
+    while speaks or message is not None:
+        speaks = speaker.is_alive()  # asked first: its last word may come between the two
+        message = listener.receive()
+        heard += message[1] if message is not None else []
+    listener.close()
+    assert heard[-1] == "READY=1" and 0 < heard.count("WATCHDOG=1") < 2000
+
+
+def test_a_loop_whose_turns_are_late_is_heard_each_second_of_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen on a busy machine: as many turns as make a second took 15 s, and it was killed."""
+    listener = Listener()
+    monkeypatch.setenv(service.SOCKET_VARIABLE, listener.address)
+    for turn_s in (0.01, 0.3, 5.0):
+        heartbeat, heard = service.Heartbeat(), 0
+        for turn in range(int(10 / turn_s)):
+            heartbeat.turned(100 + turn * turn_s)
+            heard += listener.receive() is not None
+        assert heard == pytest.approx(min(10, 10 / turn_s), abs=2)
+    listener.close()
+
+
+def test_the_pause_before_a_restart_grows_while_a_child_dies_young(run: Callable[..., Run]) -> None:
     supervisor = run("replica:0:exit=7")
     supervisor.until(lambda: len(supervisor.pids("replica")) == 4, "no restarts")
     pauses = [line.rsplit(" ", 2)[1] for line in supervisor.printed().splitlines()]
@@ -173,7 +261,9 @@ def test_the_pause_before_a_restart_grows_while_a_child_dies_young(run):
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSEGV])
-def test_no_child_survives_a_supervisor_that_was_killed(run, signal_number):
+def test_no_child_survives_a_supervisor_that_was_killed(
+    run: Callable[..., Run], signal_number: Signals
+) -> None:
     supervisor = run("replica:0:deaf", "edge:0:deaf mute")
     supervisor.until(lambda: supervisor.pids("replica") and supervisor.pids("edge"), "no start")
     assert len(supervisor.alive()) == 2
@@ -182,7 +272,7 @@ def test_no_child_survives_a_supervisor_that_was_killed(run, signal_number):
     supervisor.until(lambda: supervisor.alive() == [], "an orphan")
 
 
-def test_a_child_that_ignores_the_signal_is_killed_in_the_end(run):
+def test_a_child_that_ignores_the_signal_is_killed_in_the_end(run: Callable[..., Run]) -> None:
     supervisor = run("replica:0:deaf")
     supervisor.until_ready()
     started = time.monotonic()
@@ -192,17 +282,17 @@ def test_a_child_that_ignores_the_signal_is_killed_in_the_end(run):
     assert supervisor.alive() == []
 
 
-def test_asked_twice_to_stop_it_kills_at_once(run):
-    supervisor = run("replica:0:deaf")
+def test_asked_twice_to_stop_it_kills_at_once(run: Callable[..., Run], listener: Listener) -> None:
+    supervisor = run("replica:0:deaf", notify_to=listener.address)
     supervisor.until_ready()
     supervisor.process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
-    assert supervisor.stop(signal.SIGINT) == 0
+    supervisor.until(lambda: "STOPPING=1" in messages_at(listener), "never asked")
+    assert supervisor.stop(signal.SIGINT) == 0  # before that the two may count as one
     assert "did not stop in 4 s" not in supervisor.printed()
     assert supervisor.alive() == []
 
 
-def test_a_mistake_of_the_operator_stops_the_node_with_code_2(run):
+def test_a_mistake_of_the_operator_stops_the_node_with_code_2(run: Callable[..., Run]) -> None:
     supervisor = run("edge:0:exit=2", "replica:1:")
     assert supervisor.process.wait(HUNG_S) == 2
     assert len(supervisor.pids("edge")) == 1
@@ -210,7 +300,9 @@ def test_a_mistake_of_the_operator_stops_the_node_with_code_2(run):
     assert supervisor.alive() == []
 
 
-def test_a_child_that_is_refused_again_and_again_stops_the_node_with_code_1(run):
+def test_a_child_that_is_refused_again_and_again_stops_the_node_with_code_1(
+    run: Callable[..., Run],
+) -> None:
     started = time.monotonic()
     supervisor = run("replica:0:exit=1", "edge:0:")
     assert supervisor.process.wait(HUNG_S) == 1
@@ -220,7 +312,9 @@ def test_a_child_that_is_refused_again_and_again_stops_the_node_with_code_1(run)
     assert supervisor.alive() == []
 
 
-def test_a_child_whose_killed_predecessor_is_slow_to_go_starts_in_the_end(run):
+def test_a_child_whose_killed_predecessor_is_slow_to_go_starts_in_the_end(
+    run: Callable[..., Run],
+) -> None:
     refusals = REFUSALS_MIN + 2
     supervisor = run(f"replica:0:refuse={refusals}", "edge:0:")
     supervisor.until_ready()
@@ -228,7 +322,9 @@ def test_a_child_whose_killed_predecessor_is_slow_to_go_starts_in_the_end(run):
     assert supervisor.stop() == 0
 
 
-def test_a_halted_replica_is_tried_again_slowly_and_the_others_go_on(run):
+def test_a_halted_replica_is_tried_again_slowly_and_the_others_go_on(
+    run: Callable[..., Run],
+) -> None:
     supervisor = run("replica:0:exit=3", "edge:0:")
     supervisor.until(lambda: "starting it again in 5.00 s" in supervisor.printed(), "no slow retry")
     supervisor.until(lambda: len(supervisor.alive()) == 1, "the edge does not run")
@@ -236,7 +332,7 @@ def test_a_halted_replica_is_tried_again_slowly_and_the_others_go_on(run):
     assert supervisor.stop() == 0
 
 
-def messages_at(listener) -> list[str]:
+def messages_at(listener: Listener) -> list[str]:
     """What the service manager has heard since the last look."""
     fields: list[str] = []
     while (message := listener.receive()) is not None:
@@ -245,13 +341,13 @@ def messages_at(listener) -> list[str]:
 
 
 @pytest.fixture
-def listener():
+def listener() -> Iterator[Listener]:
     made = Listener()
     yield made
     made.close()
 
 
-def test_readiness_waits_for_the_last_child(run, listener):
+def test_readiness_waits_for_the_last_child(run: Callable[..., Run], listener: Listener) -> None:
     supervisor = run("replica:0:", "edge:0:mute", notify_to=listener.address)
     supervisor.until(lambda: supervisor.pids("edge") and supervisor.pids("replica"), "no start")
     time.sleep(0.5)
@@ -260,7 +356,9 @@ def test_readiness_waits_for_the_last_child(run, listener):
     assert messages_at(listener) == ["STOPPING=1"]
 
 
-def test_the_watchdog_is_fed_only_while_every_child_is_well(run, listener):
+def test_the_watchdog_is_fed_only_while_every_child_is_well(
+    run: Callable[..., Run], listener: Listener
+) -> None:
     supervisor = run("replica:0:", "edge:0:once", notify_to=listener.address)
     heard: list[str] = []
 
@@ -284,7 +382,9 @@ def test_the_watchdog_is_fed_only_while_every_child_is_well(run, listener):
     assert supervisor.stop() == 0
 
 
-def test_a_halted_child_is_told_and_takes_nobody_else_down(run, listener):
+def test_a_halted_child_is_told_and_takes_nobody_else_down(
+    run: Callable[..., Run], listener: Listener
+) -> None:
     """Its service manager hears READY and WATCHDOG, and why one of the children does not serve."""
     supervisor = run("replica-0:0:halt=DISK_FULL", "replica-1:0:", notify_to=listener.address)
     heard: list[str] = []
@@ -303,7 +403,9 @@ def test_a_halted_child_is_told_and_takes_nobody_else_down(run, listener):
     assert supervisor.stop() == 0
 
 
-def test_a_replica_that_is_refused_for_long_does_not_stop_the_others(run, listener):
+def test_a_replica_that_is_refused_for_long_does_not_stop_the_others(
+    run: Callable[..., Run], listener: Listener
+) -> None:
     """Such as one whose volume is gone; it is tried again, for the volume may come back."""
     refusals = REFUSALS_MIN + 5
     supervisor = run(f"replica-0:0:refuse={refusals}", "replica-1:0:", notify_to=listener.address)
@@ -313,13 +415,13 @@ def test_a_replica_that_is_refused_for_long_does_not_stop_the_others(run, listen
     assert supervisor.stop() == 0
 
 
-def test_replicas_that_are_all_refused_stop_the_node(run):
+def test_replicas_that_are_all_refused_stop_the_node(run: Callable[..., Run]) -> None:
     supervisor = run("replica-0:0:exit=1", "replica-1:0:exit=1", "edge:0:")
     assert supervisor.process.wait(HUNG_S) == 1
     assert supervisor.alive() == []
 
 
-def test_strangers_cannot_speak_for_a_child(run):
+def test_strangers_cannot_speak_for_a_child(run: Callable[..., Run]) -> None:
     supervisor = run("replica:0:mute")
     supervisor.until(lambda: supervisor.pids("replica"), "no start")
     environment = psutil.Process(supervisor.pids("replica")[0]).environ()

@@ -1,5 +1,6 @@
 """The executable: made from this tree, complete, and at home on a machine without Python."""
 
+import hashlib
 import importlib.metadata as metadata
 import json
 import os
@@ -7,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -16,24 +16,18 @@ from PyInstaller.archive.readers import CArchiveReader
 
 from appliance.__main__ import VERBS
 from appliance.drivers.host import natives
+from tests.packaging import frozen
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.system.local_site import TOP, wait_until
 
-BUILD = TOP / "packaging" / "executable" / "build.py"
 SIZES_MAX = {"tigerchat": 120e6, "tigerchat-onefile": 55e6}  # bytes; a promise to who downloads
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory) -> Iterator[Path]:
+def dist() -> Path:
     """Both forms."""
-    folder = tmp_path_factory.mktemp("frozen")
-    words = ["--dist", str(folder / "dist"), "--build", str(folder / "build")]
-    done = subprocess.run(
-        [sys.executable, str(BUILD), *words], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    yield folder / "dist"
-    shutil.rmtree(folder)
+    return frozen.dist()
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +35,7 @@ def onedir(dist) -> Path:
     return dist / "tigerchat" / "tigerchat"
 
 
-def run(program: Path, *words: str) -> subprocess.CompletedProcess:
+def run(program: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Without the paths of this machine's Python."""
     plain = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
     return subprocess.run(
@@ -50,7 +44,7 @@ def run(program: Path, *words: str) -> subprocess.CompletedProcess:
     )  # fmt: skip
 
 
-def test_both_forms_say_what_they_are_and_are_small_enough(dist, onedir):
+def test_both_forms_say_what_they_are_and_are_small_enough(dist: Path, onedir: Path) -> None:
     for program in (onedir, dist / "tigerchat-onefile"):
         told = run(program, "version")
         assert told.returncode == 0, told.stderr
@@ -62,7 +56,7 @@ def test_both_forms_say_what_they_are_and_are_small_enough(dist, onedir):
         assert sum(path.lstat().st_size for path in files) <= size_max, name
 
 
-def test_every_native_part_is_in_it_and_runs(dist, onedir):
+def test_every_native_part_is_in_it_and_runs(dist: Path, onedir: Path) -> None:
     for program in (onedir, dist / "tigerchat-onefile"):
         told = run(program, "version", "--selftest")
         assert told.returncode == 0, told.stdout
@@ -70,7 +64,9 @@ def test_every_native_part_is_in_it_and_runs(dist, onedir):
         assert works == list(natives.NATIVES)
 
 
-def test_a_native_part_that_does_not_run_fails_the_selftest(monkeypatch):
+def test_a_native_part_that_does_not_run_fails_the_selftest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken() -> str:
         raise ImportError("cannot open shared object file")
 
@@ -78,6 +74,26 @@ def test_a_native_part_that_does_not_run_fails_the_selftest(monkeypatch):
     results = {name: (works, told) for name, works, told in natives.run_each()}
     assert results["uvloop"] == (False, "ImportError: cannot open shared object file")
     assert results["PyNaCl"][0]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Of every file below a folder; of a link, where it leads."""
+    return {
+        str(path.relative_to(folder)): (
+            f"link to {path.readlink()}"
+            if path.is_symlink()
+            else hashlib.sha256(path.read_bytes()).hexdigest()
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def test_two_clean_builds_of_one_commit_are_equal_byte_for_byte(dist: Path, tmp_path: Path) -> None:
+    again = digests(frozen.build(tmp_path))
+    assert len(again) > 100
+    assert again == digests(dist)
+    shutil.rmtree(tmp_path / "dist")
 
 
 def frozen_packages(program: Path) -> set[str]:
@@ -89,7 +105,9 @@ def frozen_packages(program: Path) -> set[str]:
     return modules | {path.name.split(".")[0] for path in folders}
 
 
-def test_the_bill_of_materials_lists_exactly_the_distributions_that_were_frozen(onedir):
+def test_the_bill_of_materials_lists_exactly_the_distributions_that_were_frozen(
+    onedir: Path,
+) -> None:
     told = run(onedir, "version", "--sbom")
     assert told.returncode == 0, told.stderr
     bill = json.loads(told.stdout)
@@ -104,18 +122,18 @@ def test_the_bill_of_materials_lists_exactly_the_distributions_that_were_frozen(
     assert {name.lower().replace("_", "-") for name in listed} <= names, "nothing else is in it"
 
 
-def test_what_a_node_does_not_need_stays_out(onedir):
+def test_what_a_node_does_not_need_stays_out(onedir: Path) -> None:
     packages = frozen_packages(onedir)
     assert not packages & {"pyspark", "pyarrow", "pandas", "pytest", "_pytest", "tests", "py4j"}
 
 
-def test_every_verb_answers(onedir):
+def test_every_verb_answers(onedir: Path) -> None:
     for verb in VERBS:
         told = run(onedir, verb, "--help")
         assert told.returncode == 0, (verb, told.stderr)
 
 
-def test_a_seed_has_the_same_trace_in_the_executable_as_from_source(onedir):
+def test_a_seed_has_the_same_trace_in_the_executable_as_from_source(onedir: Path) -> None:
     words = ("simulate", "--json", "--lite", "--seed", "3")
     frozen = json.loads(run(onedir, *words).stdout)
     source = subprocess.run(
@@ -126,13 +144,49 @@ def test_a_seed_has_the_same_trace_in_the_executable_as_from_source(onedir):
     assert (frozen["digest"], frozen["events"]) == (there["digest"], there["events"])
 
 
-def test_the_archive_for_spark_is_that_of_the_sources(onedir, tmp_path):
+def test_the_archive_for_spark_is_that_of_the_sources(onedir: Path, tmp_path: Path) -> None:
     assert run(onedir, "report", "--bundle", str(tmp_path / "frozen.zip")).returncode == 0
     subprocess.run(
         [sys.executable, "-m", "appliance", "report", "--bundle", str(tmp_path / "source.zip")],
         cwd=TOP, check=True, capture_output=True,
     )  # fmt: skip
     assert (tmp_path / "frozen.zip").read_bytes() == (tmp_path / "source.zip").read_bytes()
+
+
+# --- its end --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tigerchat/tigerchat", "tigerchat-onefile"])
+def test_kill_9_of_the_visible_process_leaves_none_behind(
+    dist: Path, name: str, free_ports: FreePorts, tmp_path: Path
+) -> None:
+    site, ports = tmp_path / "s", free_ports(100)[0]
+    words = ["start", "--local", str(site), "--nodes", "1", "--ports", str(ports)]
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    place = {**os.environ, "TMPDIR": str(unpacked)}
+    with (tmp_path / "log").open("w") as log:
+        started = subprocess.Popen(
+            [dist / name, *words], stdout=log, stderr=log, cwd="/", env=place
+        )  # fmt: skip
+    try:
+        wait_until(
+            lambda: "\nserving: 1 node," in (tmp_path / "log").read_text(),
+            HUNG_S,
+            (tmp_path / "log").read_text,
+        )
+        family = psutil.Process(started.pid).children(recursive=True)
+        assert len(family) >= 5
+        kept = list(unpacked.iterdir())
+        subprocess.run([dist / name, "version"], check=True, capture_output=True, env=place)
+        assert list(unpacked.iterdir()) == kept, "what a running program uses stays"
+    finally:
+        started.kill()
+        started.wait(HUNG_S)
+    _, alive = psutil.wait_procs(family, HUNG_S)
+    assert not alive
+    subprocess.run([dist / name, "version"], check=True, capture_output=True, env=place)
+    assert not list(unpacked.iterdir()), "the next start removes what the killed one unpacked"
 
 
 # --- a bare machine -------------------------------------------------------------------------------
@@ -146,7 +200,7 @@ ENTER = (
 
 
 @pytest.fixture
-def bare(onedir, tmp_path) -> Path:
+def bare(onedir, tmp_path: Path) -> Path:
     """A Debian 12 with nothing but its base, and the executable."""
     root = tmp_path / "bare"
     root.mkdir()
@@ -163,7 +217,9 @@ def inside(root: Path, *words: str) -> list[str]:
 
 
 @pytest.mark.root
-def test_a_site_runs_on_a_bare_debian_without_python(bare, free_ports, tmp_path):
+def test_a_site_runs_on_a_bare_debian_without_python(
+    bare: Path, free_ports: FreePorts, tmp_path: Path
+) -> None:
     ports, log = free_ports(100)[0], tmp_path / "log"
     words = ["start", "--local", "/srv/run", "--nodes", "1", "--ports", str(ports)]
     with log.open("w") as out:
@@ -192,7 +248,10 @@ def test_a_site_runs_on_a_bare_debian_without_python(bare, free_ports, tmp_path)
 # --- promises kept by the executable too ----------------------------------------------------------
 
 
-def test_the_console_and_kill_tests_pass_against_the_executable(onedir, tmp_path):
+@pytest.mark.soak
+def test_the_console_and_kill_tests_pass_against_the_executable(
+    onedir: Path, tmp_path: Path
+) -> None:
     """The same tests, in a run of their own, with the executable as what they start."""
     tests = [
         "tests/system/test_kill.py::test_thirty_kills_lose_double_and_reorder_nothing",

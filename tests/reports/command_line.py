@@ -12,6 +12,10 @@ from tests.patience import HUNG_S
 
 TOP = Path(__file__).resolve().parents[2]
 MASTER = "local[2]"
+# Of every Java that lives for one test: what C2 compiles and G1 collects never pays for itself.
+LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Where Spark's scripts look: for the Java that makes up a command, and for the driver's.
+LIGHT = {"SPARK_LAUNCHER_OPTS": LIGHT_JAVA, "SPARK_SUBMIT_OPTS": LIGHT_JAVA}
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -43,6 +47,7 @@ def report(folder: Path, *words: str, master: str = MASTER) -> subprocess.Popen[
 def environment(folder: Path) -> dict[str, str]:
     return {
         **os.environ,
+        **LIGHT,
         "PYTHONPATH": str(TOP),
         "TMPDIR": str(folder),
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -31,6 +31,8 @@ NAMES = ("ada", "bert", "chen", "dora", "emil", "fay", "gus", "hana", "ivan", "j
 WORDS = ("tiger", "river", "quorum", "hello", "log", "ship", "night", "stripe", "ack", "paper")
 _TAIL = struct.Struct("<QQ")
 
+Entry = tuple[str, int, str, bytes]  # room, time in µs, author, body
+
 
 @dataclass
 class Site:
@@ -91,7 +93,7 @@ class Shard:
     heads: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
     threads: dict[bytes, bytes] = field(default_factory=dict)
     manifests: list[tuple[Path, PeriodManifest]] = field(default_factory=list)
-    truth: list[tuple[str, int, str, bytes]] = field(default_factory=list)
+    truth: list[Entry] = field(default_factory=list)
     remember: bool = True
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ import sys
 import time
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP))
@@ -126,7 +127,7 @@ def write(root: Path, site: Site, total: int, file_records: int) -> None:
     shard.write_head(found)
 
 
-def one(folder: Path, archive: Place, cores: int) -> dict:
+def one(folder: Path, archive: Place, cores: int) -> dict[str, Any]:
     """Ingest an archive with so many cores; the best of a few runs."""
     site = Site(SEED)
     spark = session("measure", f"local[{cores}]")
@@ -161,7 +162,7 @@ def print_nothing(line: str) -> None:
     """Progress is not what is measured."""
 
 
-def child(folder: Path, archive: str, cores: int, **extra: object) -> dict:
+def child(folder: Path, archive: str, cores: int, **extra: object) -> dict[str, Any]:
     """One measurement in a process of its own."""
     line = [sys.executable, __file__, str(folder), "--one", archive, "--cores", str(cores)]
     done = subprocess.run(

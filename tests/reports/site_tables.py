@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -29,3 +30,6 @@ class Tables:
     @property
     def state(self) -> State:
         return self.ledger.load()
+
+
+MakeTables = Callable[..., Tables]  # `tables(site, archive)`

@@ -27,7 +27,7 @@ def verified(data: bytearray) -> block.Verified:
     return block.verify(memoryview(data), COUNT, 1, START_US - 1)
 
 
-def test_a_sound_block_has_no_problem_and_says_its_hashes():
+def test_a_sound_block_has_no_problem_and_says_its_hashes() -> None:
     data = made()
     found = verified(data)
     assert found.problem is None
@@ -37,7 +37,7 @@ def test_a_sound_block_has_no_problem_and_says_its_hashes():
 
 
 @given(st.integers(0, COUNT - 1), st.integers(record.MSG_ID * 8, (record.CHECKSUM + 4) * 8 - 1))
-def test_any_bit_flipped_under_the_crc_is_found_at_its_record(index, bit):
+def test_any_bit_flipped_under_the_crc_is_found_at_its_record(index, bit) -> None:
     data = made()
     data[index * RECORD_SIZE + bit // 8] ^= 1 << bit % 8
     problem = verified(data).problem
@@ -56,7 +56,7 @@ def test_any_bit_flipped_under_the_crc_is_found_at_its_record(index, bit):
         (record.AUTHOR_ID, b"\xff", "chain"),
     ],
 )
-def test_what_a_right_crc_hides_is_found(offset, value, reason):
+def test_what_a_right_crc_hides_is_found(offset: int, value: bytes, reason: str) -> None:
     data = made()
     at = 30 * RECORD_SIZE
     data[at + offset : at + offset + len(value)] = value
@@ -68,7 +68,7 @@ def test_what_a_right_crc_hides_is_found(offset, value, reason):
     assert problem.record == 30 or (reason == "chain" and problem.record > 30)
 
 
-def test_two_records_that_changed_places_are_found():
+def test_two_records_that_changed_places_are_found() -> None:
     data = made()
     a, b = 10 * RECORD_SIZE, 11 * RECORD_SIZE
     data[a:b], data[b : b + RECORD_SIZE] = data[b : b + RECORD_SIZE], data[a:b]

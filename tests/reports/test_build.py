@@ -6,14 +6,16 @@ import csv
 import io
 import re
 from collections import Counter
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.reports import build as building
@@ -21,13 +23,15 @@ from appliance.reports import plot
 from appliance.reports import tables as readers
 from appliance.reports.build import harmless
 from appliance.reports.main import main
-from tests.reports.maker import HOUR_US, Site, make
+from tests.reports.maker import HOUR_US, Entry, Site, make
 from tests.reports.rows import fingerprint
 from tests.reports.site_tables import Tables
 
+Report = tuple[Path, list[Entry], Tables]  # folder of the report, what is true, the tables
+
 
 @pytest.fixture(scope="module")
-def report(spark, tmp_path_factory):
+def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """(folder of the report, truth) of two shards with some days."""
     folder = tmp_path_factory.mktemp("report")
     site = Site(seed=31, shards=2)
@@ -43,13 +47,13 @@ def report(spark, tmp_path_factory):
     return folder / "out", truth, made
 
 
-def said(truth: list) -> list:
+def said(truth: list[Any]) -> list[Any]:
     """Without the records that create rooms, the first of each."""
     seen: set[str] = set()
     return [entry for entry in truth if entry[0] in seen or seen.add(entry[0])]
 
 
-def table(folder: Path, name: str) -> list[dict]:
+def table(folder: Path, name: str) -> list[dict[str, Any]]:
     return pq.read_table(folder / "tables" / f"{name}.parquet").to_pylist()
 
 
@@ -57,7 +61,7 @@ def day(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%d")
 
 
-def test_messages_by_room_author_and_day_are_those_of_the_records(report):
+def test_messages_by_room_author_and_day_are_those_of_the_records(report: Report) -> None:
     folder, truth, _ = report
     wanted = Counter((room, author, day(time)) for room, time, author, _ in said(truth))
     found = {
@@ -67,7 +71,7 @@ def test_messages_by_room_author_and_day_are_those_of_the_records(report):
     assert found == wanted
 
 
-def test_hours_peaks_sizes_and_people_are_those_of_the_records(report):
+def test_hours_peaks_sizes_and_people_are_those_of_the_records(report: Report) -> None:
     folder, truth, _ = report
     rows = said(truth)
     hours = Counter(time // HOUR_US for _, time, _, _ in rows)
@@ -88,7 +92,7 @@ def test_hours_peaks_sizes_and_people_are_those_of_the_records(report):
     }
 
 
-def test_replies_are_those_whose_parent_is_a_message(report, spark):
+def test_replies_are_those_whose_parent_is_a_message(report: Report, spark: SparkSession) -> None:
     folder, _, made = report
     rows = (
         readers.records(spark, made.ledger.place, made.state)
@@ -103,7 +107,7 @@ def test_replies_are_those_whose_parent_is_a_message(report, spark):
     assert all(0 < row["first_reply_s"] <= row["last_reply_s"] for row in threads)
 
 
-def test_every_table_is_there_as_csv_with_the_same_rows(report):
+def test_every_table_is_there_as_csv_with_the_same_rows(report: Report) -> None:
     folder, _, _ = report
     for path in (folder / "tables").glob("*.parquet"):
         with path.with_suffix(".csv").open(newline="") as file:
@@ -118,12 +122,12 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.addresses: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list) -> None:
+    def handle_starttag(self, tag: str, attrs: list[Any]) -> None:
         if tag not in ("meta", "rect", "line", "circle", "polyline", "polygon", "path", "br"):
             self.open.append(tag)
         self.addresses += [value for name, value in attrs if name in ("src", "href")]
 
-    def handle_startendtag(self, tag: str, attrs: list) -> None:
+    def handle_startendtag(self, tag: str, attrs: list[Any]) -> None:
         self.addresses += [value for name, value in attrs if name in ("src", "href")]
 
     def handle_endtag(self, tag: str) -> None:
@@ -131,7 +135,7 @@ class Page(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_fetches_nothing(report):
+def test_the_page_is_whole_and_fetches_nothing(report: Report) -> None:
     folder, truth, _ = report
     text = (folder / "report.html").read_text()
     page = Page()
@@ -143,7 +147,7 @@ def test_the_page_is_whole_and_fetches_nothing(report):
     assert "node-0, node-1" in text
 
 
-def test_sql_answers_from_messages_with_their_text(report, spark):
+def test_sql_answers_from_messages_with_their_text(report: Report, spark: SparkSession) -> None:
     _, truth, made = report
     readers.register(spark, made.ledger.place, made.state)
     found = spark.sql(
@@ -157,7 +161,9 @@ STRANGE = r"""select '\u009b31mred\u202e' as body, '=cmd()' as room"""
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
-def test_sql_shows_nothing_that_commands_a_terminal_or_a_spreadsheet(report, spark, capsys, form):
+def test_sql_shows_nothing_that_commands_a_terminal_or_a_spreadsheet(
+    report: Report, spark: SparkSession, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
     _, _, made = report
     assert main(["sql", STRANGE, "--tables", made.ledger.place.url, "--format", form]) == 0
     told = capsys.readouterr().out
@@ -170,7 +176,9 @@ def test_sql_shows_nothing_that_commands_a_terminal_or_a_spreadsheet(report, spa
     ("query", "words"),
     [("selct room from messages", "PARSE_SYNTAX_ERROR"), ("select rom from messages", "rom")],
 )
-def test_a_mistake_in_a_query_is_one_sentence(report, spark, capfd, query, words):
+def test_a_mistake_in_a_query_is_one_sentence(
+    report: Report, spark: SparkSession, capfd: pytest.CaptureFixture[str], query: str, words: str
+) -> None:
     _, _, made = report
     assert main(["sql", query, "--tables", made.ledger.place.url]) == 1
     told = capfd.readouterr()
@@ -180,7 +188,7 @@ def test_a_mistake_in_a_query_is_one_sentence(report, spark, capfd, query, words
     assert len(told.err) < 400
 
 
-def test_the_csv_of_a_report_holds_no_formula_and_no_control():
+def test_the_csv_of_a_report_holds_no_formula_and_no_control() -> None:
     table = pa.table({"room": ["=cmd()", "x\x9b", None], "count": [1, -2, 3]})
     out = io.BytesIO()
     pyarrow.csv.write_csv(harmless(table), out)
@@ -188,7 +196,7 @@ def test_the_csv_of_a_report_holds_no_formula_and_no_control():
     assert rows == [["room", "count"], ["'=cmd()", "1"], ["x\ufffd", "-2"], ["", "3"]]
 
 
-def test_days_until_full_are_those_of_what_the_site_itself_has_room_for():
+def test_days_until_full_are_those_of_what_the_site_itself_has_room_for() -> None:
     days = [date(2026, 1, day) for day in range(1, 12)]
     volume = pa.table({"date": days, "bytes": [1 << 20] * 11})
     unsaid = building.outlook(volume, 0, 0)
@@ -201,8 +209,34 @@ def test_days_until_full_are_those_of_what_the_site_itself_has_room_for():
     assert building.outlook(volume, 0, 1).days == 0.0  # it is full
 
 
-def test_a_curve_of_one_point_shows_it():
+def test_between_days_on_which_people_wrote_a_curve_is_at_nothing() -> None:
+    """As when somebody brings a message of long ago: it was not said each day since."""
+    day = timedelta(days=1)
+    first, second = datetime(1997, 1, 6, tzinfo=UTC), datetime(2026, 11, 24, tzinfo=UTC)
+    points = [plot.Point(first, 1), plot.Point(second, 2), plot.Point(second + day, 3)]
+    assert plot.with_gaps(points, day, day) == [
+        points[0],
+        (first + day, 0),
+        (second - day, 0),
+        *points[1:],
+    ]
+    assert plot.with_gaps(points, 30 * day, day)[1] == (first + 30 * day, 0)
+    short = [plot.Point(first, 1), plot.Point(first + 2 * day, 1)]
+    assert plot.with_gaps(short, day, day) == [short[0], (first + day, 0), short[1]]
+    assert plot.with_gaps(short, 7 * day, day) == short
+
+
+def test_a_curve_of_one_point_shows_it() -> None:
     drawn = plot.area([plot.Point(datetime(2026, 1, 1, tzinfo=UTC), 7)])
     assert drawn.count("<circle") == 1
     more = [plot.Point(datetime(2026, 1, day, tzinfo=UTC), 7) for day in (1, 2)]
     assert "<circle" not in plot.area(more)
+
+
+def test_marks_count_one_and_many() -> None:
+    days = [plot.Point(datetime(2026, 1, day, tzinfo=UTC), day) for day in (1, 2)]
+    assert re.findall(r": (.*?)</title>", plot.area(days)) == ["1 message", "2 messages"]
+    bars = plot.columns([("a", 1), ("b", 1500)], noun="thread")
+    assert re.findall(r": (.*?)</title>", bars) == ["1 thread", "1.5k threads"]
+    assert re.findall(r"00: (.*?)</title>", plot.week({(1, 9): 1}))[9] == "1 message"
+    assert re.findall(r": (.*?)</title>", plot.area(days[:1], noun="")) == ["1"]

@@ -16,20 +16,21 @@ from appliance.reports.ledger import Ledger
 from appliance.reports.place import place_of, read_all
 from appliance.reports.webhdfs import Login
 from tests.patience import HUNG_S
-from tests.reports.command_line import finished, report
+from tests.ports import FreePorts
+from tests.reports.command_line import LIGHT, LIGHT_JAVA, finished, report
 from tests.reports.maker import Site, make
 from tests.reports.rows import fingerprint
+from tests.reports.site_tables import MakeTables
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 
 SPARK_CLASS = Path(sys.executable).with_name("spark-class")
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, free_ports) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[str]:
     """URL of a master with two workers of one core each."""
     rpc, web, *worker_webs = free_ports(4)
-    folder = tmp_path / "cluster"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("cluster")
     processes = []
 
     def start(name: str, *words: str) -> None:
@@ -49,11 +50,12 @@ def cluster(tmp_path: Path, free_ports) -> Iterator[str]:
                 cwd=folder,
                 env={
                     **os.environ,
+                    **LIGHT,
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "SPARK_DAEMON_MEMORY": "256m",
                     "SPARK_LOCAL_DIRS": str(folder),
                     "TMPDIR": str(folder),
-                    "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={folder}",
+                    "SPARK_DAEMON_JAVA_OPTS": f"{LIGHT_JAVA} -Djava.io.tmpdir={folder}",
                     "PYSPARK_PYTHON": sys.executable,
                     "PYTHONPATH": "",
                 },
@@ -102,8 +104,10 @@ def wait_alive(port: int, workers: int) -> None:
     raise AssertionError(f"the cluster did not start: {told}")
 
 
-@pytest.mark.parametrize("scheme", ["hdfs", "webhdfs"])
-def test_two_workers_ingest_from_hdfs_and_report(cluster, hdfs: Hdfs, tables, tmp_path, scheme):
+@pytest.mark.soak
+def test_two_workers_ingest_from_hdfs_by_either_way_and_report(
+    cluster: str, hdfs: Hdfs, tables: MakeTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = Site(seed=41, shards=2)
     root = tmp_path / "archive"
     make(root, site, 3, 300, file_records=200)
@@ -113,71 +117,50 @@ def test_two_workers_ingest_from_hdfs_and_report(cluster, hdfs: Hdfs, tables, tm
     for path in sorted(root.rglob("*.*")):
         if path.is_file():
             there.write(f"archive/{path.relative_to(root).as_posix()}", path.read_bytes())
-    base = hdfs.hdfs_url if scheme == "hdfs" else hdfs.webhdfs_url
-    tables_url = f"{hdfs.hdfs_url}/{folder}/tables"
-    on_hdfs = ("--hdfs-http", f"127.0.0.1:{hdfs.http_port}", "--hdfs-user", USER)
-    submit = (
-        "--conf",
-        "spark.driver.host=127.0.0.1",
-        "--conf",
-        "spark.driver.bindAddress=127.0.0.1",
-        "--conf",
-        "spark.executor.memory=600m",
-        "--conf",
-        f"spark.executorEnv.HADOOP_USER_NAME={USER}",
-    )
-    os.environ["HADOOP_USER_NAME"] = USER
-    try:
+    monkeypatch.setenv("HADOOP_USER_NAME", USER)
+
+    def submitted(*words: str) -> str:
+        """What a verb of the reports prints that the cluster has run."""
+        settings = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "600m",
+            "spark.executorEnv.HADOOP_USER_NAME": USER,
+            "spark.executor.extraJavaOptions": LIGHT_JAVA,
+        }
+        confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        on_hdfs = ("--hdfs-http", f"127.0.0.1:{hdfs.http_port}", "--hdfs-user", USER)
         code, out, err = finished(
-            report(
-                tmp_path / "spark",
-                *submit,
-                "ingest",
-                f"{base}/{folder}/archive",
-                "--keys",
-                str(keys),
-                "--tables",
-                tables_url,
-                *on_hdfs,
-                master=cluster,
-            )
+            report(tmp_path / "spark", *confs, *words, *on_hdfs, master=cluster)
         )
         assert code == 0, out + err
-        code, out, err = finished(
-            report(
-                tmp_path / "spark",
-                *submit,
-                "sql",
-                "select shard, count(*) as n from records group by shard order by shard",
-                "--format",
-                "csv",
-                "--tables",
-                tables_url,
-                *on_hdfs,
-                master=cluster,
-            )
-        )
-    finally:
-        del os.environ["HADOOP_USER_NAME"]
-    assert code == 0, out + err
+        return out
+
+    for name, base in (("hdfs", hdfs.hdfs_url), ("webhdfs", hdfs.webhdfs_url)):
+        tables_url = f"{hdfs.hdfs_url}/{folder}/tables-{name}"
+        archive = f"{base}/{folder}/archive"
+        submitted("ingest", archive, "--keys", str(keys), "--tables", tables_url)
+    query = "select shard, count(*) as n from records group by shard order by shard"
+    out = submitted("sql", query, "--format", "csv", "--tables", tables_url)
     assert out.splitlines()[-3:] == ["shard,n", "0,900", "1,900"]
     calm = tables(site, root)
     calm.ingest()
-    copied = there_to_here(there, tmp_path / "copy")
-    state = Ledger(place_of(str(copied)), site.cluster).load()
-    assert fingerprint(copied, state) == fingerprint(calm.folder, calm.state)
+    for name in ("hdfs", "webhdfs"):
+        copied = there_to_here(there, f"tables-{name}", tmp_path / f"copy-{name}")
+        state = Ledger(place_of(str(copied)), site.cluster).load()
+        assert fingerprint(copied, state) == fingerprint(calm.folder, calm.state)
 
 
-def there_to_here(there, folder: Path) -> Path:
+def there_to_here(there, tables: str, folder: Path) -> Path:
     """The tables, copied from HDFS."""
-    todo = ["tables"]
+    todo = [tables]
     while todo:
         path = todo.pop()
         for entry in there.list(path):
             if entry.is_folder:
                 todo.append(f"{path}/{entry.name}")
                 continue
-            target = folder / path.removeprefix("tables").lstrip("/") / entry.name
+            target = folder / path.removeprefix(tables).lstrip("/") / entry.name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(read_all(there, f"{path}/{entry.name}"))
     return folder

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
+from pyspark.sql import SparkSession
 
 from appliance.formats import record
 from appliance.formats.archive.entry import Entry
 from appliance.formats.archive.plan import Plan, device_of
+from appliance.formats.imported import decode_imported
 from appliance.formats.record import RECORD
 from appliance.formats.room_name import room_id_of
 from appliance.reports import build as building
 from appliance.reports import tables as readers
+from appliance.reports.columns import batch_of
 from appliance.reports.imported import said_at, said_by
 from tests.reports.maker import HOUR_US, START_US, Shard, Site
+from tests.reports.site_tables import MakeTables, Tables
 
 THEN_US = 852_076_800_123_000  # in 1997
 DEVICE = device_of("mbox", "/old.mbox", "", "operator")
@@ -25,8 +30,9 @@ def entry(author: str, text: str, *, key: str = "", parent: str = "", after_s: i
     return Entry("list", author, THEN_US + after_s * 1_000_000, key, parent, text)
 
 
-def imported(*entries: Entry) -> np.ndarray:
-    """Records as an import of these entries leaves them."""
+def imported(*entries: Entry, kind: int = record.KIND_IMPORTED) -> np.ndarray:
+    """Records as an import of these entries leaves them; of the kind `message`, as one of earlier
+    versions did: with author and time as the first line of the text."""
     plan = Plan(DEVICE)
     plan.survey(entries, {})
     raws = [
@@ -34,11 +40,11 @@ def imported(*entries: Entry) -> np.ndarray:
             room_id=room_id_of(message.room),
             msg_id=message.msg_id.bytes[::-1],
             author_id=7,
-            body=message.body.encode(),
+            body=message.body.encode() if kind else earlier(message.body.encode()),
             client_id=DEVICE.bytes[::-1],
             client_seq=message.position,
             parent_id=message.parent_id.bytes[::-1] if message.parent_id else bytes(16),
-            kind=record.KIND_MESSAGE,
+            kind=kind,
             timestamp=START_US + message.position,
         )
         for message in plan.messages(entries)
@@ -46,25 +52,42 @@ def imported(*entries: Entry) -> np.ndarray:
     return np.frombuffer(b"".join(raws), RECORD)
 
 
-def test_each_piece_has_the_time_and_the_author_of_its_message():
+def earlier(body: bytes) -> bytes:
+    """A body as earlier versions made it; a further piece of a long text had no line."""
+    said = decode_imported(body)
+    assert said is not None
+    moment = np.datetime64(said.said_us // 1_000_000, "s")
+    return f"{said.author} · {moment}Z\n".encode() + body[said.head_size :]
+
+
+def test_the_body_in_tables_is_the_text_alone() -> None:
+    rows = imported(entry("Ada", "word " * 1000, key="1"), entry("Bert", "no", after_s=60))
+    batch = batch_of(rows, ["body", "kind"], shard=0)
+    bodies = batch.column("body").to_pylist()
+    assert b"".join(bodies[:-1]).decode() == "word " * 1000 and bodies[-1] == b"no"
+    assert set(batch.column("kind").to_pylist()) == {"imported"}
+
+
+def test_each_piece_has_the_time_and_the_author_of_its_message() -> None:
     rows = imported(entry("Ada", "word " * 1000, key="1"), entry("Bert Ü.", "no", after_s=60))
     assert len(rows) > 3, "a long one is stored in pieces"
     assert said_by(rows) == ["Ada (imported)"] * (len(rows) - 1) + ["Bert Ü. (imported)"]
     assert said_at(rows) == [THEN_US] * (len(rows) - 1) + [THEN_US + 60_000_000]
 
 
-def test_an_id_or_a_line_alone_says_nothing():
-    rows = imported(entry("Ada", "hello")).copy()
+def test_an_id_or_a_line_alone_says_nothing() -> None:
+    rows = imported(entry("Ada", "hello"), kind=record.KIND_MESSAGE).copy()
+    assert said_by(rows) == ["Ada (imported)"]
     sent = rows.copy()
     sent["msg_id"] = np.void(bytes(range(16)))
     assert said_by(sent) == said_at(sent) == [None]
-    later = imported(entry("Ada", "hello", after_s=1)).copy()
+    later = imported(entry("Ada", "hello", after_s=1), kind=record.KIND_MESSAGE).copy()
     later["msg_id"] = rows["msg_id"]  # of another second than its line tells
     assert said_by(later) == said_at(later) == [None]
 
 
 @pytest.fixture
-def archived(tables, tmp_path):
+def archived(tables: MakeTables, tmp_path: Path) -> Tables:
     """Tables of a site into which two messages of 1997 were imported, beside others."""
     site = Site(seed=77)
     shard = Shard(site, tmp_path / "archive", 0, rooms=2)
@@ -80,7 +103,9 @@ def archived(tables, tmp_path):
     return made
 
 
-def test_the_report_counts_them_in_their_own_time(archived, tmp_path, spark):
+def test_the_report_counts_them_in_their_own_time(
+    archived: Tables, tmp_path: Path, spark: SparkSession
+) -> None:
     report = building.build(
         spark,
         archived.ledger.place,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from appliance.base.errors import ConfigurationError, FormatError, StorageError
 from appliance.formats import manifest as shipped
@@ -14,9 +16,12 @@ from appliance.reports.compaction import MERGE_COUNT
 from appliance.reports.plan import UNIT_RECORDS_MIN
 from tests.reports.maker import HOUR_US, START_US, Shard, Site, make
 from tests.reports.rows import fingerprint, log_seqs
+from tests.reports.site_tables import MakeTables
 
 
-def test_tables_hold_exactly_what_was_written(tables, tmp_path, spark):
+def test_tables_hold_exactly_what_was_written(
+    tables: MakeTables, tmp_path: Path, spark: SparkSession
+) -> None:
     site = Site(seed=1, shards=2)
     shards = make(tmp_path / "archive", site, 4, 700, file_records=300)
     made = tables(site, tmp_path / "archive")
@@ -32,7 +37,9 @@ def test_tables_hold_exactly_what_was_written(tables, tmp_path, spark):
     assert found == sorted(entry for shard in shards for entry in shard.truth)
 
 
-def test_the_same_again_is_nothing_and_hour_by_hour_equals_all_at_once(tables, tmp_path):
+def test_the_same_again_is_nothing_and_hour_by_hour_equals_all_at_once(
+    tables: MakeTables, tmp_path: Path
+) -> None:
     site = Site(seed=2, shards=2)
     root = tmp_path / "archive"
     by_hour, at_once = tables(site, root), tables(site, root)
@@ -53,7 +60,7 @@ def test_the_same_again_is_nothing_and_hour_by_hour_equals_all_at_once(tables, t
     ) == sorted(file.path for file in by_hour.state.records)
 
 
-def test_a_file_larger_than_a_unit_is_read_in_pieces(tables, tmp_path):
+def test_a_file_larger_than_a_unit_is_read_in_pieces(tables: MakeTables, tmp_path: Path) -> None:
     site = Site(seed=3)
     count = 2 * UNIT_RECORDS_MIN + 500
     make(tmp_path / "archive", site, 1, count, file_records=count, remember=False)
@@ -62,7 +69,7 @@ def test_a_file_larger_than_a_unit_is_read_in_pieces(tables, tmp_path):
     assert log_seqs(made.folder, made.state) == {0: list(range(1, count + 1))}
 
 
-def test_days_are_told_apart_inside_one_file(tables, tmp_path):
+def test_days_are_told_apart_inside_one_file(tables: MakeTables, tmp_path: Path) -> None:
     site = Site(seed=4)
     shard = Shard(
         site, tmp_path / "archive", 0, period_us=6 * HOUR_US, start_us=START_US + 21 * HOUR_US
@@ -73,7 +80,9 @@ def test_days_are_told_apart_inside_one_file(tables, tmp_path):
     assert {file.date for file in made.state.records} == {"2026-01-01", "2026-01-02"}
 
 
-def test_rows_after_a_bad_file_are_there_and_those_of_it_are_not(tables, tmp_path):
+def test_rows_after_a_bad_file_are_there_and_those_of_it_are_not(
+    tables: MakeTables, tmp_path: Path
+) -> None:
     site = Site(seed=5)
     (shard,) = make(tmp_path / "archive", site, 3, 500, file_records=200)
     bad = shard.paths()[3]  # the first of the second hour: records 501 to 700
@@ -90,7 +99,7 @@ def test_rows_after_a_bad_file_are_there_and_those_of_it_are_not(tables, tmp_pat
     assert made.ingest().clean, "what was told once is not told again"
 
 
-def test_a_mended_archive_is_taken_whole_with_again(tables, tmp_path):
+def test_a_mended_archive_is_taken_whole_with_again(tables: MakeTables, tmp_path: Path) -> None:
     site = Site(seed=6)
     (shard,) = make(tmp_path / "archive", site, 2, 100)
     path = shard.paths()[0]
@@ -108,7 +117,7 @@ def test_a_mended_archive_is_taken_whole_with_again(tables, tmp_path):
 # --- errors that say what -------------------------------------------------------------------------
 
 
-def test_a_missing_hour_is_named_and_the_rest_goes_on(tables, tmp_path):
+def test_a_missing_hour_is_named_and_the_rest_goes_on(tables: MakeTables, tmp_path: Path) -> None:
     site = Site(seed=7)
     (shard,) = make(tmp_path / "archive", site, 4, 100)
     path, _ = shard.manifests[1]
@@ -121,7 +130,9 @@ def test_a_missing_hour_is_named_and_the_rest_goes_on(tables, tmp_path):
     assert log_seqs(made.folder, made.state) == {0: [*range(1, 101), *range(201, 401)]}
 
 
-def test_a_missing_last_hour_is_told_by_the_head_until_it_comes(tables, tmp_path):
+def test_a_missing_last_hour_is_told_by_the_head_until_it_comes(
+    tables: MakeTables, tmp_path: Path
+) -> None:
     site = Site(seed=8)
     (shard,) = make(tmp_path / "archive", site, 3, 100)
     path, _ = shard.manifests[2]
@@ -136,7 +147,9 @@ def test_a_missing_last_hour_is_told_by_the_head_until_it_comes(tables, tmp_path
     assert log_seqs(made.folder, made.state) == {0: list(range(1, 301))}
 
 
-def test_hours_that_vanished_with_their_head_are_told_by_what_was_expected(tables, tmp_path):
+def test_hours_that_vanished_with_their_head_are_told_by_what_was_expected(
+    tables: MakeTables, tmp_path: Path
+) -> None:
     site = Site(seed=9)
     (shard,) = make(tmp_path / "archive", site, 3, 50)
     shard.manifests[2][0].unlink()
@@ -147,7 +160,7 @@ def test_hours_that_vanished_with_their_head_are_told_by_what_was_expected(table
     assert "expected until 2026-01-01 03:00:00" in row.sentence
 
 
-def test_an_archive_that_went_back_is_told(tables, tmp_path):
+def test_an_archive_that_went_back_is_told(tables: MakeTables, tmp_path: Path) -> None:
     site = Site(seed=10)
     root = tmp_path / "archive"
     (shard,) = make(root, site, 2, 50)
@@ -163,13 +176,13 @@ def test_an_archive_that_went_back_is_told(tables, tmp_path):
     assert row.reason == "replayed"
 
 
-def test_keys_of_another_cluster_find_no_archive(tables, tmp_path):
+def test_keys_of_another_cluster_find_no_archive(tables: MakeTables, tmp_path: Path) -> None:
     make(tmp_path / "archive", Site(seed=11), 1, 50)
     with pytest.raises(ConfigurationError, match="of which the keys file speaks"):
         tables(Site(seed=12), tmp_path / "archive").ingest()
 
 
-def test_tables_of_another_cluster_are_left_alone(tables, tmp_path):
+def test_tables_of_another_cluster_are_left_alone(tables: MakeTables, tmp_path: Path) -> None:
     for seed in (11, 12):
         make(tmp_path / str(seed), Site(seed=seed), 1, 50)
     made = tables(Site(seed=11), tmp_path / "11")
@@ -180,7 +193,9 @@ def test_tables_of_another_cluster_are_left_alone(tables, tmp_path):
         other.ingest()
 
 
-def test_a_file_of_an_older_version_says_which_program_reads_it(tables, tmp_path):
+def test_a_file_of_an_older_version_says_which_program_reads_it(
+    tables: MakeTables, tmp_path: Path
+) -> None:
     site = Site(seed=13)
     (shard,) = make(tmp_path / "archive", site, 1, 50)
     path = shard.paths()[0]
@@ -192,7 +207,9 @@ def test_a_file_of_an_older_version_says_which_program_reads_it(tables, tmp_path
     assert "version 0" in row.sentence
 
 
-def test_tables_of_an_older_version_are_made_anew_on_demand(tables, tmp_path):
+def test_tables_of_an_older_version_are_made_anew_on_demand(
+    tables: MakeTables, tmp_path: Path
+) -> None:
     site = Site(seed=14)
     make(tmp_path / "archive", site, 2, 50)
     made = tables(site, tmp_path / "archive")
@@ -205,7 +222,7 @@ def test_tables_of_an_older_version_are_made_anew_on_demand(tables, tmp_path):
     assert made.ingest(again=True).records == 100
 
 
-def test_two_writers_at_once_are_refused(tables, tmp_path):
+def test_two_writers_at_once_are_refused(tables: MakeTables, tmp_path: Path) -> None:
     site = Site(seed=15)
     make(tmp_path / "archive", site, 1, 50)
     made = tables(site, tmp_path / "archive")
@@ -213,6 +230,6 @@ def test_two_writers_at_once_are_refused(tables, tmp_path):
         made.ingest()
 
 
-def test_a_keys_file_without_keys_is_refused():
+def test_a_keys_file_without_keys_is_refused() -> None:
     with pytest.raises(FormatError, match="keys is empty"):
         shipped.parse_keys(b'{"format":1,"cluster":"' + b"0" * 32 + b'","shards":1,"keys":[]}')

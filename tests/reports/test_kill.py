@@ -6,12 +6,14 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.reports.command_line import finished, report
 from tests.reports.maker import Site, make
 from tests.reports.rows import fingerprint, log_seqs
+from tests.reports.site_tables import MakeTables
 
 HOURS, PER_HOUR = 24, 400
 BATCH = 2000  # five hours: several commits in a run
@@ -19,7 +21,7 @@ TRIES_A_KILL = 4  # a run may end before its kill comes
 SOAK_ROUNDS_MIN = 3  # of 8 kills each
 
 
-def killed_and_finished(tables, tmp_path, seed: int, kills: int) -> None:
+def killed_and_finished(tables: MakeTables, tmp_path: Path, seed: int, kills: int) -> None:
     prng = random.Random(seed)
     site = Site(seed=seed % 10**6, shards=2)
     root = tmp_path / "archive"
@@ -71,12 +73,16 @@ def killed_and_finished(tables, tmp_path, seed: int, kills: int) -> None:
     } == listed
 
 
-def test_ingest_killed_three_times_makes_the_same_tables(tables, tmp_path, seed):
+def test_ingest_killed_three_times_makes_the_same_tables(
+    tables: MakeTables, tmp_path: Path, seed: int
+) -> None:
     killed_and_finished(tables, tmp_path, seed, 3)
 
 
 @pytest.mark.soak
-def test_ingest_killed_again_and_again_makes_the_same_tables(tables, tmp_path, seed, soak_seconds):
+def test_ingest_killed_again_and_again_makes_the_same_tables(
+    tables: MakeTables, tmp_path: Path, seed: int, soak_seconds: int
+) -> None:
     deadline, rounds = time.monotonic() + soak_seconds, 0
     while rounds < SOAK_ROUNDS_MIN or time.monotonic() < deadline:
         killed_and_finished(tables, tmp_path / str(rounds), seed + rounds, 8)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from appliance.commands.report import MAIN, packed
 from tests.patience import HUNG_S
+from tests.reports.command_line import LIGHT
 from tests.system.local_site import run
 
 VENV_SPARK = Path(sys.executable).with_name("spark-submit")
 
 
-def test_the_archive_imports_alone_without_what_only_nodes_have(tmp_path):
+def test_the_archive_imports_alone_without_what_only_nodes_have(tmp_path: Path) -> None:
     told = run("report", "--bundle", str(tmp_path / "reports.zip"))
     assert told.returncode == 0, told.stderr
     assert (tmp_path / "reports.zip").read_bytes() == packed()
@@ -38,7 +39,7 @@ def test_the_archive_imports_alone_without_what_only_nodes_have(tmp_path):
     assert done.stdout.startswith(str(tmp_path / "reports.zip"))
 
 
-def test_plain_spark_submit_runs_the_archive_and_mistakes_are_one_sentence(tmp_path):
+def test_plain_spark_submit_runs_the_archive_and_mistakes_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "reports.zip").write_bytes(packed())
     (tmp_path / "main.py").write_text(MAIN)
     line = [
@@ -65,7 +66,12 @@ def test_plain_spark_submit_runs_the_archive_and_mistakes_are_one_sentence(tmp_p
         timeout=HUNG_S,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={
+            **os.environ,
+            **LIGHT,
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
     )
     assert done.returncode == 2, done.stdout
     assert "no tables here; `tigerchat report ingest` makes them" in done.stdout

@@ -15,6 +15,7 @@ from appliance.formats.manifest import snapshot_name
 from appliance.formats.record import BODY, CHECKSUM, MSG_ID, PREV_HASH, ROOM_ID, SEQ, TIMESTAMP
 from tests.reports.maker import Shard, Site, file_of, resealed
 from tests.reports.rows import log_seqs
+from tests.reports.site_tables import MakeTables
 
 HOURS, PER_HOUR, FILE_RECORDS = 4, 36, 12
 TAMPERINGS_MIN = 200
@@ -304,7 +305,9 @@ WAYS: list[Callable[[Victim], Found]] = [
 ]
 
 
-def test_every_tampering_is_found_where_it_is_and_clean_shards_stay_clean(tables, tmp_path, seed):
+def test_every_tampering_is_found_where_it_is_and_clean_shards_stay_clean(
+    tables: MakeTables, tmp_path: Path, seed: int
+) -> None:
     prng = random.Random(seed)
     count = -(-TAMPERINGS_MIN // len(WAYS)) * len(WAYS)
     clean = 24
@@ -347,7 +350,9 @@ def told_of(done, shard: int = 0) -> list[tuple[str, str]]:
     return sorted((row.reason, row.file.rpartition("/")[2]) for row in rows)
 
 
-def test_what_no_manifest_lists_is_named_and_what_another_cluster_signed_too(tables, tmp_path):
+def test_what_no_manifest_lists_is_named_and_what_another_cluster_signed_too(
+    tables: MakeTables, tmp_path: Path
+) -> None:
     site = Site(seed=5)
     shard = Shard(site, tmp_path / "archive", 0, file_records=FILE_RECORDS)
     for _ in range(2):
@@ -371,7 +376,9 @@ def test_what_no_manifest_lists_is_named_and_what_another_cluster_signed_too(tab
     ]
 
 
-def test_a_manifest_and_a_head_of_another_cluster_are_foreign(tables, tmp_path):
+def test_a_manifest_and_a_head_of_another_cluster_are_foreign(
+    tables: MakeTables, tmp_path: Path
+) -> None:
     site = Site(seed=8)
     shard = Shard(site, tmp_path / "archive", 0)
     other = Shard(Site(9), tmp_path / "other", 0)

@@ -9,10 +9,13 @@ import re
 import subprocess
 import time
 from collections import Counter
-from datetime import UTC
+from datetime import UTC, datetime
 from email.utils import parseaddr, parsedate_to_datetime
-from hashlib import sha256
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as f
 
 from appliance.formats.manifest import parse_keys
 from appliance.reports import build as building
@@ -23,6 +26,7 @@ from appliance.reports.main import ingest
 from appliance.reports.place import place_of
 from appliance.reports.webhdfs import Login
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 from tests.system.local_site import (
     COMMAND,
@@ -36,7 +40,6 @@ from tools.mailbox import mails, read_all
 
 MAILS = 1500
 PERIOD_S, PATIENCE_S = 2, 120.0
-FIRST_LINE = re.compile(r"^(?P<author>[^\n]*) · (?P<day>\d{4}-\d\d-\d\d)T\d\d:\d\d:\d\dZ\n")
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -51,10 +54,17 @@ def mailbox(path: Path) -> list[str]:
     return found
 
 
-def counted(found: list[str]) -> tuple[Counter, dict[str, str]]:
-    """(mails by room, author and day; SHA-256 of all that is to be in a room) by reading them."""
-    counts: Counter = Counter()
-    texts: dict[str, list[str]] = {}
+class Mail(NamedTuple):
+    """Who said what, when."""
+
+    author: str
+    moment: datetime
+    text: str
+
+
+def by_room(found: list[str]) -> dict[str, list[Mail]]:
+    """What is to be in each room, in order, by reading the mails."""
+    rooms: dict[str, list[Mail]] = {}
     for mail in found:
         head, _, body = mail.partition("\n\n")
         headers = dict(line.split(": ", 1) for line in head.split("\n")[1:])
@@ -66,20 +76,33 @@ def counted(found: list[str]) -> tuple[Counter, dict[str, str]]:
         said = re.sub(r"^>(>*From )", r"\1", body, flags=re.MULTILINE)
         words = CONTROLS.sub("", said).strip("\n")
         text = "\n\n".join(part for part in (subject, words) if part)
-        counts[room, author, f"{moment:%Y-%m-%d}"] += 1
-        texts.setdefault(room, []).append(f"{author} · {moment:%Y-%m-%dT%H:%M:%SZ}\n{text}")
-    return counts, {
-        room: sha256("".join(parts).encode()).hexdigest() for room, parts in texts.items()
-    }
+        rooms.setdefault(room, []).append(Mail(author, moment, text))
+    return rooms
 
 
-def shipping(local: LocalSite) -> list[dict]:
+def compare(mails_of_room: list[Mail], rows: list[Row]) -> None:
+    """Each mail is there whole, in one message or in several, as its author said it then."""
+    left = iter(rows)
+    for mail in mails_of_room:
+        text = ""
+        while len(text) < len(mail.text):
+            row = next(left)
+            assert row.author == f"{mail.author} (imported)"
+            assert row.us == int(mail.moment.timestamp()) * 1_000_000
+            text += row.text
+        assert text == mail.text
+    assert list(left) == []
+
+
+def shipping(local: LocalSite) -> list[dict[str, Any]]:
     """What `tigerchat ship status` says of each shard."""
     told = run("ship", "status", "--json", "--local", str(local.folder))
     return [json.loads(line) for line in told.stdout.splitlines()]
 
 
-def test_a_mailbox_arrives_in_the_report_whole(spark, hdfs: Hdfs, free_ports, tmp_path):
+def test_a_mailbox_arrives_in_the_report_whole(
+    spark: SparkSession, hdfs: Hdfs, free_ports: FreePorts, tmp_path: Path
+) -> None:
     source = tmp_path / "changes.mbox"
     found = mailbox(source)
     assert len(found) > 500, "this machine has too few changelogs"
@@ -106,8 +129,7 @@ def test_a_mailbox_arrives_in_the_report_whole(spark, hdfs: Hdfs, free_ports, tm
                 PATIENCE_S,
                 "something is imported",
             )
-            primary = local.primary()
-            assert primary is not None
+            primary = local.leader()
             local.kill_node(primary)  # with it goes its shipper
             for process in local.processes(role="shipper")[:1]:
                 process.kill()
@@ -131,7 +153,7 @@ def test_a_mailbox_arrives_in_the_report_whole(spark, hdfs: Hdfs, free_ports, tm
     judged(spark, hdfs, folder, tmp_path, found)
 
 
-def judged(spark, hdfs: Hdfs, folder: str, tmp_path: Path, found: list[str]) -> None:
+def judged(spark: SparkSession, hdfs: Hdfs, folder: str, tmp_path: Path, found: list[str]) -> None:
     """Ingest from HDFS and compare with the mails."""
     trusted = parse_keys((tmp_path / "keys.json").read_bytes())
     archive = Archive(place_of(f"{hdfs.webhdfs_url}/{folder}", login=Login(USER)), trusted)
@@ -140,25 +162,16 @@ def judged(spark, hdfs: Hdfs, folder: str, tmp_path: Path, found: list[str]) -> 
     assert done.clean, [row.line() for row in (*done.quarantined, *done.waiting)]
     state = ledger.load()
     assert len(state.shards) == 2
-    counts, texts = counted(found)
     rows = (
         readers.messages(readers.records(spark, ledger.place, state))
-        .select("room", "seq", "text", "date")
+        .select("room", "seq", "author", "text", "date", f.unix_micros("timestamp").alias("us"))
         .orderBy("room", "seq")
         .collect()
     )
-    by_room: dict[str, list[str]] = {}
-    for row in rows:
-        by_room.setdefault(row.room, []).append(row.text)
-    assert {
-        room: sha256("".join(parts).encode()).hexdigest() for room, parts in by_room.items()
-    } == texts
-    firsts = Counter(
-        (row.room, line["author"], line["day"])
-        for row in rows
-        if (line := FIRST_LINE.match(row.text))
-    )
-    assert firsts == counts
+    rooms = by_room(found)
+    assert {row.room for row in rows} == rooms.keys()
+    for room, expected in rooms.items():
+        compare(expected, [row for row in rows if row.room == room])
     report = building.build(
         spark, ledger.place, state, tmp_path / "report", key_names={}, say=lambda line: None
     )

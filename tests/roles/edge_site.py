@@ -5,8 +5,6 @@ import os
 import random
 import socket
 import ssl
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +12,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
@@ -33,8 +32,9 @@ from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
 from appliance.formats.client.rooms import CreateRoom, RoomAnswer
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
-from appliance.formats.client.subscribing import MessageEvent
+from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from tests import forked
 from tests.patience import HUNG_S
 from tests.roles.replica_group import REPO, Group
 
@@ -59,10 +59,10 @@ class EdgeSite(Group):
         nodes: int,
         ports: int,
         geometry: str = "production",
-        **settings: int | bool,
+        **settings: int | bool | str,
     ) -> None:
         super().__init__(folder, nodes=nodes, ports=ports, geometry=geometry)
-        self.edges: dict[int, subprocess.Popen[str]] = {}
+        self.edges: dict[int, forked.Started] = {}
         for index in range(nodes):
             (self.node(index) / SETTINGS_FILE).write_text(encode_settings(index, **settings))
         self.tls = bool(settings.get("client_tls", True))
@@ -78,21 +78,11 @@ class EdgeSite(Group):
                 print(said.read())  # shown when a test failed
         super().__exit__(kind, error, trace)
 
-    def start_edge(self, index: int) -> None:
-        self.edges[index] = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "appliance",
-                "start",
-                "edge",
-                "--node-folder",
-                str(self.node(index)),
-            ],
-            env={**os.environ, "PYTHONPATH": str(REPO)},
-            cwd=REPO,
-            stderr=subprocess.PIPE,
-            text=True,
+    def start_edge(self, index: int, number: int = 0) -> None:
+        """Process `number` of a node; those beyond the first stand behind the nodes in `edges`."""
+        self.edges[index + self.count * number] = forked.start(
+            ["start", "edge", "--node-folder", str(self.node(index)), "--number", str(number)],
+            environment={**os.environ, "PYTHONPATH": str(REPO)},
         )
 
     def stop_edge(self, index: int) -> tuple[int, str]:
@@ -118,7 +108,7 @@ class EdgeSite(Group):
             lambda: f"edge {index}: {self.get(index, '/healthz')[:2]}, {self.status(index)}",
         )
 
-    def get(self, index: int, path: str) -> tuple[int, str, dict]:
+    def get(self, index: int, path: str) -> tuple[int, str, dict[str, Any]]:
         """Status, text and headers of a page; 0 when nobody answers."""
         url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.ports[index]}{path}"
         try:
@@ -132,11 +122,15 @@ class EdgeSite(Group):
         except OSError:
             return 0, "", {}
 
-    def edge_status(self, index: int) -> dict | None:
+    def edge_status(self, index: int) -> dict[str, Any] | None:
         """What the edge says of itself to operators; None when it does not answer."""
         node = open_node(self.node(index))
         return ask_status(
-            node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=0, kind="edge"
+            node.path / SOCKETS_FOLDER,
+            cluster=node.site.cluster,
+            shard=0,
+            kind="edge",
+            timeout_s=HUNG_S,
         )
 
     def metric(self, name: str, index: int) -> float:
@@ -161,7 +155,9 @@ class EdgeSite(Group):
     ) -> "Chat":
         return Chat(self, index, binary=binary, user=user, device=device, token=token)
 
-    def token(self, user: str = "anna", rights: dict | None = None, ttl_s: int = 3600) -> str:
+    def token(
+        self, user: str = "anna", rights: dict[str, Any] | None = None, ttl_s: int = 3600
+    ) -> str:
         return local_token(self.folder, user, rights or RIGHTS, ttl_s)
 
     def raw(self, index: int) -> socket.socket:
@@ -194,7 +190,7 @@ class Chat:
         self.binary = binary
         self.device = uuid.UUID(int=device or random.SystemRandom().getrandbits(128))
         self.socket = dial(site, index, binary)
-        self.frames: list = []
+        self.frames: list[Any] = []
         self.send(Hello(token=token or site.token(user), client_id=self.device))
         self.welcome = self.next(Welcome)
 
@@ -221,6 +217,25 @@ class Chat:
                 assert type(frame) is not ErrorFrame, frame
             data = self.socket.recv(timeout=max(0.01, deadline - time.monotonic()))
             self.frames += parse_binary_edge(data) if self.binary else [parse_json_edge(data)]
+
+    def ask(self, frame: Frame, of: type) -> Frame:
+        """The answer of a class; asked for again while the node cannot read for the moment, as
+        during a view change, which a busy machine may bring at any time."""
+        deadline = time.monotonic() + HUNG_S
+        while True:
+            self.send(frame)
+            try:
+                return self.next(of)
+            except AssertionError as refused:
+                answer = refused.args[0]
+                if not getattr(answer, "temporary", False) or time.monotonic() > deadline:
+                    raise
+                self.frames.remove(answer)
+                time.sleep(max(100, answer.retry_after or 0) / 1000)
+
+    def follow(self, room: uuid.UUID, since_op: int = 0) -> None:
+        """Subscribe; events come from `since_op` on."""
+        self.ask(SubscribeRoom(room_id=room, since_op=since_op), Subscribed)
 
     def room(self, name: str) -> uuid.UUID:
         self.send(CreateRoom(name=name))

@@ -21,7 +21,7 @@ from appliance.roles.metadata.door import SOCKET
 from appliance.roles.metadata.role import MetadataRole
 from tests.patience import HUNG_S
 
-PACE = Pace(300, 700)
+PACE = Pace(300, 700, 10_000)
 
 
 def site_of(folder: Path, ports: list[int], number: int = 1) -> list[NodeFolder]:

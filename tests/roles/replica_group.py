@@ -1,8 +1,8 @@
 """Real replica processes of a small site, and a client that speaks to them as an edge does."""
 
 import asyncio
+import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -24,10 +24,11 @@ from appliance.drivers.network.link import Connection, Link, Secured
 from appliance.drivers.network.local import LocalLink
 from appliance.drivers.network.tls import client_context
 from appliance.formats import record, session
-from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
+from appliance.formats.envelope import LOCAL_STATUS, OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
+from tests import forked
 from tests.patience import HUNG_S
-from tests.ports import PORTS, PORTS_AT_ONCE, port_is_free, ports_reserved
+from tests.ports import PORTS, PORTS_AT_ONCE, close, port_is_free, ports_reserved
 
 REPO = Path(__file__).resolve().parents[2]
 PORTS_STEP = PORTS_AT_ONCE
@@ -36,24 +37,19 @@ PORTS_STEP = PORTS_AT_ONCE
 @contextmanager
 def peer_ports(nodes: int) -> Iterator[int]:
     """The first of the ports of so many nodes, all of them reserved within."""
-    for first in range(PORTS.start, PORTS.stop - nodes * PORTS_STEP, PORTS_STEP):
+    last = PORTS.stop - nodes * PORTS_STEP  # from the end: rows of sites are taken from the front
+    for first in range(last, PORTS.start - 1, -PORTS_STEP):
         ports = [first + PORTS_STEP * node for node in range(nodes)]
         reserved = [ports_reserved(port) for port in ports]
         if all(reserved) and all(map(port_is_free, ports)):
             break
-        _close(reserved)
+        close(reserved)
     else:
         raise AssertionError(f"no free ports left for {nodes} nodes")
     try:
         yield first
     finally:
-        _close(reserved)
-
-
-def _close(reserved: list[socket.socket | None]) -> None:
-    for reservation in reserved:
-        if reservation is not None:
-            reservation.close()
+        close(reserved)
 
 
 class Group:
@@ -68,7 +64,7 @@ class Group:
             self.folder, nodes=nodes, standbys=standbys, shards=1, ports=ports, segments_max=16,
             geometry=geometry,
         )  # fmt: skip
-        self.processes: list[subprocess.Popen[str] | None] = [None] * self.count
+        self.processes: list[subprocess.Popen[str] | forked.Started | None] = [None] * self.count
         self.cluster = open_node(self.node(0)).site.cluster
 
     def __enter__(self) -> "Group":
@@ -89,13 +85,17 @@ class Group:
 
     def start(
         self, index: int, before: Callable[[], None] | None = None
-    ) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-m", "appliance", "start", "replica",
-             "--node-folder", str(self.node(index)), "--shard", "0"],
-            env={**os.environ, "PYTHONPATH": str(REPO)}, cwd=REPO,
-            stderr=subprocess.PIPE, text=True, preexec_fn=before,
-        )  # fmt: skip
+    ) -> "subprocess.Popen[str] | forked.Started":
+        words = ["start", "replica", "--node-folder", str(self.node(index)), "--shard", "0"]
+        environment = {**os.environ, "PYTHONPATH": str(REPO)}
+        process: subprocess.Popen[str] | forked.Started
+        if before is None:
+            process = forked.start(words, environment=environment)
+        else:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "appliance", *words],
+                env=environment, cwd=REPO, stderr=subprocess.PIPE, text=True, preexec_fn=before,
+            )  # fmt: skip
         self.processes[index] = process
         return process
 
@@ -121,7 +121,9 @@ class Group:
         self.processes[index] = None
 
     def status(self, index: int) -> dict[str, Any] | None:
-        return ask_status(self.node(index) / "sockets", cluster=self.cluster, shard=0)
+        return ask_status(
+            self.node(index) / "sockets", cluster=self.cluster, shard=0, timeout_s=HUNG_S
+        )
 
     def until(self, index: int, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The first status of a replica for which `condition` holds."""
@@ -158,6 +160,7 @@ class EdgeLike:
         self.facts: dict[str, Any] = {}
         self.committed = 0
         self.answers: list[Message] = []
+        self.told: list[dict[str, Any]] = []  # how the replica is, unasked
         self.drops: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
         self._home, self._site, self._shard = home, site, shard
@@ -167,7 +170,7 @@ class EdgeLike:
             members=tuple(shard.replica_ids),
         )  # fmt: skip
         self._signer = Signer(sender=SENDER_CLIENT, key=node.signing_key, incarnation=1)
-        self._waiting: asyncio.Future[list[tuple]] | None = None
+        self._waiting: asyncio.Future[list[tuple[Any, ...]]] | None = None
         self._sequence = 0
         self.local = LocalLink(
             self, node.path / "sockets/shard-0", cluster=site.cluster, shard=0, replica=home,
@@ -243,6 +246,8 @@ class EdgeLike:
             self._client.on_message(message)
         elif message.header.command == 0x42:
             self.committed = message.header.op
+        elif message.header.command == LOCAL_STATUS:
+            self.told.append(json.loads(bytes(message.body)))
         else:
             self.answers.append(message)
 
@@ -270,9 +275,9 @@ class EdgeLike:
         """Registered, and nothing in flight."""
         return self._client.ready
 
-    async def append(self, count: int, kind: int = record.KIND_MESSAGE) -> list[tuple]:
+    async def append(self, count: int, kind: int = record.KIND_MESSAGE) -> list[tuple[Any, ...]]:
         """Send `count` records of the room as one request; the results, once acknowledged."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HUNG_S):
             while not self._client.ready:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             records = bytearray()
@@ -297,7 +302,7 @@ class EdgeLike:
 
     async def answer(self) -> Message:
         """The next answer to a question put to the local replica."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HUNG_S):
             while not self.answers:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             return self.answers.pop(0)

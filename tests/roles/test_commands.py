@@ -1,8 +1,6 @@
 """Real processes need every command of the protocol: none is there for the simulator only."""
 
 import asyncio
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,7 @@ import uvloop
 from appliance.drivers.host.process import child_environment
 from appliance.formats.envelope import COMMAND_NAMES
 from appliance.formats.geometry import SMALL
+from tests import forked
 from tests.drivers.nvme.rot import flip
 from tests.patience import HUNG_S
 from tests.roles.replica_group import EdgeLike, Group, peer_ports
@@ -41,7 +40,7 @@ class Counts:
 
 
 async def holds(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HUNG_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -98,14 +97,11 @@ def spoil(data: Path) -> None:
 def promote(group: Group, retired: int) -> None:
     """The standby takes a voter's place."""
     words = ["member", "promote", f"node-{STANDBY}", "--retire", f"node-{retired}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "appliance", *words, "--local", str(group.folder)],
-        env=child_environment(), capture_output=True, text=True, timeout=HUNG_S, check=False,
-    )  # fmt: skip
+    done = forked.run([*words, "--local", group.folder], environment=child_environment())
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_command_is_sent_and_received_between_real_processes(disk_folder):
+def test_every_command_is_sent_and_received_between_real_processes(disk_folder: Path) -> None:
     with (
         peer_ports(VOTERS + 1) as ports,
         Group(disk_folder, nodes=VOTERS, standbys=1, ports=ports) as group,

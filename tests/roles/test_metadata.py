@@ -1,7 +1,5 @@
 """The objects of nodes that are linked by mutual TLS: cut off, healed, re-hung, refused."""
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,14 @@ from appliance.formats.object_source import (
     source_of,
 )
 from appliance.formats.site import encode_site, load_site
-from appliance.roles.console import Watch
+from appliance.roles.console.watch import Watch
 from appliance.roles.metadata.role import LIFE_FILE, life_of
-from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.roles.objects_site import Running, lose_store, run, site_of, two_sites
-
-Ports = Callable[[int], list[int]]
 
 
 def test_nodes_that_were_alone_hold_the_same_when_they_are_linked(
-    tmp_path: Path, free_ports: Ports
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
     async def story() -> None:
         site = Running(site_of(tmp_path, free_ports(3)))
@@ -73,7 +69,7 @@ def test_nodes_that_were_alone_hold_the_same_when_they_are_linked(
 
 
 def test_the_tree_hangs_elsewhere_when_its_root_is_gone_and_takes_it_in_again(
-    tmp_path: Path, free_ports: Ports
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
     async def story() -> None:
         site = Running(site_of(tmp_path, free_ports(3)))
@@ -82,10 +78,7 @@ def test_the_tree_hangs_elsewhere_when_its_root_is_gone_and_takes_it_in_again(
         await site.until(site.agree)
         await site.stop(0)
         await site.ask(1, do="topic", room="lobby", text="without the root")
-        loop = asyncio.get_running_loop()
-        started = loop.time()
         await site.until(site.agree)  # node 2 has found node 1
-        assert loop.time() - started < HUNG_S
         await site.ask(2, do="topic", room="lobby", text="and back")
         await site.until(site.agree)
         site.start(0)
@@ -97,7 +90,7 @@ def test_the_tree_hangs_elsewhere_when_its_root_is_gone_and_takes_it_in_again(
 
 
 def test_a_node_that_lost_its_store_goes_on_as_another_source_and_gets_all_back(
-    tmp_path: Path, free_ports: Ports
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
     async def story() -> None:
         site = Running(site_of(tmp_path, free_ports(2)))
@@ -119,7 +112,7 @@ def test_a_node_that_lost_its_store_goes_on_as_another_source_and_gets_all_back(
 
 
 def test_a_node_that_comes_back_under_a_number_it_has_used_is_refused(
-    tmp_path: Path, free_ports: Ports
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
     async def story() -> None:
         site = Running(site_of(tmp_path, free_ports(2)))
@@ -137,7 +130,7 @@ def test_a_node_that_comes_back_under_a_number_it_has_used_is_refused(
     run(story())
 
 
-def test_a_node_of_another_key_or_number_is_refused(tmp_path: Path, free_ports: Ports) -> None:
+def test_a_node_of_another_key_or_number_is_refused(tmp_path: Path, free_ports: FreePorts) -> None:
     async def story() -> None:
         ports = free_ports(2)
         ours = Running(site_of(tmp_path / "ours", ports))
@@ -174,7 +167,7 @@ def test_a_node_of_another_key_or_number_is_refused(tmp_path: Path, free_ports: 
 
 
 def test_two_sites_are_linked_by_address_and_fingerprint_and_unlinked(
-    tmp_path: Path, free_ports: Ports
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
     async def story() -> None:
         ports = free_ports(3)
@@ -216,7 +209,7 @@ def test_two_sites_are_linked_by_address_and_fingerprint_and_unlinked(
 
 
 def test_the_socket_of_a_node_takes_the_product_s_verbs_and_no_links(
-    tmp_path: Path, free_ports: Ports
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
     async def story() -> None:
         site = Running(site_of(tmp_path, free_ports(1)))

@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Any, Self
 
 from appliance.base.limits import DOOR_REQUESTS_MAX
 from appliance.roles.metadata.door import SOCKET
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.roles.objects_site import Running, run, site_of, two_sites
 
-Ports = Callable[[int], list[int]]
 MESSAGE = "0190b6d0-0000-7000-8000-000000000001"
 
 
@@ -62,7 +62,7 @@ class Follower:
 
 
 def test_a_change_is_told_on_every_node_once_and_live_words_are_not_stored(
-    tmp_path: Path, free_ports: Ports
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
     async def story() -> None:
         site = Running(site_of(tmp_path, free_ports(3)))
@@ -102,7 +102,7 @@ def test_a_change_is_told_on_every_node_once_and_live_words_are_not_stored(
 
 
 def test_what_is_never_stored_crosses_to_a_linked_site_and_nobody_speaks_for_another_site(
-    tmp_path: Path, free_ports: Ports
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
     async def story() -> None:
         ports = free_ports(3)
@@ -137,7 +137,7 @@ def test_what_is_never_stored_crosses_to_a_linked_site_and_nobody_speaks_for_ano
 
 
 def test_numbered_requests_are_answered_while_others_wait_and_are_bounded(
-    tmp_path: Path, free_ports: Ports
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
     async def story() -> None:
         site = Running(site_of(tmp_path, free_ports(1)))
@@ -153,5 +153,30 @@ def test_numbered_requests_are_answered_while_others_wait_and_are_bounded(
         assert [int(text) for text in told] == sorted(int(text) for text in told)
         follower.close()
         await site.stop(0)
+
+    run(story())
+
+
+def test_a_node_that_is_stopped_amid_a_write_ends_it_and_closes_its_store(
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
+    async def story() -> None:
+        site = Running(site_of(tmp_path, free_ports(1)))
+        site.start(0)
+        await site.ask(0, do="vv")  # it is there
+        store, written = site.roles[0].service.store, []
+
+        def slow(batch: Any, write: Any = store.write) -> None:
+            written.append(False)
+            time.sleep(0.5)
+            write(batch)
+            written[-1] = True
+
+        store.write = slow
+        asking = asyncio.create_task(site.ask(0, do="topic", room="lobby", text="at the end"))
+        await site.until(lambda: bool(written))
+        await site.stop(0)
+        assert written == [True]
+        asking.cancel()
 
     run(story())

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,14 +31,14 @@ sys.exit(run_role(Path({folder!r}), "duty", Duty, nice=7))
 
 
 @pytest.fixture
-def node_folder(disk_folder):
+def node_folder(disk_folder: Path) -> Path:
     folder = disk_folder / "site"
     with peer_ports(1) as ports:
         format_local(folder, nodes=1, shards=1, ports=ports, segments_max=16, geometry="small")
     return folder / "node-0"
 
 
-def ended(node_folder, duty: str) -> subprocess.CompletedProcess:
+def ended(node_folder: Path, duty: str) -> subprocess.CompletedProcess[str]:
     """A process whose duty is this line."""
     return subprocess.run(
         [sys.executable, "-c", CODE.format(duty=duty, folder=str(node_folder))],
@@ -49,20 +50,20 @@ def ended(node_folder, duty: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_it_works_in_the_nodes_folder_and_ends_with_the_code_of_its_duty(node_folder):
+def test_it_works_in_the_nodes_folder_and_ends_with_the_code_of_its_duty(node_folder: Path) -> None:
     done = ended(node_folder, "return 5")
     assert done.returncode == 5
     assert done.stdout == "7\n"
     assert f"node 0 in {node_folder}" in done.stderr
 
 
-def test_a_bug_ends_it_with_1_and_a_traceback(node_folder):
+def test_a_bug_ends_it_with_1_and_a_traceback(node_folder: Path) -> None:
     done = ended(node_folder, "return 1 // 0")
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr and "Traceback" in done.stderr
 
 
-def test_a_mistake_of_the_operator_passes_through_for_the_command_to_say(node_folder):
+def test_a_mistake_of_the_operator_passes_through_for_the_command_to_say(node_folder: Path) -> None:
     duty = "raise ConfigurationError('peer_port 1 is taken: choose another')"
     done = ended(node_folder, duty)
     assert done.stderr.splitlines()[-1].endswith("peer_port 1 is taken: choose another")

@@ -18,7 +18,7 @@ SEGMENTS = 8
 class Kept(Extents):
     """Segments below `oldest` were dropped."""
 
-    def view(self, number):
+    def view(self, number: int):
         return super().view(number) if number >= self.oldest else None
 
 
@@ -53,7 +53,9 @@ def there(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_an_empty_target_gets_all_that_was_shipped_but_for_signatures(world, tmp_path):
+def test_an_empty_target_gets_all_that_was_shipped_but_for_signatures(
+    world: World, tmp_path: Path
+) -> None:
     assert repairs_of(world, tmp_path).compare(world.source) == ""
     shipped = {path: data for path, data in world.files.items() if "/_incoming/" not in path}
     assert set(there(tmp_path)) == set(shipped)
@@ -65,7 +67,9 @@ def test_an_empty_target_gets_all_that_was_shipped_but_for_signatures(world, tmp
     assert repairs_of(world, tmp_path).compare(world.source) == ""
 
 
-def test_what_the_log_has_dropped_is_named_and_all_that_can_be_made_is_put(world, tmp_path):
+def test_what_the_log_has_dropped_is_named_and_all_that_can_be_made_is_put(
+    world: World, tmp_path: Path
+) -> None:
     whole = world.source.manifests()
     segments = Kept(world.shard)
     segments.oldest = 5
@@ -75,13 +79,41 @@ def test_what_the_log_has_dropped_is_named_and_all_that_can_be_made_is_put(world
     assert 0 < kept[0].number < whole[-1].number  # the first ones are told no more
     lost = kept[0].number + 1  # the oldest that is told names one that is not: it cannot be made
     hole = repairs_of(world, tmp_path).compare(world.source)
-    assert f"lacks the {lost} first periods, of which the log tells no more" in hole
+    told = f"lacks {lost} periods, of which the log has no more"
+    assert hole.endswith(told)
     manifests = [path for path in there(tmp_path) if "manifest" in path]
     assert len(manifests) == len(kept) - 1
     assert any(path.endswith("head.json") for path in there(tmp_path))
+    # A process that begins later sees a head that names the newest, and knows of the hole again,
+    assert repairs_of(world, tmp_path).compare(world.source).endswith(told)
+    # until what was shipped elsewhere is copied here.
+    for path, data in world.files.items():
+        if "/_incoming/" not in path and not (tmp_path / path).exists():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_bytes(data)
+    assert repairs_of(world, tmp_path).compare(world.source) == ""
 
 
-def test_a_range_at_the_operators_wish_counts_what_it_put(world, tmp_path):
+def test_a_period_that_lost_some_records_keeps_none_that_is_whole_from_the_target(
+    world: World, tmp_path: Path
+) -> None:
+    """The oldest segment that is kept may tell of periods whose records lie in dropped ones."""
+    segments = Kept(world.shard)
+    for oldest in range(1, SEGMENTS):
+        segments.oldest = oldest
+        world.source = Source(GEOMETRY, world.shard.ring, segments)
+        world.shown()
+        kept = world.source.manifests()
+        target = tmp_path / str(oldest)
+        hole = repairs_of(world, target).compare(world.source)
+        whole = [s for s in kept[1:] if s.first_log_seq > oldest * GEOMETRY.segment_records]
+        manifests = [path for path in there(target) if "manifest" in path]
+        assert len(manifests) >= len(whole) > 0
+        lost = world.source.manifests()[-1].number + 1 - len(manifests)
+        assert hole.endswith(f"lacks {lost} periods, of which the log has no more")
+
+
+def test_a_range_at_the_operators_wish_counts_what_it_put(world: World, tmp_path: Path) -> None:
     repairs = repairs_of(world, tmp_path)
     wish = Repair(1, world.source.log_seq)
     repairs.put_range(wish, world.source)

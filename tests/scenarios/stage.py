@@ -185,6 +185,7 @@ class Stage:
         self.wire = Wire(
             options=self.options,
             node_count=self.member_count + CLIENTS_MAX + 1,
+            frame_max=geometry.message_size_max,
             schedule=self.schedule,
             prng=prng.fork(),
             trace=self.trace,

@@ -1,20 +1,18 @@
 """What strangers and users may do to a node, each as a loop that goes on for as long as it is told.
 
 An attack comes from an address of its own, paces itself, and comes again when it is thrown out: how
-often is its result. Run as `python -m tests.security.attacks WORDS`, the words of `words_for`.
+often is its result.
 """
 
 import asyncio
 import contextlib
-import json
 import random
 import ssl
-import sys
 import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from appliance.formats.client.connection import Ping
 from appliance.formats.client.frame import encode_binary
@@ -32,6 +30,7 @@ HANDSHAKE = (
     b"Sec-WebSocket-Protocol: tigerchat.v1.binary\r\n\r\n"
 )
 PAUSE_S = 0.05  # between two parts of a flood
+PATIENCE_S = 60.0  # for an answer; whoever is attacked on all sides may take a while
 AGAIN_S = 0.2  # before a client that was thrown out comes again
 
 
@@ -40,6 +39,7 @@ class Plan:
     """Whom to attack, for how long, with what; `tokens` by user."""
 
     port: int
+    console: int  # the port of its console
     seconds: float
     tokens: dict[str, str]
     victim: str  # a device's id, as every reader sees it
@@ -68,15 +68,17 @@ class Attack:
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.tls.check_hostname, self.tls.verify_mode = False, ssl.CERT_NONE
 
-    async def dial(self, tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def dial(
+        self, tls: bool = True, port: int = 0
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.wait_for(
             asyncio.open_connection(
                 "127.0.0.1",
-                self.plan.port,
+                port or self.plan.port,
                 ssl=self.tls if tls else None,
                 local_addr=(self.address, 0),
             ),
-            10,
+            PATIENCE_S,
         )
 
     async def chat(
@@ -84,12 +86,12 @@ class Attack:
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await self.dial()
         writer.write(HANDSHAKE)
-        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
         if user:
             number = device or random.getrandbits(128)
             hello = Hello(token=self.plan.tokens[user], client_id=uuid.UUID(int=number))
             writer.write(frame(encode_binary(hello)))
-            await asyncio.wait_for(reader.read(2), 10)
+            await asyncio.wait_for(reader.read(2), PATIENCE_S)
         return reader, writer
 
     async def flood(self, data: bytes, user: str = "", device: int = 0) -> None:
@@ -111,7 +113,9 @@ class Attack:
                 self.thrown_out[name] += 1
             await asyncio.sleep(AGAIN_S)
 
-    async def hold(self, count: int, data: bytes, tls: bool, a_second: float) -> None:
+    async def hold(
+        self, count: int, data: bytes, tls: bool, a_second: float, port: int = 0
+    ) -> None:
         """Keep so many connections open that have sent `data`, and open them anew when they end."""
         held: list[asyncio.StreamWriter] = []
         try:
@@ -119,7 +123,7 @@ class Attack:
                 held = [writer for writer in held if not writer.transport.is_closing()]
                 if len(held) < count:
                     with contextlib.suppress(OSError, TimeoutError):
-                        _, writer = await self.dial(tls)
+                        _, writer = await self.dial(tls, port)
                         writer.write(data)
                         held.append(writer)
                 await asyncio.sleep(1 / a_second)
@@ -147,6 +151,12 @@ class Attack:
         send = SendMessage(room_id=uuid.UUID(self.plan.room), client_seq=1, body="")
         data = frame(encode_binary(*[send] * 4096))
         await self.again("many items", lambda: self.flood(data, "reader"))
+
+    async def too_many_items(self) -> None:
+        """Thousands a frame, from a user who may send."""
+        send = SendMessage(room_id=uuid.UUID(self.plan.room), client_seq=1, body="")
+        data = frame(encode_binary(*[send] * 4096))
+        await self.again("too many items", lambda: self.flood(data, "writer"))
 
     async def plain_http(self) -> None:
         await self.hold(300, GET + b"G", True, 40)
@@ -202,6 +212,7 @@ ATTACKS = (
     "small_frames",
     "malformed_frames",
     "many_items",
+    "too_many_items",
     "plain_http",
     "bare_sockets",
     "half_frames",
@@ -215,30 +226,9 @@ USERS = {  # user -> rights
     "smalls": {"*": ["read"]},
     "broken": {"*": ["read"]},
     "reader": {"*": ["read"]},
+    "writer": {"*": ["read", "send"]},
     "hoarder": {"*": ["read"]},
     "outsider": {"*": ["send"]},
     "filler": {"*": ["send"]},
     "thief": {"*": ["read", "send"]},
 }
-
-
-async def run(plan: Plan, names: list[str]) -> dict[str, int]:
-    """All these attacks beside each other; how often each was thrown out."""
-    attacks = [Attack(plan, 10 + ATTACKS.index(name)) for name in names]
-    await asyncio.gather(
-        *(getattr(attack, name)() for attack, name in zip(attacks, names, strict=True))
-    )
-    total: Counter[str] = Counter()
-    for attack in attacks:
-        total += attack.thrown_out
-    return dict(total)
-
-
-def words_for(plan: Plan, names: list[str]) -> str:
-    """What the program is told."""
-    return json.dumps({"plan": asdict(plan), "names": names})
-
-
-if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    print(json.dumps(asyncio.run(run(Plan(**asked["plan"]), asked["names"]))))

@@ -14,6 +14,9 @@ UNITS = "tests/security/test_units.py::"
 MBOX = "tests/formats/test_archive_mbox.py::"
 SLACK = "tests/formats/test_archive_slack.py::"
 SHOWN = "tests/base/test_printable.py::"
+SHOWN_NAMES = "tests/security/test_shown.py::"
+SEND_TAIL = "tests/commands/test_send_tail.py::"
+CONSOLE_PAGE = "tests/web/test_console_page.py::"
 
 RULES = (
     Rule(
@@ -111,14 +114,14 @@ RULES = (
         where=DOOR,
         test=DOOR_TESTS
         + "test_a_secret_that_nobody_used_for_half_an_hour_opens_nothing"
-        + "_and_is_followed_by_a_new_one",
+        + "_and_a_new_one_follows",
         old="        if self._now() >= self._expires:",
         new="        if False:",
     ),
     Rule(
         threat="the hash of a secret is guessed",
         rule="argon2id at its full cost",
-        where="appliance/roles/console.py",
+        where="appliance/roles/console/role.py",
         test=OPERATORS + "test_the_console_keeps_its_secret_under_a_hash_that_is_dear_to_guess",
         old="argon2.PasswordHasher()",
         new="argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)",
@@ -183,7 +186,7 @@ RULES = (
     Rule(
         threat="another user of the machine speaks to a node",
         rule="both ends look at the other's user",
-        where="appliance/drivers/network/local.py",
+        where="appliance/drivers/network/local_peer.py",
         test="tests/drivers/network/test_local.py"
         "::test_processes_of_other_users_are_strangers_at_both_ends",
         old="    return uid in (0, os.getuid())",
@@ -259,8 +262,8 @@ RULES = (
         rule="JSON is printable ASCII",
         where="appliance/base/printable.py",
         test=SHOWN + "test_json_is_printable_ascii_and_says_the_same",
-        old="    return json.dumps(value)",
-        new="    return json.dumps(value, ensure_ascii=False)",
+        old="    return json.dumps(value, indent=indent)",
+        new="    return json.dumps(value, indent=indent, ensure_ascii=False)",
     ),
     Rule(
         threat="a cell that a spreadsheet computes",
@@ -285,5 +288,102 @@ RULES = (
         test=UNITS + "test_no_unit_leaves_keys_in_a_memory_image_or_takes_the_machines_memory",
         old="LimitCORE=0\n",
         new="",
+    ),
+    Rule(
+        threat="the cookie of a session is read or sent by other pages",
+        rule="it is for this origin alone, and no script's",
+        where="appliance/roles/console/role.py",
+        test=CONSOLE_PAGE + "test_a_secret_opens_one_session_and_is_used_up",
+        old="            secure=True,\n            httponly=True,\n",
+        new="            secure=True,\n",
+    ),
+    Rule(
+        threat="a session goes on for ever",
+        rule="it ends when left and after its time",
+        where=DOOR,
+        test=DOOR_TESTS + "test_a_session_ends_when_left_and_after_its_time",
+        old="            self._sessions.pop(_digest(token), None)",
+        new="            pass",
+    ),
+    Rule(
+        threat="handshakes with the console that never end",
+        rule="a handshake has its time",
+        where=PORT,
+        test=PORT_TESTS + "test_sockets_that_never_begin_tls_are_closed",
+        old="                ssl_handshake_timeout=OPERATOR_REQUEST_S,",
+        new="                ssl_handshake_timeout=3600,",
+    ),
+    Rule(
+        threat="a mail of tags that never end",
+        rule="HTML is read in one pass",
+        where="appliance/formats/archive/hypertext.py",
+        test=MBOX + "test_mbox_takes_time_in_proportion_to_the_size_of_a_hostile_mail",
+        old="    return hidden.start() if hidden is not None else len(text)",
+        new="    return hidden.start() if hidden is not None else end",
+    ),
+    Rule(
+        threat="an export of broken items takes hours to skip",
+        rule="lines are counted once a file",
+        where="appliance/formats/archive/slack.py",
+        test=SLACK + "test_slack_takes_time_in_proportion_to_the_broken_items_that_are_skipped",
+        old="            lines = lines or _lines_of_items(raw)",
+        new="            lines = _lines_of_items(raw)",
+    ),
+    Rule(
+        threat="a zip that is large in all",
+        rule="a zip unpacks to so much",
+        where="appliance/formats/archive/slack.py",
+        test=SLACK + "test_slack_zip_that_unpacks_to_too_much_in_all_is_refused",
+        old="        if len(raw) > self.left:",
+        new="        if False:",
+    ),
+    Rule(
+        threat="a node takes the memory of its machine",
+        rule="units bound memory and tasks",
+        where="systemd/tigerchat.service",
+        test=UNITS + "test_no_unit_leaves_keys_in_a_memory_image_or_takes_the_machines_memory",
+        old="MemoryMax=75%\n",
+        new="",
+    ),
+    Rule(
+        threat="a node that was taken over uses rights of root",
+        rule="units have no capabilities",
+        where="systemd/tigerchat.service",
+        test=UNITS + "test_no_unit_leaves_keys_in_a_memory_image_or_takes_the_machines_memory",
+        old="CapabilityBoundingSet=\n",
+        new="",
+    ),
+    Rule(
+        threat="a message of the chat commands the reader's terminal",
+        rule="tail shows what is harmless",
+        where="appliance/drivers/terminal/lines.py",
+        test=SEND_TAIL + "test_tail_shows_no_bytes_that_could_command_a_terminal",
+        old="safe(body).split",
+        new="body.split",
+    ),
+    Rule(
+        threat="a name at the target commands the operator's terminal",
+        rule="ship verify shows what is harmless",
+        where="appliance/commands/ship.py",
+        test=SHOWN_NAMES + "test_a_name_at_the_target_commands_no_terminal",
+        old='click.echo(one_line(f"{finding.path}: {finding.problem}"))',
+        new='click.echo(f"{finding.path}: {finding.problem}")',
+    ),
+    Rule(
+        threat="JSON of a command commands a terminal",
+        rule="every command prints JSON as printable ASCII",
+        where="appliance/commands/tail.py",
+        test=SHOWN_NAMES + "test_no_command_prints_json_in_another_way",
+        old="json_line(",
+        new="json.dumps(",
+    ),
+    Rule(
+        threat="a query shows what commands a terminal",
+        rule="report sql shows what is harmless",
+        where="appliance/reports/main.py",
+        test="tests/reports/test_build.py"
+        "::test_sql_shows_nothing_that_commands_a_terminal_or_a_spreadsheet",
+        old='        print(safe(shown.getvalue()), end="")',
+        new='        print(shown.getvalue(), end="")',
     ),
 )

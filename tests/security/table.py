@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
-from tests.security import rules_edge, rules_node
+from tests.security import rules_edge, rules_node, rules_port, rules_session
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
-RULES = (*rules_edge.RULES, *rules_node.RULES)
+RULES = (
+    *rules_edge.RULES,
+    *rules_session.RULES,
+    *rules_port.RULES,
+    *rules_node.RULES,
+)
 TABLE = "| threat | rule | where | test |\n|---|---|---|---|\n"
 
 

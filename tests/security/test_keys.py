@@ -8,7 +8,7 @@ import pytest
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.prng import Prng
-from appliance.drivers.chat.access import RIGHTS_ALL, local_token
+from appliance.drivers.chat.access import RIGHTS_USUAL, local_token
 from appliance.drivers.hdfs.folder import FolderTarget
 from appliance.drivers.hdfs.open_target import open_target
 from appliance.drivers.host.node_folder import METRICS_KEY_FILE, open_node, own_secret
@@ -26,7 +26,7 @@ def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 KEYS = ("signing.key", "tls.key", "client.key", "metrics.key")
 
 
-def test_every_private_key_of_a_node_is_known_here(formatted: Path):
+def test_every_private_key_of_a_node_is_known_here(formatted: Path) -> None:
     found = {path.name for path in (formatted / "node-0" / "keys").glob("*.key")}
     assert found == set(KEYS)
     assert open_node(formatted / "node-0").settings.index == 0
@@ -34,7 +34,7 @@ def test_every_private_key_of_a_node_is_known_here(formatted: Path):
 
 @pytest.mark.parametrize("name", KEYS)
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_key_that_others_may_use_stops_the_start(formatted: Path, name: str, mode: int):
+def test_a_key_that_others_may_use_stops_the_start(formatted: Path, name: str, mode: int) -> None:
     key = formatted / "node-0" / "keys" / name
     key.chmod(mode)
     try:
@@ -45,18 +45,18 @@ def test_a_key_that_others_may_use_stops_the_start(formatted: Path, name: str, m
     open_node(formatted / "node-0")
 
 
-def test_a_token_is_not_signed_with_a_key_that_others_may_read(formatted: Path):
+def test_a_token_is_not_signed_with_a_key_that_others_may_read(formatted: Path) -> None:
     key = formatted / "token.key"
-    assert local_token(formatted, "alice", RIGHTS_ALL, 60)
+    assert local_token(formatted, "alice", RIGHTS_USUAL, 60)
     key.chmod(0o644)
     try:
         with pytest.raises(ConfigurationError, match="can be read by others"):
-            local_token(formatted, "alice", RIGHTS_ALL, 60)
+            local_token(formatted, "alice", RIGHTS_USUAL, 60)
     finally:
         key.chmod(0o600)
 
 
-def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path):
+def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     first = own_secret(path)
     assert own_secret(path) == first and len(first) >= 32
@@ -64,7 +64,7 @@ def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path):
 
 
 @pytest.mark.parametrize("mask", [0o077, 0o000])
-def test_what_is_shipped_to_a_folder_is_for_owner_and_group(tmp_path: Path, mask: int):
+def test_what_is_shipped_to_a_folder_is_for_owner_and_group(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
         target = FolderTarget(tmp_path / "shared")
@@ -97,7 +97,7 @@ def test_what_is_shipped_to_a_folder_is_for_owner_and_group(tmp_path: Path, mask
 )
 def test_a_delegation_token_goes_over_plain_http_only_when_that_is_said(
     tmp_path: Path, lines: str, refused: bool
-):
+) -> None:
     (tmp_path / SETTINGS_FILE).write_text("index = 0\n" + lines)
     settings = load_settings(tmp_path / SETTINGS_FILE)
     if refused:
@@ -107,7 +107,9 @@ def test_a_delegation_token_goes_over_plain_http_only_when_that_is_said(
         open_target(settings, tmp_path, tmp_path / "own", Prng(1))
 
 
-def test_a_folder_of_a_node_that_was_copied_loosely_is_refused(formatted: Path, tmp_path: Path):
+def test_a_folder_of_a_node_that_was_copied_loosely_is_refused(
+    formatted: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(formatted / "node-0", copy)
     for key in (copy / "keys").glob("*.key"):

@@ -16,7 +16,7 @@ from appliance.drivers.network.metrics import Probes, Said
 from appliance.drivers.network.operator_port import SIGN_IN_SIZE_MAX, secret_in
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
-from appliance.roles.console import ConsoleRole
+from appliance.roles.console.role import ConsoleRole
 from tests.security.formatted import format_one
 
 KEY = b"k" * 43
@@ -35,7 +35,7 @@ def request_of(body: bytes, **heads: str) -> Request:
     return Request({"type": "http", "method": "POST", "headers": pairs}, receive)
 
 
-def test_a_secret_counts_only_in_a_short_body_that_says_it_is_json():
+def test_a_secret_counts_only_in_a_short_body_that_says_it_is_json() -> None:
     body = json.dumps({"secret": "ABCD"}).encode()
     assert asyncio.run(secret_in(request_of(body, content_type="application/json"))) == "ABCD"
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
@@ -45,7 +45,9 @@ def test_a_secret_counts_only_in_a_short_body_that_says_it_is_json():
     assert asyncio.run(secret_in(request_of(long, content_type="application/json"))) is None
 
 
-def test_the_console_keeps_its_secret_under_a_hash_that_is_dear_to_guess(node: NodeFolder, capsys):
+def test_the_console_keeps_its_secret_under_a_hash_that_is_dear_to_guess(
+    node: NodeFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
     role = ConsoleRole(node, logging.getLogger("test"))
     kept = argon2.extract_parameters(role._door._hash)
     assert kept.type is argon2.Type.ID
@@ -63,7 +65,14 @@ async def status_of(app: Starlette, path: str, **heads: str) -> tuple[int, bytes
         said.append(message)
 
     pairs = [(key.encode(), value.encode()) for key, value in heads.items()]
-    scope = {"type": "http", "method": "GET", "path": path, "headers": pairs, "query_string": b""}
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "path": path,
+        "headers": pairs,
+        "query_string": b"",
+    }
     await app(scope, receive, send)
     return said[0]["status"], b"".join(message.get("body", b"") for message in said)
 
@@ -79,7 +88,9 @@ async def status_of(app: Starlette, path: str, **heads: str) -> tuple[int, bytes
         ({"authorization": "Bearer " + "k" * 42 + "\u00e9"}, False, 401),
     ],
 )
-def test_figures_are_for_the_key_and_for_who_is_signed_in(heads, signed_in: bool, status: int):
+def test_figures_are_for_the_key_and_for_who_is_signed_in(
+    heads: dict[str, str], signed_in: bool, status: int
+) -> None:
     async def said() -> list[Said]:
         return [Said("replica", 0, 0, {"op": 5})]
 
@@ -92,7 +103,9 @@ def test_figures_are_for_the_key_and_for_who_is_signed_in(heads, signed_in: bool
 @pytest.mark.parametrize(
     ("ready", "answer"), [(True, (200, b"ready\n")), (False, (503, b"not ready\n"))]
 )
-def test_whether_a_node_is_ready_is_told_in_one_word(ready: bool, answer: tuple[int, bytes]):
+def test_whether_a_node_is_ready_is_told_in_one_word(
+    ready: bool, answer: tuple[int, bytes]
+) -> None:
     async def said() -> list[Said]:
         return []
 
@@ -100,7 +113,7 @@ def test_whether_a_node_is_ready_is_told_in_one_word(ready: bool, answer: tuple[
     assert asyncio.run(status_of(Starlette(routes=probes.routes()), "/readyz")) == answer
 
 
-def test_strangers_are_told_in_one_word_that_a_node_does_not_serve(tmp_path: Path):
+def test_strangers_are_told_in_one_word_that_a_node_does_not_serve(tmp_path: Path) -> None:
     why = "the replica of shard 3 is not attached"
     pages = Pages(tmp_path, nodes=list, hosts=Hosts(["x"]), secure=True, health=lambda: why)
     app = pages._config.loaded_app

@@ -6,9 +6,10 @@
     python -m tests.simulation.planted --further        for those not found yet, with further seeds
     python -m tests.simulation.planted --page           print the table for people
 
-The general swarm has to do it: seeds from 0 on, with the options that every other seed has. The
-table keeps a bound (one of so many seeds from 0 on fails) and the cheapest finds; a change of the
-product moves seeds, so several are kept, and the search is cheap to repeat.
+The general swarm has to do it: seeds from 0 on, and for bugs that only later classes of faults show
+from 1,000,000 on, with the options that every other seed has. The table keeps a bound (one of so
+many seeds from there on fails) and the cheapest finds; a change of the product moves seeds, so
+several are kept, and the search is cheap to repeat.
 """
 
 import argparse
@@ -22,11 +23,21 @@ from typing import Any
 import pytest
 
 from appliance.commands.simulate import run as run_world
-from appliance.simulation.options import SWARM, draw
+from appliance.simulation.options import SWARM, UNKIND_FROM, draw
 from appliance.simulation.world import Outcome, World
 from tests.simulation.plants import PLANTS
 
 TABLE = Path(__file__).parent / "planted.json"
+# Bugs that only later classes of faults show: the search for them begins where those begin.
+LATER = (
+    "evicted_window_forgotten",
+    "foreign_prepares_kept",
+    "highest_op_wins",
+    "place_kept_across_a_read",
+    "recovered_beside_a_process",
+    "sync_without_suffix",
+    "writes_overlap",
+)
 SEEDS_MAX = 500  # a bug that needs more is not found
 FINDS_KEPT = 3
 EXTRA_CPU_S = 8  # after a find: further seeds are tried while it took no longer
@@ -42,14 +53,16 @@ def run(seed: int, name: str = "", ticks: int = -1) -> Outcome:
 
 
 def search(name: str, seeds_max: int, begin: int = 0, ticks: int = -1) -> dict[str, Any]:
-    """The seeds from `begin` on that find a plant: how many it took, and the cheapest few.
+    """The seeds from `begin` on, counted from where the faults begin that show it, that find a
+    plant: how many it took, and the cheapest few.
 
     With `ticks` only their first ticks are run, which says at most too little: a seed that finds
     the plant then finds it also when it is run to its end.
     """
     finds: list[dict[str, Any]] = []
     first, started = None, time.process_time()
-    for seed in range(begin, seeds_max):
+    base = UNKIND_FROM if name in LATER else 0
+    for seed in range(base + begin, base + seeds_max):
         outcome = run(seed, name, ticks)
         find = {
             "seed": seed,
@@ -65,7 +78,11 @@ def search(name: str, seeds_max: int, begin: int = 0, ticks: int = -1) -> dict[s
         if first is not None and (spent > EXTRA_CPU_S or len(finds) >= FINDS_KEPT):
             break
     finds.sort(key=lambda find: find["events"])
-    return {"seeds": None if first is None else first + 1, "tried": seeds_max, "finds": finds}
+    return {
+        "seeds": None if first is None else first - base + 1,
+        "tried": seeds_max,
+        "finds": finds,
+    }
 
 
 def said(outcome: Outcome) -> str:
@@ -119,7 +136,7 @@ def page() -> str:
         found = table.get(name, {"seeds": None, "finds": []})
         by = ", ".join(sorted({find["checker"] for find in found["finds"]}))
         tried = found.get("tried", 0)
-        seeds = found["seeds"] or (f"not in {tried}" if tried else "not searched on this state")
+        seeds = found["seeds"] or (f"not in {tried}; by a story" if tried else "by a story")
         lines.append(f"| {known.trap} | {seeds} | {by} |")
     return "\n".join(lines)
 

@@ -7,13 +7,14 @@ patches of the test that sows it.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from appliance.base.failures import Failures
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.requests.access import Access
+from appliance.cores.rooms.judge import Judge
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import (
     chunks,
@@ -38,8 +39,10 @@ from appliance.cores.vsr.sessions import Sessions
 from appliance.cores.vsr.timeout import Timeout
 from appliance.formats import envelope as env
 from appliance.formats.geometry import Geometry
-from appliance.formats.verified_segment import VerifiedSegment
+from appliance.formats.verified_segment import UNKNOWN, VerifiedSegment
 from appliance.simulation import cluster
+from appliance.simulation.replacement import Replacement
+from tests.reports.site_tables import MakeTables
 
 Patch = pytest.MonkeyPatch
 Sow = Callable[[Patch], None]
@@ -72,7 +75,7 @@ def plant(trap: str) -> Callable[[Sow], Sow]:
 def acknowledge_before_durable(patch: Patch) -> None:
     write_prepare = wal._write_prepare
 
-    def write_and_trust(it, slot, message):
+    def write_and_trust(it: Any, slot: Any, message: Any) -> None:
         write_prepare(it, slot, message)
         Journal.set_clean(it.journal, message.header)
         it.clean_ops.append(message.header.op)
@@ -98,7 +101,7 @@ def confirmed_after_a_failed_flush(patch: Patch) -> None:
 def view_forgotten(patch: Patch) -> None:
     present = superblock.present
 
-    def present_without_view(it):
+    def present_without_view(it: Any) -> Any:
         forgotten = it.superblock
         return replace(
             present(it),
@@ -117,7 +120,7 @@ def view_forgotten(patch: Patch) -> None:
 def nonce_not_persisted(patch: Patch) -> None:
     present = superblock.present
 
-    def present_without_incarnation(it):
+    def present_without_incarnation(it: Any) -> Any:
         it.incarnation = it.superblock.incarnation
         return present(it)
 
@@ -175,7 +178,7 @@ def ring_overwritten_early(patch: Patch) -> None:
 def truncate_at_bad_checksum(patch: Patch) -> None:
     recover = recovery.recover
 
-    def recover_and_cut(slots, *, geometry, checkpoint, **rest):
+    def recover_and_cut(slots: Any, *, geometry: Any, checkpoint: Any, **rest: Any) -> Any:
         found = recover(slots, geometry=geometry, checkpoint=checkpoint, **rest)
         journal = found.journal
         for op in range(checkpoint + 1, geometry.prepare_max(checkpoint) + 1):
@@ -199,7 +202,7 @@ def head_always_certain(patch: Patch) -> None:
 def one_torn_write(patch: Patch) -> None:
     torn = recovery.torn
 
-    def torn_once(*rest, **named):
+    def torn_once(*rest: Any, **named: Any) -> Any:
         found = torn(*rest, **named)
         return found if len(found) <= 1 else []
 
@@ -213,7 +216,7 @@ def foreign_prepares_kept(patch: Patch) -> None:
 
 @plant("T20: a prepare is believed in whatever slot it lies")
 def slot_position_unchecked(patch: Patch) -> None:
-    def read_anywhere(raw, *, index, cluster, shard, geometry):
+    def read_anywhere(raw: Any, *, index: Any, cluster: Any, shard: Any, geometry: Any) -> Any:
         header = env.decode_stored(raw[:128]) if raw is not None else None
         if header is None or header.command != env.PREPARE:
             return recovery.Found.BAD, None
@@ -232,7 +235,7 @@ def stale_start_view_believed(patch: Patch) -> None:
 
 @plant("the hash of a body is not looked at")
 def body_hash_unchecked(patch: Patch) -> None:
-    def parse(data, header):
+    def parse(data: Any, header: Any) -> Any:
         if data is None or bytes(data[:128]) != header.raw:
             return None
         return env.Message(header, bytes(data[128 : 128 + header.body_size]))
@@ -243,7 +246,7 @@ def body_hash_unchecked(patch: Patch) -> None:
 
 @plant("a chunk is believed by its length")
 def chunk_hash_unchecked(patch: Patch) -> None:
-    def matches(chunk, data):
+    def matches(chunk: Any, data: Any) -> Any:
         if chunk.place.kind == chunks.ck.KIND_LEAF:
             return len(data) == chunk.place.count * chunks.RECORD_SIZE
         return len(data) > 0
@@ -260,7 +263,7 @@ def sessions_not_restored(patch: Patch) -> None:
 def idempotency_not_replicated(patch: Patch) -> None:
     restore = Rooms.restore
 
-    def restore_without_windows(it, manifest, tables, leaves):
+    def restore_without_windows(it: Any, manifest: Any, tables: MakeTables, leaves: Any) -> None:
         restore(it, manifest, tables, leaves)
         it._windows.clear()
 
@@ -272,6 +275,16 @@ def older_copy_let_in(patch: Patch) -> None:
     patch.setattr(lives, "forgotten", lambda told, life: "")
 
 
+@plant("a volume that was made while nobody could be asked counts as new without a voucher")
+def silence_vouches(patch: Patch) -> None:
+    patch.setattr(lives, "is_vouched", lambda it: True)
+
+
+@plant("a volume is made anew beside a process that works on the one that was moved away")
+def recovered_beside_a_process(patch: Patch) -> None:
+    patch.setattr(Replacement, "refuses", lambda it, index: False)
+
+
 # --- the normal protocol --------------------------------------------------------------------------
 
 
@@ -279,7 +292,7 @@ def older_copy_let_in(patch: Patch) -> None:
 def commit_without_quorum(patch: Patch) -> None:
     configure = Member.configure
 
-    def configure_alone(it, block):
+    def configure_alone(it: Any, block: Any) -> None:
         configure(it, block)
         it.quorum_replication = 1
 
@@ -290,7 +303,7 @@ def commit_without_quorum(patch: Patch) -> None:
 def heartbeat_names_head(patch: Patch) -> None:
     on_commit = normal.on_commit
 
-    def on_commit_and_more(it, message):
+    def on_commit_and_more(it: Any, message: Any) -> None:
         on_commit(it, message)
         if it.status == Status.NORMAL and message.header.view == it.view and not it.is_primary:
             it.learn_commit(it.op)
@@ -305,7 +318,7 @@ def commit_unchained(patch: Patch) -> None:
 
 @plant("T6: an acknowledgement goes to the primary of the prepare's view, under that view")
 def acknowledge_view_of_prepare(patch: Patch) -> None:
-    def acknowledge(it, op):
+    def acknowledge(it: Any, op: Any) -> None:
         header = it.journal.at(op)
         if header is None or it.status != Status.NORMAL or it.is_standby or op > it.op:
             return
@@ -332,7 +345,7 @@ def acknowledge_view_of_prepare(patch: Patch) -> None:
 def session_updated_at_prepare(patch: Patch) -> None:
     prepare = normal.prepare
 
-    def prepare_and_count(it, message, block):
+    def prepare_and_count(it: Any, message: Any, block: Any) -> None:
         prepare(it, message, block)
         entry = it.sessions.get(block.client)
         if entry is not None:
@@ -350,7 +363,7 @@ def request_prepared_twice(patch: Patch) -> None:
 def timestamps_go_back(patch: Patch) -> None:
     prepare = normal.prepare
 
-    def prepare_now(it, message, block):
+    def prepare_now(it: Any, message: Any, block: Any) -> None:
         it.timestamp_last = 0
         prepare(it, message, block)
 
@@ -366,12 +379,17 @@ def clock_alone(patch: Patch) -> None:
 def evict_first_met(patch: Patch) -> None:
     register = Sessions.register
 
-    def register_over_first(it, client, op):
+    def register_over_first(it: Any, client: Any, op: Any) -> Any:
         if client not in it.entries and len(it.entries) == it.capacity:
             it.remove(next(iter(it.entries)))
         return register(it, client, op)
 
     patch.setattr(Sessions, "register", register_over_first)
+
+
+@plant("the first record of a device whose window is gone is taken, whenever it was made")
+def evicted_window_forgotten(patch: Patch) -> None:
+    patch.setattr(Judge, "_may_be_stored", lambda it, author_id, record: False)
 
 
 # --- view changes ---------------------------------------------------------------------------------
@@ -381,7 +399,7 @@ def evict_first_met(patch: Patch) -> None:
 def highest_op_wins(patch: Patch) -> None:
     evaluate, install = view_change.evaluate, view_change._install
 
-    def longest(dvcs):
+    def longest(dvcs: Any) -> Any:
         head = max((d.op for d in dvcs), default=0)
         return [d._replace(log_view=int(d.op == head)) for d in dvcs]
 
@@ -395,7 +413,7 @@ def highest_op_wins(patch: Patch) -> None:
 def corrupt_is_missing(patch: Patch) -> None:
     bits = view_change.bits
 
-    def bits_of_the_blind(it, headers):
+    def bits_of_the_blind(it: Any, headers: Any) -> Any:
         presents, nacks = bits(it, headers)
         for i, header in enumerate(headers):
             if it.journal.faulty[it.journal.slot(header.op)]:
@@ -409,7 +427,7 @@ def corrupt_is_missing(patch: Patch) -> None:
 def header_ends_fault(patch: Patch) -> None:
     install = Journal.install
 
-    def install_and_forgive(it, header):
+    def install_and_forgive(it: Any, header: Any) -> None:
         slot = it.slot(header.op)
         if it.headers[slot] is None:
             it.set_faulty(slot, 0)
@@ -420,7 +438,7 @@ def header_ends_fault(patch: Patch) -> None:
 
 @plant("T4: a vote lists only headers of the journal")
 def vote_without_view_headers(patch: Patch) -> None:
-    def describe(it):
+    def describe(it: Any) -> Any:
         headers = []
         for op in range(it.op, -1, -1):
             headers.append(it.journal.at(op) or env.reserved(op, it.cluster, it.shard))
@@ -435,17 +453,17 @@ def vote_without_view_headers(patch: Patch) -> None:
 def log_view_raised_late(patch: Patch) -> None:
     install, start = view_change._install, view_change.start_normal_primary
 
-    def install_but_not_the_view(it, dvcs, result):
+    def install_but_not_the_view(it: Any, dvcs: Any, result: Any) -> None:
         before = it.log_view
         install(it, dvcs, result)
         if it.dvc_quorum:
             it.log_view = before
 
-    def start_and_raise(it):
+    def start_and_raise(it: Any) -> None:
         it.log_view = it.view
         start(it)
 
-    def rest(it):
+    def rest(it: Any) -> None:
         it.log_view, before = it.view, it.log_view
         install_rest(it)
         if it.status == Status.VIEW_CHANGE:
@@ -463,7 +481,7 @@ def log_view_raised_late(patch: Patch) -> None:
 def gap_drops_log(patch: Patch) -> None:
     install = view_change._install
 
-    def install_without_gap(it, dvcs, result):
+    def install_without_gap(it: Any, dvcs: Any, result: Any) -> None:
         head = result.head
         if result.floor > it.op + 1:
             head = result.floor
@@ -486,7 +504,7 @@ def one_nack_cuts(patch: Patch) -> None:
 def view_quorum_too_small(patch: Patch) -> None:
     configure = Member.configure
 
-    def configure_smaller(it, block):
+    def configure_smaller(it: Any, block: Any) -> None:
         configure(it, block)
         it.quorum_view_change = max(1, it.quorum_view_change - 1)
 
@@ -495,7 +513,7 @@ def view_quorum_too_small(patch: Patch) -> None:
 
 @plant("the places of members are those from before the read that a message came with")
 def places_of_last_read(patch: Patch) -> None:
-    def place(it, source):
+    def place(it: Any, source: Any) -> Any:
         if not it.effects or it.__dict__.get("places_performed") is None:
             it.places_performed = tuple(it.members)
         if not source:
@@ -510,7 +528,7 @@ def places_of_last_read(patch: Patch) -> None:
 def missed_start_view_awaited(patch: Patch) -> None:
     ask = start_view.request_start_view
 
-    def ask_only_when_normal(it, view):
+    def ask_only_when_normal(it: Any, view: Any) -> None:
         if it.status == Status.NORMAL:
             ask(it, view)
 
@@ -521,7 +539,7 @@ def missed_start_view_awaited(patch: Patch) -> None:
 def votes_never_expire(patch: Patch) -> None:
     vote = view_change.on_start_view_change
 
-    def vote_without_window(it, message):
+    def vote_without_window(it: Any, message: Any) -> None:
         vote(it, message)
         it.timeouts["svc_window"].stop()
 
@@ -530,7 +548,7 @@ def votes_never_expire(patch: Patch) -> None:
 
 @plant("T15: nobody reacts to a higher view")
 def higher_views_ignored(patch: Patch) -> None:
-    def jump(it, message):
+    def jump(it: Any, message: Any) -> Any:
         return message.header.view <= it.view
 
     patch.setattr(dispatcher, "_jump_view", jump)
@@ -540,10 +558,10 @@ def higher_views_ignored(patch: Patch) -> None:
 def equal_periods(patch: Patch) -> None:
     start = Timeout.start
 
-    def start_without_jitter(it, after=None):
+    def start_without_jitter(it: Any, after: Any = None) -> None:
         start(it, after if after is None else 10 if after >= 10 else 5)
 
-    def back_off_without_jitter(it, *, base, most, prng):
+    def back_off_without_jitter(it: Any, *, base: Any, most: Any, prng: Any) -> None:
         it.attempts += 1
         it.after, it.elapsed = min(most, base * 2 ** min(it.attempts, 16)), 0
 
@@ -558,7 +576,7 @@ def equal_periods(patch: Patch) -> None:
 def lagging_primary_leads(patch: Patch) -> None:
     install = view_change._install
 
-    def install_beyond_the_ring(it, dvcs, result):
+    def install_beyond_the_ring(it: Any, dvcs: Any, result: Any) -> None:
         with pytest.MonkeyPatch.context() as inside:
             inside.setattr(Geometry, "prepare_max", lambda geometry, checkpoint: result.head)
             install(it, dvcs, result)
@@ -570,11 +588,28 @@ def lagging_primary_leads(patch: Patch) -> None:
 # --- repair and state sync ------------------------------------------------------------------------
 
 
+@plant("whoever asked is answered at the place that it had before the bytes were read")
+def place_kept_across_a_read(patch: Patch) -> None:
+    read = Member.read
+
+    def read_for_a_place(it: Any, address: Any, length: Any, done: Any, *args: Any) -> Any:
+        if done not in (repair._on_served, chunks._on_served):
+            return read(it, address, length, done, *args)
+        place = it.index_of(args[-1])
+
+        def served(it: Any, data: Any, *then: Any) -> None:
+            done(it, data, *then, it.members[place])
+
+        return read(it, address, length, served, *args[:-1])
+
+    patch.setattr(Member, "read", read_for_a_place)
+
+
 @plant("T9: a repair may become the head")
 def repair_moves_head(patch: Patch) -> None:
     on_repair = repair.on_repair_prepare
 
-    def on_repair_or_more(it, message):
+    def on_repair_or_more(it: Any, message: Any) -> None:
         header = message.header
         if (
             repair.allowed(it)
@@ -594,7 +629,7 @@ def repair_moves_head(patch: Patch) -> None:
 
 @plant("a header behind the head is accepted from anybody, chained or not")
 def repair_unchained(patch: Patch) -> None:
-    def accepts(it, header):
+    def accepts(it: Any, header: Any) -> Any:
         if header.view > it.view or not it.repair_min <= header.op < it.op:
             return False
         known = it.journal.at(header.op)
@@ -617,7 +652,7 @@ def syncing_replica_counts(patch: Patch) -> None:
 def sync_without_suffix(patch: Patch) -> None:
     install = state_sync._install
 
-    def install_alone(it, state, header, headers):
+    def install_alone(it: Any, state: Any, header: Any, headers: Any) -> None:
         install(it, state, header, headers)
         for op in range(it.checkpoint_op + 1, it.op + 1):
             if it.journal.at(op) is not None:
@@ -632,7 +667,7 @@ def sync_without_suffix(patch: Patch) -> None:
 def sync_without_segments(patch: Patch) -> None:
     finish = state_sync._finish
 
-    def finish_at_once(it, fetch):
+    def finish_at_once(it: Any, fetch: Any) -> None:
         finish(it, fetch)
         it.backfill = None
 
@@ -641,7 +676,7 @@ def sync_without_segments(patch: Patch) -> None:
 
 @plant("an edge takes its replica's word that a room does not exist")
 def edge_believes_its_replica(patch: Patch) -> None:
-    def deny(it, session):
+    def deny(it: Any, session: Any) -> None:
         session.awaits.denied = True
 
     patch.setattr(Access, "probe", deny)
@@ -654,11 +689,11 @@ def edge_forgets_what_it_cannot_read(patch: Patch) -> None:
 
 @plant("a record of a leaf that was right once is served unchecked")
 def leaf_checked_once(patch: Patch) -> None:
-    def at(it, slots):
+    def at(it: Any, slots: Any) -> Any:
         for slot in slots:
-            key = it.number, slot // it._size
-            if key not in it._sums:
-                it._verify(key[1])
+            leaf = slot // it._size
+            if it._sums[leaf * it._size] == UNKNOWN:
+                it._verify(leaf)
         return [it._records.record(slot) for slot in slots]
 
     patch.setattr(VerifiedSegment, "at", at)

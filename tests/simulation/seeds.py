@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 
 from appliance.commands.simulate import failure_report
 from appliance.commands.simulate import run as run_world
-from appliance.simulation.options import LITE, SWARM, draw
+from appliance.simulation.options import LITE, SWARM, UNKIND_FROM, UNKIND_LITE_FROM, draw
 from appliance.simulation.world import World
 
 PROCESSES = 2
 AHEAD = 12  # seeds in hand for each process: one may be long
 
 FIXED = {SWARM: 90, LITE: 110}  # a hundred of the whole swarm in all; `make soak` runs more
+UNKIND = [(UNKIND_FROM + i, SWARM) for i in range(10)]  # of the youngest classes of faults too
+UNKIND_LITE = [(UNKIND_LITE_FROM + i, LITE) for i in range(200)]
 # Beyond the fixed ones, what found bugs that are mended: tests/simulation/bugs.json tells of each.
 MENDED = [
     *(
@@ -37,6 +39,7 @@ MENDED = [
             576,
             584,
             614,
+            1030,
             1069,
             1134,
             1185,
@@ -48,10 +51,24 @@ MENDED = [
             700041,
             700204,
             800086,
+            1000025,
+            1000101,
+            1000197,
             3033115067,
         )
     ),
-    *((seed, LITE) for seed in (800043, 1328189174, 3283277945, 3283277951)),
+    *(
+        (seed, LITE)
+        for seed in (
+            800043,
+            1328189174,
+            3283277945,
+            3283277951,
+            8589935025,
+            8589935066,
+            8589935193,
+        )
+    ),
 ]
 
 
@@ -99,6 +116,10 @@ def run(job: tuple[int, str]) -> Result:
 def jobs_from(first: int, counts: dict[str, int]) -> list[tuple[int, str]]:
     """The long ones first, so that all parts take about the same time."""
     return [(first + i, mode) for mode in (SWARM, LITE) for i in range(counts[mode])]
+
+
+# The worlds that every run of the tests takes to their end.
+ALWAYS_RUN = frozenset([*jobs_from(0, FIXED), *UNKIND, *UNKIND_LITE, *MENDED])
 
 
 def run_all(jobs: Iterable[tuple[int, str]], processes: int = PROCESSES) -> Iterator[Result]:

@@ -8,7 +8,7 @@ HISTORIES = 2_000
 HISTORIES_UNTIL_CAUGHT = 3_000
 
 
-def test_no_acknowledged_prepare_is_lost_or_forked_in_thousands_of_histories():
+def test_no_acknowledged_prepare_is_lost_or_forked_in_thousands_of_histories() -> None:
     started = committed = 0
     for seed in range(HISTORIES):
         history = History(seed)
@@ -20,7 +20,7 @@ def test_no_acknowledged_prepare_is_lost_or_forked_in_thousands_of_histories():
 
 
 @pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.name.lower())
-def test_a_history_is_lost_when_one_rule_is_left_out(rule):
+def test_a_history_is_lost_when_one_rule_is_left_out(rule: Rule) -> None:
     for seed in range(HISTORIES_UNTIL_CAUGHT):
         try:
             History(seed, without=rule).run()

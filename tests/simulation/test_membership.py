@@ -41,7 +41,7 @@ def seen(*agreed: Configuration) -> Membership:
     return checker
 
 
-def test_every_kind_of_change_happens_and_clients_get_their_answers():
+def test_every_kind_of_change_happens_and_clients_get_their_answers() -> None:
     done: Counter[str] = Counter()
     for seed in SEEDS:
         outcome = World(changing(seed)).run()
@@ -52,7 +52,7 @@ def test_every_kind_of_change_happens_and_clients_get_their_answers():
     assert all(done[name] for name in KINDS), done
 
 
-def test_a_change_is_completed_when_replicas_crash_all_the_time():
+def test_a_change_is_completed_when_replicas_crash_all_the_time() -> None:
     options = changing(
         1, records=400, crash_ticks_mean=300, restart_ticks_mean=50, safety_ticks=6_000
     )
@@ -63,32 +63,37 @@ def test_a_change_is_completed_when_replicas_crash_all_the_time():
 
 
 @pytest.mark.parametrize(("seed", "changes"), SWARM_WORLDS)
-def test_a_world_of_the_swarm_keeps_every_promise_when_its_members_change(seed, changes):
+def test_a_world_of_the_swarm_keeps_every_promise_when_its_members_change(
+    seed: int, changes: int
+) -> None:
     outcome = World(replace(draw(seed, SWARM), member_changes=changes)).run()
     assert not outcome.failure, outcome.failure
     assert sum(outcome.faults.get(name, 0) for name in KINDS) > 0
 
 
-def test_a_world_has_an_operator_for_changes_or_for_lost_disks_and_not_for_both():
-    with pytest.raises(ValueError, match="reformat=0"):
-        parse(Options(seed=1, mode=SWARM, reformat=300_000), ["member_changes=1"])
-    assert parse(Options(seed=1, mode=SWARM), ["member_changes=1"]).member_changes == 1
+def test_a_world_has_an_operator_for_changes_or_one_who_errs_and_not_both() -> None:
+    with pytest.raises(ValueError, match="old_copy=0"):
+        parse(Options(seed=1, mode=SWARM, old_copy=300_000), ["member_changes=1"])
+    disks_are_lost = Options(seed=1, mode=SWARM, reformat=300_000)
+    assert parse(disks_are_lost, ["member_changes=1"]).member_changes == 1
 
 
-def test_two_configurations_of_one_op_are_a_violation():
+def test_two_configurations_of_one_op_are_a_violation() -> None:
     first, second = Configuration(0, 0, 2, (A, B)), Configuration(1, 9, 2, (B, A))
     assert seen(first, second, second).newest == second
     with pytest.raises(Violation, match="has other members since op 9"):
         seen(first, second, Configuration(1, 9, 2, (A, C)))
 
 
-def test_an_epoch_that_is_left_out_is_a_violation():
+def test_an_epoch_that_is_left_out_is_a_violation() -> None:
     first = Configuration(0, 0, 2, (A, B))
     with pytest.raises(Violation, match="from epoch 0 to 2"):
         seen(first, Configuration(2, 9, 2, (B, A)))
 
 
-def test_a_world_notices_that_a_log_goes_on_behind_the_end_of_its_epoch(monkeypatch):
+def test_a_world_notices_that_a_log_goes_on_behind_the_end_of_its_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(membership, "pending", lambda member: False)
     outcome = World(changing(15, records=400)).run()
     assert "without op" in outcome.failure and outcome.checker == "acknowledgements"

@@ -11,14 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from appliance.simulation.options import LITE, MODES, SWARM, draw
+from appliance.simulation.options import LITE, MODES, SWARM, UNKIND_FROM, UNKIND_LITE_FROM, draw
 from appliance.simulation.world import World
 from tests.simulation import traces
-from tests.simulation.seeds import FIXED, MENDED, Tally, jobs_from, run, run_all
-from tests.speed import fresh
+from tests.simulation.seeds import (
+    FIXED,
+    MENDED,
+    UNKIND,
+    UNKIND_LITE,
+    Tally,
+    jobs_from,
+    run,
+    run_all,
+)
+from tests.speed import fresh, seed_of_commit
 
 FRESH = {SWARM: 10, LITE: 190}
-FRESH_FROM = 1_000_000
+FRESH_FROM = {SWARM: UNKIND_FROM, LITE: UNKIND_LITE_FROM}  # with all classes of faults
 PARTS = 10  # of each list, run side by side
 # The one fault that no world of a part of the fixed ones draws; the other parts do.
 LACKING = {2: "read_corruption", 6: "replay", 8: "pause", 9: "replay"}
@@ -42,7 +51,7 @@ def passed(jobs: list[tuple[int, str]]) -> Tally:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_two_hundred_fixed_worlds_keep_every_promise(part):
+def test_two_hundred_fixed_worlds_keep_every_promise(part: int) -> None:
     jobs = jobs_from(0, FIXED)
     assert len(jobs) == 200
     tally = passed(jobs[part::PARTS])
@@ -53,26 +62,59 @@ def test_two_hundred_fixed_worlds_keep_every_promise(part):
             assert tally.faults[name] > 0, f"no world has met {name}"
 
 
+@pytest.mark.parametrize("job", UNKIND)
+def test_worlds_of_the_youngest_faults_keep_every_promise(job: tuple[int, str]) -> None:
+    assert passed([job]).acknowledged > 0, "there is something to lose"
+
+
 @pytest.mark.parametrize("part", range(PARTS))
-def test_worlds_that_found_bugs_keep_every_promise_now(part):
+def test_two_hundred_small_worlds_of_the_youngest_faults_keep_every_promise(part: int) -> None:
+    tally = passed(UNKIND_LITE[part::PARTS])
+    assert tally.acknowledged > 2_000 // PARTS, "there is something to lose"
+    assert tally.faults["crash"] > 0
+
+
+def test_small_worlds_meet_each_of_the_youngest_faults() -> None:
+    """What they draw, without running them; with those of the swarm at least four hundred."""
+    drawn = [draw(seed, mode) for seed, mode in UNKIND_LITE]
+    for name in (
+        "read_gap_us",
+        "flush_error",
+        "link_bytes_per_ms",
+        "newcomers",
+        "keep_segments",
+        "moved_ticks_mean",
+        "silent_format",
+        "old_copy",
+        "reformat_in_turn",
+        "member_changes",
+    ):
+        assert sum(bool(getattr(options, name)) for options in drawn) >= 5, name
+    assert len(UNKIND_LITE) + len(UNKIND) + FRESH[SWARM] + FRESH[LITE] >= 400
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_worlds_that_found_bugs_keep_every_promise_now(part: int) -> None:
     assert passed(MENDED[part::PARTS]).seeds > 0
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_fresh_worlds_keep_every_promise(part, capsys):
+def test_fresh_worlds_keep_every_promise(part: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Two hundred in all on a usual machine, fewer on a slower one."""
     counts = {mode: fresh(count // PARTS) for mode, count in FRESH.items()}
-    first = FRESH_FROM + int.from_bytes(os.urandom(4), "little")
-    with capsys.disabled():
-        print(
-            f"\nfresh seeds: tigerchat simulate --swarm --seed {first} --seeds {counts[SWARM]}, "
-            f"and --lite with --seeds {counts[LITE]}"
-        )
-    assert passed(jobs_from(first, counts)).seeds == sum(counts.values())
+    chance = seed_of_commit()
+    jobs = []
+    for mode in counts:
+        first = FRESH_FROM[mode] + chance
+        jobs += jobs_from(first, {SWARM: 0, LITE: 0, mode: counts[mode]})
+        with capsys.disabled():
+            words = f"--{mode} --seed {first} --seeds {counts[mode]}"
+            print(f"\nfresh seeds: tigerchat simulate {words}", end="")
+    assert passed(jobs).seeds == sum(counts.values())
 
 
 @pytest.mark.parametrize(("mode", "number"), [(LITE, 3), (SWARM, 2)])
-def test_an_equal_seed_has_an_equal_trace_in_another_process(mode, number):
+def test_an_equal_seed_has_an_equal_trace_in_another_process(mode: str, number: int) -> None:
     here = World(draw(number, mode)).run()
     for hash_seed in ("1", "4242"):
         done = subprocess.run(
@@ -96,17 +138,17 @@ def test_an_equal_seed_has_an_equal_trace_in_another_process(mode, number):
         assert (there["digest"], there["events"]) == (here.digest, here.events)
 
 
-def test_the_list_of_traces_names_every_recorded_world():
+def test_the_list_of_traces_names_every_recorded_world() -> None:
     assert set(traces.load()) == {world.key for world in traces.worlds()}
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_another_seed_has_another_trace(mode):
+def test_another_seed_has_another_trace(mode: str) -> None:
     digests = {World(draw(seed, mode)).run(until_tick=50).digest for seed in range(5)}
     assert len(digests) == 5
 
 
-def test_the_command_reports_a_whole_seed_and_that_another_process_agrees():
+def test_the_command_reports_a_whole_seed_and_that_another_process_agrees() -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -128,7 +170,7 @@ def test_the_command_reports_a_whole_seed_and_that_another_process_agrees():
     assert "the same trace in another process" in done.stdout
 
 
-def test_the_command_prints_every_event_up_to_a_tick():
+def test_the_command_prints_every_event_up_to_a_tick() -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -152,7 +194,9 @@ def test_the_command_prints_every_event_up_to_a_tick():
     assert "start_view" in done.stdout
 
 
-def test_a_failure_can_be_made_smaller_and_run_again(monkeypatch, tmp_path):
+def test_a_failure_can_be_made_smaller_and_run_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The product is broken in the other process too: Python loads a module at its start."""
     (tmp_path / "sitecustomize.py").write_text(
         "from appliance.cores.vsr.member import Member\n"
@@ -180,7 +224,7 @@ def test_a_failure_can_be_made_smaller_and_run_again(monkeypatch, tmp_path):
 
 
 @pytest.mark.soak
-def test_fresh_worlds_keep_every_promise_for_a_long_time(seed, soak_seconds):
+def test_fresh_worlds_keep_every_promise_for_a_long_time(seed: int, soak_seconds: int) -> None:
     end = time.monotonic() + soak_seconds
     first = 2_000_000_000 + seed % 1_000_000_000
     tally = Tally()

@@ -1,5 +1,6 @@
 """What a simulated chat client takes for an answer to its question, and what not."""
 
+from typing import Any
 from uuid import UUID
 
 from hypothesis import given
@@ -11,7 +12,7 @@ from appliance.simulation.talker import answers
 ROOM = UUID(int=1)
 
 
-def asked_and_page(first: int, wanted: int, limit: int, backward: bool) -> tuple:
+def asked_and_page(first: int, wanted: int, limit: int, backward: bool) -> tuple[Any, ...]:
     """A question about ops `first` and so many more, and its one right answer."""
     last = first + wanted
     asked = SnapshotRequest(
@@ -30,7 +31,7 @@ QUESTIONS = (st.integers(1, 50), st.integers(0, 30), st.integers(1, 20), st.bool
 
 
 @given(*QUESTIONS)
-def test_the_right_page_answers_and_no_other(first, wanted, limit, backward):
+def test_the_right_page_answers_and_no_other(first, wanted, limit, backward) -> None:
     asked, ops, right = asked_and_page(first, wanted, limit, backward)
     assert answers(asked, right, ops)
     if not backward:
@@ -51,7 +52,7 @@ def test_the_right_page_answers_and_no_other(first, wanted, limit, backward):
 
 
 @given(*QUESTIONS)
-def test_an_empty_page_promises_nothing_more(first, wanted, limit, backward):
+def test_an_empty_page_promises_nothing_more(first, wanted, limit, backward) -> None:
     asked, _, right = asked_and_page(first, wanted, limit, backward)
     assert answers(asked, page(right.cursor, False), [])
     assert not answers(asked, page(right.cursor, True), [])
@@ -60,7 +61,7 @@ def test_an_empty_page_promises_nothing_more(first, wanted, limit, backward):
 @given(*QUESTIONS, st.integers(1, 30))
 def test_an_edge_that_is_behind_may_lack_the_end_but_not_the_start(
     first, wanted, limit, backward, lacking
-):
+) -> None:
     asked, _, _ = asked_and_page(first, wanted, limit, backward)
     known = list(range(first, first + wanted + 1))[:-lacking]
     if known:

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 from appliance.drivers.chat.access import Access
@@ -31,7 +32,7 @@ class Writer:
         self.pace_s = 0.0
         self.newest_ack_sent = 0.0  # when the newest acknowledged message was sent
         self._outstanding = asyncio.Semaphore(OUTSTANDING_MAX)
-        self._waiting: set[asyncio.Future] = set()
+        self._waiting: set[asyncio.Future[Any]] = set()
 
     def _client(self, first: int, client_id: UUID | None = None) -> Client:
         subprotocol = SUBPROTOCOL_JSON if self.number % 2 else SUBPROTOCOL_BINARY
@@ -65,7 +66,7 @@ class Writer:
         done = await self.client.post(room, body)
         self._waiting.add(done)
 
-        def on_done(future: asyncio.Future) -> None:
+        def on_done(future: asyncio.Future[Any]) -> None:
             self._waiting.discard(future)
             self._outstanding.release()
             problem = None if future.cancelled() else future.exception()
@@ -78,7 +79,7 @@ class Writer:
 
         done.add_done_callback(on_done)
 
-    def _value(self, room: UUID, seq: int) -> dict:
+    def _value(self, room: UUID, seq: int) -> dict[str, Any]:
         return {
             "room": str(room),
             "client": str(self.client.client_id),
@@ -86,7 +87,7 @@ class Writer:
             "body": self.bodies[room, seq],
         }
 
-    def _note(self, value: dict, ack: MessageAck) -> None:
+    def _note(self, value: dict[str, Any], ack: MessageAck) -> None:
         told = {
             "op": ack.op,
             "msg_id": str(ack.msg_id),

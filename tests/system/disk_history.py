@@ -13,22 +13,28 @@ from typing import Any
 from uuid import UUID
 
 from appliance.formats import record
-from appliance.formats.client.fields import id_bytes
+from appliance.formats.client.fields import id_bytes, id_of
+from appliance.formats.event import CARRY_CLAIM, decode_shipped
+from appliance.formats.sharing import FEDERATED_PREFIX_SIZE, carrier_client_id
 from tests.system.ledger import Stored
 from tests.system.local_site import LocalSite
 
 Row = dict[str, Any]
 KINDS = {"record", "prepared_record"}
+TEXTS = {record.KIND_MESSAGE, record.KIND_ROOM_CREATE, record.KIND_FEDERATED}
+SHARD_ROOM = str(id_of(record.SHARD_ROOM_ID))
 
 
 def stored(row: Row) -> Stored:
-    """A row of `inspect` as the ledger knows records."""
+    """A row of `inspect` as the ledger knows records; of what another site said, its text."""
+    body = bytes.fromhex(row["body"])
+    start = FEDERATED_PREFIX_SIZE if row["record_kind"] == record.KIND_FEDERATED else 0
     return Stored(
         room=row["room_id"],
         op=row["seq"],
         client=row["client_id"],
         seq=row["client_seq"],
-        body=bytes.fromhex(row["body"]).decode(),
+        body=body[start:].decode(errors="strict" if row["record_kind"] in TEXTS else "replace"),
         msg_id=row["msg_id"],
         timestamp=row["timestamp"],
         hash=row["hash"],
@@ -100,14 +106,22 @@ class _Rooms:
         self.records = [stored(row) for row in rows]
         self.heads = {record.room: (record.op, record.hash) for record in self.records}
         self.newest = {(r.room, r.client): r.seq for r in self.records}
+        claims = filter(None, map(_claimed, rows))
+        self.claim = max(claims, default=0)  # under which messages of other sites are taken
 
     def execute(self, row: Row) -> None:
-        """Store a prepared record, if it is its device's next."""
+        """Store a prepared record, if it is its device's next, and of the carrier of then."""
         device = row["room_id"], row["client_id"]
         creates = row["record_kind"] == record.KIND_ROOM_CREATE
+        claim = _claimed(row)
         if row["client_seq"] != self.newest.get(device, 0) + 1:
             return
-        if creates == (row["room_id"] in self.heads):
+        if row["room_id"] != SHARD_ROOM and creates == (row["room_id"] in self.heads):
+            return
+        if claim and claim != self.claim + 1:
+            return
+        carrier = str(id_of(carrier_client_id(self.claim)))
+        if row["record_kind"] == record.KIND_FEDERATED and row["client_id"] != carrier:
             return
         op, head = self.heads.get(row["room_id"], (0, "00" * 32))
         raw = _committed(row, op + 1, len(self.records) + 1, bytes.fromhex(head))
@@ -115,6 +129,15 @@ class _Rooms:
         self.records.append(done)
         self.heads[done.room] = done.op, done.hash
         self.newest[device] = done.seq
+        self.claim = claim or self.claim
+
+
+def _claimed(row: Row) -> int:
+    """The generation that a record claims the shared rooms for; 0: it is no claim."""
+    if row["record_kind"] != record.KIND_SHIPPED:
+        return 0
+    said = decode_shipped(bytes.fromhex(row["body"]))
+    return said.generation if said and said.action == CARRY_CLAIM else 0
 
 
 def _committed(row: Row, seq: int, log_seq: int, prev_hash: bytes) -> bytes:

@@ -1,16 +1,17 @@
 """The real HDFS of a test run: one name node, one data node, started once, for whoever asks."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from tests.ports import FreePorts
 from tools import hdfs as tool
 from tools.hdfs import PORTS_NEEDED, USER, Hdfs
 
 __all__ = ["USER", "Hdfs", "fresh_folder", "running"]
 
 
-def running(folder: Path, free_ports: Callable[[int], list[int]]) -> Iterator[Hdfs]:
+def running(folder: Path, free_ports: FreePorts) -> Iterator[Hdfs]:
     """Format and start one in `folder`; stopped and removed in the end."""
     tool.fetch()
     with Hdfs(folder, free_ports(PORTS_NEEDED)) as hdfs:

@@ -6,34 +6,50 @@ on a disk (volumes refuse memory); `LocalSite` is a context manager and leaves n
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from appliance.cores.console import alarms
 from appliance.drivers.chat.access import Access, local_access
+from appliance.drivers.host.node_folder import FEDERATION_FILE
 from appliance.drivers.host.process import child_environment
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import SITE_FILE, load_site
+from tests import forked
 from tests.patience import HUNG_S
-from tests.ports import port_is_free
+from tests.ports import PORTS_AT_ONCE, FreePorts, close, port_is_free, ports_reserved
 
 TOP = Path(__file__).resolve().parents[2]
 # What sites are run by: the source tree, or an executable that a run of tests names.
-EXECUTABLE = os.environ.get("TIGERCHAT_TEST_EXECUTABLE")
-COMMAND = [EXECUTABLE] if EXECUTABLE else [sys.executable, "-m", "appliance"]
+COMMAND = [forked.EXECUTABLE] if forked.EXECUTABLE else [sys.executable, "-m", "appliance"]
 NODES = 3
 RATES = ("device_rate", "user_rate", "room_rate", "address_rate", "address_connect_rate")
 UNLIMITED = dict.fromkeys(RATES, 10000000)
 IN_FLIGHT_OPS = 16  # two pipelines
+WEATHER = {"clock", "disk_health", "disk_slow", "space"}  # alarms of the machine, not of a site
 SLOWER_MAX = 8  # times slower than usual that a machine may be: nothing here is a claim on time
+# Between two looks at a condition: long ones would take the time from what they look at.
+PAUSE_S, PAUSES_PER_COST, PAUSE_MAX_S = 0.02, 3, 0.5
 PORTS_NEEDED = 300  # from the first one: three nodes of a hundred
+
+
+Process = subprocess.Popen[Any] | forked.Started
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; one that a process wrote over its own is a single string."""
+    return " ".join(process.cmdline()).split()
 
 
 def environment() -> dict[str, str]:
@@ -41,7 +57,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(TOP)}
 
 
-def ports_in_a_row(free_ports: Callable[[int], list[int]]) -> int:
+def ports_in_a_row(free_ports: FreePorts) -> int:
     """The first of as many ports as a site uses, of those a test run may use."""
     for _ in range(10):
         ports = free_ports(PORTS_NEEDED)
@@ -50,30 +66,30 @@ def ports_in_a_row(free_ports: Callable[[int], list[int]]) -> int:
     raise AssertionError(f"no {PORTS_NEEDED} free ports in a row")
 
 
+_reserved: list[socket.socket] = []  # of this process, by `first_free_port`
+
+
 def first_free_port() -> int:
-    """The first of as many ports as a site uses, none of them taken now; below those that tests
-    reserve, and below the range from which the kernel takes ports for clients.
+    """The first of as many ports as a site uses, none of them taken now, kept from other processes
+    until this is asked again; below those that tests reserve, and below the range from which the
+    kernel takes ports for clients.
     """
+    close(_reserved)
     for first in range(12_000, 19_500, PORTS_NEEDED):
-        ports = (first + 100 * node + part for node in range(NODES) for part in (0, 43, 80))
-        if all(map(port_is_free, ports)):
+        blocks = [ports_reserved(first + at) for at in range(0, PORTS_NEEDED, PORTS_AT_ONCE)]
+        ports = (first + 100 * node + part for node in range(NODES) for part in (0, 43, 80, 90, 91))
+        if all(blocks) and all(map(port_is_free, ports)):
+            _reserved[:] = [block for block in blocks if block is not None]
             return first
+        close(blocks)
     raise AssertionError("no free ports")
 
 
 def run(
     *words: str, timeout_s: float = HUNG_S, text: str | None = None
-) -> subprocess.CompletedProcess:
+) -> subprocess.CompletedProcess[str]:
     """`tigerchat` with these words, to its end."""
-    return subprocess.run(
-        [*COMMAND, *words],
-        env=child_environment(),
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
+    return forked.run(words, environment=child_environment(), text=text, timeout_s=timeout_s)
 
 
 def wait_until(
@@ -88,17 +104,31 @@ def wait_until(
     anew whenever `progress` gives something else: for work whose amount is not known.
     """
     begin, done = time.monotonic(), progress()
-    while not condition():
+    while True:
+        asked = time.monotonic()
+        if condition():
+            return
+        cost_s = time.monotonic() - asked
         if done != (now_done := progress()):
             begin, done = time.monotonic(), now_done
         waited = time.monotonic() - begin
-        if waited > SLOWER_MAX * timeout_s:
+        if waited > min(SLOWER_MAX * timeout_s, HUNG_S):
             text = what if isinstance(what, str) else what()
             raise AssertionError(f"after {waited:.0f} s not yet: {text}")
-        time.sleep(0.02)
+        time.sleep(min(max(PAUSE_S, PAUSES_PER_COST * cost_s), PAUSE_MAX_S))
 
 
-def shown(status: dict | None) -> str:
+def alarms_of_the_site(said: str) -> list[str]:
+    """Lines of `tigerchat status` with an alarm, but for those that the machine around a test may
+    raise: its disk is full or slow, its clock was set."""
+    named = re.findall(r"^([a-z_]+) +(?:bad|warn) ", alarms.__doc__ or "", re.MULTILINE)
+    assert WEATHER < set(named)
+    if not said.strip():
+        return ["status said nothing"]
+    return [line for line in said.splitlines() if line.split(" ")[0] in set(named) - WEATHER]
+
+
+def shown(status: dict[str, Any] | None) -> str:
     """A replica's state in a few words."""
     if status is None:
         return "silent"
@@ -109,8 +139,9 @@ def shown(status: dict | None) -> str:
 class LocalSite:
     """One shard on three nodes unless told otherwise. `settings` go into every node.toml.
 
-    Not `supervised`: replicas and edges run as children of this process, and nothing starts one
-    again but `start_role`; for measurements that kill more often than a supervisor would forgive.
+    Not `supervised`: replicas, edges and objects run as children of this process, and nothing
+    starts one again but `start_role`; for trials that kill more often than a supervisor would
+    forgive. `objects` and `farm` are processes more on each node: for tests that are about them.
     """
 
     def __init__(
@@ -123,15 +154,19 @@ class LocalSite:
         shards: int = 1,
         geometry: str = "production",
         segments_max: int | None = None,
+        objects: bool = False,
+        farm: bool = False,
+        devices: Sequence[Path] = (),
         **settings: int | bool | str,
     ) -> None:
         self.geometry, self.segments_max = geometry, segments_max
+        self.objects, self.farm, self.devices = objects, farm, devices  # one for each node, or none
         self.folder, self.first_port, self.nodes = folder, first_port, range(nodes)
-        self.settings = {**UNLIMITED, "ship_target": "off", **settings}
+        self.settings = {**UNLIMITED, "ship_target": "off", "snapshots_mib": 0, **settings}
         self.supervised, self.shards = supervised, shards
         assert supervised or shards == 1
-        self.supervisors: dict[int, subprocess.Popen] = {}
-        self.roles: dict[tuple[int, str], subprocess.Popen] = {}
+        self.supervisors: dict[int, Process] = {}
+        self.roles: dict[tuple[int, str], Process] = {}
         self.log = (folder.parent / f"{folder.name}.log").open("ab")
 
     def __enter__(self) -> "LocalSite":
@@ -139,6 +174,10 @@ class LocalSite:
         words += ["--nodes", str(len(self.nodes)), "--geometry", self.geometry]
         if self.segments_max is not None:
             words += ["--segments-max", str(self.segments_max)]
+        words += ["--objects" if self.objects else "--no-objects"]
+        words += ["--farm" if self.farm else "--no-farm"]
+        for node, device in enumerate(self.devices):
+            words += ["--device", f"node-{node}/shard-0={device}"]
         done = run("format", "--local", str(self.folder), *words)
         assert done.returncode == 0, done.stderr
         self.configure(**self.settings)
@@ -183,6 +222,10 @@ class LocalSite:
             else:
                 self.start_role(node, "replica")
                 self.start_role(node, "edge")
+                if self.objects:
+                    self.start_role(node, "metadata")
+                if (self.place(node) / FEDERATION_FILE).exists():
+                    self.start_role(node, "federation")
 
     def start_role(self, node: int, role: str, **variables: str) -> None:
         """Start one role process of a node as a child of ours, with more in its environment."""
@@ -191,11 +234,23 @@ class LocalSite:
             words += ["--shard", "0"]
         self.roles[node, role] = self._spawn(node, words, variables)
 
-    def _spawn(self, node: int, words: list[str], variables: dict[str, str]) -> subprocess.Popen:
-        """A node of its own, or a role that ends with this thread."""
+    def end_role(self, node: int, role: str) -> None:
+        """SIGKILL to a role that is a child of ours."""
+        process = self.roles.pop((node, role))
+        process.kill()
+        process.wait()
+
+    def _spawn(self, node: int, words: list[str], variables: dict[str, str]) -> Process:
+        """A node of its own, or a role that ends with this run. By exec where the process itself is
+        another one than usual."""
         inherited = environment() if self.supervised else child_environment()
+        usual = [*COMMAND, "start", *words]
+        command = self._wrapped(node, usual)
+        if command == usual and not forked.EXECUTABLE and not variables:
+            log = self.log.fileno()
+            return forked.start(["start", *words], environment=inherited, output=log)
         return subprocess.Popen(
-            self._wrapped(node, [*COMMAND, "start", *words]),
+            command,
             env=inherited | variables,
             stdin=subprocess.DEVNULL,
             stdout=self.log,
@@ -216,13 +271,22 @@ class LocalSite:
                 child.wait()
         self.supervisors.clear()
         self.roles.clear()
-        wait_until(lambda: not self.processes(), 5, "all processes of the site ended")
+        wait_until(lambda: not self.processes(), 60, "all processes of the site ended")
 
     def kill_node(self, node: int) -> None:
-        """SIGKILL to the supervisor: the kernel does the same to each of its roles."""
-        supervisor = self.supervisors.pop(node)
-        supervisor.kill()
-        supervisor.wait()
+        """SIGKILL to the supervisor: the kernel does the same to each of its roles, in its own
+        time. What `processes` finds has gone before the ports have; who starts a node waits."""
+        roles = self.processes(node)
+        if self.supervised:
+            killed = [self.supervisors.pop(node)]
+        else:
+            killed = [self.roles.pop(key) for key in list(self.roles) if key[0] == node]
+        for process in killed:
+            process.kill()
+        for process in killed:
+            process.wait()
+        _, left = psutil.wait_procs(roles, timeout=HUNG_S)
+        assert not left, f"not ended: {left}"
 
     def kill_replica(self, node: int, shard: int = 0) -> int | None:
         """SIGKILL to the replica's process, if there is one; its supervisor starts it again."""
@@ -236,12 +300,27 @@ class LocalSite:
         found = []
         for process in self.processes(node, "replica"):
             try:
-                words = process.cmdline()
+                words = words_of(process)
             except psutil.Error:
                 continue
-            if words[-2:] == ["--shard", str(shard)]:
+            if words[words.index("--shard") + 1] == str(shard):
                 found.append(process)
         return found
+
+    @contextmanager
+    def standing_still(self, frozen: list[psutil.Process]) -> Iterator[None]:
+        """SIGSTOP to these role processes, and before to who keeps them: a supervisor ends whoever
+        is stuck. All go on in the end."""
+        keepers = [process.parent() for process in frozen]
+        own = {keeper.pid: keeper for keeper in keepers if keeper and "start" in words_of(keeper)}
+        try:
+            for process in (*own.values(), *frozen):
+                process.suspend()
+            yield
+        finally:
+            for process in (*frozen, *own.values()):
+                if process.is_running():
+                    process.resume()
 
     def processes(self, node: int | None = None, role: str = "") -> list[psutil.Process]:
         """Role processes of the site or of a node: they work in its folder."""
@@ -249,7 +328,7 @@ class LocalSite:
         found = []
         for process in psutil.process_iter():
             try:
-                words = process.cmdline()
+                words = words_of(process)
                 mine = "start" in words and any(str(place) in words for place in places)
                 if mine and (not role or role in words):
                     found.append(process)
@@ -277,6 +356,19 @@ class LocalSite:
             self.place(node) / "sockets", cluster=self.site.cluster, shard=shard, timeout_s=2.0
         )
 
+    def answer(self, node: int, shard: int = 0) -> dict[str, Any]:
+        """As `status`, of a replica that is up, however busy the machine is."""
+        found: list[dict[str, Any] | None] = []
+
+        def answers() -> bool:
+            found[:] = [self.status(node, shard)]
+            return found[0] is not None
+
+        wait_until(answers, HUNG_S / SLOWER_MAX, f"node {node} answers for shard {shard}")
+        (status,) = found
+        assert status is not None
+        return status
+
     def statuses(self, shard: int = 0) -> list[dict[str, Any] | None]:
         return [self.status(node, shard) for node in self.nodes]
 
@@ -288,6 +380,20 @@ class LocalSite:
             if s and s["status"] == "normal" and s["role"] == "primary"
         ]
         return max(found)[1] if found else None
+
+    def leader(self, shard: int = 0) -> int:
+        """As `primary`, waited for while nobody leads: a busy machine may bring a view change at
+        any time."""
+        found: list[int | None] = []
+
+        def leads() -> bool:
+            found[:] = [self.primary(shard)]
+            return found[0] is not None
+
+        wait_until(leads, HUNG_S / SLOWER_MAX, lambda: f"somebody leads: {self.statuses(shard)}")
+        (node,) = found
+        assert node is not None
+        return node
 
     def caught_up(self) -> bool:
         """Whether all replicas have executed the same ops and nothing is missing anywhere."""

@@ -85,20 +85,20 @@ class Switch:
 
     # --- faults
 
-    def cut(self, pairs: Iterable[Pair]) -> None:
-        """From now on each target hears nothing from these sources; earlier rules are forgotten."""
-        blocked = set(pairs)
+    def cut(self, pairs: Iterable[Pair], *, lossy: Iterable[Pair] = (), percent: int = 0) -> None:
+        """From now on each target hears nothing from these sources, and of those in `lossy` loses
+        so many packets by chance; earlier rules are forgotten.
+        """
+        blocked, thinned = set(pairs), set(lossy)
         for target in self.nodes:
-            sources = sorted(source for source, other in blocked if other == target)
-            rules = [f"ip saddr {host(source)} drop" for source in sources]
+            rules = [f"ip saddr {host(source)} drop" for source in _sources(blocked, target)]
+            if some := ", ".join(map(host, _sources(thinned - blocked, target))):
+                rules.append(f"ip saddr {{ {some} }} numgen random mod 100 < {percent} drop")
             self._rules(target, rules)
 
     def drop(self, percent: int) -> None:
         """From now on each node loses so many of the packets of the others, by chance."""
-        for target in self.nodes:
-            others = ", ".join(host(node) for node in self.nodes if node != target)
-            chance = f"ip saddr {{ {others} }} numgen random mod 100 < {percent} drop"
-            self._rules(target, [chance])
+        self.cut((), lossy=full(self.nodes), percent=percent)
 
     def heal(self) -> None:
         self.cut(())
@@ -133,6 +133,10 @@ class Switch:
             if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
                 raise OSError(ctypes.get_errno(), f"namespace {self.load}")
         return call()
+
+
+def _sources(pairs: set[Pair], target: int) -> list[int]:
+    return sorted(source for source, other in pairs if other == target)
 
 
 # --- shapes of partitions -------------------------------------------------------------------------

@@ -81,12 +81,17 @@ def read(target: Target, site: Site, shard: int = 0) -> Shipped:
         end = manifest["period_start_us"] + manifest["period_us"]
         assert sorted(shipped.records)[-1:] in ([], [following - 1])
         shipped.manifests.append(manifest)
-    shipped.unlisted = sorted(snapshots)
+    # a file of a period that is being put lies there before its manifest does
+    shipped.unlisted = sorted(path for path in snapshots if _first_log_seq(path) < following)
     if target.status(f"{root}/head.json") is not None:
         raw = b"".join(target.read(f"{root}/head.json"))
         shipped.head, _ = signed_line(raw, site, b"tigerchat v1 shipped head")
     assert list(shipped.records) == list(range(1, following))
     return shipped
+
+
+def _first_log_seq(path: str) -> int:
+    return int(path.rpartition("/")[2].split("-")[1])
 
 
 def _file(

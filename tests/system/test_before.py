@@ -17,6 +17,7 @@ from appliance.drivers.chat.access import local_access
 from appliance.drivers.chat.client import Client
 from appliance.formats.site import SITE_FILE, load_site
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.system.local_site import COMMAND, environment, ports_in_a_row, run, wait_until
 
 BEFORE = Path(__file__).resolve().parents[1] / "vectors" / "before"
@@ -32,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def test_volumes_show_what_they_showed(folder):
+def test_volumes_show_what_they_showed(folder: Path) -> None:
     for node, views in FIGURES["inspect"].items():
         for view, before in views.items():
             done = run("inspect", view, "--json", "--volume", str(folder / node / "shard-0"))
@@ -44,13 +45,15 @@ def test_volumes_show_what_they_showed(folder):
             assert known == before, (node, view)
 
 
-def test_the_archive_verifies(folder):
+def test_the_archive_verifies(folder: Path) -> None:
     done = run("ship", "verify", "--local", str(folder), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout) == FIGURES["ship_verify"]
 
 
-def test_the_site_serves_all_messages_and_takes_another(folder, free_ports):
+def test_the_site_serves_all_messages_and_takes_another(
+    folder: Path, free_ports: FreePorts
+) -> None:
     words = ["start", "--local", str(folder), "--ports", str(ports_in_a_row(free_ports))]
     with (folder.parent / "site.log").open("wb") as log:
         site = subprocess.Popen(

@@ -9,6 +9,7 @@ import random
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from appliance.base.limits import SECTOR_SIZE
@@ -26,6 +27,7 @@ from appliance.formats.geometry import (
     Geometry,
 )
 from tests.drivers.nvme.rot import flip
+from tests.ports import FreePorts
 from tests.system.local_site import NODES, LocalSite, ports_in_a_row, wait_until
 
 ROOMS, WRITERS = 4, 8
@@ -38,7 +40,9 @@ FLIPS = {"superblock": 20, "witness": 40, "prepare": 40, "reply": 20, "table": 4
 Span = tuple[Path, int, int]  # file, offset, size
 
 
-def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(tmp_path, free_ports, seed):
+def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(
+    tmp_path: Path, free_ports: FreePorts, seed: int
+) -> None:
     chance = random.Random(seed)
     site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports))
     with site:
@@ -76,8 +80,7 @@ async def fill(
 ) -> dict[UUID, list[str]]:
     """Write until the log has grown by so much; the bodies of every room, in its order."""
     access = site.access()
-    before = site.status(0)
-    assert before is not None
+    before = site.answer(0)
     said: dict[UUID, dict[int, str]] = {}
 
     async def write(number: int, rooms: list[UUID]) -> None:
@@ -238,8 +241,7 @@ def wait_mended(site: LocalSite, flipped: list[tuple[str, Path, int]]) -> dict[s
     log goes on: those are compared in the end.
     """
     peer = VolumeReader(site.place((VICTIM + 1) % NODES) / "shard-0")
-    status = site.status(VICTIM + 1 - NODES)
-    assert status is not None
+    status = site.answer(VICTIM + 1 - NODES)
     wrong = [
         (zone, file, offset)
         for zone, file, offset in flipped
@@ -260,9 +262,7 @@ def wait_mended(site: LocalSite, flipped: list[tuple[str, Path, int]]) -> dict[s
     wait_until(
         lambda: not wrong, MEND_S, lambda: f"still broken: {wrong}; {site.status(VICTIM)}", broken
     )
-    status = site.status(VICTIM)
-    assert status is not None
-    marks: dict[str, int] = status["marks"]
+    marks: dict[str, int] = site.answer(VICTIM)["marks"]
     assert marks["scrub_found_segment"] > 0 and marks["segment_backfilled"] > 0
     return marks
 
@@ -315,7 +315,9 @@ def whole(copies: list[tuple[sb.Superblock, int, bytes] | None]) -> bool:
     return [copy[1] for copy in copies if copy] == [0, 1, 2, 3]
 
 
-def compared(volumes: list[VolumeReader], victim: int = VICTIM) -> dict[str, tuple[set, set]]:
+def compared(
+    volumes: list[VolumeReader], victim: int = VICTIM
+) -> dict[str, tuple[set[Any], set[Any]]]:
     """By zone: what a peer and the victim store, as sets of (place, bytes' digest)."""
     pair = volumes[(victim + 1) % NODES], volumes[victim]
     out = {}

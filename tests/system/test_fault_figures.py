@@ -1,6 +1,9 @@
 """The figures of the fault suite are what the judges found, added up over runs."""
 
 import json
+from pathlib import Path
+
+import pytest
 
 from tests.system.fault_figures import VARIABLE, add_figures
 from tests.system.ledger import Violation
@@ -8,7 +11,9 @@ from tests.system.ledger import Violation
 SPOKEN = {"sent": {"prepare": 3}, "received": {"prepare": 2}}
 
 
-def test_trials_add_up_and_a_lost_message_shows(tmp_path, monkeypatch):
+def test_trials_add_up_and_a_lost_message_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "figures.json"
     monkeypatch.setenv(VARIABLE, str(path))
     add_figures({"kill -9": 2}, acknowledged=10, violations=[], spoken=SPOKEN)
@@ -25,7 +30,9 @@ def test_trials_add_up_and_a_lost_message_shows(tmp_path, monkeypatch):
     }
 
 
-def test_nothing_is_written_unless_it_is_asked_for(tmp_path, monkeypatch):
+def test_nothing_is_written_unless_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     add_figures({}, acknowledged=1, violations=[], spoken=SPOKEN)

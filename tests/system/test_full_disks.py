@@ -2,8 +2,10 @@
 are about to be full, a reserve is left with which the group leads, reads, drops and goes on."""
 
 import asyncio
+import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,7 +15,15 @@ import pytest
 from appliance.base.limits import EXTENTS_RESERVED_MIN
 from appliance.drivers.chat.client import Client
 from appliance.formats.geometry import SMALL
-from tests.system.local_site import NODES, LocalSite, ports_in_a_row, run, wait_until
+from tests.ports import FreePorts
+from tests.system.local_site import (
+    NODES,
+    SLOWER_MAX,
+    LocalSite,
+    ports_in_a_row,
+    run,
+    wait_until,
+)
 
 DISK_SIZE = 16 << 20
 SEGMENTS = 16  # that a disk has room for, beside what format made
@@ -124,12 +134,14 @@ def disk(place: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def site(tmp_path, free_ports) -> Iterator[SmallDisks]:
+def site(tmp_path: Path, free_ports: FreePorts) -> Iterator[SmallDisks]:
     with SmallDisks(tmp_path / "site", ports_in_a_row(free_ports)) as made:
         yield made
 
 
-def test_when_all_disks_are_about_to_be_full_a_reserve_is_left_and_nobody_halts(site):
+def test_when_all_disks_are_about_to_be_full_a_reserve_is_left_and_nobody_halts(
+    site: SmallDisks,
+) -> None:
     """View changes, checkpoints, readers and retention go on; then messages do."""
     for node in site.nodes:
         site.fill(node)
@@ -142,8 +154,7 @@ def test_when_all_disks_are_about_to_be_full_a_reserve_is_left_and_nobody_halts(
         assert site.free(node) >= SMALL.extent_size, "something is left of the reserve"
     told = run("status", "--local", str(site.folder))
     assert "space" in told.stdout and "the shard takes no messages" in told.stdout
-    primary = site.primary()
-    assert primary is not None
+    primary = site.leader()
     site.kill_node(primary)
     wait_until(lambda: site.primary() not in (None, primary), BACK_S, "somebody else leads")
     others = [node for node in site.nodes if node != primary]
@@ -164,7 +175,28 @@ def test_when_all_disks_are_about_to_be_full_a_reserve_is_left_and_nobody_halts(
     assert "HALT" not in site.log_text()
 
 
-def test_one_full_disk_is_one_replica_s_trouble_and_over_when_there_is_room(site):
+def shown(site: SmallDisks) -> str:
+    return run("status", "--local", str(site.folder)).stdout
+
+
+def told_of_halt(site: SmallDisks, victim: int) -> None:
+    """Whoever looks sees why, also between two tries, each of which ends as the one before."""
+    began, before = time.monotonic(), site.log_text().count("HALT DISK_FULL")
+    while site.log_text().count("HALT DISK_FULL") < before + 2:
+        rows = [row for row in shown(site).splitlines() if re.match(r"\w+_(down|halted) ", row)]
+        (line,) = [row for row in rows if not row.startswith("peer_down")]
+        assert line.startswith("replica_halted") and f"node-{victim}" in line, rows
+        missed = [row for row in rows if row != line]  # it comes and goes: a peer has not heard it
+        assert all(f"hears nothing from replica {victim} " in row for row in missed), rows
+        assert "HALT DISK_FULL" in line and "free space" in line, line
+        assert time.monotonic() - began < SLOWER_MAX * BACK_S
+    rows = [row for row in shown(site).splitlines() if row.startswith("replica_halted")]
+    assert int(re.search(r"(\d+) s$", rows[0])[1]) >= 4, "it is as old as the first halt"
+
+
+def test_one_full_disk_is_one_replica_s_trouble_and_over_when_there_is_room(
+    site: SmallDisks,
+) -> None:
     victim = 2
     site.fill(victim, 6)
     asyncio.run(site.write(SEGMENTS * SMALL.segment_records, 0, 1))
@@ -172,8 +204,10 @@ def test_one_full_disk_is_one_replica_s_trouble_and_over_when_there_is_room(site
     assert not site.sparing()
     wait_until(lambda: "HALT DISK_FULL" in site.log_text(), BACK_S, "its replica halts")
     asyncio.run(site.check(0, 1))
+    told_of_halt(site, victim)
     site.empty(victim)
     wait_until(site.caught_up, BACK_S, lambda: f"it comes back: {site.statuses()}")
+    wait_until(lambda: "replica_halted" not in shown(site), BACK_S, lambda: shown(site))
     asyncio.run(site.check(*range(NODES)))
     halts = [line for line in site.log_text().splitlines() if "HALT" in line]
     assert all(f"node-{victim}/" in line and "DISK_FULL" in line for line in halts), halts

@@ -4,11 +4,13 @@ import asyncio
 import random
 import time
 from collections import Counter
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from appliance.drivers.chat.client import Client
+from tests.ports import FreePorts
 from tests.system.chat_load import Writer, listen, pace
 from tests.system.disk_history import histories
 from tests.system.fault_figures import add_figures
@@ -17,7 +19,7 @@ from tests.system.local_site import NODES, LocalSite, ports_in_a_row, shown, wai
 from tests.system.trial import Spoken
 
 WRITERS, LISTENERS, ROOMS = 8, 2, 4
-PACE_S = 0.03  # between two messages of a writer, while nothing hurries
+PACE_S = 0.08  # between two messages of a writer, while nothing hurries
 AWAY_OPS = 2000  # ops that a node misses when it is kept away: the log goes round meanwhile
 FLOW_S = 30.0  # for acknowledgements to flow again
 CATCH_UP_S = 60.0
@@ -207,7 +209,7 @@ def unheard(ledger: Ledger) -> str:
 
 
 def kill_and_judge(
-    folder, first_port: int, seed: int, kills: int, steps: list[str] = ROUND, shards: int = 1
+    folder: Path, first_port: int, seed: int, kills: int, steps: list[str] = ROUND, shards: int = 1
 ) -> None:
     """One run; asserts that nothing was wrong, and that each shard holds some of the rooms."""
     print(f"seed {seed}")
@@ -239,15 +241,21 @@ def kill_and_judge(
     assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
 
 
-def test_thirty_kills_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):
+def test_thirty_kills_lose_double_and_reorder_nothing(
+    tmp_path: Path, free_ports: FreePorts, seed: int
+) -> None:
     kill_and_judge(tmp_path, ports_in_a_row(free_ports), seed, kills=30)
 
 
-def test_kills_in_two_shards_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):
+def test_kills_in_two_shards_lose_double_and_reorder_nothing(
+    tmp_path: Path, free_ports: FreePorts, seed: int
+) -> None:
     first_port = ports_in_a_row(free_ports)
     kill_and_judge(tmp_path, first_port, seed, kills=9, steps=SHORT_ROUND, shards=2)
 
 
 @pytest.mark.soak
-def test_three_hundred_kills_lose_double_and_reorder_nothing(tmp_path, free_ports, seed):
+def test_three_hundred_kills_lose_double_and_reorder_nothing(
+    tmp_path: Path, free_ports: FreePorts, seed: int
+) -> None:
     kill_and_judge(tmp_path, ports_in_a_row(free_ports), seed, kills=300)

@@ -2,6 +2,9 @@
 
 import random
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +13,7 @@ from tests.system.ledger import Event, Ledger, Stored, check, read
 ROOM = "aa" * 16
 
 
-def history(count, devices=3):
+def history(count: int, devices: int = 3) -> Any:
     """A ledger of devices that take turns, and the records they left."""
     events, records, clock = [], [], 0
     for op in range(1, count + 1):
@@ -36,25 +39,25 @@ def history(count, devices=3):
     return events, records
 
 
-def kinds(events, *replicas):
+def kinds(events: list[Event], *replicas: list[Stored]) -> set[str]:
     return {violation.kind for violation in check(events, list(replicas))}
 
 
-def altered(event, **changes):
+def altered(event: Event, **changes: int) -> Event:
     return event._replace(value=event.value | changes)
 
 
 @pytest.fixture
-def good():
+def good() -> tuple[list[Event], list[Stored]]:
     return history(60)
 
 
-def test_ledger_of_a_good_run_has_no_violation(good):
+def test_ledger_of_a_good_run_has_no_violation(good: tuple[list[Event], list[Stored]]) -> None:
     events, records = good
     assert check(events, [records, list(records), list(records)]) == []
 
 
-def test_ledger_survives_its_file(tmp_path, good):
+def test_ledger_survives_its_file(tmp_path: Path, good: tuple[list[Event], list[Stored]]) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     for event in good[0]:
         ledger.add(event.process, event.type, event.f, event.value)
@@ -64,24 +67,28 @@ def test_ledger_survives_its_file(tmp_path, good):
     assert kinds(again, good[1]) == set()
 
 
-def test_ledger_allows_messages_whose_fate_nobody_knows(good):
+def test_ledger_allows_messages_whose_fate_nobody_knows(
+    good: tuple[list[Event], list[Stored]],
+) -> None:
     events, records = good
     silent = [event for event in events if not (event.type == "ok" and event.value["op"] > 50)]
     assert kinds(silent, records) == set()  # stored, never acknowledged
     assert kinds(silent, records[:50]) == set()  # or never stored
 
 
-def test_ledger_names_an_acknowledged_message_that_is_lost(good):
+def test_ledger_names_an_acknowledged_message_that_is_lost(
+    good: tuple[list[Event], list[Stored]],
+) -> None:
     events, records = good
     assert "lost" in kinds(events, records[:-1])
 
 
-def test_ledger_names_a_hole_in_the_middle(good):
+def test_ledger_names_a_hole_in_the_middle(good: tuple[list[Event], list[Stored]]) -> None:
     events, records = good
     assert {"lost", "gap"} <= kinds(events, records[:30] + records[31:])
 
 
-def test_ledger_names_two_replicas_that_differ(good):
+def test_ledger_names_two_replicas_that_differ(good: tuple[list[Event], list[Stored]]) -> None:
     events, records = good
     other = list(records)
     other[7] = other[7]._replace(timestamp=5)
@@ -89,13 +96,15 @@ def test_ledger_names_two_replicas_that_differ(good):
     assert kinds(events, records, records[:-1]) == {"diverged"}
 
 
-def test_ledger_names_a_message_stored_twice(good):
+def test_ledger_names_a_message_stored_twice(good: tuple[list[Event], list[Stored]]) -> None:
     events, records = good
     twice = [*records, records[-1]._replace(op=61)]
     assert "doubled" in kinds(events, twice)
 
 
-def test_ledger_names_messages_of_a_device_stored_in_another_order(good):
+def test_ledger_names_messages_of_a_device_stored_in_another_order(
+    good: tuple[list[Event], list[Stored]],
+) -> None:
     events, records = good
     swapped = list(records)
     swapped[10] = records[13]._replace(op=11)
@@ -103,7 +112,7 @@ def test_ledger_names_messages_of_a_device_stored_in_another_order(good):
     assert "reordered" in kinds(events, swapped)
 
 
-def test_ledger_names_a_stale_acknowledgement():
+def test_ledger_names_a_stale_acknowledgement() -> None:
     events, records = history(4, devices=2)
     a, b = 3, 6  # positions of two `invoke`s: ops 2 and 3
     assert events[a].type == events[b].type == "invoke"
@@ -116,19 +125,23 @@ def test_ledger_names_a_stale_acknowledgement():
     assert "stale" in kinds(told, swapped)
 
 
-def test_ledger_names_a_repeated_message_with_another_answer(good):
+def test_ledger_names_a_repeated_message_with_another_answer(
+    good: tuple[list[Event], list[Stored]],
+) -> None:
     events, records = good
     again = altered(events[1], timestamp=7)._replace(time=10_000)
     assert {"changed_ack", "altered"} <= kinds([*events, again], records)
 
 
-def test_ledger_names_an_altered_body(good):
+def test_ledger_names_an_altered_body(good: tuple[list[Event], list[Stored]]) -> None:
     events, records = good
     records[20] = records[20]._replace(body="forged")
     assert "altered" in kinds(events, records)
 
 
-def test_ledger_names_what_nobody_sent_and_what_was_refused(good):
+def test_ledger_names_what_nobody_sent_and_what_was_refused(
+    good: tuple[list[Event], list[Stored]],
+) -> None:
     events, records = good
     forged = records[-1]._replace(op=61, client="ee" * 16, seq=1)
     assert kinds(events, [*records, forged]) == {"invented"}
@@ -146,7 +159,9 @@ def test_ledger_names_what_nobody_sent_and_what_was_refused(good):
         (lambda seen: seen[:5] + [seen[6], seen[5]] + seen[7:], "reordered"),
     ],
 )
-def test_ledger_names_what_a_subscriber_got_wrong(good, change, kind):
+def test_ledger_names_what_a_subscriber_got_wrong(
+    good: tuple[list[Event], list[Stored]], change: Callable[..., object], kind: str
+) -> None:
     events, records = good
     seen = change([event for event in events if event.f == "event"])
     seen = [event._replace(time=1000 + i) for i, event in enumerate(seen)]
@@ -154,7 +169,7 @@ def test_ledger_names_what_a_subscriber_got_wrong(good, change, kind):
     assert kind in kinds(rest + seen, records)
 
 
-def test_ledger_of_many_messages_is_judged_fast():
+def test_ledger_of_many_messages_is_judged_fast() -> None:
     events, records = history(40_000, devices=8)
     random.Random(1).shuffle(events)
     events.sort(key=lambda event: event.time)

@@ -6,9 +6,11 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.endpoint import Endpoint
+from tests.ports import FreePorts
 from tests.system.chat_load import Writer, pace, unhurried
 from tests.system.disk_history import histories
 from tests.system.fault_figures import add_figures
@@ -23,13 +25,13 @@ NEW = 3  # the node that joins
 
 
 def done(*words: str) -> str:
-    result = run(*words, timeout_s=150)
+    result = run(*words)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
 def refused(*words: str) -> str:
-    result = run(*words, timeout_s=60)
+    result = run(*words)
     assert result.returncode == 1, result.stdout + result.stderr
     return result.stderr
 
@@ -135,7 +137,9 @@ async def work_under_load(site: LocalSite, ledger: Ledger, seed: int) -> Operato
     return operator
 
 
-def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(tmp_path, free_ports, seed):
+def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(
+    tmp_path: Path, free_ports: FreePorts, seed: int
+) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
     spoken = Spoken()
@@ -172,7 +176,9 @@ async def say(endpoint: Endpoint, token: Callable[[], str], room: str) -> None:
         await (await client.post(room_id, f"by {endpoint}"))
 
 
-def test_after_a_restart_clients_find_the_node_that_took_the_only_vote(tmp_path, free_ports):
+def test_after_a_restart_clients_find_the_node_that_took_the_only_vote(
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
     """The site file still names the other one first."""
     site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), nodes=1)
     local = ("--local", str(site.folder))
@@ -190,7 +196,7 @@ def test_after_a_restart_clients_find_the_node_that_took_the_only_vote(tmp_path,
             asyncio.run(say(endpoint, site.access().token, "moved"))
 
 
-def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path, free_ports):
+def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path: Path, free_ports: FreePorts) -> None:
     site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
     with site:
         for node in (0, 1):

@@ -1,6 +1,9 @@
 """A replica never says anything twice under one number, however often it starts and whatever its
 clock shows."""
 
+from pathlib import Path
+
+from tests.ports import FreePorts
 from tests.system.faulty_disk_site import FaultyDiskSite
 from tests.system.local_site import ports_in_a_row, wait_until
 
@@ -17,11 +20,13 @@ def said(site):
         return status is not None and status["sent"].get("ping", 0) >= 2
 
     wait_until(speaks, 30, lambda: f"the replica speaks to its peer: {site.status(NODE)}")
-    status = site.status(NODE)
+    status = site.answer(NODE)
     return status["incarnation"], status["nonce"]
 
 
-def test_nonces_of_seven_lives_never_meet_though_the_clock_is_set_back(tmp_path, free_ports):
+def test_nonces_of_seven_lives_never_meet_though_the_clock_is_set_back(
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
     site = FaultyDiskSite(tmp_path / "site", ports_in_a_row(free_ports), nodes=2)
     lives = []
     with site:

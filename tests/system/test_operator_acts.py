@@ -4,15 +4,23 @@ mistake: it ends with every acknowledged message in place, or is refused by name
 import asyncio
 import dataclasses
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from appliance.drivers.chat.client import Client
 from appliance.formats.site import SITE_FILE, encode_site
-from tests.system.local_site import TOP, LocalSite, ports_in_a_row, run, wait_until
+from tests.ports import FreePorts
+from tests.system.local_site import (
+    TOP,
+    LocalSite,
+    alarms_of_the_site,
+    ports_in_a_row,
+    run,
+    wait_until,
+)
 
 SMALL = ("--geometry", "small")
 ROOM = "ledger"
@@ -62,7 +70,7 @@ class Acknowledged:
 
 
 @pytest.fixture
-def site(tmp_path, free_ports) -> Iterator[LocalSite]:
+def site(tmp_path: Path, free_ports: FreePorts) -> Iterator[LocalSite]:
     ports = ports_in_a_row(free_ports)
     with LocalSite(tmp_path / "site", ports, geometry="small", log_level="warning") as made:
         yield made
@@ -76,16 +84,12 @@ def normal(site: LocalSite, node: int) -> bool:
     return (site.status(node) or {}).get("status") == "normal"
 
 
-def freeze(site: LocalSite, node: int):
-    (process,) = site.replicas(node)
-    process.send_signal(signal.SIGSTOP)
-    return process
-
-
 # --- a volume that is moved away ------------------------------------------------------------------
 
 
-def test_a_volume_moved_away_under_its_replica_is_recovered_and_nothing_acked_is_lost(site):
+def test_a_volume_moved_away_under_its_replica_is_recovered_and_nothing_acked_is_lost(
+    site: LocalSite,
+) -> None:
     """The old process must not go on acknowledging into the moved files beside the new volume."""
     told = Acknowledged(site)
     told.post(0)
@@ -102,38 +106,39 @@ def test_a_volume_moved_away_under_its_replica_is_recovered_and_nothing_acked_is
     told.check(1, 2)
 
 
-def test_recover_is_refused_while_the_replica_of_a_moved_volume_runs(site):
+def test_recover_is_refused_while_the_replica_of_a_moved_volume_runs(site: LocalSite) -> None:
     told = Acknowledged(site)
     told.post(0)
     place = site.place(1)
-    process = freeze(site, 1)
-    (place / "shard-0").rename(place / "shard-0.broken")
-    refused = recover(site, 1)
-    assert refused.returncode == 1
-    assert f"process {process.pid} works as this replica: stop that one first" in refused.stderr
-    assert not (place / "shard-0").exists()
-    process.send_signal(signal.SIGCONT)
+    (process,) = site.replicas(1)
+    with site.standing_still([process]):
+        (place / "shard-0").rename(place / "shard-0.broken")
+        refused = recover(site, 1)
+        assert refused.returncode == 1
+        assert f"process {process.pid} works as this replica: stop that one first" in refused.stderr
+        assert not (place / "shard-0").exists()
     done = recover(site, 1)
     assert done.returncode == 0, done.stdout + done.stderr
     told.check(0, 1, 2)
 
 
-def test_recover_of_a_node_set_up_anew_is_refused_while_the_old_one_runs_elsewhere(site):
+def test_recover_of_a_node_set_up_anew_is_refused_while_the_old_one_runs_elsewhere(
+    site: LocalSite,
+) -> None:
     """The whole folder was moved, and made again from the configuration: the lock went with it."""
     told = Acknowledged(site)
     told.post(0)
     place, old = site.place(1), site.place(1).with_name("node-1.old")
-    process = freeze(site, 1)
-    place.rename(old)
-    place.mkdir()
-    for name in ("site.toml", "node.toml", "jwks.json"):  # what is worth a backup, and keys/
-        shutil.copy2(old / name, place)
-    shutil.copytree(old / "keys", place / "keys")
-    refused = recover(site, 1)
-    assert refused.returncode == 1
-    assert "something answers at 127.0.0.1:" in refused.stderr
-    assert not (place / "shard-0").exists()
-    process.send_signal(signal.SIGCONT)
+    with site.standing_still(site.replicas(1)):
+        place.rename(old)
+        place.mkdir()
+        for name in ("site.toml", "node.toml", "jwks.json"):  # what is worth a backup, and keys/
+            shutil.copy2(old / name, place)
+        shutil.copytree(old / "keys", place / "keys")
+        refused = recover(site, 1)
+        assert refused.returncode == 1
+        assert "something answers at 127.0.0.1:" in refused.stderr
+        assert not (place / "shard-0").exists()
     site.kill_node(1)
     done = recover(site, 1)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -141,7 +146,7 @@ def test_recover_of_a_node_set_up_anew_is_refused_while_the_old_one_runs_elsewhe
     told.check(0, 1, 2)
 
 
-def test_a_replica_whose_volume_was_replaced_halts_and_says_so(site):
+def test_a_replica_whose_volume_was_replaced_halts_and_says_so(site: LocalSite) -> None:
     place = site.place(1)
     (place / "shard-0").rename(place / "shard-0.broken")
     shutil.copytree(place / "shard-0.broken", place / "shard-0")
@@ -149,10 +154,26 @@ def test_a_replica_whose_volume_was_replaced_halts_and_says_so(site):
     wait_until(lambda: "HALT VOLUME_MOVED" in log.read_text(errors="replace"), 10, "it halts")
 
 
+def test_a_volume_that_was_moved_away_and_put_back_goes_on(site):
+    told = Acknowledged(site)
+    told.post(0)
+    place = site.place(1)
+    (place / "shard-0").rename(place / "shard-0.away")
+    log = site.folder.parent / "site.log"
+    wait_until(lambda: "HALT VOLUME_MOVED" in log.read_text(errors="replace"), 10, "it halts")
+    told.post(0)  # the others go on
+    (place / "shard-0.away").rename(place / "shard-0")
+    wait_until(lambda: normal(site, 1), BACK_S, "node 1 serves again")
+    wait_until(site.caught_up, BACK_S, "node 1 holds all")
+    site.kill_node(0)  # what follows needs node 1
+    told.post(1, 2)
+    told.check(1, 2)
+
+
 # --- a machine that is set up anew ----------------------------------------------------------------
 
 
-def test_a_node_set_up_anew_is_not_formatted_while_nobody_answers(site):
+def test_a_node_set_up_anew_is_not_formatted_while_nobody_answers(site: LocalSite) -> None:
     """The group may be as large as ever and only be out of reach: silence proves nothing."""
     told = Acknowledged(site)
     told.post(0)
@@ -180,7 +201,37 @@ def test_a_node_set_up_anew_is_not_formatted_while_nobody_answers(site):
     told.check(0, 1, 2)
 
 
-def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(site, tmp_path):
+def test_a_node_made_anew_as_of_a_new_site_halts_before_it_votes_and_recover_heals(site):
+    """Nobody could be asked, and the operator said what is not true."""
+    told = Acknowledged(site)
+    told.post(0)
+    for node in site.nodes:
+        site.kill_node(node)
+    place = site.place(1)
+    for name in ("shard-0", "sockets"):
+        shutil.rmtree(place / name)
+    (place / "formatted").unlink()
+    made = run("format", "--node-folder", str(place), "--new-site", *SMALL)
+    assert made.returncode == 0, made.stderr
+    site.start()
+    log = site.folder.parent / "site.log"
+    wait_until(lambda: "HALT VOLUME_NOT_NEW" in log.read_text(errors="replace"), BACK_S, "it halts")
+    told.post(0)  # the others go on
+    told.check(0, 2)
+    site.kill_node(1)
+    (place / "shard-0").rename(place / "shard-0.new")
+    done = recover(site, 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    site.start(1)
+    wait_until(site.caught_up, BACK_S, "node 1 is whole")
+    site.kill_node(0)  # what follows needs node 1
+    told.post(1, 2)
+    told.check(1, 2)
+
+
+def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(
+    site: LocalSite, tmp_path: Path
+) -> None:
     """The mounted folder itself can be neither removed nor renamed."""
     told = Acknowledged(site)
     told.post(0)
@@ -200,6 +251,12 @@ def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(site, tmp_pa
         assert (disk / "volume.json").exists() and (disk / "lost+found").exists()
         site.start(1)
         told.check(0, 1, 2)
+        local = ("--local", str(site.folder))
+        wait_until(  # and nobody writes
+            lambda: alarms_of_the_site(run("status", *local).stdout) == [],
+            BACK_S,
+            lambda: run("status", *local).stdout,
+        )
     finally:
         site.stop()
         subprocess.run(["umount", str(place)], check=True)
@@ -208,7 +265,7 @@ def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(site, tmp_pa
 # --- moves and copies -----------------------------------------------------------------------------
 
 
-def test_a_node_whose_stopped_folder_was_moved_goes_on_from_there(site):
+def test_a_node_whose_stopped_folder_was_moved_goes_on_from_there(site: LocalSite) -> None:
     told = Acknowledged(site)
     told.post(1)
     site.kill_node(1)
@@ -222,13 +279,14 @@ def test_a_node_whose_stopped_folder_was_moved_goes_on_from_there(site):
     told.check(1, 2)
     site.kill_node(1)
     moved.rename(site.place(1))
+    shutil.rmtree(site.place(1) / "sockets")  # what a copy of the files alone would lack
     site.start(0, 1)
     told.check(0, 1, 2)
 
 
 def test_the_only_replica_may_be_brought_back_from_a_copy_made_after_it_had_stopped(
-    tmp_path, free_ports
-):
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
     ports = ports_in_a_row(free_ports)
     with LocalSite(
         tmp_path / "site", ports, nodes=1, geometry="small", log_level="warning"
@@ -249,7 +307,7 @@ def test_the_only_replica_may_be_brought_back_from_a_copy_made_after_it_had_stop
         told.check(0)
 
 
-def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site):
+def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site: LocalSite) -> None:
     """What was acknowledged behind the copy stays, also when who else knew it is lost then."""
     told = Acknowledged(site)
     told.post(0)
@@ -283,7 +341,7 @@ def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site):
     told.check(1, 2)
 
 
-def test_a_node_moves_to_another_address_with_its_folder(site):
+def test_a_node_moves_to_another_address_with_its_folder(site: LocalSite) -> None:
     told = Acknowledged(site)
     told.post(1)
     site.stop()
@@ -306,7 +364,9 @@ def test_a_node_moves_to_another_address_with_its_folder(site):
     told.check(1, 2)
 
 
-def test_one_of_two_comes_back_with_the_copy_made_after_its_last_stop_alone(tmp_path, free_ports):
+def test_one_of_two_comes_back_with_the_copy_made_after_its_last_stop_alone(
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
     """An older one is refused by the other replica; without any, `recover` is refused."""
     ports = ports_in_a_row(free_ports)
     with LocalSite(
@@ -354,6 +414,31 @@ TESTS_OF = {
 ELSEWHERE = {"keep what was said whatever happens"}  # tests/system/test_shipping.py
 
 
+# What the book says elsewhere of volumes: a sentence, and who walks it.
+WALKED = {
+    "`mv F/shard-S F/shard-S.broken`": "a_volume_moved_away_under_its_replica_is_recovered",
+    "put the same folder back, or `tigerchat recover`": "a_volume_that_was_moved_away_and_put_back",
+    "an empty file system mounted at `F/shard-S`": "recover_fills_an_empty_disk_mounted",
+    "the old process on the moved files": "recover_is_refused_while_the_replica_of_a_moved",
+    "a node that was moved elsewhere": "recover_of_a_node_set_up_anew_is_refused_while_the_old",
+    "When nobody answers, that proves nothing": "a_node_set_up_anew_is_not_formatted_while",
+    "the volume is an older copy": "an_older_copy_of_a_volume_is_refused_by_name",
+    "the volume was made as of a new site": "a_node_made_anew_as_of_a_new_site_halts",
+    "the others go on. Its reason is": "a_node_that_lost_one_of_its_volumes_serves",
+    "of three replicas two are lost": "system/test_members.py::two_of_three_wiped_nodes",
+    "Changes are operations of each shard's log": "system/test_members.py::a_node_joins_votes",
+    "`kill -9` is safe at any moment": "system/test_kill.py::thirty_kills_lose",
+    "power goes in the middle of a write": "system/test_power_cuts.py::nothing_acknowledged_is",
+    "`tigerchat retention set 90`": "system/test_retention.py::a_shard_that_keeps_a_while",
+    "it halts with `DISK_FULL`": "system/test_full_disks.py::one_full_disk_is_one_replica_s",
+    "keeps the\nreserve": "system/test_full_disks.py::when_all_disks_are_about_to_be_full",
+    "Interrupted, it is completed": "commands/test_format.py::a_killed_format_is_completed_by",
+    "completed, it is refused for ever": "commands/test_format.py::a_lost_volume_is_never_made",
+    "ports of a site that exists": "commands/test_start.py::ports_of_a_formatted_site_are_moved",
+    "copy that from the former one": "system/test_moved_target.py::what_the_log_has_dropped_is",
+}
+
+
 def test_each_way_to_move_copy_and_bring_back_has_its_test():
     """Who writes a new row says here which test walks it."""
     book = (TOP / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -362,16 +447,19 @@ def test_each_way_to_move_copy_and_bring_back_has_its_test():
     known = [*TESTS_OF, *ELSEWHERE]
     assert [row for row in rows[1:] if not any(map(row.startswith, known))] == []
     assert len(rows) - 1 == len(known)
-    for name in TESTS_OF.values():
-        assert any(other.startswith(f"test_{name}") for other in globals()), name
+    assert [sentence for sentence in WALKED if sentence not in book] == []
+    for name in (*TESTS_OF.values(), *WALKED.values()):
+        file, _, words = name.rpartition("::")
+        path = TOP / "tests" / (file or "system/test_operator_acts.py")
+        assert f"def test_{words}" in path.read_text(encoding="utf-8"), name
 
 
 # --- one broken disk of several -------------------------------------------------------------------
 
 
 def test_a_node_that_lost_one_of_its_volumes_serves_the_others_and_is_recovered_beside_them(
-    tmp_path, free_ports
-):
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
     """Also after a restart, when the broken one has never been ready."""
     ports = ports_in_a_row(free_ports)
     with LocalSite(
@@ -388,5 +476,5 @@ def test_a_node_that_lost_one_of_its_volumes_serves_the_others_and_is_recovered_
         done = recover(site, 1)
         assert done.returncode == 0, done.stdout + done.stderr
         assert [process.pid for process in site.replicas(1)] == [pid]  # the healthy one went on
-        assert (site.status(1, shard=1) or {})["status"] == "normal"
+        assert site.answer(1, shard=1)["status"] == "normal"
         told.check(0, 1, 2)

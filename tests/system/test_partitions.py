@@ -149,7 +149,7 @@ def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-def hurt_and_judge(folder, nodes: int, seed: int, rounds: int) -> None:
+def hurt_and_judge(folder: Path, nodes: int, seed: int, rounds: int) -> None:
     with Switch(nodes) as switch:
         site = NetworkedSite(folder / "site", switch, log_level="warning")
         with site, Trial(site, folder, seed, switch.in_load) as trial:
@@ -161,11 +161,13 @@ def hurt_and_judge(folder, nodes: int, seed: int, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("nodes", [3, 5])
-def test_partitions_losses_and_stops_lose_nothing(tmp_path, seed, nodes):
+def test_partitions_losses_and_stops_lose_nothing(tmp_path: Path, seed: int, nodes: int) -> None:
     hurt_and_judge(tmp_path, nodes, seed, rounds=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("nodes", [3, 5])
-def test_partitions_losses_and_stops_again_and_again_lose_nothing(tmp_path, seed, nodes):
+def test_partitions_losses_and_stops_again_and_again_lose_nothing(
+    tmp_path: Path, seed: int, nodes
+) -> None:
     hurt_and_judge(tmp_path, nodes, seed, rounds=10)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from appliance.drivers.nvme.direct import FLUSH_METHODS
 from appliance.drivers.nvme.volume import GEOMETRIES, Volume, create
 from tests.drivers.nvme import serving
 from tests.drivers.nvme.serving import numbered_sector
+from tests.ports import FreePorts
 from tests.system.disk_trace import Trace
 from tests.system.faulty_disk_site import FaultyDiskSite, compile_shim
 from tests.system.local_site import ports_in_a_row, wait_until
@@ -26,8 +28,9 @@ from tests.system.power import cut
 from tests.system.trial import Trial
 
 REPO = Path(__file__).resolve().parents[2]
-CUTS_OF_A_VOLUME = 10  # for each way to flush
+CUTS_OF_A_VOLUME = 11  # for each way to flush, of which eight take the cache
 CUTS_OF_A_SITE = 8  # of all its replicas at once, or of one
+CUTS_OF_A_SITE_MAX = 40  # until one took what was not flushed: on a slow machine little ever is
 SEGMENTS_MAX = 64
 MESSAGES = 150
 HURRY_S = 0.005
@@ -43,7 +46,9 @@ def set_method(volume: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", FLUSH_METHODS)
-def test_what_was_confirmed_is_there_when_the_power_is_back(tmp_path, method, seed):
+def test_what_was_confirmed_is_there_when_the_power_is_back(
+    tmp_path: Path, method: str, seed: int
+) -> None:
     chance = random.Random(seed)
     folder, cache = tmp_path / "shard-0", tmp_path / "cache"
     create(folder, geometry="small", segments_max=SEGMENTS_MAX, writes=[])
@@ -79,7 +84,7 @@ def test_what_was_confirmed_is_there_when_the_power_is_back(tmp_path, method, se
     assert len(list((folder / "segments").iterdir())) > 2
 
 
-def until_cut(writer: subprocess.Popen, chance: random.Random) -> dict[int, int]:
+def until_cut(writer: subprocess.Popen[Any], chance: random.Random) -> dict[int, int]:
     """What the writer confirmed, until it is killed at some moment."""
     killer = threading.Timer(chance.uniform(0, 0.1), writer.kill)
     confirmed: dict[int, int] = {}
@@ -123,19 +128,22 @@ class PoweredSite(FaultyDiskSite):
         return taken
 
 
-def test_nothing_acknowledged_is_lost_when_the_power_of_replicas_goes(tmp_path, free_ports, seed):
+def test_nothing_acknowledged_is_lost_when_the_power_of_replicas_goes(
+    tmp_path: Path, free_ports: FreePorts, seed: int
+) -> None:
     chance = random.Random(seed)
     site = PoweredSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
     with site, Trial(site, tmp_path, seed) as trial:
         for writer in trial.writers:
             writer.pace_s = HURRY_S
-        taken = 0
-        for turn in range(CUTS_OF_A_SITE):
+        taken = turn = 0
+        while turn < CUTS_OF_A_SITE or (not taken and turn < CUTS_OF_A_SITE_MAX):
             threading.Event().wait(chance.uniform(0, 0.2))
             nodes = list(site.nodes) if turn % 4 else [chance.choice(site.nodes)]
             taken += site.cut(nodes, chance)
             trial.flows(f"power of {len(nodes)} replicas")
-        assert taken > 0
+            turn += 1
+        assert taken > 0, "no cut took anything: the caches were never in use"
         trial.finish()
     trial.judge()
 
@@ -168,12 +176,13 @@ async def send_all(site: TracedSite) -> None:
             await asyncio.gather(*sent)
 
 
-def test_no_acknowledgement_leaves_before_its_bytes_are_durable(tmp_path, free_ports):
+def test_no_acknowledgement_leaves_before_its_bytes_are_durable(
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
     site = TracedSite(tmp_path / "site", ports_in_a_row(free_ports), nodes=1)
     with site:
         for method in FLUSH_METHODS:
-            status = site.status(0)
-            assert status is not None
+            status = site.answer(0)
             site.roles[0, "replica"].kill()
             site.ended_with(0)
             site.trace().unlink()

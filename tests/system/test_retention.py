@@ -1,8 +1,10 @@
 """A shard that keeps a while only never fills up, and drops nothing too early."""
 
 import asyncio
+from pathlib import Path
 
 from appliance.drivers.chat.client import Client
+from tests.ports import FreePorts
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
 SEGMENTS_MAX, SEGMENT_RECORDS = 8, 100  # of the small geometry
@@ -50,7 +52,9 @@ def oldest(site: LocalSite) -> set[int]:
     return {status["oldest_segment"] for status in site.statuses() if status}
 
 
-def test_a_shard_that_keeps_a_while_takes_more_than_its_volume_holds(tmp_path, free_ports):
+def test_a_shard_that_keeps_a_while_takes_more_than_its_volume_holds(
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
     ports = ports_in_a_row(free_ports)
     with Flooded(
         tmp_path / "site", ports, nodes=1, geometry="small", segments_max=SEGMENTS_MAX

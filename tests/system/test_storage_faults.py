@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from appliance.cores.vsr.remedies import REMEDIES
 from appliance.drivers.nvme.reader import VolumeReader
-from appliance.roles.replica import REMEDIES
 from tests.drivers.nvme.rot import flip
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.system.chat_load import pace
 from tests.system.faulty_disk_site import HALTED, FaultyDiskSite
 from tests.system.local_site import ports_in_a_row, wait_until
@@ -183,7 +184,7 @@ def hurt(site: FaultyDiskSite, trial: Trial, rounds: int) -> None:
             step(*arguments)
 
 
-def hurt_and_judge(folder, first_port: int, seed: int, rounds: int) -> None:
+def hurt_and_judge(folder: Path, first_port: int, seed: int, rounds: int) -> None:
     site = FaultyDiskSite(folder / "site", first_port, log_level="warning", scrub_interval_ms=10)
     began_us = time.time_ns() // 1000
     with site, Trial(site, folder, seed) as trial:
@@ -195,10 +196,14 @@ def hurt_and_judge(folder, first_port: int, seed: int, rounds: int) -> None:
     assert began_us - 60_000_000 < min(times) and max(times) < time.time_ns() // 1000 + 60_000_000
 
 
-def test_faulty_disks_and_clocks_lose_nothing_and_say_why_they_halt(tmp_path, free_ports, seed):
+def test_faulty_disks_and_clocks_lose_nothing_and_say_why_they_halt(
+    tmp_path: Path, free_ports: FreePorts, seed: int
+) -> None:
     hurt_and_judge(tmp_path, ports_in_a_row(free_ports), seed, rounds=1)
 
 
 @pytest.mark.soak
-def test_faulty_disks_and_clocks_again_and_again_lose_nothing(tmp_path, free_ports, seed):
+def test_faulty_disks_and_clocks_again_and_again_lose_nothing(
+    tmp_path: Path, free_ports: FreePorts, seed: int
+) -> None:
     hurt_and_judge(tmp_path, ports_in_a_row(free_ports), seed, rounds=10)

@@ -1,4 +1,5 @@
-"""100,000 random byte strings at each port that clients and operators use: no harm, all counted.
+"""Random byte strings at each port that clients and operators use, 20,000 here and 100,000 in
+`make soak`: no harm, all counted.
 
 The port between peers has the same test beside its role, in tests/roles/test_replica.py.
 """
@@ -11,17 +12,25 @@ import random
 import re
 import socket
 import ssl
+import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from appliance.drivers.chat.client import Client
 from appliance.drivers.network.ask import ask_status
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.system.local_site import LocalSite, ports_in_a_row, wait_until
 
-COUNT, WARM = 100_000, 10_000  # memory is looked at first after the first ten thousand
+COUNT, COUNT_SOAK = 20_000, 100_000
+WARM = 5_000  # after so many memory is looked at for the first time
+AT_ONCE = 8  # connections to each port
+GROWTH_MAX = 1.1  # of what a process held after the first
 IN_TLS_EVERY = 50  # strings at the console: a handshake costs a millisecond
 STEMS = (  # what random bytes follow, so that they get past the first look
     b"",
@@ -35,56 +44,90 @@ STEMS = (  # what random bytes follow, so that they get past the first look
 )
 
 
-def throw(port: int, seed: int, count: int, stems: tuple[bytes, ...], in_tls_every: int) -> None:
-    """So many connections with random bytes each, a stem before some; the other end closes them."""
+def throw(port: int, seed: int, count: int, in_tls_every: int) -> None:
+    """So many connections with random bytes each, a stem before some, several at a time; the other
+    end closes them."""
     chance = random.Random(seed)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    for i in range(count):
+    for first in range(0, count, AT_ONCE):
         with contextlib.ExitStack() as stack:
-            stranger = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
-            with contextlib.suppress(OSError):  # a reset is as good a close
-                if in_tls_every and i % in_tls_every == 0:
-                    stranger = stack.enter_context(context.wrap_socket(stranger))
-                stem = stems[i % len(stems)]
-                stranger.sendall(stem + chance.randbytes(chance.randrange(1, 200)))
-                stranger.shutdown(socket.SHUT_WR)
-                while stranger.recv(4096):
-                    pass
+            strangers = []
+            for i in range(first, min(first + AT_ONCE, count)):
+                stranger = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+                strangers.append(stranger)
+                with contextlib.suppress(OSError):  # a reset is as good a close
+                    if in_tls_every and i % in_tls_every == 0:
+                        strangers[-1] = stranger = stack.enter_context(
+                            context.wrap_socket(stranger)
+                        )
+                    stem = STEMS[i % len(STEMS)]
+                    stranger.sendall(stem + chance.randbytes(chance.randrange(1, 200)))
+                    stranger.shutdown(socket.SHUT_WR)
+            for stranger in strangers:
+                with contextlib.suppress(OSError):
+                    while stranger.recv(4096):
+                        pass
 
 
 @pytest.fixture
-def site(tmp_path, free_ports):
+def site(tmp_path: Path, free_ports: FreePorts) -> Iterator[LocalSite]:
     ports = ports_in_a_row(free_ports)
     with LocalSite(tmp_path / "site", ports, client_tls=False) as made:
         yield made
 
 
-def edge_status(site: LocalSite) -> dict:
+def edge_status(site: LocalSite) -> dict[str, Any]:
     folder = site.place(0) / "sockets"
     found = ask_status(folder, cluster=site.site.cluster, shard=0, kind="edge", timeout_s=HUNG_S)
     assert found is not None
     return found
 
 
-def console_status(site: LocalSite) -> dict:
-    """What a signed-in operator is told."""
-    port = site.site.nodes[0].console_port
-    log = (site.folder.parent / f"{site.folder.name}.log").read_text(errors="replace")
-    secret = re.findall(rf":{port}/console\s+one-time secret: (\S+)", log)[-1]
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    base = f"https://127.0.0.1:{port}/console"
-    enter = urllib.request.Request(
-        f"{base}/sign-in",
-        data=json.dumps({"secret": secret}).encode(),
-        headers={"content-type": "application/json"},
-    )
-    with urllib.request.urlopen(enter, context=context) as answer:
-        cookie = answer.headers["set-cookie"].split(";")[0]
-    look = urllib.request.Request(f"{base}/status", headers={"cookie": cookie})
-    with urllib.request.urlopen(look, context=context) as answer:
-        return json.load(answer)
+class Console:
+    """Of the first node, as a signed-in operator sees it. He signs in once: each secret opens one
+    session, and the next one is printed in its own time."""
+
+    def __init__(self, site: LocalSite) -> None:
+        port = site.site.nodes[0].console_port
+        self._base = f"https://127.0.0.1:{port}/console"
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
+        log = site.folder.parent / f"{site.folder.name}.log"
+        secrets: list[str] = []
+
+        def printed() -> bool:
+            """A site serves before its consoles have said theirs: so does the log."""
+            said = log.read_text(errors="replace")
+            secrets[:] = re.findall(rf":{port}/console\s+one-time secret: (\S+)", said)
+            return secrets != []
+
+        wait_until(printed, HUNG_S, f"a secret of the console is in {log.name}")
+        enter = urllib.request.Request(
+            f"{self._base}/sign-in",
+            data=json.dumps({"secret": secrets[-1]}).encode(),
+            headers={"content-type": "application/json"},
+        )
+        self._cookie = ""
+
+        def signed_in() -> bool:
+            """The secret is printed before the console listens; it is not used up by a refusal."""
+            try:
+                with urllib.request.urlopen(enter, context=self._tls, timeout=HUNG_S) as answer:
+                    self._cookie = answer.headers["set-cookie"].split(";")[0]
+            except urllib.error.URLError as error:
+                if isinstance(error, urllib.error.HTTPError):
+                    raise
+                return False
+            return True
+
+        wait_until(signed_in, HUNG_S, "the console lets its operator in")
+
+    def counted(self) -> dict[str, int]:
+        """What came to its port, by name; as of its last look, a second ago."""
+        look = urllib.request.Request(f"{self._base}/status", headers={"cookie": self._cookie})
+        with urllib.request.urlopen(look, context=self._tls, timeout=HUNG_S) as answer:
+            return json.load(answer)["connection_events"]
 
 
 async def talk(site: LocalSite) -> None:
@@ -94,46 +137,60 @@ async def talk(site: LocalSite) -> None:
         assert (await client.send(room, "still here")).op >= 2
 
 
-def test_a_hundred_thousand_random_strings_at_each_port_do_no_harm(site, seed):
+@pytest.mark.parametrize("count", [COUNT, pytest.param(COUNT_SOAK, marks=pytest.mark.soak)])
+def test_thousands_of_random_strings_at_each_port_do_no_harm(
+    site: LocalSite, seed: int, count: int
+) -> None:
     node = site.site.nodes[0]
     work = (
-        ("edge", (node.client_port, seed, STEMS, 0)),
-        ("console", (node.console_port, seed + 1, STEMS, IN_TLS_EVERY)),
+        ("edge", node.client_port, seed, 0),
+        ("console", node.console_port, seed + 1, IN_TLS_EVERY),
     )
-    processes = {role: site.processes(0, role)[0] for role, _ in work}
+    processes = {role: site.processes(0, role)[0] for role, *_ in work}
+    console = Console(site)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
 
         def throw_all(count: int) -> None:
             waiting = [
-                pool.submit(throw, port, first + count, count, stems, every)
-                for _, (port, first, stems, every) in work
+                pool.submit(throw, port, first + count, count, every)
+                for _, port, first, every in work
             ]
             for done in waiting:
                 done.result()
 
         throw_all(WARM)
         before = {role: process.memory_info().rss for role, process in processes.items()}
-        throw_all(COUNT - WARM)
+        throw_all(count - WARM)
+
     for role, process in processes.items():
         assert process.is_running(), f"the {role} ended"
-        assert process.memory_info().rss < before[role] * 1.1, f"the {role} grew"
+
+    def grown() -> dict[str, float]:
+        ratios = {
+            role: process.memory_info().rss / before[role] for role, process in processes.items()
+        }
+        return {role: ratio for role, ratio in ratios.items() if ratio >= GROWTH_MAX}
+
+    wait_until(lambda: not grown(), HUNG_S, lambda: f"memory is given back: {grown()}")
+    for role, process in processes.items():
         assert process.num_fds() < 200, f"the {role} keeps connections"
     asyncio.run(talk(site))
     events = edge_status(site)["connection_events"]
-    assert events["accepted"] >= COUNT
+    assert events["accepted"] >= count
     ended = ("http", "ended_head", "ended_open", "ended_closing")
-    assert sum(events.get(name, 0) for name in ended) >= COUNT, events
-    assert events["ended_head"] >= COUNT // 2  # as many had no whole request
-    assert events["ended_open"] + events["ended_closing"] >= COUNT // 8  # or broke the protocol
+    assert sum(events.get(name, 0) for name in ended) >= count, events
+    assert events["ended_head"] >= count // 2  # as many had no whole request
+    assert events["ended_open"] + events["ended_closing"] >= count // 8  # or broke the protocol
+    in_tls = sum(len(range(0, n, IN_TLS_EVERY)) for n in (WARM, count - WARM))
 
-    def counted() -> bool:
-        seen = console_status(site)["connection_events"]
-        in_tls = sum(len(range(0, n, IN_TLS_EVERY)) for n in (WARM, COUNT - WARM))
+    def all_counted() -> bool:
+        seen = console.counted()
         return (
-            seen["handshakes"] >= COUNT
-            and seen["closed_handshake"] >= COUNT - in_tls
-            and seen["connected"] >= in_tls
+            seen["handshakes"] >= count
+            and seen["connected"] + seen["closed_handshake"] >= count
+            and seen["closed_handshake"] >= count - in_tls
+            and seen["connected"] >= in_tls * 0.9  # some gave up on a busy machine
             and seen["malformed"] > 0
         )
 
-    wait_until(counted, 10, lambda: f"all counted: {console_status(site)['connection_events']}")
+    wait_until(all_counted, HUNG_S, lambda: f"all counted: {console.counted()}")

@@ -36,7 +36,7 @@ from tests.system.local_site import LocalSite, shown, wait_until
 
 WRITERS, LISTENERS, ROOMS = 8, 2, 4
 READER, FINAL_READER = 200, 300  # their process numbers in the ledger; a final reader for each node
-PACE_S = 0.04  # between two messages of a writer, while nothing hurries
+PACE_S = 0.08  # between two messages of a writer, while nothing hurries
 PAGE = 1000
 LOG_LINES_SHOWN = 60
 
@@ -86,7 +86,7 @@ class Trial:
         self.writers: list[Writer] = []
         self.rooms: list[UUID] = []
         self._loop = asyncio.new_event_loop()
-        self._tasks: list[asyncio.Task] = []
+        self._tasks: list[asyncio.Task[Any]] = []
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=within, args=(self._run,), daemon=True)
 
@@ -96,9 +96,9 @@ class Trial:
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
-    def _do(self, work: Coroutine, timeout_s: float) -> Any:
+    def _do(self, work: Coroutine[Any, Any, Any], timeout_s: float) -> Any:
         """Have the clients' thread do it."""
-        future: Future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
         return future.result(timeout_s)
 
     def __enter__(self) -> "Trial":

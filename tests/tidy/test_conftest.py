@@ -2,15 +2,24 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests import side_by_side, speed
-from tests.ports import PORTS, PORTS_AT_ONCE, ports_reserved
+from tests.ports import (
+    BLOCKS_IN_A_ROW,
+    PORTS,
+    PORTS_AT_ONCE,
+    FreePorts,
+    ports_of_a_run,
+    ports_reserved,
+)
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -20,7 +29,7 @@ def run(folder: Path, text: str, *options: str) -> tuple[int, str]:
     (folder / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "tests.conftest"]
     command += ["-p", "no:cacheprovider", "--rootdir", folder, folder / "test_it.py", *options]
-    environment = {**os.environ, "PYTHONPATH": str(TOP)}
+    environment = {**os.environ, "PYTHONPATH": str(TOP), "TIGERCHAT_TEST_PATIENCE_S": "5"}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=environment, cwd=folder
     )
@@ -35,7 +44,7 @@ def test_it():
 """
 
 
-def test_a_process_left_behind_fails_the_run_and_is_ended(tmp_path):
+def test_a_process_left_behind_fails_the_run_and_is_ended(tmp_path: Path) -> None:
     status, output = run(tmp_path, SLEEPER)
     assert status == 1
     assert "1 passed, 1 error" in output
@@ -44,7 +53,7 @@ def test_a_process_left_behind_fails_the_run_and_is_ended(tmp_path):
     assert not Path("/proc", match[1], "exe").exists()  # a zombie has none
 
 
-def test_a_folder_left_behind_fails_the_run_and_is_removed(tmp_path):
+def test_a_folder_left_behind_fails_the_run_and_is_removed(tmp_path: Path) -> None:
     text = "import tempfile\ndef test_it():\n    print('made', tempfile.mkdtemp(prefix='left-'))\n"
     status, output = run(tmp_path, text, "-s")
     assert status == 1
@@ -53,7 +62,7 @@ def test_a_folder_left_behind_fails_the_run_and_is_removed(tmp_path):
     assert match and not Path(match[1]).parent.exists()
 
 
-def test_own_temporary_folders_are_no_fault_and_are_removed(tmp_path):
+def test_own_temporary_folders_are_no_fault_and_are_removed(tmp_path: Path) -> None:
     text = "def test_it(tmp_path):\n    print('made', tmp_path)\n"
     status, output = run(tmp_path, text, "-s")
     assert status == 0
@@ -73,25 +82,73 @@ def test_it(started):
 """
 
 
-def test_a_run_that_is_terminated_ends_what_its_tests_started(tmp_path):
+def test_a_run_that_is_terminated_ends_what_its_tests_started(tmp_path: Path) -> None:
     status, output = run(tmp_path, TERMINATED)
     assert status == pytest.ExitCode.INTERRUPTED, output
     assert (tmp_path / "ended").exists()
 
 
-def test_two_ports_differ_and_can_be_bound(free_ports):
+KILLED = """
+import os, signal, subprocess
+from tests.system.local_site import run
+def test_it():
+    run("version")
+    print("left", subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+    print("in", os.environ["TMPDIR"])
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_run_that_is_killed_has_started_is_ended(tmp_path: Path) -> None:
+    status, output = run(tmp_path, KILLED, "-s")  # returns when nobody holds its output any more
+    assert status == -signal.SIGKILL
+    match = re.search(r"left (\d+)", output)
+    assert match, output
+    assert not Path("/proc", match[1], "exe").exists()
+    folder = re.search(r"in (\S+)", output)
+    assert folder and not Path(folder[1]).exists()
+
+
+GONE = """
+import subprocess, sys
+from tests import forked
+def test_it(tmp_path):
+    program = "import os; from tests import forked; forked.run(['version']); os._exit(0)"
+    # Its output ends when nobody holds it any more, the process that forked for it included.
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+def test_next(tmp_path):
+    assert forked.run(["version"]).returncode == 0 and tmp_path.is_dir()
+"""
+
+
+def test_a_program_that_asks_for_verbs_and_goes_takes_nothing_of_the_run_along(
+    tmp_path: Path,
+) -> None:
+    status, output = run(tmp_path, GONE)
+    assert (status, "2 passed" in output) == (0, True), output
+
+
+def test_two_ports_differ_and_can_be_bound(free_ports: FreePorts) -> None:
     assert len(set(free_ports(3) + free_ports(3))) == 6
 
 
-def test_a_row_of_ports_costs_few_sockets(free_ports):
+def test_a_row_of_ports_costs_few_sockets(free_ports: FreePorts) -> None:
     """Three thousand in one run are usual, and `select` serves descriptors below 1,024 only."""
     before = psutil.Process().num_fds()
     ports = free_ports(3 * PORTS_AT_ONCE)
-    assert ports == sorted(ports)
-    assert psutil.Process().num_fds() - before <= len(ports) // PORTS_AT_ONCE + 1
+    assert len({port // PORTS_AT_ONCE for port in ports}) <= BLOCKS_IN_A_ROW
+    assert psutil.Process().num_fds() - before <= BLOCKS_IN_A_ROW
 
 
-def test_what_one_run_has_reserved_no_other_gets():
+def test_runs_that_take_turns_have_their_ports_in_rows() -> None:
+    with closing(ports_of_a_run()) as mine, closing(ports_of_a_run()) as others:
+        takes = next(mine), next(others)
+        rows = [take(count) for count in (3, 300, 2, 300) for take in takes]
+        assert len({port for row in rows for port in row}) == sum(map(len, rows))
+        assert all(row[-1] - row[0] < PORTS_AT_ONCE * BLOCKS_IN_A_ROW for row in rows)
+
+
+def test_what_one_run_has_reserved_no_other_gets() -> None:
     mine = next(r for p in reversed(PORTS) if (r := ports_reserved(p)) is not None)
     name = mine.getsockname().decode()
     first = int(name.rsplit("-", 1)[1]) * PORTS_AT_ONCE
@@ -111,26 +168,26 @@ def test_what_one_run_has_reserved_no_other_gets():
         "import pytest\npytest.skip('weather', allow_module_level=True)\n",
     ],
 )
-def test_a_skip_as_root_fails_the_run(tmp_path, text):
+def test_a_skip_as_root_fails_the_run(tmp_path: Path, text: str) -> None:
     status, output = run(tmp_path, text)
     assert status != 0
     assert "skipped as root" in output and "weather" in output
 
 
-def test_an_expected_failure_is_no_skip(tmp_path):
+def test_an_expected_failure_is_no_skip(tmp_path: Path) -> None:
     text = "import pytest\n@pytest.mark.xfail\ndef test_it():\n    assert False\n"
     status, output = run(tmp_path, text)
     assert (status, "1 xfailed" in output) == (0, True)
 
 
-def test_soak_tests_are_left_out_unless_asked_for(tmp_path):
+def test_soak_tests_are_left_out_unless_asked_for(tmp_path: Path) -> None:
     text = "import pytest\n@pytest.mark.soak\ndef test_it(soak_seconds):\n    assert soak_seconds\n"
     assert "1 deselected" in run(tmp_path, text)[1]
     status, output = run(tmp_path, text, "--soak-seconds", "1")
     assert (status, "1 passed" in output) == (0, True)
 
 
-def test_seeds_are_printed_and_repeat(tmp_path):
+def test_seeds_are_printed_and_repeat(tmp_path: Path) -> None:
     text = "def test_it(seed):\n    assert False, seed\n"
     outputs = [run(tmp_path, text, "--seed", "7")[1] for _ in range(2)]
     seeds = {re.search(r"seed of this test: (\d+)", output)[1] for output in outputs}
@@ -139,7 +196,7 @@ def test_seeds_are_printed_and_repeat(tmp_path):
     assert "seed of this test: " + seeds.pop() not in run(tmp_path, text, "--seed", "8")[1]
 
 
-def test_what_the_tests_of_a_folder_share_ends_with_them():
+def test_what_the_tests_of_a_folder_share_ends_with_them() -> None:
     """pytest counts a folder without __init__.py to the package above it: to the whole run."""
     shared = [
         path.parent
@@ -163,7 +220,7 @@ def test_in_order(made, number):
 """
 
 
-def test_tests_that_share_a_fixture_stay_together_when_a_run_is_spread(tmp_path):
+def test_tests_that_share_a_fixture_stay_together_when_a_run_is_spread(tmp_path: Path) -> None:
     status, output = run(tmp_path, SPREAD, "-n", "3", "--no-loadscope-reorder")
     assert (status, "8 passed" in output) == (0, True), output
 
@@ -179,24 +236,26 @@ def test_tests_that_share_a_fixture_stay_together_when_a_run_is_spread(tmp_path)
         ("tests/base/test_table.py::test_it", "tests/base/test_table.py"),
     ],
 )
-def test_a_group_is_what_shares_a_fixture(nodeid, group):
+def test_a_group_is_what_shares_a_fixture(nodeid: str, group: str) -> None:
     assert side_by_side.group_of(nodeid) == group
 
 
-def test_a_spread_run_fails_over_what_one_of_its_processes_left_behind(tmp_path):
+def test_a_spread_run_fails_over_what_one_of_its_processes_left_behind(tmp_path: Path) -> None:
     status, output = run(tmp_path, SLEEPER, "-n", "2")
     assert status == 1
     assert re.search(r"process left behind: \d+ ", output), output
 
 
-def test_a_spread_run_gives_a_test_the_seed_that_it_has_alone(tmp_path):
+def test_a_spread_run_gives_a_test_the_seed_that_it_has_alone(tmp_path: Path) -> None:
     text = "def test_it(seed):\n    assert False, seed\n"
     outputs = [run(tmp_path, text, "--seed", "7", *options)[1] for options in ((), ("-n", "2"))]
     alone, spread = (re.search(r"seed of this test: (\d+)", text)[1] for text in outputs)
     assert alone == spread
 
 
-def test_what_is_fresh_shrinks_with_the_speed_of_the_machine(monkeypatch):
+def test_what_is_fresh_shrinks_with_the_speed_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     counts = []
     for told in ("1.00", "0.50", "0.01"):
         monkeypatch.setenv(speed.VARIABLE, told)
@@ -204,7 +263,7 @@ def test_what_is_fresh_shrinks_with_the_speed_of_the_machine(monkeypatch):
     assert counts == [200, 100, 20]
 
 
-def test_the_time_of_a_run_is_told_by_folder():
+def test_the_time_of_a_run_is_told_by_folder() -> None:
     rows = side_by_side.seconds_by_folder(
         [
             ("tests/cores/vsr/test_a.py::test_it", 1.0),

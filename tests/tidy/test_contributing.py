@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-PAGES = ("CONTRIBUTING.md", "docs/architecture.md")
+PAGES = ("CONTRIBUTING.md", "docs/architecture.md", "docs/protocol.md")
 QUESTIONS = 10
 NAMED = re.compile(r"`((?:appliance|tests|tools|systemd|docs|packaging)/[\w./-]*)`(?: `([\w.]+)`)?")
 
@@ -32,7 +32,7 @@ def defined(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_file_and_function_that_a_page_names_exists(page):
+def test_every_file_and_function_that_a_page_names_exists(page: str) -> None:
     found = NAMED.findall((TOP / page).read_text())
     assert len(found) > 10
     missing = []
@@ -45,7 +45,7 @@ def test_every_file_and_function_that_a_page_names_exists(page):
     assert missing == []
 
 
-def test_ten_questions_have_their_answers():
+def test_ten_questions_have_their_answers() -> None:
     table = (TOP / "CONTRIBUTING.md").read_text().split("## Ten questions")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if re.match(r"\| [A-Z].*\? \| ", line)]
     assert len(rows) == QUESTIONS
@@ -53,7 +53,7 @@ def test_ten_questions_have_their_answers():
         assert NAMED.search(row), row
 
 
-def test_every_make_target_that_a_page_names_exists():
+def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (TOP / "Makefile").read_text(), re.M))
     for page in (*PAGES, "README.md"):
         named = set(re.findall(r"\bmake ([a-z]+)\b(?!-)", (TOP / page).read_text()))

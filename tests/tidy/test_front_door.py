@@ -11,7 +11,7 @@ from tools import setup
 COMMAND = Path(sys.prefix, "bin", "tigerchat")
 
 
-def test_the_command_runs_the_program_from_any_folder(tmp_path):
+def test_the_command_runs_the_program_from_any_folder(tmp_path: Path) -> None:
     done = subprocess.run(
         [COMMAND, "version"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -19,7 +19,9 @@ def test_the_command_runs_the_program_from_any_folder(tmp_path):
     assert done.stdout.startswith("tigerchat ")
 
 
-def test_a_command_of_another_checkout_is_replaced(tmp_path, monkeypatch: pytest.MonkeyPatch):
+def test_a_command_of_another_checkout_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = tmp_path / "tigerchat"
     command.write_text("#!/bin/sh\nexit 1\n")
     monkeypatch.setattr(setup, "COMMAND", command)
@@ -31,7 +33,26 @@ def test_a_command_of_another_checkout_is_replaced(tmp_path, monkeypatch: pytest
     assert command.stat().st_mtime_ns == before, "and it is left alone when it is right"
 
 
-def test_what_make_report_sets_up_are_the_lock_of_the_reports_and_java():
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ((), ""),
+        (("NODES=5", "SHARDS=2"), "--nodes 5 --shards 2"),
+        (("STANDBYS=1",), "--standbys 1"),
+    ],
+)
+def test_make_run_passes_on_the_numbers_that_were_said_alone(
+    numbers: tuple[str, ...], words: str
+) -> None:
+    """A site that exists has its own, whoever came and went."""
+    done = subprocess.run(
+        ["make", "-n", "run", *numbers], cwd=setup.TOP, capture_output=True, text=True, check=True
+    )
+    (start,) = [line for line in done.stdout.splitlines() if " start " in line]
+    assert " ".join(start.partition("--local ./run")[2].split()) == words
+
+
+def test_what_make_report_sets_up_are_the_lock_of_the_reports_and_java() -> None:
     locks, packages = setup.ENVIRONMENTS["report"]
     node_locks, node_packages = setup.ENVIRONMENTS["node"]
     assert set(locks) - set(node_locks) == {"reports"}

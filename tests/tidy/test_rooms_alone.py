@@ -15,7 +15,7 @@ TOP = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import importlib, sys
 sys.path.insert(0, {top!r})
-from tools import tidy
+from tools import tidy, tidy_rules
 room, allowed = {room!r}, tidy.floor_of({room!r})
 
 class Hidden:
@@ -24,7 +24,7 @@ class Hidden:
         above = other in ("cores", "drivers", "roles", "commands")  # holds rooms, is none
         if other not in (None, room) and not above and not tidy.reachable(room, other, allowed):
             raise ImportError(name + " is hidden from " + room)
-        home = tidy.ONLY_IN.get(name)
+        home = tidy_rules.ONLY_IN.get(name)
         # a driver is why its package is there, so who may use the driver has both
         used = (home or "").startswith("drivers/") and tidy.reachable(room, home, allowed)
         if home is not None and home != room and not used:
@@ -48,13 +48,13 @@ def rooms() -> dict[str, list[str]]:
 ROOMS = {room: modules for room, modules in rooms().items() if tidy.floor_of(room) is not None}
 
 
-def test_every_room_has_a_floor():
+def test_every_room_has_a_floor() -> None:
     grounds = {"cores", "drivers", "roles", "commands", "web"}  # hold rooms or data
     assert set(rooms()) - set(ROOMS) <= grounds
 
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if room != "reports"])
-def test_room_imports_alone(room):
+def test_room_imports_alone(room: str) -> None:
     program = PROGRAM.format(top=str(TOP), room=room, modules=ROOMS[room])
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HUNG_S)

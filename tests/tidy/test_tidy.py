@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import tidy
+from tools import tidy, tidy_rules
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -23,18 +23,18 @@ def found(folder: Path, files: dict[str, str]) -> list[tuple[str, int, str]]:
     return [(v.path, v.line, v.rule) for v in tidy.violations_of(folder)]
 
 
-def test_the_tree_is_tidy():
+def test_the_tree_is_tidy() -> None:
     violations = tidy.violations_of(TOP)
     if violations:
         pytest.fail("\n".join(map(str, violations)), pytrace=False)
 
 
-def test_every_exception_names_a_known_rule_and_has_a_reason():
-    for rule, path, reason in tidy.EXCEPTIONS:
+def test_every_exception_names_a_known_rule_and_has_a_reason() -> None:
+    for rule, path, reason in tidy_rules.EXCEPTIONS:
         assert rule and path and len(reason) > 10
-    for importer, imported, reason in tidy.LAZY_IMPORTS:
+    for importer, imported, reason in tidy_rules.LAZY_IMPORTS:
         assert importer and imported and len(reason) > 10
-    for path, count, reason in tidy.CATCH_ALL:
+    for path, count, reason in tidy_rules.CATCH_ALL:
         assert path and count > 0 and len(reason) > 10
 
 
@@ -42,11 +42,12 @@ CORE = "appliance/cores/vsr/pipeline.py"
 ROLE = "appliance/roles/gateway/role.py"  # none of the tree: nothing is known of it
 BASE = "appliance/base/ring.py"
 TYPING = "from typing import TYPE_CHECKING\n"
-LONG_MODULE = "A = 1\n" * (tidy.MODULE_LINES_MAX + 1)
+LONG_MODULE = "A = 1\n" * (tidy_rules.MODULE_LINES_MAX + 1)
 WIDE_CLASS = "class A:\n    def __init__(self):\n" + "".join(
-    f"        self.field_{i} = {i}\n" for i in range(tidy.CLASS_FIELDS_MAX + 1)
+    f"        self.field_{i} = {i}\n" for i in range(tidy_rules.CLASS_FIELDS_MAX + 1)
 )
-LONG_FUNCTION = "def run():\n" + "    pass\n" * tidy.FUNCTION_LINES_MAX
+LONG_FILE = "x = 1\n" * (tidy_rules.FILE_LINES_MAX + 1)
+LONG_FUNCTION = "def run():\n" + "    pass\n" * tidy_rules.FUNCTION_LINES_MAX
 
 # name -> (file, text, line, rule): what is planted, and where tidy must say which word.
 PLANTED: dict[str, tuple[str, str, int, str]] = {
@@ -179,7 +180,12 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
     "long_line": (BASE, "x = 1  # " + "a" * 100 + "\n", 1, "line"),
     "long_line_of_script": ("appliance/web/chat.js", "// " + "a" * 100 + "\n", 1, "line"),
     "long_function": (BASE, LONG_FUNCTION, 1, "function"),
-    "long_file": (BASE, "x = 1\n" * (tidy.FILE_LINES_MAX + 1), tidy.FILE_LINES_MAX + 1, "file"),
+    "long_file": (
+        BASE,
+        "x = 1\n" * (tidy_rules.FILE_LINES_MAX + 1),
+        tidy_rules.FILE_LINES_MAX + 1,
+        "file",
+    ),
     "banned_file_name": ("appliance/base/string_utils.py", "", 1, "name"),
     "banned_folder_name": ("tests/common/data.txt", "", 1, "name"),
     "banned_class_name": (BASE, "class RingManager:\n    pass\n", 1, "name"),
@@ -213,14 +219,16 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_tidy_finds(name, tmp_path, monkeypatch):
+def test_tidy_finds(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tidy, "STILL_LARGE", [])  # it tells of the files of this tree
     path, text, line, rule = PLANTED[name]
     assert found(tmp_path, {path: text}) == [(path, line, rule)]
 
 
-def test_what_is_still_large_may_shrink_and_not_grow(tmp_path, monkeypatch):
-    rows = [(CORE, "", tidy.MODULE_LINES_MAX + 1), (ROLE, "B", 30)]
+def test_what_is_still_large_may_shrink_and_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(CORE, "", tidy_rules.MODULE_LINES_MAX + 1), (ROLE, "B", 30)]
     monkeypatch.setattr(tidy, "STILL_LARGE", rows)
     gone = {CORE: LONG_MODULE, ROLE: "A = 1\n"}
     assert found(tmp_path, gone) == [(ROLE, 1, "small")]
@@ -230,13 +238,30 @@ def test_what_is_still_large_may_shrink_and_not_grow(tmp_path, monkeypatch):
     assert found(tmp_path, grown) == [(CORE, 1, "small")]
 
 
-def test_tidy_finds_an_error_code_that_is_not_documented(tmp_path):
+def test_no_name_is_added_that_the_glossary_advises_against(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidy, "STILL_SAID", {"lane": 1})
+    glossary = (
+        "| term | means | not |\n|---|---|---|\n| log session | a client | lane |\n| op | | |\n"
+    )
+    files = {
+        "docs/glossary.md": glossary,
+        ROLE: "class Lane:\n    pass\n\n\ndef plane():\n    pass\n",
+    }
+    assert found(tmp_path, files) == []
+    more = {ROLE: files[ROLE] + "\n\ndef lanes_of():\n    pass\n"}
+    assert found(tmp_path, more) == [(ROLE, 9, "glossary")]
+    assert found(tmp_path, {ROLE: "A = 1\n"}) == [(ROLE, 1, "glossary")]
+
+
+def test_tidy_finds_an_error_code_that_is_not_documented(tmp_path: Path) -> None:
     errors = "class A(Exception):\n    code = 1001\n\n\nclass B(Exception):\n    code = 1002\n"
     files = {"appliance/base/errors.py": errors, "docs/errors.md": "1001: A\n"}
     assert found(tmp_path, files) == [("appliance/base/errors.py", 6, "code")]
 
 
-def test_tidy_finds_a_code_that_two_files_give(tmp_path):
+def test_tidy_finds_a_code_that_two_files_give(tmp_path: Path) -> None:
     files = {
         "appliance/base/errors.py": "class A(Exception):\n    code = 1001\n",
         "appliance/cores/vsr/open.py": "class B(errors.A):\n    code = 1001\n",
@@ -246,7 +271,7 @@ def test_tidy_finds_a_code_that_two_files_give(tmp_path):
     assert found(tmp_path, files) == [("appliance/cores/vsr/open.py", 2, "code")]
 
 
-def test_tidy_finds_a_dependency_without_use_or_reason(tmp_path):
+def test_tidy_finds_a_dependency_without_use_or_reason(tmp_path: Path) -> None:
     files = {
         "packaging/locks/node.in": "# why\nnumpy>=2  # arrays\nstray  # nothing\nh11  # under it\n",
         "README.md": "| package | why |\n|---|---|\n| numpy | arrays |\n| uvicorn, h11 | pages |\n",
@@ -256,7 +281,7 @@ def test_tidy_finds_a_dependency_without_use_or_reason(tmp_path):
     assert found(tmp_path, files) == [("packaging/locks/node.in", 3, "dependency")] * 2
 
 
-def test_tidy_finds_a_cycle_once_even_under_type_checking(tmp_path):
+def test_tidy_finds_a_cycle_once_even_under_type_checking(tmp_path: Path) -> None:
     folder = "appliance/cores/vsr/"
     files = {
         folder + "a.py": "from appliance.cores.vsr import b\n",
@@ -267,7 +292,7 @@ def test_tidy_finds_a_cycle_once_even_under_type_checking(tmp_path):
     assert found(tmp_path, files) == [(folder + "a.py", 1, "cycle")]
 
 
-def test_tidy_says_nothing_about_what_is_right(tmp_path):
+def test_tidy_says_nothing_about_what_is_right(tmp_path: Path) -> None:
     files = {
         "appliance/__init__.py": '"""All."""\n\nVERSION = "1"\n',
         CORE: (
@@ -291,7 +316,7 @@ def test_tidy_says_nothing_about_what_is_right(tmp_path):
     assert found(tmp_path, files) == []
 
 
-def test_tidy_prints_a_line_each_and_ends_with_one(tmp_path):
+def test_tidy_prints_a_line_each_and_ends_with_one(tmp_path: Path) -> None:
     write(tmp_path, {CORE: "import time\n"})
     command = [sys.executable, TOP / "tools" / "tidy.py", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,15 +1,16 @@
 """One site and one browser for all tests of the pages; windows and rooms are each test's own."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.web.site import LiveSite
-from tests.web.window import Window
+from tests.web.window import Window, Windows
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [
@@ -42,8 +43,12 @@ class Chromium:
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
         expect.set_options(timeout=HUNG_S * 1000)
-        self.browser = self._playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        self.browser = self.launch(ARGUMENTS)
         self.put_away()
+
+    def launch(self, arguments: list[str]) -> Browser:
+        """A browser more."""
+        return self._playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
 
     def put_away(self) -> None:
         asyncio._set_running_loop(None)
@@ -75,7 +80,7 @@ def browser(chromium: Chromium) -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")  # even an idle site takes a quarter of a core from other tests
 def running_site(
-    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+    tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts
 ) -> Iterator[LiveSite]:
     site = LiveSite(tmp_path_factory.mktemp("web"), free_ports)
     try:
@@ -95,7 +100,7 @@ def site(running_site: LiveSite) -> LiveSite:
 
 
 @pytest.fixture
-def window(browser: Browser, site: LiveSite) -> Iterator[Callable[..., Window]]:
+def window(browser: Browser, site: LiveSite) -> Iterator[Windows]:
     """`window("alice", node=1)`: a browser of her own, signed in on that node."""
     windows: list[Window] = []
 
@@ -112,6 +117,7 @@ def window(browser: Browser, site: LiveSite) -> Iterator[Callable[..., Window]]:
 def blank(browser: Browser) -> Iterator[Page]:
     """A page that finds the tree's web folder at https://pages.invalid/web/, and no network."""
     context = browser.new_context()
+    context.set_default_timeout(HUNG_S * 1000)
     web = Path(__file__).resolve().parents[2] / "appliance" / "web"
 
     def answer(route: object) -> None:

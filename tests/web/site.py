@@ -5,26 +5,28 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from appliance.drivers.chat.access import local_token
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.site import SITE_FILE, encode_site, load_site
+from tests import forked
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 
 TOP = Path(__file__).resolve().parents[2]
-PORT_NAMES = ("peer_port", "client_port", "console_port", "farm_port")
+PORT_NAMES = ("peer_port", "client_port", "console_port", "objects_port", "farm_port")
 RIGHTS = {"*": ["read", "send", "moderate"]}
 
 
 class LiveSite:
     """Format once, then start, kill and restart nodes. Close it when done."""
 
-    def __init__(self, folder: Path, free_ports: Callable[[int], list[int]]) -> None:
+    def __init__(self, folder: Path, free_ports: FreePorts) -> None:
         self.folder = folder
         run("format", "--local", str(folder), "--nodes", "3")
         site = load_site(folder / SITE_FILE)
@@ -37,7 +39,7 @@ class LiveSite:
         self.site = dataclasses.replace(site, nodes=nodes)
         for place in (folder, *(folder / node.name for node in nodes)):
             (place / SITE_FILE).write_text(encode_site(self.site))
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: dict[int, forked.Started] = {}
         self._begins: dict[int, int] = {}  # of what a node has printed since it was started last
 
     def log(self, node: int) -> Path:
@@ -46,18 +48,11 @@ class LiveSite:
     def start(self, *nodes: int) -> None:
         """Start these nodes (all if none is named) and wait until they serve."""
         for node in nodes or (0, 1, 2):
-            words = [
-                sys.executable,
-                "-m",
-                "appliance",
-                "start",
-                "--node-folder",
-                str(self.folder / f"node-{node}"),
-            ]
+            words = ["start", "--node-folder", str(self.folder / f"node-{node}")]
             with self.log(node).open("ab") as log:
                 self._begins[node] = log.tell()
-                self._processes[node] = subprocess.Popen(
-                    words, cwd=TOP, stdout=log, stderr=log, start_new_session=True
+                self._processes[node] = forked.start(
+                    words, environment=os.environ, output=log.fileno()
                 )
         for node in nodes or (0, 1, 2):
             try:
@@ -69,8 +64,8 @@ class LiveSite:
     def serves(self, node: int) -> bool:
         """Its replica is normal, its edge answers without reproach, its console has looked."""
         sockets = self.folder / f"node-{node}" / SOCKETS_FOLDER
-        replica = ask_status(sockets, cluster=self.site.cluster, shard=0)
-        edge = ask_status(sockets, cluster=self.site.cluster, shard=0, kind="edge")
+        ask = partial(ask_status, sockets, cluster=self.site.cluster, shard=0, timeout_s=HUNG_S)
+        replica, edge = ask(), ask(kind="edge")
         printed = b"one-time secret" in self.log(node).read_bytes()[self._begins[node] :]
         return (
             replica is not None
@@ -116,13 +111,7 @@ class LiveSite:
 
 def run(*words: str) -> str:
     """What a verb prints; it must succeed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "appliance", *words],
-        cwd=TOP,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run(words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

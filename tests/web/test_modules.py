@@ -32,7 +32,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text[:4]!r}-{len(text)}")
-def test_parts_of_a_text_fit_into_records_and_join_to_the_text(blank: Page, text: str):
+def test_parts_of_a_text_fit_into_records_and_join_to_the_text(blank: Page, text: str) -> None:
     parts = run(blank, SPLIT, text)
     assert "".join(parts) == text
     sizes = [len(part.encode()) for part in parts]
@@ -41,18 +41,18 @@ def test_parts_of_a_text_fit_into_records_and_join_to_the_text(blank: Page, text
     assert len(parts) == 1 or all(parts)
 
 
-def test_a_family_of_code_points_is_not_torn_apart(blank: Page):
+def test_a_family_of_code_points_is_not_torn_apart(blank: Page) -> None:
     family = "👩‍👩‍👧‍👦"
     parts = run(blank, SPLIT, family * 300)
     assert [part.replace(family, "") for part in parts] == [""] * len(parts)
 
 
-def test_a_split_prefers_the_space_between_words(blank: Page):
+def test_a_split_prefers_the_space_between_words(blank: Page) -> None:
     parts = run(blank, SPLIT, "tiger " * 700)
     assert all(part.endswith("tiger ") for part in parts)
 
 
-def test_only_full_parts_of_one_device_in_order_are_one_text(blank: Page):
+def test_only_full_parts_of_one_device_in_order_are_one_text(blank: Page) -> None:
     assert run(
         blank,
         """
@@ -73,7 +73,7 @@ TIMELINE = """
 """
 
 
-def test_a_timeline_never_has_a_hole(blank: Page):
+def test_a_timeline_never_has_a_hole(blank: Page) -> None:
     assert run(
         blank,
         TIMELINE
@@ -89,7 +89,7 @@ def test_a_timeline_never_has_a_hole(blank: Page):
     ) == [["gap", "known", "added", 0, 21, 79], 1, 101, True, True, True]
 
 
-def test_a_timeline_is_bounded_at_either_end(blank: Page):
+def test_a_timeline_is_bounded_at_either_end(blank: Page) -> None:
     assert run(
         blank,
         TIMELINE
@@ -136,7 +136,7 @@ OUTBOX = """
 """
 
 
-def test_numbers_follow_each_other_and_at_most_a_window_flies(blank: Page):
+def test_numbers_follow_each_other_and_at_most_a_window_flies(blank: Page) -> None:
     assert run(
         blank,
         OUTBOX
@@ -153,7 +153,7 @@ def test_numbers_follow_each_other_and_at_most_a_window_flies(blank: Page):
     ) == [True, 0, 5, 0, True]
 
 
-def test_what_was_lost_goes_again_under_its_number_from_another_page(blank: Page):
+def test_what_was_lost_goes_again_under_its_number_from_another_page(blank: Page) -> None:
     assert run(
         blank,
         OUTBOX
@@ -170,7 +170,7 @@ def test_what_was_lost_goes_again_under_its_number_from_another_page(blank: Page
     ) == [[1, 2, 3], ["acknowledged"] * 3, "abc", 0, 0, "device"]
 
 
-def test_a_refused_message_leaves_the_numbering_and_can_be_sent_again(blank: Page):
+def test_a_refused_message_leaves_the_numbering_and_can_be_sent_again(blank: Page) -> None:
     assert run(
         blank,
         OUTBOX
@@ -189,7 +189,7 @@ def test_a_refused_message_leaves_the_numbering_and_can_be_sent_again(blank: Pag
     ) == [[["c", 2]], "acb", 0]
 
 
-def test_busy_pauses_a_room_and_keeps_its_order(blank: Page):
+def test_busy_pauses_a_room_and_keeps_its_order(blank: Page) -> None:
     assert run(
         blank,
         OUTBOX
@@ -207,7 +207,7 @@ def test_busy_pauses_a_room_and_keeps_its_order(blank: Page):
     ) == [0, 1000, "abc"]
 
 
-def test_a_log_that_forgot_the_device_is_followed_from_its_number(blank: Page):
+def test_a_log_that_forgot_the_device_is_followed_from_its_number(blank: Page) -> None:
     assert run(
         blank,
         OUTBOX
@@ -223,7 +223,9 @@ def test_a_log_that_forgot_the_device_is_followed_from_its_number(blank: Page):
     ) == [["c", 1], ["d", 2]]
 
 
-def test_a_first_message_that_may_have_been_stored_long_ago_fails_and_the_others_go_on(blank: Page):
+def test_a_first_message_that_may_have_been_stored_long_ago_fails_and_the_others_go_on(
+    blank: Page,
+) -> None:
     assert run(
         blank,
         OUTBOX
@@ -238,7 +240,7 @@ def test_a_first_message_that_may_have_been_stored_long_ago_fails_and_the_others
     ) == ["noted", "b", 1]
 
 
-def test_a_number_used_by_another_record_is_told_and_cured_by_a_new_device(blank: Page):
+def test_a_number_used_by_another_record_is_told_and_cured_by_a_new_device(blank: Page) -> None:
     assert run(
         blank,
         OUTBOX
@@ -254,7 +256,7 @@ def test_a_number_used_by_another_record_is_told_and_cured_by_a_new_device(blank
     ) == ["collision", "a", 0, "new device"]
 
 
-def test_a_message_seen_in_the_room_needs_no_ack(blank: Page):
+def test_a_message_seen_in_the_room_needs_no_ack(blank: Page) -> None:
     assert run(
         blank,
         OUTBOX
@@ -266,3 +268,139 @@ def test_a_message_seen_in_the_room_needs_no_ack(blank: Page):
       return [seen, box.onAck({ ...a, op: 1 }), box.waiting, box.onSeen({ ...a, room_id: 'r' })];
     """,
     ) == [True, "unknown", 1, False]
+
+
+LINK = """
+  const { Link } = await load('link');
+  const { stale, dead } = argument;
+  const opened = [];
+  let now = 0;
+  performance.now = () => (now += argument.slow_ms);
+  globalThis.WebSocket = class {
+    constructor(url) {
+      opened.push(url);
+      setTimeout(() => this.answer(url));
+    }
+    answer(url) {
+      if (dead.includes(url)) return this.onclose?.({});
+      this.hear({ type: 'welcome', node: 0 });
+      if (stale.includes(url)) this.hear({ type: 'node_state', stale_since: 1 });
+    }
+    hear(frame) { this.onmessage?.({ data: JSON.stringify(frame) }); }
+    close() {}
+  };
+  const link = new Link({ urls: [...'abc'], hello: () => ({}), onFrame() {}, onState() {} });
+  link.open();
+  const sleep = (ms) => new Promise((wake) => setTimeout(wake, ms));
+  const there = () => opened.length >= argument.opened && link.state.name === 'live';
+  for (let i = 0; i < 3000 && !there(); i++) await sleep(10);
+  await sleep(500);  // were it to leave, it would go on after less
+  const name = link.state.name;
+  link.close();
+  return [opened.join(''), name];
+"""
+
+
+@pytest.mark.parametrize(
+    ("stale", "dead", "opened", "slow_ms"),
+    [
+        ("a", "bc", "abca", 10_000),
+        ("a", "bc", "abca", 0),
+        ("ab", "", "abc", 0),
+        ("abc", "", "abca", 10_000),
+    ],
+)
+def test_nodes_that_are_cut_off_are_left_for_one_round_however_long_it_takes(
+    blank: Page, stale: str, dead: str, opened: str, slow_ms: int
+) -> None:
+    told = {"stale": stale, "dead": dead, "opened": len(opened), "slow_ms": slow_ms}
+    assert run(blank, LINK, told) == [opened, "live"]
+
+
+SHARED = """
+  const { Places } = await load('places');
+  const { entriesOf } = await load('entries');
+  const place = (op, site, lamport, message_id, more = {}) =>
+    ({ op, site, lamport, message_id, timestamp: lamport * 1000, part: 0, parts: 1, ...more });
+  const record = (op, author, body, more = {}) => ({ op, author, body, kind: 0, msg_id: `m${op}`,
+    client_id: author, client_seq: op, timestamp: 1e6 + op, ...more });
+  const places = new Places();
+  const show = (records, own = 'ann') => entriesOf(records, [],
+    { own: { author: own, clientId: own }, newFrom: 0, nowMs: 0, places });
+  const blocks = (entries) => entries.filter((entry) => entry.kind === 'block')
+    .map((entry) => [entry.author, ...entry.texts.map((text) => text.body)]);
+"""
+
+
+def test_messages_of_several_sites_stand_in_the_order_of_all_sites(blank: Page) -> None:
+    assert run(
+        blank,
+        SHARED
+        + """
+      places.take({ site: 'here', sites: 'oslo bergen', messages: [
+        place(2, 'here', 900, 'b'), place(3, 'oslo', 500, 'z'), place(4, 'oslo', 900, 'a')] });
+      const records = [record(1, 'system', '', { kind: 5 }), record(2, 'ann', 'ours'),
+        record(3, 'ole', 'first', { kind: 6 }), record(4, 'ann', 'tie', { kind: 6 }),
+        record(5, 'ann', 'just stored')];
+      const entries = show(records);
+      return [entries[1].kind, blocks(entries)];
+    """,
+    ) == [
+        "event",  # a rule of the room keeps its place among what this site stored
+        [["ole@oslo", "first"], ["ann@oslo", "tie"], ["ann", "ours", "just stored"]],
+    ]
+
+
+def test_a_message_that_crossed_in_parts_is_one_text_and_gaps_are_told(blank: Page) -> None:
+    assert run(
+        blank,
+        SHARED
+        + """
+      const part = (number) => ({ part: number, parts: 2, timestamp: 7 });
+      places.take({ site: 'here', sites: 'oslo', messages: [
+        place(1, 'oslo', 10, 'a', part(0)), place(2, 'oslo', 11, 'b', part(1)),
+        place(3, 'oslo', 12, 'c', { gap: true }), place(4, 'oslo', 13, 'd', { late: true })] });
+      const kind = 6;
+      const entries = show([record(1, 'ole', 'long ', { kind, client_id: 'c' }),
+        record(2, 'ole', 'text', { kind, client_id: 'c' }),
+        record(3, 'ole', 'then', { kind, client_id: 'c' }),
+        record(4, 'ole', 'more', { kind, client_id: 'c' })]);
+      const texts = entries.filter((each) => each.kind === 'block').flatMap((each) => each.texts);
+      return texts.map((text) => [text.body, text.records, text.gap, text.late]);
+    """,
+    ) == [["long text", 2, False, False], ["then", 1, True, False], ["more", 1, False, True]]
+
+
+def test_what_was_imported_is_shown_of_its_author_with_who_imported_it(blank: Page) -> None:
+    assert run(
+        blank,
+        SHARED
+        + """
+      const then = (op, text, more = {}) => record(op, 'ann', text,
+        { kind: 10, said_by: 'Ada', said_at: 5e12, client_id: 'i', ...more });
+      const entries = show([then(1, 'long '), then(2, 'text', { parent_id: 'm1' }),
+        then(3, 'an answer', { parent_id: 'm1', said_at: 6e12 }), record(4, 'ann', 'now'),
+        then(5, 'of the importer', { said_by: 'ann', said_at: 1e6 + 4 })]);
+      return entries.filter((each) => each.kind === 'block').map((block) =>
+        [block.author, block.importer, block.own, block.ms, block.texts.map((each) => each.body)]);
+    """,
+    ) == [
+        ["Ada", "ann", False, 5e9, ["long text"]],
+        ["Ada", "ann", False, 6e9, ["an answer"]],
+        ["ann", "", True, 1000.004, ["now"]],
+        ["ann", "ann", False, 1000.004, ["of the importer"]],
+    ]
+
+
+def test_a_tick_of_a_site_needs_every_record_of_the_text(blank: Page) -> None:
+    assert run(
+        blank,
+        SHARED
+        + """
+      places.take({ site: 'here', sites: 'bergen oslo', messages: [
+        place(1, 'here', 10, 'a', { acknowledged: 'bergen oslo' }),
+        place(2, 'here', 11, 'b', { acknowledged: 'oslo' }), place(3, 'oslo', 12, 'c')] });
+      const has = (ops) => places.ticks(ops).filter((each) => each.has).map((each) => each.site);
+      return [has([1]), has([1, 2]), places.ticks([3]), places.ticks([2, 9])];
+    """,
+    ) == [["bergen", "oslo"], ["oslo"], [], []]

@@ -37,11 +37,11 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_vendored_files_are_those_of_the_manifest(copy: Path):
+def test_vendored_files_are_those_of_the_manifest(copy: Path) -> None:
     assert check(copy) == (0, "")
 
 
-def test_a_changed_a_missing_and_a_strange_file_are_found(copy: Path):
+def test_a_changed_a_missing_and_a_strange_file_are_found(copy: Path) -> None:
     vendor = copy / "appliance" / "web" / "vendor"
     (vendor / "preact.js").write_bytes((vendor / "preact.js").read_bytes() + b" ")
     (vendor / "htm.js").unlink()
@@ -55,14 +55,14 @@ def test_a_changed_a_missing_and_a_strange_file_are_found(copy: Path):
     ]
 
 
-def test_every_library_comes_with_its_licence():
+def test_every_library_comes_with_its_licence() -> None:
     entries = json.loads((WEB / "vendor" / "manifest.json").read_text())
     for package in sorted({entry["package"] for entry in entries}):
         assert (WEB / "vendor" / f"{package}.LICENSE").stat().st_size > 500
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_pages_name_no_other_host_and_run_nothing_inline(path: Path):
+def test_pages_name_no_other_host_and_run_nothing_inline(path: Path) -> None:
     text = path.read_text()
     assert re.findall(r"https?://(?!www\.w3\.org/)[\w.-]+", text) == []
     assert (

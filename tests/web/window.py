@@ -1,6 +1,7 @@
 """A chat page in a browser of its own, driven as a reader and writer would."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
@@ -19,6 +20,7 @@ class Window:
         self._context = browser.new_context(
             ignore_https_errors=True, viewport={"width": 1000, "height": 700}, **options
         )
+        self._context.set_default_timeout(HUNG_S * 1000)
         self.faults: list[str] = []
         self._context.on("page", self._watch)
         self._context.on("request", self._on_request)
@@ -61,7 +63,7 @@ class Window:
 
     def open(self, room: str) -> None:
         """Wait for the room to be listed, and go there."""
-        self.page.locator(f'[data-room="{room}"]').click(timeout=HUNG_S * 1000)
+        self.page.locator(f'[data-room="{room}"]').click()
         expect(self.page.locator(".title h2")).to_have_text(room)
         self.wait_loaded()
 
@@ -85,3 +87,6 @@ class Window:
         return wait_for(
             lambda: text in self.texts(state), f"{self.user} to see {text[:40]!r}", seconds
         )
+
+
+Windows = Callable[..., Window]  # `window("anna")`: a chat page of hers, on a node

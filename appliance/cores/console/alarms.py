@@ -14,6 +14,7 @@ lag             warn   a replica is behind the shard
 faulty          warn   broken sectors are being repaired
 disk_slow       warn   durable writes take long
 disk            bad    the volume reports a fault of its own
+disk_health     warn   a disk says that it wears out or lost data; bad: that it fails
 space           warn   the volume's extents, or bytes of its disk, come to an end; bad at 95 %,
                        and when only the reserve is left
 ship_late       warn   a period is over and not shipped yet
@@ -21,13 +22,16 @@ ship_hole       warn   the target lacks what was shipped elsewhere, and the log 
 farm_no_leader  warn   no majority of the farm: nothing moves, chat goes on
 directory_expired  warn  the newest directory is past its time and serves on
 objects_refuse  bad    the objects of a node take no edits: their store is full
+site_away       warn   a site that shares rooms with this one cannot be reached: messages wait
+sharing_broken  warn   a node cannot carry the shared rooms of a shard as it should
 clock           warn   the clock of this machine jumped, or a node's is not that of the others
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from appliance.cores.console.figures import NORMAL, Replica
+from appliance.cores.console.disks import troubles
+from appliance.cores.console.figures import NORMAL, Replica, furthest
 from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
 
 LAG_OPS_MAX = 500  # behind the shard; a healthy backup is a few ops behind
@@ -112,6 +116,17 @@ def _objects(look: Look) -> Iterator[Alarm]:
         if line.alarm:
             name = look.site.nodes[line.node].name
             yield Alarm("objects_refuse", "bad", name, line.alarm)
+
+
+def _federation(look: Look) -> Iterator[Alarm]:
+    for line in look.federation:
+        name = look.site.nodes[line.node].name
+        for site in line.sites:
+            if site.cut_off:
+                words = f"{name} has no link to it: {site.unacknowledged:,} messages wait"
+                yield Alarm("site_away", "warn", f"site {site.site}", words)
+        for error in line.errors:
+            yield Alarm("sharing_broken", "warn", name, error)
 
 
 def _clock(look: Look) -> Iterator[Alarm]:
@@ -203,7 +218,20 @@ def _disk_slow(_shard: ShardLine, _member: Member, own: Replica) -> str:
 
 
 def _disk(_shard: ShardLine, _member: Member, own: Replica) -> str:
-    return own.disk_alarm
+    return own.disk.alarm
+
+
+def _disk_health(look: Look) -> Iterator[Alarm]:
+    """Once for each disk of a machine, however many volumes lie on it."""
+    told: set[tuple[int, str]] = set()
+    for member in (member for shard in look.shards for member in shard.members):
+        for name, health in member.own.disk.health if member.own is not None else ():
+            found = sorted(troubles(health))
+            if found and (member.node, name) not in told and not member.removed:
+                told.add((member.node, name))
+                words = "; ".join(text for _, text in found)
+                subject = f"{name} on {node_name(look, member.node)}"
+                yield Alarm("disk_health", found[0][0], subject, words)
 
 
 def _space(look: Look) -> Iterator[Alarm]:
@@ -282,10 +310,9 @@ def _ship_late(look: Look) -> Iterator[Alarm]:
         own = [r for r in own if r.ship_late_s_max > 0 and r.status == NORMAL and not r.syncing]
         told = [(replica.ship_late_s, replica.ship_late_s_max) for replica in own]
         nodes = {m.node for m in well if m.own is not None and not m.own.syncing}
-        shippers = [s for s in look.shippers if s.shard == shard.number and s.node in nodes]
-        if shippers:
-            furthest = max(shipper.cursor for shipper in shippers)
-            told = [(s.late_s, s.late_s_max) for s in shippers if s.cursor == furthest]
+        shipper = furthest(s for s in look.shippers if s.node in nodes).get(shard.number)
+        if shipper is not None:
+            told = [(shipper.late_s, shipper.late_s_max)]
         if told:
             late_s, late_s_max = min(told)
             if late_s > late_s_max:
@@ -306,11 +333,13 @@ RULES = (
     _halted,
     _silent,
     _replicas,
+    _disk_health,
     _space,
     _ship_late,
     _ship_hole,
     _farm,
     _objects,
+    _federation,
     _clock,
 )
 

@@ -6,11 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from appliance.cores.console.alarms import Alarm, alarms
+from appliance.cores.console.cells import Table, plain
 from appliance.cores.console.model import Answers, Clock, Look, Rates, ShardLine, look
-from appliance.cores.console.screen import Table, plain, tables
+from appliance.cores.console.screen import tables
 from appliance.formats.site import Site
 
 HISTORY_MAX = 300  # points of a curve: five minutes at one look a second
+HISTORY_MS_MAX = 300_000  # which it holds also where looks were rarer
 
 
 class Console:
@@ -36,6 +38,8 @@ class Console:
         self._look = look(self._site, answers, self._rates, self._clock, now_ms, wall_ms)
         self._alarms = alarms(self._look, self._alarms)
         self._history.append(_point(self._look))
+        while self._history[0]["at"] < wall_ms - HISTORY_MS_MAX:
+            self._history.popleft()
 
     def remember(self, since: Iterable[tuple[str, str, int]]) -> None:
         """Of alarms (name, subject) somebody else knows since when they hold, on the same clock;
@@ -79,6 +83,12 @@ class Console:
             ],
             "farm": None if self._look.farm is None else asdict(self._look.farm),
             "objects": [asdict(line) for line in self._look.objects],
+            "federation": [asdict(line) for line in self._look.federation],
+            "processes": [
+                {"node": node, "name": name, **asdict(kept)}
+                for node, name, kept in self._look.processes
+            ],
+            "machines": [asdict(machine) for machine in self._look.machines],
             "tables": [plain(table) for table in self.tables()],
             "point": self._history[-1],
         }

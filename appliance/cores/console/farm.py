@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.base.errors import FormatError
+from appliance.base.printable import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Farm:
     commit: int
     members: tuple[FarmMember, ...]
     publisher: int
-    why: str  # the publisher's score: endpoints, hours up, free eighths, -lag, -id
+    why: str  # the publisher is who it is, in words
     directory: int  # version of the newest signed one
     expired_ms: int  # since it is valid no more; 0 while it is
 
@@ -51,9 +52,18 @@ def parse_farm(answers: Iterable[dict[str, Any] | None]) -> Farm | None:
             commit=raw["commit"],
             members=members,
             publisher=view["publisher"],
-            why=str(view["scores"].get(str(view["publisher"]), "")),
+            why=_words(view["scores"].get(str(view["publisher"]))),
             directory=max(each["directory"]["version"] for each in found),
             expired_ms=min(each["directory"]["expired_ms"] for each in found),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"status of the farm: {error!r}") from error
+
+
+def _words(score: list[int] | None) -> str:
+    """A score of `cores/directory`; nothing of a node without a status."""
+    if score is None:
+        return ""
+    endpoints, hours, eighths, late, _ = score
+    said = f"{counted(endpoints, 'shard')}, up {hours} h, {eighths}/8 of its network free"
+    return said + (f", its loop {counted(-late, 'step')} late" if late else "")

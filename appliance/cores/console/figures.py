@@ -1,10 +1,12 @@
 """What a replica and an edge say of themselves: the parts of their answers that are used here."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from appliance.base.errors import FormatError
 from appliance.base.limits import TICK_MS
+from appliance.cores.console.disks import Disk, parse_disk
 
 NORMAL = "normal"  # the status of a replica that serves
 
@@ -25,7 +27,7 @@ class Space:
     """What is left on a replica's disk, in bytes of the volume's file system."""
 
     disk_free: int = 0  # that this user may take
-    disk_size: int = 0  # 0: not told
+    disk_size: int = 0  # without what is reserved for root, as df counts; 0: not told
     extent_size: int = 0  # 0: not told
     short: bool = False  # hardly more is left than is kept for consensus
     sparing: bool = False  # and so it is with so many that the shard takes no more messages
@@ -60,7 +62,7 @@ class Replica:
     write_p50_us: int
     write_p99_us: int
     writes: int  # durable writes of which these are
-    disk_alarm: str
+    disk: Disk
     extents: int
     extents_max: int
     connections: int  # of peers and of edges, here and on other machines
@@ -84,6 +86,18 @@ class Process:
     ready: bool
     halt: str
     halt_since_ms: int
+    placed: "Placed | None" = None  # None: it has ended, or is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """How the kernel has a process, and how it could not be tuned."""
+
+    cores: tuple[int, ...]
+    scheduling: str
+    locked_bytes: int
+    core_dump_bytes: int
+    refused: tuple[tuple[str, str], ...]  # what, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +132,14 @@ def parse_replica(raw: dict[str, Any]) -> Replica:
             faulty=raw["faulty"],
             syncing=_is_syncing(raw),
             halted=": ".join(str(part) for part in raw["halted"] or ()),
-            peers=tuple(_peer(index, peer) for index, peer in sorted(raw["peers"].items())),
+            peers=tuple(
+                _peer(index, peer, raw.get("tick_ms", TICK_MS))
+                for index, peer in sorted(raw["peers"].items())
+            ),
             write_p50_us=journal["p50_us"],
             write_p99_us=journal["p99_us"],
             writes=journal.get("recent", journal["count"]),
-            disk_alarm=raw["volume"]["alarm"] or "",
+            disk=parse_disk(raw["volume"]),
             extents=raw["volume"]["extents"],
             extents_max=raw["volume"]["extents_max"],
             connections=raw["connections"] + raw["edges"],
@@ -169,13 +186,13 @@ def _is_syncing(raw: dict[str, Any]) -> bool:
     return not raw["state_ready"] or here < total
 
 
-def _peer(index: str, raw: dict[str, Any]) -> Peer:
+def _peer(index: str, raw: dict[str, Any], tick_ms: int) -> Peer:
     return Peer(
         replica=int(index),
         view=raw["view"],
         commit_min=raw["commit_min"],
         checkpoint=raw["checkpoint"],
-        silent_ms=raw["silent_ticks"] * TICK_MS,
+        silent_ms=raw["silent_ticks"] * tick_ms,
     )
 
 
@@ -184,12 +201,47 @@ def parse_supervisor(raw: dict[str, Any]) -> dict[str, Process]:
     try:
         return {
             child["name"]: Process(
-                child["pid"], child["ready"], child["halt"], child["halt_since_ms"]
+                child["pid"],
+                child["ready"],
+                child["halt"],
+                child["halt_since_ms"],
+                _placed(child) if "cores" in child else None,
             )
             for child in raw["children"]
         }
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"status of a supervisor: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a node found when it compared its machine with a profile: the names of what differs."""
+
+    node: int
+    profile: str
+    differences: tuple[str, ...]
+
+
+def parse_machine(node: int, raw: dict[str, Any]) -> Machine | None:
+    """None from a supervisor that compared nothing, as that of a local site."""
+    machine = raw.get("machine")
+    if machine is None:
+        return None
+    try:
+        names = tuple(str(name) for name in machine["differences"])
+        return Machine(node, str(machine["profile"]), names)
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"status of a supervisor: {error!r}") from error
+
+
+def _placed(child: dict[str, Any]) -> Placed:
+    return Placed(
+        cores=tuple(child["cores"]),
+        scheduling=str(child["scheduling"]),
+        locked_bytes=int(child["locked_bytes"]),
+        core_dump_bytes=int(child["core_dump_bytes"]),
+        refused=tuple(sorted((str(what), str(why)) for what, why in child["refused"].items())),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +252,7 @@ class Shipper:
     node: int
     shard: int
     cursor: int  # newest record that is shipped
+    log_seq: int  # newest record that it knows of
     late_s: float
     late_s_max: float
     hole: str = ""  # what of the past its target lacks, in words
@@ -213,6 +266,7 @@ def parse_shipper(raw: dict[str, Any]) -> list[Shipper]:
                 node=raw["node"],
                 shard=shard["shard"],
                 cursor=shard["cursor"],
+                log_seq=shard["log_seq"],
                 late_s=float(shard["late_s"]),
                 late_s_max=float(raw["late_s_max"]),
                 hole=str(shard["hole"]),
@@ -222,6 +276,17 @@ def parse_shipper(raw: dict[str, Any]) -> list[Shipper]:
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"status of a shipper: {error!r}") from error
+
+
+def furthest(shippers: Iterable[Shipper]) -> dict[int, Shipper]:
+    """Of each shard the shipper that knows whether it is late: of those that are furthest the one
+    that is least so. One that is behind knows of less, and so does one of a member that was
+    removed; one that has read nothing yet knows nothing."""
+    found: dict[int, Shipper] = {}
+    for shipper in sorted(shippers, key=lambda each: (-each.cursor, each.late_s)):
+        if shipper.log_seq:
+            found.setdefault(shipper.shard, shipper)
+    return found
 
 
 def parse_edge(raw: dict[str, Any]) -> Edge:

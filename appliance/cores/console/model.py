@@ -6,14 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.cores.console.farm import Farm, parse_farm
+from appliance.cores.console.federation import FederationLine, parse_federation
 from appliance.cores.console.figures import (
     NORMAL,
     Edge,
+    Machine,
     Peer,
     Process,
     Replica,
     Shipper,
     parse_edge,
+    parse_machine,
     parse_replica,
     parse_shipper,
     parse_supervisor,
@@ -29,7 +32,7 @@ CLOCK_JUMP_KEPT_MS = 600_000  # and that is told for so long
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
     """A process that is asked for its status: `kind` is "replica", "edge", "supervisor",
-    "shipper", "farm" or "metadata", which is the objects."""
+    "shipper", "farm", "federation" or "metadata", which is the objects."""
 
     kind: str
     node: int
@@ -112,6 +115,9 @@ class Look:
     farm: Farm | None = None  # None: none here, or no member of it answers
     has_farm: bool = False  # whether members of it are asked
     objects: tuple[ObjectsLine, ...] = ()  # of the nodes that have some and answer
+    federation: tuple[FederationLine, ...] = ()  # of the nodes that have one and answer
+    processes: tuple[tuple[int, str, Process], ...] = ()  # by node and name, on this machine
+    machines: tuple[Machine, ...] = ()  # of the nodes that compared theirs with a profile
 
 
 @dataclass(slots=True)
@@ -183,7 +189,17 @@ def look(
         clock=clock.on_look(now_ms, wall_ms),
         farm=parse_farm(raw for source, raw in answers.items() if source.kind == "farm"),
         has_farm=any(source.kind == "farm" for source in answers),
+        processes=tuple((node, name, kept) for (node, name), kept in sorted(processes.items())),
+        machines=tuple(
+            machine
+            for source in sorted(answers)
+            if source.kind == "supervisor" and (raw := answers[source]) is not None
+            if (machine := parse_machine(source.node, raw)) is not None
+        ),
         objects=parse_objects(raw for source, raw in answers.items() if source.kind == "metadata"),
+        federation=parse_federation(
+            raw for source, raw in answers.items() if source.kind == "federation"
+        ),
     )
 
 

@@ -1,69 +1,30 @@
 """A look as tables of cells. Page and terminal show these cells and add nothing of their own."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from appliance.cores.console.alarms import Alarm, node_name
+from appliance.cores.console.cells import (
+    BAD,
+    FAINT,
+    GOOD,
+    NOTHING,
+    WARN,
+    Cell,
+    Table,
+    count,
+    duration,
+    latency,
+    size,
+)
 from appliance.cores.console.figures import NORMAL, Process
 from appliance.cores.console.model import EdgeLine, Look, Member, ShardLine
-
-NOTHING = "–"  # for what is not known from here
-PLAIN, GOOD, WARN, BAD, FAINT = "plain", "good", "warn", "bad", "faint"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    text: str
-    tone: str = PLAIN
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """`numbers` are the positions of columns that are aligned to the right."""
-
-    title: str
-    columns: tuple[str, ...]
-    numbers: tuple[int, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-
-
-# --- how figures are said
-
-
-def count(number: int | float) -> str:
-    """1234567 -> "1,234,567"; rates are rounded."""
-    return f"{round(number):,}"
-
-
-def latency(microseconds: int) -> str:
-    """In milliseconds, with three significant digits."""
-    if microseconds == 0:
-        return NOTHING
-    milliseconds = microseconds / 1000
-    digits = 2 if milliseconds < 10 else 1 if milliseconds < 100 else 0
-    return f"{milliseconds:.{digits}f} ms"
-
-
-def size(number: int) -> str:
-    return f"{number / (1 << 20):.0f} MiB"
-
-
-def duration(milliseconds: int) -> str:
-    """Two units at most: "9 s", "4 min 10 s", "3 h 5 min"."""
-    seconds = max(0, milliseconds) // 1000
-    for unit, name, low, low_name in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if seconds >= unit:
-            rest = seconds % unit // low
-            return f"{seconds // unit} {name}" + (f" {rest} {low_name}" if rest else "")
-    return f"{seconds} s"
-
-
-# --- tables
+from appliance.cores.console.wider_tables import (
+    disk_table,
+    farm_table,
+    federation_table,
+    machine_table,
+    objects_table,
+)
 
 
 def shard_table(look: Look) -> Table:
@@ -228,6 +189,48 @@ def _edge_row(look: Look, edge: EdgeLine) -> tuple[Cell, ...]:
     )
 
 
+PROCESS_COLUMNS = ("process of", "name", "process", "cores", "scheduling", "memory", "core dumps")
+
+
+def process_table(look: Look) -> Table:
+    """How the kernel has each process of this machine's nodes; what it refused is said."""
+    rows = []
+    for node, name, kept in look.processes:
+        head = (Cell(node_name(look, node)), Cell(name), _process(kept))
+        placed = kept.placed
+        if placed is None:
+            rows.append((*head, *(Cell(NOTHING, FAINT) for _ in PROCESS_COLUMNS[3:])))
+            continue
+        refused = dict(placed.refused)
+        locked = "locked" if placed.locked_bytes else "not locked"
+        dumps = "off" if placed.core_dump_bytes == 0 else "on"
+        rows.append(
+            (
+                *head,
+                _tuned(_ranges(placed.cores), refused.get("cores")),
+                _tuned(placed.scheduling, refused.get("realtime_priority")),
+                _tuned(locked, refused.get("memory_lock")),
+                _tuned(dumps, refused.get("core_dumps")),
+            )
+        )
+    return Table("Processes", PROCESS_COLUMNS, (2,), tuple(rows))
+
+
+def _tuned(is_now: str, refused: str | None) -> Cell:
+    return Cell(is_now) if refused is None else Cell(f"{is_now}: {refused}", WARN)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """As `taskset -c` shows them: 0,2-5."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
 def alarm_table(look: Look, alarms: Sequence[Alarm]) -> Table:
     rows = tuple(
         (
@@ -241,60 +244,6 @@ def alarm_table(look: Look, alarms: Sequence[Alarm]) -> Table:
     return Table("Alarms", ("alarm", "subject", "what", "for"), (3,), rows)
 
 
-FARM_COLUMNS = ("member", "role", "term", "match", "status age", "directory", "why")
-
-
-def farm_table(look: Look) -> Table:
-    """Members of the farm whose nodes belong to the site; beside the publisher stands why it is
-    the one.
-    """
-    farm = look.farm
-    removed = {edge.node for edge in look.edges if edge.removed}
-    rows = []
-    for member in farm.members if farm is not None else ():
-        assert farm is not None
-        if member.id - 1 in removed:
-            continue
-        nodes = look.site.nodes
-        known = 0 < member.id <= len(nodes)
-        publishes = member.id == farm.publisher
-        rows.append(
-            (
-                Cell(node_name(look, member.id - 1) if known else str(member.id)),
-                Cell("leader", GOOD) if member.id == farm.leader else Cell("follower"),
-                Cell(count(farm.term)),
-                Cell(count(member.match)),
-                Cell(duration(member.age_ms) if member.age_ms >= 0 else NOTHING),
-                Cell(f"publishes {farm.directory}" if publishes else NOTHING),
-                Cell(farm.why if publishes else NOTHING),
-            )
-        )
-    return Table("Farm", FARM_COLUMNS, (2, 3, 4), tuple(rows))
-
-
-OBJECTS_COLUMNS = ("objects of", "source", "links", "live", "sites", "lag", "refused", "seen")
-
-
-def objects_table(look: Look) -> Table:
-    """Objects of each node: who it is linked to, what it has seen and what it refused."""
-    rows = []
-    for line in look.objects:
-        sites = ", ".join(map(str, line.sites))
-        rows.append(
-            (
-                Cell(node_name(look, line.node), BAD if line.alarm else PLAIN),
-                Cell(line.source),
-                Cell(", ".join(line.links) or NOTHING),
-                Cell(count(line.live_links)),
-                Cell(sites or NOTHING),
-                Cell(count(line.behind)),
-                Cell(count(line.refused)),
-                Cell(line.vector or NOTHING),
-            )
-        )
-    return Table("Objects", OBJECTS_COLUMNS, (3, 5, 6), tuple(rows))
-
-
 def tables(look: Look, alarms: Sequence[Alarm]) -> tuple[Table, ...]:
     """Everything of a look, in the order in which it is shown."""
     shown: tuple[Table, ...] = (
@@ -303,41 +252,15 @@ def tables(look: Look, alarms: Sequence[Alarm]) -> tuple[Table, ...]:
         replica_table(look),
         edge_table(look),
     )
+    if any(kept.placed is not None for _, _, kept in look.processes):
+        shown = (*shown, process_table(look))
+    if look.machines:
+        shown = (*shown, machine_table(look))
+    disks = disk_table(look)
+    if disks.rows:
+        shown = (*shown, disks)
     if look.has_farm:
         shown = (*shown, farm_table(look))
-    return (*shown, objects_table(look)) if look.objects else shown
-
-
-# --- the two displays
-
-
-def plain(table: Table) -> dict[str, Any]:
-    """Plain values for JSON: a cell is [text, tone]."""
-    return {
-        "title": table.title,
-        "columns": list(table.columns),
-        "numbers": list(table.numbers),
-        "rows": [[[cell.text, cell.tone] for cell in row] for row in table.rows],
-    }
-
-
-def lines(table: Table, paint: Callable[[str, str], str] = lambda text, _tone: text) -> list[str]:
-    """Lines for a terminal. `paint(text, tone)` may colour a cell; it must not change its width."""
-    if not table.rows:
-        return [paint("No alarms.", GOOD)] if table.title == "Alarms" else []
-    grid = [table.columns, *(tuple(cell.text for cell in row) for row in table.rows)]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(table.columns))]
-
-    def line(texts: Sequence[str], tones: Sequence[str]) -> str:
-        cells = [
-            text.rjust(width) if i in table.numbers else text.ljust(width)
-            for i, (text, width) in enumerate(zip(texts, widths, strict=True))
-        ]
-        painted = [paint(cell, tone) for cell, tone in zip(cells, tones, strict=True)]
-        return "  ".join(painted).rstrip()
-
-    head = line(table.columns, [FAINT] * len(table.columns))
-    return [
-        head,
-        *(line([cell.text for cell in row], [cell.tone for cell in row]) for row in table.rows),
-    ]
+    if look.objects:
+        shown = (*shown, objects_table(look))
+    return (*shown, federation_table(look)) if look.federation else shown

@@ -2,10 +2,17 @@
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.base.limits import FARM_EXCLUSIONS_MAX, FARM_SHARDS_MAX
+from appliance.base.limits import (
+    FARM_EXCLUSIONS_MAX,
+    FARM_GUEST_TEXT_MAX,
+    FARM_GUESTS_MAX,
+    FARM_ID_MAX,
+    FARM_SHARDS_MAX,
+)
 from appliance.cores.directory.choice import Choice, Score, score_of
 from appliance.cores.directory.document import date_of, parse_document, poster_of
 from appliance.cores.directory.status import (
@@ -56,6 +63,7 @@ class Directory:
     placement: tuple[int, dict[int, tuple[int, ...]]] = (0, {})  # date, shard -> nodes
     period: tuple[int, int] = (0, PERIOD_MS)  # date, ms between two posts of a node
     departed: tuple[int, tuple[int, ...]] = (0, ())  # date, members an administrator took out
+    admitted: dict[int, dict[str, Any]] = field(default_factory=dict)  # guests, by id
     skipped: int = 0  # values that are no document of this farm, or too old
     foreign: bytes = b""  # a snapshot that we cannot read, kept to be served on
 
@@ -104,6 +112,10 @@ class Directory:
             if date > self.period[0]:
                 self.period = (date, period)
                 found = True
+        if (guest := _guest_of(config.get("admit"))) is not None:
+            if len(self.admitted) < FARM_GUESTS_MAX and guest["id"] not in self.admitted:
+                self.admitted[guest["id"]] = guest
+            found = True
         departed = config.get("departed")
         if isinstance(departed, list) and date > self.departed[0]:
             ids = {node for node in departed if type(node) is int and node > 0}
@@ -136,15 +148,20 @@ class Directory:
         told = [status for status in fit if status.publish == PUBLISH_ON]
         return {status.id: score_of(status) for status in told or fit}
 
-    def serving(self, shard: int) -> dict[int, Score]:
-        """Who serves a shard now, with its score."""
-        return {
-            poster: score_of(held.status)
-            for poster, held in sorted(self.documents.items())
-            if self.is_recent(held)
-            and str(poster) not in self.exclusions[1]
-            and any(e.shard == shard and not e.blacklisted for e in held.status.endpoints)
-        }
+    def shipping(self, shard: int) -> dict[int, Score]:
+        """Who may ship a shard now, with its score: who serves it, if it can be those who say that
+        they could."""
+        serving: dict[int, Score] = {}
+        able: dict[int, Score] = {}
+        for poster, held in sorted(self.documents.items()):
+            if not self.is_recent(held) or str(poster) in self.exclusions[1]:
+                continue
+            for endpoint in held.status.endpoints:
+                if endpoint.shard == shard and not endpoint.blacklisted:
+                    serving[poster] = score_of(held.status)
+                    if endpoint.ships:
+                        able[poster] = serving[poster]
+        return able or serving
 
     def _judge(self, poster: int) -> None:
         self.publisher.judge(poster, self.candidates())
@@ -152,7 +169,7 @@ class Directory:
         for shard in sorted(shards | set(self.shippers)):
             if 0 <= shard < FARM_SHARDS_MAX:
                 choice = self.shippers.setdefault(shard, Choice())
-                choice.judge(poster, self.serving(shard))
+                choice.judge(poster, self.shipping(shard))
 
     # --- what is published ------------------------------------------------------------------------
 
@@ -226,6 +243,7 @@ class Directory:
             "placement": [self.placement[0], sorted(self.placement[1].items())],
             "period": list(self.period),
             "departed": [self.departed[0], list(self.departed[1])],
+            "admitted": [row for _, row in sorted(self.admitted.items())],
         }
         lines = [canonical(state)]
         for poster, held in sorted(self.documents.items()):
@@ -259,6 +277,7 @@ class Directory:
             fresh.period = (since, period)
             since, departed = state.get("departed", [0, []])
             fresh.departed = (since, tuple(departed))
+            fresh.admitted = {row["id"]: row for row in state.get("admitted", [])}
             for line in lines[1:]:
                 value = line["value"].encode()
                 document = parse_document(value)
@@ -278,6 +297,20 @@ def _placement_of(value: dict[str, Any]) -> dict[int, tuple[int, ...]]:
         if valid and name.isdecimal() and int(name) < FARM_SHARDS_MAX:
             found[int(name)] = tuple(nodes)
     return found
+
+
+def _guest_of(row: Any) -> dict[str, Any] | None:
+    """A guest that a member took in: id, endpoint, pin of its key, and what only members can open.
+    The first one of an id counts."""
+    if not isinstance(row, dict) or set(row) != {"id", "endpoint", "pin", "sealed"}:
+        return None
+    texts = [row[name] for name in ("endpoint", "pin", "sealed")]
+    valid = type(row["id"]) is int and 0 < row["id"] <= FARM_ID_MAX
+    if not valid or not all(isinstance(t, str) and len(t) <= FARM_GUEST_TEXT_MAX for t in texts):
+        return None
+    if re.fullmatch(r"([0-9a-f]{64})?", row["pin"]) is None:
+        return None
+    return dict(row)
 
 
 def snapshot_lines(data: bytes) -> list[dict[str, Any]] | None:

@@ -17,13 +17,15 @@ _TEXT_SIZE_MAX = 1024  # characters of an identity or an address
 
 @dataclass(slots=True, frozen=True)
 class Endpoint:
-    """What a node serves. `shard`: its number, or -1; `weight`: free share of it, 1 to 100."""
+    """What a node serves. `shard`: its number, or -1; `weight`: free share of it, 1 to 100;
+    `ships`: this node could ship the shard, unless it says that it does not."""
 
     identity: str
     address: str
     shard: int
     weight: int
     blacklisted: bool
+    ships: bool
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,4 +85,5 @@ def _endpoint(row: dict[str, Any]) -> Endpoint:
         shard=shard if numbered and isinstance(shard, int) else -1,
         weight=max(1, _free(row, "connections", 100)),
         blacklisted=bool(row.get("blacklist")),
+        ships=row.get("ships") is not False,
     )

@@ -37,6 +37,7 @@ Promises
 Rooms of this package, each importing only those above it
     encoding      how frames stand on the wire of a kind of connection
     websocket     the head of a server's frame, and the encodings of WebSockets
+    stream        frames on a stream of bytes
     connection    what a transport must offer for a client
     token         who is it, what may he do
     expiries      when the tokens of sessions expire
@@ -52,11 +53,13 @@ Rooms of this package, each importing only those above it
     subscription  fan-out and catch-up
     history       pages of a room
     requests/     what each frame does, a module for each family
+    export        all records of a room, for a signed file
     people        who is in which room, by any edge
     followers     who follows the objects of a room
     object_state  what a client is shown of a room's objects
     objects       frames of topics, pins, reactions, read markers, profiles, presence
     object_requests  which of them are asked of the objects
+    federation    messages of rooms that other sites share
     connections   all sessions: how they come, why they must go
     frames        what clients send, in order
     replies       what the log says of records

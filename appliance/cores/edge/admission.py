@@ -109,6 +109,16 @@ class Admission:
             self.user.take(user, now_ns, count)
             self.address.take(address, now_ns, count)
 
+    def admit_refused(
+        self, now_ns: int, count: int, *, device: bytes, user: int, address: str
+    ) -> int:
+        """Count what is refused anyway, as a whole if one may pass: 0, or milliseconds to wait."""
+        granted, _, wait_ms = self.admit(now_ns, count, device=device, user=user, address=address)
+        if 0 < granted < count:
+            self.charge(now_ns, count - granted, device=device, user=user, address=address)
+            wait_ms = self.admit(now_ns, 1, device=device, user=user, address=address)[2]
+        return wait_ms
+
     def admit_address(self, now_ns: int, address: str) -> int:
         """0 if a client of which only the address is known may go on, else milliseconds to wait."""
         return self.address.wait_ms(address, now_ns)

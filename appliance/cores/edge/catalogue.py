@@ -26,12 +26,14 @@ class Room:
         "followers",
         "policy",
         "policy_seq",
+        "is_shared",
     )
 
     def __init__(self, room_id: bytes, shard: int, name: str) -> None:
         self.room_id, self.shard, self.name = room_id, shard, name
         self.uuid: UUID = id_of(room_id)
         self.policy = self.policy_seq = 0  # event.POLICY_* of its last policy; where in the log
+        self.is_shared = False  # with other sites, by that policy
         self.head = 0  # op of the newest record that can be read here
         self.loaded = False
         self.live: list[Any] = []  # subscriptions at the head

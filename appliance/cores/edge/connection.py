@@ -13,6 +13,10 @@ class ClientConnection(Protocol):
     def address(self) -> str:
         """Where the client is, as text: what rates are counted against."""
 
+    @property
+    def transport_name(self) -> str:
+        """What carries it, for figures."""
+
     def welcome(self) -> None:
         """The client has said who it is: larger frames may be taken from it."""
 

@@ -14,7 +14,7 @@ from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.requests.sign_in import SignIn
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
-from appliance.cores.edge.token import Tokens
+from appliance.cores.edge.token import Claims, Tokens
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.frame import Frame
 from appliance.formats.client_errors import (
@@ -24,7 +24,6 @@ from appliance.formats.client_errors import (
     HelloLate,
     SubscriptionTooSlow,
     TokenExpired,
-    TokenKeyUnknown,
 )
 
 CLOSE = "close"  # effect: (CLOSE, session, error), after its output was written
@@ -56,8 +55,8 @@ class Connections:
 
     # --- coming
 
-    def open(self, address: str, encoding: Encoding) -> Session:
-        """A connection is there; its session, in state "new"."""
+    def open(self, address: str, encoding: Encoding, claims: Claims | None) -> Session:
+        """A connection is there; its session, in state "new". `claims`: of its handshake."""
         self._numbers += 1
         session = Session(
             number=self._numbers,
@@ -66,6 +65,7 @@ class Connections:
             now_ns=self._clock.now_ns,
             dirty=self._dirty,
         )
+        session.claims = claims
         self.sessions[session.number] = session
         self._new.append(session)
         return session
@@ -120,13 +120,14 @@ class Connections:
         session.on_event("close")
 
     def on_keys(self) -> None:
-        """The public keys of the issuer have changed: who came with one that is gone must leave."""
+        """Keys of the issuer or single tokens are not trusted any more: who came with one must
+        leave."""
         for session in list(self.sessions.values()):
             if session.state != "ready":
                 continue
             assert session.claims is not None
-            if not self._tokens.is_trusted(session.claims):
-                error = TokenKeyUnknown("the key of this session's token is not trusted any more")
+            error = self._tokens.distrust(session.claims)
+            if error is not None:
                 self._charges.count_error(error)
                 session.refuse(error)
                 self._close(session, error)
@@ -165,6 +166,12 @@ class Connections:
                 if elsewhere:
                     words += f"; go to {elsewhere[place % len(elsewhere)]}"
                 self.refuse(session, Closing(words))
+
+    def send_away(self, error: Callable[[], InputError]) -> None:
+        """This node is kept out of the directory: every client is told where to go instead."""
+        for session in list(self.sessions.values()):
+            if session.state == "ready":
+                self.refuse(session, error())
 
     def close_late(self) -> None:
         """Close connections that have not said hello in time."""

@@ -6,7 +6,7 @@
 (MEND, shard, [segments])                  the replica of this node is to mend them
 (CLOSE, session, error)                    after its output was written
 (ASK, number, request)                     of the objects, answered by objects.on_answer
-(SAY, said)                                to other edges, heard by their objects.on_live
+(SAY, said)                                to other edges, heard by their on_live
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 
 from appliance.base import limits
+from appliance.base.errors import InputError
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.catalogue import Catalogue
 from appliance.cores.edge.connections import CLOSE, Connections
 from appliance.cores.edge.encoding import Encoding
+from appliance.cores.edge.export import RoomExport
+from appliance.cores.edge.federation import Federation
 from appliance.cores.edge.frames import Frames
 from appliance.cores.edge.log import Segments, ShardLog
 from appliance.cores.edge.lookup import LOOK_UP, Lookup, note_policy
@@ -34,9 +37,10 @@ from appliance.cores.edge.requests.listing import LIST, Listing
 from appliance.cores.edge.requests.reading import Reading
 from appliance.cores.edge.requests.sending import Sending
 from appliance.cores.edge.requests.sign_in import SignIn
+from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
-from appliance.cores.edge.token import Tokens
+from appliance.cores.edge.token import Claims, Tokens
 from appliance.formats.checkpoint import ROOM_ROW
 from appliance.formats.client.connection import NodeState
 from appliance.formats.geometry import RECORD_SIZE, Geometry
@@ -63,8 +67,9 @@ class Edge:
         lanes_per_shard: int = limits.VSR_SESSIONS_PER_EDGE,
         site: int = 1,
         name: str = "edge",
+        revocations: Revocations | None = None,
     ) -> None:
-        """`site`: its number among linked sites; `name`: of this edge, among all of them."""
+        """`site`: its number among linked ones; `name`: of this edge among all of them."""
         self.geometry = geometry
         self.counters: dict[str, int] = {}  # name -> how often, for metrics
         self.logs: dict[int, ShardLog] = {}  # shards whose replica here is attached
@@ -73,10 +78,11 @@ class Edge:
             for shard in range(shard_count)
         }
         self.lookup = Lookup(shard_of=shard_of, logs=self.logs, catalogue=Catalogue())
+        self.lookup.revocations = revocations
         self.fanout = Fanout(self.logs, epoch)
         self._effects: list[tuple] = []
         self._opening: dict[int, ShardLog] = {}  # attached, but the ring moved on while it was read
-        self._ids = MessageIds(prng)
+        self._ids, self._tokens = MessageIds(prng), tokens
         self._clock = clock = Clock()
         self._charges = charges = Charges(clock, admission, self.counters)
         self._access = access = Access(
@@ -91,12 +97,7 @@ class Edge:
             clock=clock, charges=charges, access=access, fanout=self.fanout, site=site, name=name
         )
         self._sign_in = SignIn(
-            node=node,
-            epoch=epoch,
-            clock=clock,
-            charges=charges,
-            tokens=tokens,
-            fanout=self.fanout,
+            node=node, epoch=epoch, clock=clock, charges=charges, tokens=tokens, fanout=self.fanout
         )
         self.stale, self.behind = self._sign_in.stale, access.behind
         self._listing = Listing(charges=charges, access=access)
@@ -109,6 +110,8 @@ class Edge:
             sign_in=self._sign_in,
         )
         self._connections.on_left = self.objects.on_left
+        if revocations is not None:
+            revocations.on_news = self.on_keys
         self.sessions = self._connections.sessions
         self._frames = self._new_frames(epoch)
         self._replies = Replies(
@@ -122,6 +125,9 @@ class Edge:
 
     def _new_frames(self, epoch: int) -> Frames:
         charges, access = self._charges, self._access
+        self.federation = Federation(
+            objects=self.objects, access=access, catalogue=self.lookup.catalogue
+        )
         requests = Requests(
             charges=charges,
             access=access,
@@ -136,7 +142,9 @@ class Edge:
                     stale=self.stale,
                 ),
                 self._listing,
+                self._sign_in.directories,
                 ObjectRequests(objects=self.objects, access=access),
+                self.federation,
             ),
         )
         return Frames(
@@ -154,9 +162,18 @@ class Edge:
 
     # --- connections
 
-    def on_open(self, address: str, encoding: Encoding) -> Session:
-        """A connection is there; its session, in state "new"."""
-        return self._connections.open(address, encoding)
+    def admit(self, address: str, token: str) -> Claims:
+        """Whether who brings `token` with a handshake may come in, and as whom. Raises RateLimited
+        and as `Tokens.verify`."""
+        try:
+            return self._sign_in.admit(address, token)
+        except InputError as error:
+            self._charges.count_error(error)
+            raise
+
+    def on_open(self, address: str, encoding: Encoding, claims: Claims | None = None) -> Session:
+        """A connection is there; its session, in state "new". `claims`: of its handshake."""
+        return self._connections.open(address, encoding, claims)
 
     def on_frame(self, session: Session, data: bytes | str, is_text: bool) -> None:
         """One whole message of the transport came."""
@@ -205,6 +222,28 @@ class Edge:
         """The node stops: every client is told to go to one of these addresses, in turn."""
         self._connections.shut_down(elsewhere)
 
+    def export(self, address: str, token: str, room_id: bytes, until_op: int | None) -> RoomExport:
+        """The records of a room for whoever bears `token`, up to an op; None: to the newest.
+        Raises RateLimited and as `Tokens.verify`."""
+        return RoomExport(
+            clock=self._clock,
+            charges=self._charges,
+            access=self._access,
+            tokens=self._tokens,
+            address=address,
+            token=token,
+            room_id=room_id,
+            until_op=until_op,
+        )
+
+    def on_directory(self, signed: bytes, version: int, elsewhere: tuple[str, ...]) -> None:
+        """There is a newer directory of the farm, verified. `elsewhere`: addresses of other nodes
+        if this one is kept out: its clients must go there."""
+        directories = self._sign_in.directories
+        directories.learn(signed, version, elsewhere)
+        if directories.excluded:
+            self._connections.send_away(directories.go_elsewhere)
+
     # --- lanes: sessions of the replicated logs
 
     def on_ready(self, shard: int, lane: int) -> None:
@@ -248,7 +287,7 @@ class Edge:
                 self.logs[shard] = self._opening.pop(shard)
         elif log_seq > log.log_seq:
             rooms = self.lookup.catalogue.rooms
-            fresh = log.advance(log_seq, rooms)
+            fresh = self.lookup.advance(shard, log_seq)
             if fresh is None:  # the ring moved on without us: begin anew
                 self._charges.count("ring_lost")
                 self._lose(shard)
@@ -296,6 +335,11 @@ class Edge:
         """The answer, as of `log_seq`, to the oldest list that was asked of `shard`."""
         self._listing.on_list(shard, log_seq, np.frombuffer(rows, ROOM_ROW))
 
+    def on_live(self, said: dict[str, Any]) -> None:
+        """What another process of this site said to all of them."""
+        if not self.federation.on_live(said):
+            self.objects.on_live(said)
+
     # --- time
 
     def on_tick(self, monotonic_ns: int, realtime_us: int) -> None:
@@ -304,7 +348,7 @@ class Edge:
         self._ids.on_tick(realtime_us)
         self.fanout.on_tick()
         self.objects.on_tick()
-        for session in self.lookup.on_tick(monotonic_ns):
+        for session in self.lookup.on_tick(monotonic_ns, realtime_us):
             self._frames.run(session)
         self._run_early()
         for shard, log in self.logs.items():
@@ -322,7 +366,7 @@ class Edge:
         more = self.fanout.serve()
         self._effects += self.lookup.take_effects()
         self._effects += self._listing.take_effects()
-        self._effects += self.objects.take_effects()
+        self._effects += self.objects.take_effects() + self.federation.take_effects()
         for lanes in self.lanes.values():
             for lane in lanes:
                 batch = lane.take()

@@ -44,4 +44,5 @@ class Expiries:
         return numbers
 
     def __len__(self) -> int:
-        return len(self._second_of)
+        """Entries that are kept."""
+        return sum(map(len, self._sessions_at.values()))

@@ -9,7 +9,7 @@ from appliance.cores.edge.lookup import Lookup
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.requests.dispatch import Requests
-from appliance.cores.edge.session import Session
+from appliance.cores.edge.session import Sends, Session
 from appliance.formats.client.history import SnapshotRequest
 from appliance.formats.client.sign_in import Hello, RefreshToken
 from appliance.formats.client_errors import (
@@ -62,8 +62,7 @@ class Frames:
         try:
             session.waiting.extend(session.parse(data, is_text))
         except InputError as error:
-            self._charges.count("malformed")
-            session.refused_ms = wait_ms = self._charges.charge_refused(session)
+            session.refused_ms = wait_ms = self._charges.charge_malformed(session, len(data))
             if wait_ms and not error.ends_connection:
                 error = RateLimited("too many malformed frames", wait_ms)
             self._connections.refuse(session, error, **session.named_in(data, is_text))
@@ -111,18 +110,24 @@ class Frames:
                     self._unfinished.append(session)  # its turn comes with the next beat
                     return
                 self._pages_left -= 1
+            answered = session.out_size
             try:
                 if not self._requests.handle(session, frame):
                     return
             except InputError as error:
-                if type(error) is FrameMalformed:
-                    self._charges.count("malformed")
                 self._lookup.leave(session)
                 session.refused_ms = error.retry_after_ms
+                if type(error) is FrameMalformed:
+                    size = len(frame.data) if type(frame) is Sends else 0
+                    session.refused_ms = self._charges.charge_malformed(session, size)
                 self._connections.refuse(session, error, **_named(frame))
             else:
                 if type(frame) in (Hello, RefreshToken):
                     self._connections.on_claims(session)
+            if type(frame) is SnapshotRequest and (
+                session.out_size - answered > limits.HISTORY_PAGE_LARGE
+            ):
+                self._pages_left = 0
             session.is_charged = False
             if session.refused_ms >= 0:
                 self._on_refused(session)

@@ -7,6 +7,7 @@ from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
 from appliance.formats.client.records import message_binary, message_of
 from appliance.formats.record import BODY_LEN, SEQ
 
+_PART_RECORDS = 16  # that are read first; each further part has twice as many
 _ITEM_SIZE = 256  # bytes of a message beside its body, at least in JSON
 
 
@@ -14,15 +15,31 @@ def _size(record: bytes) -> int:
     return _ITEM_SIZE + int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
 
 
-def _fitting(records: list[bytes], backward: bool) -> list[bytes]:
-    """As many from the start (or the end) as fit one frame, at least one."""
-    size = count = 0
-    for record in reversed(records) if backward else records:
-        size += _size(record)
-        if count and size > CHUNK_FRAME_SIZE_MAX:
+def _read(log: ShardLog, room_id: bytes, low: int, high: int, backward: bool) -> list[bytes]:
+    """Records from op `low` up to `high`, or the other way: as many as fit one frame, at least one,
+    ascending. Empty when the first to be read was freed. They are read in growing parts, for most
+    of what a client asks for may not fit."""
+    found: list[bytes] = []
+    space, part_max = CHUNK_FRAME_SIZE_MAX, _PART_RECORDS
+    while low <= high and space > 0:
+        count = min(part_max, high - low + 1)
+        part = log.read(room_id, high - count + 1 if backward else low, count)
+        if backward:
+            if found and len(part) < count:  # freed meanwhile: what was found borders on nothing
+                break
+            part.reverse()
+        for record in part:
+            space -= _size(record)
+            if space < 0 and found:
+                break
+            found.append(record)
+        if len(part) < count:
             break
-        count += 1
-    return records[len(records) - count :] if backward else records[:count]
+        low, high = (low, high - count) if backward else (low + count, high)
+        part_max *= 2
+    if backward:
+        found.reverse()
+    return found
 
 
 def page(
@@ -33,12 +50,11 @@ def page(
     high = head if frame.until_op is None else min(frame.until_op, head)
     first = max(low, high - frame.limit + 1) if frame.backward else low
     wanted = min(frame.limit, high - first + 1)
-    records = log.read(room_id, first, wanted) if wanted > 0 else []
+    records = _read(log, room_id, first, first + wanted - 1, frame.backward)
     if not records and wanted > 0:  # freed: begin with the oldest that is kept
         first = log.first_op(room_id)
         wanted = min(frame.limit, high - first + 1)
-        records = log.read(room_id, first, wanted) if wanted > 0 else []
-    records = _fitting(records, frame.backward)
+        records = _read(log, room_id, first, first + wanted - 1, frame.backward)
     if not records:
         return [], False, high if frame.backward else low
     first_op, last_op = (

@@ -9,27 +9,39 @@ row can never be sure that there is no such room: it may be behind and not know 
 tables at the moment. That is for the log to say (`publish.pack_probe`).
 """
 
+from collections import ChainMap
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
 from appliance.base.limits import LOCAL_ROOMS_MAX
 from appliance.cores.edge.catalogue import Catalogue, Room
-from appliance.cores.edge.log import ShardLog
+from appliance.cores.edge.log import Fresh, ShardLog
+from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.event import decode_policy
-from appliance.formats.record import BODY, BODY_LEN, FLAGS, KIND_ROOM_POLICY, LOG_SEQ
+from appliance.formats.record import (
+    BODY,
+    BODY_LEN,
+    FLAGS,
+    KIND_ROOM_POLICY,
+    LOG_SEQ,
+    SHARD_ROOM_ID,
+)
+from appliance.formats.revocation import SHARD as REVOKED_IN
 from appliance.formats.room_name import room_id_of
 
+_ASK_ROW_NS = 100_000_000  # between two times that the place of revocations is asked for
 LOOK_UP = "look_up"  # effect: (LOOK_UP, shard, [room ids]), answered by `on_rooms`
 
 
-def room_policy(room: Room, bits: int, log_seq: int) -> None:
+def room_policy(room: Room, bits: int, log_seq: int, *, is_shared: bool) -> None:
     """The room's policy as of a record; an older one changes nothing."""
     if log_seq > room.policy_seq:
-        room.policy, room.policy_seq = bits, log_seq
+        room.policy, room.policy_seq, room.is_shared = bits, log_seq, is_shared
 
 
 def note_policy(room: Room, records: list[memoryview]) -> None:
@@ -37,9 +49,10 @@ def note_policy(room: Room, records: list[memoryview]) -> None:
     for record in records:
         if record[FLAGS] == KIND_ROOM_POLICY:
             size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
-            bits = decode_policy(bytes(record[BODY : BODY + size]))
-            if bits is not None:
-                room_policy(room, bits, int.from_bytes(record[LOG_SEQ : LOG_SEQ + 8], "little"))
+            policy = decode_policy(bytes(record[BODY : BODY + size]))
+            if policy is not None:
+                log_seq = int.from_bytes(record[LOG_SEQ : LOG_SEQ + 8], "little")
+                room_policy(room, policy.bits, log_seq, is_shared=policy.sharing is not None)
 
 
 class Lookup:
@@ -49,11 +62,25 @@ class Lookup:
         self, *, shard_of: Callable[[bytes], int], logs: dict[int, ShardLog], catalogue: Catalogue
     ) -> None:
         self.catalogue = catalogue
+        self.revocations: Revocations | None = None  # read out of shard 0's own room, if wanted
+        shard_room: dict[bytes, object] = {SHARD_ROOM_ID: None}
+        self._wanted_of_shard = ChainMap(cast(dict[bytes, object], catalogue.rooms), shard_room)
+        self._is_row_asked, self._ask_row_ns = False, 0
         self.shard_of, self._logs = shard_of, logs
         self._asked: dict[bytes, None] = {}  # no answer yet
         self._to_ask: dict[bytes, None] = {}  # with the next effect
         self._waiting: dict[bytes, list[Session]] = {}
         self._lost: dict[bytes, None] = {}  # followed, but the shard's log was lost
+
+    def advance(self, shard: int, log_seq: int) -> Fresh | None:
+        """As `ShardLog.advance`, of the rooms that are known; and hear of revocations."""
+        log = self._logs[shard]
+        if shard != REVOKED_IN or self.revocations is None:
+            return log.advance(log_seq, self.catalogue.rooms)
+        fresh = log.advance(log_seq, self._wanted_of_shard)
+        if fresh is not None and SHARD_ROOM_ID in fresh:
+            self.revocations.learn(fresh.pop(SHARD_ROOM_ID))
+        return fresh
 
     # --- asking
 
@@ -69,7 +96,15 @@ class Lookup:
             self._to_ask[room_id] = None
 
     def take_effects(self) -> list[tuple]:
-        """Look-ups to send, one for each shard that is attached."""
+        """Look-ups to send, one for each shard that is attached, and one for revocations."""
+        revocations, effects = self.revocations, []
+        if revocations is not None and revocations.wants_row and not self._is_row_asked:
+            if REVOKED_IN in self._logs:
+                self._is_row_asked = True
+                effects.append((LOOK_UP, REVOKED_IN, [SHARD_ROOM_ID]))
+        return effects + self._take_asked()
+
+    def _take_asked(self) -> list[tuple]:
         if not self._to_ask:
             return []
         by_shard: dict[int, list[bytes]] = {}
@@ -82,8 +117,14 @@ class Lookup:
                 del self._to_ask[room_id]
         return [(LOOK_UP, shard, ids) for shard, ids in by_shard.items() if ids]
 
-    def on_tick(self, now_ns: int) -> list[Session]:
+    def on_tick(self, now_ns: int, now_us: int) -> list[Session]:
         """Ask again for what is waited for; the sessions that waited long enough."""
+        if self.revocations is not None:
+            self._is_row_asked = self._is_row_asked and now_ns < self._ask_row_ns
+            if not self._is_row_asked:
+                self._ask_row_ns = now_ns + _ASK_ROW_NS
+            if REVOKED_IN in self._logs:
+                self.revocations.read_on(self._logs[REVOKED_IN], now_us)
         for room_id in self._lost:
             self._ask(room_id)
         late = []
@@ -116,6 +157,9 @@ class Lookup:
         ready: list[Session] = []
         lacking: list[Session] = []
         for room_id, row in zip(room_ids, table, strict=True):
+            if room_id == SHARD_ROOM_ID:
+                self._on_revoked_row(log_seq, row)
+                continue
             self._asked.pop(room_id, None)
             if row["room_id"].tobytes() != room_id:
                 lacking += self._waiting.get(room_id, [])
@@ -123,6 +167,13 @@ class Lookup:
                 self._lost.pop(room_id, None)
                 ready += self._waiting.pop(room_id, [])
         return ready, lacking
+
+    def _on_revoked_row(self, log_seq: int, row: np.void) -> None:
+        log = self._logs.get(REVOKED_IN)
+        is_there = row["room_id"].tobytes() == SHARD_ROOM_ID
+        if log is not None and self.revocations is not None and is_there:
+            count, sealed = int(row["message_count"]), int(row["sealed_segment"])
+            self.revocations.on_row(log, sealed_segment=sealed, count=count, log_seq=log_seq)
 
     def _learn(self, shard: int, log_seq: int, room_id: bytes, row: np.void) -> bool:
         log = self._logs.get(shard)
@@ -145,7 +196,8 @@ class Lookup:
             return False
         room.head, room.loaded = head, True
         policy = row["policy"].view(POLICY)
-        room_policy(room, int(policy["bits"]), int(policy["log_seq"]))
+        is_shared = bool(row["sites"].any())
+        room_policy(room, int(policy["bits"]), int(policy["log_seq"]), is_shared=is_shared)
         return True
 
     def name_of(self, log: ShardLog, room_id: bytes, row: np.void) -> str:
@@ -175,6 +227,8 @@ class Lookup:
     def lose(self, shard: int) -> list[Room]:
         """The shard's log is gone: its rooms must be placed anew. Those that are followed are asked
         for."""
+        if shard == REVOKED_IN and self.revocations is not None:
+            self.revocations.on_lost()
         lost = [room for room in self.catalogue.of_shard(shard) if room.loaded]
         for room in lost:
             room.loaded = False

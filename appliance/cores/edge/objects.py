@@ -1,5 +1,4 @@
-"""Topics, pins, reactions, read markers, profiles, who is there: frames of clients on one side, the
-objects of this node on the other.
+"""Topics, pins, reactions, markers, profiles, people: frames of clients to this node's objects.
 
     (ASK, number, request)     answered by on_answer, as soon as it is durable on this node
     (SAY, said)                to other edges, heard by their on_live; may be lost
@@ -58,11 +57,11 @@ class Objects:
         self.exists = self.attached = False
         self.people, self._newcomers = People(), Newcomers()
         self._clock, self._charges, self._access = clock, charges, access
-        self._site, self._name = site, name
+        self._site, self.name = site, name
         self._effects: list[tuple] = []
         self._asked: dict[int, Asked | None] = {}  # by number; None: nobody waits for it
         self._number = 0
-        self._rooms: dict[str, Followed] = {}
+        self.rooms: dict[str, Followed] = {}
         self._stale: dict[tuple[Session, str], None] = {}
         self._states: dict[Session, str] = {}  # presence that a session has said
         self._moved: dict[str, None] = {}  # rooms in which our own people may have changed
@@ -78,7 +77,7 @@ class Objects:
     # --- frames of clients
 
     def _presence(self, session: Session, frame: frames.Presence) -> bool:
-        self._check_attached()
+        self.check_attached()
         changed = self._states.get(session, OFFLINE) != frame.state
         if frame.state == OFFLINE:
             self._states.pop(session, None)
@@ -90,13 +89,13 @@ class Objects:
         return True
 
     def _typing(self, session: Session, frame: frames.Typing) -> bool:
-        self._check_attached()
+        self.check_attached()
         room = self._access.permitted(session, id_bytes(frame.room_id), SEND)
         if room is None:
             return False
         said = {"kind": "typing", "room": room.name, "user": self.user_of(session)}
         self._effects.append((SAY, said | {"types": frame.present}))
-        self._tell_typing(room.name, self.user_of(session), frame.present, session)
+        self.tell_typing(room.name, self.user_of(session), frame.present, session)
         session.send(frames.ObjectAck(changed=True, request=frame.request))
         return True
 
@@ -113,7 +112,7 @@ class Objects:
 
     # --- the objects of this node
 
-    def _check_attached(self) -> None:
+    def check_attached(self) -> None:
         if not self.exists:
             raise ObjectRefused("this site was formatted without objects")
         if not self.attached:
@@ -121,7 +120,7 @@ class Objects:
 
     def ask(self, wish: dict[str, Any], asked: Asked | None) -> int:
         """The number of the request. Raises ObjectRefused, Unavailable, Busy."""
-        self._check_attached()
+        self.check_attached()
         if len(self._asked) >= limits.OBJECT_REQUESTS_MAX:
             raise Busy("too many requests wait for the objects")
         self._number += 1
@@ -179,16 +178,16 @@ class Objects:
     def _on_subscribed(self, session: Session, room: Room) -> None:
         if not self.exists:
             return
-        followed = self._rooms.get(room.name)
+        followed = self.rooms.get(room.name)
         if followed is None:
-            followed = self._rooms[room.name] = Followed(room, self.people.of(room.name))
+            followed = self.rooms[room.name] = Followed(room, self.people.of(room.name))
         self._make_stale(session, followed)
         self._ask_state(session, followed)
         if session in self._states:
             self._moved[room.name] = None
 
     def _on_dropped(self, session: Session, room: Room) -> None:
-        followed = self._rooms.get(room.name)
+        followed = self.rooms.get(room.name)
         if followed is None:
             return
         followed.followers.pop(session, None)
@@ -196,7 +195,7 @@ class Objects:
         if session in self._states:
             self._moved[room.name] = None
         elif not followed.followers and not followed.own:
-            del self._rooms[room.name]
+            del self.rooms[room.name]
 
     def on_left(self, session: Session) -> None:
         """The connection ends; its subscriptions are dropped next."""
@@ -207,7 +206,7 @@ class Objects:
 
     def _all_stale(self) -> None:
         self._newcomers.clear()
-        for followed in self._rooms.values():
+        for followed in self.rooms.values():
             self._room_stale(followed)
 
     def _room_stale(self, followed: Followed) -> None:
@@ -273,7 +272,7 @@ class Objects:
 
     def _tell(self, room: str, but: Session | None = None, **fields: Any) -> None:
         """An event to all followers of a room who were given its state."""
-        followed = self._rooms.get(room)
+        followed = self.rooms.get(room)
         if followed is None:
             return
         event = frames.ObjectEvent(room_id=followed.room_id, **fields)
@@ -299,7 +298,7 @@ class Objects:
         texts = (change["name"], change["about"], change["picture"])
         event = object_state.profile_event(self._author(user), *texts)
         told: dict[Session, Followed] = {}
-        for followed in self._rooms.values():
+        for followed in self.rooms.values():
             is_there = user in self.people.of(followed.name)
             told |= {s: followed for s in followed.told() if is_there or self.user_of(s) == user}
         self._deliver(event, list(told.items()))
@@ -321,7 +320,7 @@ class Objects:
             self._newcomers.again(batch)
         for user, *texts in answer.get("profiles", ()) if batch else ():
             told: dict[Session, Followed] = {}
-            for followed in filter(None, map(self._rooms.get, batch.get(user, ()))):
+            for followed in filter(None, map(self.rooms.get, batch.get(user, ()))):
                 told |= {s: followed for s in followed.told() if self.user_of(s) != user}
             if any(texts):
                 event = object_state.profile_event(self._author(user), *texts)
@@ -330,17 +329,17 @@ class Objects:
     def on_live(self, said: dict[str, Any]) -> None:
         """What another edge said: who types, who is there."""
         if said["kind"] == "typing":
-            self._tell_typing(said["room"], said["user"], said["types"], None)
-        elif said["edge"] != self._name:
+            self.tell_typing(said["room"], said["user"], said["types"], None)
+        elif said["edge"] != self.name:
             now_ns = self._clock.now_ns
             changed = self.people.hear(said["room"], said["edge"], said["users"], now_ns)
             self._tell_people(said["room"], changed)
 
-    def _tell_typing(self, room: str, user: str, types: bool, but: Session | None) -> None:
+    def tell_typing(self, room: str, user: str, types: bool, but: Session | None) -> None:
         self._tell(room, but, kind="typing", author=self._author(user), present=types)
 
     def _tell_people(self, room: str, changed: States) -> None:
-        followed = self._rooms.get(room)
+        followed = self.rooms.get(room)
         if followed is None:
             return
         for user, state in sorted(changed.items()):
@@ -375,7 +374,7 @@ class Objects:
         moved, self._moved = self._moved, {}
         if now_ns >= self._refresh_ns:
             self._refresh_ns = now_ns + limits.PRESENCE_REFRESH_MS * _MS_NS
-            moved |= {name: None for name, followed in self._rooms.items() if followed.own}
+            moved |= {name: None for name, followed in self.rooms.items() if followed.own}
             for room, changed in self.people.expire(now_ns).items():
                 self._tell_people(room, changed)
         for room in moved:
@@ -384,17 +383,17 @@ class Objects:
         for session, room in list(self._stale)[:_STALE_AT_ONCE]:
             del self._stale[session, room]
             self._stale[session, room] = None  # to the end: others have their turn
-            self._ask_state(session, self._rooms[room])
+            self._ask_state(session, self.rooms[room])
 
     def _say_own(self, room: str) -> None:
-        followed = self._rooms.get(room)
+        followed = self.rooms.get(room)
         if followed is None:
             return
         users = followed.users(self._states, self.user_of)
         if users or followed.own:
-            said = {"kind": "present", "room": room, "edge": self._name, "users": users}
+            said = {"kind": "present", "room": room, "edge": self.name, "users": users}
             self._effects.append((SAY, said))
         followed.own = users
-        self._tell_people(room, self.people.hear(room, self._name, users, self._clock.now_ns))
+        self._tell_people(room, self.people.hear(room, self.name, users, self._clock.now_ns))
         if not followed.followers and not followed.own:
-            del self._rooms[room]
+            del self.rooms[room]

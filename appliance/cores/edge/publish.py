@@ -17,7 +17,8 @@ from appliance.formats.client.fields import NUMBER_MAX
 from appliance.formats.client.sending import SendItem
 from appliance.formats.client_errors import BodyTooLarge, FieldInvalid, KindRefused
 from appliance.formats.geometry import RECORD_SIZE, Geometry
-from appliance.formats.record import CHECKSUM, KIND_MESSAGE, MSG_ID, RECORD_STRUCT
+from appliance.formats.imported import decode_imported
+from appliance.formats.record import CHECKSUM, KIND_IMPORTED, KIND_MESSAGE, MSG_ID, RECORD_STRUCT
 
 _pack = RECORD_STRUCT.pack_into
 _CHECKSUM_END = CHECKSUM + 4
@@ -134,20 +135,22 @@ class Lane:
             self.in_flight.sent = False
 
 
-def check_item(item: SendItem) -> None:
+def check_item(item: SendItem, expected_kind: int) -> None:
     """Raises what is wrong with a message, whoever sent it."""
     _, client_seq, _, _, kind, body = item
     if len(body) > BODY_SIZE_MAX:
         raise BodyTooLarge(f"a body of {len(body)} bytes, at most {BODY_SIZE_MAX} are allowed")
     if not 1 <= client_seq <= NUMBER_MAX:
         raise FieldInvalid("client_seq starts at 1 and is below 2^63")
-    if kind != KIND_MESSAGE:
-        raise KindRefused(f"clients send kind {KIND_MESSAGE}, not {kind}")
+    if kind != expected_kind:
+        raise KindRefused(f"kind {expected_kind} is taken here, not {kind}")
     if not body.isascii():
         try:
             body.decode()
         except UnicodeError:
             raise FieldInvalid("the body is not UTF-8") from None
+    if kind == KIND_IMPORTED and decode_imported(body) is None:
+        raise FieldInvalid("an imported body begins with a line: microseconds, a space, an author")
 
 
 def pack(

@@ -16,7 +16,7 @@ from appliance.cores.edge.token import Claims
 from appliance.formats.client.connection import ErrorFrame, errors_of_items
 from appliance.formats.client.fields import NUMBER_MAX, id_bytes, id_of
 from appliance.formats.client.frame import Frame, binary_code
-from appliance.formats.client.parse import named_in, parse_binary, parse_json
+from appliance.formats.client.parse import named_in, named_in_binary, parse_binary, parse_json
 from appliance.formats.client.sending import SendItem, SendMessage, first_room
 from appliance.formats.client_errors import EncodingMismatch, FrameTooLarge
 
@@ -107,7 +107,7 @@ class Session:
         self.blocked = False  # the transport has taken all it may hold
         self.blocked_ns = 0  # since when
         self.opened_ns = now_ns
-        self.claims: Claims | None = None  # set from "ready" on
+        self.claims: Claims | None = None  # of the handshake, else of hello
         self.client_id = ZERO16
         self.device = b""  # of this author: client_id is shown to others, who may claim it
         self.rights: dict[
@@ -215,7 +215,9 @@ class Session:
 
     def named_in(self, data: bytes | str, is_text: bool) -> dict[str, Any]:
         """What an error answer can repeat of a message that was refused."""
-        return {} if self.binary or not is_text else named_in(data)
+        if self.binary:
+            return named_in_binary(data) if isinstance(data, bytes) and not is_text else {}
+        return named_in(data) if is_text else {}
 
 
 def _error_frame(error: InputError, **named: Any) -> ErrorFrame:

@@ -4,6 +4,7 @@ Only EdDSA is accepted, whatever the token's header says, and only with keys tha
 are compared with a `now` that is given; the JWT library's own clock is not asked.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jwt
@@ -11,11 +12,13 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from jwt.algorithms import OKPAlgorithm
 
+from appliance.base.errors import InputError
 from appliance.base.limits import (
     CLOCK_SKEW_US,
     ROOM_NAME_SIZE_MAX,
     TOKEN_LIFE_S_DEFAULT,
     TOKEN_RIGHTS_MAX,
+    TOKEN_SIZE_MAX,
 )
 from appliance.formats.author import AUTHOR_NAME_SIZE_MAX, author_id_of
 from appliance.formats.client_errors import (
@@ -23,10 +26,12 @@ from appliance.formats.client_errors import (
     TokenInvalid,
     TokenKeyUnknown,
     TokenNotYetValid,
+    TokenRevoked,
 )
+from appliance.formats.revocation import JTI_SIZE_MAX
 
-READ, SEND, MODERATE, ADMIN = 1, 2, 4, 15  # admin includes the others
-RIGHTS = {"read": READ, "send": SEND, "moderate": MODERATE, "admin": ADMIN}
+READ, SEND, MODERATE, IMPORT, ADMIN = 1, 2, 4, 16, 31  # admin includes the others
+RIGHTS = {"read": READ, "send": SEND, "moderate": MODERATE, "import": IMPORT, "admin": ADMIN}
 
 _OPTIONS: Any = {
     "verify_signature": True,
@@ -53,11 +58,13 @@ class Claims(NamedTuple):
     kid: str
     key: bytes  # the public key of that name which verified the token
     rights: tuple[tuple[str, int], ...]  # room pattern, bits
+    issued_us: int = 0
+    jti: str = ""
 
     @property
     def may_send(self) -> bool:
         """Whether there could be a room to send to."""
-        return any(granted & SEND for _, granted in self.rights)
+        return any(granted & (SEND | IMPORT) for _, granted in self.rights)
 
     def rights_in(self, room_name: str) -> int:
         """Bits of all patterns that match, together."""
@@ -98,6 +105,7 @@ class Tokens:
     ) -> None:
         self.issuer, self.audience, self.keys = issuer, audience, keys
         self.life_s_max = life_s_max
+        self.is_revoked: Callable[[Claims], bool] = lambda claims: False
 
     def is_trusted(self, claims: Claims) -> bool:
         """Whether the key that verified these claims is still one of the issuer's."""
@@ -106,7 +114,7 @@ class Tokens:
 
     def verify(self, token: str, now_us: int) -> Claims:
         """The claims of `token`. Raises TokenInvalid, TokenKeyUnknown, TokenExpired,
-        TokenNotYetValid."""
+        TokenNotYetValid, TokenRevoked."""
         kid, key, payload = self._signed(token)
         if payload.get("iss") != self.issuer:
             raise TokenInvalid("issuer is not the one this site trusts")
@@ -125,17 +133,41 @@ class Tokens:
                 f"valid for longer than {self.life_s_max} s: this site takes no such token"
             )
         author = _author(payload.get("sub"))
-        return Claims(
+        claims = Claims(
             author=author,
             author_id=author_id_of(author),
             expires_us=expires_us,
             kid=kid,
             key=key.public_bytes_raw(),
             rights=_rights(payload.get("rights")),
+            issued_us=issued_us,
+            jti=_jti(payload.get("jti", "")),
         )
+        if self.is_revoked(claims):
+            raise TokenRevoked("the token was revoked")
+        return claims
+
+    def verify_still(self, claims: Claims, now_us: int) -> None:
+        """What was verified a while ago may not hold any more. Raises TokenExpired,
+        TokenKeyUnknown, TokenRevoked."""
+        if now_us >= claims.expires_us:
+            raise TokenExpired("the token has expired")
+        distrust = self.distrust(claims)
+        if distrust is not None:
+            raise distrust
+
+    def distrust(self, claims: Claims) -> InputError | None:
+        """Why these claims, verified a while ago, are not believed any more."""
+        if not self.is_trusted(claims):
+            return TokenKeyUnknown("the key of this token is not trusted any more")
+        if self.is_revoked(claims):
+            return TokenRevoked("the token was revoked")
+        return None
 
     def _signed(self, token: str) -> tuple[str, Ed25519PublicKey, dict[str, Any]]:
         """(kid, key, payload) of a token that this key has signed."""
+        if len(token) > TOKEN_SIZE_MAX:
+            raise TokenInvalid(f"a token has at most {TOKEN_SIZE_MAX} bytes")
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, RecursionError):
@@ -172,6 +204,12 @@ def _author(value: Any) -> str:
     return value
 
 
+def _jti(value: Any) -> str:
+    if type(value) is not str or len(value.encode(errors="replace")) > JTI_SIZE_MAX:
+        raise TokenInvalid(f"claim jti is no text of at most {JTI_SIZE_MAX} bytes")
+    return value
+
+
 def _rights(value: Any) -> tuple[tuple[str, int], ...]:
     if type(value) is not dict or len(value) > TOKEN_RIGHTS_MAX:
         raise TokenInvalid(f"claim rights is not an object of at most {TOKEN_RIGHTS_MAX} patterns")
@@ -182,7 +220,7 @@ def _rights(value: Any) -> tuple[tuple[str, int], ...]:
         bits = 0
         for name in names:
             if type(name) is not str or name not in RIGHTS:
-                raise TokenInvalid("claim rights: only read, send, moderate, admin")
+                raise TokenInvalid(f"claim rights: only {', '.join(RIGHTS)}")
             bits |= RIGHTS[name]
         rights.append((pattern, bits))
     return tuple(rights)

@@ -2,15 +2,16 @@
 
 import hashlib
 from collections.abc import Iterable
+from itertools import islice
 
 from appliance.base.prng import Prng
-from appliance.cores.federation import opening, receiving, sending
+from appliance.cores.federation import opening, receiving, refusing, sending
 from appliance.cores.federation.effects import Effect, Retrieve
 from appliance.cores.federation.opening import LogRecord
 from appliance.cores.federation.parameters import Parameters
 from appliance.cores.federation.state import ChannelState, ChannelStore
 from appliance.formats.causal import rows
-from appliance.formats.causal.link import Summary
+from appliance.formats.causal.link import Summary, mark_places
 from appliance.formats.causal.message import HistoryEntry
 
 _ASKS = 64  # ids in one question to a store
@@ -63,6 +64,12 @@ class Channel:
 
     # --- local ------------------------------------------------------------------------------------
 
+    def next_lamport(self, timestamp_ms: int) -> int:
+        """The place that the next local message takes, if its record is of that time: what a site
+        signs has its place in it.
+        """
+        return sending.next_lamport(self.state, timestamp_ms)
+
     def on_local(
         self,
         content: bytes,
@@ -106,6 +113,11 @@ class Channel:
     def is_known(self, message_id: str) -> bool:
         """Whether a content message of this id is in the log, or waits."""
         return receiving.is_known(self.state, message_id)
+
+    def on_refused(self, names: frozenset[str], now_ms: int, *, alone: bool) -> list[Effect]:
+        """Which participants take part no more, all of them; `alone`: nobody else is left."""
+        refusing.refuse(self.state, names, now_ms, alone=alone)
+        return self.state.finish()
 
     def on_link_up(self, now_ms: int) -> list[Effect]:
         """Somebody can be reached again: what waits goes out at once."""
@@ -186,15 +198,29 @@ class Channel:
         items = self.state.store.items(rows.LOG, rows.end_of(rows.LOG))
         return [rows.split_ordered(key) for key, _ in items]
 
-    def summary(self) -> Summary:
-        """The log in short; reads all of it."""
+    def summary(self, first: int = 0, last: int = 0) -> Summary:
+        """The log in short, or its places from `first` to before `last`; reads all up to there."""
         digest, count = hashlib.sha256(), 0
         lamport, message_id = 0, ""
-        for key, _ in self.state.store.items(rows.LOG, rows.end_of(rows.LOG)):
+        due = mark_places(first, last)
+        marks: list[bytes] = []
+        items = self.state.store.items(rows.LOG, rows.end_of(rows.LOG))
+        for key, _ in islice(items, first, last or None):
             lamport, message_id = rows.split_ordered(key)
             digest.update(len(message_id).to_bytes(2, "big") + message_id.encode())
             count += 1
-        return Summary(self.state.channel, lamport, message_id, count, digest.digest())
+            if len(marks) < len(due) and first + count == due[len(marks)]:
+                marks.append(digest.digest())
+        return Summary(
+            self.state.channel,
+            lamport,
+            message_id,
+            count,
+            digest.digest(),
+            first,
+            last,
+            tuple(marks),
+        )
 
     def statistics(self) -> dict[str, int]:
         """Sizes and counters, for people."""

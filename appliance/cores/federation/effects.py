@@ -80,6 +80,14 @@ class Acknowledged:
 
 
 @dataclass(slots=True, frozen=True)
+class Holds:
+    """The log of `sender` has these of our messages, acknowledged before or not."""
+
+    sender: str
+    message_ids: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
 class PossiblyAcknowledged:
     message_id: str
     hits: int
@@ -144,6 +152,7 @@ Event = (
     | Sent
     | Ephemeral
     | Acknowledged
+    | Holds
     | PossiblyAcknowledged
     | Unconfirmed
     | RecoveredOwn

@@ -21,6 +21,7 @@ from appliance.formats.causal.content import open_content
 from appliance.formats.causal.message import CONTENT
 
 SEND, READ = "send", "read"
+_SUMMARY_MS = 1_000  # between two summaries of one channel on one link
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,8 +61,10 @@ ExchangeEffect = SendFrame | ForChannel | CloseLink
 @dataclass(slots=True)
 class _Link:
     site: str
-    channels: frozenset[str] = frozenset()  # of the peer's hello
+    offered: frozenset[str] = frozenset()  # of the peer's hello
+    channels: frozenset[str] = frozenset()  # those of them that are shared with it here too
     greeted: bool = False
+    summed_at: dict[str, int] = field(default_factory=dict)  # ms; of each channel's last summary
 
 
 @dataclass(slots=True)
@@ -84,9 +87,26 @@ class Exchange:
 
     # --- channels ---------------------------------------------------------------------------------
 
-    def share(self, name: str, channel: Channel, members: dict[str, Member]) -> None:
-        """A channel that is open; `members` includes this site. Links learn of it by a hello."""
+    def share(
+        self, name: str, channel: Channel, members: dict[str, Member], now_ms: int
+    ) -> list[ExchangeEffect]:
+        """A channel that is open; `members` includes this site. Links learn of it by a hello, and
+        whoever offered it before, when it was not here yet, does not say so again.
+        """
         self.shared[name] = Shared(channel, members)
+        effects, met = self.greet_again(), False
+        for link in self.links.values():
+            if name in link.offered and link.site in members:
+                link.channels |= {name}
+                met = True
+        return effects + self.take(name, channel.on_link_up(now_ms)) if met else effects
+
+    def unshare(self, name: str) -> None:
+        """No link brings or takes it any more; links learn of it by a hello."""
+        del self.shared[name]
+        for link in self.links.values():
+            link.channels -= {name}
+            link.summed_at.pop(name, None)
 
     def take(self, name: str, effects: Iterable[told.Effect]) -> list[ExchangeEffect]:
         """Effects of a channel that was called directly; writes stay first."""
@@ -147,7 +167,7 @@ class Exchange:
             if isinstance(frame, frames.Packet):
                 return self._on_packet(link, frame.data, now_ms)
             if isinstance(frame, frames.Want):
-                return self._on_want(number, link, frame)
+                return self._on_want(number, link, frame, now_ms)
             if isinstance(frame, frames.NotHeld):
                 return self._on_not_held(link, frame)
             if isinstance(frame, frames.Summary):
@@ -166,9 +186,10 @@ class Exchange:
         if hello.site != link.site:
             self.dropped["hello_site"] += 1
             return [CloseLink(number, "hello_site")]
+        link.offered = frozenset(hello.channels)
         known = frozenset(
             name
-            for name in hello.channels
+            for name in link.offered
             if name in self.shared and link.site in self.shared[name].members
         )
         fresh = sorted(known - link.channels)
@@ -211,8 +232,12 @@ class Exchange:
             lamport=message.lamport,
         )
 
-    def _on_want(self, number: int, link: _Link, want: frames.Want) -> list[ExchangeEffect]:
+    def _on_want(
+        self, number: int, link: _Link, want: frames.Want, now_ms: int
+    ) -> list[ExchangeEffect]:
         shared = self._shared(link, want.channel)
+        if not want.entries:
+            return self._sum_up(number, link, want, now_ms)
         held, not_held = shared.channel.on_want(want.entries)
         effects: list[ExchangeEffect] = [
             SendFrame(number, frames.encode(frames.Packet(data)), CONTENT) for data in held
@@ -242,7 +267,23 @@ class Exchange:
         times = [shared.channel.deadline() for shared in self.shared.values()]
         return min(times, default=None)
 
-    def summaries(self, name: str) -> list[ExchangeEffect]:
-        """Tell everybody what the log of a channel is in short; reads all of it."""
-        frame = frames.encode(self.shared[name].channel.summary())
-        return self._to_all(name, frame, "summary")
+    # --- how equal the logs are -------------------------------------------------------------------
+
+    def ask_summaries(self, name: str, first: int = 0, last: int = 0) -> list[ExchangeEffect]:
+        """Ask every site that can be reached for its log in short, or for some places of it;
+        `Shared.summaries` has what came since.
+        """
+        self.shared[name].summaries.clear()
+        frame = frames.encode(frames.Want(name, first=first, last=last))
+        return self._to_all(name, frame, "want")
+
+    def _sum_up(
+        self, number: int, link: _Link, want: frames.Want, now_ms: int
+    ) -> list[ExchangeEffect]:
+        """A summary reads the log from its begin: one a second for each link."""
+        name = want.channel
+        if now_ms - link.summed_at.get(name, -_SUMMARY_MS) < _SUMMARY_MS:
+            raise CausalRefused("summary_early", f"{link.site} asks too often")
+        link.summed_at[name] = now_ms
+        frame = frames.encode(self.shared[name].channel.summary(want.first, want.last))
+        return [SendFrame(number, frame, "summary")]

@@ -139,10 +139,10 @@ def _replay_own(state: ChannelState, record: LogRecord, now_ms: int) -> None:
     state.incoming.forget(message.message_id)
     state.wanted.remove(message.message_id)
     sending.enter_local(state, message, wire, None)
-    if state.outgoing.has_room(len(wire)) and not state.outgoing.backlog:
+    if state.outgoing.has_room(len(wire)) and not state.outgoing.backlog and not state.alone:
         at_ms = _spread(state, now_ms, now_ms)
         state.outgoing.add(message.lamport, message.message_id, len(wire), at_ms)
-    else:
+    elif not state.alone:
         state.put_backlog(message.lamport, message.message_id)
     receiving.make_ready(state, state.incoming.met(message.message_id))
 
@@ -172,7 +172,7 @@ def commit_record(state: ChannelState, record: LogRecord, now_ms: int) -> None:
 
 def _want_bytes(state: ChannelState, record: LogRecord, now_ms: int) -> None:
     """Ask for a message that the log has without its bytes; without room, others answer for it."""
-    if record.message_id in state.wanted:
+    if record.message_id in state.wanted or record.sender in state.refused:
         return
     if len(state.wanted.rows) < state.parameters.wanted_max:
         entry = HistoryEntry(record.message_id, None, record.sender)

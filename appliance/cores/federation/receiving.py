@@ -12,6 +12,7 @@ from appliance.cores.federation.effects import (
     Append,
     Delivered,
     Ephemeral,
+    Holds,
     Lost,
     Missing,
     PossiblyAcknowledged,
@@ -130,6 +131,9 @@ def _take(state: ChannelState, message: Message, wire: bytes, now_ms: int) -> No
     message_id = message.message_id
     history = {entry.message_id: entry for entry in message.causal_history}
     history.pop(message_id, None)  # it cannot depend on itself
+    for entry in history.values():
+        if entry.sender_id in state.refused and not state.is_met(entry.message_id):
+            state.mark_lost(entry.message_id)
     missing = [found for found in history if not state.is_met(found)]
     evicted = state.incoming.make_room(message, len(wire))
     if evicted is None:
@@ -180,6 +184,8 @@ def _want(
             _learn_hint(state, entry)
             continue
         if message_id in state.incoming or state.is_logged(message_id):
+            continue
+        if entry.sender_id in state.refused:
             continue
         if len(state.wanted.rows) >= state.parameters.wanted_max:
             leaving = state.wanted.newest_without(state.is_needed)
@@ -307,7 +313,10 @@ def _apply_requests(state: ChannelState, requests: tuple[HistoryEntry, ...], now
 
 def _review(state: ChannelState, message: Message) -> None:
     """What the sender has of our messages: what it names it has logged."""
-    outgoing = state.outgoing
+    outgoing, known = state.outgoing, state.log.entries
+    named = [known[one.message_id] for one in message.causal_history if one.message_id in known]
+    if own := tuple(entry.message_id for entry in named if entry.sender == state.me):
+        state.tell(Holds(message.sender_id, own))
     if not outgoing.entries:
         return
     for entry in message.causal_history:

@@ -5,6 +5,7 @@ Source: the SDS draft, "Send message", "Periodic sync message", "Ephemeral messa
 """
 
 from dataclasses import replace
+from itertools import islice
 
 from appliance.base.errors import ChannelFull
 from appliance.cores.federation.effects import (
@@ -26,9 +27,13 @@ from appliance.formats.causal.message_id import message_id as id_of
 _SYNC_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
+def next_lamport(state: ChannelState, timestamp_ms: int) -> int:
+    return max(timestamp_ms, state.clock + 1)
+
+
 def stamp(state: ChannelState, content: bytes, timestamp_ms: int) -> Message:
     """The next local message: its place, its id and what it depends on follow from the log."""
-    lamport = max(timestamp_ms, state.clock + 1)
+    lamport = next_lamport(state, timestamp_ms)
     return Message(
         sender_id=state.me,
         message_id=id_of(channel=state.channel, sender=state.me, lamport=lamport, content=content),
@@ -46,6 +51,11 @@ def send_local(
     assert content
     message = stamp(state, content, timestamp_ms)
     wire = sds.encode(message)
+    assert message.lamport is not None
+    if state.alone:
+        enter_local(state, message, wire, hint)
+        state.tell(Sent(message.message_id, message.lamport))
+        return message.message_id
     room = state.outgoing.has_room(len(wire)) and not state.outgoing.backlog
     if not room and state.parameters.refuse_when_full:
         raise ChannelFull(
@@ -53,7 +63,6 @@ def send_local(
         )
     requests = _requests(state, message.message_id, now_ms) if room else ()
     data = _with_filter(state, replace(message, repair_requests=requests))
-    assert message.lamport is not None
     enter_local(state, message, wire, hint)
     if room:
         entry = state.outgoing.add(message.lamport, message.message_id, len(wire), now_ms)
@@ -151,6 +160,9 @@ def refill(state: ChannelState, now_ms: int) -> None:
     count = min(limits.resend_batch, limits.outgoing_max - len(outgoing.entries))
     if not outgoing.backlog or count <= 0:
         return
+    if state.alone:
+        _forget_backlog(state, count)
+        return
     taken = 0
     for key, value in state.store.items(outgoing.backlog_from, rows.end_of(rows.OUTGOING)):
         assert rows.decode_outgoing(value)[0] == BACKLOG
@@ -165,6 +177,16 @@ def refill(state: ChannelState, now_ms: int) -> None:
         entry = outgoing.add(lamport, message_id, len(row.wire), now_ms)
         _send_again(state, entry, filtered=False)
         outgoing.schedule(entry, now_ms + outgoing.pause(entry))
+
+
+def _forget_backlog(state: ChannelState, count: int) -> None:
+    """Nobody is left for whom local messages wait in the store: a batch of them waits no more."""
+    outgoing = state.outgoing
+    items = state.store.items(outgoing.backlog_from, rows.end_of(rows.OUTGOING))
+    for key, _ in islice(items, count):
+        state.put(key, None)
+        outgoing.backlog_from = key
+        outgoing.backlog -= 1
 
 
 def answer_repairs(state: ChannelState, now_ms: int) -> None:

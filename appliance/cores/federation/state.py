@@ -66,6 +66,8 @@ class ChannelState:
         self.owed: dict[str, None] = {}  # entries whose senders do not know that we have them
         self.lost: dict[str, None] = {}  # ids that were delivered around
         self.senders: dict[str, None] = {}  # other participants heard of, newest last
+        self.refused: frozenset[str] = frozenset()  # participants who take part no more
+        self.alone = False  # nobody else is left: local messages wait for nobody
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.resend_at: int | None = None  # the next batch, while one is left

@@ -259,6 +259,11 @@ class Exchange:
             session.points.clear()
             session.end("store_full")
 
+    def excuse(self, now_ms: int) -> None:
+        """We were busy and read from nobody: that nobody was heard says nothing of the peers."""
+        for session in self.sessions:
+            session.hear(now_ms)
+
     def tick(self, now_ms: int) -> None:
         for session in list(self.sessions):
             session.tick(now_ms)

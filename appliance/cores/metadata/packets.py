@@ -109,7 +109,7 @@ def _object(packet: bytes, at: int, id: Id, ref: Id, letter: str) -> Change:
         if number > FIELD_MASK:
             raise PacketRefused("field_too_large_number", f"more than {FIELD_MASK} fields")
         kind, start, at = _value(packet, at, end)
-        state = sourced(kind, packet[start:at], id.source)
+        state = sourced(kind, packet[start:at], id.source)  # checks it
         writes.append((Id(id.source, id.progress | number), kind, state))
     return Change(id, writes, Id(id.source, id.progress | number), id, packet)
 
@@ -127,19 +127,17 @@ def _edit(packet: bytes, at: int, id: Id, ref: Id) -> Change:
         if number > FIELD_MASK:
             raise PacketRefused("field_too_large_number", f"field {number}")
         kind, start, at = _value(packet, at, end)
-        state = sourced(kind, packet[start:at], id.source)
+        state = sourced(kind, packet[start:at], id.source)  # checks it
         writes.append((Id(ref.source, ref.progress | number), kind, state))
     return Change(id, writes, id, ref, packet)
 
 
 def _value(packet: bytes, at: int, end: int) -> tuple[str, int, int]:
-    """Letter, start and end of a checked value."""
+    """Letter, start and end of a value, which is not checked yet."""
     letter, start, stop = take(packet, at, end)
     if letter == TINY:
         raise PacketRefused("value_without_type", "a value stands in a tiny record")
-    kind = chr(letter)
-    check_state(kind, packet[start:stop])
-    return kind, start, stop
+    return chr(letter), start, stop
 
 
 def parse_handshake(packet: bytes) -> Handshake:
@@ -175,7 +173,9 @@ def parse_block_diff(packet: bytes) -> BlockDiff:
         if offset + (block.progress & BLOCK_MASK) > BLOCK_MASK:
             raise PacketRefused("outside_of_block", f"offset {offset:x} in block {block}")
         letter, start, at = _value(packet, at, end)
-        writes.append((Id(block.source, block.progress + offset), letter, packet[start:at]))
+        state = packet[start:at]
+        check_state(letter, state)
+        writes.append((Id(block.source, block.progress + offset), letter, state))
     return BlockDiff(last, block, writes)
 
 

@@ -27,13 +27,18 @@ from appliance.formats.toytlv.ids import Id
 
 
 class Pace(NamedTuple):
-    """How long silence is borne: before a ping is sent, and after it before the session ends."""
+    """How long silence is borne: before a ping is sent, and after it before the session ends.
+
+    Who was sent much has work to do before it answers: it is waited for by TAKEN_PER_MS longer.
+    """
 
     ping_ms: int = 10_000  # shorter than that of a Go peer, whose timer any data stops
     wait_ms: int = 10_000
+    handshake_ms: int = 10_000  # from the opening on
 
 
 PACE = Pace()
+TAKEN_PER_MS = 500  # bytes of packets that a slow peer applies in a millisecond
 
 
 def any_source(source: int) -> bool:
@@ -75,6 +80,7 @@ class Session:
         self._claimed: dict[int, int] = {}
         self._opened_ms = self.heard_ms = now_ms
         self._pinged_ms: int | None = None
+        self._unheard = 0  # bytes that we have said since we heard something
         self._word = b""  # ping or pong that is due
 
     @property
@@ -118,6 +124,7 @@ class Session:
                 break
             out += made
             size += sum(len(packet) for packet in made)
+        self._unheard += size
         return out
 
     def _next(self) -> list[bytes] | None:
@@ -165,6 +172,7 @@ class Session:
     def hear(self, now_ms: int) -> None:
         self.heard_ms = now_ms
         self._pinged_ms = None
+        self._unheard = 0
 
     def answer(self, word: bytes) -> None:
         if word == packets.PING:
@@ -174,10 +182,10 @@ class Session:
         if self.ended:
             return
         if self.peer is None:
-            if now_ms - self._opened_ms > self._pace.wait_ms:
+            if now_ms - self._opened_ms > self._pace.handshake_ms:
                 self.end("no_handshake")
         elif self._pinged_ms is not None:
-            if now_ms - self._pinged_ms > self._pace.wait_ms:
+            if now_ms - self._pinged_ms > self._pace.wait_ms + self._unheard // TAKEN_PER_MS:
                 self.end("silent")
         elif now_ms - self.heard_ms > self._pace.ping_ms and self.feed is Feed.LIVE:
             self._pinged_ms = now_ms

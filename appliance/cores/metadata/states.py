@@ -5,6 +5,7 @@ from collections.abc import Callable
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import FIELD_SIZE_MAX
 from appliance.cores.metadata import counter, map, register, set, terms
+from appliance.formats.rdx.check import check_state, split_checked
 from appliance.formats.rdx.stamps import SINGLE, bare, elements, split_bare
 from appliance.formats.toytlv.records import record
 from appliance.formats.toytlv.version_vectors import decode_vector, encode_vector, join
@@ -68,10 +69,13 @@ def empty(letter: str) -> bytes:
 def sourced(letter: str, state: bytes, source: int) -> bytes:
     """The state as written by `source`: a packet's values carry its source, whatever they said.
 
-    Counters and vectors keep what they say: their records name who counted.
+    Counters and vectors keep what they say: their records name who counted. PacketRefused when it
+    is no state of this type.
     """
     if letter in SINGLE:
-        return _sourced(state, source)
+        revision, present, value = split_checked(letter, state)
+        return state if present == source else bare(revision, source, value)
+    check_state(letter, state)
     if letter in _RESOURCED_RUNS:
         found = elements(state)
         if all(one.source == source for one in found):
@@ -80,11 +84,6 @@ def sourced(letter: str, state: bytes, source: int) -> bytes:
             [record(chr(one.letter), bare(one.revision, source, one.value)) for one in found]
         )
     return state
-
-
-def _sourced(state: bytes, source: int) -> bytes:
-    revision, present, value = split_bare(state)
-    return state if present == source else bare(revision, source, value)
 
 
 def in_diff(letter: str, state: bytes, changed: dict[int, int]) -> bool:

@@ -36,6 +36,7 @@ from appliance.cores.raft.http_head import (
     encode_head,
     parse_request,
 )
+from appliance.cores.raft.invitation import Invited, judge_join, path_of_login
 from appliance.cores.raft.nonces import ENTROPY_SIZE, Nonces
 from appliance.cores.raft.users import FARM_NAME, User
 
@@ -71,6 +72,7 @@ class Verdict:
     reason: str  # for the counters
     delay_ms: int = 0
     login: Login | None = None
+    invited: Invited | None = None  # then `reply` is for the case that it cannot be taken in
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class Gate:
     algorithms: tuple[str, ...] = tuple(reversed(ALGORITHMS))  # the stronger one first
     features: tuple[str, ...] = FEATURES
     hint: LeaderHint | None = None
+    invitations: dict[str, int] = field(default_factory=dict)  # as `judge_join` wants them
 
     def __post_init__(self) -> None:
         assert FARM_NAME.fullmatch(self.farm)
@@ -135,6 +138,11 @@ class ServerLogin:
     def _judge(self, request: RequestHead, now_ms: int) -> Verdict:
         target = without_origin(request.target)
         gate = self._doorway.gates.get(target)
+        if gate is None and target.endswith("/join"):
+            gate = self._doorway.gates.get(path_of_login(target))
+            if gate is not None and gate.invitations and request.method == METHOD:
+                return self._invitation(gate, request, now_ms)
+            gate = None
         if gate is None or request.method != METHOD:
             return Verdict(_refusal(404), "path_unknown")
         value = request.fields.one("authorization")
@@ -144,6 +152,13 @@ class ServerLogin:
         if isinstance(authorization, str):
             return self._refused(gate, authorization, now_ms)
         return self._proof(gate, request, target, authorization, now_ms)
+
+    def _invitation(self, gate: Gate, request: RequestHead, now_ms: int) -> Verdict:
+        judged = judge_join(gate.farm, gate.invitations, request, now_ms)
+        if isinstance(judged, Invited):
+            return Verdict(_refusal(404), "invited", invited=judged)
+        delay_ms = self._doorway.failure_delay_ms(self._address, now_ms)
+        return Verdict(_refusal(404), judged, delay_ms)
 
     def _proof(
         self, gate: Gate, request: RequestHead, target: str, given: Authorization, now_ms: int
@@ -224,6 +239,16 @@ class ServerLogin:
 def _refusal(status: int, fields: list[tuple[str, str]] | None = None) -> bytes:
     ending = [("Content-Length", "0"), ("Connection", "close")]
     return encode_head(f"HTTP/1.1 {status} {_REASONS[status]}", [*(fields or []), *ending])
+
+
+def encode_welcome(body: bytes) -> bytes:
+    """The answer to an invitation that counts."""
+    fields = [
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("Connection", "close"),
+    ]
+    return encode_head("HTTP/1.1 200 OK", fields) + body
 
 
 def without_origin(target: str) -> str:

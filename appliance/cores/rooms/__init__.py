@@ -21,7 +21,8 @@ Judging, in this order; the first that applies answers:
     duplicate_expired   it is older, or retention has freed the record
     sequence_gap        it is not the next number; seq says which is expected
     forbidden           the room does not take this record (kind, policy, body), or a shipped
-                        record does not fit the state of shipping (module `shipping`)
+                        record does not fit the state of shipping (module `shipping`), or what
+                        another site made does not fit room or carrier (module `carrying`)
     duplicate           room_create of a room that exists: log_seq of the record that created it
     storage_full        two extents or fewer are left, or the prepare is a sparing one, since the
                         replicas' disks are about to be full; audit, retain and shipped may enter

@@ -1,16 +1,19 @@
 """Which records are accepted, and what the others are told. The order is in the package's text."""
 
 from appliance.base.limits import WINDOW_LENGTH
+from appliance.cores.rooms.carrying import Carrying
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import SHARD_ROOM_ROW, RoomTable
 from appliance.cores.rooms.shipping import Shipping
-from appliance.cores.rooms.windows import Windows, key_of
+from appliance.cores.rooms.windows import Windows, key_of, made_us_of
 from appliance.formats import event
 from appliance.formats.geometry import Geometry
+from appliance.formats.imported import decode_imported
 from appliance.formats.record import (
     BODY,
     BODY_LEN,
     KIND_FEDERATED,
+    KIND_IMPORTED,
     KIND_MESSAGE,
     KIND_RETAIN,
     KIND_ROOM_CREATE,
@@ -31,7 +34,6 @@ from appliance.formats.session import (
 )
 
 ACCEPTED = OK
-UUID_OF_NOW = 7  # version of a msg_id that tells when its message was made
 CREATED = -1  # in place of a row: to be taken when the record gets its place
 
 # (code, seq, log_seq) of a refused record; (ACCEPTED, row of the room, row of the window) else.
@@ -53,12 +55,14 @@ class Judge:
         windows: Windows,
         retention: Retention,
         shipping: Shipping,
+        carrying: Carrying,
     ) -> None:
         self._segment_records = geometry.segment_records
         self._rooms = rooms
         self._windows = windows
         self._retention = retention
         self._shipping = shipping
+        self._carrying = carrying
         self._room_row_of = rooms.row_of
         self._window_row_of = windows.row_of
 
@@ -91,7 +95,10 @@ class Judge:
         if kind == KIND_MESSAGE:
             if window_row == CREATED and self._may_be_stored(author_id, record):
                 return DUPLICATE_EXPIRED, 0, 0
-            if room_row == SHARD_ROOM_ROW or self._rooms.bits(room_row):
+            if room_row == SHARD_ROOM_ROW or self._is_closed(room_row):
+                return FORBIDDEN, 0, 0
+        elif kind == KIND_FEDERATED:
+            if not self._takes_federated(room_row, client_id, record):
                 return FORBIDDEN, 0, 0
         elif not self._takes(room_row, author_id, own_timestamp, kind, record, log_seq):
             return FORBIDDEN, 0, 0
@@ -113,8 +120,8 @@ class Judge:
         horizon_us = self._windows.horizon_us(author_id)
         if not horizon_us:
             return False
-        msg_id = int.from_bytes(record[MSG_ID : MSG_ID + 16], "little")
-        return msg_id >> 76 & 15 == UUID_OF_NOW and (msg_id >> 80) * 1000 < horizon_us
+        made = made_us_of(record[MSG_ID : MSG_ID + 16])
+        return made > 0 and made <= horizon_us
 
     def _duplicate(self, window_row: int, client_seq: int, newest: int) -> Verdict:
         """The number was accepted before, or is older than anything that is remembered."""
@@ -142,20 +149,31 @@ class Judge:
             return False
         if kind in KINDS_SHARD and author_id:
             return False
-        body = bytes(
-            record[BODY : BODY + int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")]
-        )
+        body = _body_of(record)
         if kind == KIND_ROOM_CREATE:
             return event.decode_name(body) is not None
         if kind == KIND_ROOM_POLICY:
             return event.decode_policy(body) is not None
+        if kind == KIND_IMPORTED:
+            return not self._is_closed(room_row) and decode_imported(body) is not None
         if kind == KIND_RETAIN:
             retain = event.decode_retain(body)
             return retain is not None and self._may_retain(retain, log_seq)
         if kind == KIND_SHIPPED:
             shipped = event.decode_shipped(body)
+            if shipped is not None and shipped.action == event.CARRY_CLAIM:
+                return self._carrying.may_claim(shipped)
             return shipped is not None and self._shipping.may_take(shipped, timestamp, log_seq)
-        return kind in KINDS_SHARD or not self._rooms.bits(room_row)
+        return kind in KINDS_SHARD or not self._is_closed(room_row)
+
+    def _takes_federated(self, room_row: int, client_id: bytes, record: memoryview) -> bool:
+        if room_row == SHARD_ROOM_ROW or self._is_closed(room_row):
+            return False
+        sites = self._rooms.sites(room_row)
+        return self._carrying.may_append(client_id, _body_of(record), sites)
+
+    def _is_closed(self, room_row: int) -> bool:
+        return bool(self._rooms.bits(room_row) & event.POLICY_CLOSED)
 
     def _may_retain(self, retain: event.Retain, log_seq: int) -> bool:
         """Whole segments only; what is not shipped only if nobody is about to ship it."""
@@ -185,3 +203,8 @@ class Judge:
         if window_row == CREATED and not self._windows.can_take(owner, timestamp):
             return LIMIT, 0, 0
         return ACCEPTED, room_row, window_row
+
+
+def _body_of(record: memoryview) -> bytes:
+    size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
+    return bytes(record[BODY : BODY + size])

@@ -1,9 +1,11 @@
 """The table of rooms and its index by room_id. Row 0 is the shard's own room, from the start."""
 
 import struct
+from collections.abc import Sequence
 
 from appliance.base.errors import FormatError
 from appliance.base.layout import offset_of
+from appliance.base.limits import SHARING_SITES_MAX
 from appliance.base.table import Table
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
 from appliance.formats.geometry import ROOM_ROW_SIZE, Geometry
@@ -16,9 +18,11 @@ _CHAIN = struct.Struct("<32sQ")  # head_hash, message_count
 _SEALED = struct.Struct("<Q")
 _POLICY = struct.Struct("<QQQ")  # log_seq, created_log_seq, bits
 _BITS = struct.Struct("<Q")
+_SITES = struct.Struct(f"<{SHARING_SITES_MAX}I")
 _HEAD_HASH = offset_of(ROOM_ROW, "head_hash")
 _SEALED_SEGMENT = offset_of(ROOM_ROW, "sealed_segment")
 _POLICY_START = offset_of(ROOM_ROW, "policy")
+_SITES_START = offset_of(ROOM_ROW, "sites")
 _BITS_START = _POLICY_START + offset_of(POLICY, "bits")
 assert offset_of(ROOM_ROW, "message_count") == _HEAD_HASH + 32
 assert offset_of(ROOM_ROW, "op") == _HEAD_HASH + 40
@@ -85,8 +89,16 @@ class RoomTable:
         created: int = _POLICY.unpack_from(self._memory, row * ROOM_ROW_SIZE + _POLICY_START)[1]
         return created
 
-    def set_policy(self, row: int, log_seq: int, created_log_seq: int, bits: int) -> None:
+    def sites(self, row: int) -> tuple[int, ...]:
+        """Who shares the room, as `sharing.site_words` tells it; zeros for nobody."""
+        return _SITES.unpack_from(self._memory, row * ROOM_ROW_SIZE + _SITES_START)
+
+    def set_policy(
+        self, row: int, log_seq: int, created_log_seq: int, bits: int, sites: Sequence[int] = ()
+    ) -> None:
         """Note the policy that record `log_seq` set."""
+        unused = (0,) * (SHARING_SITES_MAX - len(sites))
+        _SITES.pack_into(self._memory, row * ROOM_ROW_SIZE + _SITES_START, *sites, *unused)
         _POLICY.pack_into(
             self._memory, row * ROOM_ROW_SIZE + _POLICY_START, log_seq, created_log_seq, bits
         )

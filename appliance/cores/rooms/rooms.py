@@ -6,14 +6,15 @@ from typing import Any
 from appliance.base.layout import picked
 from appliance.base.table import Table
 from appliance.cores.rooms import admission, restore
+from appliance.cores.rooms.carrying import Carrying
 from appliance.cores.rooms.judge import ACCEPTED, CREATED, Judge, owner_of
 from appliance.cores.rooms.open_segment import OpenSegment, SegmentWrite
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import RoomTable
 from appliance.cores.rooms.shipping import Shipping
-from appliance.cores.rooms.windows import Windows, key_of
+from appliance.cores.rooms.windows import Windows, key_of, made_us_of
 from appliance.formats import event
-from appliance.formats.checkpoint import Manifest, ShippingState
+from appliance.formats.checkpoint import CarryingState, Manifest, ShippingState
 from appliance.formats.envelope import OPERATION_APPEND, OPERATION_APPEND_SPARING, OPERATIONS_APPEND
 from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE, ROOM_ROW_SIZE, Geometry
 from appliance.formats.record import (
@@ -27,8 +28,11 @@ from appliance.formats.record import (
     RECORD,
 )
 from appliance.formats.session import OK, RESULT_STRUCT
+from appliance.formats.sharing import site_words
 
-_JUDGED = picked(RECORD, "room_id", "author_id", "timestamp", "client_id", "client_seq", "flags")
+_JUDGED = picked(
+    RECORD, "room_id", "msg_id", "author_id", "timestamp", "client_id", "client_seq", "flags"
+)
 _ZERO4, _ZERO32 = bytes(4), bytes(32)
 
 
@@ -44,6 +48,7 @@ class StateCheckpoint:
     leaf_ids: list[bytes]
     tables: dict[str, Table]
     shipping: ShippingState
+    carrying: CarryingState
 
 
 class Rooms:
@@ -61,8 +66,16 @@ class Rooms:
         self._windows = Windows(geometry)
         self._retention = Retention(geometry, segments_max)
         self._shipping = Shipping(self._retention)
+        self._carrying = Carrying()
         self._segment = OpenSegment(geometry=geometry, cluster=cluster, shard=shard, ring=ring)
-        self._judge = Judge(geometry, self._rooms, self._windows, self._retention, self._shipping)
+        self._judge = Judge(
+            geometry,
+            self._rooms,
+            self._windows,
+            self._retention,
+            self._shipping,
+            self._carrying,
+        )
 
     @property
     def log_seq(self) -> int:
@@ -104,9 +117,8 @@ class Rooms:
         # (room, device, author) -> [next client_seq, row of its window, head of its room, whose]
         senders: dict[tuple[bytes, bytes, int], list[Any]] = {}
         start = at = 0
-        for room_id, author_id, own_timestamp, client_id, client_seq, kind in _JUDGED.iter_unpack(
-            body
-        ):
+        for fields in _JUDGED.iter_unpack(body):
+            room_id, msg_id, author_id, own_timestamp, client_id, client_seq, kind = fields
             record = view[start : start + RECORD_SIZE]
             start += RECORD_SIZE
             sender = senders.get((room_id, client_id, author_id))
@@ -146,7 +158,8 @@ class Rooms:
             head[1] = seq = head[1] + 1
             head[0] = digest = append(record, head[0], seq)
             log_seq = segment.log_seq
-            advance_window(window_row, owner, client_seq, log_seq, own_timestamp)
+            made_us = made_us_of(msg_id) if kind == KIND_MESSAGE else 0  # other ids tell no time
+            advance_window(window_row, owner, client_seq, log_seq, own_timestamp, made_us)
             pack(results, at, seq, log_seq, own_timestamp, OK, _ZERO4, digest)
             at += RESULT_SIZE
             if kind != KIND_MESSAGE:
@@ -168,9 +181,11 @@ class Rooms:
         if kind == KIND_ROOM_CREATE:
             self._rooms.set_policy(room_row, log_seq, log_seq, 0)
         elif kind == KIND_ROOM_POLICY:
-            bits = event.decode_policy(body)
-            assert bits is not None
-            self._rooms.set_policy(room_row, log_seq, self._rooms.created_log_seq(room_row), bits)
+            policy = event.decode_policy(body)
+            assert policy is not None
+            created = self._rooms.created_log_seq(room_row)
+            sites = site_words(policy.sharing.sites) if policy.sharing is not None else ()
+            self._rooms.set_policy(room_row, log_seq, created, policy.bits, sites)
         elif kind == KIND_RETAIN:
             retain = event.decode_retain(body)
             assert retain is not None
@@ -180,7 +195,10 @@ class Rooms:
         elif kind == KIND_SHIPPED:
             shipped = event.decode_shipped(body)
             assert shipped is not None
-            self._shipping.take(shipped)
+            if shipped.action == event.CARRY_CLAIM:
+                self._carrying.claim(shipped)
+            else:
+                self._shipping.take(shipped)
 
     def _seal(self) -> None:
         """Close the full segment; its rooms point to it from now on."""
@@ -220,6 +238,7 @@ class Rooms:
             leaf_ids=self._segment.leaf_ids_so_far(),
             tables={"rooms": self._rooms.table, "windows": self._windows.table},
             shipping=self._shipping.state,
+            carrying=self._carrying.state,
         )
 
     def restore(
@@ -242,6 +261,7 @@ class Rooms:
             shipper_cursor=manifest.shipper_cursor,
         )
         self._shipping.state = manifest.shipping
+        self._carrying.state = manifest.carrying
         self._segment.resume(log_seq=manifest.log_seq, newest_id=manifest.newest_segment_id)
         restore.open_segment(self._geometry, manifest, leaves, self._segment, self._rooms)
 
@@ -251,6 +271,7 @@ class Rooms:
         self._windows.clear()
         self._retention.set(oldest=0, before=0, shipper_cursor=0)
         self._shipping.state = ShippingState()
+        self._carrying.state = CarryingState()
         self._segment.clear()
 
     # --- reading
@@ -259,6 +280,11 @@ class Rooms:
     def shipping(self) -> ShippingState:
         """Who ships, and which period is next."""
         return self._shipping.state
+
+    @property
+    def carrying(self) -> CarryingState:
+        """Who carries the shared rooms."""
+        return self._carrying.state
 
     @property
     def shipper_cursor(self) -> int:

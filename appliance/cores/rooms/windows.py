@@ -17,6 +17,12 @@ more whether it was stored. It follows from the windows that are left, which are
 A table that was ever full stays full. Below a few, an author lost only windows that were the oldest
 of all, or older than some that went so.
 
+"Oldest" goes by `told_us`, of equals by log_seq: the latest time that any record of the window was
+given, or its device says that it was made. A device's clock may be ahead of the group's, and its
+records older than their ids say; what went with a window said no later time than those that are
+left of its author, and what comes in new is entered no lower than his horizon. An id counts for a
+minute ahead at most, and for its own window only: nobody's clock moves the horizon of others.
+
 Windows of records that created rooms are counted for themselves, and bound how many rooms an author
 makes; they are known by the client_id that edges give such records.
 """
@@ -29,6 +35,7 @@ import numpy as np
 from appliance.base.errors import FormatError
 from appliance.base.layout import offset_of
 from appliance.base.limits import (
+    WINDOW_AHEAD_US,
     WINDOW_EVICT_AGE_US,
     WINDOW_FEW,
     WINDOW_LENGTH,
@@ -44,10 +51,13 @@ CANDIDATES_MAX = 1024  # windows looked at together when one must go
 AUTHORS_MAX = 64  # whose oldest windows are remembered in order
 
 _KEY_SIZE = 40  # client_id, room_id, author_id
-_NEWEST = struct.Struct("<QQQQ")  # author_id, client_seq, log_seq, timestamp
+_NEWEST = struct.Struct("<QQQQ")  # author_id, client_seq, log_seq, told_us
 _OWNER = struct.Struct("<QQ")  # author_id, client_seq
 _LOW = struct.Struct("<I")
 _LOW_MASK = 0xFFFFFFFF
+_MADE_MS = slice(10, 16)  # of a UUIDv7, as records hold it
+_VERSION = 9  # byte of its version
+_UUID_OF_NOW = 7  # version of a msg_id that tells when its message was made
 _AUTHOR = offset_of(WINDOW_ROW, "author_id")
 _LOG_SEQS = offset_of(WINDOW_ROW, "log_seqs")
 assert offset_of(WINDOW_ROW, "client_id") == 0
@@ -59,6 +69,13 @@ assert _AUTHOR + _NEWEST.size == _LOG_SEQS
 def key_of(client_id: bytes, room_id: bytes, author_id: int) -> bytes:
     """What a window is found by: its first 40 bytes."""
     return client_id + room_id + author_id.to_bytes(8, "little")
+
+
+def made_us_of(msg_id: bytes | memoryview) -> int:
+    """When its device made a message, by the msg_id of its record; 0 when that tells no time."""
+    if msg_id[_VERSION] >> 4 != _UUID_OF_NOW:
+        return 0
+    return int.from_bytes(msg_id[_MADE_MS], "little") * 1000
 
 
 class Windows:
@@ -74,6 +91,7 @@ class Windows:
         self.row_of: dict[bytes, int] = {}
         self.share = max(geometry.windows_max // WINDOW_SHARES, WINDOW_SHARE_MIN)
         self.few = max(2, self.share // WINDOW_FEW)
+        self._stamped_us = 0  # timestamp of the newest record; 0: not known after a restore
         self._memory = self.table.memory
         self._candidates: list[tuple[int, int]] = []  # (log_seq, row), oldest last
         self._rows_of: dict[int, dict[int, None]] = {}  # author -> his rows
@@ -88,6 +106,7 @@ class Windows:
             index.clear()
         self._candidates.clear()
         self._sizes.clear()
+        self._stamped_us = 0
 
     def load(self, chunks: list[bytes], row_high_water: int) -> None:
         """Replace everything by verified chunks."""
@@ -161,11 +180,20 @@ class Windows:
         return max(0, newest_log_seq - (newest_log_seq - low & _LOW_MASK))
 
     def advance(
-        self, row: int, author_id: int, client_seq: int, log_seq: int, timestamp: int
+        self,
+        row: int,
+        author_id: int,
+        client_seq: int,
+        log_seq: int,
+        timestamp: int,
+        made_us: int = 0,
     ) -> None:
-        """Note an accepted record as the newest."""
+        """Note an accepted record as the newest. `made_us` is when it says that it was made; 0: it
+        does not say."""
         start = row * WINDOW_ROW_SIZE
-        _NEWEST.pack_into(self._memory, start + _AUTHOR, author_id, client_seq, log_seq, timestamp)
+        told_us = max(self._told_us(row), timestamp, min(made_us, timestamp + WINDOW_AHEAD_US))
+        self._stamped_us = timestamp
+        _NEWEST.pack_into(self._memory, start + _AUTHOR, author_id, client_seq, log_seq, told_us)
         _LOW.pack_into(
             self._memory, start + _LOG_SEQS + 4 * (client_seq % WINDOW_LENGTH), log_seq & _LOW_MASK
         )
@@ -180,21 +208,22 @@ class Windows:
         return self._victim(author_id, timestamp) is not None
 
     def horizon_us(self, author_id: int) -> int:
-        """What this author said before may have been stored under a window that is gone; 0 when
+        """What this author made up to then may have been stored under a window that is gone; 0 when
         none can be."""
         horizon_us = 0
         own = len(self._rows_of.get(author_id, ()))
         if own >= self.share or self.table.full and own >= self.few:
-            horizon_us = self._newest_us(self._own_oldest(author_id))
+            horizon_us = self._told_us(self._own_oldest(author_id))
         if self.table.full:
-            horizon_us = max(horizon_us, self._newest_us(self._oldest()[1]))
+            horizon_us = max(horizon_us, self._told_us(self._oldest()))
         return horizon_us
 
     def take(self, key: bytes, timestamp: int) -> tuple[int, bool]:
         """A row for the window `key`, zero behind it; whether another window had to go."""
         assert len(key) == _KEY_SIZE
         assert key not in self.row_of
-        victim = self._victim(int.from_bytes(key[32:40], "little"), timestamp)
+        author_id = int.from_bytes(key[32:40], "little")
+        victim, horizon_us = self._victim(author_id, timestamp), self.horizon_us(author_id)
         assert victim is not None
         if victim >= 0:
             old = bytes(self.table.row(victim)[:_KEY_SIZE])
@@ -203,6 +232,10 @@ class Windows:
             self.table.release(victim)
         row = self.table.take()
         self._memory[row * WINDOW_ROW_SIZE : row * WINDOW_ROW_SIZE + _KEY_SIZE] = key
+        # not below what went before, or the horizon would go back
+        _NEWEST.pack_into(
+            self._memory, row * WINDOW_ROW_SIZE + _AUTHOR, author_id, 0, 0, horizon_us
+        )
         self.row_of[key] = row
         self._enter(key, row)
         return row, victim >= 0
@@ -213,52 +246,59 @@ class Windows:
             return self._own_oldest(author_id)
         if not self.table.full:
             return -1
-        row = self._oldest()[1]
-        if timestamp - self._newest_us(row) > WINDOW_EVICT_AGE_US:
+        row = self._oldest()
+        if timestamp - self._told_us(row) > WINDOW_EVICT_AGE_US:
             return row
         largest = self._largest()
         return None if largest is None else self._own_oldest(largest)
 
-    def _newest_us(self, row: int) -> int:
-        newest_us: int = _NEWEST.unpack_from(self._memory, row * WINDOW_ROW_SIZE + _AUTHOR)[3]
-        return newest_us
+    def _told_us(self, row: int) -> int:
+        told_us: int = _NEWEST.unpack_from(self._memory, row * WINDOW_ROW_SIZE + _AUTHOR)[3]
+        return told_us
 
     def _own_oldest(self, author_id: int) -> int:
-        """The row of the author's window with the lowest log_seq. Found as `_oldest` finds it."""
+        """The row of the author's oldest window. Found as `_oldest` finds it."""
         rows = self._rows_of[author_id]
         own = self._own.get(author_id)
         if own is None:
             if len(self._own) >= AUTHORS_MAX:
                 self._own.clear()
             own = self._own[author_id] = []
-        while True:
-            while own:
-                log_seq, row = own[-1]
-                start = row * WINDOW_ROW_SIZE + _AUTHOR
-                if row in rows and _NEWEST.unpack_from(self._memory, start)[2] == log_seq:
-                    return row
-                own.pop()
-            own += self._lowest(np.fromiter(rows, np.int64, len(rows)))
+        while own:
+            log_seq, row = own[-1]
+            start = row * WINDOW_ROW_SIZE + _AUTHOR
+            if row in rows and _NEWEST.unpack_from(self._memory, start)[2] == log_seq:
+                return row
+            own.pop()
+        row, lasting = self._scan(np.fromiter(rows, np.int64, len(rows)))
+        own += lasting
+        return row
 
-    def _oldest(self) -> tuple[int, int]:
-        """(log_seq, row) of the window with the lowest log_seq, in a full table.
+    def _oldest(self) -> int:
+        """The row of the oldest window of all, in a full table.
 
-        The lowest of a scan are kept in order. A log_seq only ever grows, so the first of them that
-        is unchanged since is still the lowest of all, and no order is kept up record by record.
+        The oldest of a scan are kept in order, as far as nothing that comes later can be older. So
+        the first of them that is unchanged since is still the oldest of all, and no order is kept
+        up record by record.
         """
-        while True:
-            while self._candidates:
-                log_seq, row = self._candidates[-1]
-                start = row * WINDOW_ROW_SIZE + _AUTHOR
-                if _NEWEST.unpack_from(self._memory, start)[2] == log_seq:
-                    return log_seq, row
-                self._candidates.pop()
-            self._candidates = self._lowest(np.arange(self.table.rows_max))
+        while self._candidates:
+            log_seq, row = self._candidates[-1]
+            start = row * WINDOW_ROW_SIZE + _AUTHOR
+            if _NEWEST.unpack_from(self._memory, start)[2] == log_seq:
+                return row
+            self._candidates.pop()
+        row, self._candidates = self._scan(np.arange(self.table.rows_max))
+        return row
 
-    def _lowest(self, rows: np.ndarray) -> list[tuple[int, int]]:
-        """(log_seq, row) of the oldest of these, oldest last."""
-        log_seqs = self.table.rows["log_seq"][rows]
-        count = min(CANDIDATES_MAX, len(rows))
-        order = np.argpartition(log_seqs, count - 1)[:count]
-        order = order[np.argsort(log_seqs[order])[::-1]]
-        return list(zip(log_seqs[order].tolist(), rows[order].tolist(), strict=True))
+    def _scan(self, rows: np.ndarray) -> tuple[int, list[tuple[int, int]]]:
+        """The row of the oldest of these, and (log_seq, row) of those that are older than any
+        record to come, oldest last. Later records are given later times than the newest one.
+        """
+        told_us, log_seqs = self.table.rows["timestamp"][rows], self.table.rows["log_seq"][rows]
+        if len(rows) > CANDIDATES_MAX:  # with all that are equal to the last one
+            low = told_us <= np.partition(told_us, CANDIDATES_MAX - 1)[CANDIDATES_MAX - 1]
+            rows, told_us, log_seqs = rows[low], told_us[low], log_seqs[low]
+        order = np.lexsort((log_seqs, told_us))
+        lasting = order[told_us[order] <= self._stamped_us][::-1]
+        pairs = zip(log_seqs[lasting].tolist(), rows[lasting].tolist(), strict=True)
+        return int(rows[order[0]]), list(pairs)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from appliance.base.prng import Prng
+from appliance.cores.shipping.chosen import Chosen
 from appliance.cores.shipping.plan import (
     SECOND_US,
     Part,
@@ -83,7 +84,7 @@ class Role:
     cluster: bytes
     shard: int
     node: int
-    members: tuple[int, ...]  # nodes that hold the shard; the first one claims at once
+    members: tuple[int, ...]  # nodes that hold the shard, in the order of turns without a farm
     segment_records: int
     period_us: int
     patience_us: int  # late by so much, a period is an alarm, and others may claim
@@ -122,6 +123,7 @@ class Shipper:
         self._look_at_us = 0
         self._seen: tuple[object, ...] = ()
         self._asked_to_claim = False
+        self.chosen = Chosen()  # by the farm; whoever reads its directory tells
 
     # --- inputs
 
@@ -149,7 +151,7 @@ class Shipper:
             self.files.clear()
             self._manifest_put, self._swept, self._head_number = b"", False, -1
             self._compared = not self.role.shared
-            self._asked_to_claim = False
+            self._asked_to_claim = self.chosen.due = False
         elif step.shipped.action == SHIP_MANIFEST:
             self._manifest_put, self._swept = b"", False
             self._compared |= step.shipped.number == 0  # nothing was shipped before
@@ -277,16 +279,21 @@ class Shipper:
         if not role.may_claim:
             return None
         assert self._known_at_us is not None
-        turn = role.members.index(role.node)
+        if state.node == role.node and state.generation and self.generation == 0:
+            return claim  # a process before us; should it live, it is fenced
+        if self.chosen.silent:
+            return None
+        order = self.chosen.order(role.members)
+        turn = order.index(role.node)
         if state.generation == 0:
             mine = now_us - self._known_at_us >= turn * role.patience_us
             return claim if mine else None
-        if state.node == role.node and self.generation == 0:
-            return claim  # a process before us; should it live, it is fenced
+        if role.shared and self.chosen.due:
+            return claim
         if not role.shared or self.late_us(source, wall_us) < role.patience_us:
             return None
-        if state.node in role.members:
-            turn = (turn - role.members.index(state.node)) % len(role.members) or len(role.members)
+        if state.node in order:
+            turn = (turn - order.index(state.node)) % len(order) or len(order)
         if now_us >= self._look_at_us:
             self._look_at_us = now_us + role.patience_us // LOOKS_PER_PATIENCE
             return Look(self._start(source))

@@ -40,8 +40,9 @@ class Source:
     def __init__(self, geometry: Geometry, ring: memoryview, segments: Segments) -> None:
         self.geometry = geometry
         self.log_seq = 0
+        self.oldest_segment = 0  # that the replica has told of; older ones may be gone
         self._ring = RingView(ring, geometry)
-        self._segments = VerifiedSegments(segments, geometry)
+        self._segments = VerifiedSegments(segments, geometry, leaves_kept=1)
         self.broken: set[int] = set()  # segments that were found broken; the shipper takes them
 
     def records(self, first_log_seq: int, last_log_seq: int) -> bytes:
@@ -60,6 +61,11 @@ class Source:
             raise NotHere(f"records {first_log_seq} to {last_log_seq}: others lie in their place")
         return raw
 
+    def keeps(self, log_seq: int) -> bool:
+        """Whether the shard has not dropped the record."""
+        oldest = max(self.oldest_segment, self._segments.oldest)
+        return number_of(self.geometry, log_seq) >= oldest
+
     def _sealed(self, number: int, slot: int, count: int) -> bytes:
         try:
             return self._segment(number).records(slot, count)
@@ -72,7 +78,7 @@ class Source:
         except SegmentBroken as error:
             raise self._found(error) from error
         if segment is None:
-            if number >= self._segments.oldest and self._is_full(number):
+            if self.keeps(first_log_seq_of(self.geometry, number)) and self._is_full(number):
                 self._found(SegmentBroken(number, "it cannot be read"))
             raise NotHere(f"segment {number} is not on this node now")
         return segment

@@ -33,6 +33,8 @@ Rooms of this package, each importing only those above it
     normal, view_change         the protocol's two halves
     repair, chunks, scrub       mending what is missing or broken
     replica                     the dispatcher
+    hand_over                   a primary that stops lets another one lead
+    remedies                    what an operator does about a halt
     client                      the other end: a session that sends requests and waits for replies
 
 Sources: Liskov and Cowling, Viewstamped Replication Revisited (2012); Alagappan et al., Protocol-

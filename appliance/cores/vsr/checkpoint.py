@@ -84,6 +84,7 @@ def _begin(member: Member) -> None:
             leaf_ids=state.leaf_ids,
             tables=tables,
             shipping=state.shipping,
+            carrying=state.carrying,
         )
     )
     now = Checkpointing(header, manifest, state.log_seq)

@@ -84,6 +84,7 @@ class Clock:
         "start_ns",
         "start_us",
         "samples",
+        "round_trips_us",
         "counts",
         "epoch",
         "epoch_start_ns",
@@ -103,6 +104,7 @@ class Clock:
         self.start_us = 0
         self.samples: list[Sample | None] = [None] * replica_count
         self.counts = [0] * replica_count
+        self.round_trips_us: dict[int, int] = {}  # the newest of each, for whoever looks
         self.epoch: Interval | None = None
         self.epoch_start_ns = 0
         self.epoch_start_us = 0
@@ -134,7 +136,7 @@ class Clock:
             return
         if self.start_ns < 0 or not self.start_ns <= sent_ns <= now_ns:
             return
-        rtt_us = (now_ns - sent_ns) // 1000
+        rtt_us = self.round_trips_us[replica] = (now_ns - sent_ns) // 1000
         own_us = self.start_us + (now_ns - self.start_ns) // 1000
         sample = Sample(rtt_us, peer_us + rtt_us // 2 - own_us)
         self.counts[replica] += 1

@@ -7,6 +7,7 @@ for long enough halts: going on could lie.
 """
 
 from appliance.cores.vsr.member import Member
+from appliance.formats.lives import ANSWER_DIVERGED, ANSWER_REFUSED, Refusal
 
 PATIENCE_TICKS = 300  # six pings of everybody
 
@@ -48,7 +49,10 @@ def judge(member: Member) -> None:
             )
             return
         for peer_id in list(member.diverged):
-            member.refused[peer_id] = f"its checkpoint {own.header.op} differs from {count} others'"
+            member.refused[peer_id] = Refusal(
+                f"its checkpoint {own.header.op} differs from {count} others'",
+                ANSWER_REFUSED | ANSWER_DIVERGED,
+            )
             del member.diverged[peer_id]
             member.mark("diverged_member_refused")
         return

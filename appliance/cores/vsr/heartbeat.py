@@ -1,7 +1,13 @@
-"""The primary's sign of life, which also says how far the log is committed."""
+"""The primary's sign of life, which also says how far the log is committed; and what its absence
+lets a backup believe.
+"""
 
 from appliance.cores.vsr.member import Member
 from appliance.formats import envelope as env
+from appliance.formats.envelope import Message
+
+HANDS_OVER = 1  # in a primary's vote: it leaves its view because it stops
+DOUBT_TICKS = 6  # three heartbeats missed: enough to agree with somebody's vote
 
 
 def send(member: Member, mask: int) -> None:
@@ -21,3 +27,14 @@ def send(member: Member, mask: int) -> None:
         ),
         member.checkpoint.checkpoint_id,
     )
+
+
+def agrees(member: Member, vote: Message) -> bool:
+    """Whether this replica, too, would leave the view that another one wants to leave: it heard
+    nothing for a while either, so that two timers need not both run out; or the primary itself says
+    that it stops.
+    """
+    if vote.sender == member.primary and vote.header.aux == HANDS_OVER:
+        return True
+    silence = member.timeouts["heartbeat_lost"]
+    return silence.running and silence.elapsed >= DOUBT_TICKS

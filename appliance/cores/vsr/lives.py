@@ -23,19 +23,23 @@ from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
 from appliance.formats.lives import (
+    ANSWER_DIVERGED,
     ANSWER_NEW,
     ANSWER_REFUSED,
     FLAG_REMADE,
     FLAG_SHORT,
     FLAG_UNVOUCHED,
+    GONE,
     LIVES_MAX,
     Answer,
     Life,
+    Refusal,
     Told,
     decode_answer,
     decode_life,
     encode_answer,
     encode_life,
+    keep,
 )
 
 # What a member may say of which life it is before anybody knows it.
@@ -51,8 +55,21 @@ def begin(member: Member, block: sb.Superblock) -> None:
     member.lives = one_more(known, (member.incarnation, _start(member)))
     member.volume_flags = block.flags
     if block.told:
-        told = dict(zip(block.members, block.told, strict=True))
-        member.told = {known_id: of for known_id, of in told.items() if known_id in member.members}
+        member.told = keep(dict(zip(block.members, block.told, strict=True)), member.members)
+    if block.life_gone > gone(member).incarnation:
+        member.told[GONE] = Told(block.life_gone)
+
+
+def gone(member: Member) -> Told:
+    """What is remembered of members that were removed: the highest number of their lives."""
+    return member.told.get(GONE, Told())
+
+
+def remembered(member: Member, replica_id: bytes) -> Told:
+    """What is remembered of a member. One that has told nothing yet may have been a member before:
+    then its former lives are among those that are gone.
+    """
+    return member.told[replica_id] if replica_id in member.told else gone(member)
 
 
 def one_more(known: list[tuple[int, int]], life: tuple[int, int]) -> list[tuple[int, int]]:
@@ -67,7 +84,7 @@ def one_more(known: list[tuple[int, int]], life: tuple[int, int]) -> list[tuple[
 
 def rows(member: Member) -> list[Told]:
     """What is remembered of each member, in their order; for the superblock."""
-    if not any(member.told.values()):
+    if not any(replica_id in member.told for replica_id in member.members):
         return []
     return [member.told.get(replica_id, Told()) for replica_id in member.members]
 
@@ -87,7 +104,7 @@ def ping(member: Member) -> None:
             commit=_commit_durable(member),
             held=member.held,
             lives=member.superblock.lives,
-            remembered=[member.told.get(known, Told()).incarnation for known in member.members],
+            remembered=[remembered(member, known).incarnation for known in member.members],
         )
     )
     area = member.monotonic_ns.to_bytes(8, "little") + member.checkpoint.checkpoint_id[:16]
@@ -127,7 +144,9 @@ def pong(member: Member, place: int, stamp: bytes, incarnation: int) -> None:
     told = Told()
     if block.told and replica_id in block.members:
         told = block.told[block.members.index(replica_id)]
-    flags = ANSWER_REFUSED if replica_id in member.refused else 0
+    if not told.incarnation:
+        told = Told(block.life_gone)
+    flags = member.refused[replica_id].flags if replica_id in member.refused else 0
     flags |= ANSWER_NEW if member.status == Status.UNVOUCHED else 0
     body = encode_answer(Answer(incarnation, flags, told))
     header = member.make(
@@ -161,6 +180,8 @@ def forgotten(told: Told, life: Life) -> str:
     newest, known = (told.incarnation, told.start), life.lives
     if not told.incarnation or newest == (life.incarnation, life.start):
         return ""
+    if told.start and told.start == life.start:
+        return ""  # the same process on the same volume, under a higher number
     if newest not in known:
         if told.incarnation < known[0][0]:
             return ""  # long ago: it has been introduced to others since
@@ -192,18 +213,22 @@ def hear(member: Member, message: Message) -> None:
     life = decode_life(message.body)
     if life is None:  # of a version that does not say
         return pong(member, message.sender, stamp, 0)
-    _catch_up(member, life.remembered[member.index])
+    if life.remembered[member.index] > member.incarnation:
+        _go_on_above(member, life.remembered[member.index])
     member.peers[message.sender].space_short = bool(life.flags & FLAG_SHORT)
-    told = member.told.get(replica_id, Told())
+    told = remembered(member, replica_id)
     if life.flags & FLAG_UNVOUCHED:
-        if told.incarnation:
+        if replica_id in member.told:
             _refuse(member, replica_id, f"life {told.incarnation} of this replica")
     elif (life.incarnation, life.start) == (told.incarnation, told.start):
+        refused = member.refused.get(replica_id)
+        if refused is not None and not refused.flags & ANSWER_DIVERGED:
+            del member.refused[replica_id]  # it was of a former volume, whose word came late
         checkpoint = max(told.checkpoint, life.checkpoint)
         commit = max(told.commit, life.commit)
         member.told[replica_id] = told._replace(checkpoint=checkpoint, commit=commit)
-    elif life.incarnation >= told.incarnation:  # else it is long over, or learns so by the answer
-        reason = forgotten(told, life)
+    elif life.incarnation > told.incarnation:  # else it is long over, or learns so by the answer
+        reason = forgotten(member.told.get(replica_id, Told()), life)
         if reason:
             _refuse(member, replica_id, reason)
         else:
@@ -215,21 +240,22 @@ def hear(member: Member, message: Message) -> None:
     return pong(member, message.sender, stamp, life.incarnation)
 
 
-def _catch_up(member: Member, remembered: int) -> None:
+def _go_on_above(member: Member, number: int) -> None:
     """Go on under a number above all that others have heard of this replica: they take what comes
-    under a lower one for old. The wall clock of a new volume's machine may be behind.
+    under a lower one for old, and under an equal one for another life's. The wall clock of a new
+    volume's machine may be behind, or a former life began in the same second.
     """
-    if remembered > member.incarnation and not member.introduced:
-        member.mark("incarnation_raised")
-        member.incarnation = remembered + 1
-        member.lives[-1] = (member.incarnation, _start(member))
-        member.persist()
+    member.mark("incarnation_raised")
+    member.incarnation = number + 1
+    # somebody may have heard of this life by its old number
+    member.lives = one_more(member.lives, (member.incarnation, _start(member)))
+    member.persist()
 
 
 def _refuse(member: Member, replica_id: bytes, reason: str) -> None:
     if replica_id not in member.refused:
         member.mark("member_refused")
-    member.refused[replica_id] = reason
+    member.refused[replica_id] = Refusal(reason)
 
 
 def refuses(member: Member, place: int, command: int) -> bool:
@@ -245,24 +271,26 @@ def heard_back(member: Member, message: Message) -> None:
         return _introduced(member, replica_id)
     if answer.incarnation != member.incarnation:
         return None  # an answer to another life
-    if answer.told.incarnation > member.incarnation:
-        return _catch_up(member, answer.told.incarnation)  # and be judged by what the volume knows
-    if answer.flags & ANSWER_REFUSED:
-        if (answer.told.incarnation, answer.told.start) == member.lives[-1]:
-            return member.halt(
-                "DIVERGED", f"replica {message.sender} and most others hold another checkpoint"
-            )
+    told, own = answer.told, (member.incarnation, _start(member))
+    if told.incarnation >= member.incarnation and (told.incarnation, told.start) != own:
+        return _go_on_above(member, told.incarnation)  # and be judged by what the volume knows
+    if answer.flags & ANSWER_DIVERGED:
+        return member.halt(
+            "DIVERGED", f"replica {message.sender} and most others hold another checkpoint"
+        )
+    # Who holds this very life has refused a former one of the same number, whose word came late.
+    if answer.flags & ANSWER_REFUSED and (told.incarnation, told.start) != own:
         unvouched = member.status == Status.UNVOUCHED
         return member.halt(
             "VOLUME_NOT_NEW" if unvouched else "VOLUME_OUTDATED",
-            f"replica {message.sender} remembers life {answer.told.incarnation} of this replica,"
-            f" with checkpoint {answer.told.checkpoint} and operation {answer.told.commit}"
+            f"replica {message.sender} remembers life {told.incarnation} of this replica,"
+            f" with checkpoint {told.checkpoint} and operation {told.commit}"
             f" committed; the volume here knows life {member.lives[0][0]} and its log ends at"
             f" {member.held}",
         )
     if member.status == Status.UNVOUCHED:
         return _vouched(member, replica_id, new=bool(answer.flags & ANSWER_NEW))
-    if (answer.told.incarnation, answer.told.start) == (member.incarnation, _start(member)):
+    if (told.incarnation, told.start) == own:
         _introduced(member, replica_id)
     return None
 

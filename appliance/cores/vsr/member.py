@@ -23,7 +23,7 @@ from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import Geometry
-from appliance.formats.lives import Told
+from appliance.formats.lives import Refusal, Told, keep
 from appliance.formats.membership import Configuration
 
 
@@ -229,7 +229,7 @@ class Member:
         self.volume_flags = 0
         self.held = 0  # the newest op that the rings may have held then
         self.told: dict[bytes, Told] = {}  # what members told of themselves
-        self.refused: dict[bytes, str] = {}  # members that have forgotten, and what
+        self.refused: dict[bytes, Refusal] = {}  # members that are not listened to
         # life that was heard of, to be answered once it is durable: (stamp, incarnation)
         self.introductions: dict[bytes, tuple[bytes, int]] = {}
         self.introduced: set[bytes] = set()  # members that hold this life durably
@@ -335,7 +335,7 @@ class Member:
         self.members = list(configuration.members)
         self._places = {replica_id: place for place, replica_id in enumerate(self.members)}
         self._addressed = {}
-        self.told = {known: told for known, told in self.told.items() if known in self._places}
+        self.told = keep(self.told, self.members)
         self.refused = {known: why for known, why in self.refused.items() if known in self._places}
         self.find_introduced()
         self.replica_count = configuration.replica_count

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from appliance.base.limits import QUORUM_SILENT_MS_MAX, REPLICA_BEHIND_OPS, TICK_MS
 from appliance.cores.vsr import space
 from appliance.cores.vsr.member import Member
+
+_STANDING = ("status", "state_ready", "commit_min", "commit_max")
 
 
 def state(member: Member) -> dict[str, Any]:
@@ -35,7 +38,7 @@ def state(member: Member) -> dict[str, Any]:
         "quorum_silent_ticks": _quorum_silent(member),
         "clients": len(member.sessions.entries),
         "halted": list(member.halted) if member.halted else None,
-        "refused": {replica_id.hex(): why for replica_id, why in member.refused.items()},
+        "refused": {replica_id.hex(): why.reason for replica_id, why in member.refused.items()},
         "suspicions": {
             replica_id.hex(): dict(why) for replica_id, why in member.suspicions.items()
         },
@@ -46,6 +49,7 @@ def state(member: Member) -> dict[str, Any]:
         },
         "clock": {
             "agreed": member.clock.disagreement is None,
+            "round_trips_us": dict(member.clock.round_trips_us),
             "errors_us": member.clock.errors(member.monotonic_ns, member.timestamp_last),
         },
         "told": {replica_id.hex(): list(told) for replica_id, told in member.told.items()},
@@ -60,6 +64,33 @@ def state(member: Member) -> dict[str, Any]:
             if i != member.index
         },
     }
+
+
+def standing(report: dict[str, Any], tick_ms: int, oldest_segment: int) -> dict[str, Any]:
+    """What those who read from the tables and segments of a replica must know to trust them, of
+    its `state`. `stale_ms`: for how long it has heard no quorum, once that means something; else
+    0. `oldest_segment`: the first that is not freed."""
+    ticks: int = report["quorum_silent_ticks"]
+    return {
+        **{name: report[name] for name in _STANDING},
+        "stale_ms": ticks * tick_ms if ticks * TICK_MS > QUORUM_SILENT_MS_MAX else 0,
+        "oldest_segment": oldest_segment,
+    }
+
+
+def condition(member: Member) -> tuple[Any, ...]:
+    """What whoever reads here must hear of when it changes: who leads, and whether what this member
+    has is whole and recent.
+    """
+    return (
+        member.status,
+        member.epoch,
+        member.view,
+        member.replica_count,
+        member.state_ready,
+        member.commit_max - member.commit_min > REPLICA_BEHIND_OPS,
+        _quorum_silent(member) * TICK_MS > QUORUM_SILENT_MS_MAX,
+    )
 
 
 def _quorum_silent(member: Member) -> int:

@@ -9,6 +9,7 @@ state of our own checkpoint at open.
 from typing import Protocol
 
 from appliance.cores.vsr import backfill, checkpoint, chunks, membership, wal, write_order
+from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.chunks import Wanted
 from appliance.cores.vsr.member import Member, Status
@@ -96,6 +97,8 @@ def _install(member: Member, state: CheckpointState, header: Header, headers: li
     member.view_headers = headers[: member.geometry.pipeline_max + 1]
     member.view_headers_kind = sb.KIND_SV
     member.state_ready = False
+    # What was to be published is in a ring that is emptied now, before anybody is told.
+    member.effects = [effect for effect in member.effects if effect[0] != fx.PUBLISH]
     member.state_machine.reset()
     member.sessions = type(member.sessions)(member.geometry)
     member.replies_wanted.clear()

@@ -45,6 +45,7 @@ def present(member: Member) -> Superblock:
         flags=member.volume_flags,
         told=lives.rows(member),
         lives=list(member.lives),
+        life_gone=lives.gone(member).incarnation,
     )
 
 

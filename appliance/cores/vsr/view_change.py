@@ -11,6 +11,7 @@ Which log is chosen, `evaluate` says.
 
 import struct
 
+from appliance.cores.vsr import heartbeat
 from appliance.cores.vsr.evaluate import (
     DoViewChange,
     Evaluation,
@@ -29,7 +30,6 @@ from appliance.formats.membership import encode_configuration
 
 _BITS = struct.Struct("<QQQ")
 OPERATIONS_MEMBERSHIP = (env.OPERATION_MEMBER_CHANGE, env.OPERATION_RECONFIGURE)
-HEARTBEAT_DOUBT_TICKS = 6  # three heartbeats missed: enough to agree with somebody's vote
 
 
 # --- leaving a view -----------------------------------------------------------------------------
@@ -60,11 +60,10 @@ def on_start_view_change(member: Member, message: Message) -> None:
     if not member.svc_from & ~(1 << member.index):
         member.timeouts["svc_window"].start()
     member.svc_from |= 1 << message.sender
-    silence = member.timeouts["heartbeat_lost"]
     voted = member.svc_from >> member.index & 1
-    if not voted and silence.running and silence.elapsed >= HEARTBEAT_DOUBT_TICKS:
+    if not voted and heartbeat.agrees(member, message):
         member.mark("vote_joined")
-        vote(member)  # we heard nothing for a while either: two timers need not both run out
+        vote(member)
     return None
 
 

@@ -1,7 +1,7 @@
 """How a command gets at a site: the folder of a local one, or addresses and a token."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from appliance.base.errors import ConfigurationError
@@ -14,7 +14,9 @@ from appliance.formats.site import SITE_FILE, load_site
 TOKEN_KEY_FILE = "token.key"  # beside the site file of a local site
 TOKEN_FILE_SIZE_MAX = 16_384
 SESSION_TTL_S = 12 * 3600
-RIGHTS_ALL = {"*": ["read", "send", "moderate"]}
+Rights = dict[str, list[str]]  # room pattern -> names of rights
+RIGHTS_USUAL: Rights = {"*": ["read", "send", "moderate"]}
+RIGHTS_IMPORT: Rights = {"*": ["read", "send", "moderate", "import"]}
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,27 @@ class Access:
     endpoints: list[Endpoint]
     token: Callable[[], str]
     folder: Path | None = None  # of a local site
+    farm_key: bytes = b""  # verifies who may sign its directory; empty: not known
+    ca_file: str | None = None
+
+    def endpoint_of(self, url: str) -> Endpoint | None:
+        """Of a node that a directory names; None when it is not to be trusted: without TLS though
+        the others have it, or unknown to a local site, which pins certificates."""
+        known = {endpoint.url: endpoint for endpoint in self.endpoints}
+        if url in known:
+            return known[url]
+        if self.folder is not None:
+            fresh = {endpoint.url: endpoint for endpoint in _local_endpoints(self.folder)}
+            return fresh.get(url)
+        try:
+            found = endpoint_of_url(url, self.ca_file)
+        except ConfigurationError:
+            return None
+        secure = all(endpoint.tls is not None for endpoint in self.endpoints)
+        return found if found.tls is not None or not secure else None
 
 
-def local_token(folder: Path, user: str, rights: dict[str, list[str]], ttl_s: int) -> str:
+def local_token(folder: Path, user: str, rights: Rights, ttl_s: int) -> str:
     """A token signed with the key in the folder of a local site."""
     if not 1 <= len(user.encode()) <= AUTHOR_NAME_SIZE_MAX or not user.isprintable():
         raise ConfigurationError(
@@ -60,22 +80,27 @@ def _site_file(folder: Path) -> Path:
     return path
 
 
-def local_access(folder: Path, user: str) -> Access:
-    """Access to all nodes of the local site in `folder`."""
-    site = load_site(_site_file(folder))
+def _local_endpoints(folder: Path) -> list[Endpoint]:
     endpoints = []
-    for node in site.nodes:
+    for node in load_site(_site_file(folder)).nodes:
         settings = load_settings(folder / node.name / SETTINGS_FILE)
         endpoints.append(endpoint_of_node(node, client_tls=settings.client_tls))
-    local_token(folder, user, RIGHTS_ALL, SESSION_TTL_S)  # a mistake shows before connecting
-    return Access(endpoints, lambda: local_token(folder, user, RIGHTS_ALL, SESSION_TTL_S), folder)
+    return endpoints
+
+
+def local_access(folder: Path, user: str, rights: Rights = RIGHTS_USUAL) -> Access:
+    """Access to all nodes of the local site in `folder`."""
+    endpoints = _local_endpoints(folder)
+    key = load_site(_site_file(folder)).farm_key
+    local_token(folder, user, rights, SESSION_TTL_S)  # a mistake shows before connecting
+    return Access(endpoints, lambda: local_token(folder, user, rights, SESSION_TTL_S), folder, key)
 
 
 def remote_access(urls: Sequence[str], token_file: Path, ca_file: str | None) -> Access:
     """Access by address; the token is read again at each hello, since it may be renewed."""
     endpoints = [endpoint_of_url(url, ca_file) for url in urls]
     _read_token(token_file)
-    return Access(endpoints, lambda: _read_token(token_file))
+    return Access(endpoints, lambda: _read_token(token_file), ca_file=ca_file)
 
 
 def _read_token(path: Path) -> str:
@@ -97,14 +122,15 @@ def access_of(
     token_file: Path | None,
     ca_file: str | None,
     user: str,
+    rights: Rights = RIGHTS_USUAL,
 ) -> Access:
-    """What the options of a command name."""
+    """What the options of a command name; `rights` are those of a token that it signs itself."""
     if not urls:
-        access = local_access(local, user)
+        access = local_access(local, user, rights)
         if token_file is None:
             return access
         _read_token(token_file)
-        return Access(access.endpoints, lambda: _read_token(token_file), local)
+        return replace(access, token=lambda: _read_token(token_file))
     if token_file is None:
         raise ConfigurationError("--url needs --token-file with a token of that site")
     return remote_access(urls, token_file, ca_file)

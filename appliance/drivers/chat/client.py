@@ -11,12 +11,17 @@ from uuid import UUID, uuid4
 from appliance.drivers.chat.connection import Connection, dial
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable
+from appliance.drivers.chat.itinerary import Guide, Itinerary
+from appliance.drivers.chat.origins import Origins
 from appliance.drivers.chat.outbox import Outbox
 from appliance.drivers.chat.subscription import EVENTS_LOW, EVENTS_MAX, Subscription
 from appliance.formats.client.connection import ErrorFrame, NodeState, Ping
+from appliance.formats.client.directory import DirectoryAnswer, DirectoryRequest
+from appliance.formats.client.federation import FederationEvent, FederationRequest
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, Frame, encode_binary, encode_json
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
 from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
+from appliance.formats.client.records import unfolded
 from appliance.formats.client.rooms import CreateRoom, ListRooms, RoomAnswer, RoomItem, RoomsPage
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
@@ -30,12 +35,14 @@ from appliance.formats.client_errors import (
     SequenceGap,
     TokenExpired,
 )
+from appliance.formats.record import KIND_MESSAGE
 
 DIAL_TIMEOUT_S = 3.0
 SILENCE_S = 2.0  # without a frame although one is due: ping
 SILENCE_MAX_S = 6.0  # no answer to that either: another node
 STUCK_S = 5.0  # frames come, but no answer to what was asked: another node
 STALE_PAUSE_S = 5.0  # between two times that a node is left because it is cut off
+DIRECTORY_S = 60.0  # between two looks at the directory, also asked for at each welcome
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.02, 0.5
 FRAME_ITEMS_MAX = 400  # messages in one binary frame: below 1 MiB whatever their bodies
 RETRY_DEFAULT_MS = 50
@@ -58,6 +65,7 @@ class _Post(NamedTuple):
     body: str
     parent_id: UUID | None
     msg_id: UUID
+    kind: int
     done: "asyncio.Future[MessageAck]"
 
 
@@ -84,19 +92,22 @@ class Client:
         subprotocol: str = SUBPROTOCOL_BINARY,
         patience_s: float = 30.0,
         first_endpoint: int = 0,
+        guide: Guide | None = None,
     ) -> None:
+        """`guide` reads the farm's directory, if the device is to go by it."""
         assert endpoints
         self.endpoints = list(endpoints)
         self.client_id = client_id or uuid4()
         self.welcome: Welcome | None = None
         self.connects = 0  # welcomes so far
+        self.origins = Origins()
         self.stale_since: int | None = None  # us: since when the node may lack what was committed
         self._left_stale = -STALE_PAUSE_S  # loop time at which a node was left for that
         self._token = token
         self._subprotocol = subprotocol
         self._binary = subprotocol == SUBPROTOCOL_BINARY
         self._patience_s = patience_s
-        self._turn = first_endpoint
+        self._way = Itinerary(endpoints, first_endpoint, guide)
         self._connection: Connection | None = None
         self._hello: asyncio.Future[Welcome] | None = None
         self._lanes: dict[UUID, _Lane] = {}
@@ -176,6 +187,7 @@ class Client:
             )
         )
         assert isinstance(answer, SnapshotChunk)
+        answer.messages = [unfolded(message) for message in answer.messages]
         return answer
 
     async def subscribe(
@@ -192,13 +204,27 @@ class Client:
             raise
         return subscription
 
+    async def ask_origins(self, room_id: UUID, ops: list[int], within_s: float) -> bool:
+        """Whether `origins` knows these rising ops in time, of a room that is subscribed."""
+        if await self.origins.told(room_id, ops, 0):
+            return True
+        if self._connection is not None:
+            self._send(FederationRequest(room_id=room_id, from_op=ops[0], until_op=ops[-1]))
+        return await self.origins.told(room_id, ops, within_s)
+
     def start_at(self, room_id: UUID, client_seq: int) -> None:
         """Number this device's messages to a room from `client_seq`; before the first `post`."""
         assert room_id not in self._lanes
         self._lanes[room_id] = _Lane(room_id, client_seq)
 
     async def post(
-        self, room_id: UUID, body: str, *, parent_id: UUID | None = None, msg_id: UUID | None = None
+        self,
+        room_id: UUID,
+        body: str,
+        *,
+        parent_id: UUID | None = None,
+        msg_id: UUID | None = None,
+        kind: int = KIND_MESSAGE,
     ) -> "asyncio.Future[MessageAck]":
         """Queue a message; its acknowledgement. Waits while too many of the room are unanswered.
 
@@ -216,7 +242,7 @@ class Client:
             raise stopped
         self._note_due()
         done: asyncio.Future[MessageAck] = asyncio.get_running_loop().create_future()
-        lane.outbox.add(_Post(body, parent_id, msg_id or new_message_id(), done))
+        lane.outbox.add(_Post(body, parent_id, msg_id or new_message_id(), kind, done))
         self._flush_soon()
         return done
 
@@ -267,8 +293,7 @@ class Client:
         loop = asyncio.get_running_loop()
         tried, reached = 0, loop.time()
         while True:
-            endpoint = self.endpoints[self._turn % len(self.endpoints)]
-            self._turn += 1
+            endpoint = self._way.next()
             try:
                 connection = await self._connect(endpoint)
             except ConnectionLost as error:
@@ -327,11 +352,17 @@ class Client:
                 self._send(frame)
         for subscription in self._subscriptions.values():
             self._send(subscription.resume())
+        self._ask_directory()
         self._flush_soon()
+
+    def _ask_directory(self) -> None:
+        if self._way.guide is not None:
+            self._send(DirectoryRequest(request="directory"))
 
     async def _watch(self, connection: Connection) -> None:
         """Until the connection is lost, or silent, or without an answer for too long."""
         loop = asyncio.get_running_loop()
+        asked = loop.time()
         while not connection.lost.done():
             await asyncio.wait([connection.lost], timeout=SILENCE_S / 2)
             silence = 0.0 if connection.paused else loop.time() - self._heard
@@ -341,6 +372,9 @@ class Client:
                 await connection.lost
             elif silence > SILENCE_S:
                 self._send(Ping(request="ping"))
+            if loop.time() - asked > DIRECTORY_S:
+                asked = loop.time()
+                self._ask_directory()
 
     def _answers_due(self) -> bool:
         return bool(self._requests) or any(len(lane.outbox) for lane in self._lanes.values())
@@ -401,6 +435,7 @@ class Client:
                         client_seq=client_seq,
                         parent_id=post.parent_id,
                         msg_id=post.msg_id,
+                        kind=post.kind,
                         body=post.body,
                     )
                 )
@@ -439,8 +474,12 @@ class Client:
         elif isinstance(frame, Welcome):
             if self._hello is not None and not self._hello.done():
                 self._hello.set_result(frame)
+        elif isinstance(frame, DirectoryAnswer):
+            self._way.learn(frame.signed.encode())
         elif isinstance(frame, NodeState):
             self._on_node_state(frame)
+        elif isinstance(frame, FederationEvent):
+            self.origins.learn(frame)
         else:
             if isinstance(frame, Subscribed) and frame.room_id in self._subscriptions:
                 self._subscriptions[frame.room_id].on_subscribed(frame)
@@ -472,7 +511,7 @@ class Client:
         subscription = self._subscriptions.get(event.room_id)
         if subscription is None:
             return
-        if not subscription.on_event(event):
+        if not subscription.on_event(unfolded(event)):
             assert self._connection is not None
             self._connection.abort()  # an event is missing: resume elsewhere
         self._reading()

@@ -32,6 +32,7 @@ from appliance.formats.client.frame import (
     encode_json,
     layout_of,
 )
+from appliance.formats.client.objects import ObjectEvent, ObjectState
 from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
 from appliance.formats.client.sending import ACK_ITEM, SEND_ITEM_SIZE, MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
@@ -113,14 +114,17 @@ class _End:
             self._on_data(data)
 
     def fail(self, data: bytes) -> None:
-        """Note the first frame that should not have come."""
+        """Note the first frame that should not have come; what people changed of a room's objects
+        may come with any subscription.
+        """
         if self.failure:
             return
-        parse = parse_binary_edge if self.binary else parse_json_edge
         try:
-            frame = parse(data)
-            self.failure = str(frame)
-            self.temporary = isinstance(frame, ErrorFrame) and bool(frame.temporary)
+            frames = parse_binary_edge(data) if self.binary else [parse_json_edge(data)]
+            if all(isinstance(frame, ObjectState | ObjectEvent) for frame in frames):
+                return
+            self.failure = str(frames)
+            self.temporary = all(isinstance(one, ErrorFrame) and one.temporary for one in frames)
         except InputError as error:
             self.failure = f"{error}: {data[:100]!r}"
 

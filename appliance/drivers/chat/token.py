@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import re
 import time
 
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from appliance.base.errors import ConfigurationError
 
-RIGHTS = ("read", "send", "moderate", "admin")
+RIGHTS = ("read", "send", "moderate", "import", "admin")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 
@@ -78,6 +79,7 @@ def sign(
         "iss": issuer,
         "aud": audience,
         "sub": user,
+        "jti": os.urandom(12).hex(),
         "iat": now,
         "nbf": now,
         "exp": now + ttl_s,

@@ -1,4 +1,7 @@
-"""The log of a process: to the journal with its fields, else to stderr, a line each."""
+"""The log of a process: to the journal with its fields, else to stderr, a line each.
+
+TIGERCHAT_ROLE   the process, such as replica-0; the units add TIGERCHAT_UNIT
+"""
 
 import logging
 import os
@@ -22,12 +25,18 @@ def in_journal() -> bool:
 def start_log(role: str, level: str) -> logging.Logger:
     """Send all lines of `level` and above to the journal or to stderr; the log of `role`."""
     handler: logging.Handler
-    if in_journal():
-        handler = systemd.journal.JournalHandler(SYSLOG_IDENTIFIER=f"tigerchat-{role}")
+    to_journal = in_journal()
+    if to_journal:
+        handler = systemd.journal.JournalHandler(
+            SYSLOG_IDENTIFIER=f"tigerchat-{role}", TIGERCHAT_ROLE=role
+        )
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(_FORMAT))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    return logging.getLogger(role)
+    log = logging.getLogger(role)
+    if to_journal:  # on a terminal the supervisor says it
+        log.info("process %d begins", os.getpid())
+    return log

@@ -128,6 +128,13 @@ def _psutil() -> str:
     return str(psutil.__version__)
 
 
+def _setproctitle() -> str:
+    import setproctitle
+
+    assert setproctitle.getproctitle()
+    return setproctitle.__version__
+
+
 def _websockets() -> str:
     speedups = importlib.import_module("websockets.speedups")
     assert speedups.apply_mask(b"\x00\x01", b"\x01\x01\x01\x01") == b"\x01\x00"
@@ -157,6 +164,7 @@ NATIVES: dict[str, Callable[[], str]] = {
     "protobuf": _protobuf,
     "systemd-python": _systemd,
     "psutil": _psutil,
+    "setproctitle": _setproctitle,
     "websockets": _websockets,
     "ssl": _ssl,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.base.errors import ConfigurationError
-from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.drivers.host.node_folder import FEDERATION_FILE, SOCKETS_FOLDER
 from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import SITE_FILE, Site, load_site
 
@@ -19,6 +19,7 @@ class Neighbour:
     index: int
     sockets: Path
     edge_processes: int
+    federates: bool = False  # it has a part in rooms shared with other sites
 
 
 def neighbours(folder: Path, site: Site) -> list[Neighbour]:
@@ -40,4 +41,9 @@ def _neighbour(place: Path, site: Site) -> Neighbour | None:
             return None
     except ConfigurationError:
         return None  # somebody else's folder, or a broken one: not ours to judge
-    return Neighbour(settings.index, place / SOCKETS_FOLDER, settings.edge_processes)
+    return Neighbour(
+        settings.index,
+        place / SOCKETS_FOLDER,
+        settings.edge_processes,
+        federates=(place / FEDERATION_FILE).is_file(),
+    )

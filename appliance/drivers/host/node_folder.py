@@ -12,6 +12,8 @@ node-0/
 ├── farm/                               the log of the farm's member, where the node is one
 ├── farm-delegation.json                which nodes may sign the farm's directory
 ├── farm-directory.json                 the newest directory that was seen
+├── federation.json                     the site among others, and its key (a secret, 0600)
+├── federation/                         channels of the rooms that it shares with them
 ├── sockets/                            Unix sockets between the node's own processes
 ├── formatted                           written last by format: the node may be started
 └── removed                             by `member remove`: a local site starts without this node
@@ -31,6 +33,7 @@ JWKS_FILE = "jwks.json"
 KEYS_FOLDER = "keys"
 SOCKETS_FOLDER = "sockets"
 SHIPPED_FOLDER = "shipped"
+SNAPSHOTS_FOLDER = "snapshots"  # that the node makes by itself
 SIGNING_KEY_FILE = "keys/signing.key"
 TLS_KEY_FILE = "keys/tls.key"
 TLS_CERTIFICATE_FILE = "keys/tls.crt"
@@ -42,6 +45,7 @@ FARM_FOLDER = "farm"  # the log of this node's member
 FARM_PASSWORD_FILE = "keys/farm.password"  # as whom this member logs in to the others
 FARM_USERS_FILE = "keys/farm-users.json"  # who may log in here; no password is in it
 FARM_DELEGATION_FILE = "farm-delegation.json"  # which nodes' keys may sign the directory
+FEDERATION_FILE = "federation.json"  # this node's part of the federation, if its site has one
 FARM_DIRECTORY_FILE = "farm-directory.json"  # the newest one that this node has seen
 FARM_JOIN_FILE = "farm-join"  # this node waits for the farm to take it in
 FORMATTED_FILE = "formatted"

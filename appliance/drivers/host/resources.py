@@ -1,12 +1,13 @@
 """What travels with the program beside its code, from source and in the frozen executable.
 
     web                    pages, scripts and styles of chat and console
+    firmware-config        what is expected of machines; from source beside the package
     release/build.json     version, commit and time of a frozen build
     release/sbom.json      its bill of materials, CycloneDX
     release/reports.zip    what `tigerchat report` hands to Spark
 
-From source only `web` is there: the rest is known or made on the spot. A frozen program finds all
-of it below the folder that its bootloader names.
+From source only these two are there: the rest is known or made on the spot. A frozen program finds
+all of it below the folder that its bootloader names.
 """
 
 import json
@@ -28,6 +29,11 @@ def is_frozen() -> bool:
 def web() -> Path:
     """The folder of the pages."""
     return PACKAGE / "web"
+
+
+def profiles() -> Path:
+    """The folder of what is expected of machines."""
+    return (PACKAGE if is_frozen() else PACKAGE.parent) / "firmware-config"
 
 
 def release_file(name: str) -> bytes | None:

@@ -6,6 +6,7 @@ that a role need not know which of the two started it.
     READY=1      serving            STATUS=...   one line for people
     WATCHDOG=1   still alive        STOPPING=1   on its way out
     X_REASON=... why it ends, for its supervisor; a service manager ignores it
+    X_REFUSED={} how it could not be tuned: what the machine refused, and why, as JSON
 """
 
 import contextlib
@@ -16,21 +17,43 @@ import struct
 
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
 WATCHDOG_VARIABLE = "WATCHDOG_USEC"
+WATCHDOG = "WATCHDOG=1"
 REASON = "X_REASON="
+REFUSED = "X_REFUSED="
 MESSAGE_SIZE_MAX = 4096
+HEARTBEAT_S = 1.0
+BUSY_S_MAX = 2.0  # for a place among the few messages that the kernel holds for a listener
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
 
 def notify(*fields: str) -> None:
-    """Send `fields`; nothing happens when nobody listens."""
+    """Send `fields`; nothing happens when nobody listens. A listener that is busy is waited for, a
+    while, but not with a mere WATCHDOG: the next one does as well.
+    """
     address = os.environ.get(SOCKET_VARIABLE)
     if not address:
         return
     path = "\0" + address[1:] if address.startswith("@") else address
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-        sender.setblocking(False)
-        with contextlib.suppress(OSError):  # a listener that is gone or busy must not stop us
+        sender.settimeout(0 if fields == (WATCHDOG,) else BUSY_S_MAX)
+        with contextlib.suppress(OSError):  # a listener that is gone or hangs must not stop us
             sender.sendto("\n".join(fields).encode(), path)
+
+
+class Heartbeat:
+    """Says WATCHDOG=1 each second by the clock, from a loop that turns more often than that. Turns
+    are not counted: on a busy machine as many as make a second elsewhere may take a minute."""
+
+    def __init__(self) -> None:
+        self._due_s = 0.0
+
+    def turned(self, now_s: float) -> bool:
+        """The loop has turned; `now_s` of a clock that only goes forward. True once a second."""
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + HEARTBEAT_S
+        notify(WATCHDOG)
+        return True
 
 
 def watchdog_seconds() -> float | None:

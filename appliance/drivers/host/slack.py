@@ -21,21 +21,48 @@ def resident_size() -> int:
     return int(_STATM.read_bytes().split()[1]) * _PAGE_SIZE
 
 
+class _Heap(ctypes.Structure):
+    """What glibc says of its heaps: struct mallinfo2 of <malloc.h>, bytes."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
+
+
 class Slack:
-    """Of this process: how much it held when it last gave back what it did not need."""
+    """Of this process: how much it held when it last gave back what it did not need, and how much
+    of its heap was free then."""
 
     def __init__(self) -> None:
-        self._held = resident_size()
         self._libc = ctypes.CDLL(None)
+        self._libc.mallinfo2.restype = _Heap
+        self._held, self._free = resident_size(), self._free_size()
+
+    def _free_size(self) -> int:
+        """Bytes of the heap that are free, given back or not."""
+        return int(self._libc.mallinfo2().fordblks)
 
     def give_back(self) -> bool:
-        """Return what is free to the system, if much was taken since the last time; whether it
-        was tried. What died young in cycles, as connections do, is collected first."""
-        size = resident_size()
-        self._held = min(self._held, size)
-        if size - self._held <= MEMORY_SLACK_MAX:
+        """Return what is free to the system, if much was taken or much became free since the last
+        time; whether it was tried. What died young in cycles, as connections do, is collected
+        first."""
+        size, free = resident_size(), self._free_size()
+        self._held, self._free = min(self._held, size), min(self._free, free)
+        if max(size - self._held, free - self._free) <= MEMORY_SLACK_MAX:
             return False
         gc.collect(1)
         self._libc.malloc_trim(0)
-        self._held = resident_size()
+        self._held, self._free = resident_size(), self._free_size()
         return True

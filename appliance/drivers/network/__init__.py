@@ -1,9 +1,10 @@
 """Links between nodes and sockets within one: bytes in, checked messages out.
 
     between nodes    TCP, mutual TLS 1.3, every frame signed        link.py, tls.py
-    within a node    Unix socket, peer credentials, unsigned        local.py
+    within a node    Unix socket, peer credentials, unsigned        local.py, local_peer.py
     both             header 128 | body | signature 64               framing.py, checks.py
     chat clients     WebSocket and pages on one port                websocket.py, pages.py
+                     HTTP/3, beside it on UDP                        quic/
                      who comes in, how much at a time, from where   entrance.py, turns.py, origin.py
 
 **Directions.** A replica dials every other member of its shard and only sends there; what it

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ def ask_status(
     """The status of the replica of `shard` whose socket lies in `folder`; None: no answer.
 
     With `kind` "edge" or "shipper", that of the edge or shipper of this number; a shipper takes
-    a `wish`.
+    a `wish`. The patience is for the whole answer, however slowly it comes.
     """
+    deadline = time.monotonic() + timeout_s
     try:
         holder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -39,13 +41,13 @@ def ask_status(
             body = b"" if wish is None else json.dumps(wish).encode()
             question = make(LOCAL_STATUS, cluster=cluster, shard=shard, body=body)
             sock.sendall(Signer(sender=SENDER_CLIENT, key=None).frame(question, body))
-            header = decode(_exactly(sock, HEADER_SIZE))
+            header = decode(_exactly(sock, HEADER_SIZE, deadline))
             if header is None or header.command != LOCAL_STATUS:
                 return None
             if header.body_size > ANSWER_SIZE_MAX:
                 return None
-            answer: dict[str, Any] = json.loads(_exactly(sock, header.body_size))
-            _exactly(sock, SIGNATURE_SIZE)
+            answer: dict[str, Any] = json.loads(_exactly(sock, header.body_size, deadline))
+            _exactly(sock, SIGNATURE_SIZE, deadline)
             return answer
     except (OSError, ValueError):
         return None
@@ -53,9 +55,13 @@ def ask_status(
         os.close(holder)
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def _exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
     data = bytearray()
     while len(data) < size:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("no whole answer in time")
+        sock.settimeout(left_s)
         piece = sock.recv(size - len(data))
         if not piece:
             raise ConnectionError("closed before the answer was whole")

@@ -1,4 +1,7 @@
-"""With which code a WebSocket ends after an error: `docs/client-protocol.md`, "Closings"."""
+"""How conversations end after an error, by what carries them: `docs/client-protocol.md`, Closings.
+
+WebSockets and sessions of WebTransport end with one and the same code.
+"""
 
 from appliance.base.errors import InputError
 from appliance.formats.client_errors import (
@@ -6,6 +9,7 @@ from appliance.formats.client_errors import (
     ConnectionsTooMany,
     EncodingMismatch,
     FrameTooLarge,
+    GoElsewhere,
     HeldTooMuch,
     HelloLate,
     HelloRequired,
@@ -16,10 +20,12 @@ from appliance.formats.client_errors import (
     TokenInvalid,
     TokenKeyUnknown,
     TokenNotYetValid,
+    TokenRevoked,
 )
 
 CLOSE_CODES: dict[type[InputError], int] = {
     Closing: 1001,
+    GoElsewhere: 1001,
     EncodingMismatch: 1003,
     FrameTooLarge: 1009,
     RateLimited: 1013,
@@ -30,7 +36,28 @@ CLOSE_CODES: dict[type[InputError], int] = {
     TokenKeyUnknown: 4003,
     TokenExpired: 4003,
     TokenNotYetValid: 4003,
+    TokenRevoked: 4003,
     SubscriptionTooSlow: 4008,
     HeldTooMuch: 4013,
     RefusedTooOften: 4029,
+}
+
+# of the answer to a request that would have opened a conversation in plain HTTP
+HTTP_STATUSES: dict[type[InputError], int] = {
+    Closing: 503,
+    GoElsewhere: 503,
+    EncodingMismatch: 415,
+    FrameTooLarge: 413,
+    RateLimited: 429,
+    ConnectionsTooMany: 503,
+    HelloRequired: 401,
+    HelloLate: 408,
+    TokenInvalid: 401,
+    TokenKeyUnknown: 401,
+    TokenExpired: 401,
+    TokenNotYetValid: 401,
+    TokenRevoked: 401,
+    SubscriptionTooSlow: 408,
+    HeldTooMuch: 429,
+    RefusedTooOften: 429,
 }

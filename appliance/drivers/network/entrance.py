@@ -16,8 +16,10 @@ import contextlib
 import ipaddress
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import (
@@ -48,14 +50,24 @@ def address_of(host: str) -> str:
     return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
 
 
-class Visitor(asyncio.Protocol):
+class Visitor(asyncio.Protocol, ABC):
     """A connection, from the moment it is accepted."""
 
     address: str
 
+    @abstractmethod
     def expel(self) -> None:
         """Be gone at once; nobody waits for anything."""
-        raise NotImplementedError
+
+
+class Bearer(Protocol):
+    """A connection that carries requests, to who serves them."""
+
+    def welcome(self) -> None:
+        """A request on it is one of a conversation whose client has said who it is."""
+
+    def leave(self) -> None:
+        """That request is over."""
 
 
 class Entrance:
@@ -153,6 +165,7 @@ class Door:
         self._listeners: list[socket.socket] = []
         self._tls: ssl.SSLContext | None = None
         self._greetings: dict[Visitor, asyncio.Task[None]] = {}
+        self._port = 0
         self._rest: asyncio.TimerHandle | None = None
 
     async def open(self, host: str, port: int, *, tls: ssl.SSLContext | None, shared: bool) -> None:
@@ -174,11 +187,12 @@ class Door:
                 f"client_port {port} on {host} cannot be bound ({error.strerror or error}): "
                 "stop what uses it, or choose another client_port in site.toml"
             ) from error
+        self._port = int(self._listeners[0].getsockname()[1])
         self._listen()
 
     @property
     def port(self) -> int:
-        return int(self._listeners[0].getsockname()[1])
+        return self._port
 
     def close(self) -> None:
         """Accept nobody any more; who is being greeted is sent away."""

@@ -12,6 +12,7 @@ OnFrame = Callable[[bytes, bytes, bytes], None]  # header as sent, body, signatu
 
 _PREFIX = MAGIC.to_bytes(4, "little") + VERSION.to_bytes(2, "little")
 _SPACE_MIN = 32 * KIB  # offered to a read at least: two records of TLS
+_CAPACITY = 2 * _SPACE_MIN  # of a fresh reader
 _NONCES_PER_INCARNATION = 1 << 32
 
 
@@ -25,10 +26,9 @@ class FrameReader:
 
     __slots__ = ("_on_frame", "_size_max", "_view", "_start", "_end")
 
-    def __init__(self, message_size_max: int, on_frame: OnFrame, capacity: int = 64 * KIB) -> None:
-        assert capacity >= _SPACE_MIN
+    def __init__(self, message_size_max: int, on_frame: OnFrame) -> None:
         self._on_frame, self._size_max = on_frame, message_size_max
-        self._view = memoryview(bytearray(capacity))
+        self._view = memoryview(bytearray(_CAPACITY))
         self._start = self._end = 0  # what has arrived and is not parsed
 
     def release(self) -> None:

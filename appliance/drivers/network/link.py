@@ -113,8 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
         self._made = True
         secured = self._secured
-        capacity = 64 * KIB if secured else _RECEIVE_SIZE
-        self._reader = FrameReader(self._size_max, self._on_frame, capacity)
+        self._reader = FrameReader(self._size_max, self._on_frame)
         if secured is not None:
             self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
             self._tls = secured.context.wrap_bio(
@@ -194,26 +193,30 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while self.state == OPEN:
                 space = self._reader.space()
-                size, filled = len(space), 0
+                size, filled, more = len(space), 0, True
                 try:
-                    while filled < size:
+                    while more and filled < size:
                         count = read(size - filled, space[filled:])
                         if not count:
                             break
                         filled += count
+                        more = bool(self._incoming.pending or self._tls.pending())
                 finally:
                     if filled:
                         self._advance(filled)
+                if not more:  # known without an exception, which costs more than a small frame
+                    break
                 if filled < size:  # the peer said goodbye
                     self.reason = self.reason or "peer_closed"
                     self.transport.close()
                     return
         except ssl.SSLWantReadError:
-            if self.state == OPEN:
-                self._flush()  # answers of TLS itself
+            pass
         except ssl.SSLError as error:
             wrong = "certificate" in str(error).lower()
             self.abort("refused_certificate" if wrong else "tls")
+        if self.state == OPEN:
+            self._flush()  # answers of TLS itself
 
     def _flush(self) -> None:
         if self._outgoing.pending:

@@ -9,6 +9,7 @@ console.
       replica's loop
       │ ── REQUEST, PING_CLIENT ────────▶ │   as a client, sender 255
       │ ── LOCAL_READ_ROOMS, _STATUS ───▶ │
+      │ ◀─ LOCAL_STATUS ───────────────── │   also unasked, when readers must hear of it
       │ ── LOCAL_BROKEN ────────────────▶ │   op = a sealed segment to be mended; no answer
 
 The kernel tells who is at the other end (SO_PEERCRED): the same user or root, others are turned
@@ -21,7 +22,6 @@ import json
 import mmap
 import os
 import socket
-import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +39,7 @@ from appliance.base.signature import SIGNATURE_SIZE
 from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import CLOSED, OPEN, Connection
+from appliance.drivers.network.local_peer import peer_allowed
 from appliance.formats.envelope import (
     COMMANDS_CLIENT,
     LOCAL_ATTACH,
@@ -58,7 +59,6 @@ from appliance.formats.geometry import HEADER_SIZE
 ASKS = frozenset((LOCAL_ATTACH, LOCAL_READ_ROOMS, LOCAL_STATUS, LOCAL_BROKEN))
 ANSWERS = frozenset((LOCAL_ATTACHED, LOCAL_COMMITTED, LOCAL_ROOMS, LOCAL_STATUS))
 
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _ATTACHED_SIZE_MAX = 4096
 
 
@@ -68,13 +68,6 @@ def make_ring(size: int) -> tuple[int, memoryview]:
     fd = os.memfd_create("tigerchat-ring", os.MFD_CLOEXEC)
     os.ftruncate(fd, size)
     return fd, memoryview(mmap.mmap(fd, size))
-
-
-def peer_allowed(sock: socket.socket) -> bool:
-    """Whether the process at the other end runs as this user or as root."""
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, uid, _ = _CREDENTIALS.unpack(data)
-    return uid in (0, os.getuid())
 
 
 def _bind(path: Path) -> socket.socket:
@@ -160,6 +153,15 @@ class LocalServer:
             frame = self.signer.frame(
                 make(LOCAL_COMMITTED, cluster=self._cluster, shard=self._shard, op=log_seq), b""
             )
+            for connection in self._attached:
+                connection.send(frame)
+
+    def tell(self, status: dict[str, Any]) -> None:
+        """Tell everybody who shares the ring how this replica is, before they ask."""
+        if self._attached:
+            body = json.dumps(status).encode()
+            header = make(LOCAL_STATUS, cluster=self._cluster, shard=self._shard, body=body)
+            frame = self.signer.frame(header, body)
             for connection in self._attached:
                 connection.send(frame)
 

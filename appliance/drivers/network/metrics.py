@@ -56,6 +56,8 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
     "replica": (
         Figure("serving", _G, "1 while the replica's status is normal.", "serving"),
         Figure("primary", _G, "1 while the replica is primary of its view.", "primary"),
+        Figure("votes", _G, "1 for who votes, 0 for who only follows.", "votes"),
+        Figure("voters", _G, "Replicas of the shard that vote.", "replica_count"),
         Figure("view", _G, "View of the replica.", "view"),
         Figure("op", _G, "Newest op that the replica holds.", "op"),
         Figure("commit_min", _G, "Newest op that the replica has executed.", "commit_min"),
@@ -69,6 +71,14 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
         Figure("edges", _G, "Edges of this machine that are attached.", "edges"),
         Figure("extents", _G, "Extents of the volume in use.", "volume.extents"),
         Figure("extents_max", _G, "Extents that the volume may have.", "volume.extents_max"),
+        Figure("disk_bytes", _G, "Bytes of the volume's disk, taken or free.", "volume.disk_size"),
+        Figure("disk_free_bytes", _G, "Bytes of it that are free.", "volume.disk_free"),
+        Figure("disk_failing", _G, "Warnings that a disk gives.", "disk_failing", label="disk"),
+        Figure("disk_spare_ratio", _G, "Spare blocks left.", "disk_spare", 0.01, label="disk"),
+        Figure("disk_used_ratio", _G, "Life that is used.", "disk_used", 0.01, label="disk"),
+        Figure("disk_celsius", _G, "Temperature of a disk.", "disk_celsius", label="disk"),
+        Figure("disk_media_errors", _C, "Data not given back.", "disk_media", label="disk"),
+        Figure("disk_power_losses", _C, "Unsafe shutdowns.", "disk_power", label="disk"),
         Figure("written_bytes", _C, "Bytes written to the volume.", "volume.bytes_written"),
         Figure("write_p50_seconds", _G, "Median durable write.", "volume.journal.p50_us", 1e-6),
         Figure("write_p99_seconds", _G, "99th percentile.", "volume.journal.p99_us", 1e-6),
@@ -134,11 +144,33 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
 _SHIPPER_SHARD = ("late_s", "backlog", "manifests", "ships", "failures", "put_files", "put_bytes")
 
 
+# Of each disk under a volume: figure -> what its health calls it.
+_DISK = {
+    "disk_spare": "spare_percent",
+    "disk_used": "used_percent",
+    "disk_celsius": "temperature_c",
+    "disk_media": "media_errors",
+    "disk_power": "unsafe_shutdowns",
+}
+
+
+def _disks(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """A table by disk of each figure."""
+    disks = _value(answer, "volume.health.disks")
+    well_formed = disks if isinstance(disks, Mapping) else {}
+    of_each = {name: of for name, of in well_formed.items() if isinstance(of, Mapping)}
+    tables = {key: {name: of.get(it) for name, of in of_each.items()} for key, it in _DISK.items()}
+    failing = {name: len(of.get("warnings", ())) for name, of in of_each.items()}
+    return {**tables, "disk_failing": failing}
+
+
 def _replica(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **answer,
+        **_disks(answer),
         "serving": answer.get("status") == "normal",
         "primary": answer.get("role") == "primary" and answer.get("status") == "normal",
+        "votes": answer.get("role") in ("primary", "backup"),
     }
 
 

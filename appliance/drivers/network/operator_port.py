@@ -21,7 +21,6 @@ from typing import Any
 import uvicorn
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from appliance.base.limits import (
@@ -32,6 +31,7 @@ from appliance.base.limits import (
     OPERATOR_TAKE_S,
 )
 from appliance.drivers.network.address import address_group
+from appliance.drivers.network.http_requests import HttpProtocol
 
 SWEEP_S = 0.5  # between two looks at the deadlines
 SIGN_IN_SIZE_MAX = 256  # bytes of a sign-in's body
@@ -107,7 +107,7 @@ class _Visitor:
             self.task.cancel()
 
 
-class _Protocol(H11Protocol):
+class _Protocol(HttpProtocol):
     """HTTP/1.1 with deadlines that no single byte pushes back."""
 
     def __init__(self, port: "OperatorPort", visitor: _Visitor, *args: Any, **options: Any) -> None:
@@ -124,6 +124,7 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._port.forget(self._visitor)
+        self._visitor.protocol = None
 
     def send_400_response(self, msg: str) -> None:
         self._port.counters["malformed"] += 1

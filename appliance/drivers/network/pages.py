@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,15 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from appliance.base.limits import HTTP_HEAD_SIZE_MAX
+from appliance.drivers.network.http_requests import HttpProtocol, Page, PageFiles
 from appliance.drivers.network.origin import Hosts
+from appliance.drivers.network.websocket import PlainHttp
 from appliance.formats.client.address import PATH
 
 KEEP_ALIVE_SECONDS = 5
@@ -39,7 +40,8 @@ _SECURE_HEADERS = ((b"strict-transport-security", b"max-age=31536000"),)
 
 class SafeHeaders:
     """Tells browsers to run nothing that is not ours, to talk to nobody else, and to keep nothing;
-    a request that names another host is answered by nobody (421)."""
+    a request that names another host is answered by nobody (421), and what follows one that says
+    twice where it ends is not read."""
 
     def __init__(
         self,
@@ -48,9 +50,12 @@ class SafeHeaders:
         hosts: Hosts | None = None,
         secure: bool = False,
         places: Callable[[], str] = str,
+        also: Callable[[], bytes] = bytes,
     ) -> None:
-        """`places` says where pages may connect to beside their own origin."""
+        """`places` says where pages may connect to beside their own origin; `also` which other
+        transport serves the same (RFC 7838), for those who did not come by it."""
         self._app, self._hosts, self._secure, self._places = app, hosts, secure, places
+        self._also = also
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async def send_with_headers(message: Any) -> None:
@@ -60,9 +65,17 @@ class SafeHeaders:
                 headers = [*kept, (b"content-security-policy", policy), *_HEADERS]
                 if self._secure:
                     headers += _SECURE_HEADERS
+                if scope["http_version"] != "3" and (also := self._also()):
+                    headers.append((b"alt-svc", also))
                 message = {**message, "headers": headers}
             await send(message)
 
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            refused = PlainTextResponse(
+                "a length or chunks, not both\n", status_code=400, headers={"connection": "close"}
+            )
+            await refused(scope, receive, send_with_headers)
+            return
         named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         hosts = self._hosts
         if hosts is not None and (len(named) != 1 or not hosts.may_ask(named[0])):
@@ -72,14 +85,14 @@ class SafeHeaders:
         await self._app(scope, receive, send_with_headers)
 
 
-class _Protocol(H11Protocol):
+class _Protocol(HttpProtocol):
     """Of one connection; says when a request was answered."""
 
-    on_answered: Callable[[], None]
+    bearer: PlainHttp
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self.on_answered()
+        self.bearer.on_answered()
 
 
 class Seldom(logging.Filter):
@@ -113,21 +126,27 @@ class Pages:
         secure: bool,
         health: Callable[[], str],
         directory: Callable[[], bytes] = bytes,
+        farm_key: bytes = b"",
+        also: Callable[[], bytes] = bytes,
     ) -> None:
         """`nodes` tells a client where else it may connect; `health` gives "" or why this node does
         not serve, which is not for strangers: they are told one word;
-        `directory` gives the signed bytes of the newest one, or none."""
-        self._directory = directory
+        `directory` gives the signed bytes of the newest one, or none, `farm_key` verifies who may
+        sign it;
+        `also` is the Alt-Svc of the port, or empty."""
+        self._directory, self._farm_key = directory, farm_key.hex()
         self._web, self._nodes, self._health = web, nodes, health
-        app = Starlette(
+        self.app = app = Starlette(
             routes=[
                 Route("/", self._page),
                 Route("/healthz", self._probe),
                 Route("/nodes.json", self._others),
                 Route("/directory", self._show_directory),
-                Mount("/web", StaticFiles(directory=web)),
+                Mount("/web", PageFiles(directory=web)),
             ],
-            middleware=[Middleware(SafeHeaders, hosts=hosts, secure=secure, places=self._places)],
+            middleware=[
+                Middleware(SafeHeaders, hosts=hosts, secure=secure, places=self._places, also=also)
+            ],
         )
         self._config = uvicorn.Config(
             app,
@@ -150,19 +169,23 @@ class Pages:
         """Where the page connects: the site's nodes, beside the one that it came from."""
         return " ".join(node["url"].removesuffix(PATH) for node in self._nodes())
 
-    def protocol(self, on_answered: Callable[[], None]) -> asyncio.Protocol:
+    def serve(self, routes: Sequence[BaseRoute]) -> None:
+        """Answer these requests as well."""
+        self.app.router.routes.extend(routes)
+
+    def protocol(self, bearer: PlainHttp) -> asyncio.Protocol:
         """For one connection, which is told of each answer."""
         protocol = _Protocol(
             config=self._config,
             server_state=self._state,
-            app_state={},
+            app_state={"bearer": bearer},
             _loop=asyncio.get_running_loop(),
         )
-        protocol.on_answered = on_answered
+        protocol.bearer = bearer
         return protocol
 
     async def _page(self, request: Request) -> Response:
-        return FileResponse(self._web / "chat.html", media_type="text/html")
+        return Page(self._web / "chat.html", media_type="text/html")
 
     async def _probe(self, request: Request) -> Response:
         serves = not self._health()
@@ -170,7 +193,7 @@ class Pages:
         return PlainTextResponse(word + "\n", status_code=200 if serves else 503)
 
     async def _others(self, request: Request) -> Response:
-        return JSONResponse({"nodes": self._nodes()})
+        return JSONResponse({"nodes": self._nodes(), "farm_key": self._farm_key})
 
     async def _show_directory(self, request: Request) -> Response:
         """Byte for byte as it was signed."""

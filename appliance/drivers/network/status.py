@@ -17,7 +17,7 @@ from appliance.base.errors import ConfigurationError
 from appliance.base.limits import CONNECTIONS_MAX, HANDSHAKE_MS_MAX
 from appliance.base.signature import SIGNATURE_SIZE
 from appliance.drivers.network.framing import Signer
-from appliance.drivers.network.local import peer_allowed
+from appliance.drivers.network.local_peer import peer_allowed
 from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
 from appliance.formats.geometry import HEADER_SIZE
 

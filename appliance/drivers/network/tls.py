@@ -11,14 +11,14 @@ import ssl
 from collections.abc import Iterable
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from appliance.base.errors import ConfigurationError
 
 
 def spki_digest(certificate_der: bytes) -> bytes:
     """SHA-256 of the SubjectPublicKeyInfo of a certificate: what a peer is known by."""
+    from cryptography import x509  # here: it takes a tenth of the start of a process
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     key = x509.load_der_x509_certificate(certificate_der).public_key()
     return hashlib.sha256(
         key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

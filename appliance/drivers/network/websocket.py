@@ -16,14 +16,14 @@ import contextlib
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from websockets.exceptions import NegotiationError, PayloadTooBig
 from websockets.frames import Opcode
 from websockets.http11 import Request
-from websockets.protocol import OPEN
+from websockets.protocol import OPEN, Protocol, Side
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
@@ -37,12 +37,17 @@ from appliance.base.limits import (
     HTTP_HEAD_SIZE_MAX,
     HTTP_MS_MAX,
     HTTP_REQUESTS_MAX,
+    KIB,
     STRANGER_FRAME_SIZE_MAX,
+    TLS_RECORD_SIZE,
     TURN_COST_SIZE,
 )
-from appliance.drivers.network.closings import CLOSE_CODES
+from appliance.drivers.network.bearer_token import token_in
+from appliance.drivers.network.closings import CLOSE_CODES, HTTP_STATUSES
 from appliance.drivers.network.entrance import Door, Entrance, Visitor
 from appliance.drivers.network.origin import Hosts
+from appliance.drivers.network.owner import WEBSOCKET, ChatConnection, Owner
+from appliance.drivers.network.refusal import Refusal, refusal_of
 from appliance.drivers.network.turns import Turns
 from appliance.formats.client.address import PATH
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
@@ -57,42 +62,59 @@ _MASK_SIZE = 4
 _quiet = logging.getLogger("tigerchat.websocket")
 _quiet.setLevel(logging.CRITICAL)
 
-MakeHttp = Callable[[Callable[[], None]], asyncio.Protocol]
+
+class _Library(ServerProtocol):
+    """The sans-I/O library for one connection; a function of ours that it were given to select
+    would be bound to it, and keep it for the collector."""
+
+    def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol:
+        for subprotocol in SUBPROTOCOLS:
+            if subprotocol in subprotocols:
+                return subprotocol
+        raise NegotiationError("offer subprotocol tigerchat.v1.json or tigerchat.v1.binary")
 
 
-class Owner(Protocol):
-    """Who uses the connections. All are called in the loop, one connection at a time."""
+class PlainHttp:
+    """The requests of a connection: their number, and the time that each may take. Those of a
+    conversation whose client has said who it is are limited in neither."""
 
-    def on_open(self, connection: "Connection") -> None:
-        """The handshake is done; `connection.subprotocol` says which encoding."""
+    def __init__(self, connection: "Connection", entrance: Entrance) -> None:
+        self._connection: Connection | None = connection
+        self._entrance = entrance
+        self._requests = 0  # answered, of a stranger
+        self._conversing = 0  # requests of a conversation that are under way
+        self._is_of_guest = False  # the one that will be answered next
 
-    def on_client_message(self, connection: "Connection", data: bytes, is_text: bool) -> None:
-        """A whole message; text is UTF-8."""
+    def welcome(self) -> None:
+        """As of a `Bearer`."""
+        self._conversing += 1
+        self._is_of_guest = True
+        if self._connection is not None:
+            self._connection.end_after(None)
+            self._entrance.welcome(self._connection)
 
-    def on_fragment(self, connection: "Connection") -> None:
-        """A part of a message, not the last."""
+    def leave(self) -> None:
+        self._conversing -= 1
+        if self._connection is not None and not self._conversing:
+            self._connection.end_after(HTTP_MS_MAX / 1000)
 
-    def on_control(self, connection: "Connection") -> None:
-        """A ping, which is answered, or a pong."""
+    def on_lost(self) -> None:
+        """The connection is gone; requests may be under way that have not heard of it."""
+        self._connection = None
 
-    def on_oversize(self, connection: "Connection") -> None:
-        """A message is too large; what is written now goes out before the connection ends."""
+    def on_answered(self) -> None:
+        """A request was answered."""
+        if self._connection is None:
+            return
+        self._requests += not self._is_of_guest
+        self._is_of_guest = False
+        if self._requests >= HTTP_REQUESTS_MAX:
+            self._connection.finish_http()
+        elif not self._conversing:
+            self._connection.end_after(HTTP_MS_MAX / 1000)
 
-    def on_blocked(self, connection: "Connection") -> None:
-        """More is waiting to be sent than is good; write no more than needed."""
 
-    def on_writable(self, connection: "Connection") -> None:
-        """What was waiting has been sent."""
-
-    def on_closed(self, connection: "Connection") -> None:
-        """The connection, which was open, is gone."""
-
-
-def _select(protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol:
-    for subprotocol in SUBPROTOCOLS:
-        if subprotocol in offered:
-            return subprotocol
-    raise NegotiationError("offer subprotocol tigerchat.v1.json or tigerchat.v1.binary")
+MakeHttp = Callable[[PlainHttp], asyncio.Protocol]
 
 
 class Connection(Visitor):
@@ -102,19 +124,23 @@ class Connection(Visitor):
     "closed".
     """
 
+    framing = WEBSOCKET
+
     def __init__(self, server: "WebSocketServer", address: str) -> None:
         self.state = "greeted"
         self.address = address
+        self.transport_name = "websocket"
         self.subprotocol = ""
         self.user: Any = None  # for the owner
+        self.admitted: Any = None  # as whom, by the owner
         self.is_welcome = False
         self.turn, self.is_waiting = 0, False
         self._server = server
         self._inbox = bytearray()  # received, not looked at; in state "head" the request so far
         self._deadline: asyncio.TimerHandle | None = None
-        self._protocol: ServerProtocol | None = None
+        self._protocol: Protocol | None = None
         self._http: asyncio.Protocol | None = None
-        self._http_requests = 0
+        self._plain: PlainHttp | None = None  # its requests
         self._message = bytearray()  # the parts of a message so far
         self._is_text = False
         self._blocked = self._reading_paused = False
@@ -122,11 +148,40 @@ class Connection(Visitor):
         self._heard = self._probed = True
         self._last_frames = LAST_FRAMES_MAX  # that may come before the client's closing
         self.transport: asyncio.Transport | None = None
+        self._on_welcome: Callable[[], None] | None = None  # if it is not a visitor itself
 
-    def _end_after(self, seconds: float) -> None:
+    @classmethod
+    def over(
+        cls,
+        server: "WebSocketServer",
+        transport: asyncio.Transport,
+        *,
+        address: str,
+        subprotocol: str,
+        admitted: Any,
+        on_welcome: Callable[[], None],
+    ) -> "Connection":
+        """One whose handshake was done elsewhere, on `transport`, by whom the owner has `admitted`;
+        `on_welcome` is told when the client has said who it is."""
+        made = cls(server, address)
+        made.transport_name = "websocket_http3"
+        made.transport, made.subprotocol = transport, subprotocol
+        made.admitted = admitted
+        made._on_welcome = on_welcome
+        made._protocol = Protocol(
+            Side.SERVER, state=OPEN, max_size=STRANGER_FRAME_SIZE_MAX, logger=_quiet
+        )
+        made.state = "open"
+        server.on_open(made)
+        return made
+
+    def end_after(self, seconds: float | None) -> None:
+        """Be gone by then, unless it is called again; None: it has time."""
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self._on_late)
+            self._deadline = None
+        if seconds is not None and self.state != "closed":
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self._on_late)
 
     def _on_late(self) -> None:
         assert self.transport is not None
@@ -151,9 +206,9 @@ class Connection(Visitor):
             return
         self.state = "head"
         self.transport.set_write_buffer_limits(high=CLIENT_WRITE_HIGH, low=CLIENT_WRITE_LOW)
-        if hasattr(transport, "set_read_buffer_limits"):  # of TLS: it reads ahead of us
-            transport.set_read_buffer_limits(high=HELD_MIN)
-        self._end_after(HELLO_MS_MAX / 1000)
+        if hasattr(transport, "set_read_buffer_limits"):  # of TLS: never less than a record
+            transport.set_read_buffer_limits(high=2 * TLS_RECORD_SIZE, low=TLS_RECORD_SIZE + KIB)
+        self.end_after(HELLO_MS_MAX / 1000)
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
@@ -198,6 +253,12 @@ class Connection(Visitor):
         self._inbox.clear()
         if self._http is not None:
             self._http.connection_lost(error)
+            self._http = None  # it holds this one, and the transport with its buffers
+        if self._plain is not None:
+            self._plain.on_lost()
+        if self._protocol is not None:
+            self._protocol.parser.close()  # it refers to itself by that
+            _let_go(self._protocol)
         if was in ("open", "closing") and self.subprotocol:
             self._server.owner.on_closed(self)
 
@@ -223,36 +284,35 @@ class Connection(Visitor):
         """This is plain HTTP from now on, and stays a stranger's; each request has its time."""
         self.state = "http"
         self._server.counters["http"] += 1
-        self._http = self._server.make_http(self._on_answered)
-        self._end_after(HTTP_MS_MAX / 1000)
+        self._plain = PlainHttp(self, self._server.entrance)
+        self._http = self._server.make_http(self._plain)
+        self.end_after(HTTP_MS_MAX / 1000)
         self._http.connection_made(self.transport)  # type: ignore[arg-type]
         self._http.data_received(head)
 
-    def _on_answered(self) -> None:
-        """A request was answered."""
+    def finish_http(self) -> None:
+        """No further request is answered."""
         assert self.transport is not None
-        self._http_requests += 1
-        if self._http_requests >= HTTP_REQUESTS_MAX:
-            self.transport.close()
-        elif self.state == "http":
-            self._end_after(HTTP_MS_MAX / 1000)
+        self.transport.close()
 
     def _upgrade(self, head: bytes, rest: bytes) -> None:
         """Answer the handshake before anything behind it is parsed: that may be broken."""
         assert self.transport is not None
-        protocol = ServerProtocol(
+        protocol = _Library(
             subprotocols=SUBPROTOCOLS,
-            select_subprotocol=_select,
             max_size=STRANGER_FRAME_SIZE_MAX,
             logger=_quiet,
         )
         protocol.receive_data(head)
         events = protocol.events_received()
+        status = 400
         if events and isinstance(events[0], Request):
-            protocol.send_response(self._answer(protocol, events[0]))
+            response = self._answer(protocol, events[0])
+            status = response.status_code
+            protocol.send_response(response)
         self._protocol = protocol
         if protocol.state is not OPEN:
-            self._server.counters["handshake_refused"] += 1
+            self._server.on_refused(self.transport_name, status)
             self._expect_end()
             self._flush()
             self.transport.close()
@@ -268,7 +328,8 @@ class Connection(Visitor):
             self._server.turns.on_input(self)
 
     def _answer(self, protocol: ServerProtocol, request: Request) -> Any:
-        """The response to a handshake: one from a page of another site is refused."""
+        """The response to a handshake: one from a page of another site is refused, and one with a
+        token that is not good."""
         host, origin = (request.headers.get_all(name) for name in ("Host", "Origin"))
         hosts = self._server.hosts
         if (
@@ -279,7 +340,18 @@ class Connection(Visitor):
         ):
             self._server.counters["origin_refused"] += 1
             return protocol.reject(HTTPStatus.FORBIDDEN, "not a page of this site\n")
-        return protocol.accept(request)
+        response = protocol.accept(request)
+        if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            return response
+        authorizations, offers = (
+            request.headers.get_all(name) for name in ("Authorization", "Sec-WebSocket-Protocol")
+        )
+        offered = [name.strip() for offer in offers for name in offer.split(",")]
+        try:
+            self.admitted = self._server.admitted(self.address, authorizations, offered)
+        except InputError as error:
+            return _rejected(protocol, refusal_of(error, HTTP_STATUSES))
+        return response
 
     # --- input, by turns
 
@@ -333,6 +405,8 @@ class Connection(Visitor):
     def _receive(self, raw: bytes) -> None:
         protocol = self._protocol
         assert protocol is not None
+        if raw[0] & 0x0F == Opcode.CLOSE:
+            protocol.current_size = None  # it may come amid a message, which is given up then
         protocol.receive_data(raw)
         for event in protocol.events_received():
             if self.state == "open":
@@ -348,6 +422,7 @@ class Connection(Visitor):
         while self._last_frames > 0 and (size := self._frame_size(start)) > 0:
             self._last_frames -= 1
             if self._inbox[start] & 0x0F == Opcode.CLOSE:
+                self._protocol.current_size = None
                 self._protocol.receive_data(bytes(memoryview(self._inbox)[start : start + size]))
                 self._protocol.events_received()
                 self._flush()
@@ -400,7 +475,7 @@ class Connection(Visitor):
 
     def _expect_end(self) -> None:
         self.state = "closing"
-        self._end_after(CLOSE_SECONDS)
+        self.end_after(CLOSE_SECONDS)
 
     def on_turn(self) -> None:
         """It waits for its turn, or does no more: then nothing is read into memory meanwhile."""
@@ -430,7 +505,7 @@ class Connection(Visitor):
 
     def _note_held(self) -> None:
         """Whoever holds much is looked at, until it holds less."""
-        if self._blocked or len(self._inbox) + len(self._message) >= HELD_MIN:
+        if self.held >= HELD_MIN:
             self._server.heavy[self] = None
 
     def welcome(self) -> None:
@@ -438,13 +513,24 @@ class Connection(Visitor):
         if not self.is_welcome and self._protocol is not None:
             self.is_welcome = True
             self._protocol.max_message_size = CLIENT_FRAME_SIZE_MAX
-            self._server.entrance.welcome(self)
+            if self._on_welcome is None:
+                self._server.entrance.welcome(self)
+            else:
+                self._on_welcome()
 
     def write(self, frames: list[bytes]) -> None:
         """Send whole frames, joined; dropped when the connection is ending."""
         assert self.transport is not None
+        if self._protocol is not None and self._protocol.writes and self._protocol.state is OPEN:
+            self._flush()  # pongs: a ping is answered before what came behind it
         if self.state == "open" and not self.transport.is_closing():
-            self.transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            if len(data) <= CLIENT_WRITE_HIGH:
+                self.transport.write(data)
+            else:  # TLS keeps room for the largest piece that it was ever given
+                for start in range(0, len(data), CLIENT_WRITE_HIGH):
+                    self.transport.write(data[start : start + CLIENT_WRITE_HIGH])
+            self._note_held()
 
     def read_on(self, wanted: bool) -> None:
         """Stop or go on handling and reading what the client sends."""
@@ -487,6 +573,25 @@ class Connection(Visitor):
         self.transport.write(_PING)
 
 
+def _let_go(protocol: Protocol) -> None:
+    """What the library remembers of an error refers to the library and to us, by its traceback."""
+    errors: list[BaseException | None] = [protocol.handshake_exc, protocol.parser_exc]
+    while errors:
+        error = errors.pop()
+        if error is not None:
+            error.__traceback__ = None
+            errors += [error.__cause__, error.__context__]
+
+
+def _rejected(protocol: ServerProtocol, refusal: Refusal) -> Any:
+    response = protocol.reject(HTTPStatus(refusal.status), refusal.text)
+    for name, value in refusal.fields:
+        if name in response.headers:  # the library's own
+            del response.headers[name]
+        response.headers[name] = value
+    return response
+
+
 def _wants_websocket(head: bytes) -> bool:
     lines = head.split(b"\r\n\r\n", 1)[0].split(b"\r\n")
     method, _, rest = lines[0].partition(b" ")
@@ -513,8 +618,7 @@ class WebSocketServer:
         address_connect_rate: int,
         counters: Counter[str],
     ) -> None:
-        """`make_http` gives the protocol of a plain HTTP connection; it calls back after each
-        answer."""
+        """`make_http` gives the protocol of a plain HTTP connection, which tells of each answer."""
         self.owner, self.make_http, self.hosts, self.counters = owner, make_http, hosts, counters
         self.entrance = Entrance(
             visitors_max=connections_max,
@@ -524,8 +628,9 @@ class WebSocketServer:
         )
         self.door = Door(self.entrance, lambda address: Connection(self, address))
         self.turns = Turns()
-        self.heavy: dict[Connection, None] = {}  # those that hold much, or did a moment ago
-        self._open: dict[Connection, None] = {}
+        self.heavy: dict[ChatConnection, None] = {}  # those that hold much, or did a moment ago
+        self._open: dict[ChatConnection, None] = {}
+        self._refused: dict[str, Counter[int]] = {}
         self._prober: asyncio.TimerHandle | None = None
 
     async def start(
@@ -540,19 +645,50 @@ class WebSocketServer:
         return self.door.port
 
     def count(self) -> int:
-        """WebSocket connections."""
+        """Connections that are conversations, whatever carries them."""
         return len(self._open)
 
-    def on_open(self, connection: Connection) -> None:
+    def conversations(self) -> list[ChatConnection]:
+        """Those connections."""
+        return list(self._open)
+
+    def counts(self) -> dict[str, int]:
+        """The same, by what carries them."""
+        return dict(Counter(connection.transport_name for connection in self._open))
+
+    def admitted(self, address: str, authorizations: Sequence[str], offered: Iterable[str]) -> Any:
+        """As whom the owner admits a client whose handshake has these fields `Authorization`, and
+        offers these subprotocols; None: it brings no token yet. Raises InputError."""
+        try:
+            token = token_in(authorizations, offered)
+            return None if token is None else self.owner.admit(address, token)
+        except InputError:
+            self.counters["token_refused"] += 1
+            raise
+
+    def on_open(self, connection: ChatConnection) -> None:
         self._open[connection] = None
         self.owner.on_open(connection)
 
-    def forget(self, connection: Connection) -> None:
+    def on_refused(self, transport_name: str, status: int) -> None:
+        """A client that wanted a conversation was answered with this status of HTTP."""
+        self.counters["handshake_refused"] += 1
+        self._refused.setdefault(transport_name, Counter())[status] += 1
+
+    def refused(self) -> dict[str, dict[str, int]]:
+        """By what would have carried the conversation and by status, how often."""
+        return {
+            name: {str(status): count for status, count in row.items()}
+            for name, row in self._refused.items()
+        }
+
+    def forget(self, connection: ChatConnection) -> None:
         self._open.pop(connection, None)
         self.heavy.pop(connection, None)
-        self.entrance.forget(connection)
+        if isinstance(connection, Visitor):
+            self.entrance.forget(connection)
 
-    def held(self) -> list[tuple[Connection, int]]:
+    def held(self) -> list[tuple[ChatConnection, int]]:
         """Connections that hold much, and how much; the others are looked at no more."""
         rows = [(connection, connection.held) for connection in self.heavy]
         self.heavy = {connection: None for connection, size in rows if size >= HELD_MIN}

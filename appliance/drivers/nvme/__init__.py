@@ -1,13 +1,14 @@
 """A shard's volume: whole sectors, written past the page cache, durable before anybody hears of it.
 
     shard-0/
-    ├── data             superblock, both journal rings, replies, checkpoints: written with zeros at
-    format ├── segments/000000  one extent each; the next one is written ahead while the last one
-    fills
+    ├── data             superblock, both journal rings, replies, checkpoints: zeros at format
+    ├── segments/000000  one extent each; the next one is written ahead while the last one fills
     └── volume.json      what format measured: how a flush is made here, and what it costs
 
 The replica sees one linear space: the data file, then the extents one after the other. A `Volume`
-turns an address into a file and an offset, and that is all it knows of the format.
+turns an address into a file and an offset, and that is all it knows of the format. Where `data` is
+a link to a raw device, that space is the device: no `segments`, and a label beside each copy of the
+superblock says what `volume.json` does.
 
 **Group commit.** Two I/O threads, a *lane* each, so that a checkpoint never stands in front of the
 journal:

@@ -95,16 +95,23 @@ def _remedy(error: OSError) -> str:
 
 
 def zero_fill(
-    fd: int, path: Path, size: int, buffer: memoryview, pause: Callable[[], object] | None = None
+    fd: int,
+    path: Path,
+    size: int,
+    buffer: memoryview,
+    pause: Callable[[], object] | None = None,
+    *,
+    allocate: bool = True,
 ) -> None:
     """Allocate and write `size` zeros: space that is only reserved would pay for the file system's
-    journal later.
+    journal later. A device has nothing to `allocate`.
 
     `buffer` is aligned and all zero; `pause` is called between two steps.
     """
     assert size % SECTOR_SIZE == 0
     try:
-        os.posix_fallocate(fd, 0, size)
+        if allocate:
+            os.posix_fallocate(fd, 0, size)
         step = min(len(buffer), ZERO_FILL_STEP)
         for offset in range(0, size, step):
             length = min(step, size - offset)
@@ -134,10 +141,13 @@ class DirectFile:
 
     __slots__ = ("path", "method", "slow_seconds", "_fd", "_fd_durable")
 
-    def __init__(self, path: Path, method: str, slow_seconds: float = 0.0) -> None:
+    def __init__(
+        self, path: Path, method: str, slow_seconds: float = 0.0, fd: int | None = None
+    ) -> None:
+        """`fd`: an open descriptor of the file, which is this one's from now on."""
         assert method in FLUSH_METHODS
         self.path, self.method, self.slow_seconds = path, method, slow_seconds
-        self._fd = open_direct(path, os.O_RDWR)
+        self._fd = open_direct(path, os.O_RDWR) if fd is None else fd
         self._fd_durable = (
             open_direct(path, os.O_RDWR | os.O_DSYNC) if method == FLUSH_O_DSYNC else -1
         )

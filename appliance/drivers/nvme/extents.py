@@ -60,6 +60,10 @@ class Extents:
     def present(self, extent: int) -> bool:
         return extent in self._present
 
+    def start(self, extent: int) -> int:
+        """Where it begins in its file."""
+        return 0
+
     def files(self) -> list[Path]:
         """The files of all extents that there are."""
         return [self.path(extent) for extent in sorted(self._present)]

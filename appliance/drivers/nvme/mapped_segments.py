@@ -11,6 +11,7 @@ from pathlib import Path
 
 from appliance.base.errors import FormatError
 from appliance.base.limits import SEGMENTS_MAPPED_MAX
+from appliance.drivers.nvme.device import locate_extent
 from appliance.formats.geometry import Geometry
 from appliance.formats.segment import SegmentView
 
@@ -41,13 +42,16 @@ class MappedSegments:
         return view
 
     def _map(self, number: int) -> SegmentView | None:
-        path = self._folder / f"{number % self._segments_max:06d}"
+        # what a replica tells of is the folder of segment files, which a device has not
+        path, start = locate_extent(
+            self._folder.parent, number % self._segments_max, self._geometry
+        )
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
         try:
-            mapping = mmap.mmap(fd, self._geometry.extent_size, prot=mmap.PROT_READ)
+            mapping = mmap.mmap(fd, self._geometry.extent_size, prot=mmap.PROT_READ, offset=start)
             view = SegmentView(memoryview(mapping), self._geometry)
         except (OSError, ValueError, FormatError):
             return None

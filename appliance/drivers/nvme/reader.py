@@ -11,6 +11,7 @@ from pathlib import Path
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MIB, SECTOR_SIZE
+from appliance.drivers.nvme.device import DATA, device_of, locate_extent
 from appliance.drivers.nvme.direct import aligned_buffer, open_direct
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.geometry import Geometry
@@ -28,7 +29,8 @@ class VolumeReader:
         self.geometry: Geometry = GEOMETRIES[facts["geometry"]]
         self.segments_max: int = facts["segments_max"]
         self._buffer = aligned_buffer(4 * MIB)
-        self._data = _open(folder / "data")
+        self._on_device = device_of(folder) is not None
+        self._data = _open(folder / DATA)
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
         """The bytes of each (address, length) of the data file; None where the medium refuses."""
@@ -39,23 +41,26 @@ class VolumeReader:
         return self._read(self._data, address, length)
 
     def extents(self) -> list[int]:
-        """Extents that there are, ascending."""
+        """Extents that there are, ascending; of a device those that hold something."""
+        if self._on_device:
+            every = range(self.segments_max)
+            return [extent for extent in every if any(self.read_extent_start(extent) or b"")]
         names = (entry.name for entry in (self.folder / "segments").iterdir())
         return sorted(int(name) for name in names if name.isdigit() and len(name) == 6)
 
     def read_extent(self, extent: int) -> bytes | None:
         """All of an extent; None where the medium refuses any of it."""
-        file = _open(self.folder / "segments" / f"{extent:06d}")
-        try:
-            return self._read(file, 0, self.geometry.extent_size)
-        finally:
-            os.close(file)
+        return self._read_start(extent, self.geometry.extent_size)
 
     def read_extent_start(self, extent: int) -> bytes | None:
         """Its first sector."""
-        file = _open(self.folder / "segments" / f"{extent:06d}")
+        return self._read_start(extent, SECTOR_SIZE)
+
+    def _read_start(self, extent: int, size: int) -> bytes | None:
+        path, start = locate_extent(self.folder, extent, self.geometry)
+        file = _open(path)
         try:
-            return self._read(file, 0, SECTOR_SIZE)
+            return self._read(file, start, size)
         finally:
             os.close(file)
 

@@ -17,6 +17,8 @@ from typing import Any
 from appliance.base.errors import StorageError
 from appliance.base.failures import Failures
 from appliance.base.limits import IO_GROUP_SIZE_MAX, IO_STEP_BACK, MIB, SECTOR_SIZE
+from appliance.drivers.nvme import device as devices
+from appliance.drivers.nvme.device_extents import DeviceExtents
 from appliance.drivers.nvme.direct import (
     ZERO_FILL_STEP,
     DirectFile,
@@ -31,12 +33,14 @@ from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT, Extents
 from appliance.drivers.nvme.flush import Flush, measure
 from appliance.drivers.nvme.lane import Buffer, Lane, ReadItem, WriteItem
 from appliance.formats.geometry import PRODUCTION, SMALL, SUPERBLOCK_ZONE_SIZE, Geometry
+from appliance.formats.volume_label import LABEL_OFFSETS, encode_label
 
 GEOMETRIES = {"production": PRODUCTION, "small": SMALL}
 _FORMAT = 1
 _READERS = 4  # threads of read_many, at process start only
-_DATA, _SEGMENTS, _FACTS = "data", "segments", "volume.json"
-FILES = frozenset((_DATA, _SEGMENTS, _FACTS, "volume.new"))  # all that a volume's folder may hold
+_DATA, _SEGMENTS, _FACTS = devices.DATA, devices.SEGMENTS, "volume.json"
+# all that a volume's folder may hold
+FILES = frozenset((_DATA, f"{_DATA}.new", _SEGMENTS, _FACTS, "volume.new"))
 
 Write = tuple[int, bytes]  # address, bytes
 
@@ -59,6 +63,24 @@ def create(
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     refuse_memory(folder)
+    facts = {
+        "format": _FORMAT,
+        "id": secrets.token_hex(16),  # tells this volume from others of the same replica
+        "geometry": geometry,
+        "segments_max": segments_max,
+    }
+    if devices.device_of(folder) is None:
+        facts |= _make_files(folder, sizes, segments_max, writes)
+    else:
+        facts |= _make_on_device(folder, facts, writes)
+    _write_facts(facts_path, facts)
+    return facts
+
+
+def _make_files(
+    folder: Path, sizes: Geometry, segments_max: int, writes: Iterable[Write]
+) -> dict[str, Any]:
+    """The data file and the first extents; what was measured."""
     segments = folder / _SEGMENTS
     segments.mkdir(mode=0o700, exist_ok=True)
     zeros = aligned_buffer(ZERO_FILL_STEP)
@@ -77,16 +99,33 @@ def create(
     for extent in range(EXTENTS_AT_FORMAT):
         extents.make(extent)
     extents.close()
-    facts = {
-        "format": _FORMAT,
-        "id": secrets.token_hex(16),  # tells this volume from others of the same replica
-        "geometry": geometry,
-        "segments_max": segments_max,
-        "flush": asdict(flush),
-        "measured": figures,
-    }
-    _write_facts(facts_path, facts)
-    return facts
+    return {"flush": asdict(flush), "measured": figures}
+
+
+def _make_on_device(folder: Path, facts: dict[str, Any], writes: Iterable[Write]) -> dict[str, Any]:
+    """The same on the device that the folder names: zeros, what is written, labels last."""
+    sizes, path = GEOMETRIES[facts["geometry"]], folder / _DATA
+    named = devices.device_of(folder)
+    assert named is not None
+    found = devices.probe(named)
+    space = facts["segments_max"] * sizes.extent_size
+    devices.refuse_unfit(found, sizes.data_size + space)
+    zeros = aligned_buffer(ZERO_FILL_STEP)
+    fd = devices.open_alone(path)
+    try:
+        # The end first: what an older volume left at the start counts until it is overwritten.
+        devices.zero_out(fd, path, sizes.data_size, space)
+        zero_fill(fd, path, sizes.data_size, zeros, allocate=False)
+        flush, figures = measure(path, sizes.wal_prepares_offset, MIB, zeros)
+        measured = {"flush": asdict(flush), "measured": figures}
+        _write_all(fd, path, writes)
+        os.fsync(fd)
+        label = encode_label(facts | measured)
+        _write_all(fd, path, [(offset, label) for offset in LABEL_OFFSETS])
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return measured | {"device": found.plain()}
 
 
 def _write_all(fd: int, path: Path, writes: Iterable[Write]) -> None:
@@ -152,6 +191,18 @@ def _lock(fd: int, path: Path) -> None:
         raise StorageError(f"{path} is open in another process: stop that one first") from error
 
 
+def _label(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """What the device says of its volume. StorageError when it holds another one, or none."""
+    found = devices.read_label(folder)
+    if found is None or found["id"] != facts["id"]:
+        what = "no volume" if found is None else "another volume"
+        raise StorageError(
+            f"{folder / _DATA} leads to a device that holds {what}: put the right one back, or run "
+            "`tigerchat recover` on the node that lost it"
+        )
+    return found
+
+
 class Volume:
     """An open volume. `flush_all`, then `read_many` may be used at once; `write` and `read` after
     `start`, from the loop's thread.
@@ -164,33 +215,50 @@ class Volume:
         refuse_memory(folder)
         self.facts = read_facts(folder)
         self.folder = folder
+        self.device = devices.device_of(folder)
+        if self.device is not None:
+            self.facts |= _label(folder, self.facts)
         self.geometry: Geometry = GEOMETRIES[self.facts["geometry"]]
         self.segments_max: int = self.facts["segments_max"]
+        self._end = self.geometry.data_size + self.segments_max * self.geometry.extent_size
         flush = Flush(**self.facts["flush"])
         self._group_once = flush.group_once
-        slow = flush_slow_ms / 1000
-        self._data = DirectFile(folder / _DATA, flush.method, slow)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._data.close)
-            _lock(self._data.fileno(), folder / _DATA)
-            self._check_size(folder / _DATA)
-            self._extents = Extents(
-                folder / _SEGMENTS, self.geometry.extent_size, self.segments_max, flush.method, slow
-            )
-            self._extents.scan()
-            undo.pop_all()
-        self._end = self.geometry.data_size + self.segments_max * self.geometry.extent_size
+        self._data, self._extents = self._open(flush.method, flush_slow_ms / 1000)
         self._writing: dict[int, tuple[int, int]] = {}  # token -> address, end
         self._held: list[ReadItem] = []
         self._failed = False
         self._failures, self._confirming = Failures(), threading.Lock()
         self._lanes: tuple[Lane, Lane] | None = None
 
-    def _check_size(self, path: Path) -> None:
-        size = os.fstat(self._data.fileno()).st_size
-        if size != self.geometry.data_size:
+    def _open(self, method: str, slow: float) -> tuple[DirectFile, Extents | DeviceExtents]:
+        """The data and the extents: nobody else has them open."""
+        path = self.folder / _DATA
+        alone = devices.open_alone(path) if self.device is not None else None
+        data = DirectFile(path, method, slow, alone)
+        with contextlib.ExitStack() as undo:
+            undo.callback(data.close)
+            extents: Extents | DeviceExtents
+            if self.device is not None:
+                self._check_size(path, devices.size_of(data.fileno()), self._end)
+                extents = DeviceExtents(data, self.geometry, self.segments_max)
+            else:
+                _lock(data.fileno(), path)
+                self._check_size(path, os.fstat(data.fileno()).st_size, self.geometry.data_size)
+                extents = Extents(
+                    self.folder / _SEGMENTS,
+                    self.geometry.extent_size,
+                    self.segments_max,
+                    method,
+                    slow,
+                )
+                extents.scan()
+            undo.pop_all()
+        return data, extents
+
+    def _check_size(self, path: Path, size: int, wanted: int) -> None:
+        if size < wanted if self.device is not None else size != wanted:
             raise StorageError(
-                f"{path} has {size} bytes, its geometry says {self.geometry.data_size}: it was cut "
+                f"{path} has {size} bytes, its geometry says {wanted}: it was cut "
                 f"or replaced; format this replica anew and let its peers fill it"
             )
 
@@ -210,7 +278,7 @@ class Volume:
         elif not self._extents.present(extent):
             return None
         try:
-            return self._extents.file(extent), offset
+            return self._extents.file(extent), self._extents.start(extent) + offset
         except (OSError, StorageError):
             if writing or self._extents.present(extent):
                 raise
@@ -244,7 +312,8 @@ class Volume:
             self._data.flush()
             with ThreadPoolExecutor(_READERS) as flushers:
                 list(flushers.map(flush_file, self._extents.files()))
-            sync_folder(self.folder / _SEGMENTS)
+            if self.device is None:
+                sync_folder(self.folder / _SEGMENTS)
             sync_folder(self.folder)
         except OSError as error:
             raise StorageError(
@@ -403,7 +472,7 @@ class Volume:
         """For the status: how long a durable write takes here, what waits, what format measured."""
         assert self._lanes is not None
         front, back = self._lanes
-        file_system = os.fstatvfs(self._data.fileno())
+        size, free = self._disk()
         return {
             "id": self.facts.get("id", ""),
             "flush_method": self.facts["flush"]["method"],
@@ -417,10 +486,21 @@ class Volume:
             "extents": self._extents.count(),
             "extents_max": self.segments_max,
             "extent_size": self.geometry.extent_size,
-            "disk_size": file_system.f_blocks * file_system.f_frsize,
-            "disk_free": file_system.f_bavail * file_system.f_frsize,
+            "disk_size": size,
+            "disk_free": free,
+            "device": str(self.device or ""),
             "alarm": self._extents.ahead_error,
         }
+
+    def _disk(self) -> tuple[int, int]:
+        """Bytes that this user may take of the disk, as df counts, and those that are free. Of a
+        device all are the volume's, and what holds no segment is free to it: `Room` counts."""
+        if self.device is not None:
+            return self._end, self.segments_max * self.geometry.extent_size
+        disk = os.fstatvfs(self._data.fileno())
+        # What is kept back for root is neither taken nor free to a node.
+        usable = disk.f_blocks - disk.f_bfree + disk.f_bavail
+        return usable * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def keep_only(self, segments: Iterable[int]) -> bool:
         """Give up the extents of all other segments; whether there were any."""
@@ -433,6 +513,8 @@ class Volume:
         """Whether these segments can be written: extents that are not there yet have to be made.
         `volumes` so many grow on this disk.
         """
+        if self.device is not None:
+            return True  # format has taken all of it
         missing = {number % self.segments_max for number in segments} - self._extents.numbers()
         state = os.fstatvfs(self._data.fileno())  # its folder may have been moved away
         needed = len(missing) * volumes * self.geometry.extent_size
@@ -444,6 +526,8 @@ class Volume:
         here = os.fstat(self._data.fileno())
         try:
             there = (self.folder / _DATA).stat()
+            if self.device is not None:  # its node may have been made anew
+                return here.st_rdev != there.st_rdev
         except (FileNotFoundError, NotADirectoryError):
             return True
         except OSError:

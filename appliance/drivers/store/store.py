@@ -11,7 +11,7 @@ import lmdb
 
 from appliance.base.errors import StorageError, StoreFull
 from appliance.base.limits import STORE_KEY_SIZE_MAX, STORE_READERS_MAX
-from appliance.drivers.store.batch import Batch, Delete, DeleteRange, Put
+from appliance.drivers.store.batch import Batch, Change, Delete, Put, PutAll
 
 META_PAGES = 2  # at the start of the file: the roots of the two newest states
 
@@ -159,11 +159,15 @@ class Store:
                     "check the disk"
                 ) from error
 
-    def _apply(self, transaction: lmdb.Transaction, change: Put | Delete | DeleteRange) -> None:
+    def _apply(self, transaction: lmdb.Transaction, change: Change) -> None:
         database = self._databases[change.database]
         if isinstance(change, Put):
             assert 0 < len(change.key) <= STORE_KEY_SIZE_MAX
             transaction.put(change.key, change.value, db=database)
+        elif isinstance(change, PutAll):
+            assert all(0 < len(key) <= STORE_KEY_SIZE_MAX for key, _ in change.rows)
+            with transaction.cursor(db=database) as cursor:
+                cursor.putmulti(change.rows)
         elif isinstance(change, Delete):
             transaction.delete(change.key, db=database)
         else:

@@ -10,6 +10,11 @@ def moment(timestamp_us: int) -> str:
     return f"{datetime.fromtimestamp(timestamp_us / 1_000_000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def imported_author(said_by: str, author: str) -> str:
+    """Whom an imported message is shown of, and who vouches for that."""
+    return f"{said_by} (imported by {author})"
+
+
 def message_line(*, op: int, timestamp_us: int, author: str, body: str, reply: bool) -> str:
     """One message; further lines of its body are indented below the first."""
     first, *others = safe(body).split("\n")

@@ -1,8 +1,9 @@
 """The options by which every verb that speaks to a site finds it."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import click
@@ -30,23 +31,51 @@ class MessageId(click.ParamType):
             )
 
 
-def site_options(function: Function) -> Function:
-    """Adds --local, --url, --token-file, --ca and --user: arguments of the same names."""
+farm_key_option = click.option(
+    "--farm-key",
+    metavar="HEX",
+    help="With --url: go by the directory that this key of the site vouches for.",
+)
+
+
+class SiteWords(NamedTuple):
+    """What was said of the site: the arguments of `access_of`."""
+
+    local: Path
+    urls: tuple[str, ...]
+    token_file: Path | None
+    ca_file: str | None
+    user: str
+
+
+def site_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --local, --url, --token-file, --ca and --user: together the argument `site`."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **words: Any) -> Any:
+        site = SiteWords(**{name: words.pop(name) for name in SiteWords._fields})
+        return function(*args, site=site, **words)
+
     for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+        wrapped = option(wrapped)
+    return wrapped
 
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
-_OPTIONS = (
-    click.option(
+def local_option(help_: str) -> Callable[[Function], Function]:
+    """Adds --local with the usual folder."""
+    return click.option(
         "--local",
         type=click.Path(path_type=Path),
         default=LOCAL_DEFAULT,
         metavar="DIR",
         show_default=True,
-        help="Folder of a site on this machine.",
-    ),
+        help=help_,
+    )
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_OPTIONS = (
+    local_option("Folder of a site on this machine."),
     click.option(
         "--url",
         "urls",

@@ -19,6 +19,6 @@ the key of an entry that may lie anywhere in the archive or nowhere; text is val
 control characters other than newline and tab, and never cut: what is longer than the bound is an
 error.
 
-`pieces` splits what is said in one entry into bodies of records; the first carries author and time
-in its first line.
+`bodies_of` splits what is said in one entry into bodies of records, as `formats/imported` has them:
+each begins with author and time.
 """

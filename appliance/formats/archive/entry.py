@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from appliance.base.errors import ArchiveError
 from appliance.base.limits import ARCHIVE_TEXT_SIZE_MAX, BODY_SIZE_MAX
+from appliance.formats.imported import encode_head
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -62,10 +63,10 @@ def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def body_of(entry: Entry) -> str:
-    """The whole text to store: a line with author and time of then, then what was said."""
-    moment = _EPOCH + timedelta(microseconds=entry.time_us)
-    return f"{entry.author} · {moment:%Y-%m-%dT%H:%M:%SZ}\n{entry.text}"
+def bodies_of(entry: Entry) -> list[bytes]:
+    """The bodies of the records that hold an entry, each with author and time of then."""
+    head = encode_head(entry.time_us, entry.author)
+    return [head + piece for piece in pieces(entry.text, BODY_SIZE_MAX - len(head))]
 
 
 def pieces(text: str, size_max: int = BODY_SIZE_MAX) -> list[bytes]:

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from appliance.base.errors import ArchiveError
 from appliance.base.limits import ARCHIVE_ENTRIES_MAX, ROOM_NAME_SIZE_MAX
-from appliance.formats.archive.entry import Entry, body_of, pieces
+from appliance.formats.archive.entry import Entry, bodies_of
 from appliance.formats.room_name import room_name_valid
 
 MARK_START = bytes(16)
@@ -81,7 +81,7 @@ class Plan:
         newest: dict[str, tuple[int, bytes]] = {}
         for entry in entries:
             room = self._room or room_name_of(entry.room)
-            for index, body in enumerate(pieces(body_of(entry))):
+            for index, body in enumerate(bodies_of(entry)):
                 position, mark = newest.get(room, (0, MARK_START))
                 position, mark = position + 1, _chain(mark, body)
                 newest[room] = position, mark

@@ -81,12 +81,16 @@ class Hello(_message.Message):
     def __init__(self, version: _Optional[int] = ..., site: _Optional[str] = ..., channels: _Optional[_Iterable[str]] = ..., profile: _Optional[int] = ...) -> None: ...
 
 class Want(_message.Message):
-    __slots__ = ("channel", "entries")
+    __slots__ = ("channel", "entries", "first", "last")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
     channel: str
     entries: _containers.RepeatedCompositeFieldContainer[HistoryEntry]
-    def __init__(self, channel: _Optional[str] = ..., entries: _Optional[_Iterable[_Union[HistoryEntry, _Mapping]]] = ...) -> None: ...
+    first: int
+    last: int
+    def __init__(self, channel: _Optional[str] = ..., entries: _Optional[_Iterable[_Union[HistoryEntry, _Mapping]]] = ..., first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class NotHeld(_message.Message):
     __slots__ = ("channel", "message_ids")
@@ -97,18 +101,24 @@ class NotHeld(_message.Message):
     def __init__(self, channel: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Summary(_message.Message):
-    __slots__ = ("channel", "lamport_timestamp", "message_id", "count", "order_hash")
+    __slots__ = ("channel", "lamport_timestamp", "message_id", "count", "order_hash", "first", "last", "marks")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     LAMPORT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     ORDER_HASH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
     channel: str
     lamport_timestamp: int
     message_id: str
     count: int
     order_hash: bytes
-    def __init__(self, channel: _Optional[str] = ..., lamport_timestamp: _Optional[int] = ..., message_id: _Optional[str] = ..., count: _Optional[int] = ..., order_hash: _Optional[bytes] = ...) -> None: ...
+    first: int
+    last: int
+    marks: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, channel: _Optional[str] = ..., lamport_timestamp: _Optional[int] = ..., message_id: _Optional[str] = ..., count: _Optional[int] = ..., order_hash: _Optional[bytes] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., marks: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Bye(_message.Message):
     __slots__ = ("reason",)

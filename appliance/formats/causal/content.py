@@ -11,13 +11,13 @@ from google.protobuf.message import DecodeError
 
 from appliance.base.errors import CausalRefused
 from appliance.base.limits import (
-    BODY_SIZE_MAX,
     FEDERATED_AUTHOR_SIZE_MAX,
     FEDERATED_CONTENT_SIZE_MAX,
     FEDERATED_PARTS_MAX,
 )
 from appliance.base.signature import CONTEXT_FEDERATED, SIGNATURE_SIZE, SigningKey, verify
 from appliance.formats.causal import causal_pb2
+from appliance.formats.sharing import FEDERATED_TEXT_SIZE_MAX
 
 _ID_SIZE = 16  # bytes
 
@@ -117,7 +117,15 @@ def _check(read: causal_pb2.RoomMessage) -> None:
         wrong = "part"
     elif not read.seq:
         wrong = "seq"
-    elif len(read.body) > BODY_SIZE_MAX:
+    elif len(read.body) > FEDERATED_TEXT_SIZE_MAX or not _is_text(read.body):
         wrong = "body"
     if wrong:
         raise CausalRefused("content_field", f"{wrong} is out of range")
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -26,6 +26,7 @@ VERSION = 1
 HELLO, MESSAGE, WANT, NOT_HELD, SUMMARY, BYE, CHALLENGE, PROOF = range(1, 9)
 PROFILE_STREAM, PROFILE_DATAGRAM = 0, 1
 SIZE_SIZE = 4  # bytes of the size before a frame on a stream
+MARKS_MAX = 16  # of a range that is summed up
 _FIELDS_MAX = 2 * LINK_CHANNELS_MAX  # of any body
 
 
@@ -48,10 +49,13 @@ class Packet:
 
 @dataclass(slots=True, frozen=True)
 class Want:
-    """Messages that are asked for by id, with hints if known."""
+    """Messages that are asked for by id, with hints if known; without any, a summary of the places
+    from `first` to before `last`, of all where both are 0."""
 
     channel: str
-    entries: tuple[HistoryEntry, ...]
+    entries: tuple[HistoryEntry, ...] = ()
+    first: int = 0
+    last: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,13 +68,18 @@ class NotHeld:
 
 @dataclass(slots=True, frozen=True)
 class Summary:
-    """A log in short: its newest entry, how many there are, and a hash over ids in order."""
+    """A log, or the places of it that were asked for, in short: the newest entry, how many there
+    are, a hash over ids in order, and what that hash was at each of `mark_places`, as far as there
+    are entries."""
 
     channel: str
     lamport: int
     message_id: str
     count: int
     order_hash: bytes
+    first: int = 0
+    last: int = 0
+    marks: tuple[bytes, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)
@@ -94,6 +103,13 @@ class Proof:
     site: str
     public_key: bytes
     signature: bytes
+
+
+def mark_places(first: int, last: int) -> list[int]:
+    """The places before which a range is marked: sixteen even steps, or one for each place."""
+    size = last - first
+    count = min(MARKS_MAX, size)
+    return [first + -(-size * (k + 1) // count) for k in range(count)]
 
 
 Frame = Hello | Packet | Want | NotHeld | Summary | Bye | Challenge | Proof
@@ -141,7 +157,7 @@ def _body(frame: Frame) -> tuple[int, causal_pb2.Hello]:
             profile=frame.profile,
         )
     if isinstance(frame, Want):
-        want = causal_pb2.Want(channel=frame.channel)
+        want = causal_pb2.Want(channel=frame.channel, first=frame.first, last=frame.last)
         for entry in frame.entries:
             want.entries.add(
                 message_id=entry.message_id,
@@ -158,6 +174,9 @@ def _body(frame: Frame) -> tuple[int, causal_pb2.Hello]:
             message_id=frame.message_id,
             count=frame.count,
             order_hash=frame.order_hash,
+            first=frame.first,
+            last=frame.last,
+            marks=frame.marks,
         )
     if isinstance(frame, Bye):
         return BYE, causal_pb2.Bye(reason=frame.reason)
@@ -185,8 +204,10 @@ def _want(body: bytes) -> Want:
     read = causal_pb2.Want.FromString(body)
     if len(read.entries) > LINK_WANT_MAX:
         raise CausalRefused("want", f"{len(read.entries)} ids wanted at once")
+    if read.first > read.last:
+        raise CausalRefused("want", f"places from {read.first} to before {read.last}")
     entries = tuple(entry_of(entry) for entry in read.entries)
-    return Want(_short("channel", read.channel), entries)
+    return Want(_short("channel", read.channel), entries, read.first, read.last)
 
 
 def _not_held(body: bytes) -> NotHeld:
@@ -201,12 +222,17 @@ def _summary(body: bytes) -> Summary:
     read = causal_pb2.Summary.FromString(body)
     if len(read.order_hash) != 32:
         raise CausalRefused("order_hash", f"order hash of {len(read.order_hash)} bytes")
+    if len(read.marks) > MARKS_MAX or any(len(mark) != 32 for mark in read.marks):
+        raise CausalRefused("order_hash", f"{len(read.marks)} marks, or one that is no hash")
     return Summary(
         _short("channel", read.channel),
         read.lamport_timestamp,
         _short("message_id", read.message_id),
         read.count,
         read.order_hash,
+        read.first,
+        read.last,
+        tuple(read.marks),
     )
 
 

@@ -14,11 +14,15 @@ length.
     X id                   lost                        at ms u64
     H id                   named by no entry yet
     C                      clock u64, entries u64, insertions u64
+    Q op u64               where a record of the room stands: PlaceRow, by MessagePack
+    S site u32, seq u64, part u16   what of another site's room the site's log has: its id, 32 bytes
     P                      where the site's log is read on from, u64
 """
 
 import struct
 from dataclasses import dataclass
+
+import msgspec
 
 LOG, INDEX, NUMBER, OUTGOING = b"L", b"I", b"N", b"O"
 WAITING, MISSING, RESPONSE, LOST, HEAD, CLOCK = b"W", b"M", b"R", b"X", b"H", b"C"
@@ -29,7 +33,8 @@ _MISSING = struct.Struct(">QqBBBQqHH")
 _CLOCK = struct.Struct(">QQQ")
 _U64 = struct.Struct(">Q")
 _PAIR = struct.Struct(">QQ")
-CURSOR = b"P"
+CURSOR, PLACE, SAID = b"P", b"Q", b"S"
+_SAID = struct.Struct(">IQH")
 OWN, LATE = 1, 2  # flags of a row of the log
 NEVER = -1  # a time that does not come
 _NO_HINT = 0xFFFF
@@ -58,6 +63,35 @@ class MissingRow:
     expires_at: int
     hint: bytes | None
     sender: str | None
+
+
+class PlaceRow(msgspec.Struct, array_like=True):
+    """A record of the room: its place in the order of all sites. Of one that was said here there
+    is an id for each of its parts, and the sites in whose log all of them are."""
+
+    site: str
+    lamport: int
+    ids: list[bytes]  # 32 bytes each
+    time_us: int  # when it was said, by its site
+    part: int = 0
+    parts: int = 1
+    gap: bool = False
+    late: bool = False
+    held: list[str] = []
+
+
+def said_key(site: int, seq: int, part: int) -> bytes:
+    """Of a part of a message of another site, by where it stands there."""
+    return SAID + _SAID.pack(site, seq, part)
+
+
+def place_key(op: int) -> bytes:
+    return PLACE + _U64.pack(op)
+
+
+_PLACES = msgspec.msgpack.Decoder(PlaceRow)
+encode_place = msgspec.msgpack.Encoder().encode  # a PlaceRow
+decode_place = _PLACES.decode
 
 
 def key(table: bytes, message_id: str) -> bytes:

@@ -5,7 +5,8 @@ class: its fields in order, little-endian, without padding, what varies in size 
 
     binary frame:  code u8 | version u8 | count u16 | ...
         send_message, message_ack, message_event    count times the whole frame
-        snapshot_chunk, rooms, object_state         the frame's own fields, then count list items
+        snapshot_chunk, rooms, object_state, federation_event
+                                                   the frame's own fields, then count list items
         all others                                  count = 1
 
 Ids are u128: UUID text in JSON, 16 bytes in records and binary frames. An absent integer is all
@@ -23,8 +24,10 @@ meaning.
     rooms           create_room, room, list_rooms, rooms
     objects         topic, pin, reaction, read_marker, profile, presence, typing; object_ack,
                     object_event, object_state, object_request
+    federation      federation_event, federation_request: messages of shared rooms
     records         committed records as events and as messages of a page
     table           every frame there is, a row each: its code, and who sends it
+    stream          frames on a stream of bytes, each behind its size
     parse           both encodings, read
 
 A new frame is a class in the module of its family, or in a module of its own, and a row in `table`.

@@ -19,7 +19,7 @@ class Kind(NamedTuple):
     varies: bool = False
     absent: Any = None  # what stands for None
     pack: Any = None  # value of the frame -> value of the struct
-    unpack: Any = None  # the other way; for a derived field (code "") from the author_id
+    unpack: Any = None  # the other way; for a derived field (code "") from the author_id, if at all
 
 
 def id_bytes(value: UUID) -> bytes:
@@ -48,6 +48,9 @@ Hash = Annotated[
 ]
 AuthorId = Annotated[str, _Meta(pattern="^[0-9]{1,20}$"), Kind("Q", pack=int, unpack=str)]
 AuthorName = Annotated[str, Kind("", unpack=lambda text: author_name(int(text)))]
+# of imported messages, in JSON alone: in binary they stand in the body
+SaidAt = Annotated[int, _Meta(ge=0, le=NUMBER_MAX), Kind("")]
+SaidBy = Annotated[str, Kind("")]
 Status = Annotated[
     Literal["recovered", "gap", "reset"],
     Kind("B", pack=STATUSES.index, unpack=STATUSES.__getitem__),

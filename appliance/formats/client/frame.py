@@ -11,6 +11,7 @@ from appliance.formats.client_errors import FrameMalformed
 
 SUBPROTOCOL_JSON = "tigerchat.v1.json"
 SUBPROTOCOL_BINARY = "tigerchat.v1.binary"
+SUBPROTOCOL_TOKEN = "tigerchat.token."  # and a token: of pages, which cannot send Authorization
 BINARY_VERSION = 1
 HEAD = struct.Struct("<BBH")  # code, version, count
 HEAD_SIZE = HEAD.size
@@ -48,7 +49,7 @@ class Layout:
         if optional:
             hint = get_args(hint)[0]
         kind = next(part for part in get_args(hint) if isinstance(part, Kind))
-        assert not optional or kind.absent is not None
+        assert not optional or not kind.code or kind.absent is not None
         self.fields.append((name, kind, optional))
 
     def struct(self) -> struct.Struct:
@@ -86,7 +87,8 @@ class Layout:
                 named[name] = inner
                 continue
             if not kind.code:
-                named[name] = kind.unpack(named["author_id"])
+                if kind.unpack is not None:
+                    named[name] = kind.unpack(named["author_id"])
                 continue
             value: Any
             (value,) = struct.unpack_from("<" + kind.code, data, offset)

@@ -14,6 +14,8 @@ from appliance.formats.client.fields import (
     Id,
     Label,
     PageSize,
+    SaidAt,
+    SaidBy,
 )
 from appliance.formats.client.frame import Frame
 
@@ -40,6 +42,8 @@ class StoredMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
     client_id: Id
     client_seq: U64
     kind: U8
+    said_at: SaidAt | None = None
+    said_by: SaidBy | None = None
     body: Body
 
 

@@ -1,5 +1,6 @@
 """Both encodings, read: what a client sent, and for clients what an edge sent."""
 
+import contextlib
 import functools
 import operator
 import struct
@@ -62,10 +63,15 @@ def named_in(data: bytes | str) -> dict[str, Any]:
         loose = _JSON_LOOSE.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
+    return _right(msgspec.structs.asdict(loose))
+
+
+def _right(values: dict[str, Any]) -> dict[str, Any]:
+    """Those of `values` that an error answer repeats."""
     named = {}
     for name, kind in (("request", Label), ("room_id", Id), ("client_seq", U64)):
         try:
-            named[name] = msgspec.convert(getattr(loose, name), kind)
+            named[name] = msgspec.convert(values.get(name), kind)
         except msgspec.ValidationError:
             continue
     return named
@@ -119,6 +125,17 @@ def _named(frame: type[Frame], row: dict[str, Any]) -> dict[str, Any]:
 def parse_binary(data: bytes) -> list[Frame]:
     """The client's frames in one binary frame; FrameMalformed, FrameUnknown or FieldInvalid."""
     return _parse_binary(_BY_CODE_CLIENT, data)
+
+
+def named_in_binary(data: bytes) -> dict[str, Any]:
+    """As `named_in`, of a binary frame of one item: what stands before the field that is broken."""
+    frame = _BY_CODE_CLIENT.get(data[0]) if len(data) >= HEAD.size else None
+    if frame is None or frame.many:
+        return {}
+    row: dict[str, Any] = {}
+    with contextlib.suppress(struct.error, UnicodeError, ValueError, IndexError):
+        layout_of(frame).decode(data, HEAD.size, row)
+    return _right(row)
 
 
 def parse_binary_edge(data: bytes) -> list[Frame]:

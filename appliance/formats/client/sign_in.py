@@ -10,7 +10,7 @@ from appliance.formats.client.frame import Frame
 
 class Hello(Frame, tag="hello", kw_only=True):
     code: ClassVar[int] = 0x26
-    token: Text
+    token: Text | None = None  # absent: that of the handshake
     client_id: Id
     request: Label | None = None
 

@@ -11,6 +11,8 @@ from appliance.formats.client.fields import (
     Body,
     Id,
     Label,
+    SaidAt,
+    SaidBy,
     Status,
 )
 from appliance.formats.client.frame import Frame
@@ -47,6 +49,8 @@ class MessageEvent(Frame, tag="message_event", kw_only=True):
     client_id: Id
     client_seq: U64
     kind: U8
+    said_at: SaidAt | None = None
+    said_by: SaidBy | None = None
     body: Body
 
 

@@ -2,6 +2,8 @@
 
 from appliance.formats.client import (
     connection,
+    directory,
+    federation,
     history,
     objects,
     rooms,
@@ -29,6 +31,8 @@ FRAMES_CLIENT: tuple[type[Frame], ...] = (
     objects.Presence,
     objects.Typing,
     objects.ObjectRequest,
+    federation.FederationRequest,
+    directory.DirectoryRequest,
 )
 FRAMES_EDGE: tuple[type[Frame], ...] = (
     sending.MessageAck,
@@ -45,6 +49,8 @@ FRAMES_EDGE: tuple[type[Frame], ...] = (
     objects.ObjectAck,
     objects.ObjectEvent,
     objects.ObjectState,
+    federation.FederationEvent,
+    directory.DirectoryAnswer,
 )
 _CODES = [frame.code for frame in FRAMES_CLIENT + FRAMES_EDGE]
 assert len(set(_CODES)) == len(_CODES)  # a code means one thing for ever

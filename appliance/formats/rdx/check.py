@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import FIELD_SIZE_MAX
-from appliance.formats.rdx.stamps import SINGLE, counts, elements, runs, split_bare
+from appliance.formats.rdx.stamps import SINGLE, Stamped, counts, elements, runs, split_bare
 from appliance.formats.rdx.values import check_value
 from appliance.formats.toytlv.ids import unzip_id
 from appliance.formats.toytlv.integers import unzip_signed
@@ -19,6 +19,15 @@ def _single(letter: str) -> Callable[[bytes], None]:
         check_value(letter, split_bare(state).value)
 
     return check
+
+
+def split_checked(letter: str, state: bytes) -> Stamped:
+    """As `check_state` of a type with one value; its parts."""
+    if len(state) > FIELD_SIZE_MAX:
+        raise PacketRefused("field_too_large", f"{len(state)} bytes, at most {FIELD_SIZE_MAX}")
+    stamped = split_bare(state)
+    check_value(letter, stamped.value)
+    return stamped
 
 
 def _count(state: bytes) -> None:

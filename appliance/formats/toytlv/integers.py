@@ -55,16 +55,14 @@ def unzip_float(data: bytes) -> float:
     return value
 
 
-def _width(number: int) -> int:
-    """Bytes that a half of a pair takes by itself: 0, 1, 2, 4 or 8."""
-    size = (number.bit_length() + 7) >> 3
-    return size if size < 3 else 4 if size < 5 else 8
+# bits of a number -> bytes that a half of a pair takes by itself
+_WIDTH = bytes([0] + [1] * 8 + [2] * 8 + [4] * 16 + [8] * 32)
 
 
 def zip_pair(big: int, little: int) -> bytes:
     """Two numbers of 64 bits. The total length tells where the first one ends."""
     assert 0 <= big <= WORD and 0 <= little <= WORD
-    first, second = _width(big), _width(little)
+    first, second = _WIDTH[big.bit_length()], _WIDTH[little.bit_length()]
     if second > 1:
         first = max(first, second)  # wide second halves need a first half as wide
     elif second and not first:

@@ -11,6 +11,7 @@
     objects    the link to the objects of this node
     directory  the farm's directory, as it is handed out
     addresses  under which names and addresses clients reach the site
+    listeners  the client port: TCP, and QUIC beside it
     figures    what the core tells about itself, for status and metrics
 
 The core is `cores/edge`, where everything is decided. `role` imports the others, and none of them

@@ -28,3 +28,17 @@ def places_of(node: NodeFolder) -> list[dict[str, Any]]:
 def elsewhere(node: NodeFolder) -> list[str]:
     """The addresses of all other nodes."""
     return [place["url"] for place in places_of(node) if place["index"] != node.settings.index]
+
+
+def elsewhere_listed(content: dict[str, Any], node: NodeFolder) -> tuple[str, ...]:
+    """If the directory keeps this node out: the addresses of the others in it, each as often as its
+    weight is high. Empty while it does not, and when it lists nobody else: then clients stay."""
+    own = str(node.node.farm_id)
+    if own not in content["excluded"]:
+        return ()
+    weights = {
+        endpoint["address"]: endpoint["weight"]
+        for endpoint in content["endpoints"]
+        if str(endpoint["node"]) != own and endpoint["address"]
+    }
+    return tuple(url for url, weight in sorted(weights.items()) for _ in range(1 + weight // 25))

@@ -14,17 +14,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.base.limits import TICK_MS, VSR_SESSIONS_PER_EDGE
 from appliance.base.prng import Prng
 from appliance.cores.edge import publish
 from appliance.cores.edge.edge import Edge
 from appliance.cores.edge.pace import Pace
 from appliance.cores.vsr.client import Client
 from appliance.drivers.host import clock
+from appliance.drivers.host.node_folder import NodeFolder
 from appliance.drivers.nvme.latency import Latency
 from appliance.formats.envelope import OPERATION_APPEND, REPLY, Header, Message
+from appliance.formats.geometry import Geometry
 from appliance.formats.site import Shard, Site
 
 Send = Callable[[Header, bytes], None]  # to one replica, now or never
+
+
+def lanes_per_shard(node: NodeFolder, geometry: Geometry) -> int:
+    """Sessions of the log for each shard: all edges together use half of what a shard remembers."""
+    edges = len(node.site.nodes) * node.settings.edge_processes
+    return max(1, min(VSR_SESSIONS_PER_EDGE, geometry.clients_max // (2 * edges)))
 
 
 @dataclass(slots=True)
@@ -48,7 +57,9 @@ class Lanes:
         self, site: Site, *, edge: Edge, prng: Prng, wake: Callable[[], None], drops: Counter[str]
     ) -> None:
         self.latency = Latency()  # of requests, from leaving to their reply
+        self.catch_up: Callable[[], None] = lambda: None  # before patience begins: count ticks
         self._edge, self._wake, self._drops = edge, wake, drops
+        self._ticks, self._client_ticks = 0, site.tick_ms // TICK_MS
         self._lanes = {
             shard.number: [
                 _Lane(_new_client(site, shard, edge, prng), Pace(edge.geometry.records_max), queue)
@@ -83,16 +94,27 @@ class Lanes:
         lane.pace.on_request(clock.monotonic_ns(), count)
         self._perform(lane)
 
-    def on_tick(self) -> None:
-        """Every 10 ms."""
+    @property
+    def are_busy(self) -> bool:
+        """Whether any has a request out, or something to ask."""
+        return any(
+            lane.client.in_flight is not None or lane.queue.depth
+            for lane in self._by_client.values()
+        )
+
+    def on_ticks(self, ticks: int) -> None:
+        """So many times 10 ms; the clients' ticks are as long as those of the replicas."""
+        before, self._ticks = self._ticks // self._client_ticks, self._ticks + ticks
         for lane in self._by_client.values():
-            lane.client.on_tick()
+            for _ in range(self._ticks // self._client_ticks - before):
+                lane.client.on_tick()
             self._perform(lane)
 
     # --- replicas
 
     def on_connected(self, shard: int, replica_id: bytes, send: Send) -> None:
         """This replica can be reached by `send`, until it is gone."""
+        self.catch_up()
         self._senders[shard][replica_id] = send
         for lane in self._lanes[shard]:
             lane.client.on_connected(replica_id)
@@ -100,6 +122,7 @@ class Lanes:
 
     def on_gone(self, shard: int, replica_id: bytes) -> None:
         """A connection to this replica has ended, or failed before it was open."""
+        self.catch_up()
         self._senders[shard].pop(replica_id, None)
         for lane in self._lanes[shard]:
             lane.client.on_disconnected(replica_id)
@@ -113,6 +136,7 @@ class Lanes:
         if lane is None or lane.client.shard != shard:
             self._drops["client_unknown"] += 1
             return
+        self.catch_up()
         lane.client.on_message(message)
         self._perform(lane)
 

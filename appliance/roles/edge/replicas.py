@@ -33,6 +33,7 @@ from appliance.drivers.network import link as links
 from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.local import LocalLink
+from appliance.drivers.network.objects_link import OBJECTS_SOCKET, ObjectsLink
 from appliance.drivers.network.tls import client_context
 from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.drivers.nvme.volume import GEOMETRIES
@@ -47,7 +48,6 @@ from appliance.formats.envelope import (
     Message,
 )
 from appliance.formats.site import Shard
-from appliance.roles.edge.objects import ObjectsLink
 
 
 class Sessions(Protocol):
@@ -152,9 +152,8 @@ class Local:
         assert GEOMETRIES[facts["geometry"]] is geometry
         segments = MappedSegments(Path(facts["segments_folder"]), geometry, facts["segments_max"])
         self._segments = segments
-        shard = self._place.shard
-        self._edge.on_attached(shard, ring, segments, facts["log_seq"])
-        self._edge.on_replica_status(shard, "")  # until it says otherwise
+        self._learn(facts)  # first: who waited for the log reads as soon as it is here
+        self._edge.on_attached(self._place.shard, ring, segments, facts["log_seq"])
         self._place.opened(self.send)
         self._place.wake()
 
@@ -169,14 +168,17 @@ class Local:
             else:
                 edge.on_rooms(shard, header.op, asked, bytes(message.body))
         elif header.command == LOCAL_STATUS:
-            status = json.loads(bytes(message.body))
-            if self._segments is not None:  # what is freed may be half overwritten: no fault
-                self._segments.oldest = max(self._segments.oldest, status["oldest_segment"])
-            stale_ms = status.get("stale_ms", 0)
-            since_us = clock.realtime_us() - stale_ms * 1000 if stale_ms else 0
-            edge.on_replica_status(shard, why_behind(status), since_us)
+            self._learn(json.loads(bytes(message.body)))
         else:
             self._place.said(message)
+
+    def _learn(self, status: dict[str, Any]) -> None:
+        """How the replica is, in its own words."""
+        if self._segments is not None:  # what is freed may be half overwritten: no fault
+            self._segments.oldest = max(self._segments.oldest, status["oldest_segment"])
+        stale_ms = status["stale_ms"]
+        since_us = clock.realtime_us() - stale_ms * 1000 if stale_ms else 0
+        self._edge.on_replica_status(self._place.shard, why_behind(status), since_us)
 
     def on_batch(self, link: LocalLink) -> None:
         self._place.wake()
@@ -188,8 +190,11 @@ class Local:
 
 
 def why_behind(status: dict[str, Any]) -> str:
-    """Why a replica's tables may lack what the shard has stored; empty when they do not."""
-    if status["status"] != "normal":
+    """Why a replica's tables may lack what the shard has stored, unknown to those who read from
+    them; empty when they do not, and when everybody is told that they may: one that waits for a
+    quorum that is gone serves the past, whatever it was about when it lost it."""
+    cut_off = status["status"] == "view_change" and status["stale_ms"]
+    if status["status"] != "normal" and not cut_off:
         return str(status["status"])
     if not status["state_ready"]:
         return "fetching its state"
@@ -214,7 +219,9 @@ class Replicas:
     ) -> None:
         self._edge, self._sessions, self._wake, self._prng = edge, sessions, wake, prng
         self._counters, self._drops = counters, drops
-        self.objects = ObjectsLink(edge.objects, wake)  # of this node; started where it has them
+        self.objects = ObjectsLink(  # of this node; started where it has them
+            Path(SOCKETS_FOLDER) / OBJECTS_SOCKET, edge.objects, on_live=edge.on_live, wake=wake
+        )
         self._signer = Signer(
             sender=SENDER_CLIENT, key=node.signing_key, incarnation=clock.realtime_us() // 1_000_000
         )

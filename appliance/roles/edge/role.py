@@ -7,16 +7,16 @@ performed and its output is written, joined by connection. Nothing is decided he
 import asyncio
 import dataclasses
 import logging
-import ssl
 import sys
+import time
 import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from appliance.base.errors import ConfigurationError
-from appliance.base.limits import TICK_MS, VSR_SESSIONS_PER_EDGE
+from appliance.base.limits import TICK_MS
 from appliance.base.prng import Prng
+from appliance.cores.edge import lines, stream, websocket
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import (
     ASK,
@@ -28,37 +28,32 @@ from appliance.cores.edge.edge import (
     SAY,
     Edge,
 )
+from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
-from appliance.cores.edge.token import Tokens, parse_jwks
-from appliance.cores.edge.websocket import ENCODINGS
-from appliance.drivers.host import clock, knobs, resources, service
+from appliance.cores.edge.token import Claims, Tokens
+from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
-from appliance.drivers.host.node_folder import (
-    FARM_DIRECTORY_FILE,
-    JWKS_FILE,
-    SOCKETS_FOLDER,
-    NodeFolder,
-)
+from appliance.drivers.host.node_folder import JWKS_FILE, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.host.slack import Slack
-from appliance.drivers.network import websocket
-from appliance.drivers.network.origin import Hosts
-from appliance.drivers.network.pages import Pages
+from appliance.drivers.network.owner import LINES, STREAM, WEBSOCKET, ChatConnection
 from appliance.drivers.network.status import StatusServer
-from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
-from appliance.roles.edge.addresses import elsewhere, host_names, places_of
-from appliance.roles.edge.directory import DirectoryFile
-from appliance.roles.edge.figures import sessions_of
-from appliance.roles.edge.lanes import Lanes
+from appliance.roles.attached.directory_file import DirectoryFile
+from appliance.roles.edge.addresses import elsewhere, elsewhere_listed
+from appliance.roles.edge.figures import answered, sessions_of, why_unhealthy
+from appliance.roles.edge.key_file import KeyFile
+from appliance.roles.edge.lanes import Lanes, lanes_per_shard
+from appliance.roles.edge.listeners import Listeners
 from appliance.roles.edge.replicas import Replicas
+from appliance.roles.edge.traffic import Traffic
+from appliance.roles.edge.waking import Waking
 
-WEB = resources.web()
+ENCODINGS = {WEBSOCKET: websocket.ENCODINGS, STREAM: stream.ENCODINGS, LINES: lines.ENCODINGS}
 _SECOND_TICKS = 1_000 // TICK_MS
-_STATUS_TICKS = _SECOND_TICKS // 4
 _HELD_TICKS = _SECOND_TICKS // 10
 _STUCK_TICKS = 5 * _SECOND_TICKS
 
@@ -72,12 +67,6 @@ def _geometry(node: NodeFolder) -> Geometry:
     return PRODUCTION
 
 
-def _lanes_per_shard(node: NodeFolder, geometry: Geometry) -> int:
-    """Sessions of the log for each shard: all edges together use half of what a shard remembers."""
-    edges = len(node.site.nodes) * node.settings.edge_processes
-    return max(1, min(VSR_SESSIONS_PER_EDGE, geometry.clients_max // (2 * edges)))
-
-
 class EdgeRole:
     """Wires one edge. Made before the loop runs; `serve` runs it until it is told to stop."""
 
@@ -85,16 +74,16 @@ class EdgeRole:
         self._node, self._number, self._log = node, number, log
         site, settings = node.site, node.settings
         geometry = _geometry(node)
-        self._tokens = Tokens(
+        tokens = Tokens(
             issuer=site.token_issuer,
             audience=site.token_audience,
             keys={},
             life_s_max=settings.token_life_s_max,
         )
-        self._jwks = node.path / JWKS_FILE
-        self._jwks_seen: tuple[int, int] | None = None
-        self._read_keys(at_start=True)
-        self._unread: dict[websocket.Connection, None] = {}  # not read from, until the core listens
+        revocations = Revocations(settings.token_life_s_max)
+        tokens.is_revoked = revocations.is_revoked
+        self._keys = KeyFile(node.path / JWKS_FILE, tokens, log)
+        self._unread: dict[ChatConnection, None] = {}  # not read from, until the core listens
         prng = Prng(clock.seed())
         self._edge = Edge(
             geometry=geometry,
@@ -102,7 +91,7 @@ class EdgeRole:
             epoch=int.from_bytes(site.cluster[:4], "little") >> 1,
             shard_count=len(site.shards),
             shard_of=lambda room_id: shard_of_room(site, room_id),
-            tokens=self._tokens,
+            tokens=tokens,
             admission=Admission(
                 device_rate=settings.device_rate,
                 user_rate=settings.user_rate,
@@ -110,9 +99,10 @@ class EdgeRole:
                 address_rate=settings.address_rate,
             ),
             prng=prng.fork(),
-            lanes_per_shard=_lanes_per_shard(node, geometry),
+            lanes_per_shard=lanes_per_shard(node, geometry),
             site=site.number,
             name=f"{site.number}.{settings.index}.{number}",
+            revocations=revocations,
         )
         self._counters: Counter[str] = Counter()
         self._drops: Counter[str] = Counter()
@@ -127,43 +117,29 @@ class EdgeRole:
             counters=self._counters,
             drops=self._drops,
         )
-        self._directory = DirectoryFile(node.path / FARM_DIRECTORY_FILE, site.farm_key)
-        self._directory.look()
-        self._pages, self._server = self._new_server()
+        self._directory = DirectoryFile(node)
+        self._look_at_directory()
+        self._listeners = Listeners(
+            self,
+            lambda: self._node,
+            number,
+            health=self.health,
+            directory=lambda: self._directory.data,
+            open_room=self._edge.export,
+            counters=self._counters,
+        )
         self._status_server = StatusServer(
             Path(SOCKETS_FOLDER) / f"edge-{number}",
             cluster=site.cluster,
             number=number,
             status=self.status,
         )
-        self._figures = Figures()
-        self._stopped = asyncio.Event()
-        self._exit_code = 0
-        self._awake = False
-        self._ticks = 0
+        self._figures, self._traffic = Figures(), Traffic()
+        self._stopped, self._exit_code = asyncio.Event(), 0
+        self._waking = Waking(is_busy=self._is_busy, count=self._count_ticks, woke=self._woke)
+        self._awake = self._is_draining = False
+        self._heartbeat = service.Heartbeat()
         self._knobs: dict[str, str] = {}
-
-    def _new_server(self) -> tuple[Pages, websocket.WebSocketServer]:
-        """The client port: pages, and WebSockets."""
-        settings, hosts = self._node.settings, Hosts(host_names(self._node))
-        pages = Pages(
-            WEB,
-            nodes=lambda: places_of(self._node),
-            hosts=hosts,
-            secure=settings.client_tls,
-            health=self.health,
-            directory=lambda: self._directory.data,
-        )
-        server = websocket.WebSocketServer(
-            self,
-            make_http=pages.protocol,
-            hosts=hosts,
-            connections_max=settings.connections_max,
-            connections_per_address_max=settings.connections_per_address_max,
-            address_connect_rate=settings.address_connect_rate,
-            counters=self._counters,
-        )
-        return pages, server
 
     def _read_site(self) -> None:
         """Learn of nodes that were added to the site file."""
@@ -171,6 +147,11 @@ class EdgeRole:
         if site is not None:
             self._node = dataclasses.replace(self._node, site=site)
             self._replicas.on_site(self._node)
+
+    def _look_at_directory(self) -> None:
+        if self._directory.look():
+            places = elsewhere_listed(self._directory.content, self._node)
+            self._edge.on_directory(self._directory.data, self._directory.version, places)
 
     # --- life
 
@@ -180,43 +161,37 @@ class EdgeRole:
         loop.set_exception_handler(self._on_exception)
         on_stop_signal(self._stopped.set)
         self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
-        node, settings = self._node.node, self._node.settings
-        await self._server.start(
-            node.host, node.client_port, tls=self._tls(), shared=settings.edge_processes > 1
-        )
+        await self._listeners.start()
         await self._status_server.start()
+        self._lanes.catch_up = self._waking.catch_up
         self._replicas.start()
-        if node.objects_port:
+        if self._node.node.objects_port:
+            self._edge.objects.exists = True
             self._replicas.objects.start()
         self._knobs = {
             "timers": knobs.fine_timers(),
-            "malloc": knobs.keep_memory(),
+            "malloc": knobs.return_memory(),
             "memory": knobs.settle_memory(),
         }
         self._slack = Slack()
-        self._tick_at = loop.time()
-        self._tick()
-        service.notify("READY=1", f"STATUS=edge {self._number} on port {self._server.port}")
+        self._waking.start()
+        service.notify("READY=1", f"STATUS=edge {self._number} on port {self._listeners.port}")
         await self._stopped.wait()
         service.notify("STOPPING=1")
         await self._close()
         return self._exit_code
 
-    def _tls(self) -> ssl.SSLContext | None:
-        if not self._node.settings.client_tls:
-            return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        show_certificate(context, *self._node.client_certificate)
-        context.num_tickets = 0  # a handshake is cheap; nothing secret is kept to resume
-        context.set_alpn_protocols(["http/1.1"])
-        return context
-
     async def _close(self) -> None:
+        """Nothing new is taken, what was taken is answered, then everybody is told to go."""
+        self._is_draining = True
+        self._listeners.drain()
+        for connection in self._listeners.server.conversations():
+            self._listen(connection, connection.user)
+        await answered(self._edge)
         self._edge.shut_down(elsewhere(self._node))
         self._beat()
-        await self._server.close()
+        await self._listeners.close()
         await self._status_server.close()
-        await self._pages.close()
         await self._replicas.close()
         await self._replicas.objects.close()
 
@@ -234,24 +209,6 @@ class EdgeRole:
         )
         self._exit_code = 1
         self._stopped.set()
-
-    def _read_keys(self, *, at_start: bool = False) -> bool:
-        """Take the public keys of the token issuer anew when their file has changed: whether it
-        has."""
-        try:
-            stat = self._jwks.stat()
-            seen = (stat.st_mtime_ns, stat.st_size)
-            if seen != self._jwks_seen:
-                self._tokens.keys = parse_jwks(self._jwks.read_bytes())
-                self._jwks_seen = seen
-                return True
-        except (OSError, ValueError) as error:
-            if at_start:
-                raise ConfigurationError(
-                    f"{self._jwks}: {error}; allowed: a JSON Web Key Set of Ed25519 public keys"
-                ) from error
-            self._log.error("%s: %s; the keys read before stay", self._jwks, error)
-        return False
 
     # --- the beat
 
@@ -286,61 +243,72 @@ class EdgeRole:
         for session, frames in self._edge.take_output():
             connection = session.connection
             if connection is not None:
-                connection.write(frames)
+                self._traffic.write(connection, frames)
         for _, session, error in closing:
             if session.connection is not None:
-                session.connection.end(error)
+                self._traffic.end(session.connection, error)
         if more or self._edge.is_unfinished:
             self.wake()
+        self._waking.plan()
 
-    def _tick(self) -> None:
-        """Every 10 ms; what a stall swallowed is not caught up."""
-        loop = asyncio.get_running_loop()
-        self._tick_at = max(self._tick_at + TICK_MS / 1000, loop.time())
+    def _is_busy(self) -> bool:
+        """Whether something waits that ticks move on."""
+        return bool(self._unread) or self._lanes.are_busy
+
+    def _count_ticks(self, ticks: int) -> None:
         self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
-        self._lanes.on_tick()
+        self._lanes.on_ticks(ticks)
+
+    def _woke(self) -> None:
         for connection in list(self._unread):
             self._listen(connection, connection.user)
-        self._ticks += 1
-        if self._ticks % _STATUS_TICKS == 0:
-            self._replicas.ask_status()
-        if self._ticks % _SECOND_TICKS == 0:
-            service.notify("WATCHDOG=1")
+        if self._heartbeat.turned(time.monotonic()):
+            self._replicas.ask_status()  # of what changes meanwhile they tell
             self._slack.give_back()
-            if self._read_keys():
+            if self._keys.poll():
                 self._edge.on_keys()
             self._read_site()
-            self._directory.look()
-        if self._ticks % _HELD_TICKS == 0:
+            self._look_at_directory()
+        if self._waking.is_each(_HELD_TICKS):
             self._weigh()
-        if self._ticks % _STUCK_TICKS == 0:
+        if self._waking.is_each(_STUCK_TICKS):
             self._edge.close_stuck()
         self.wake()
-        loop.call_at(self._tick_at + TICK_MS / 1000, self._tick)
 
     # --- chat clients
 
-    def on_open(self, connection: websocket.Connection) -> None:
-        session = self._edge.on_open(connection.address, ENCODINGS[connection.subprotocol])
+    def admit(self, address: str, token: str) -> Claims:
+        self._waking.stir()
+        return self._edge.admit(address, token)
+
+    def on_open(self, connection: ChatConnection) -> None:
+        self._waking.stir()
+        session = self._edge.on_open(
+            connection.address,
+            ENCODINGS[connection.framing][connection.subprotocol],
+            connection.admitted,
+        )
         session.connection = connection
         connection.user = session
 
-    def on_client_message(
-        self, connection: websocket.Connection, data: bytes, is_text: bool
-    ) -> None:
+    def on_client_message(self, connection: ChatConnection, data: bytes, is_text: bool) -> None:
+        self._waking.stir()
         session: Session = connection.user
+        self._traffic.on_received(connection, data)
         self._edge.on_frame(session, data, is_text)
         if session.state == "ready":
             connection.welcome()
         self._listen(connection, session)
         self.wake()
 
-    def on_fragment(self, connection: websocket.Connection) -> None:
+    def on_fragment(self, connection: ChatConnection) -> None:
+        self._waking.stir()
         self._edge.on_fragment(connection.user)
         self._listen(connection, connection.user)
         self.wake()
 
-    def on_control(self, connection: websocket.Connection) -> None:
+    def on_control(self, connection: ChatConnection) -> None:
+        self._waking.stir()
         self._edge.on_control(connection.user)
         self._listen(connection, connection.user)
         self.wake()
@@ -349,34 +317,38 @@ class EdgeRole:
         """Tell the core what is held for connections that hold much."""
         held = [
             (connection.user, size + connection.user.held)
-            for connection, size in self._server.held()
+            for connection, size in self._listeners.server.held()
         ]
         if held:
             self._edge.on_held(held)
 
-    def _listen(self, connection: websocket.Connection, session: Session) -> None:
+    def _listen(self, connection: ChatConnection, session: Session) -> None:
         """Read from the client as long as the core takes more."""
-        listens = session.listens(self._edge.now_ns)
+        listens = session.listens(self._edge.now_ns) and not self._is_draining
         if listens:
             self._unread.pop(connection, None)
         else:
             self._unread[connection] = None
         connection.read_on(listens)
 
-    def on_oversize(self, connection: websocket.Connection) -> None:
+    def on_oversize(self, connection: ChatConnection) -> None:
+        self._waking.stir()
         self._edge.on_oversize(connection.user)
         self._beat()
 
-    def on_blocked(self, connection: websocket.Connection) -> None:
+    def on_blocked(self, connection: ChatConnection) -> None:
+        self._waking.stir()
         self._edge.on_blocked(connection.user)
         self._listen(connection, connection.user)
 
-    def on_writable(self, connection: websocket.Connection) -> None:
+    def on_writable(self, connection: ChatConnection) -> None:
+        self._waking.stir()
         self._edge.on_writable(connection.user)
         self._listen(connection, connection.user)
         self.wake()
 
-    def on_closed(self, connection: websocket.Connection) -> None:
+    def on_closed(self, connection: ChatConnection) -> None:
+        self._waking.stir()
         session: Session = connection.user
         session.connection = None
         self._unread.pop(connection, None)
@@ -386,22 +358,7 @@ class EdgeRole:
 
     def health(self) -> str:
         """Why this node does not serve; empty while it does."""
-        for shard in self._node.shards:
-            if shard.number not in self._edge.logs:
-                return f"the replica of shard {shard.number} is not attached"
-            if shard.number in self._edge.behind:
-                why = self._edge.behind[shard.number]
-                return f"the replica of shard {shard.number} is {why}"
-            if shard.number in self._edge.stale:
-                since_us = self._edge.stale[shard.number]
-                return (
-                    f"the replica of shard {shard.number} hears no quorum; "
-                    f"stale_since {since_us // 1_000_000}"
-                )
-        for shard in self._node.site.shards:
-            if not self._lanes.has_session(shard.number):
-                return f"shard {shard.number} has no primary that answers"
-        return ""
+        return why_unhealthy(self._node, self._edge, self._lanes)
 
     def status(self) -> dict[str, Any]:
         """Everything an operator may want to know, as plain values."""
@@ -410,7 +367,8 @@ class EdgeRole:
             "edge": self._number,
             "health": self.health(),
             "directory": self._directory.told(),
-            "connections": self._server.count(),
+            **self._listeners.counts(),
+            **self._traffic.told(),
             **sessions_of(self._edge),
             "ack": self._lanes.latency.figures(),
             "process": self._figures.read(),

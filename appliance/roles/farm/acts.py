@@ -1,7 +1,8 @@
 """What an operator wants of the farm: wishes on the node's own socket, done one after the other.
 
 A wish is answered at once, with why not or with its number; what became of it stands in the status
-under that number. Whoever may speak to the socket runs as the node's user.
+under that number. Whoever may speak to the socket runs as the node's user. Each act that has begun
+becomes an audit record.
 """
 
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from appliance.base.errors import FarmPostFailed
 from appliance.base.limits import FARM_EXCLUSIONS_MAX, FARM_SHARDS_MAX
 from appliance.cores.directory.directory import PERIOD_MS_MAX, PERIOD_MS_MIN, Directory
+from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.member import FarmMember
 
 ACTS_WAITING_MAX = 16
@@ -20,6 +22,7 @@ class Actor(Protocol):
     id: int
     out: str
     member: FarmMember | None
+    audit: AuditTrail
 
     async def post_config(self, config: dict[str, Any]) -> None: ...
     async def remove(self, server_id: int) -> bool: ...
@@ -49,13 +52,16 @@ class Acts:
         if member is None:
             return {"refused": self._role.out}
         if do == "yield":
-            yielded = member.yield_leadership()
-            return {"begun": 0} if yielded else {"refused": "this node does not lead the farm"}
+            if not member.yield_leadership():
+                return {"refused": "this node does not lead the farm"}
+            self._role.audit.note(wish, "")
+            return {"begun": 0}
         if do == "publish":
             holder = member.directory.publisher.holder
             if holder != self._role.id:
                 return {"refused": f"member {holder} publishes, not this node; ask it there"}
             self.publish_now = True
+            self._role.audit.note(wish, "")
             return {"begun": 0}
         if (why := _refusal(wish)) or len(self._waiting) >= ACTS_WAITING_MAX:
             return {"refused": why or "too many acts wait: try again"}
@@ -70,6 +76,7 @@ class Acts:
             outcome = await self._perform(wish)
             self._waiting.pop(0)
             self._done = (number, outcome)
+            self._role.audit.note(wish, outcome)
 
     async def _perform(self, wish: dict[str, Any]) -> str:
         role = self._role

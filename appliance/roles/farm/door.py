@@ -16,7 +16,14 @@ from appliance.base.limits import (
     FARM_STRANGERS_MAX,
     FARM_STRANGERS_PER_ADDRESS_MAX,
 )
-from appliance.cores.raft.login import FEATURE_PRE_VOTE, Doorway, Login, ServerLogin
+from appliance.cores.raft.invitation import Invited
+from appliance.cores.raft.login import (
+    FEATURE_PRE_VOTE,
+    Doorway,
+    Login,
+    ServerLogin,
+    encode_welcome,
+)
 from appliance.cores.raft.users import MEMBER, SHARED, User, refusal_of
 from appliance.drivers.network.farm_stream import keep_alive
 from appliance.formats.raft_legacy.frame import Request, Response, encode_response
@@ -34,6 +41,7 @@ class Taker(Protocol):
     """The farm's member behind a door."""
 
     def on_request(self, visitor: "Visitor", request: Request) -> None: ...
+    async def welcome(self, invited: Invited) -> bytes: ...
 
 
 @dataclass(eq=False)
@@ -136,7 +144,11 @@ class Door:
             if verdict is None:
                 continue
             await asyncio.sleep(verdict.delay_ms / 1000)
-            writer.write(verdict.reply)
+            reply = verdict.reply
+            if verdict.invited is not None:
+                welcome = await self.takers[verdict.invited.farm].welcome(verdict.invited)
+                reply = encode_welcome(welcome) if welcome else reply
+            writer.write(reply)
             await writer.drain()
             return verdict.login
 

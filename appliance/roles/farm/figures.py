@@ -16,8 +16,8 @@ from appliance.cores.directory.status import PUBLISH_AUTO
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.client.address import client_url
+from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import FARM
-from appliance.roles.farm.node_files import raft_id
 
 BANDWIDTH_DEFAULT = 125_000_000  # bytes a second of a link that does not tell its speed
 _LAG_LOOK_S, _LAG_LOOKS = 0.25, 240  # together the last minute
@@ -65,11 +65,13 @@ class Traffic:
 
 @dataclass(slots=True, frozen=True)
 class Service:
-    """A shard that this node serves, as its replica says. `blacklist`: why nobody shall come."""
+    """A shard that this node serves, as its replica says. `blacklist`: why nobody shall come;
+    `ships`: whether the shipper of this node could begin to ship it."""
 
     shard: int
     uptime_ms: int
     blacklist: str
+    ships: bool = False
 
 
 @dataclass(slots=True)
@@ -98,13 +100,18 @@ class NodeStatus:
             started = float(said.get("process", {}).get("started", time.time()))
             uptime_ms = max(0, int((time.time() - started) * 1000))
             if not removed:
-                found.append(Service(shard.number, uptime_ms, why))
+                ships = self._may_ship() and said.get("role") != "standby"
+                found.append(Service(shard.number, uptime_ms, why, ships))
         connections = 0
         for number in range(self.node.settings.edge_processes):
             said = self._ask("edge", number)
             connections += int(said.get("connections", 0)) if said else 0
         self.circuits, self.connections = circuits, connections
         return found
+
+    def _may_ship(self) -> bool:
+        settings = self.node.settings
+        return settings.ship_target != SHIP_OFF and settings.ship_claim == "auto"
 
     def _ask(self, kind: str, number: int) -> dict[str, Any] | None:
         return ask_status(
@@ -164,7 +171,7 @@ def status_document(
     document = {
         "cluster": FARM,
         "date": date_ms,
-        "id": raft_id(node.node),
+        "id": node.node.farm_id,
         "config": {},
         "meta": meta,
         "router": {
@@ -180,6 +187,7 @@ def status_document(
                 "destination": service_id(node, service.shard),
                 "address": client_address(node),
                 "shard": service.shard,
+                "ships": service.ships,
                 "uptime": service.uptime_ms,
                 "bandwidthConfigured": configured,
                 "bandwidthCurrent": min(current, configured),

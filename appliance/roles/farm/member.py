@@ -1,11 +1,12 @@
 """One member of one farm: inputs to the core, writes flushed, then words."""
 
 import asyncio
+import dataclasses
 import logging
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from appliance.base.errors import FarmBroken, FarmMemberOut
@@ -32,10 +33,14 @@ from appliance.cores.raft.effects import (
     Word,
 )
 from appliance.cores.raft.hint import LeaderHint
+from appliance.cores.raft.idle import idle_ticks
+from appliance.cores.raft.invitation import Invited
 from appliance.cores.raft.login import Gate, decoy_of
 from appliance.cores.raft.node import Node
 from appliance.cores.raft.nonces import KEY_SIZE, Nonces
 from appliance.cores.raft.settings import TICK_MS
+from appliance.cores.raft.users import User
+from appliance.drivers.host.ticks import Ticks
 from appliance.drivers.network.farm_stream import Route
 from appliance.formats.raft_legacy.configuration import (
     Configuration,
@@ -52,13 +57,17 @@ from appliance.formats.raft_legacy.frame import (
 from appliance.roles.farm.door import Visitor
 from appliance.roles.farm.link import Keys, PeerLink
 from appliance.roles.farm.settings import RAW, TLS, FarmSettings
-from appliance.roles.farm.storage import FarmStorage
+from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage
 
 _NOTE_S = 1.0  # how often the commit is written down when nothing else is
-_TICKS_CAUGHT_UP = 2  # after a stall; the others are forgotten
+_TICKS_CAUGHT_UP = 2  # of those that passed while the disk wrote; the others are forgotten
 
 
 Input = tuple[str, object, object]
+
+
+async def _no_guest(invited: Invited) -> bytes:
+    return b""
 
 
 class FarmMember:
@@ -73,7 +82,7 @@ class FarmMember:
         """`on_applied` is called when the directory has taken entries."""
         self.settings, self.log, self.on_applied = settings, log, on_applied
         self.counts: Counter[str] = Counter()
-        self.storage = FarmStorage(settings.folder / "store")
+        self.storage = FarmStorage(settings.folder / STORE_FOLDER)
         self.directory = Directory(settings.farm)
         standing = JOINING if settings.join else MEMBER
         saved = self.storage.load(HardState(standing=standing))
@@ -97,10 +106,18 @@ class FarmMember:
         self.links: dict[int, PeerLink] = {}
         self.inbox: deque[Input] = deque()
         self.wake = asyncio.Event()
+        self.owed = 0  # ticks that have passed and that the core was not told
+        self.ticks = Ticks(
+            TICK_MS / 1000,
+            idle=lambda: idle_ticks(self.node.member),
+            count=self._owe,
+            woke=self.wake.set,
+        )
         self.tokens: dict[int, tuple[Visitor, list]] = {}
         self.token = 0
         self.disk = ThreadPoolExecutor(1, thread_name_prefix="farm-disk")
         self.stopping = False
+        self.on_guest: Callable[[Invited], Awaitable[bytes]] = _no_guest
 
     def _credentials(self) -> Credentials | None:
         settings = self.settings
@@ -145,45 +162,39 @@ class FarmMember:
 
     async def run(self) -> None:
         """Until `stop`. FarmMemberOut, FarmBroken, StorageError: it can not go on."""
-        loop = asyncio.get_running_loop()
-        ticker = loop.create_task(self._tick())
-        due = time.monotonic()
-        note_due = due + _NOTE_S
+        note_due = time.monotonic() + _NOTE_S
         try:
             await self._perform(self.node.take())
+            self.ticks.start()
             while not self.stopping:
                 await self.wake.wait()
                 self.wake.clear()
-                due = self._take_time(due)
-                if due >= note_due:
-                    note_due = due + _NOTE_S
+                self.ticks.catch_up()
+                self._take_time()
+                if time.monotonic() >= note_due:
+                    note_due = time.monotonic() + _NOTE_S
                     self.node.note_commit()
                 while self.inbox:
                     self._feed(*self.inbox.popleft())
                 await self._perform(self.node.take())
+                self.owed = min(self.owed, _TICKS_CAUGHT_UP)
+                self.ticks.plan()
             self.node.note_commit()
             await self._perform(self.node.take())
         finally:
-            ticker.cancel()
+            self.ticks.stop()
             for link in list(self.links.values()):
                 await link.close()
             self.disk.shutdown()
             self.storage.close()
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_MS / 1000)
-            self.wake.set()
+    def _owe(self, ticks: int) -> None:
+        self.owed += ticks
 
-    def _take_time(self, due: float) -> float:
-        """Ticks up to now; after a stall the clock starts anew."""
-        now = time.monotonic()
-        ticks = 0
-        while due + TICK_MS / 1000 <= now and ticks < _TICKS_CAUGHT_UP:
-            due += TICK_MS / 1000
-            ticks += 1
+    def _take_time(self) -> None:
+        owed, self.owed = self.owed, 0
+        for _ in range(owed):
             self.node.on_tick()
-        return due if now - due < TICK_MS / 1000 else now
 
     def _feed(self, kind: str, first: object, second: object) -> None:
         if kind == "request":
@@ -282,9 +293,7 @@ class FarmMember:
         """A link to each peer, by its endpoint as the farm knows it now."""
         peers = self.node.peers
         for peer in [p for p, link in self.links.items() if peers.get(p) != link.endpoint]:
-            link = self.links.pop(peer)
-            task = asyncio.get_running_loop().create_task(link.close())
-            task.add_done_callback(lambda done: done.exception())
+            self._drop_link(peer)
         for peer, endpoint in peers.items():
             if peer not in self.links:
                 self.links[peer] = PeerLink(
@@ -295,10 +304,30 @@ class FarmMember:
                     owner=self,
                 )
 
+    def _drop_link(self, peer: int) -> None:
+        """Have no link to a peer; the next one is another, so the core hears of the end now."""
+        link = self.links.pop(peer)
+        self.node.on_disconnected(peer)
+        task = asyncio.get_running_loop().create_task(link.close())
+        task.add_done_callback(lambda done: done.exception())
+
     def _route(self, peer: int, endpoint: str) -> Route:
         host, port = endpoint_address(endpoint)
         pin = self.settings.pins.get(peer, b"") if self.settings.carrier == TLS else None
         return Route(host, port, pin, self.settings.proxy)
+
+    def learn(self, user: User, pin: bytes) -> None:
+        """Somebody else may log in now, and is dialled by this key."""
+        others = [other for other in self.settings.users if other.name != user.name]
+        pins = {**self.settings.pins, user.id: pin} if pin else self.settings.pins
+        self.settings = dataclasses.replace(self.settings, users=(*others, user), pins=pins)
+        link = self.links.get(user.id)
+        if link is not None and link.route != self._route(user.id, link.endpoint):
+            self._drop_link(user.id)  # it dials by another key, or by none
+
+    async def welcome(self, invited: Invited) -> bytes:
+        """What a guest is told; empty: it cannot be taken in."""
+        return await self.on_guest(invited)
 
     def stop(self) -> None:
         self.stopping = True

@@ -36,18 +36,13 @@ from appliance.roles.farm.settings import (
 )
 
 
-def raft_id(node: Node) -> int:
-    """The number of a node's member: 0 is nobody."""
-    return node.index + 1
-
-
 def endpoint_of(node: Node) -> str:
     """What the other members are told of a node's member."""
     return f"tcp://{authority(node.host, node.farm_port)}"
 
 
 def user_of(node: Node) -> str:
-    return f"node{raft_id(node)}"
+    return f"node{node.farm_id}"
 
 
 def make_farm_key(folder: Path) -> SigningKey:
@@ -72,12 +67,12 @@ def make_node_files(folder: Path, site: Site) -> None:
             make_user(
                 name=user_of(node),
                 role=MEMBER,
-                server_id=raft_id(node),
+                server_id=node.farm_id,
                 realm=REALM_DEFAULT,
                 password=read_password(path),
             )
         )
-    keys = {raft_id(node): node.public_key for node in members}
+    keys = {node.farm_id: node.public_key for node in members}
     delegation = json.dumps(sign_delegation(key, FARM, keys), sort_keys=True) + "\n"
     for node in members:
         write_users(folder / node.name / FARM_USERS_FILE, rows)
@@ -103,11 +98,11 @@ def farm_settings(node: NodeFolder) -> FarmSettings:
     others = [n for n in node.site.nodes if n.farm_port and n.index != own.index]
     settings = FarmSettings(
         folder=node.path / FARM_FOLDER,
-        id=raft_id(own),
+        id=own.farm_id,
         farm=FARM,
         listen=(own.host, own.farm_port),
         endpoint=endpoint_of(own),
-        peers=() if joins else tuple(Server(raft_id(n), endpoint_of(n)) for n in others),
+        peers=() if joins else tuple(Server(n.farm_id, endpoint_of(n)) for n in others),
         join=joins,
         carrier=TLS,
         user=user_of(own),
@@ -115,7 +110,7 @@ def farm_settings(node: NodeFolder) -> FarmSettings:
         users=read_users(node.path / FARM_USERS_FILE),
         certificate=node.path / TLS_CERTIFICATE_FILE,
         key=node.path / TLS_KEY_FILE,
-        pins={raft_id(n): n.spki for n in others},
+        pins={n.farm_id: n.spki for n in others},
     )
     settings.check()
     return settings

@@ -20,7 +20,7 @@ from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import FARM_DIRECTORY_FILE, NodeFolder
 from appliance.formats.site import FARM
 from appliance.roles.farm.figures import Published
-from appliance.roles.farm.node_files import raft_id, read_delegation
+from appliance.roles.farm.node_files import read_delegation
 
 
 def essence(content: dict[str, Any]) -> dict[str, Any]:
@@ -30,6 +30,15 @@ def essence(content: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def is_outdated(signed: dict[str, Any], fresh: dict[str, Any], period_ms: int) -> bool:
+    """Whether what was signed last (empty: nothing) is to give way to what would be signed now."""
+    if not signed or essence(fresh) != essence(signed):
+        return True
+    longer_ms = int(fresh["expires"]) - int(signed["expires"])
+    # below 0: an administrator shortened the period
+    return longer_ms >= EXPIRY_PERIODS * period_ms // 2 or longer_ms < 0
+
+
 class Publisher:
     """The newest directory a node knows, and the next one if it has to sign it.
 
@@ -37,7 +46,7 @@ class Publisher:
     """
 
     def __init__(self, node: NodeFolder) -> None:
-        self.node, self.id = node, raft_id(node.node)
+        self.node, self.id = node, node.node.farm_id
         self.path: Path = node.path / FARM_DIRECTORY_FILE
         self.data = b""
         self.content: dict[str, Any] = {}
@@ -72,11 +81,7 @@ class Publisher:
         """Whether we have to sign another one."""
         if not self.is_chosen(directory) or directory.index <= self.version:
             return False
-        fresh = directory.content()
-        if essence(fresh) != essence(self.content or {"endpoints": []}):
-            return True
-        half = EXPIRY_PERIODS * directory.period[1] // 2
-        return int(fresh["expires"]) - int(self.content["expires"]) >= half
+        return is_outdated(self.content, directory.content(), directory.period[1])
 
     def sign(self, directory: Directory) -> Published:
         """The directory of this very index, for our next status."""

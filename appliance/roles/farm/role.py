@@ -43,17 +43,20 @@ from appliance.formats.raft_legacy.frame import (
 )
 from appliance.formats.site import FARM, SITE_FILE
 from appliance.roles.farm.acts import Acts
+from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.client import FarmClient
 from appliance.roles.farm.figures import NodeStatus, Service, status_document
 from appliance.roles.farm.link import Keys
 from appliance.roles.farm.member import FarmMember
-from appliance.roles.farm.node_files import endpoint_of, farm_settings, raft_id
+from appliance.roles.farm.node_files import endpoint_of, farm_settings
 from appliance.roles.farm.publisher import Publisher
 from appliance.roles.farm.serve import host
 from appliance.roles.farm.settings import read_users
 
 SOCKET = "farm-0"
-LOOK_S = 0.5  # between two looks at the node, its site file and what is due
+LOOK_S = 1.0  # between two looks at the node, its site file and what is due
+TOGETHER_S = 0.1  # what the log brings in this time is looked at together
+FEED_S = 1.0  # between two words to the supervisor
 POST_S = 15.0  # for a post to be answered yes; then the next look begins anew
 JITTER = 0.1  # of the period: so that nodes do not post together
 
@@ -83,6 +86,7 @@ class FarmRole:
         self._date_ms = 0
         self._due_s = 0.0
         self._client = self._new_client()
+        self.audit = AuditTrail(node, FARM, log)
         self.acts = Acts(self)
         self._figures = Figures()
         self._stopped = asyncio.Event()
@@ -114,7 +118,8 @@ class FarmRole:
         loop = asyncio.get_running_loop()
         on_stop_signal(self._stop)
         await self._door.start()
-        tasks = [loop.create_task(self.status.lag.watch()), loop.create_task(self._look_after())]
+        duties = (_feed(), self.status.lag.watch(), self._look_after(), self.audit.run())
+        tasks = [loop.create_task(duty) for duty in duties]
         for task in tasks:
             task.add_done_callback(self._on_task_done)
         try:
@@ -166,10 +171,9 @@ class FarmRole:
     # --- the beat
 
     async def _look_after(self) -> None:
-        """See what is due: each half second, and when the log has brought something."""
+        """See what is due: each second, and when the log has brought something."""
         loop = asyncio.get_running_loop()
         while True:
-            service.notify("WATCHDOG=1")
             self._read_site()
             self._services = await loop.run_in_executor(None, self.status.read_services)
             if self.member is not None:
@@ -180,7 +184,7 @@ class FarmRole:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._news.wait()
-                    await asyncio.sleep(LOOK_S / 5)  # what comes together is looked at together
+                    await asyncio.sleep(TOGETHER_S)
 
     def _read_site(self) -> None:
         """Learn of nodes that were added to the site file."""
@@ -190,7 +194,7 @@ class FarmRole:
         self.node = dataclasses.replace(self.node, site=site)
         self.status.node = self.node
         others = [n for n in site.nodes if n.farm_port and n.index != self.node.settings.index]
-        self._pins.update({raft_id(node): node.spki for node in others})  # the member's too
+        self._pins.update({node.farm_id: node.spki for node in others})  # the member's too
         if self.member is not None:
             with contextlib.suppress(ConfigurationError):
                 users = read_users(self.node.path / FARM_USERS_FILE)
@@ -208,7 +212,7 @@ class FarmRole:
         """Post at the period, and at once when what is told of services has changed, or a
         directory is to be signed."""
         directory = member.directory
-        told = [(s.shard, s.blacklist) for s in self._services]
+        told = [(s.shard, s.blacklist, s.ships) for s in self._services]
         sign = self.publisher.is_due(directory) or self.acts.publish_now
         now = time.monotonic()
         if now < self._due_s and told == self._posted[1] and not sign:
@@ -243,8 +247,8 @@ class FarmRole:
             return
         known = {server.id for server in status.servers} | self.acts.left(member.directory)
         for node in self.node.site.nodes:
-            if node.farm_port and raft_id(node) not in known:
-                server = Server(raft_id(node), endpoint_of(node))
+            if node.farm_port and node.farm_id not in known:
+                server = Server(node.farm_id, endpoint_of(node))
                 request = Request(
                     ADD_SERVER, entries=(Entry(0, CLUSTER_SERVER, encode_server(server)),)
                 )
@@ -281,6 +285,7 @@ class FarmRole:
             "posts": self._posts,
             "posts_failed": self._posts_failed,
             "act": self.acts.told(),
+            "audit": self.audit.told(),
             "directory": self._told_directory(),
             "process": self._figures.read(),
         }
@@ -322,6 +327,13 @@ class FarmRole:
             "endpoints": content.get("endpoints", []),
             "periods": EXPIRY_PERIODS,
         }
+
+
+async def _feed() -> None:
+    """The loop runs. It says so for itself: without a majority a post takes as long as it may."""
+    while True:
+        service.notify("WATCHDOG=1")
+        await asyncio.sleep(FEED_S)
 
 
 def _peer(peers: Any, server: Server) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from appliance.base.errors import ApplianceError
 from appliance.cores.raft.login import Doorway, path_of
 from appliance.drivers.network.farm_stream import listen, server_tls
 from appliance.roles.farm.door import Door, Taker
+from appliance.roles.farm.guests import Guests, read_invitations
 from appliance.roles.farm.member import FarmMember
 from appliance.roles.farm.settings import RAW, TLS, FarmSettings
 
@@ -18,12 +19,19 @@ HINT_S = 0.1  # how old a hint of who leads may be
 async def serve(farms: Sequence[FarmSettings], log: logging.Logger) -> int:
     """One member for each farm, until SIGTERM; as `host`."""
     members = {settings.farm: FarmMember(settings, log) for settings in farms}
+    guests = [Guests(member) for member in members.values() if member.settings.seal]
     assert len(members) == len(farms)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, members)
     places = (", ".join(members), *farms[0].listen)
-    await host(members, log, lambda: log.info("serving %s on %s:%d", *places))
+    asking = [loop.create_task(guest.ask_to_be_added()) for guest in guests if guest.settings.join]
+    try:
+        await host(members, log, lambda: log.info("serving %s on %s:%d", *places))
+    finally:
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
     return 0
 
 
@@ -82,4 +90,6 @@ async def _hints(doorway: Doorway, members: dict[str, FarmMember]) -> None:
             member = members[gate.farm]
             gate.hint = member.hint()
             gate.users = {user.name: user for user in member.settings.users}
+            if member.settings.seal:
+                gate.invitations = read_invitations(member.settings.folder)
         await asyncio.sleep(HINT_S)

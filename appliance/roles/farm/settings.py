@@ -40,6 +40,8 @@ class FarmSettings:
     key: Path | None = None
     pins: dict[int, bytes] = field(default_factory=dict)  # id -> digest of its key
     proxy: tuple[str, int] | None = None
+    seal: bytes = field(default=b"", repr=False)  # the farm's key for guests; empty: takes none
+    known: tuple[Server, ...] = ()  # whom a joiner may ask to be added; others: all members
     raft: Settings = field(default_factory=Settings)
 
     def check(self) -> None:

@@ -29,6 +29,7 @@ from appliance.drivers.store.store import Store
 from appliance.formats.raft_legacy.configuration import decode_configuration, encode_configuration
 from appliance.formats.raft_legacy.frame import Entry
 
+STORE_FOLDER = "store"  # in a member's folder
 LOG, STATE, SNAPSHOT = "log", "state", "snapshot"
 _HARD, _COVER = b"hard", b"snapshot"
 _RECORD = struct.Struct(">IqB")  # CRC32C of the rest with the index, term, type

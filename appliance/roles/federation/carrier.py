@@ -13,11 +13,13 @@ from typing import Protocol
 from appliance.base.errors import CausalRefused, PacketRefused
 from appliance.base.limits import STREAM_WAITING_MAX
 from appliance.cores.federation import effects as told
+from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.exchange import (
     CloseLink,
     Exchange,
     ExchangeEffect,
     ForChannel,
+    Member,
     SendFrame,
 )
 from appliance.cores.federation.opening import LogRecord
@@ -70,6 +72,34 @@ class Carrier:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
+    # --- channels ---------------------------------------------------------------------------------
+
+    def share(
+        self,
+        name: str,
+        channel: Channel,
+        store: LmdbChannelStore,
+        members: dict[str, Member],
+        opened: list[told.Effect],
+    ) -> None:
+        """Carry a channel from now on. `opened`: what opening it gave, its writes carried out."""
+        self.stores[name] = store
+        effects = self.exchange.share(name, channel, members, self.now_ms())
+        self._perform(effects + self.exchange.take(name, opened))
+
+    def set_members(
+        self, name: str, members: dict[str, Member], effects: list[told.Effect]
+    ) -> None:
+        """Who takes part in a channel has changed; `effects`: what the channel made of it."""
+        self.exchange.shared[name].members = members
+        self._perform(self.exchange.greet_again() + self.exchange.take(name, effects))
+
+    def unshare(self, name: str) -> None:
+        """Carry it no more, and give its store back."""
+        self.exchange.unshare(name)
+        self._perform(self.exchange.greet_again())
+        self.stores.pop(name).close()
+
     # --- links ------------------------------------------------------------------------------------
 
     def attach(self, bearer: Bearer, site: str) -> int:
@@ -83,6 +113,21 @@ class Carrier:
     def detach(self, number: int) -> None:
         if self._bearers.pop(number, None) is not None:
             self.exchange.on_link_gone(number)
+
+    def links_by_site(self) -> dict[str, int]:
+        """How many links there are to each site."""
+        return dict(Counter(link.site for link in self.exchange.links.values()))
+
+    def close_links(self, site: str) -> None:
+        """End every link to a site."""
+        for number, link in list(self.exchange.links.items()):
+            if link.site == site and number in self._bearers:
+                self._bearers[number].close("removed")
+
+    def ask_summaries(self, names: Iterable[str], first: int = 0, last: int = 0) -> None:
+        """Ask every site that can be reached for these logs in short, or for some places."""
+        for name in names:
+            self._perform(self.exchange.ask_summaries(name, first, last))
 
     def on_frames(self, number: int, found: Iterable[bytes]) -> None:
         """Frames of one link that came together."""

@@ -68,6 +68,7 @@ class QuicPort(asyncio.DatagramProtocol):
         )
         self.numbers: dict[QuicLink, int] = {}  # links that are up
         self._dialled: dict[QuicLink, Peer] = {}
+        self._kept: set[Peer] = set()
         self._pauses: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._woken = False
@@ -93,10 +94,15 @@ class QuicPort(asyncio.DatagramProtocol):
         return int(self._transport.get_extra_info("sockname")[1])
 
     def keep(self, peer: Peer) -> None:
-        """Dial this site, and again whenever the link ends."""
+        """Dial this site, and again whenever the link ends, until it is forgotten."""
+        self._kept.add(peer)
         link = self.endpoint.dial(peer.address, peer.site, peer.fingerprint, self._loop.time())
         self._dialled[link] = peer
         self.wake()
+
+    def forget(self, site: str) -> None:
+        """Dial it no more."""
+        self._kept = {peer for peer in self._kept if peer.site != site}
 
     def close(self) -> None:
         """End every link and give the port back."""
@@ -164,7 +170,7 @@ class QuicPort(asyncio.DatagramProtocol):
         pause_ms = self._pauses.get(peer.site, STREAM_DIAL_MS_MIN)
         self._pauses[peer.site] = min(2 * pause_ms, STREAM_DIAL_MS_MAX)
         delay_s = self.prng.between(pause_ms // 2, pause_ms) / 1000
-        self._later(delay_s, lambda: self.keep(peer))
+        self._later(delay_s, lambda: self.keep(peer) if peer in self._kept else None)
 
     def _ping(self) -> None:
         self.endpoint.ping()

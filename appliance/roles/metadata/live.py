@@ -21,6 +21,7 @@ from appliance.base.prng import Prng
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.stream.stream import Bounds, Stream
 from appliance.formats.live import (
+    OF_THIS_SITE,
     PROTOCOL,
     Live,
     Said,
@@ -132,8 +133,10 @@ class LiveLinks:
         self._seen[seen] = None
         while len(self._seen) > LIVE_SEEN_MAX:
             self._seen.popitem(last=False)
-        if not codec.own_site and any(u.endswith(self._suffix) for u in users_of(live.said)):
-            self._counters["live_forged"] += 1  # nobody else speaks for our users
+        ours = isinstance(live.said, OF_THIS_SITE)
+        ours = ours or any(user.endswith(self._suffix) for user in users_of(live.said))
+        if not codec.own_site and ours:
+            self._counters["live_forged"] += 1  # nobody else speaks for our users, or nodes
             return
         self._counters["live_heard"] += 1
         self._hear(live.said)
@@ -145,7 +148,8 @@ class LiveLinks:
         told = {origin.stream.peer} if origin is not None else set()
         for codec in list(self.codecs):
             among_us = origin is not None and origin.own_site and codec.own_site
-            if codec.stream.peer in told or among_us:
+            stays = isinstance(live.said, OF_THIS_SITE) and not codec.own_site
+            if codec.stream.peer in told or among_us or stays:
                 continue
             told.add(codec.stream.peer)  # there may be two links while one is being replaced
             if not codec.say(line):

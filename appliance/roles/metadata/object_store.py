@@ -44,12 +44,14 @@ class ObjectStore:
 
     def write(self, batch: Batch) -> None:
         changes = Changes()
+        rows = []
         for key in sorted(batch):  # neighbours lie on one page
             value = batch[key]
             if value is None:
                 changes.delete(_DATABASE, key)
             else:
-                changes.put(_DATABASE, key, value)
+                rows.append((key, value))
+        changes.put_all(_DATABASE, rows)
         self._view.close()
         try:
             self._store.write(changes)

@@ -1,20 +1,19 @@
 """The objects of a node: its replica, linked to the other nodes of the site by mutual TLS."""
 
 import asyncio
+import dataclasses
 import logging
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ConfigurationError
-from appliance.base.limits import OBJECTS_MAP_SIZE
+from appliance.base.limits import MIB
 from appliance.cores.metadata import product
 from appliance.cores.metadata.changes import changes
 from appliance.cores.metadata.objects import Objects
-from appliance.cores.metadata.session import PACE, Pace
-from appliance.cores.metadata.uplink import Uplink
+from appliance.cores.metadata.session import Pace
 from appliance.drivers.host import service
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import (
@@ -24,28 +23,31 @@ from appliance.drivers.host.node_folder import (
     NodeFolder,
 )
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.status import StatusServer
-from appliance.drivers.network.stream.dialler import Dialler
+from appliance.drivers.network.stream.certificate import add_anchor
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.formats.live import PROTOCOL, Said, parse_said, plain_said
 from appliance.formats.object_source import LIFE_FILE, is_of_node, is_of_site, site_of, source_of
-from appliance.formats.site import Node
+from appliance.formats.site import SITE_FILE, Node, Site
 from appliance.roles.metadata.door import SOCKET, Caller, Door
 from appliance.roles.metadata.live import LiveLinks
 from appliance.roles.metadata.object_store import ObjectStore
 from appliance.roles.metadata.requests import LINK_VERBS, answer, answer_links, status_of
 from appliance.roles.metadata.service import Service
 from appliance.roles.metadata.site_links import SiteLinks
+from appliance.roles.metadata.tree import Tree, name_of
 
 STORE_FOLDER = "objects"
+# A node that went away without a word is given up in time for another link within 5 seconds.
+NODE_PACE = Pace(ping_ms=1_000, wait_ms=1_500)
 _LOOK_S = 0.25
-_WATCHDOG_LOOKS = 4
 
 
 class MetadataRole:
     """Wires the objects of a node. `serve` runs until it is told to stop."""
 
-    def __init__(self, node: NodeFolder, log: logging.Logger, pace: Pace = PACE) -> None:
+    def __init__(self, node: NodeFolder, log: logging.Logger, pace: Pace = NODE_PACE) -> None:
         self.node, self.log = node, log
         self.life = life_of(node.path)
         site, index = node.site, node.settings.index
@@ -53,7 +55,7 @@ class MetadataRole:
         self._names = {name_of(other.index): other.index for other in site.nodes}
         self._site_links: SiteLinks | None = None  # once we listen
         self.service = Service(
-            ObjectStore(node.path / STORE_FOLDER, OBJECTS_MAP_SIZE),
+            ObjectStore(node.path / STORE_FOLDER, node.settings.objects_mib * MIB),
             source=self.source,
             name=node.node.name,
             pace=pace,
@@ -81,9 +83,12 @@ class MetadataRole:
             number=0,
             status=self.status,
         )
-        linked = [other.index for other in site.nodes if other.objects_port]
-        self._uplink = Uplink(index, linked, self._now_ms())
-        self._dialler: Dialler | None = None
+        self._tree = Tree(node, self.service)
+        self._watch = SiteWatch(node.path / SITE_FILE, site)
+        others = self._others()
+        self._context = server_context(*self._files(), [o.certificate_pem for o in others])
+        self._context.set_alpn_protocols([PROTOCOL])
+        self._pins = {other.spki: name_of(other.index) for other in others}
 
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
@@ -126,20 +131,17 @@ class MetadataRole:
         return self.node.path / TLS_CERTIFICATE_FILE, self.node.path / TLS_KEY_FILE
 
     async def _listen(self) -> None:
-        node, others = self.node.node, self._others()
-        context = server_context(*self._files(), [other.certificate_pem for other in others])
-        context.set_alpn_protocols([PROTOCOL])
-        pins = {other.spki: name_of(other.index) for other in others}
+        node = self.node.node
         self._site_links = SiteLinks(
             self.node.path,
             self.service,
             own_site=self.node.site.number,
             files=self._files(),
-            context=context,
-            pins=pins,
+            context=self._context,
+            pins=self._pins,
             live=self.live,
         )
-        await self.service.listen(node.host, node.objects_port, context, pins)
+        await self.service.listen(node.host, node.objects_port, self._context, self._pins)
 
     def _admits(self, source: int) -> bool:
         """Nodes of our site; of other sites all: who is linked is a matter of keys, and what a
@@ -161,39 +163,28 @@ class MetadataRole:
         return [other for other in self.node.site.nodes if other.index != own] or [self.node.node]
 
     async def _keep_linked(self) -> None:
-        """Look after the link to a smaller node until we are told to stop."""
-        looks = 0
-        self._dial()
+        """Look after the links until we are told to stop."""
+        heartbeat, loop = service.Heartbeat(), asyncio.get_running_loop()
         while not self._stopped.is_set():
+            site = self._watch.changed()
+            if site is not None:
+                self._learn(site)
+            await self._tree.look()
             try:
                 async with asyncio.timeout(_LOOK_S):
                     await self._stopped.wait()
             except TimeoutError:
                 pass
-            stream = self._dialler.stream if self._dialler is not None else None
-            is_open = stream is not None and not stream.reason
-            if self._uplink.look(self._now_ms(), is_open=is_open):
-                if self._dialler is not None:
-                    await self.service.disconnect(self._dialler)
-                self._dial()
-            looks += 1
-            if looks % _WATCHDOG_LOOKS == 0:
-                service.notify("WATCHDOG=1")
+            heartbeat.turned(loop.time())
 
-    def _dial(self) -> None:
-        target = self._uplink.target
-        if target is None:
-            return
-        other = self.node.site.nodes[target]
-        self._dialler = self.service.connect(
-            other.host,
-            other.objects_port,
-            client_context(*self._files(), [other.certificate_pem]),
-            {other.spki: name_of(target)},
-        )
-
-    def _now_ms(self) -> int:
-        return int(time.monotonic() * 1000)
+    def _learn(self, site: Site) -> None:
+        """Nodes that a newer site file adds may dial us. We dial none: their indexes are larger."""
+        for other in site.nodes[len(self.node.site.nodes) :]:
+            add_anchor(self._context, other.certificate_pem)
+            self._pins[other.spki] = name_of(other.index)
+            self._names[name_of(other.index)] = other.index
+        self.node = dataclasses.replace(self.node, site=site)
+        self.log.info("the site file lists %d nodes now", len(site.nodes))
 
     def _link_live(self) -> None:
         """To each node with a smaller index; those with larger ones dial us."""
@@ -236,7 +227,7 @@ class MetadataRole:
         return {
             "node": self.node.settings.index,
             **status_of(self.service),
-            "uplink": self._uplink.target,
+            **self._tree.told(),
             "live_links": len(self.live.codecs),
             "sites": self._site_links.shown() if self._site_links is not None else [],
         }
@@ -247,11 +238,6 @@ def sockets_of(folder: Path) -> Path:
     of sockets are bounded."""
     own = Path(SOCKETS_FOLDER)
     return own if Path.cwd() == folder.absolute() else folder / own
-
-
-def name_of(index: int) -> str:
-    """By which a node is called on a stream."""
-    return f"node-{index}"
 
 
 def life_of(folder: Path) -> int:

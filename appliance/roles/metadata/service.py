@@ -15,12 +15,13 @@ from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.session import PACE, Pace
 from appliance.drivers.network.stream.acceptor import Acceptor
 from appliance.drivers.network.stream.dialler import Dialler
-from appliance.drivers.network.stream.stream import Bounds, Stream
+from appliance.drivers.network.stream.stream import BOUNDS, Bounds, Stream
 from appliance.drivers.network.stream.stream import Codec as OtherCodec
 from appliance.roles.metadata.codec import Codec
 from appliance.roles.metadata.object_store import ObjectStore
 
 _TICK_S = 0.1
+_BUSY_MS = 500  # between two ticks: a large diff was applied, or the machine gave us no time
 _REQUESTS_MAX = 4096  # waiting for one beat; then they are refused
 
 Answer = TypeVar("Answer")
@@ -58,13 +59,16 @@ class Service:
         self.diallers: list[Dialler] = []
         self.codecs: list[Codec] = []
         self.alarm = ""  # why edits are refused
-        self._bounds = Bounds(silence_ms_max=3 * (pace.ping_ms + pace.wait_ms))
+        self._bounds = Bounds(
+            silence_ms_max=max(BOUNDS.silence_ms_max, 3 * (pace.ping_ms + pace.wait_ms))
+        )
         self._announced = announced
         self._work: list[Callable[[], None]] = []
         self._asked: list[tuple[asyncio.Future[Any], Any]] = []  # answered after the write
         self._looks: list[tuple[asyncio.Future[Any], Callable[[Replica], Any]]] = []
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[None] | None = None  # the newest write, in a thread
 
     # --- for others
 
@@ -149,6 +153,8 @@ class Service:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        if self._writing is not None:  # a thread is not ended by cancelling who waits for it
+            await asyncio.gather(self._writing, return_exceptions=True)
         self.store.close()
 
     # --- streams
@@ -193,7 +199,7 @@ class Service:
         return int(asyncio.get_running_loop().time() * 1000)
 
     async def _run(self) -> None:
-        ticked_ms = 0
+        ticked_ms = self._now_ms()
         while True:
             try:
                 async with asyncio.timeout(_TICK_S):
@@ -201,8 +207,11 @@ class Service:
             except TimeoutError:
                 pass
             self._wake.clear()
-            if self._now_ms() - ticked_ms >= _TICK_S * 1000:
+            since_ms = self._now_ms() - ticked_ms
+            if since_ms >= _TICK_S * 1000:
                 ticked_ms = self._now_ms()
+                if since_ms > _BUSY_MS:
+                    self.exchange.excuse(ticked_ms)
                 self.exchange.tick(ticked_ms)
             work, self._work = self._work, []
             for one in work:
@@ -231,7 +240,9 @@ class Service:
             if self.changes_of is not None:
                 changes = self.changes_of()
             try:
-                await asyncio.to_thread(self.store.write, table.batch())
+                write = asyncio.to_thread(self.store.write, table.batch())
+                self._writing = asyncio.ensure_future(write)
+                await asyncio.shield(self._writing)
             except ObjectsFull as error:
                 self.exchange.abandon()
                 self.alarm = str(error)

@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any
 
 from appliance.base.errors import StorageError
-from appliance.base.limits import TICK_MS
 from appliance.base.prng import Prng
 from appliance.cores.vsr.client import Client
 from appliance.drivers.host import clock
@@ -29,6 +28,7 @@ class OperatorSession:
 
     def __init__(self, node: NodeFolder, shard: Shard) -> None:
         self._node, self._shard = node, shard
+        self._tick_s = node.site.tick_ms / 1000
         prng = Prng(clock.seed())
         self._client = Client(
             client_id=prng.bytes(16),
@@ -84,7 +84,7 @@ class OperatorSession:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_MS / 1000)
+            await asyncio.sleep(self._tick_s)
             self._client.on_tick()
             self._perform()
 

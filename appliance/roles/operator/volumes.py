@@ -27,6 +27,7 @@ from appliance.drivers.host.node_folder import (
     group_name,
     lock_replica,
 )
+from appliance.drivers.nvme.device import DATA, check_free, claim, device_of, notes, probe
 from appliance.drivers.nvme.direct import refuse_memory
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.volume import FILES, GEOMETRIES, create, read_facts
@@ -62,7 +63,10 @@ def make_volumes(
         if volume_complete(place):
             say(f"{what}: kept, it was complete")
             continue
-        say(f"{what}: writing {volume_size(geometry) >> 20} MiB")
+        device = device_of(place)
+        say(f"{what}: writing {volume_size(geometry) >> 20} MiB{f' to {device}' if device else ''}")
+        for sentence in notes(probe(device)) if device else ():
+            say(f"{what}: {device}: {sentence}")
         started = time.monotonic()
         facts = _make_volume(node, shard, geometry, vouched)
         flush = facts["flush"]
@@ -116,7 +120,8 @@ def _make_volume(node: NodeFolder, shard: Shard, geometry: str, vouched: bool) -
 def _clear(place: Path) -> None:
     """Remove what a format that did not reach its end left in `place`: nothing was stored there.
 
-    The folder itself stays, because a disk of its own may be mounted there.
+    The folder itself stays, because a disk of its own may be mounted there; so does the link to a
+    device, which the operator has named.
     """
     if not place.exists():
         return
@@ -129,7 +134,7 @@ def _clear(place: Path) -> None:
         )
     for name in entries:
         path = place / name
-        if name in _NOT_OURS_BUT_FINE:
+        if name in _NOT_OURS_BUT_FINE or (name == DATA and device_of(place) is not None):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -142,6 +147,48 @@ def _read_group(path: Path) -> dict[str, Any]:
     group: dict[str, Any] = json.loads(path.read_text())
     group["members"] = [bytes.fromhex(member) for member in group["members"]]
     return group
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+def claim_devices(
+    folder: Path, named: list[str], places: list[Path], geometry: str, segments_max: int, erase: int
+) -> None:
+    """Let volumes lie on raw devices: each of `named` is PATH, or VOLUME=PATH with the volume's
+    folder as it lies in `folder`. All are checked before anything is changed; a device that
+    carries something is taken when `erase` was said twice. Volumes that are there are left alone.
+    """
+    sizes = GEOMETRIES[geometry]
+    chosen: dict[Path, Path] = {}
+    for text in named:
+        name, _, given = text.rpartition("=")
+        volume, device = folder / name if name else places[0], Path(given).absolute()
+        if volume not in places or (not name and len(places) > 1):
+            known = ", ".join(str(known.relative_to(folder)) for known in places)
+            raise ConfigurationError(f"--device {text}: say which volume as VOLUME=PATH: {known}")
+        if volume in chosen or device in chosen.values():
+            raise ConfigurationError(f"--device {text}: named twice; a volume has a device alone")
+        chosen[volume] = device
+    for volume, device in chosen.items():
+        if volume_complete(volume):
+            if device_of(volume) == device:
+                continue
+            raise ConfigurationError(f"{volume} already holds a volume: leave out its --device")
+        if not (volume / DATA).is_symlink() or device_of(volume) != device:  # else it was begun
+            check_free(device, sizes.data_size + segments_max * sizes.extent_size, erase)
+    for volume, device in chosen.items():
+        claim(volume, device)
+
+
+def claim_node_devices(
+    node: NodeFolder, shards: list[Shard], named: list[str], geometry: str, erase: int
+) -> None:
+    """As `claim_devices`, for those of one node's `shards` whose volumes are not there yet."""
+    if named:
+        places = [node.volume(shard.number) for shard in shards]
+        most = max(shard.segments_max for shard in shards)
+        claim_devices(node.path, named, places, geometry, most, erase)
 
 
 # --- room -----------------------------------------------------------------------------------------
@@ -158,7 +205,8 @@ def check_room(folder: Path, wanted: list[tuple[NodeFolder, Shard]], geometry: s
     the file system on which each will lie."""
     refuse_memory(folder)
     places = [node.volume(shard.number) for node, shard in wanted]
-    for disk in _disks(folder, [place for place in places if not volume_complete(place)]):
+    wanting = [place for place in places if not volume_complete(place) and not device_of(place)]
+    for disk in _disks(folder, wanting):
         needed = disk.volumes * volume_size(geometry)
         if disk.free < needed:
             raise StorageError(
@@ -172,10 +220,10 @@ def segments_that_fit(folder: Path, places: list[Path], geometry: str) -> int:
     """How many segments each of these new volumes can come to hold: their disks' space is shared
     evenly, and retention gives none of it back before the last one was written."""
     sizes = GEOMETRIES[geometry]
-    fits = [
-        (disk.free // disk.volumes - sizes.data_size) // sizes.extent_size
-        for disk in _disks(folder, places)
-    ]
+    devices = [probe(device).size for device in map(device_of, places) if device]
+    files = [place for place in places if not device_of(place)]
+    shares = devices + [disk.free // disk.volumes for disk in _disks(folder, files)]
+    fits = [(share - sizes.data_size) // sizes.extent_size for share in shares]
     return max(0, min(fits, default=SEGMENTS_MAX_HIGH))
 
 

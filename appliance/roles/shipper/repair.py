@@ -47,29 +47,48 @@ class Repairs:
     def compare(self, source: Source) -> str:
         """Put what the log calls shipped and the target lacks; in words what cannot be put.
 
-        A head that names the newest period, or the one before, is word enough: it is put last.
+        A head that names the newest period, or the one before, was put after all that the log
+        then could give. What the log has dropped only a look at what lies there can tell: it is
+        taken each time, so that a hole is known again to each shipper that begins.
         """
-        count = self._core.state.manifest_count
-        headed = self._target.head_number()
-        if headed >= count - 1:
-            return ""
         told = source.manifests()
-        known = {shipped.number for shipped in told}
-        lacking = [s for s in told if s.number > headed and not self._target.has_manifest(s)]
-        # A manifest holds the hash of the one before: of the oldest that is told it is not known.
-        made = [s for s in lacking if s.number == 0 or s.number - 1 in known]
-        forgotten = max(0, (told[0].number if told else count) - headed - 1)
-        forgotten += len(lacking) - len(made)
+        count = self._core.state.manifest_count
+        untold = told[0].number if told else count
+        headed = self._target.head_number()
+        if headed >= count - 1 and source.keeps(1):
+            return ""
+        starts = self._target.period_starts()
+        if headed >= count - 1:
+            lacking = [s for s in told if s.period_start_us not in starts]
+        else:
+            lacking = [s for s in told if s.number > headed and not self._target.has_manifest(s)]
+        before_us = told[0].period_start_us if told else None
+        there = [start for start in starts if before_us is None or start < before_us]
+        unmade, why = self._put_lacking(source, lacking, told)
+        gone = max(0, untold - len(there)) + unmade
         where = f"{self._target.describe()} lacks"
-        if made:
+        if why:
+            return f"{where} {counted(gone, 'period')} shipped elsewhere; {why}"
+        return f"{where} {counted(gone, 'period')}, of which the log has no more" if gone else ""
+
+    def _put_lacking(
+        self, source: Source, lacking: list[Shipped], told: list[Shipped]
+    ) -> tuple[int, str]:
+        """How many of `lacking` cannot be put, and why, unless the log has dropped them."""
+        hashes = {shipped.number: shipped.manifest_hash for shipped in told}
+        unmade, why = 0, ""
+        for shipped in lacking:
+            # A manifest holds the hash of the one before: of the oldest that is told it is unknown.
+            if shipped.number and shipped.number - 1 not in hashes:
+                unmade += 1
+                continue
             try:
-                self._put_all(Repair(made[0].first_log_seq, self._core.cursor), source, made)
+                self._put_period(Repair(1, self._core.cursor), source, shipped, hashes)
             except (TargetDamaged, NotHere) as error:
-                return f"{where} periods that were shipped elsewhere; {error}"
-        if forgotten:
-            words = counted(forgotten, "first period")
-            return f"{where} the {words}, of which the log tells no more"
-        return ""
+                unmade += 1
+                if source.keeps(shipped.first_log_seq):
+                    why = why or str(error)
+        return unmade, why
 
     def put_range(self, repair: Repair, source: Source) -> None:
         """Look at every file of the range, and put what is not as the log says. Raises

@@ -2,13 +2,10 @@
 
 import asyncio
 import logging
-import sys
-import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from appliance.base.limits import TICK_MS
 from appliance.base.printable import counted
 from appliance.base.prng import Prng
 from appliance.drivers.hdfs.open_target import open_target
@@ -19,8 +16,13 @@ from appliance.drivers.host.node_folder import SHIPPED_FOLDER, SOCKETS_FOLDER, N
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.settings import SHIP_OFF
+from appliance.roles.attached.directory_file import DirectoryFile
+from appliance.roles.attached.shard_tasks import AttachedShard, ShardTasks
 from appliance.roles.shipper.repair import Repair
 from appliance.roles.shipper.shard import ShardShipping
+from appliance.roles.shipper.snapshots import ReadShard, remove_parts, snapshots_of
+
+LOOK_S = 1.0  # between two looks at the farm's directory
 
 
 class ShipperRole:
@@ -33,6 +35,7 @@ class ShipperRole:
         prng = Prng(clock.seed())
         self._target: Target | None = None
         self.shards: list[ShardShipping] = []
+        read: list[AttachedShard] = []
         if node.settings.ship_target != SHIP_OFF:
             self._target = open_target(
                 node.settings, node.path, node.path / SHIPPED_FOLDER, prng.fork()
@@ -49,6 +52,17 @@ class ShipperRole:
                 )
                 for shard in node.shards
             ]
+            read.extend(self.shards)
+        else:
+            read.extend(
+                ReadShard(node, shard, prng.fork(), counters=self.counters, drops=self.drops)
+                for shard in node.shards
+            )
+        sessions = {
+            shard.number: attached.session
+            for shard, attached in zip(node.shards, read, strict=True)
+        }
+        self._snapshots = snapshots_of(node, sessions, log)
         self._status_server = StatusServer(
             Path(SOCKETS_FOLDER) / "shipper-0",
             cluster=node.site.cluster,
@@ -56,57 +70,45 @@ class ShipperRole:
             status=self.status,
             on_wish=self.on_wish,
         )
+        has_farm = node.node.farm_port and node.site.farm_key
+        self._directory = DirectoryFile(node) if has_farm else None
+        self._tasks = ShardTasks("shipper", read)
         self._figures = Figures()
-        self._stopped = asyncio.Event()
-        self._exit_code = 0
-        self._ticks = 0
 
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
-        loop = asyncio.get_running_loop()
-        on_stop_signal(self._stopped.set)
+        on_stop_signal(self._tasks.end)
         await self._status_server.start()
-        for shard in self.shards:
-            shard.link.start()
-        tasks = [asyncio.create_task(shard.run()) for shard in self.shards]
-        for task in tasks:
-            task.add_done_callback(self._on_task_done)
-        loop.call_soon(self._tick)
+        self._look_at_directory()
+        remove_parts(self.node.path)
+        self._tasks.start()
+        making = [asyncio.create_task(snapshots.run()) for snapshots in self._snapshots]
+        for task in making:
+            task.add_done_callback(self._tasks.on_done)
         service.notify("READY=1", f"STATUS=ships {counted(len(self.shards), 'shard')}")
-        await self._stopped.wait()
+        await self._tasks.wait()
         service.notify("STOPPING=1")
+        for snapshots in self._snapshots:
+            snapshots.abort()
+        for task in making:
+            task.cancel()
+        await asyncio.gather(*making, return_exceptions=True)
         if self._target is not None:
             self._target.abort()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(shard.link.close() for shard in self.shards))
+        await self._tasks.stop()
         await self._status_server.close()
-        return self._exit_code
+        return self._tasks.exit_code
 
-    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
-        """A task ends only when it is cancelled; anything else is a bug."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            traceback.print_exception(error)
-            print(
-                f"tigerchat: shipper stops: {type(error).__name__} {error}",
-                file=sys.stderr,
-                flush=True,
-            )
-            self._exit_code = 1
-            self._stopped.set()
-
-    def _tick(self) -> None:
-        """Every 10 ms, for the patience of sessions; what a stall swallowed is not caught up."""
-        if self._stopped.is_set():
+    def _look_at_directory(self) -> None:
+        """Tell each shard, again and again, whom the farm wants to ship it; where the node belongs
+        to no farm they keep to their turns."""
+        if self._directory is None:
             return
-        self._ticks += 1
+        self._directory.look()
         for shard in self.shards:
-            shard.on_tick(self._ticks)
-        if self._ticks * TICK_MS % 1000 == 0:
-            service.notify("WATCHDOG=1")
-        asyncio.get_running_loop().call_later(TICK_MS / 1000, self._tick)
+            core = shard.core
+            core.chosen.learn(self._directory.shipper_of(core.role.shard), core.role.node)
+        asyncio.get_running_loop().call_later(LOOK_S, self._look_at_directory)
 
     # --- what processes of this machine ask
 
@@ -118,6 +120,7 @@ class ShipperRole:
             "period_s": self.node.settings.ship_period_s,
             "late_s_max": self.node.settings.ship_late_s,
             "shards": [shard.status() for shard in self.shards],
+            "snapshots": [snapshots.status() for snapshots in self._snapshots],
             "process": self._figures.read(),
             "connection_events": dict(self.counters),
             "dropped": dict(self.drops),

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ApplianceError, FormatError, TargetError
@@ -14,31 +12,19 @@ from appliance.cores.shipping import shipper as core
 from appliance.cores.shipping.plan import SECOND_US
 from appliance.cores.shipping.shipper import Append, Compare, Look, Put, PutHead, PutManifest
 from appliance.cores.shipping.source import NotHere, Source
-from appliance.cores.vsr.client import Client
 from appliance.drivers.hdfs.open_target import is_shared
 from appliance.drivers.hdfs.target import Target
 from appliance.drivers.host import clock
-from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
-from appliance.drivers.network.local import LocalLink
-from appliance.drivers.nvme.mapped_segments import MappedSegments
-from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
+from appliance.drivers.host.node_folder import NodeFolder
 from appliance.formats import record as rec
 from appliance.formats.checkpoint import ShippingState
-from appliance.formats.envelope import (
-    LOCAL_BROKEN,
-    LOCAL_COMMITTED,
-    LOCAL_STATUS,
-    OPERATION_APPEND,
-    REPLY,
-    Message,
-)
 from appliance.formats.event import Shipped, encode_shipped
-from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT, SEQUENCE_GAP
+from appliance.formats.session import DUPLICATE, OK, SEQUENCE_GAP
 from appliance.formats.site import Shard
+from appliance.roles.attached.log_session import LogSession
 from appliance.roles.shipper.repair import Repair, Repairs
 from appliance.roles.shipper.shard_target import ShardTarget
 
-STATE_TICKS = 25  # between two questions for the state of a shard
 IDLE_S, AWAIT_S = 0.1, 0.02  # between two looks for a step; while an own record is awaited
 
 
@@ -56,9 +42,18 @@ class ShardShipping:
         counters: Counter[str],
         drops: Counter[str],
     ) -> None:
-        settings = node.settings
         self._log, self._shard = log, shard
-        self._geometry = GEOMETRIES[read_facts(node.volume(shard.number))["geometry"]]
+        self._client_seq = 1  # of our next own record
+        self._prng = prng
+        self.follows = False  # its replica has no vote, and passes no request on
+        self.session = LogSession(
+            node,
+            shard,
+            prng.fork(),
+            counters=counters,
+            drops=drops,
+            on_status=self._on_status,
+        )
         self.core = core.Shipper(self._core_role(node, shard), prng.fork())
         self._target = ShardTarget(
             target,
@@ -68,35 +63,6 @@ class ShardShipping:
             log=log,
         )
         self._repairs = Repairs(self.core, self._target)
-        self._client_id = prng.bytes(16)
-        self._client_seq = 1
-        self._prng = prng
-        self._client = Client(
-            client_id=self._client_id,
-            cluster=node.site.cluster,
-            shard=shard.number,
-            replica_count=shard.replica_count,
-            geometry=self._geometry,
-            prng=prng.fork(),
-            members=tuple(shard.replica_ids),
-        )
-        replica = shard.members.index(settings.index)
-        self._replica_id = shard.replica_ids[replica]
-        self.follows = False  # its replica has no vote, and passes no request on
-        self.link = LocalLink(
-            self,
-            Path(SOCKETS_FOLDER) / f"shard-{shard.number}",
-            cluster=node.site.cluster,
-            shard=shard.number,
-            replica=replica,
-            attach=True,
-            message_size_max=self._geometry.message_size_max,
-            prng=prng.fork(),
-            counters=counters,
-            drops=drops,
-        )
-        self.source: Source | None = None
-        self._waiting: tuple[bytes, asyncio.Future[tuple[int, int, int]]] | None = None
         self.repair: Repair | None = None  # the newest that the operator wants
         self.doing = ""
 
@@ -112,7 +78,7 @@ class ShardShipping:
             shard=shard.number,
             node=settings.index,
             members=(*voters[first:], *voters[:first], *standbys),
-            segment_records=self._geometry.segment_records,
+            segment_records=self.session.geometry.segment_records,
             period_us=settings.ship_period_s * SECOND_US,
             patience_us=settings.ship_late_s * SECOND_US,
             may_claim=settings.ship_claim == "auto",
@@ -121,70 +87,12 @@ class ShardShipping:
 
     # --- the replica
 
-    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
-        assert ring is not None
-        segments = MappedSegments(
-            Path(facts["segments_folder"]), self._geometry, facts["segments_max"]
-        )
-        self.source = Source(self._geometry, ring, segments)
-        self.source.log_seq = facts["log_seq"]
-        self._client.on_connected(self._replica_id)
-        link.ask(LOCAL_STATUS)
-        asyncio.get_running_loop().call_soon(self._perform)
-
-    def on_message(self, link: LocalLink, message: Message) -> None:
-        header = message.header
-        if header.command == LOCAL_COMMITTED:
-            if self.source is not None:
-                self.source.log_seq = max(self.source.log_seq, header.op)
-        elif header.command == LOCAL_STATUS:
-            self._on_status(json.loads(bytes(message.body)))
-        else:
-            owner = bytes(message.body[:16]) if header.command == REPLY else header.area[:16]
-            if owner == self._client_id:
-                self._client.on_message(message)
-                self._perform()
-
     def _on_status(self, status: dict[str, Any]) -> None:
         self.follows = not 0 <= status["replica"] < status["replica_count"]
         told = status["shipping"]
         state = ShippingState(**{name: told[name] for name in ShippingState._fields})
         state = state._replace(manifest_hash=bytes.fromhex(told["manifest_hash"]))
         self.core.on_state(state, told["cursor"], told["log_seq"], _now_us())
-
-    def on_batch(self, link: LocalLink) -> None:
-        """Everything was handled as it came."""
-
-    def on_detached(self, link: LocalLink) -> None:
-        self.source = None
-        self._client.on_disconnected(self._replica_id)
-
-    def on_tick(self, ticks: int) -> None:
-        self._client.on_tick()
-        self._perform()
-        if self.source is not None and self.source.broken and self.link.connected:
-            for number in sorted(self.source.broken):
-                self.link.ask(LOCAL_BROKEN, op=number)
-            self.source.broken.clear()
-        if ticks % STATE_TICKS == 0 and self.link.connected:
-            self.link.ask(LOCAL_STATUS)
-
-    def _perform(self) -> None:
-        """Do what the session of the log wants, and give it the record that waits."""
-        client = self._client
-        effects, client.effects = client.effects, []
-        for effect in effects:
-            if effect[0] == "send" and self.link.connected:
-                self.link.send(self.link.signer.frame(effect[2], effect[3]))
-            elif effect[0] == "reply" and self._waiting is not None:
-                _, answer = self._waiting
-                self._waiting = None
-                seq, log_seq, _, code, _, _ = RESULT_STRUCT.unpack_from(effect[1])
-                if not answer.done():
-                    answer.set_result((code, seq, log_seq))
-        if client.ready and self._waiting is not None:
-            client.request(OPERATION_APPEND, self._waiting[0], 1)
-            self._perform()
 
     async def _append(self, shipped: Shipped) -> tuple[int, int]:
         """(code, log_seq) of the record; asks until the shard answers."""
@@ -194,14 +102,11 @@ class ShardShipping:
                 msg_id=self._prng.bytes(16),
                 author_id=0,
                 body=encode_shipped(shipped),
-                client_id=self._client_id,
+                client_id=self.session.client_id,
                 client_seq=self._client_seq,
                 kind=rec.KIND_SHIPPED,
             )
-            answer = asyncio.get_running_loop().create_future()
-            self._waiting = (raw, answer)
-            self._perform()
-            code, seq, log_seq = await answer
+            ((code, seq, log_seq),) = await self.session.append([raw])
             if code == SEQUENCE_GAP and seq != self._client_seq:
                 self._client_seq = seq
                 continue
@@ -219,7 +124,7 @@ class ShardShipping:
 
     async def _turn(self) -> float:
         """At most one step; seconds until the next look."""
-        shipper, source = self.core, self.source
+        shipper, source = self.core, self.session.source
         if source is None or self.follows:
             return IDLE_S
         if self.repair is not None and not self.repair.ended:
@@ -230,8 +135,8 @@ class ShardShipping:
             shipper.error = str(error)
             return 5 * IDLE_S
         if step is None:
-            if self.link.connected and shipper.awaits:
-                self.link.ask(LOCAL_STATUS)
+            if shipper.awaits:
+                self.session.ask_status()
                 return AWAIT_S
             return IDLE_S
         self.doing = _described(step)
@@ -271,9 +176,10 @@ class ShardShipping:
     def close_at_us(self) -> int:
         """The next whole second by the wall's clock, and past the newest record."""
         newest = clock.realtime_us()
-        if self.source is not None and self.source.log_seq:
+        source = self.session.source
+        if source is not None and source.log_seq:
             with contextlib.suppress(NotHere):  # it is being fetched: then nothing newer is known
-                newest = max(newest, self.source.timestamp(self.source.log_seq))
+                newest = max(newest, source.timestamp(source.log_seq))
         return (newest // SECOND_US + 1) * SECOND_US
 
     async def _put_again(self, repair: Repair, source: Source) -> None:
@@ -286,17 +192,17 @@ class ShardShipping:
     # --- figures
 
     def status(self) -> dict[str, Any]:
-        shipper, state = self.core, self.core.state
-        newest = self.source.log_seq if self.source is not None else 0
+        shipper, state, source = self.core, self.core.state, self.session.source
+        newest = source.log_seq if source is not None else 0
         late_us = 0
-        if self.source is not None:
+        if source is not None:
             try:
-                late_us = shipper.late_us(self.source, clock.realtime_us())
+                late_us = shipper.late_us(source, clock.realtime_us())
             except NotHere as error:
                 self._log.debug("shard %d: %s", self._shard.number, error)
         return {
             "shard": self._shard.number,
-            "attached": self.source is not None,
+            "attached": source is not None,
             "follows": self.follows,
             "ships": shipper.ships and not self.follows,
             "settled": shipper.settled,

@@ -129,6 +129,18 @@ class ShardTarget:
         except FormatError:
             return -1
 
+    def period_starts(self) -> set[int]:
+        """Of all periods whose manifest lies there, by the names: a listing for each hour."""
+        starts = set()
+        for date in self._folders(self._folder):
+            for hour in self._folders(date):
+                starts |= {mf.parse_manifest_name(e.name) for e in self._target.list(hour)}
+        return {start for start in starts if start is not None}
+
+    def _folders(self, path: str) -> list[str]:
+        entries = self._target.list(path)
+        return [f"{path}/{e.name}" for e in entries if e.is_folder and "=" in e.name]
+
     def has_manifest(self, shipped: Shipped) -> bool:
         raw = self._read_small(
             f"{self._folder}/{mf.period_folder(shipped.period_start_us)}/"

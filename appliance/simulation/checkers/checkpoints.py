@@ -67,9 +67,11 @@ class Checkpoints:
             )
 
     def verify_records(self, replica: int, log_seq: int, disk: Disk) -> None:
-        """Compare the records after those already compared, up to `log_seq`, with the model."""
+        """Compare the records after those already compared, up to `log_seq`, with the model; those
+        that are kept."""
         geometry = self.geometry
-        first = self._verified[replica] + 1
+        freed = self.rooms.oldest * geometry.segment_records  # may be used again
+        first = max(self._verified[replica], freed) + 1
         for number in range(first, log_seq + 1):
             segment = seg.number_of(geometry, number)
             extent = segment % self.segments_max

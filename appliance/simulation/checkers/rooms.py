@@ -8,7 +8,8 @@ import hashlib
 import struct
 from typing import NamedTuple
 
-from appliance.base.limits import WINDOW_LENGTH
+from appliance.base.limits import WINDOW_AHEAD_US, WINDOW_LENGTH
+from appliance.formats import event
 from appliance.formats import record as rec
 from appliance.formats import session as ses
 from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE
@@ -18,6 +19,8 @@ NAME = "rooms"
 _U64 = struct.Struct("<Q")
 _U32 = struct.Struct("<I")
 _ASKED = ((0, rec.TIMESTAMP), (rec.BODY_LEN, rec.CHECKSUM), (rec.CLIENT_ID, rec.SEQ))
+UUID_OF_NOW = 7  # version of a msg_id that tells when its message was made
+WINDOWS_FEW = 2  # an author with no more loses only what is the oldest of all
 REFUSED = (ses.ROOM_UNKNOWN, ses.FORBIDDEN, ses.LIMIT, ses.STORAGE_FULL)
 
 
@@ -38,6 +41,14 @@ class Applied(NamedTuple):
     hash: bytes
 
 
+class Window(NamedTuple):
+    """Whose a device's window is, its newest record, and the latest that one was given or said."""
+
+    author_id: int
+    log_seq: int
+    told_us: int
+
+
 class Room:
     """A room's records, their count, and the hash of the newest one."""
 
@@ -49,9 +60,15 @@ class Room:
 
 
 class RoomsModel:
-    """Everything that was asked and everything that was accepted."""
+    """Everything that was asked and everything that was accepted.
 
-    def __init__(self) -> None:
+    With `windows_max` the shard may forget devices, once there were so many: when, is left to it.
+    """
+
+    def __init__(self, *, segment_records: int, windows_max: int = 0) -> None:
+        self._segment_records, self._windows_max = segment_records, windows_max
+        self.oldest = 0  # segment that is kept
+        self._windows: dict[tuple[bytes, bytes], Window] = {}
         self.asked: dict[Key, bytes] = {}  # records as their devices made them
         self.applied: dict[Key, Applied] = {}
         self.hashes: list[bytes] = []  # of record log_seq at log_seq - 1
@@ -96,6 +113,8 @@ class RoomsModel:
         newest = self._newest.get(key[:2], 0)
         if code == ses.OK:
             self._accept(op, key, record, Applied(seq, log_seq, stamped, record_hash), timestamp)
+        elif code in (ses.DUPLICATE_EXPIRED, ses.SEQUENCE_GAP) and self._may_forget(key, seq, code):
+            pass
         elif code in (ses.DUPLICATE, ses.DUPLICATE_EXPIRED):
             self._duplicate(op, key, code, log_seq, newest)
         elif code == ses.SEQUENCE_GAP:
@@ -107,6 +126,22 @@ class RoomsModel:
             violated(NAME, f"op {op}: unknown code {code}")
         elif code == ses.ROOM_UNKNOWN and key.room_id in self.rooms:
             violated(NAME, f"op {op}: a room that exists is unknown")
+
+    def _may_forget(self, key: Key, expected: int, code: int) -> bool:
+        """Whether the window of this device may have been given up, and this is what it is told
+        then: its first number is refused, any other one is told to begin with that.
+        """
+        if not self._windows_max or len(self._windows) < self._windows_max:
+            return False
+        if (key.client_seq == 1) != (code == ses.DUPLICATE_EXPIRED) or expected > 1:
+            return False
+        own = self._windows.get(key[:2])
+        if own is None:
+            return True  # not known ever: it may have been made before one that is forgotten
+        age = own.told_us, own.log_seq
+        newer = [other for other in self._windows.values() if (other.told_us, other.log_seq) > age]
+        of_author = sum(other.author_id == own.author_id for other in newer)
+        return of_author >= WINDOWS_FEW or len(newer) >= self._windows_max - 1
 
     def _was_asked(self, key: Key, record: bytes) -> bool:
         asked = self.asked.get(key)
@@ -139,6 +174,16 @@ class RoomsModel:
         self.hashes.append(digest)
         self.applied[key] = applied
         self._newest[key[:2]] = key.client_seq
+        author_id = _U64.unpack_from(record, rec.AUTHOR_ID)[0]
+        before = self._windows.get(key[:2], Window(author_id, 0, 0))
+        told_us = max(before.told_us, timestamp, made_us(record, timestamp))
+        self._windows[key[:2]] = Window(author_id, applied.log_seq, told_us)
+        if _U32.unpack_from(record, rec.FLAGS)[0] == rec.KIND_RETAIN:
+            size = _U32.unpack_from(record, rec.BODY_LEN)[0]
+            retain = event.decode_retain(record[rec.BODY : rec.BODY + size])
+            if retain is None or retain.oldest < self.oldest:
+                violated(NAME, f"op {op} drops segments: {retain}, {self.oldest} was kept")
+            self.oldest = retain.oldest
 
     def _duplicate(self, op: int, key: Key, code: int, log_seq: int, newest: int) -> None:
         known = self.applied.get(key)
@@ -146,7 +191,8 @@ class RoomsModel:
             known = self.applied[self.rooms[key.room_id].keys[0]]  # somebody else created it
         if known is None:
             violated(NAME, f"op {op} calls {key} a duplicate, but it was never applied")
-        expired = newest - key.client_seq >= WINDOW_LENGTH
+        freed = known.log_seq <= self.oldest * self._segment_records
+        expired = newest - key.client_seq >= WINDOW_LENGTH or freed
         if expired != (code == ses.DUPLICATE_EXPIRED):
             violated(NAME, f"op {op}: code {code} for {key}, newest is {newest}")
         if code == ses.DUPLICATE and log_seq != known.log_seq:
@@ -162,3 +208,12 @@ def key_of(record: bytes | memoryview) -> Key:
         bytes(record[rec.ROOM_ID : rec.ROOM_ID + 16]),
         _U64.unpack_from(record, rec.CLIENT_SEQ)[0],
     )
+
+
+def made_us(record: bytes | memoryview, timestamp: int) -> int:
+    """When a message says that it was made, a minute after `timestamp` at most; 0: it does not."""
+    msg_id = int.from_bytes(record[rec.MSG_ID : rec.MSG_ID + 16], "little")
+    flags = _U32.unpack_from(record, rec.FLAGS)[0]
+    if flags != rec.KIND_MESSAGE or msg_id >> 76 & 15 != UUID_OF_NOW:
+        return 0
+    return min((msg_id >> 80) * 1000, timestamp + WINDOW_AHEAD_US)

@@ -143,3 +143,13 @@ class Superblocks:
                 f"replica {replica} votes for view {header.view} with another list than "
                 "its durable one",
             )
+
+
+def confirmed(volume: bytes) -> bool:
+    """Whether enough copies in the bytes of a volume are equal: in the middle of an update fewer
+    may be.
+    """
+    starts = [copy * SUPERBLOCK_COPY_STRIDE for copy in range(SUPERBLOCK_COPIES)]
+    copies = [volume[start : start + SUPERBLOCK_COPY_SIZE] for start in starts]
+    digests = [raw[:32] for raw in copies if sb.decode(raw) is not None]
+    return any(digests.count(digest) >= CONFIRMED for digest in digests)

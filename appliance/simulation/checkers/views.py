@@ -1,5 +1,10 @@
 """A view has one log. Whoever votes with it lists no other prepare than anybody else does, ends no
 lower than the view began, and leaves no blank where its start named an op.
+
+One kind of vote may end lower: that of a volume which was made anew, before it has taken a place in
+any log. View 0 of a later epoch begins behind all of the epoch before, and such a volume votes as
+of view 0 and op 0: all that the lost one acknowledged lies below what was committed before the new
+one was made. Whoever has said that it holds anything, and votes so later, has forgotten it.
 """
 
 from appliance.formats.envelope import OPERATION_RESERVED, Header
@@ -25,9 +30,19 @@ class Views:
 
     def __init__(self) -> None:
         self._logs: dict[int, ViewLog] = {}
+        self._new: set[int] = set()  # replicas on a volume that is part of no log yet
+
+    def on_format(self, replica: int) -> None:
+        """A volume was made."""
+        self._new.add(replica)
+
+    def on_prepare_ok(self, replica: int) -> None:
+        """A replica says that it holds an op."""
+        self._new.discard(replica)
 
     def on_start_view(self, replica: int, header: Header, headers: list[Header]) -> None:
         """A primary tells the log of its view: as the view begins, or later, when it has grown."""
+        self._new.discard(replica)
         log = self._log(header.viewstamp)
         self._agree(replica, header.viewstamp, log, headers)
         if log.head < 0 and headers[0].viewstamp < header.viewstamp:
@@ -38,7 +53,9 @@ class Views:
         log_view = header.epoch << 32 | header.aux
         log = self._log(log_view)
         self._agree(replica, log_view, log, headers)
-        if header.op < log.head:
+        if header.op or header.aux:
+            self._new.discard(replica)
+        if header.op < log.head and replica not in self._new:
             violated(
                 NAME,
                 f"replica {replica} votes with the log of {name_of(log_view)}, which "

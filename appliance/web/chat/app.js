@@ -3,10 +3,11 @@
 import { Chat } from "./chat.js";
 import { tokenFound, tokenForget, tokenKeep, userOf } from "./identity.js";
 import { Composer } from "./composer.js";
+import { farmKey } from "./directory.js";
+import { Heading } from "./heading.js";
 import { html, Icon, render, useEffect, useLayoutEffect, useRef, useState } from "../markup.js";
 import { Messages } from "./messages.js";
 import { linkWords, Sidebar } from "./sidebar.js";
-import { plural } from "./wording.js";
 
 const NODES_KEY = "tigerchat.nodes";
 
@@ -17,14 +18,16 @@ function ordered(urls) {
 }
 
 async function fetchNodes() {
+  let key = farmKey("");
   try {
     const answer = await fetch("/nodes.json", { cache: "no-store" });
-    const { nodes } = await answer.json();
+    const { nodes, farm_key: named } = await answer.json();
+    key = farmKey(named);
     sessionStorage.setItem(NODES_KEY, JSON.stringify(nodes.map((node) => node.url)));
   } catch {
     // This node is gone or going: what we knew before must do.
   }
-  return ordered(JSON.parse(sessionStorage.getItem(NODES_KEY) ?? "[]"));
+  return { urls: ordered(JSON.parse(sessionStorage.getItem(NODES_KEY) ?? "[]")), key };
 }
 
 function SignIn({ refusal, onToken }) {
@@ -49,7 +52,9 @@ function SignIn({ refusal, onToken }) {
       onKeyDown=${(event) => event.key === "Enter" && submit(event)} />
     ${error && html`<p class="refusal" role="alert">${error}</p>`}
     <button class="primary" disabled=${token.trim() === ""}>Sign in</button>
-    <p class="hint"><code>tigerchat token</code> prints one. It stays in this tab only.</p>
+    <p class="hint">
+      <code>tigerchat token --user NAME</code> prints one. It stays in this tab only.
+    </p>
   </form></main>`;
 }
 
@@ -115,9 +120,12 @@ function Rooms({ chat, onSignOut }) {
         <button class="menu" aria-label="Rooms" onClick=${() => setDrawer(true)}>
           <${Icon} name="menu" />
           ${unread > 0 && html`<span class="dot" />`}</button>
-        <h2>${room ? room.name : "TigerChat"}</h2>
-        ${room && html`<span class="size">
-          ${plural(room.timeline.newest, "message", "messages")}</span>`}
+        ${
+          room
+            ? html`<${Heading} room=${room} shared=${chat.shared}
+              onShow=${(msgId) => chat.seek(room, msgId)} />`
+            : html`<h2>TigerChat</h2>`
+        }
         <span class="short-link" data-link=${chat.link.state.name}>
           <span class="lamp" />${linkWords(chat)}</span>
       </header>
@@ -157,8 +165,8 @@ class Page {
     this.chat = new Chat({ token, urls: ordered([]), onChange: () => this.draw() });
     this.draw();
     const { chat } = this;
-    fetchNodes().then((urls) => {
-      chat.link.learn(urls);
+    fetchNodes().then(({ urls, key }) => {
+      chat.learn(urls, key);
       this.draw();
     });
     await chat.start();

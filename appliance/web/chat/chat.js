@@ -5,15 +5,21 @@
 // there on: by the subscription when it is little, by going to the newest page of history when it
 // is much. The view reads the fields of this object and is told by `onChange` that something moved.
 
-import { claimDevice, userOf, uuidOrdered, uuidRandom } from "./identity.js";
+import { Directory } from "./directory.js";
+import { claimDevice, mayModerate, userOf, uuidOrdered, uuidRandom } from "./identity.js";
 import { Link } from "./link.js";
+import { RoomObjects } from "./objects.js";
 import { Outbox } from "./outbox.js";
+import { Places, PlacesWanted } from "./places.js";
+import { Shared } from "./shared.js";
 import { splitText } from "./text.js";
 import { Timeline } from "./timeline.js";
 
 export const KIND_MESSAGE = 0;
 export const KIND_ROOM_CREATE = 4;
 export const KIND_ROOM_POLICY = 5;
+export const KIND_FEDERATED = 6;
+export const KIND_IMPORTED = 10;
 
 const PAGE = 60; // records asked for at once
 const CATCH_UP_MAX = 1000; // records missed that are still fetched one by one
@@ -23,6 +29,7 @@ const ROOMS_EVERY_MS = [3000, 20000]; // the list is asked for again: of few roo
 const ROOMS_EVERY_MS_EACH = 50;
 const FOLLOWED_MAX = 64; // rooms followed live
 const RETRY_MS_MIN = 250; // after a refusal for the moment
+const DIRECTORY_EVERY_MS = 60000;
 const LOST = { type: "error", name: "connection_lost", detail: "connection lost", temporary: true };
 
 export class Chat {
@@ -47,6 +54,14 @@ export class Chat {
     this.connection = 0; // counts connections, so that late timers know theirs is over
     this.pauseTimer = 0;
     this.listTimer = 0;
+    this.directoryTimer = 0;
+    this.directory = new Directory(""); // until the site's key is known
+    this.shared = new Shared(this);
+    this.wantedPlaces = new PlacesWanted(this);
+  }
+
+  get author() {
+    return this.welcome?.author ?? this.user;
   }
 
   async start() {
@@ -60,7 +75,33 @@ export class Chat {
   stop() {
     clearTimeout(this.listTimer);
     clearTimeout(this.pauseTimer);
+    clearTimeout(this.directoryTimer);
+    this.shared.stop();
+    this.wantedPlaces.stop();
     this.link.close();
+  }
+
+  // The site's nodes, and the key that vouches for its directories.
+  learn(urls, key) {
+    this.link.learn(urls);
+    this.directory = new Directory(key);
+    this.askDirectory();
+  }
+
+  // Go by the farm's directory, if it is one.
+  askDirectory() {
+    clearTimeout(this.directoryTimer);
+    if (!this.directory.usable || this.link.state.name !== "live") return;
+    this.directoryTimer = setTimeout(() => this.askDirectory(), DIRECTORY_EVERY_MS);
+    this.ask({ type: "directory_request" }, async (answer) => {
+      if (answer.type !== "directory") return; // an older node, or one that is gone
+      const { directory } = this;
+      if (await directory.take(answer.signed))
+        this.link.learn(directory.order(this.link.state.url, this.link.urls));
+      else if (directory.refused !== "")
+        this.notice = `This node's directory is refused: ${directory.refused}.`;
+      this.onChange();
+    });
   }
 
   async newDevice() {
@@ -74,10 +115,8 @@ export class Chat {
   // Send `frame`; `then` gets its answer, or the error. What is refused for the moment is asked
   // again.
   ask(frame, then) {
-    this.requests += 1;
-    const request = String(this.requests);
     const connection = this.connection;
-    this.waiting.set(request, (answer) => {
+    const request = this.expect((answer) => {
       if (answer.type !== "error" || !answer.temporary || answer === LOST) return then(answer);
       return setTimeout(
         () => (connection === this.connection ? this.ask(frame, then) : then(LOST)),
@@ -85,6 +124,14 @@ export class Chat {
       );
     });
     if (!this.link.send({ ...frame, request })) this.answer(request, LOST);
+  }
+
+  // The request of a frame whose answer `then` gets.
+  expect(then) {
+    this.requests += 1;
+    const request = String(this.requests);
+    this.waiting.set(request, then);
+    return request;
   }
 
   answer(request, frame) {
@@ -100,6 +147,7 @@ export class Chat {
       this.connection += 1;
       clearTimeout(this.listTimer);
       this.outbox.onDisconnected();
+      this.wantedPlaces.stop();
       for (const request of [...this.waiting.keys()]) this.answer(request, LOST);
       for (const room of this.rooms.values())
         Object.assign(room, { followed: false, loading: null });
@@ -109,8 +157,10 @@ export class Chat {
 
   onLive() {
     this.flush();
+    this.shared.onLive();
     if (this.rooms.has(this.openId)) this.follow(this.rooms.get(this.openId));
     this.listRooms();
+    this.askDirectory();
   }
 
   onFrame(frame) {
@@ -119,6 +169,9 @@ export class Chat {
         welcome: this.onWelcome,
         message_ack: this.onAck,
         message_event: this.onEvent,
+        object_state: (state) => this.shared.onState(state),
+        object_event: (event) => this.shared.onEvent(event),
+        federation_event: (event) => this.wantedPlaces.onEvent(event),
         error: this.onError,
       };
       handlers[frame.type]?.call(this, frame);
@@ -142,6 +195,9 @@ export class Chat {
         loading: null,
         followed: false,
         read: this.readMark(roomId),
+        shared: new RoomObjects(),
+        places: new Places(),
+        mayModerate: mayModerate(this.token, name),
         newFrom: 0,
         typed: "",
         answering: null,
@@ -162,9 +218,14 @@ export class Chat {
   // The reader has seen the newest of the open room.
   markRead(room) {
     if (room.read >= room.timeline.newest) return;
-    room.read = room.timeline.newest;
-    localStorage.setItem(this.readKey(room.id), String(room.read));
+    this.noteRead(room, room.timeline.newest);
+    this.shared.markRead(room);
     this.onChange();
+  }
+
+  noteRead(room, op) {
+    room.read = op;
+    localStorage.setItem(this.readKey(room.id), String(op));
   }
 
   unread(room) {
@@ -196,12 +257,16 @@ export class Chat {
     this.listTimer = setTimeout(() => this.listRooms(), hidden ? most : pause);
   }
 
-  // Who comes for the first time has not missed all that was ever said.
+  // Who comes for the first time has not missed all that was ever said; what was read elsewhere is
+  // told later.
   welcomeNewcomer() {
     const key = `tigerchat.met.${this.user}`;
     if (this.listed || localStorage.getItem(key)) return;
     localStorage.setItem(key, "1");
-    for (const room of this.rooms.values()) this.markRead(room);
+    for (const room of this.rooms.values()) {
+      room.assumed = room.id !== this.openId;
+      room.read = room.timeline.newest;
+    }
   }
 
   // The list says that a room has reached op `newest`.
@@ -246,6 +311,7 @@ export class Chat {
         room.timeline.reset(frame.next_op - 1);
       }
       if (room.id === this.openId && !room.loaded) this.loadOlder(room);
+      if (room.loaded) this.wantedPlaces.askAll(room);
     });
   }
 
@@ -308,7 +374,16 @@ export class Chat {
       room.loaded = true;
       room.timeline.addPage(frame.messages, frame.has_more, backward);
       for (const record of frame.messages) this.outbox.onSeen({ ...record, room_id: room.id });
+      this.shared.wantOlder(room);
+      const ops = frame.messages.map((record) => record.op);
+      if (ops.length) this.wantedPlaces.ask(room, Math.min(...ops), Math.max(...ops));
     });
+  }
+
+  // Go to a message of the room, fetching what lies between.
+  seek(room, msgId) {
+    room.seeking = msgId;
+    this.onChange();
   }
 
   // From history back to the newest end.
@@ -324,6 +399,7 @@ export class Chat {
     const room = this.rooms.get(record.room_id);
     if (!room) return;
     this.outbox.onSeen(record);
+    room.shared.typing.delete(record.author);
     if (!room.loaded && room.loading === null && record.op > room.timeline.newest) {
       room.timeline.reset(record.op); // nothing of it is shown: only count
     } else if (room.timeline.addLive(record) === "gap") {
@@ -406,7 +482,7 @@ export class Chat {
     const outcome = this.outbox.onError(error, Date.now());
     if (outcome === "collision") this.startOver();
     else if (outcome === "noted") this.flush();
-    else if (error.name === "token_expired" || error.name === "token_invalid")
+    else if (["token_expired", "token_invalid", "token_revoked"].includes(error.name))
       this.link.refuse(error);
     else if (error.name !== "closing") this.notice = error.detail || error.name;
   }

@@ -5,6 +5,7 @@ import { BODY_SIZE_MAX, sizeOf, splitText, TEXT_SIZE_MAX } from "./text.js";
 import { plural } from "./wording.js";
 
 const HEIGHT_PX_MAX = 240;
+const NAMES_MAX = 3; // of those who type
 
 function hintOf(text, refused) {
   const size = text.length > BODY_SIZE_MAX / 4 ? sizeOf(text) : 0;
@@ -32,6 +33,7 @@ export function Composer({ chat, room }) {
 
   const change = (value) => {
     room.typed = value;
+    chat.shared.typing(room, value);
     refuse(false);
     redraw((turn) => turn + 1);
   };
@@ -78,6 +80,15 @@ export function Composer({ chat, room }) {
       <button class="send" disabled=${!sendable} aria-label="Send" title="Send (Enter)">
         <${Icon} name="send" /></button>
     </div>
-    <p class="hint" id="message-hint" role="status">${hint}</p>
+    <div class="under"><p class="hint" id="message-hint" role="status">${hint}</p>
+      ${!hint && html`<${Typing} shared=${chat.shared} room=${room} />`}</div>
   </form>`;
+}
+
+function Typing({ shared, room }) {
+  const names = shared.typers(room).map((author) => shared.nameOf(author));
+  if (names.length === 0) return null;
+  const shown = names.length > NAMES_MAX ? [`${names.length} people`] : names;
+  return html`<p class="typing"><span class="dots" aria-hidden="true"><i /><i /><i /></span>
+    ${new Intl.ListFormat("en").format(shown)} ${names.length === 1 ? "is" : "are"} typing</p>`;
 }

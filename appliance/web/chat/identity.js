@@ -39,18 +39,46 @@ export function uuidOrdered(nowMs = Date.now()) {
   return uuidText(bytes);
 }
 
-// The token's user name, or null when this is no token. For labels and storage keys only: nodes
-// verify, we do not.
-export function userOf(token) {
+// What a token claims, or {} when this is no token. For labels, storage keys and which controls are
+// shown: nodes verify, we do not.
+function claimsOf(token) {
   try {
     const body = token.split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
-    const claims = JSON.parse(
-      new TextDecoder().decode(Uint8Array.from(atob(body), (letter) => letter.charCodeAt(0))),
-    );
-    return typeof claims.sub === "string" ? claims.sub : null;
+    const text = Uint8Array.from(atob(body), (letter) => letter.charCodeAt(0));
+    return JSON.parse(new TextDecoder().decode(text)) ?? {};
   } catch {
-    return null;
+    return {};
   }
+}
+
+// The token's user name, or null when this is no token.
+export function userOf(token) {
+  const { sub } = claimsOf(token);
+  return typeof sub === "string" ? sub : null;
+}
+
+// Whether `pattern`, in which * stands for any text, is of `name`. Plain comparisons: an expression
+// made of a pattern with many stars could take for ever.
+function matches(pattern, name) {
+  const parts = pattern.split("*");
+  const last = parts.pop();
+  if (parts.length === 0) return last === name;
+  if (!name.startsWith(parts[0])) return false;
+  let at = 0;
+  for (const part of parts) {
+    const found = name.indexOf(part, at);
+    if (found === -1) return false;
+    at = found + part.length;
+  }
+  return name.length - at >= last.length && name.endsWith(last);
+}
+
+// Whether the token claims the right to change a room's topic and pins.
+export function mayModerate(token, room) {
+  return Object.entries(claimsOf(token).rights ?? {}).some(
+    ([pattern, rights]) =>
+      (rights.includes("moderate") || rights.includes("admin")) && matches(pattern, room),
+  );
 }
 
 // The token from the address bar (removed from it at once) or of this tab; null when there is none.

@@ -13,7 +13,7 @@ const SUBPROTOCOL = "tigerchat.v1.json";
 const OPEN_MS_MAX = 4000; // until the welcome
 const SILENCE_MS = 5000; // then a ping is sent
 const ANSWER_MS_MAX = 4000; // after which the connection is given up
-const STALE_PAUSE_MS = 5000; // between two times that a node is left because it is cut off
+const STALE_PAUSE_MS = 5000; // between two rounds of nodes that are left because they are cut off
 const PAUSE_MS_FIRST = 60; // before another node is tried
 const PAUSE_MS_ROUND = 250; // after each node was tried once; doubles
 const PAUSE_MS_MAX = 5000;
@@ -29,7 +29,9 @@ export class Link {
     this.failures = 0; // since the last welcome
     this.timer = 0;
     this.heardMs = this.pingedMs = 0;
-    this.leftStaleMs = -STALE_PAUSE_MS;
+    this.stale = false; // the node says that it is cut off
+    this.staleTurn = null; // whose node was left for that first, until one was found that is not
+    this.stayedMs = -STALE_PAUSE_MS; // when such a round has led back
   }
 
   setState(name, more = {}) {
@@ -48,6 +50,7 @@ export class Link {
   learn(urls) {
     const current = this.urls[this.turn % this.urls.length];
     this.urls = urls;
+    this.staleTurn = null;
     this.turn = Math.max(0, urls.indexOf(current));
   }
 
@@ -93,18 +96,26 @@ export class Link {
       this.refuse(frame);
       return;
     }
-    if (frame.type === "node_state" && frame.stale_since !== undefined) {
-      if (this.leaveStale(socket)) return;
+    if (frame.type === "node_state") {
+      this.stale = frame.stale_since !== undefined;
+      if (this.stale && this.leaveStale(socket)) return;
     }
     this.onFrame(frame);
   }
 
   // The node is cut off and serves the past: go to another one, but not round in circles when all
-  // of them are.
+  // of them are, however long a round takes.
   leaveStale(socket) {
     const now = performance.now();
-    if (this.urls.length < 2 || now - this.leftStaleMs < STALE_PAUSE_MS) return false;
-    this.leftStaleMs = now;
+    if (this.urls.length < 2) return false;
+    if (this.staleTurn === null) {
+      if (now - this.stayedMs < STALE_PAUSE_MS) return false;
+      this.staleTurn = this.turn;
+    } else if (this.turn - this.staleTurn >= this.urls.length) {
+      this.staleTurn = null;
+      this.stayedMs = now;
+      return false;
+    }
     this.lost(socket, "the node is cut off from the others");
     return true;
   }
@@ -121,6 +132,7 @@ export class Link {
       this.lost(this.socket, "the node is silent");
       return;
     }
+    if (!this.stale) this.staleTurn = null;
     const silent = now - this.heardMs;
     if (silent >= SILENCE_MS) {
       this.pingedMs = now;
@@ -136,6 +148,7 @@ export class Link {
     const socket = this.socket;
     clearTimeout(this.timer);
     this.socket = null;
+    this.stale = false;
     if (socket) {
       socket.onopen = socket.onmessage = socket.onclose = null;
       socket.close();

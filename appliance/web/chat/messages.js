@@ -2,6 +2,7 @@
 
 import { Component, html, Icon } from "../markup.js";
 import { entriesOf } from "./entries.js";
+import { Actions, Reactions } from "./reactions.js";
 import { linksOf, piecesOf } from "./text.js";
 import { hue, initials, moment, plural, time } from "./wording.js";
 
@@ -39,15 +40,26 @@ class Text extends Component {
       a.body !== b.body ||
       a.state !== b.state ||
       a.op !== b.op ||
+      a.gap !== b.gap ||
+      a.late !== b.late ||
+      this.props.ticks !== next.ticks ||
       this.props.own !== next.own ||
+      this.props.item !== next.item ||
+      this.props.picking !== next.picking ||
+      this.props.exists !== next.exists ||
       (a.parent?.body ?? a.parent) !== (b.parent?.body ?? b.parent)
     );
   }
 
-  render({ text, own, onReply, onRetry, onDiscard, onShow }) {
+  render({ text, own, item, picking, ticks, actions }) {
+    const { room, shared, onRetry, onDiscard, onShow } = actions;
     const [state, saying] = SAYING[text.state];
     return html`<div class="text" id=${`m-${text.key}`} data-state=${state}
-      data-op=${text.op} data-id=${text.key}>
+      data-op=${text.op} data-id=${text.key} data-pinned=${item.pinned ? "true" : undefined}>
+      ${
+        text.gap &&
+        html`<p class="gap">Something that was said before this could not be had from any site.</p>`
+      }
       ${text.parent && html`<${Parent} parent=${text.parent} onShow=${onShow} />`}
       <div class="body"><${Body} text=${text.body} /></div>
       <div class="marks">
@@ -55,15 +67,26 @@ class Text extends Component {
           own &&
           html`<span class="state"
             title=${text.records > 1 ? `${saying} (${text.records} records)` : saying}>
-          <${Icon} name=${state} /><span class="hidden">${saying}</span></span>`
+          <${Icon} name=${state} /><span class="hidden">${saying}</span></span>
+          <${Ticks} ticks=${ticks} />`
+        }
+        ${
+          text.late &&
+          html`<span class="late" title="came when what was said after it had been shown">
+          late</span>`
         }
         ${
           state === "acknowledged" &&
-          html`<button class="reply" title="Answer" aria-label="Answer this message"
-          onClick=${() => onReply(text)}><${Icon} name="reply" /></button>`
+          html`<${Actions} text=${text} item=${item} room=${room} shared=${shared}
+          picking=${picking} onReply=${actions.onReply} onPicking=${actions.onPicking} />`
         }
         <time title=${moment(text.ms)}>${time(text.ms)}</time>
       </div>
+      ${
+        item.reactions.length > 0 &&
+        html`<${Reactions} reactions=${item.reactions} msgId=${text.key} room=${room}
+          shared=${shared} />`
+      }
       ${
         state === "failed" &&
         html`<div class="refusal" role="alert">Refused: ${text.error}
@@ -74,37 +97,70 @@ class Text extends Component {
   }
 }
 
+// `ticks`: the other sites of a shared room, a space between, `+` before those that have it.
+function Ticks({ ticks }) {
+  if (!ticks) return null;
+  return html`<span class="sites">${ticks.split(" ").map((tick) => {
+    const has = tick.startsWith("+");
+    const site = tick.slice(1);
+    const words = has ? `${site} has it, stored by a quorum of its nodes` : `not yet in ${site}`;
+    return html`<span key=${site} class="site" data-site=${site} data-has=${has ? "yes" : "no"}
+      title=${words}><${Icon} name=${has ? "acknowledged" : "pending"} />${site}
+      <span class="hidden">${words}</span></span>`;
+  })}</span>`;
+}
+
 function Parent({ parent, onShow }) {
   if (parent === "earlier") return html`<div class="parent">in answer to an earlier message</div>`;
   return html`<button class="parent" onClick=${() => onShow(parent.key)}>
     <b>${parent.author}</b> ${parent.body.slice(0, 140)}</button>`;
 }
 
-function Block({ entry, ...actions }) {
+function tickWords(places, text) {
+  if (!places.shared || text.ops.length < text.records) return "";
+  return places
+    .ticks(text.ops)
+    .map(({ site, has }) => (has ? "+" : "-") + site)
+    .join(" ");
+}
+
+function Block({ entry, picking, actions }) {
+  const { room, shared } = actions;
+  const name = entry.importer ? entry.author : shared.nameOf(entry.author);
   return html`<article class=${`block hue-${hue(entry.author)}${entry.own ? " own" : ""}`}>
-    <div class="avatar" aria-hidden="true">${initials(entry.author)}</div>
-    <header><span class="author">${entry.author}</span>
-      <time title=${moment(entry.ms)}>${time(entry.ms)}</time></header>
+    <div class="avatar" aria-hidden="true">${initials(name)}</div>
+    <header><span class="author">${name}</span>
+      ${name !== entry.author && html`<span class="login">${entry.author}</span>`}
+      <time title=${moment(entry.ms)}>${time(entry.ms)}</time>
+      ${
+        entry.importer &&
+        html`<span class="imported login" title="nobody else vouches for author and time">
+        imported by ${entry.importer}</span>`
+      }</header>
     ${entry.texts.map(
       (text) =>
-        html`<${Text} key=${text.key} text=${text} own=${entry.own} ...${actions} />`,
+        html`<${Text} key=${text.key} text=${text} own=${entry.own} actions=${actions}
+          item=${room.shared.of(text.key)} exists=${shared.exists}
+          ticks=${entry.own ? tickWords(room.places, text) : ""}
+          picking=${picking === text.key} />`,
     )}
   </article>`;
 }
 
-function Entry({ entry, ...actions }) {
+function Entry({ entry, picking, actions }) {
   if (entry.kind === "day") return html`<h3 class="day"><span>${entry.label}</span></h3>`;
   if (entry.kind === "new") return html`<div class="new" role="separator"><span>New</span></div>`;
   if (entry.kind === "event") {
     return html`<p class="event"><b>${entry.text.author}</b> ${entry.text.event}${" "}
       <time>${time(entry.text.ms)}</time></p>`;
   }
-  return html`<${Block} entry=${entry} ...${actions} />`;
+  return html`<${Block} entry=${entry} picking=${picking} actions=${actions} />`;
 }
 
 export class Messages extends Component {
   constructor() {
     super();
+    this.state = { picking: null }; // the message for which reactions are offered
     this.stuck = true; // to the newest end
     this.roomId = null;
     this.onScroll = this.onScroll.bind(this);
@@ -143,6 +199,7 @@ export class Messages extends Component {
     }
     const node = anchor && document.getElementById(anchor.id);
     if (node) this.box.scrollTop += node.getBoundingClientRect().top - anchor.top;
+    if (room.seeking) this.seek(room);
     this.settle();
     this.look();
   }
@@ -175,6 +232,19 @@ export class Messages extends Component {
     }
   }
 
+  // Towards older messages until the one that is wanted is there.
+  seek(room) {
+    this.stuck = false;
+    const found = document.getElementById(`m-${room.seeking}`);
+    if (!found && !room.timeline.oldestReached && room.loaded) {
+      this.props.chat.loadOlder(room);
+      return;
+    }
+    const key = room.seeking;
+    room.seeking = null;
+    this.show(key);
+  }
+
   show(key) {
     const node = document.getElementById(`m-${key}`);
     if (!node) return;
@@ -199,9 +269,13 @@ export class Messages extends Component {
       own,
       newFrom: room.newFrom,
       nowMs: Date.now(),
+      places: room.places,
     });
     const actions = {
+      room,
+      shared: chat.shared,
       onReply,
+      onPicking: (picking) => this.setState({ picking }),
       onShow: this.show,
       onRetry: (id) => chat.retry(id),
       onDiscard: (id) => chat.discard(id),
@@ -214,7 +288,10 @@ export class Messages extends Component {
         aria-busy=${room.loading ? "true" : "false"}>
       <${Beginning} room=${room} empty=${entries.length === 0}
         onOlder=${() => chat.loadOlder(room)} />
-      ${entries.map((entry) => html`<${Entry} key=${entry.key} entry=${entry} ...${actions} />`)}
+      ${entries.map(
+        (entry) => html`<${Entry} key=${entry.key} entry=${entry} actions=${actions}
+        picking=${this.state.picking} />`,
+      )}
       ${
         !this.stuck &&
         html`<button class="newest" onClick=${() => this.toNewest()}><${Icon} name="down" />

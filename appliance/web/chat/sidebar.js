@@ -1,6 +1,7 @@
 // Rooms with their unread counts, a new room, and the connection.
 
 import { html, Icon, useLayoutEffect, useRef, useState } from "../markup.js";
+import { User } from "./profile.js";
 import { count, plural } from "./wording.js";
 
 const UNREAD_SHOWN_MAX = 999;
@@ -110,7 +111,6 @@ export function Sidebar({ chat, rooms, filter, onFilter, onOpen, onSignOut }) {
       }</p>`
     }
     <div class="foot"><${Connection} chat=${chat} />
-      <div class="user"><span>${chat.welcome?.author ?? chat.user}</span>
-        <button onClick=${onSignOut}>Sign out</button></div></div>
+      <${User} chat=${chat} onSignOut=${onSignOut} /></div>
   </nav>`;
 }

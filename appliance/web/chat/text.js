@@ -62,8 +62,13 @@ export function continuesText(record, before, first) {
     record.parent_id === first.msg_id &&
     record.client_id === before.client_id &&
     record.client_seq === before.client_seq + 1 &&
-    sizeOf(before.body) >= PART_SIZE_FULL
+    isFull(before.body)
   );
+}
+
+// Whether a body is as long as one that was split off.
+export function isFull(body) {
+  return sizeOf(body) >= PART_SIZE_FULL;
 }
 
 // `text` in pieces of plain text and links: [{ text, href? }]. Only http and https become links.

@@ -1,22 +1,28 @@
 """Answers of processes in, tables, alarms and curves out. Screens are stored as text."""
 
+import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from appliance.base.errors import FormatError
+from appliance.cores.console import alarms
 from appliance.cores.console.alarms import LAG_OPS_MAX, WRITE_P99_US_MAX
+from appliance.cores.console.cells import duration, latency, lines
 from appliance.cores.console.console import HISTORY_MAX, Console
 from appliance.cores.console.model import CLOCK_JUMP_KEPT_MS, Source
-from appliance.cores.console.screen import duration, latency, lines
+from appliance.formats.nvme_health import decode_health
 from tests.cores.console.worlds import edge, healthy, replica, site
+from tests.formats.test_nvme_health import page
 
 STORED = Path(__file__).parent
+DOCS = STORED.parents[2] / "docs"
 WALL_MS = 1_700_000_000_000
 
 
-def looked(*polls: dict[Source, dict | None], shards: int = 1) -> Console:
+def looked(*polls: dict[Source, dict[str, Any] | None], shards: int = 1) -> Console:
     """A console after these polls, one a second."""
     console = Console(site(shards=shards))
     for second, answers in enumerate(polls):
@@ -39,12 +45,12 @@ def one(**changes: Any) -> list[tuple[str, str, str]]:
     return [(alarm.name, alarm.severity, alarm.text) for alarm in looked(answers).alarms()]
 
 
-def test_screen_of_a_healthy_site_is_the_stored_one():
+def test_screen_of_a_healthy_site_is_the_stored_one() -> None:
     console = looked(healthy(), healthy(records=8178, acked=3500))
     assert shown(console) == (STORED / "healthy.txt").read_text()
 
 
-def test_screen_after_a_kill_is_the_stored_one():
+def test_screen_after_a_kill_is_the_stored_one() -> None:
     down = healthy(records=8178, acked=3500)
     down[Source("replica", 0, 0)] = down[Source("edge", 0, 0)] = None
     down[Source("replica", 1, 0)] = replica(1, role="primary", view=4, silent={0: 130})
@@ -53,7 +59,7 @@ def test_screen_after_a_kill_is_the_stored_one():
     assert shown(console) == (STORED / "killed.txt").read_text()
 
 
-def test_screen_of_one_node_shows_the_others_as_peers_see_them():
+def test_screen_of_one_node_shows_the_others_as_peers_see_them() -> None:
     own = {
         Source("replica", 1, 0): replica(1, view=4, silent={2: 400}),
         Source("edge", 1, 0): edge(),
@@ -62,7 +68,7 @@ def test_screen_of_one_node_shows_the_others_as_peers_see_them():
     assert shown(console) == (STORED / "one_node.txt").read_text()
 
 
-def test_each_alarm_has_its_cause():
+def test_each_alarm_has_its_cause() -> None:
     assert one() == []
     assert one(status="view_change") == [("not_normal", "warn", "view change")]
     assert one(state_ready=False) == [("sync", "warn", "adopts the state of a peer")]
@@ -82,7 +88,7 @@ def test_each_alarm_has_its_cause():
     assert one(silent={2: 200}) == [("peer_down", "warn", "hears nothing from replica 2")]
 
 
-def test_limits_of_alarms_are_met_before_they_sound():
+def test_limits_of_alarms_are_met_before_they_sound() -> None:
     behind = {"op": 1234, "commit_max": 1234}
     assert one(**behind, commit_min=1234 - LAG_OPS_MAX) == []
     assert one(**behind, commit_min=1233 - LAG_OPS_MAX) == [
@@ -126,12 +132,46 @@ def test_limits_of_alarms_are_met_before_they_sound():
     assert one(volume=volume | {"alarm": "no space left"}) == [("disk", "bad", "no space left")]
 
 
-def test_a_replica_that_syncs_is_not_called_late_as_well():
+def test_a_disk_that_fails_wears_out_or_lost_data_is_an_alarm_with_its_name() -> None:
+    volume = replica()["volume"]
+    well = asdict(decode_health(page({160: "0000000000000000"})))
+
+    def told(**changes: Any) -> list[tuple[str, str, str]]:
+        return one(volume=volume | {"health": {"disks": {"nvme0": well | changes}}})
+
+    assert told() == told(used_percent=89) == told(spare_percent=10) == []
+    assert told(used_percent=90) == [("disk_health", "warn", "90 % of its expected life is used")]
+    assert told(spare_percent=9) == [("disk_health", "bad", "hardly any spare blocks are left")]
+    assert told(media_errors=1234, warnings=["read_only"]) == [
+        (
+            "disk_health",
+            "bad",
+            "it takes no more writes; 1,234 times it could not give data back whole",
+        )
+    ]
+
+
+def test_disks_are_shown_where_they_tell_of_themselves_or_hold_a_raw_volume() -> None:
+    volume = replica()["volume"]
+    untold = {"untold": {"disk": "it is no NVMe disk of this machine"}}
+    health = {"disks": {"nvme0": asdict(decode_health(page()))}}
+
+    def screen(**changes: Any) -> str:
+        answers = healthy() | {Source("replica", 1, 0): replica(1, volume=volume | changes)}
+        return shown(looked(answers))
+
+    assert "disks of" not in screen(health=untold)
+    assert "/dev/loop7  not told: it is no NVMe" in screen(health=untold, device="/dev/loop7")
+    words = screen(health=health)
+    assert "disk_health" in words and "nvme0 on node-1" in words and "38 °C" in words
+
+
+def test_a_replica_that_syncs_is_not_called_late_as_well() -> None:
     syncs = {"sync": [1, 900, 300], "synced": [10, 300]}
     assert one(**syncs, commit_min=0) == [("sync", "warn", "adopts the state of a peer")]
 
 
-def test_a_sync_is_over_when_all_is_there_whatever_is_remembered_until_the_next_checkpoint():
+def test_a_sync_is_over_when_all_is_there_whatever_is_remembered_until_a_checkpoint() -> None:
     assert one(sync=[1, 900, 300], synced=[300, 300]) == []
 
 
@@ -148,40 +188,53 @@ def shipped_late(*kept: int, **others: Any) -> list[str]:
     return [alarm.name for alarm in looked(answers).alarms()]
 
 
-def test_who_adopts_a_state_does_not_hide_that_shipping_is_late():
+def test_who_adopts_a_state_does_not_hide_that_shipping_is_late() -> None:
     assert "ship_late" in shipped_late(0, 1, state_ready=False)
     assert "ship_late" not in shipped_late(0, 1)  # one that is further knows that it was shipped
 
 
-def shipper(node: int, late_s: float, cursor: int = 0, hole: str = "") -> dict:
+def shipper(
+    node: int, late_s: float, cursor: int = 0, hole: str = "", *, log_seq: int = 400
+) -> dict[str, Any]:
     """What the shipper of a node answers."""
     return {
         "node": node,
         "late_s_max": 5,
         "shards": [
-            {"shard": 0, "attached": True, "cursor": cursor, "late_s": late_s, "hole": hole}
+            {
+                "shard": 0,
+                "attached": True,
+                "cursor": cursor,
+                "log_seq": log_seq,
+                "late_s": late_s,
+                "hole": hole,
+            }
         ],
     }
 
 
-def test_shipping_is_late_also_where_nothing_was_ever_shipped():
+def test_shipping_is_late_also_where_nothing_was_ever_shipped() -> None:
     """Replicas know of no period then; a shipper has read when the first record came."""
     answers = healthy() | {Source("shipper", n, 0): shipper(n, 33.4) for n in range(3)}
     assert [(alarm.name, alarm.text[:9]) for alarm in looked(answers).alarms()] == [
         ("ship_late", "33 s late")
     ]
+    answers[Source("shipper", 1, 0)] = shipper(1, 0, log_seq=0)  # it has read nothing yet
+    assert names(looked(answers)) == [("ship_late", "shard 0")]
     answers[Source("shipper", 2, 0)] = shipper(2, 0, cursor=400)
+    assert names(looked(answers)) == []
+    answers[Source("shipper", 1, 0)] = shipper(1, 99_999, cursor=300)  # of a member of before
     assert names(looked(answers)) == []
 
 
-def test_a_target_that_lacks_what_was_shipped_elsewhere_is_told():
+def test_a_target_that_lacks_what_was_shipped_elsewhere_is_told() -> None:
     answers = healthy() | {Source("shipper", 1, 0): shipper(1, 0, hole="/b lacks 79 periods")}
     assert [(alarm.name, alarm.severity, alarm.text) for alarm in looked(answers).alarms()] == [
         ("ship_hole", "warn", "/b lacks 79 periods; copy them from the former target")
     ]
 
 
-def test_an_alarm_keeps_the_age_that_another_console_tells():
+def test_an_alarm_keeps_the_age_that_another_console_tells() -> None:
     bad = healthy() | {Source("edge", 2, 0): None}
     console = Console(site())
     console.remember([("edge_down", "edge 0 on node-2", 1000), ("sync", "shard 0 on node-1", 0)])
@@ -192,7 +245,7 @@ def test_an_alarm_keeps_the_age_that_another_console_tells():
 MEMBERS = [(bytes([1, i]) * 8).hex() for i in range(3)]
 
 
-def test_who_was_removed_is_neither_shown_nor_counted_nor_an_alarm():
+def test_who_was_removed_is_neither_shown_nor_counted_nor_an_alarm() -> None:
     group = {"members": MEMBERS[:2], "replica_count": 2, "epoch": 0}
     answers = healthy()
     for i in range(2):
@@ -220,7 +273,7 @@ def test_who_was_removed_is_neither_shown_nor_counted_nor_an_alarm():
         assert console.tables()[1].rows[0][3].text == "2 of 2"
 
 
-def supervisor(**halts: str) -> dict:
+def supervisor(**halts: str) -> dict[str, Any]:
     """What the supervisor of a node answers."""
     return {
         "children": [
@@ -236,7 +289,7 @@ def supervisor(**halts: str) -> dict:
     }
 
 
-def test_a_halt_keeps_its_reason_and_its_age_while_the_process_is_tried_again():
+def test_a_halt_keeps_its_reason_and_its_age_while_the_process_is_tried_again() -> None:
     reason = "HALT DISK_FULL: no room for 24117248 bytes; free space on the volume's file system"
     halted = healthy() | {Source("supervisor", 1, 0): supervisor(replica_0=reason)}
     silent = halted | {Source("replica", 1, 0): None}
@@ -250,13 +303,35 @@ def test_a_halt_keeps_its_reason_and_its_age_while_the_process_is_tried_again():
     assert console.tables()[2].rows[1][4].text == "HALT DISK_FULL"
 
 
-def test_the_process_of_each_replica_and_edge_is_shown():
+def test_the_process_of_each_replica_and_edge_is_shown() -> None:
     console = looked(healthy() | {Source("supervisor", 1, 0): supervisor()})
     assert [row[-1].text for row in console.tables()[2].rows] == ["–", "100", "–"]
     assert [row[-1].text for row in console.tables()[3].rows] == ["–", "100", "–"]
 
 
-def test_quorum_is_lost_with_the_second_of_three():
+def test_processes_are_shown_as_the_kernel_has_them_and_with_what_it_refused() -> None:
+    told = supervisor()
+    told["children"][0] |= {
+        "cores": [0, 2, 3, 4],
+        "scheduling": "fifo 10",
+        "locked_bytes": 4096,
+        "core_dump_bytes": 0,
+        "refused": {},
+    }
+    console = looked(healthy() | {Source("supervisor", 1, 0): told})
+    (table,) = [table for table in console.tables() if table.title == "Processes"]
+    at = [row[1].text for row in table.rows].index(told["children"][0]["name"])
+    texts = [cell.text for cell in table.rows[at]]
+    assert texts[3:] == ["0,2-4", "fifo 10", "locked", "off"] and texts[0] == "node-1"
+    told["children"][0] |= {"refused": {"memory_lock": "too much"}, "locked_bytes": 0}
+    console = looked(healthy() | {Source("supervisor", 1, 0): told})
+    (table,) = [table for table in console.tables() if table.title == "Processes"]
+    cell = table.rows[at][5]
+    assert (cell.text, cell.tone) == ("not locked: too much", "warn")
+    assert console.plain()["processes"][at]["placed"]["cores"] == (0, 2, 3, 4)
+
+
+def test_quorum_is_lost_with_the_second_of_three() -> None:
     answers = healthy()
     answers[Source("replica", 0, 0)] = None
     assert names(looked(answers)) == [("replica_down", "shard 0 on node-0")]
@@ -266,14 +341,14 @@ def test_quorum_is_lost_with_the_second_of_three():
     assert console.plain()["shards"][0]["serving"] == 1
 
 
-def test_members_elsewhere_count_for_the_quorum_while_they_are_heard():
+def test_members_elsewhere_count_for_the_quorum_while_they_are_heard() -> None:
     own = {Source("replica", 1, 0): replica(1, silent={0: 151})}
     assert names(looked(own)) == [("peer_down", "shard 0 on node-0")]
     own = {Source("replica", 1, 0): replica(1, silent={0: 151, 2: 151})}
     assert names(looked(own))[0] == ("no_quorum", "shard 0")
 
 
-def test_an_alarm_keeps_its_time_while_it_holds_and_starts_anew_after():
+def test_an_alarm_keeps_its_time_while_it_holds_and_starts_anew_after() -> None:
     bad = healthy() | {Source("edge", 2, 0): None}
     console = looked(bad, bad, bad, healthy(), bad)
     assert console.plain()["alarms"][0]["for_ms"] == 0
@@ -281,7 +356,7 @@ def test_an_alarm_keeps_its_time_while_it_holds_and_starts_anew_after():
     assert console.plain()["alarms"][0]["for_ms"] == 2000
 
 
-def test_rates_need_two_looks_and_survive_a_restart():
+def test_rates_need_two_looks_and_survive_a_restart() -> None:
     assert looked(healthy()).plain()["point"]["records_per_s"] == 0
     grown = looked(healthy(records=1000), healthy(records=1500))
     assert grown.plain()["point"]["records_per_s"] == 500
@@ -290,13 +365,13 @@ def test_rates_need_two_looks_and_survive_a_restart():
     assert [row[5].text for row in edges.rows] == ["0", "0", "0"]
 
 
-def test_a_shard_without_answers_makes_no_rate_when_it_comes_back():
+def test_a_shard_without_answers_makes_no_rate_when_it_comes_back() -> None:
     silent = dict.fromkeys(healthy())
     console = looked(healthy(records=10), silent, healthy(records=900))
     assert console.plain()["point"]["records_per_s"] == 0
 
 
-def test_the_curves_hold_five_minutes():
+def test_the_curves_hold_five_minutes() -> None:
     console = Console(site())
     for second in range(HISTORY_MAX + 5):
         console.on_poll(healthy(), now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
@@ -314,7 +389,7 @@ def test_the_curves_hold_five_minutes():
         (499, None),
     ],
 )
-def test_a_clock_that_jumps_is_told_for_ten_minutes(jump_ms: int, words: str | None):
+def test_a_clock_that_jumps_is_told_for_ten_minutes(jump_ms: int, words: str | None) -> None:
     console = looked(healthy())
     console.on_poll(healthy(), now_ms=1000, wall_ms=WALL_MS + 1000 + jump_ms)
     late = 1000 + CLOCK_JUMP_KEPT_MS
@@ -332,7 +407,7 @@ def test_a_clock_that_jumps_is_told_for_ten_minutes(jump_ms: int, words: str | N
         (False, "no quorum of clocks agrees; its one is 3600.0 s behind the one that is used"),
     ],
 )
-def test_a_wrong_clock_is_named_by_its_node_once(agreed: bool, text: str):
+def test_a_wrong_clock_is_named_by_its_node_once(agreed: bool, text: str) -> None:
     answers = healthy()
     for source, answer in answers.items():
         if source.kind == "replica":
@@ -343,7 +418,7 @@ def test_a_wrong_clock_is_named_by_its_node_once(agreed: bool, text: str):
     assert alarm.text == text
 
 
-def test_page_and_terminal_show_the_same_cells():
+def test_page_and_terminal_show_the_same_cells() -> None:
     console = looked(healthy(), healthy(records=9000))
     for table, plain in zip(console.tables(), console.plain()["tables"], strict=True):
         assert [[text for text, _ in row] for row in plain["rows"]] == [
@@ -353,7 +428,7 @@ def test_page_and_terminal_show_the_same_cells():
             assert [text for text, _ in row if text not in line] == []
 
 
-def test_colours_do_not_move_columns():
+def test_colours_do_not_move_columns() -> None:
     console = looked(healthy(), healthy())
     for table in console.tables():
         painted = lines(table, lambda text, tone: f"<{tone}>{text}</{tone}>" if tone else text)
@@ -363,7 +438,7 @@ def test_colours_do_not_move_columns():
         assert [line.rstrip() for line in bare] == lines(table)
 
 
-def test_two_shards_stand_beside_each_other():
+def test_two_shards_stand_beside_each_other() -> None:
     answers = {
         Source("replica", (i + s) % 3, s): replica(i, role="backup" if i else "primary")
         for s in range(2)
@@ -376,14 +451,14 @@ def test_two_shards_stand_beside_each_other():
 
 
 @pytest.mark.parametrize("broken", [{}, {"status": "normal"}, replica() | {"volume": None}])
-def test_an_answer_of_another_shape_is_a_typed_error(broken: dict):
+def test_an_answer_of_another_shape_is_a_typed_error(broken: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
         looked({Source("replica", 0, 0): broken})
     with pytest.raises(FormatError):
         looked({Source("edge", 0, 0): broken})
 
 
-def test_figures_are_said_shortly():
+def test_figures_are_said_shortly() -> None:
     assert [latency(us) for us in (0, 95, 950, 12_345, 250_400)] == [
         "–",
         "0.10 ms",
@@ -402,7 +477,7 @@ def test_figures_are_said_shortly():
     ]
 
 
-def farm_answer(node: int, **changes: Any) -> dict:
+def farm_answer(node: int, **changes: Any) -> dict[str, Any]:
     """What a member of the farm answers."""
     rows = [{"id": i, "index": i, "age_ms": 1000 * i} for i in (1, 2, 3)]
     view = {"publisher": 3, "scores": {"3": [1, 2, 8, 0, -3]}, "documents": rows}
@@ -424,7 +499,7 @@ def farmed(**changes: Any) -> Console:
     return looked(healthy() | members)
 
 
-def test_the_farm_is_shown_as_its_leader_knows_it():
+def test_the_farm_is_shown_as_its_leader_knows_it() -> None:
     console = farmed()
     table = console.tables()[-1]
     assert table.title == "Farm"
@@ -435,10 +510,10 @@ def test_the_farm_is_shown_as_its_leader_knows_it():
     ]
     plain = console.plain()["farm"]
     assert (plain["leader"], plain["term"], plain["publisher"]) == (2, 4, 3)
-    assert plain["why"] == "[1, 2, 8, 0, -3]" and names(console) == []
+    assert plain["why"] == "1 shard, up 2 h, 8/8 of its network free" and names(console) == []
 
 
-def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms():
+def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms() -> None:
     assert names(farmed(leader=-1)) == [("farm_no_leader", "farm")]
     expired = farmed(directory={"version": 69, "expired_ms": 5000})
     assert names(expired) == [("directory_expired", "farm")]
@@ -446,7 +521,7 @@ def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms():
     assert names(silent) == [("farm_no_leader", "farm")]
 
 
-def objects_answer(node: int, vector: str, **changes: Any) -> dict:
+def objects_answer(node: int, vector: str, **changes: Any) -> dict[str, Any]:
     """What the objects of a node answer."""
     answer = {
         "node": node,
@@ -461,7 +536,7 @@ def objects_answer(node: int, vector: str, **changes: Any) -> dict:
     return answer | changes
 
 
-def test_the_objects_are_shown_with_links_lag_and_refused_packets():
+def test_the_objects_are_shown_with_links_lag_and_refused_packets() -> None:
     answers = {
         Source("metadata", 0, 0): objects_answer(0, "1000-a,1001-3"),
         Source("metadata", 1, 0): objects_answer(1, "1000-4"),
@@ -478,8 +553,71 @@ def test_the_objects_are_shown_with_links_lag_and_refused_packets():
     assert names(console) == []
 
 
-def test_objects_that_take_no_edits_are_an_alarm():
+def test_objects_that_take_no_edits_are_an_alarm() -> None:
     full = objects_answer(1, "", alarm="the store of objects is full")
     assert names(looked(healthy() | {Source("metadata", 1, 0): full})) == [
         ("objects_refuse", "node-1")
     ]
+
+
+def federation_answer(node: int, *, carries: bool, **changes: Any) -> dict[str, Any]:
+    """What the federation of a node answers, which shares two rooms with uni and one with lab."""
+    rooms = [
+        {"sites": sites, "outgoing": 3, "backlog": 40, "waiting": 2, "ready": 1, "wanted": 5}
+        | {"count_sent": 200, "count_resent": 25, "dropped_signature": 2}
+        for sites in ({"uni": 3}, {"uni": 3, "lab": 1})
+    ]
+    shard = {"shard": 0, "carries": carries, "error": "", "rooms": rooms}
+    answer = {
+        "node": node,
+        "site": "home",
+        "sites": ["uni", "lab"],
+        "links": {"uni": 2},
+        "dropped": {"lamport": 7},
+        "shards": [shard],
+    }
+    return answer | changes
+
+
+def test_each_other_site_is_shown_with_links_what_waits_loss_and_drops() -> None:
+    answers = {
+        Source("federation", 0, 0): federation_answer(0, carries=True, links={"uni": 2, "lab": 1}),
+        Source("federation", 1, 0): federation_answer(1, carries=False),
+        Source("federation", 2, 0): None,
+    }
+    console = looked(healthy() | answers)
+    table = console.tables()[-1]
+    assert table.title == "Federation"
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["home on node-0", "uni", "2", "2", "86", "6", "10", "12.5 %", "lamport 7, signature 4"],
+        ["home on node-0", "lab", "1", "1", "43", "3", "5", "12.5 %", "–"],
+        ["home on node-1", "uni", "2", "0", "0", "0", "0", "–", "lamport 7"],
+        ["home on node-1", "lab", "0", "0", "0", "0", "0", "–", "–"],
+    ]
+    assert console.plain()["federation"][0]["sites"][1]["unacknowledged"] == 43
+    assert names(console) == [], "who stands by needs no link"
+
+
+def test_a_site_that_cannot_be_reached_and_rooms_that_are_not_carried_are_alarms() -> None:
+    cut = federation_answer(0, carries=True)
+    console = looked(healthy() | {Source("federation", 0, 0): cut})
+    assert names(console) == [("site_away", "site lab")]
+    cut["shards"][0]["error"] = "the store is full"
+    console = looked(healthy() | {Source("federation", 0, 0): cut})
+    assert names(console) == [("sharing_broken", "node-0"), ("site_away", "site lab")]
+
+
+def test_rules_page_for_what_the_console_calls_bad_and_warn_of_everything_else() -> None:
+    """An alarm that is added or judged anew has its rule; the operator's page has it as well."""
+    known = dict(re.findall(r"^(\w+) +(bad|warn) ", alarms.__doc__ or "", re.MULTILINE))
+    source = Path(alarms.__file__).read_text()
+    assert {name for name, _ in re.findall(r'"(\w+)",\s+"(bad|warn)"', source)} <= set(known)
+    text = (DOCS / "prometheus" / "alerts.yaml").read_text()
+    chosen = dict(re.findall(r'tigerchat_console_alarms{name(=|=~|!~)"([\w|]+)"} > 0', text))
+    bad = {name for name, severity in known.items() if severity == "bad"}
+    assert set(chosen["=~"].split("|")) == bad
+    assert set(chosen["!~"].split("|")) == bad | {chosen["="]}
+    assert chosen["="] in known
+    page = (DOCS / "console.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| (bad|warn)", page, re.MULTILINE))
+    assert told == known

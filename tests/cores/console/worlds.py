@@ -47,7 +47,7 @@ def replica(
     records: int = 5678,
     silent: dict[int, int] | None = None,
     **changes: Any,
-) -> dict:
+) -> dict[str, Any]:
     """What the replica at `index` of three answers; `silent`: peer -> ticks since it was heard."""
     silent = {} if silent is None else silent
     answer = {
@@ -91,7 +91,7 @@ def replica(
     return answer | changes
 
 
-def edge(*, acked: int = 1000, **changes: Any) -> dict:
+def edge(*, acked: int = 1000, **changes: Any) -> dict[str, Any]:
     """What an edge answers."""
     answer = {
         "connections": 21,
@@ -105,9 +105,9 @@ def edge(*, acked: int = 1000, **changes: Any) -> dict:
     return answer | changes
 
 
-def healthy(records: int = 5678, acked: int = 1000) -> dict[Source, dict | None]:
+def healthy(records: int = 5678, acked: int = 1000) -> dict[Source, dict[str, Any] | None]:
     """Three nodes on one machine, all well, the primary on node 0."""
-    answers: dict[Source, dict | None] = {}
+    answers: dict[Source, dict[str, Any] | None] = {}
     for i in range(3):
         answers[Source("replica", i, 0)] = replica(
             i, role="backup" if i else "primary", records=records

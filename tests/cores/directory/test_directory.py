@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +38,7 @@ NOW = 1_700_000_000_000
 NODES = (1, 2, 3)
 
 
-def status(node: int, date: int, **changes) -> bytes:
+def status(node: int, date: int, **changes: Any) -> bytes:
     document = {
         "cluster": "farm",
         "date": date,
@@ -56,6 +58,7 @@ def status(node: int, date: int, **changes) -> bytes:
                 "connectionsConfigured": 100,
                 "connectionsCurrent": 25,
                 **({"blacklist": {"why": "test"}} if shard in changes.get("sick", ()) else {}),
+                **({"ships": changes["ships"]} if "ships" in changes else {}),
             }
             for shard in changes.get("shards", (0,))
         ],
@@ -68,7 +71,7 @@ def listed(*nodes: int) -> Entry:
     return Entry(1, CONFIGURATION, encode_configuration(Configuration(1, 0, servers)))
 
 
-def farm(*values: bytes, nodes=NODES) -> Directory:
+def farm(*values: bytes, nodes: tuple[int, int, int] = NODES) -> Directory:
     directory = Directory("farm")
     directory.take(1, listed(*nodes))
     for value in values:
@@ -110,7 +113,7 @@ def random_log(seed: int, count: int) -> list[Entry]:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_every_member_says_the_same_at_every_index_through_any_snapshots(part):
+def test_every_member_says_the_same_at_every_index_through_any_snapshots(part: int) -> None:
     for number in range(part, 20, 4):
         one, other, publishers = Directory("farm"), Directory("farm"), {}
         for index, entry in enumerate(random_log(number, 150), 1):
@@ -128,7 +131,9 @@ def test_every_member_says_the_same_at_every_index_through_any_snapshots(part):
 
 
 @pytest.mark.parametrize("ahead_s", [-3600, 3600])
-def test_a_machine_whose_clock_is_an_hour_off_says_the_same_at_every_index(ahead_s, monkeypatch):
+def test_a_machine_whose_clock_is_an_hour_off_says_the_same_at_every_index(
+    ahead_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = Directory("farm"), Directory("farm")
     now, now_ns = time.time, time.time_ns
     for index, entry in enumerate(random_log(3, 200), 1):
@@ -142,7 +147,7 @@ def test_a_machine_whose_clock_is_an_hour_off_says_the_same_at_every_index(ahead
         assert other.publisher.holder == one.publisher.holder
 
 
-def test_the_best_recent_status_publishes():
+def test_the_best_recent_status_publishes() -> None:
     directory = farm(status(1, NOW), status(2, NOW, shards=(0, 1)), status(3, NOW))
     assert directory.publisher.holder == 1  # the first, and nobody has been ahead for long
     for turn in range(1, AHEAD_POSTS):
@@ -150,7 +155,7 @@ def test_the_best_recent_status_publishes():
     assert directory.publisher.holder == 2
 
 
-def test_a_publisher_stays_while_it_is_a_candidate_and_nobody_is_ahead_for_five_posts():
+def test_a_publisher_stays_while_it_is_a_candidate_and_nobody_is_ahead_for_five_posts() -> None:
     directory = farm(status(1, NOW))
     for turn in range(AHEAD_POSTS - 1):
         post(directory, status(2, NOW + turn, hours=9))
@@ -162,7 +167,7 @@ def test_a_publisher_stays_while_it_is_a_candidate_and_nobody_is_ahead_for_five_
     assert directory.publisher.holder == 2
 
 
-def test_who_is_told_to_publish_does_and_who_is_told_not_to_does_not():
+def test_who_is_told_to_publish_does_and_who_is_told_not_to_does_not() -> None:
     directory = farm(status(1, NOW), status(2, NOW), status(3, NOW, publish="on"))
     assert directory.publisher.holder == 3
     post(directory, status(3, NOW + 1, publish="off"))
@@ -172,7 +177,7 @@ def test_who_is_told_to_publish_does_and_who_is_told_not_to_does_not():
     assert directory.publisher.holder == 0
 
 
-def test_only_recent_listed_and_not_excluded_nodes_publish():
+def test_only_recent_listed_and_not_excluded_nodes_publish() -> None:
     directory = farm(status(4, NOW), status(1, NOW), status(2, NOW + 1))
     assert directory.publisher.holder == 1  # 4 is no member
     post(directory, status(2, NOW + RECENT_MS))
@@ -186,7 +191,7 @@ def test_only_recent_listed_and_not_excluded_nodes_publish():
     assert [row["node"] for row in directory.content()["endpoints"]] == [4, 1][1:]
 
 
-def test_a_date_far_ahead_of_the_median_does_not_move_the_time():
+def test_a_date_far_ahead_of_the_median_does_not_move_the_time() -> None:
     directory = farm(status(1, NOW), status(2, NOW), status(3, NOW + AHEAD_MS + 1))
     assert directory.time_ms == NOW
     post(directory, status(2, NOW + 1))
@@ -194,7 +199,7 @@ def test_a_date_far_ahead_of_the_median_does_not_move_the_time():
     assert directory.time_ms == NOW + AHEAD_MS + 1
 
 
-def test_a_document_replaces_an_older_one_only():
+def test_a_document_replaces_an_older_one_only() -> None:
     directory = farm(status(1, NOW + 5, hours=7), status(1, NOW + 5), status(1, NOW))
     assert directory.documents[1].status.uptime_hours == 7
     assert directory.skipped == 2
@@ -214,19 +219,19 @@ def test_a_document_replaces_an_older_one_only():
         b'{"cluster":"farm","date":1,"id":1,"x":"' + b"x" * FARM_DOCUMENT_SIZE_MAX + b'"}',
     ],
 )
-def test_what_is_no_document_is_skipped_and_counted(value):
+def test_what_is_no_document_is_skipped_and_counted(value: bytes) -> None:
     directory = farm(value)
     assert (directory.documents, directory.skipped, directory.index) == ({}, 1, 2)
 
 
 @given(st.binary(max_size=60))
-def test_random_values_are_skipped(value):
+def test_random_values_are_skipped(value: bytes) -> None:
     directory = farm(value)
     assert directory.index == 2
     assert parse_document(value) is None or directory.skipped == 1
 
 
-def test_the_content_names_what_is_served_and_until_when():
+def test_the_content_names_what_is_served_and_until_when() -> None:
     directory = farm(status(1, NOW, shards=(0, 1), sick=(1,)), status(2, NOW, shards=(1,)))
     content = directory.content()
     assert (content["version"], content["expires"]) == (3, NOW + EXPIRY_MS)
@@ -241,14 +246,23 @@ def test_the_content_names_what_is_served_and_until_when():
     assert content["shippers"] == {"0": 1, "1": 2}
 
 
-def test_a_shipper_is_chosen_among_those_who_serve_the_shard_and_stays():
+def test_a_shipper_is_chosen_among_those_who_serve_the_shard_and_stays() -> None:
     directory = farm(status(1, NOW, shards=(0,)), status(2, NOW, shards=(0, 1), hours=9))
     assert directory.content()["shippers"] == {"0": 1, "1": 2}
     post(directory, status(1, NOW + 1, shards=()))
     assert directory.content()["shippers"] == {"0": 2, "1": 2}
 
 
-def test_placement_is_what_an_administrator_said_last():
+def test_who_cannot_ship_is_chosen_only_where_nobody_can() -> None:
+    directory = farm(status(1, NOW, ships=False), status(2, NOW, ships=False, hours=1))
+    assert directory.content()["shippers"] == {"0": 1}
+    post(directory, status(2, NOW + 1, ships=True, hours=1))
+    assert directory.content()["shippers"] == {"0": 2}
+    post(directory, status(2, NOW + 2, ships=False, hours=1))
+    assert directory.content()["shippers"] == {"0": 2}  # nobody can: who was chosen stays
+
+
+def test_placement_is_what_an_administrator_said_last() -> None:
     directory = farm()
     for date, nodes in ((5, [1, 2, 3]), (4, [9])):
         config = {"placement": {"0": nodes, "1": ["x"], "x": [1]}}
@@ -257,7 +271,7 @@ def test_placement_is_what_an_administrator_said_last():
     assert directory.content()["placement"] == {"0": [1, 2, 3]}
 
 
-def test_a_snapshot_that_is_damaged_does_not_fit_and_a_foreign_one_is_served_on():
+def test_a_snapshot_that_is_damaged_does_not_fit_and_a_foreign_one_is_served_on() -> None:
     directory = farm(status(1, NOW))
     data = directory.snapshot()
     assert snapshot_fits(data)
@@ -269,7 +283,7 @@ def test_a_snapshot_that_is_damaged_does_not_fit_and_a_foreign_one_is_served_on(
     assert (directory.documents, directory.snapshot()) == ({}, foreign)
 
 
-def test_a_choice_comes_back_from_its_row():
+def test_a_choice_comes_back_from_its_row() -> None:
     choice = Choice(3, {1: 2, 4: 1})
     assert Choice.of_row(json.loads(json.dumps(choice.row()))) == choice
 
@@ -278,7 +292,12 @@ OFFLINE, NODE = SigningKey(bytes(32)), SigningKey(b"\x01" * 32)
 DELEGATION = sign_delegation(OFFLINE, "farm", {1: NODE.public})
 
 
-def signed(version_least: int = 0, change=None, cluster: str = "farm", key=NODE) -> dict:
+def signed(
+    version_least: int = 0,
+    change: Callable[..., object] | None = None,
+    cluster: str = "farm",
+    key: SigningKey = NODE,
+) -> dict[str, Any]:
     directory = farm(status(1, NOW), status(2, NOW))
     data = sign_directory(key, directory.content(), DELEGATION)
     if change is not None:
@@ -288,11 +307,11 @@ def signed(version_least: int = 0, change=None, cluster: str = "farm", key=NODE)
     )
 
 
-def test_a_signed_directory_is_opened_with_the_sites_key():
+def test_a_signed_directory_is_opened_with_the_sites_key() -> None:
     assert signed(version_least=3)["publisher"] == 1
 
 
-def test_every_flipped_byte_of_a_directory_is_refused():
+def test_every_flipped_byte_of_a_directory_is_refused() -> None:
     data = sign_directory(NODE, farm(status(1, NOW)).content(), DELEGATION)
     for position in range(len(data)):
         flipped = data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
@@ -312,13 +331,15 @@ def test_every_flipped_byte_of_a_directory_is_refused():
         ({"change": lambda data: data.replace(b'"publisher":1', b'"publisher":2')}, "malformed"),
     ],
 )
-def test_a_directory_that_may_not_be_believed_is_refused_by_name(options, reason):
+def test_a_directory_that_may_not_be_believed_is_refused_by_name(
+    options: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(DirectoryRefused) as raised:
         signed(**options)
     assert raised.value.reason == reason
 
 
-def test_a_delegation_by_another_key_is_refused():
+def test_a_delegation_by_another_key_is_refused() -> None:
     forged = sign_delegation(NODE, "farm", {1: NODE.public})
     data = sign_directory(NODE, farm(status(1, NOW)).content(), forged)
     with pytest.raises(DirectoryRefused) as raised:

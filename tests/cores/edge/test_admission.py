@@ -13,7 +13,7 @@ from tests.cores.edge.world import ENCODINGS, UNLIMITED, World, errors
 SECOND_NS = 1_000_000_000
 
 
-def test_a_burst_passes_then_the_rate():
+def test_a_burst_passes_then_the_rate() -> None:
     buckets = Buckets("device", 100)
     burst = 100 * RATE_BURST_MS // 1000
     assert buckets.room_for("a", 0, 10_000) == burst
@@ -24,19 +24,19 @@ def test_a_burst_passes_then_the_rate():
     assert buckets.room_for("b", 0, 10_000) == burst
 
 
-def test_one_a_second_still_passes_one():
+def test_one_a_second_still_passes_one() -> None:
     buckets = Buckets("room", 1)
     assert buckets.room_for("a", 0, 5) >= 1
 
 
-def test_the_unlimited_rate_keeps_no_state():
+def test_the_unlimited_rate_keeps_no_state() -> None:
     buckets = Buckets("device", RATE_UNLIMITED)
     buckets.take("a", 0, 1_000_000)
     assert buckets.room_for("a", 0, 1_000_000) == 1_000_000
     assert len(buckets) == 0
 
 
-def test_buckets_are_bounded_and_the_longest_unused_goes():
+def test_buckets_are_bounded_and_the_longest_unused_goes() -> None:
     buckets = Buckets("device", 10, buckets_max=3)
     for key in "abcad":
         buckets.take(key, 0, 20)
@@ -49,7 +49,9 @@ def test_buckets_are_bounded_and_the_longest_unused_goes():
     st.lists(st.tuples(st.integers(0, SECOND_NS), st.integers(1, 500)), max_size=60),
     st.integers(1, 1000),
 )
-def test_never_more_than_burst_and_rate_pass_and_waiting_helps(steps, rate):
+def test_never_more_than_burst_and_rate_pass_and_waiting_helps(
+    steps: list[tuple[int, int]], rate: int
+) -> None:
     buckets, now, passed = Buckets("device", rate), 0, 0
     burst = max(RATE_BURST_MS * rate // 1000, 1)
     for pause, count in steps:
@@ -64,13 +66,13 @@ def test_never_more_than_burst_and_rate_pass_and_waiting_helps(steps, rate):
             assert buckets.room_for("k", later, 1) == 1
 
 
-def test_the_tightest_limit_counts_and_is_named():
+def test_the_tightest_limit_counts_and_is_named() -> None:
     admission = Admission(**(UNLIMITED | {"room_rate": 10, "user_rate": 8}))
     assert admission.admit(0, 100, device=b"d", user=1, address="a", room=b"r") == (16, "user", 125)
     assert admission.admit(0, 100, device=b"e", user=2, address="a", room=b"r") == (4, "room", 100)
 
 
-def test_messages_over_a_limit_are_refused_with_a_time_and_pass_later():
+def test_messages_over_a_limit_are_refused_with_a_time_and_pass_later() -> None:
     for name in ("device", "user", "room", "address"):
         world = World(rates={f"{name}_rate": 50})
         session = world.open(binary=False)
@@ -92,7 +94,7 @@ def test_messages_over_a_limit_are_refused_with_a_time_and_pass_later():
         assert errors(world.take(session)) == []
 
 
-def test_other_frames_are_limited_too():
+def test_other_frames_are_limited_too() -> None:
     world = World(rates={"device_rate": 10})
     session = world.open()
     for _ in range(30):
@@ -101,7 +103,7 @@ def test_other_frames_are_limited_too():
     assert names == ["rate_limited"] * 10
 
 
-def test_hellos_of_an_address_are_limited_and_others_are_not():
+def test_hellos_of_an_address_are_limited_and_others_are_not() -> None:
     world = World(rates={"address_rate": 5})
     for number in range(10):
         world.open(number=number, address="10.0.0.9")

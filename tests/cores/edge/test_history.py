@@ -1,11 +1,17 @@
 """History: pages of a room, both ways, out of ring, index and sealed segments."""
 
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from appliance.base.limits import CHUNK_FRAME_SIZE_MAX
 from appliance.base.prng import Prng
 from appliance.cores.edge.log import ShardLog
+from appliance.cores.edge.session import Session
 from appliance.formats import segment
 from appliance.formats.client.connection import Ping, Pong
 from appliance.formats.client.fields import id_bytes
@@ -14,12 +20,14 @@ from appliance.formats.client.records import message_of
 from appliance.formats.client.subscribing import Subscribed, SubscribeRoom
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.geometry import RECORD_SIZE, SMALL
+from appliance.formats.segment import SegmentView
+from appliance.formats.verified_segment import VerifiedSegments
 from tests.cores.edge.world import World, acks, errors
 
 ROOMS = ("general", "random", "rare")
 
 
-def written(records: list[int], world: World | None = None) -> tuple:
+def written(records: list[int], world: World | None = None) -> tuple[Any, ...]:
     """Rooms whose records come in that order, each number a room; the creating ones first."""
     world = world or World(lanes=1)
     session = world.open(number=50)
@@ -34,7 +42,7 @@ def written(records: list[int], world: World | None = None) -> tuple:
     return world, session, rooms
 
 
-def page(world: World, session, room, **fields) -> SnapshotChunk:
+def page(world: World, session: Session, room: UUID, **fields: Any) -> SnapshotChunk:
     world.send(session, SnapshotRequest(room_id=room, **fields))
     world.tick(3)
     (chunk,) = world.take(session)
@@ -42,7 +50,9 @@ def page(world: World, session, room, **fields) -> SnapshotChunk:
     return chunk
 
 
-def walked(world: World, session, room, limit: int, backward: bool, **fields) -> list[int]:
+def walked(
+    world: World, session: Session, room: UUID, limit: int, backward: bool, **fields: Any
+) -> list[int]:
     """Ops of all pages of a walk, in the order of the room."""
     ops: list[int] = []
     for _ in range(1000):
@@ -56,7 +66,7 @@ def walked(world: World, session, room, limit: int, backward: bool, **fields) ->
     raise AssertionError("the walk does not end")
 
 
-def test_a_page_holds_what_was_said():
+def test_a_page_holds_what_was_said() -> None:
     world, session, rooms = written([0, 0, 0])
     chunk = page(world, session, rooms[0], limit=2, from_op=2, request="q")
     stored = [message_of(record) for record in world.ops(rooms[0])]
@@ -64,13 +74,13 @@ def test_a_page_holds_what_was_said():
     assert (chunk.has_more, chunk.cursor, chunk.request, chunk.room_id) == (True, 4, "q", rooms[0])
 
 
-def test_json_and_binary_tell_the_same():
+def test_json_and_binary_tell_the_same() -> None:
     world, session, rooms = written([0] * 20)
     other = world.open(number=51, binary=False)
     assert page(world, session, rooms[0], limit=9) == page(world, other, rooms[0], limit=9)
 
 
-def test_a_range_that_holds_nothing_is_an_empty_page():
+def test_a_range_that_holds_nothing_is_an_empty_page() -> None:
     world, session, rooms = written([0])
     for fields in (
         {"from_op": 3},
@@ -83,7 +93,7 @@ def test_a_range_that_holds_nothing_is_an_empty_page():
         assert (chunk.messages, chunk.has_more) == ([], False)
 
 
-def test_a_page_is_bounded_in_bytes():
+def test_a_page_is_bounded_in_bytes() -> None:
     world = World(lanes=1)
     session = world.open()
     room = world.room(session)
@@ -91,14 +101,39 @@ def test_a_page_is_bounded_in_bytes():
         world.say(session, room, at, min(28, 601 - at), 2048)
         world.settle()
     world.take(session)
-    chunk = page(world, session, room, limit=1000)
-    assert 200 < len(chunk.messages) < 300
-    assert chunk.has_more
-    assert walked(world, session, room, 1000, True) == list(range(1, 602))
+    most = CHUNK_FRAME_SIZE_MAX // 2048
+    for backward in (False, True):
+        chunk = page(world, session, room, limit=1000, backward=backward)
+        assert most * 3 // 4 < len(chunk.messages) < most
+        assert chunk.has_more
+        assert walked(world, session, room, 1000, backward) == list(range(1, 602))
+
+
+def test_little_more_is_read_than_a_page_holds(monkeypatch: pytest.MonkeyPatch):
+    world, session, rooms = written([])
+    world.say(session, rooms[0], 1, 28, 2048)
+    for at in range(29, 301, 28):
+        world.settle()
+        world.say(session, rooms[0], at, 28, 2048)
+    world.settle()
+    world.take(session)
+    read: list[int] = []
+    whole = ShardLog.read
+
+    def counted(log: ShardLog, room_id: bytes, op: int, count: int) -> list[bytes]:
+        found = whole(log, room_id, op, count)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(ShardLog, "read", counted)
+    for backward in (False, True):
+        read.clear()
+        chunk = page(world, session, rooms[0], limit=1000, backward=backward)
+        assert len(chunk.messages) <= sum(read) <= 2 * len(chunk.messages) + 16
 
 
 @pytest.mark.parametrize("pairs", [170, 198], ids=["open segment", "last segment full"])
-def test_history_survives_a_restart_of_the_replica_and_of_the_edge(pairs):
+def test_history_survives_a_restart_of_the_replica_and_of_the_edge(pairs: int) -> None:
     world, session, rooms = written([0, 1] * pairs + [2])
     world.edge.on_detached(0)
     world.shard.fetch()
@@ -124,7 +159,48 @@ def broken_in(sound: bytes, at: int, bit: int = 0) -> bytes:
 BODY_BIT = 5 * RECORD_SIZE + 80  # of the sixth record
 
 
-def test_what_a_broken_segment_holds_is_never_served():
+class Counted:
+    """A segment's view that tells which of its records were copied."""
+
+    def __init__(self, view: SegmentView) -> None:
+        self.view, self.copied = view, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.view, name)
+
+    def record(self, slot: int) -> bytes:
+        self.copied += 1
+        return self.view.record(slot)
+
+    def records(self, slot: int, count: int) -> bytes:
+        self.copied += count
+        return self.view.records(slot, count)
+
+
+@pytest.mark.parametrize(
+    ("leaves_kept", "copied"),
+    [
+        (100, 0),  # what was verified in memory is not read from the disk again
+        (1, 14),  # a leaf that is read as a whole comes back, and puts another out
+        (0, 14),
+    ],
+)
+def test_leaves_in_memory_are_bounded_and_spare_the_disk(leaves_kept: int, copied: int) -> None:
+    world, _, _ = written([0] * 320)
+    segments = world.edge.logs[0].segments.segments
+    verified = VerifiedSegments(segments, SMALL, leaves_kept=leaves_kept)
+    segment = verified.segment(0)
+    assert segment is not None
+    first = segment.records(0, 14)  # two leaves
+    view = segments.view(0)
+    assert view is not None
+    counted = Counted(view)
+    segment.renewed(counted)  # type: ignore[arg-type]
+    assert segment.records(0, 14) == first
+    assert counted.copied == copied
+
+
+def test_what_a_broken_segment_holds_is_never_served() -> None:
     world, session, rooms = written([0] * 320)
     files = world.shard.files.extents
     sound = files[0]
@@ -136,9 +212,13 @@ def test_what_a_broken_segment_holds_is_never_served():
     assert len(page(world, session, rooms[0], from_op=1, limit=20).messages) == 20
 
 
-def test_what_breaks_after_it_was_read_is_never_served(seed):
+@pytest.mark.parametrize("leaves_kept", [0, 3, 100])
+def test_what_breaks_after_it_was_read_is_never_served(seed: int, leaves_kept: int) -> None:
+    """Whether its leaf lies in memory, does no more, or never did."""
     prng = Prng(seed)
     world, session, rooms = written([0] * 320)
+    log = world.edge.logs[0]
+    log.segments = VerifiedSegments(log.segments.segments, SMALL, leaves_kept=leaves_kept)
     files = world.shard.files.extents
     sound = files[0]
     expected = page(world, session, rooms[0], from_op=1, limit=90).messages
@@ -159,7 +239,9 @@ def test_what_breaks_after_it_was_read_is_never_served(seed):
         lambda room: SubscribeRoom(room_id=room, since_op=1),
     ],
 )
-def test_a_reader_waits_while_what_is_broken_is_mended_and_then_gets_it(frame):
+def test_a_reader_waits_while_what_is_broken_is_mended_and_then_gets_it(
+    frame: Callable[..., object],
+) -> None:
     world, session, rooms = written([0] * 320)
     sound = world.shard.files.extents[0]
     world.shard.files.extents[0] = broken_in(sound, BODY_BIT)
@@ -176,7 +258,7 @@ def test_a_reader_waits_while_what_is_broken_is_mended_and_then_gets_it(frame):
     assert session.mended_by_ns == 0
 
 
-def test_one_who_waits_for_a_mended_segment_is_charged_once():
+def test_one_who_waits_for_a_mended_segment_is_charged_once() -> None:
     world, session, rooms = written([0] * 320)
     world.shard.files.extents[0] = broken_in(world.shard.files.extents[0], BODY_BIT)
     charged = []
@@ -187,7 +269,7 @@ def test_one_who_waits_for_a_mended_segment_is_charged_once():
     assert len(charged) == 1
 
 
-def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
+def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed: int) -> None:
     prng = Prng(seed)
     world, session, rooms = written([0, 1] * 160)
     sound = world.shard.files.extents[0]
@@ -216,7 +298,7 @@ def test_every_bit_of_a_footer_may_flip_and_nothing_wrong_is_served(seed):
         assert frame.messages == expected
 
 
-def test_a_segment_that_cannot_be_read_is_unavailable_and_a_freed_one_is_not_missed():
+def test_a_segment_that_cannot_be_read_is_unavailable_and_a_freed_one_is_not_missed() -> None:
     world, session, rooms = written([0] * 320)
     del world.shard.files.extents[0]
     world.send(session, SnapshotRequest(room_id=rooms[0], from_op=1, limit=5))
@@ -228,7 +310,7 @@ def test_a_segment_that_cannot_be_read_is_unavailable_and_a_freed_one_is_not_mis
     assert [message.op for message in chunk.messages] == list(range(first, first + 5))
 
 
-def test_what_the_ring_of_a_fetching_replica_lacks_is_unavailable_and_not_freed():
+def test_what_the_ring_of_a_fetching_replica_lacks_is_unavailable_and_not_freed() -> None:
     world, session, rooms = written([0] * 150)
     asked = (
         SnapshotRequest(room_id=rooms[0], from_op=120, limit=5),
@@ -247,7 +329,7 @@ def test_what_the_ring_of_a_fetching_replica_lacks_is_unavailable_and_not_freed(
     assert [message.op for message in chunk.messages] == [120, 121]
 
 
-def test_a_full_segment_that_left_the_ring_is_read_from_its_file():
+def test_a_full_segment_that_left_the_ring_is_read_from_its_file() -> None:
     world, session, rooms = written([0] * 90)  # and three that create the rooms
     assert len(page(world, session, rooms[0], from_op=80, limit=5).messages) == 5
     world.say(session, rooms[0], 91, 7)
@@ -259,7 +341,7 @@ def test_a_full_segment_that_left_the_ring_is_read_from_its_file():
     assert [message.op for message in chunk.messages] == [90, 91]
 
 
-def test_a_segment_that_is_overwritten_while_it_is_indexed_hides_nothing():
+def test_a_segment_that_is_overwritten_while_it_is_indexed_hides_nothing() -> None:
     world, session, rooms = written([0] * 110 + [2] + [0] * 60 + [2] + [0] * 60)
     base = segment.ring_buffer_size(SMALL)  # of segment 1, from which the newest leave
     world.shard.ring[base : base + 16].cast("Q")[1] = 60
@@ -268,7 +350,7 @@ def test_a_segment_that_is_overwritten_while_it_is_indexed_hides_nothing():
     assert walked(world, session, rooms[0], 50, True) == list(range(1, 232))
 
 
-def test_a_row_from_before_what_is_indexed_does_not_place_a_room():
+def test_a_row_from_before_what_is_indexed_does_not_place_a_room() -> None:
     world, session, rooms = written([0] * 150)
     room_id = id_bytes(rooms[2])
     world.lookups_answered = False
@@ -290,7 +372,7 @@ def test_a_row_from_before_what_is_indexed_does_not_place_a_room():
     assert [message.op for message in chunk.messages] == [1, 2]
 
 
-def test_records_are_found_by_log_seq_wherever_they_lie():
+def test_records_are_found_by_log_seq_wherever_they_lie() -> None:
     world, _, _ = written([0, 1, 2] * 120)
     log = world.edge.logs[0]
     for log_seq in range(1, len(world.shard.log) + 1):
@@ -303,7 +385,7 @@ def test_records_are_found_by_log_seq_wherever_they_lie():
         log.record(7)
 
 
-def test_an_empty_log_opens():
+def test_an_empty_log_opens() -> None:
     world = World()
     log = ShardLog(SMALL, world.shard.ring, world.shard.files)
     assert log.open(0)
@@ -317,7 +399,9 @@ def test_an_empty_log_opens():
     st.booleans(),
     st.integers(0, 2),
 )
-def test_a_walk_meets_every_record_once_in_order(records, limit, backward, number):
+def test_a_walk_meets_every_record_once_in_order(
+    records: list[int], limit: int, backward: bool, number: int
+) -> None:
     world, session, rooms = written(records)
     count = len(world.ops(rooms[number]))
     assert walked(world, session, rooms[number], limit, backward) == list(range(1, count + 1))

@@ -1,97 +1,21 @@
 """Frames of topics, pins, reactions, read markers, profiles and presence, over real objects."""
 
-from typing import Any
 from uuid import UUID
 
-from appliance.base.errors import ApplianceError, ObjectsError
+from appliance.base.errors import ObjectsError
 from appliance.base.limits import PEOPLE_MAX, PRESENCE_MS_MAX, SESSION_OUT_MAX
-from appliance.cores.edge.edge import ASK, SAY
 from appliance.cores.edge.session import Session
 from appliance.cores.metadata import product
-from appliance.cores.metadata.changes import changes
-from appliance.cores.metadata.objects import Objects
-from appliance.cores.metadata.replica import Replica
 from appliance.formats.client import objects as frames
 from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.sign_in import RefreshToken
-from appliance.formats.client.subscribing import Subscribed, SubscribeRoom, UnsubscribeRoom
+from appliance.formats.client.subscribing import SubscribeRoom, UnsubscribeRoom
 from appliance.formats.event import POLICY_CLOSED
 from appliance.formats.room_name import room_id_of
-from appliance.roles.metadata.product_requests import PRODUCT
-from appliance.simulation.objects.memory_store import MemoryStore
-from tests.cores.edge.world import TICK_NS, World, errors, token
+from tests.cores.edge.objects_world import ROOM, ObjectsWorld
+from tests.cores.edge.world import TICK_NS, errors, token
 
-ROOM = "general"
 MESSAGE = UUID("0190b6d0-0000-7000-8000-000000000001")
-
-
-class ObjectsWorld(World):
-    """A node with a replica of the objects beside its edge."""
-
-    def __init__(self) -> None:
-        self.replica = Replica(MemoryStore(), source=0x1000, shared=product.PACKETS)
-        self.objects = Objects(self.replica)
-        self.replica.write()
-        self.said: list[dict[str, Any]] = []  # to other edges
-        self.held: list[tuple] | None = None  # requests that are not answered yet
-        super().__init__()
-        self.edge.objects.exists = True
-        self.edge.objects.on_attached()
-        self.admin = self.open(number=99)
-        self.room_id = self.room(self.admin, ROOM)
-        for seq in range(1, 6):
-            self.say(self.admin, self.room_id, seq, 1)
-        self.settle()
-
-    def _perform(self, effect: tuple) -> None:
-        if effect[0] == SAY:
-            self.said.append(effect[1])
-        elif effect[0] != ASK:
-            super()._perform(effect)
-        elif self.held is not None:
-            self.held.append(effect)
-        else:
-            self.answer(effect)
-
-    def answer(self, effect: tuple) -> None:
-        """As the objects of a node do it: changes are told first, then what asked is answered."""
-        _, number, wish = effect
-        try:
-            answer = PRODUCT[wish["do"]](self.objects, wish)
-        except ApplianceError as error:
-            answer = {"error": error.code, "reason": str(error)}
-        self.write()
-        self.edge.objects.on_answer(number, answer)
-
-    def write(self) -> None:
-        told = changes(self.objects, self.replica.table)
-        self.replica.write()
-        self.edge.objects.on_changes(told)
-
-    def follow(self, session: Session) -> list[frames.ObjectItem]:
-        """Subscribe to the room; its present state."""
-        self.send(session, SubscribeRoom(room_id=self.room_id))
-        found = self.take(session)
-        assert type(found[0]) is Subscribed and type(found[1]) is frames.ObjectState, found
-        return found[1].items
-
-    def ask(self, session: Session, frame: Any) -> Any:
-        """The answer; events that came with it stay for `told`."""
-        frame.request = "r"
-        self.send(session, frame)
-        received = self.take(session)
-        (answer,) = [one for one in received if getattr(one, "request", None) == "r"]
-        received.remove(answer)
-        self.received[session.number] = received
-        return answer
-
-    def told(self, session: Session) -> list[tuple]:
-        """What is different, in events since the last time."""
-        return [
-            (e.kind, e.author, e.text, e.msg_id, e.op, e.present)
-            for e in self.take(session)
-            if type(e) is frames.ObjectEvent
-        ]
 
 
 def pair(**rights: list[str]) -> tuple[ObjectsWorld, Session, Session]:
@@ -286,7 +210,7 @@ def test_who_leaves_is_told_no_more_and_who_may_not_read_any_more_neither() -> N
     world.objects.set_topic(ROOM, "x")
     world.write()
     assert world.take(anna) == world.take(bob) == []
-    assert not world.edge.objects._rooms
+    assert not world.edge.objects.rooms
 
 
 def test_who_is_there_is_said_by_each_edge_and_forgotten_when_it_is_not_said_again() -> None:
@@ -394,3 +318,15 @@ def test_profiles_are_asked_for_in_batches_and_again_where_the_objects_are_busy(
     world.tick(2)
     told = [row[1] for row in world.told(anna) if row[0] == "profile"]
     assert sorted(told) == sorted(users)
+
+
+def test_who_follows_a_room_is_told_the_own_profile_also_before_being_there() -> None:
+    world, anna, _ = pair()
+    users = {f"a{number:03}@2": "online" for number in range(PEOPLE_MAX)}
+    world.edge.objects.on_live({"kind": "present", "room": ROOM, "edge": "2", "users": users})
+    assert world.ask(anna, frames.Profile(name="Anna A.")).changed
+    items = world.follow(anna)
+    assert [item.text for item in items if (item.kind, item.author) == ("profile", "anna")] == [
+        "Anna A."
+    ]
+    assert [item.author for item in items if item.kind == "presence"] == sorted(users)

@@ -3,6 +3,7 @@ is held for them, and when they are closed."""
 
 import gc
 import uuid
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from appliance.base import limits
 from appliance.cores.edge.expiries import Expiries
 from appliance.cores.edge.patience import Patience
-from appliance.cores.edge.session import Sends
+from appliance.cores.edge.session import Sends, Session
 from appliance.formats.client.connection import ErrorFrame, Ping
 from appliance.formats.client.frame import encode_binary, encode_json
 from appliance.formats.client.history import SnapshotRequest
@@ -26,7 +27,7 @@ PING = encode_binary(Ping())
 NOW_S = START_US // 1_000_000
 
 
-def fill(world: World, session, room: uuid.UUID, count: int, size: int = 2000) -> None:
+def fill(world: World, session: Session, room: uuid.UUID, count: int, size: int = 2000) -> None:
     for first in range(1, count + 1, 7):
         world.say(session, room, first, min(7, count + 1 - first), size)
         world.settle()
@@ -55,7 +56,7 @@ def small_frames(room: uuid.UUID) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", small_frames(MISSING))
-def test_every_frame_is_counted_also_one_that_is_refused(name):
+def test_every_frame_is_counted_also_one_that_is_refused(name: str) -> None:
     world = World(rates=DEFAULTS)
     session = world.open()
     room = world.room(session)
@@ -69,7 +70,7 @@ def test_every_frame_is_counted_also_one_that_is_refused(name):
 
 
 @pytest.mark.parametrize("what", ["on_control", "on_fragment"])
-def test_pings_and_parts_of_messages_are_counted(what):
+def test_pings_and_parts_of_messages_are_counted(what: str) -> None:
     world = World(rates=DEFAULTS)
     session = world.open()
     for _ in range(500):
@@ -77,7 +78,7 @@ def test_pings_and_parts_of_messages_are_counted(what):
     assert not session.listens(world.now_ns)
 
 
-def test_a_ping_before_hello_ends_the_connection():
+def test_a_ping_before_hello_ends_the_connection() -> None:
     world = World()
     session = world.edge.on_open("10.0.0.1", ENCODINGS[True])
     world.edge.on_control(session)
@@ -85,7 +86,7 @@ def test_a_ping_before_hello_ends_the_connection():
     assert world.closed[session.number] == "hello_required"
 
 
-def test_a_hello_counts_for_its_user():
+def test_a_hello_counts_for_its_user() -> None:
     world = World(rates={"user_rate": 5})
     names = []
     for number in range(20):
@@ -98,17 +99,18 @@ def test_a_hello_counts_for_its_user():
 # --- refusals
 
 
-def test_who_was_too_fast_is_not_read_from_for_a_moment():
+def test_who_was_too_fast_is_not_read_from_for_a_moment() -> None:
     world = World(rates=DEFAULTS)
     session = world.open()
-    while session.listens(world.now_ns):
-        world.edge.on_frame(session, PING, False)
+    for _ in range(1000):
+        if session.listens(world.now_ns):
+            world.edge.on_frame(session, PING, False)
     assert errors(world.take(session)) == ["rate_limited"]
     world.tick(limits.HOLD_MS_MAX // 10 + 1)
     assert session.listens(world.now_ns)
 
 
-def test_frame_after_frame_refused_is_read_slowly_and_then_closed():
+def test_frame_after_frame_refused_is_read_slowly_and_then_closed() -> None:
     world = World(rates=DEFAULTS)
     session = world.open()
     sent = 0
@@ -126,14 +128,49 @@ def test_frame_after_frame_refused_is_read_slowly_and_then_closed():
     assert world.edge.counters["error_refused_too_often"] == 1
 
 
-def test_who_makes_a_mistake_now_and_then_is_never_closed():
+def large_frames(room: uuid.UUID) -> dict[str, tuple[dict[str, Any], bytes, int]]:
+    """What costs as much as many frames to refuse: rights of the sender, the frame, how many."""
+    of_room = SendMessage(room_id=room, client_seq=1, body="x")
+    elsewhere = SendMessage(room_id=MISSING, client_seq=1, body="x")
+    torn = encode_binary(*[of_room] * 4000) + b"\x20"
+    return {
+        "no right to send": ({"*": ["read"]}, encode_binary(*[of_room] * 4000), 4000),
+        "no right to send there": ({"a*": ["send"]}, encode_binary(*[of_room] * 4000), 4000),
+        "no such room": ({"*": ["send"]}, encode_binary(*[elsewhere] * 4000), 4000),
+        "too many for the rate": ({"*": ["send"]}, encode_binary(*[of_room] * 4000), 4000),
+        "malformed": ({}, b"\x99" * 900_000, 900_000 // limits.TURN_COST_SIZE),
+        "malformed messages": ({"*": ["send"]}, torn, len(torn) // limits.TURN_COST_SIZE),
+    }
+
+
+@pytest.mark.parametrize("name", large_frames(MISSING))
+def test_a_refused_frame_counts_by_what_it_costs(name: str) -> None:
+    world = World(rates=DEFAULTS)
+    room = world.room(world.open(number=2, name="maker"))
+    rights, data, weight = large_frames(room)[name]
+    session = world.open(rights=rights)
+    world.rooms_here = name != "no such room"
+    began_ns, sent = world.now_ns, 0
+    for _ in range(100):
+        while session.listens(world.now_ns):
+            world.edge.on_frame(session, data, False)
+            sent += 1
+            seconds = (world.now_ns - began_ns) / 1e9
+            # as many as the rate of a device lets pass, or one for each time it is not read from
+            allowed = max(200 * seconds / weight, seconds * 1000 / limits.HOLD_MS_MAX)
+            assert sent <= 2 + 400 / weight + allowed
+        world.settle()
+    assert session.state == "ready"
+
+
+def test_who_makes_a_mistake_now_and_then_is_never_closed() -> None:
     patience, now_ns = Patience(), 0
     for _ in range(10_000):
         assert not patience.on_refusal(now_ns, 0)
         now_ns += 1_000_000_000 // limits.REFUSALS_RATE
 
 
-def test_who_waits_as_it_is_told_sends_all_and_is_never_closed():
+def test_who_waits_as_it_is_told_sends_all_and_is_never_closed() -> None:
     """A device with more to say than its rate allows, one message a frame, as the page does."""
     world = World(rates=DEFAULTS)
     session = world.open(binary=False)
@@ -157,7 +194,7 @@ def test_who_waits_as_it_is_told_sends_all_and_is_never_closed():
 # --- nobody reads
 
 
-def test_nothing_is_made_for_a_client_that_takes_nothing():
+def test_nothing_is_made_for_a_client_that_takes_nothing() -> None:
     world = World()
     writer, reader = world.open(number=1), world.open(number=2)
     room = world.room(writer)
@@ -169,7 +206,7 @@ def test_nothing_is_made_for_a_client_that_takes_nothing():
     assert not reader.listens(world.now_ns)
 
 
-def test_what_a_blocked_client_asks_for_waits_and_is_answered_later():
+def test_what_a_blocked_client_asks_for_waits_and_is_answered_later() -> None:
     world = World()
     writer, reader = world.open(number=1), world.open(number=2)
     room = world.room(writer)
@@ -185,25 +222,29 @@ def test_what_a_blocked_client_asks_for_waits_and_is_answered_later():
     assert reader.listens(world.now_ns)
 
 
-def test_few_pages_of_history_are_made_in_a_beat_and_all_in_the_end():
+@pytest.mark.parametrize("messages, pages", [(10, limits.HISTORY_PAGES), (30, 1)])
+def test_few_pages_of_history_are_made_in_a_beat_and_all_in_the_end(
+    messages: int, pages: int
+) -> None:
+    """A page of 30 such messages is a large one, the last of its beat."""
     world = World()
     writer = world.open(number=1)
     room = world.room(writer)
-    fill(world, writer, room, 30)
+    fill(world, writer, room, messages)
     world.send(writer, SubscribeRoom(room_id=room))  # now the room is looked up
     readers = [world.open(number=10 + i) for i in range(10)]
     page = encode_binary(SnapshotRequest(room_id=room, limit=1000))
     for reader in readers:
         world.edge.on_frame(reader, page, False)
-    assert sum(reader.out_size > 0 for reader in readers) == limits.HISTORY_PAGES
+    assert sum(reader.out_size > 0 for reader in readers) == pages
     world.edge.beat()
-    assert sum(reader.out_size > 0 for reader in readers) == 2 * limits.HISTORY_PAGES
+    assert sum(reader.out_size > 0 for reader in readers) == 2 * pages
     for reader in readers:
         (chunk,) = world.take(reader)
-        assert len(chunk.messages) == 31
+        assert len(chunk.messages) == messages + 1
 
 
-def test_history_is_charged_by_its_bytes():
+def test_history_is_charged_by_its_bytes() -> None:
     world = World(rates={"device_rate": 200})
     writer = world.open(number=1)
     room = world.room(writer)
@@ -224,7 +265,7 @@ def test_history_is_charged_by_its_bytes():
 # --- what waits
 
 
-def test_behind_a_room_that_nobody_knows_one_message_waits_as_it_came():
+def test_behind_a_room_that_nobody_knows_one_message_waits_as_it_came() -> None:
     world = World()
     session = world.open()
     world.rooms_here = False
@@ -241,7 +282,7 @@ def test_behind_a_room_that_nobody_knows_one_message_waits_as_it_came():
 
 
 @pytest.mark.parametrize("rights", [{"*": ["send"]}, {"*": ["read"]}], ids=["unknown", "forbidden"])
-def test_messages_that_were_refused_are_gone_at_once(rights):
+def test_messages_that_were_refused_are_gone_at_once(rights: dict[str, list[str]]) -> None:
     """Not when the collector comes, once in ten thousands of objects: each frame has a MiB."""
     world = World()
     session = world.open(rights=rights)
@@ -260,7 +301,7 @@ def test_messages_that_were_refused_are_gone_at_once(rights):
         gc.enable()
 
 
-def test_without_a_right_to_send_nothing_waits():
+def test_without_a_right_to_send_nothing_waits() -> None:
     world = World()
     session = world.open(rights={"*": ["read"]})
     world.lookups_answered = False
@@ -270,7 +311,7 @@ def test_without_a_right_to_send_nothing_waits():
     assert not session.waiting
 
 
-def test_a_text_that_is_too_long_does_not_wait():
+def test_a_text_that_is_too_long_does_not_wait() -> None:
     world = World()
     session = world.open(binary=False)
     world.lookups_answered = False
@@ -280,7 +321,7 @@ def test_a_text_that_is_too_long_does_not_wait():
     assert not session.waiting
 
 
-def test_a_frame_of_too_many_messages_is_refused_whole():
+def test_a_frame_of_too_many_messages_is_refused_whole() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -289,7 +330,7 @@ def test_a_frame_of_too_many_messages_is_refused_whole():
     assert errors(world.take(session)) == ["field_invalid"]
 
 
-def test_before_welcome_a_frame_is_small():
+def test_before_welcome_a_frame_is_small() -> None:
     world = World()
     session = world.edge.on_open("10.0.0.1", ENCODINGS[False])
     long = Hello(token="x" * limits.STRANGER_FRAME_SIZE_MAX, client_id=device(1))
@@ -298,7 +339,7 @@ def test_before_welcome_a_frame_is_small():
     assert world.closed[session.number] == "frame_too_large"
 
 
-def test_refused_messages_are_named_one_by_one_in_both_encodings():
+def test_refused_messages_are_named_one_by_one_in_both_encodings() -> None:
     for binary in (True, False):
         world = World()
         session = world.open(binary=binary, rights={"*": ["read"]})
@@ -315,12 +356,12 @@ def test_refused_messages_are_named_one_by_one_in_both_encodings():
 # --- memory
 
 
-def test_who_holds_most_is_closed_first_until_user_and_edge_are_within_bounds():
+def test_who_holds_most_is_closed_first_until_user_and_edge_are_within_bounds() -> None:
     world = World()
-    mib = limits.MIB
+    size = limits.USER_HELD_MAX // 10
     anna = [world.open(number=i) for i in range(12)]
     bob = world.open(number=50, name="bob")
-    held = [(session, 3 * mib) for session in anna] + [(bob, 2 * mib)]
+    held = [(session, size) for session in anna] + [(bob, size - 1)]
     world.edge.on_held(held)
     world.step()
     closed = [session for session in (*anna, bob) if session.number in world.closed]
@@ -330,7 +371,7 @@ def test_who_holds_most_is_closed_first_until_user_and_edge_are_within_bounds():
     assert errors(world.take(bob)) == ["held_too_much"]
 
 
-def test_of_all_that_is_held_the_largest_goes_first():
+def test_of_all_that_is_held_the_largest_goes_first() -> None:
     world = World()
     sessions = [world.open(number=i, name=f"user-{i}") for i in range(100)]
     held = [(session, limits.CONNECTION_HELD_MAX - i * 1024) for i, session in enumerate(sessions)]
@@ -342,7 +383,7 @@ def test_of_all_that_is_held_the_largest_goes_first():
     assert sessions[-1].number not in world.closed
 
 
-def test_a_user_has_so_many_connections_and_no_more(monkeypatch):
+def test_a_user_has_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "USER_CONNECTIONS_MAX", 3)
     world = World()
     sessions = [world.open(number=i) for i in range(3)]
@@ -358,7 +399,7 @@ def test_a_user_has_so_many_connections_and_no_more(monkeypatch):
     assert world.edge._sign_in.users == {}
 
 
-def test_nothing_is_kept_of_sessions_that_are_gone_nor_of_their_refreshes():
+def test_nothing_is_kept_of_sessions_that_are_gone_nor_of_their_refreshes() -> None:
     world = World()
     session = world.open()
     for i in range(500):
@@ -372,7 +413,7 @@ def test_nothing_is_kept_of_sessions_that_are_gone_nor_of_their_refreshes():
     assert len(world.edge._connections._expiries) == 0
 
 
-def test_expiries_are_told_once_and_not_before_their_time():
+def test_expiries_are_told_once_and_not_before_their_time() -> None:
     expiries = Expiries()
     expiries.put(1, 10_500_000)
     expiries.put(2, 20_000_000)
@@ -389,7 +430,7 @@ def test_expiries_are_told_once_and_not_before_their_time():
 # --- whose device it is
 
 
-def test_nobody_uses_up_what_another_users_device_may_send():
+def test_nobody_uses_up_what_another_users_device_may_send() -> None:
     """A device's id is shown to every reader."""
     world = World(rates=DEFAULTS)
     victim = world.open(number=1, name="victim", address="10.0.0.1")
@@ -406,7 +447,7 @@ def test_nobody_uses_up_what_another_users_device_may_send():
 # --- keys that are taken away
 
 
-def test_a_key_that_is_gone_ends_the_sessions_that_came_with_it():
+def test_a_key_that_is_gone_ends_the_sessions_that_came_with_it() -> None:
     world = World()
     session = world.open()
     world.edge.on_keys()
@@ -417,7 +458,7 @@ def test_a_key_that_is_gone_ends_the_sessions_that_came_with_it():
     assert world.closed[session.number] == "token_key_unknown"
 
 
-def test_a_key_that_was_replaced_under_its_name_ends_them_too():
+def test_a_key_that_was_replaced_under_its_name_ends_them_too() -> None:
     world = World()
     session = world.open()
     world.tokens.keys = {"k1": Ed25519PrivateKey.generate().public_key()}

@@ -18,7 +18,7 @@ from tests.cores.edge.world import World, acks, errors
 from tests.cores.rooms import shard as rooms
 
 
-def test_packed_records_are_those_that_the_format_makes():
+def test_packed_records_are_those_that_the_format_makes() -> None:
     batch, ids = Batch(7), MessageIds(Prng(1))
     items = [
         (b"r" * 16, 5, b"p" * 16, b"m" * 16, 0, b"hello"),
@@ -41,7 +41,7 @@ def test_packed_records_are_those_that_the_format_makes():
     assert bytes(batch.view[: 2 * RECORD_SIZE]) == expected
 
 
-def test_a_probe_tells_whether_there_is_a_room_and_changes_nothing():
+def test_a_probe_tells_whether_there_is_a_room_and_changes_nothing() -> None:
     shard, ids = rooms.Shard(SMALL), MessageIds(Prng(1))
 
     def ask(room: int) -> int:
@@ -61,7 +61,7 @@ def test_a_probe_tells_whether_there_is_a_room_and_changes_nothing():
     assert (after.tables, after.leaves) == (before.tables, before.leaves)
 
 
-def test_message_ids_are_uuid7_of_now_and_never_repeat():
+def test_message_ids_are_uuid7_of_now_and_never_repeat() -> None:
     ids = MessageIds(Prng(5))
     seen = set()
     for tick in range(20):
@@ -75,7 +75,7 @@ def test_message_ids_are_uuid7_of_now_and_never_repeat():
     assert len(seen) == 1000
 
 
-def test_an_idle_lane_sends_a_batch_of_one_at_once():
+def test_an_idle_lane_sends_a_batch_of_one_at_once() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -83,7 +83,7 @@ def test_an_idle_lane_sends_a_batch_of_one_at_once():
     assert [count for _, _, count in world.requests] == [1]
 
 
-def test_what_arrives_while_a_request_is_in_flight_goes_out_as_one_batch():
+def test_what_arrives_while_a_request_is_in_flight_goes_out_as_one_batch() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -96,7 +96,7 @@ def test_what_arrives_while_a_request_is_in_flight_goes_out_as_one_batch():
     assert acks(world.take(session)) == [(seq, seq + 1) for seq in range(1, 6)]
 
 
-def test_a_batch_never_holds_more_than_the_most_records():
+def test_a_batch_never_holds_more_than_the_most_records() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -111,7 +111,7 @@ def test_a_batch_never_holds_more_than_the_most_records():
     assert [seq for seq, _ in acks(world.take(session))] == list(range(1, 31))
 
 
-def test_a_device_keeps_its_lane_and_devices_spread_over_lanes():
+def test_a_device_keeps_its_lane_and_devices_spread_over_lanes() -> None:
     world = World()
     rooms_by_lane = set()
     for number in range(40):
@@ -127,7 +127,7 @@ def test_a_device_keeps_its_lane_and_devices_spread_over_lanes():
     assert rooms_by_lane == {0, 1, 2, 3}
 
 
-def test_beyond_the_bound_the_answer_is_busy_with_a_time_to_wait():
+def test_beyond_the_bound_the_answer_is_busy_with_a_time_to_wait() -> None:
     world = World(lanes=1)
     session = world.open()
     room = world.room(session)
@@ -144,7 +144,7 @@ def test_beyond_the_bound_the_answer_is_busy_with_a_time_to_wait():
     assert len(acks(world.take(session))) == 3
 
 
-def test_a_lost_session_of_the_log_loses_no_message_and_doubles_none():
+def test_a_lost_session_of_the_log_loses_no_message_and_doubles_none() -> None:
     world = World(lanes=1)
     session = world.open()
     room = world.room(session)
@@ -164,7 +164,7 @@ def test_a_lost_session_of_the_log_loses_no_message_and_doubles_none():
     assert len(world.ops(room)) == 5
 
 
-def test_a_duplicate_gets_the_first_ack_again_with_its_message_id():
+def test_a_duplicate_gets_the_first_ack_again_with_its_message_id() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -180,7 +180,7 @@ def test_a_duplicate_gets_the_first_ack_again_with_its_message_id():
     assert again == first
 
 
-def test_the_ack_of_a_duplicate_waits_for_the_replica_of_this_node():
+def test_the_ack_of_a_duplicate_waits_for_the_replica_of_this_node() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -195,7 +195,7 @@ def test_the_ack_of_a_duplicate_waits_for_the_replica_of_this_node():
     assert session.in_flight == 0
 
 
-def test_after_a_refused_message_the_later_ones_are_gaps_and_others_are_untouched():
+def test_after_a_refused_message_the_later_ones_are_gaps_and_others_are_untouched() -> None:
     world = World(lanes=1)
     session, other = world.open(number=1), world.open(number=2)
     room = world.room(session)
@@ -217,7 +217,7 @@ def test_after_a_refused_message_the_later_ones_are_gaps_and_others_are_untouche
     assert acks(world.take(other)) == [(1, 3), (2, 4)]
 
 
-def test_every_refusal_of_the_shard_has_its_error():
+def test_every_refusal_of_the_shard_has_its_error() -> None:
     for code, name in (
         (replies.DUPLICATE_EXPIRED, "duplicate_expired"),
         (replies.ROOM_UNKNOWN, "room_unknown"),
@@ -235,7 +235,7 @@ def test_every_refusal_of_the_shard_has_its_error():
         assert session.in_flight == 0
 
 
-def test_answers_for_a_client_that_left_are_dropped():
+def test_answers_for_a_client_that_left_are_dropped() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -251,7 +251,9 @@ def test_answers_for_a_client_that_left_are_dropped():
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 12), st.integers(0, 3)), max_size=25),
     st.integers(1, 4),
 )
-def test_order_of_every_device_is_kept_whatever_the_batches(sends, lanes):
+def test_order_of_every_device_is_kept_whatever_the_batches(
+    sends: list[tuple[int, int, int]], lanes: int
+) -> None:
     world = World(lanes=lanes)
     sessions = [world.open(number=number, binary=number % 2 == 0) for number in range(5)]
     room = world.room(sessions[0])

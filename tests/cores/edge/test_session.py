@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from websockets.streams import StreamReader
 
 from appliance.base import limits
 from appliance.base.prng import Prng
-from appliance.cores.edge.session import SESSION
+from appliance.cores.edge.session import SESSION, Session
 from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT, server_frame
 from appliance.formats.client.connection import NodeState, Ping, Pong
 from appliance.formats.client.fields import id_bytes, id_of
@@ -37,22 +38,22 @@ NOW_S = START_US // 1_000_000
 NO_ERRORS = ("every_error", "hundred_thousand", "every_bit_of_a_footer", "what_the_table_says")
 
 
-def fresh(world: World, binary: bool = False):
+def fresh(world: World, binary: bool = False) -> Session:
     return world.edge.on_open("10.0.0.1", ENCODINGS[binary])
 
 
-def text(world: World, session, value: str | bytes) -> list[str]:
+def text(world: World, session: Session, value: str | bytes) -> list[str]:
     world.edge.on_frame(session, value if isinstance(value, bytes) else value.encode(), True)
     return errors(world.take(session))
 
 
-def test_states_are_only_those_of_the_table():
+def test_states_are_only_those_of_the_table() -> None:
     assert set(SESSION) == {"new", "ready", "closed"}
     assert all(following in SESSION for row in SESSION.values() for following in row.values())
     assert SESSION["closed"] == {}
 
 
-def test_hello_comes_first_or_the_connection_ends():
+def test_hello_comes_first_or_the_connection_ends() -> None:
     world = World()
     session = fresh(world)
     assert text(world, session, '{"type":"ping"}') == ["hello_required"]
@@ -60,7 +61,7 @@ def test_hello_comes_first_or_the_connection_ends():
     assert text(world, session, '{"type":"ping"}') == []
 
 
-def test_welcome_tells_who_where_and_how_much():
+def test_welcome_tells_who_where_and_how_much() -> None:
     world = World()
     session = fresh(world)
     world.send(session, Hello(token=token("bob"), client_id=device(1), request="h"))
@@ -70,7 +71,7 @@ def test_welcome_tells_who_where_and_how_much():
     assert frame.limits.body_size_max == 2048
 
 
-def test_a_second_hello_is_refused_and_the_connection_lives():
+def test_a_second_hello_is_refused_and_the_connection_lives() -> None:
     world = World()
     session = world.open()
     world.send(session, Hello(token=token(), client_id=device(2)))
@@ -80,7 +81,7 @@ def test_a_second_hello_is_refused_and_the_connection_lives():
     assert frames[1].request == "p"
 
 
-def test_no_hello_in_time_ends_the_connection():
+def test_no_hello_in_time_ends_the_connection() -> None:
     world = World()
     early, late = fresh(world), world.open(number=5)
     world.tick(limits.HELLO_MS_MAX // 10)
@@ -98,7 +99,7 @@ def test_no_hello_in_time_ends_the_connection():
         ("nonsense", "token_invalid"),
     ],
 )
-def test_a_bad_token_at_hello_ends_the_connection(bad, name):
+def test_a_bad_token_at_hello_ends_the_connection(bad: str, name: str) -> None:
     world = World()
     session = fresh(world)
     world.send(session, Hello(token=bad, client_id=device(1), request="h"))
@@ -107,7 +108,7 @@ def test_a_bad_token_at_hello_ends_the_connection(bad, name):
     assert world.closed[session.number] == name
 
 
-def test_an_expired_token_ends_the_session_unless_refreshed_in_band():
+def test_an_expired_token_ends_the_session_unless_refreshed_in_band() -> None:
     world = World()
     kept, lost = world.open(number=1), world.open(number=2)
     world.now_us += 3_000 * 1_000_000
@@ -124,7 +125,7 @@ def test_an_expired_token_ends_the_session_unless_refreshed_in_band():
     assert world.closed[kept.number] == "token_expired"
 
 
-def test_a_refresh_that_fails_leaves_the_session_as_it_was():
+def test_a_refresh_that_fails_leaves_the_session_as_it_was() -> None:
     world = World()
     session = world.open()
     for bad, name in (
@@ -138,7 +139,7 @@ def test_a_refresh_that_fails_leaves_the_session_as_it_was():
     assert session.claims.author == "anna"
 
 
-def test_a_refresh_changes_the_rights():
+def test_a_refresh_changes_the_rights() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -148,7 +149,7 @@ def test_a_refresh_changes_the_rights():
     assert errors(world.take(session)) == ["forbidden"]
 
 
-def test_rights_are_those_of_the_patterns_that_match_the_name():
+def test_rights_are_those_of_the_patterns_that_match_the_name() -> None:
     world = World()
     creator = world.open(number=9)
     rooms = [world.room(creator, name) for name in ("team-a", "public", "secret")]
@@ -196,7 +197,7 @@ def test_rights_are_those_of_the_patterns_that_match_the_name():
         (json.dumps({"type": "create_room", "name": "a\x00b"}), "room_name_invalid"),
     ],
 )
-def test_bad_json_gets_its_error_and_the_connection_lives(frame, name):
+def test_bad_json_gets_its_error_and_the_connection_lives(frame: bytes | str, name: str) -> None:
     world = World()
     session = world.open(binary=False)
     assert text(world, session, frame) == [name]
@@ -204,7 +205,7 @@ def test_bad_json_gets_its_error_and_the_connection_lives(frame, name):
     assert session.number not in world.closed
 
 
-def test_a_refused_frame_is_named_by_what_could_be_read_of_it():
+def test_a_refused_frame_is_named_by_what_could_be_read_of_it() -> None:
     world = World()
     session = world.open(binary=False)
     world.edge.on_frame(
@@ -244,7 +245,7 @@ def test_a_refused_frame_is_named_by_what_could_be_read_of_it():
         (b"\x2f\x01\x01\x00\x01\x00\xff", "frame_malformed"),
     ],
 )
-def test_bad_binary_gets_its_error_and_the_connection_lives(data, name):
+def test_bad_binary_gets_its_error_and_the_connection_lives(data: bytes, name: str) -> None:
     world = World()
     session = world.open()
     world.edge.on_frame(session, data, False)
@@ -252,7 +253,7 @@ def test_bad_binary_gets_its_error_and_the_connection_lives(data, name):
     assert session.number not in world.closed
 
 
-def test_the_wrong_kind_of_frame_ends_the_connection():
+def test_the_wrong_kind_of_frame_ends_the_connection() -> None:
     world = World()
     for binary in (True, False):
         session = world.open(binary=binary)
@@ -261,7 +262,7 @@ def test_the_wrong_kind_of_frame_ends_the_connection():
         assert world.closed[session.number] == "encoding_mismatch"
 
 
-def test_too_large_a_frame_ends_the_connection():
+def test_too_large_a_frame_ends_the_connection() -> None:
     world = World()
     session, other = world.open(), world.open(number=2)
     world.edge.on_frame(session, bytes(limits.CLIENT_FRAME_SIZE_MAX + 1), False)
@@ -280,7 +281,9 @@ def test_too_large_a_frame_ends_the_connection():
         ({"client_seq": 0}, "field_invalid"),
     ],
 )
-def test_a_message_that_may_not_be_is_refused_by_name_and_number(changed, name):
+def test_a_message_that_may_not_be_is_refused_by_name_and_number(
+    changed: dict[str, Any], name: str
+) -> None:
     for binary in (True, False):
         world = World()
         session = world.open(binary=binary)
@@ -292,7 +295,7 @@ def test_a_message_that_may_not_be_is_refused_by_name_and_number(changed, name):
         assert session.in_flight == 0
 
 
-def test_a_body_of_exactly_the_most_bytes_passes():
+def test_a_body_of_exactly_the_most_bytes_passes() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -301,7 +304,7 @@ def test_a_body_of_exactly_the_most_bytes_passes():
     assert acks(world.take(session)) == [(1, 2)]
 
 
-def test_binary_bodies_must_be_utf8():
+def test_binary_bodies_must_be_utf8() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -310,7 +313,7 @@ def test_binary_bodies_must_be_utf8():
     assert errors(world.take(session)) == ["field_invalid"]
 
 
-def test_creating_a_room_twice_names_the_same_room():
+def test_creating_a_room_twice_names_the_same_room() -> None:
     world = World()
     first, second = world.open(number=1), world.open(number=2, name="bob", binary=False)
     world.send(first, CreateRoom(name="general", request="a"))
@@ -327,7 +330,7 @@ def test_creating_a_room_twice_names_the_same_room():
     assert len(world.shard.log) == 1
 
 
-def test_rooms_are_listed_in_pages_with_names_and_counts():
+def test_rooms_are_listed_in_pages_with_names_and_counts() -> None:
     world = World()
     session = world.open()
     for i in range(5):
@@ -345,7 +348,7 @@ def test_rooms_are_listed_in_pages_with_names_and_counts():
     assert after is None
 
 
-def test_a_room_that_does_not_exist_is_unknown_when_the_log_says_so():
+def test_a_room_that_does_not_exist_is_unknown_when_the_log_says_so() -> None:
     world = World()
     session = world.open(binary=False)
     missing = uuid.UUID(int=12345)
@@ -360,7 +363,7 @@ def test_a_room_that_does_not_exist_is_unknown_when_the_log_says_so():
     assert [frame.request for frame in frames] == [None, "s", "p"]
 
 
-def test_the_shards_own_room_is_nobodys():
+def test_the_shards_own_room_is_nobodys() -> None:
     world = World()
     session = world.open()
     world.send(session, SubscribeRoom(room_id=id_of(SHARD_ROOM_ID)))
@@ -368,7 +371,7 @@ def test_the_shards_own_room_is_nobodys():
     assert errors(world.take(session)) == ["room_unknown", "room_unknown"]
 
 
-def test_messages_wait_in_order_while_their_room_is_looked_up():
+def test_messages_wait_in_order_while_their_room_is_looked_up() -> None:
     world = World()
     creator = world.open(number=9)
     known = world.room(creator, "known")
@@ -387,7 +390,7 @@ def test_messages_wait_in_order_while_their_room_is_looked_up():
     assert acks(other.take(session)) == [(1, 2), (2, 3), (3, 4)]
 
 
-def test_a_room_created_elsewhere_a_moment_ago_is_waited_for():
+def test_a_room_created_elsewhere_a_moment_ago_is_waited_for() -> None:
     world = World()
     creator = world.open(number=9)
     world.send(creator, CreateRoom(name="new"))
@@ -403,7 +406,7 @@ def test_a_room_created_elsewhere_a_moment_ago_is_waited_for():
     assert acks(world.take(session)) == [(1, 2)]
 
 
-def test_without_a_replica_here_reading_is_unavailable_and_sending_goes_on():
+def test_without_a_replica_here_reading_is_unavailable_and_sending_goes_on() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -422,7 +425,7 @@ def test_without_a_replica_here_reading_is_unavailable_and_sending_goes_on():
     assert events(world.take(session)) == [1, 2]
 
 
-def test_a_client_reads_what_it_was_told_is_written():
+def test_a_client_reads_what_it_was_told_is_written() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -450,7 +453,7 @@ def test_a_client_reads_what_it_was_told_is_written():
     assert [message.op for message in world.take(session)[-1].messages] == [1, 2, 3]
 
 
-def test_who_waited_for_a_replica_that_fell_behind_is_heard_again():
+def test_who_waited_for_a_replica_that_fell_behind_is_heard_again() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -468,7 +471,7 @@ def test_who_waited_for_a_replica_that_fell_behind_is_heard_again():
         world.edge.on_replica_status(0, "")
 
 
-def test_who_waits_for_a_room_of_a_log_that_stays_behind_is_told_in_time():
+def test_who_waits_for_a_room_of_a_log_that_stays_behind_is_told_in_time() -> None:
     world = World()
     room = world.room(world.open(number=9), "made elsewhere")
     other = beside(world)
@@ -480,7 +483,7 @@ def test_who_waits_for_a_room_of_a_log_that_stays_behind_is_told_in_time():
     assert errors(other.take(session)) == ["unavailable"]
 
 
-def test_a_replica_that_is_behind_is_named():
+def test_a_replica_that_is_behind_is_named() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -503,7 +506,7 @@ def beside(world: World) -> World:
     return other
 
 
-def test_a_replica_that_lacks_a_room_does_not_say_that_it_is_unknown():
+def test_a_replica_that_lacks_a_room_does_not_say_that_it_is_unknown() -> None:
     """It may be behind and not know it, or fetch its state anew; the log knows the room."""
     world = World()
     room = world.room(world.open(number=9), "made elsewhere")
@@ -526,7 +529,7 @@ def test_a_replica_that_lacks_a_room_does_not_say_that_it_is_unknown():
     assert type(other.take(session)[0]) is SnapshotChunk
 
 
-def test_what_the_log_said_before_is_no_answer_to_who_asks_later():
+def test_what_the_log_said_before_is_no_answer_to_who_asks_later() -> None:
     world = World()
     other = beside(world)
     early, late = other.open(number=1), other.open(number=2)
@@ -546,7 +549,7 @@ def test_what_the_log_said_before_is_no_answer_to_who_asks_later():
     assert type(other.take(late)[0]) is SnapshotChunk
 
 
-def test_the_log_is_asked_for_rooms_no_faster_than_a_device_may_send():
+def test_the_log_is_asked_for_rooms_no_faster_than_a_device_may_send() -> None:
     world = World(rates={"device_rate": 5})
     session = world.open()
     answers = []
@@ -558,7 +561,7 @@ def test_the_log_is_asked_for_rooms_no_faster_than_a_device_may_send():
     assert answers.count("room_unknown") <= 10  # what passes at once at five a second
 
 
-def test_who_has_left_is_not_told_what_the_log_says():
+def test_who_has_left_is_not_told_what_the_log_says() -> None:
     world = World()
     session = world.open()
     world.send(session, SnapshotRequest(room_id=uuid.UUID(int=7)))
@@ -567,7 +570,7 @@ def test_who_has_left_is_not_told_what_the_log_says():
     assert world.take(session) == []
 
 
-def test_a_list_of_rooms_that_is_older_than_what_was_read_is_not_passed_on():
+def test_a_list_of_rooms_that_is_older_than_what_was_read_is_not_passed_on() -> None:
     """The replica fetches its state anew: its tables are behind what it had published."""
     world = World()
     session = world.open()
@@ -578,7 +581,7 @@ def test_a_list_of_rooms_that_is_older_than_what_was_read_is_not_passed_on():
     assert (frame.name, frame.temporary) == ("unavailable", True)
 
 
-def test_a_replica_that_does_not_answer_does_not_say_that_a_room_is_unknown():
+def test_a_replica_that_does_not_answer_does_not_say_that_a_room_is_unknown() -> None:
     """It may stand still, or have no time: the room may exist all the same."""
     world = World()
     session = world.open()
@@ -590,7 +593,7 @@ def test_a_replica_that_does_not_answer_does_not_say_that_a_room_is_unknown():
     assert (frame.name, frame.temporary) == ("unavailable", True)
 
 
-def test_when_the_node_stops_everybody_is_told():
+def test_when_the_node_stops_everybody_is_told() -> None:
     world = World()
     sessions = [world.open(number=1), fresh(world)]
     world.edge.shut_down()
@@ -599,7 +602,7 @@ def test_when_the_node_stops_everybody_is_told():
         assert world.closed[session.number] == "closing"
 
 
-def test_who_is_sent_away_is_told_where_to_in_turn():
+def test_who_is_sent_away_is_told_where_to_in_turn() -> None:
     world = World()
     sessions = [world.open(number=1), world.open(number=2), fresh(world)]
     world.edge.shut_down(["wss://b:1/ws", "wss://c:2/ws"])
@@ -611,7 +614,7 @@ def test_who_is_sent_away_is_told_where_to_in_turn():
     ]
 
 
-def test_no_more_sends_than_the_bound_are_in_flight():
+def test_no_more_sends_than_the_bound_are_in_flight() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -620,7 +623,7 @@ def test_no_more_sends_than_the_bound_are_in_flight():
     assert errors(world.take(session)) == ["busy"]
 
 
-def test_every_error_that_this_edge_makes_reaches_a_client_and_is_explained(tmp_path):
+def test_every_error_that_this_edge_makes_reaches_a_client_and_is_explained(tmp_path: Path) -> None:
     """The other tests of this folder are run once more, and what clients received is looked at."""
     here = Path(__file__).parent
     told_file = tmp_path / "told"
@@ -647,7 +650,7 @@ def test_every_error_that_this_edge_makes_reaches_a_client_and_is_explained(tmp_
 
 @pytest.mark.parametrize("opcode", [OPCODE_TEXT, OPCODE_BINARY])
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 100_000])
-def test_frames_are_those_that_a_websocket_library_reads(opcode, size):
+def test_frames_are_those_that_a_websocket_library_reads(opcode: int, size: int) -> None:
     reader = StreamReader()
     reader.feed_data(server_frame(b"x" * size, opcode))
     parsing = Frame.parse(reader.read_exact, mask=False)
@@ -657,7 +660,7 @@ def test_frames_are_those_that_a_websocket_library_reads(opcode, size):
     assert bytes(end.value.value.data) == b"x" * size
 
 
-def test_a_hundred_thousand_random_messages_end_no_session_and_start_no_request(seed):
+def test_a_hundred_thousand_random_messages_end_no_session_and_start_no_request(seed: int) -> None:
     prng = Prng(seed)
     world = World()
     sessions = [
@@ -702,7 +705,7 @@ def test_a_hundred_thousand_random_messages_end_no_session_and_start_no_request(
 
 
 @given(st.binary(max_size=60), st.booleans())
-def test_any_bytes_get_an_answer_or_do_what_they_say(data, binary):
+def test_any_bytes_get_an_answer_or_do_what_they_say(data: bytes, binary: bool) -> None:
     world = World()
     session = world.open(binary=binary)
     world.edge.on_frame(session, data, not binary)
@@ -715,7 +718,7 @@ def test_any_bytes_get_an_answer_or_do_what_they_say(data, binary):
 CUT_US = 1_700_000_000_000_000
 
 
-def test_a_node_that_is_cut_off_tells_every_client_since_when_and_until_when():
+def test_a_node_that_is_cut_off_tells_every_client_since_when_and_until_when() -> None:
     world = World(lanes=1)
     old = world.open(number=1)
     world.room(old, "general")
@@ -732,7 +735,7 @@ def test_a_node_that_is_cut_off_tells_every_client_since_when_and_until_when():
     assert world.take(old) == world.take(new) == [NodeState(stale_since=None)]
 
 
-def test_history_says_since_when_it_may_be_old():
+def test_history_says_since_when_it_may_be_old() -> None:
     world = World(lanes=1)
     session = world.open(number=1)
     room = world.room(session, "general")

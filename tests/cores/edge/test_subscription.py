@@ -1,6 +1,8 @@
 """Following a room: first stored, then live, in order, no gap, no duplicate, whatever happens
 meanwhile."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,11 +21,11 @@ from appliance.formats.record import encode
 from tests.cores.edge.world import EPOCH, World, device, errors, events
 
 
-def subscribed(frames: list) -> list[tuple[str, int]]:
+def subscribed(frames: list[Any]) -> list[tuple[str, int]]:
     return [(frame.status, frame.next_op) for frame in frames if type(frame) is Subscribed]
 
 
-def grown(world: World, count: int) -> tuple:
+def grown(world: World, count: int) -> tuple[Any, ...]:
     """A sender and a room with `count` records, the creating one included."""
     sender = world.open(number=99)
     room = world.room(sender)
@@ -36,7 +38,7 @@ def grown(world: World, count: int) -> tuple:
     return sender, room
 
 
-def test_events_are_the_stored_records_then_the_live_ones():
+def test_events_are_the_stored_records_then_the_live_ones() -> None:
     world = World()
     sender, room = grown(world, 30)
     follower = world.open()
@@ -49,7 +51,7 @@ def test_events_are_the_stored_records_then_the_live_ones():
     assert events(frames) == list(range(11, 36))
 
 
-def test_both_encodings_tell_the_same():
+def test_both_encodings_tell_the_same() -> None:
     world = World()
     sender, room = grown(world, 12)
     followers = [world.open(number=1), world.open(number=2, binary=False)]
@@ -62,7 +64,7 @@ def test_both_encodings_tell_the_same():
     assert events(first) == list(range(1, 16))
 
 
-def test_last_starts_so_many_before_the_end_and_nothing_starts_after_it():
+def test_last_starts_so_many_before_the_end_and_nothing_starts_after_it() -> None:
     world = World()
     sender, room = grown(world, 20)
     for last, next_op in ((5, 16), (0, 21), (100, 1), (None, 21)):
@@ -73,7 +75,7 @@ def test_last_starts_so_many_before_the_end_and_nothing_starts_after_it():
         assert events(frames) == list(range(next_op, 21))
 
 
-def test_another_epoch_resets_to_the_start():
+def test_another_epoch_resets_to_the_start() -> None:
     world = World()
     _, room = grown(world, 5)
     follower = world.open()
@@ -83,7 +85,7 @@ def test_another_epoch_resets_to_the_start():
     assert events(frames) == [1, 2, 3, 4, 5]
 
 
-def test_freed_segments_are_told_as_a_gap():
+def test_freed_segments_are_told_as_a_gap() -> None:
     world = World()
     _, room = grown(world, 250)
     world.shard.files.oldest = 1
@@ -98,7 +100,7 @@ def test_freed_segments_are_told_as_a_gap():
     assert events(frames) == list(range(101, 251))
 
 
-def test_a_node_behind_the_client_delivers_nothing_it_has_and_misses_nothing():
+def test_a_node_behind_the_client_delivers_nothing_it_has_and_misses_nothing() -> None:
     world = World()
     sender, room = grown(world, 5)
     world.say(sender, room, 5, 6)
@@ -112,7 +114,7 @@ def test_a_node_behind_the_client_delivers_nothing_it_has_and_misses_nothing():
     assert events(world.take(follower)) == [9, 10, 11]
 
 
-def test_a_second_subscription_replaces_the_first():
+def test_a_second_subscription_replaces_the_first() -> None:
     world = World()
     sender, room = grown(world, 5)
     follower = world.open()
@@ -123,7 +125,7 @@ def test_a_second_subscription_replaces_the_first():
     assert events(world.take(follower)) == [5, 3, 4, 5, 6]
 
 
-def test_after_unsubscribe_nothing_comes():
+def test_after_unsubscribe_nothing_comes() -> None:
     world = World()
     sender, room = grown(world, 3)
     follower = world.open()
@@ -141,7 +143,7 @@ def test_after_unsubscribe_nothing_comes():
     assert errors(frames) == ["subscription_unknown"]
 
 
-def test_a_blocked_client_costs_others_nothing_and_gets_everything_later():
+def test_a_blocked_client_costs_others_nothing_and_gets_everything_later() -> None:
     world = World()
     sender, room = grown(world, 3)
     slow, fast = world.open(number=1), world.open(number=2)
@@ -161,7 +163,7 @@ def test_a_blocked_client_costs_others_nothing_and_gets_everything_later():
     assert events(world.take(slow)) == events(world.take(fast)) == [304]
 
 
-def test_output_of_one_wake_up_is_bounded():
+def test_output_of_one_wake_up_is_bounded() -> None:
     world = World()
     sender, room = grown(world, 3)
     follower = world.open()
@@ -184,7 +186,7 @@ def test_output_of_one_wake_up_is_bounded():
     assert events(world.take(follower)) == list(range(4, 704))
 
 
-def test_past_the_second_bound_the_connection_ends_with_a_cursor():
+def test_past_the_second_bound_the_connection_ends_with_a_cursor() -> None:
     world = World()
     sender, room = grown(world, 3)
     follower = world.open()
@@ -201,7 +203,7 @@ def test_past_the_second_bound_the_connection_ends_with_a_cursor():
     assert world.closed[follower.number] == "subscription_too_slow"
 
 
-def test_a_client_may_follow_so_many_rooms_and_no_more():
+def test_a_client_may_follow_so_many_rooms_and_no_more() -> None:
     world = World()
     _, room = grown(world, 2)
     follower = world.open()
@@ -210,7 +212,7 @@ def test_a_client_may_follow_so_many_rooms_and_no_more():
     assert errors(world.take(follower)) == ["subscriptions_too_many"]
 
 
-def test_one_encoding_is_shared_by_all_followers():
+def test_one_encoding_is_shared_by_all_followers() -> None:
     world = World()
     sender, room = grown(world, 2)
     followers = [world.open(number=number) for number in range(10)]
@@ -223,7 +225,7 @@ def test_one_encoding_is_shared_by_all_followers():
     assert len({id(follower.out[0]) for follower in followers}) == 1
 
 
-def test_states_are_only_those_of_the_table():
+def test_states_are_only_those_of_the_table() -> None:
     assert {event for events_ in SUBSCRIPTION.values() for event in events_} == {
         "caught_up",
         "full",
@@ -252,7 +254,9 @@ STEPS = st.one_of(
 
 @settings(max_examples=60)
 @given(st.integers(1, 230), st.lists(STEPS, max_size=40))
-def test_stored_and_live_interleave_without_gap_or_duplicate(stored, steps):
+def test_stored_and_live_interleave_without_gap_or_duplicate(
+    stored: int, steps: list[tuple[str, int]]
+) -> None:
     world = World(lanes=2)
     sender, room = grown(world, stored)
     chatter = world.open(number=98)
@@ -321,7 +325,7 @@ def test_stored_and_live_interleave_without_gap_or_duplicate(stored, steps):
         assert seen[follower.number] == list(range(since[follower.number] + 1, total + 1))
 
 
-def test_the_ring_that_moved_on_without_the_edge_is_read_from_segments():
+def test_the_ring_that_moved_on_without_the_edge_is_read_from_segments() -> None:
     world = World()
     sender, room = grown(world, 10)
     follower = world.open()

@@ -51,7 +51,7 @@ def parts(**header: object) -> str:
     return ".".join((b64({"alg": "EdDSA", "typ": "JWT", "kid": "k1"} | header), good[1], good[2]))
 
 
-def test_a_good_token_tells_author_expiry_and_rights():
+def test_a_good_token_tells_author_expiry_and_rights() -> None:
     claims = tokens().verify(token("anna", rights={"team-*": ["read"], "*": ["send"]}), START_US)
     assert (claims.author, claims.author_id) == ("anna", author_id_of("anna"))
     assert claims.expires_us == START_US + 3600 * 1_000_000
@@ -59,7 +59,7 @@ def test_a_good_token_tells_author_expiry_and_rights():
     assert claims.rights_in("other") == SEND
 
 
-def test_a_list_of_audiences_may_contain_ours():
+def test_a_list_of_audiences_may_contain_ours() -> None:
     assert tokens().verify(token(aud=["x", "chat"]), START_US).author == "anna"
 
 
@@ -105,7 +105,7 @@ def test_a_list_of_audiences_may_contain_ours():
         ("\x00" * 100, TokenInvalid),
     ],
 )
-def test_a_token_that_is_wrong_in_one_place_is_refused(bad, error):
+def test_a_token_that_is_wrong_in_one_place_is_refused(bad: str, error: type) -> None:
     with pytest.raises(error):
         tokens().verify(bad, START_US)
 
@@ -117,7 +117,7 @@ def payload() -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ["none", "None", "NONE", "nOnE", ""])
 @pytest.mark.parametrize("signature", ["", "AAAA", token().split(".")[2]])
-def test_a_whole_token_without_a_signature_is_refused(name, signature):
+def test_a_whole_token_without_a_signature_is_refused(name: str, signature: str) -> None:
     head = b64({"alg": name, "typ": "JWT", "kid": "k1"})
     with pytest.raises(TokenInvalid, match="EdDSA"):
         tokens().verify(f"{head}.{b64(payload())}.{signature}", START_US)
@@ -134,7 +134,9 @@ def public_forms() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("algorithm", ["HS256", "HS512", "EdDSA"])
 @pytest.mark.parametrize("form", public_forms())
-def test_a_whole_token_signed_with_the_public_key_as_a_secret_is_refused(form, algorithm):
+def test_a_whole_token_signed_with_the_public_key_as_a_secret_is_refused(
+    form: str, algorithm: str
+) -> None:
     """Also one whose header claims the right algorithm."""
     head = b64({"alg": algorithm, "typ": "JWT", "kid": "k1"})
     signed = f"{head}.{b64(payload())}"
@@ -144,7 +146,7 @@ def test_a_whole_token_signed_with_the_public_key_as_a_secret_is_refused(form, a
         tokens().verify(f"{signed}.{b64(signature)}", START_US)
 
 
-def test_a_token_that_is_valid_for_too_long_is_refused():
+def test_a_token_that_is_valid_for_too_long_is_refused() -> None:
     day = 86_400
     kept = Tokens(issuer="site", audience="chat", keys={"k1": KEY.public_key()}, life_s_max=day)
     assert kept.verify(token(exp=NOW_S + day), START_US).author == "anna"
@@ -153,7 +155,7 @@ def test_a_token_that_is_valid_for_too_long_is_refused():
             kept.verify(token(exp=exp, iat=iat), START_US)
 
 
-def test_claims_tell_which_key_signed_them_and_whether_it_is_still_trusted():
+def test_claims_tell_which_key_signed_them_and_whether_it_is_still_trusted() -> None:
     kept = tokens()
     claims = kept.verify(token(), START_US)
     assert (claims.kid, claims.key) == ("k1", KEY.public_key().public_bytes_raw())
@@ -164,13 +166,13 @@ def test_claims_tell_which_key_signed_them_and_whether_it_is_still_trusted():
     assert not kept.is_trusted(claims)
 
 
-def test_a_changed_payload_is_refused():
+def test_a_changed_payload_is_refused() -> None:
     head, _, signature = token("anna").split(".")
     with pytest.raises(TokenInvalid):
         tokens().verify(f"{head}.{token('root').split('.')[1]}.{signature}", START_US)
 
 
-def test_small_clock_differences_are_forgiven():
+def test_small_clock_differences_are_forgiven() -> None:
     assert tokens().verify(token(iat=NOW_S + 5, nbf=NOW_S + 5), START_US).author == "anna"
     for name in ("iat", "nbf"):
         with pytest.raises(TokenNotYetValid):
@@ -178,7 +180,7 @@ def test_small_clock_differences_are_forgiven():
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_answered_with_a_typed_error(text):
+def test_any_text_is_answered_with_a_typed_error(text: str) -> None:
     with pytest.raises((TokenInvalid, TokenKeyUnknown)):
         tokens().verify(text, START_US)
 
@@ -205,19 +207,19 @@ def test_any_text_is_answered_with_a_typed_error(text):
         ("A", "a", False),
     ],
 )
-def test_patterns(pattern, name, matches):
+def test_patterns(pattern: str, name: str, matches: bool) -> None:
     assert pattern_matches(pattern, name) is matches
 
 
-def test_a_pattern_of_many_stars_costs_linear_time():
+def test_a_pattern_of_many_stars_costs_linear_time() -> None:
     assert not pattern_matches("*a" * 60 + "b", "a" * 128)
 
 
-def test_admin_includes_the_other_rights():
+def test_admin_includes_the_other_rights() -> None:
     assert ADMIN == ADMIN | READ | SEND | MODERATE
 
 
-def test_jwks_gives_ed25519_keys_by_kid():
+def test_jwks_gives_ed25519_keys_by_kid() -> None:
     raw = KEY.public_key().public_bytes_raw()
     keys = parse_jwks(
         json.dumps(
@@ -227,7 +229,7 @@ def test_jwks_gives_ed25519_keys_by_kid():
     assert keys["k1"].public_bytes_raw() == raw
 
 
-def test_jwks_with_anything_else_says_what_is_wrong():
+def test_jwks_with_anything_else_says_what_is_wrong() -> None:
     ed448 = Ed448PrivateKey.generate().public_key().public_bytes_raw()
     numbers = generate_private_key(SECP256R1()).public_key().public_numbers()
     good = {

@@ -5,6 +5,7 @@ writes them into a ring and seals segments. Requests wait in `requests` until `p
 commits reach the edge when `publish` is called: so a test can put anything between any two steps.
 """
 
+from typing import Any
 from uuid import UUID
 
 import jwt
@@ -17,6 +18,7 @@ from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
 from appliance.cores.edge.encoding import Encoding
+from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
 from appliance.formats import segment
@@ -44,9 +46,9 @@ UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rat
 def token(
     name: str = "anna",
     *,
-    rights: dict | None = None,
+    rights: dict[str, Any] | None = None,
     key: Ed25519PrivateKey = KEY,
-    headers: dict | None = None,
+    headers: dict[str, Any] | None = None,
     algorithm: str = "EdDSA",
     **claims: object,
 ) -> str:
@@ -94,7 +96,7 @@ class Shard:
         self.ring = memoryview(bytearray(segment.ring_size(SMALL)))
         self.files = Files()
         self.log: list[bytes] = []
-        self.rooms: dict[bytes, dict] = {}
+        self.rooms: dict[bytes, dict[str, Any]] = {}
         self.windows: dict[tuple[bytes, bytes], list[int]] = {}
         self.refuse_with = replies.OK  # a code for whatever comes next
         self.fetching = False  # others commit meanwhile
@@ -107,7 +109,7 @@ class Shard:
             self._apply_one(RECORD_STRUCT.unpack(record.tobytes())) for record in records
         )
 
-    def _apply_one(self, fields: tuple) -> bytes:
+    def _apply_one(self, fields: tuple[Any, ...]) -> bytes:
         room_id, client_id, client_seq, kind = fields[0], fields[10], fields[11], fields[13]
         room, window = self.rooms.get(room_id), self.windows.setdefault((client_id, room_id), [])
         if self.refuse_with:
@@ -133,7 +135,7 @@ class Shard:
         window.append(len(self.log) + 1)
         return self._store(room, fields)
 
-    def _store(self, room: dict, fields: tuple) -> bytes:
+    def _store(self, room: dict[str, Any], fields: tuple[Any, ...]) -> bytes:
         (
             room_id,
             msg_id,
@@ -250,10 +252,24 @@ def _result(
 ENCODINGS = [Encoding(binary=binary, framing=bytes) for binary in (False, True)]
 
 
+class Closed(dict[int, str]):
+    """Names of errors; none of a session that lives, so that a test which expects one fails."""
+
+    def __missing__(self, number: int) -> str:
+        return ""
+
+
 class World:
     """The edge, the shard, and what each client has received."""
 
-    def __init__(self, *, rates: dict | None = None, lanes: int = 4, attached: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        rates: dict[str, Any] | None = None,
+        lanes: int = 4,
+        attached: bool = True,
+        revocations: Revocations | None = None,
+    ) -> None:
         self.shard = Shard()
         self.tokens = Tokens(issuer="site", audience="chat", keys={"k1": KEY.public_key()})
         self.edge = Edge(
@@ -266,10 +282,13 @@ class World:
             admission=Admission(**(UNLIMITED | (rates or {}))),
             prng=Prng(1),
             lanes_per_shard=lanes,
+            revocations=revocations,
         )
+        if revocations is not None:
+            self.tokens.is_revoked = revocations.is_revoked
         self.requests: list[tuple[int, bytes, int]] = []  # lane, records, count
         self.received: dict[int, list] = {}  # session number -> frames
-        self.closed: dict[int, str] = {}  # session number -> name of the error
+        self.closed = Closed()  # session number -> name of the error
         self.mends: set[int] = set()  # segments that the replica was asked to mend
         self.now_ns, self.now_us = 0, START_US
         self.lookups_answered = True
@@ -289,7 +308,7 @@ class World:
         number: int = 1,
         binary: bool = True,
         name: str = "anna",
-        rights: dict | None = None,
+        rights: dict[str, Any] | None = None,
         address: str = "10.0.0.1",
     ) -> Session:
         """A session that has said hello."""
@@ -319,7 +338,7 @@ class World:
                 return
         raise AssertionError("the edge never comes to rest")
 
-    def _perform(self, effect: tuple) -> None:
+    def _perform(self, effect: tuple[Any, ...]) -> None:
         if effect[0] == REQUEST:
             _, shard, lane, records, count = effect
             assert shard == 0
@@ -383,7 +402,7 @@ class World:
         """As long as a reader waits for a segment to be mended."""
         self.tick(SEGMENT_MEND_MS_MAX * 1_000_000 // TICK_NS + 1)
 
-    def take(self, session: Session) -> list:
+    def take(self, session: Session) -> list[Any]:
         """What the client has received since the last time."""
         self.step()
         frames, self.received[session.number] = self.received.get(session.number, []), []
@@ -414,7 +433,7 @@ class World:
         return [record for record in self.shard.log if record[:16] == id_bytes(room_id)]
 
 
-def _json_frames(payload: bytes) -> list:
+def _json_frames(payload: bytes) -> list[Any]:
     """One payload is one frame, or several live events that were joined."""
     return [
         parse_json_edge(b"{" + part.removeprefix(b"{"))
@@ -422,14 +441,14 @@ def _json_frames(payload: bytes) -> list:
     ]
 
 
-def errors(frames: list) -> list[str]:
+def errors(frames: list[Any]) -> list[str]:
     return [frame.name for frame in frames if type(frame) is ErrorFrame]
 
 
-def events(frames: list) -> list[int]:
+def events(frames: list[Any]) -> list[int]:
     return [frame.op for frame in frames if type(frame) is MessageEvent]
 
 
-def acks(frames: list) -> list[tuple[int, int]]:
+def acks(frames: list[Any]) -> list[tuple[int, int]]:
     """(client_seq, op) of all acks."""
     return [(frame.client_seq, frame.op) for frame in frames if type(frame) is MessageAck]

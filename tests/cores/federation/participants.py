@@ -8,6 +8,7 @@ from appliance.cores.federation import effects as told
 from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.opening import LogRecord
 from appliance.cores.federation.parameters import Parameters
+from appliance.cores.federation.state import ChannelState
 from appliance.formats.causal import message as sds
 from appliance.formats.causal.message import HistoryEntry, Message
 from appliance.formats.causal.message_id import message_id
@@ -49,7 +50,7 @@ class Participant:
         self.channel.start_clock(self.now)
 
     @property
-    def state(self):
+    def state(self) -> ChannelState:
         return self.channel.state
 
     def take(self, effects: list[told.Effect]) -> list[Any]:
@@ -111,7 +112,7 @@ def content(
     sender: str = "bob",
     text: bytes = b"x",
     at: int = NOW,
-    after: list[Message] | tuple = (),
+    after: list[Message] | tuple[Any, ...] = (),
     **changes: Any,
 ) -> Message:
     """A content message of somebody, with an id of the rule."""
@@ -128,7 +129,9 @@ def content(
     return Message(**(made | changes))
 
 
-def sync(sender: str = "bob", after: list[Message] | tuple = (), **changes: Any) -> Message:
+def sync(
+    sender: str = "bob", after: list[Message] | tuple[Any, ...] = (), **changes: Any
+) -> Message:
     history = tuple(HistoryEntry(m.message_id, None, m.sender_id) for m in after)
     made = {
         "sender_id": sender,

@@ -6,7 +6,7 @@ from tests.cores.federation.participants import NOW, Participant, content, sync
 from tests.cores.federation.test_channel import chain
 
 
-def test_a_full_share_of_the_buffer_gives_way_to_what_the_others_wait_for():
+def test_a_full_share_of_the_buffer_gives_way_to_what_the_others_wait_for() -> None:
     me = Participant(parameters=Parameters(waiting_max=40, filter=False))
     messages = chain(60)
     for message in messages[1:]:
@@ -21,7 +21,7 @@ def test_a_full_share_of_the_buffer_gives_way_to_what_the_others_wait_for():
     me.channel.check()
 
 
-def test_of_messages_sent_again_together_the_last_carries_the_filter():
+def test_of_messages_sent_again_together_the_last_carries_the_filter() -> None:
     me = Participant()
     for number in range(5):
         me.say(b"%d" % number)
@@ -32,7 +32,7 @@ def test_of_messages_sent_again_together_the_last_carries_the_filter():
     assert [m.bloom_filter is not None for m in again] == [False] * 4 + [True]
 
 
-def test_while_the_bearer_has_no_room_nothing_is_sent_again():
+def test_while_the_bearer_has_no_room_nothing_is_sent_again() -> None:
     me = Participant()
     me.say()
     me.hear(sync("carol"))
@@ -46,7 +46,7 @@ def test_while_the_bearer_has_no_room_nothing_is_sent_again():
     assert [b for b in me.out[before:] if b.kind == "content"]
 
 
-def test_a_site_that_takes_much_names_all_of_it_to_its_sender():
+def test_a_site_that_takes_much_names_all_of_it_to_its_sender() -> None:
     me = Participant(parameters=Parameters(sync_reply_ms=500, owed_entries=900, filter=False))
     messages = [content("bob", b"%d" % i, NOW + i) for i in range(2_000)]
     for message in messages:

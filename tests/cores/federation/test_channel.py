@@ -4,6 +4,7 @@ import random
 import time
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.cores.federation.participants import CHANNEL, NOW, Participant, conte
 SECOND, MINUTE = 1_000, 60_000
 
 
-def chain(count: int, sender: str = "bob", width: int = 1) -> list:
+def chain(count: int, sender: str = "bob", width: int = 1) -> list[Any]:
     """Messages of one sender, each after the `width` before."""
     made = []
     for number in range(count):
@@ -32,7 +33,7 @@ def chain(count: int, sender: str = "bob", width: int = 1) -> list:
 # --- sending --------------------------------------------------------------------------------------
 
 
-def test_a_local_message_names_the_newest_of_the_log_oldest_first():
+def test_a_local_message_names_the_newest_of_the_log_oldest_first() -> None:
     me = Participant(parameters=Parameters(causal_entries=2))
     sent = [sds.decode(me.say(b"%d" % i)) for i in range(4)]
     named = [[entry.message_id for entry in message.causal_history] for message in sent]
@@ -41,7 +42,7 @@ def test_a_local_message_names_the_newest_of_the_log_oldest_first():
     assert all(e.sender_id == "me" for m in sent for e in m.causal_history)
 
 
-def test_the_filter_of_a_message_does_not_contain_the_message_itself():
+def test_the_filter_of_a_message_does_not_contain_the_message_itself() -> None:
     me = Participant()
     first, second = (sds.decode(me.say(text)) for text in (b"a", b"b"))
     places = bloom.positions(first.message_id, bloom.DEFAULT_GEOMETRY)
@@ -49,7 +50,7 @@ def test_the_filter_of_a_message_does_not_contain_the_message_itself():
     assert bloom.contains(second.bloom_filter, places)
 
 
-def test_own_timestamps_strictly_increase_also_when_the_clock_goes_back():
+def test_own_timestamps_strictly_increase_also_when_the_clock_goes_back() -> None:
     me = Participant()
     stamps = []
     for step in (0, 5, -1000, 0, 3):
@@ -61,12 +62,12 @@ def test_own_timestamps_strictly_increase_also_when_the_clock_goes_back():
     assert sds.decode(me.say(b"later")).lamport > stamps[-1]
 
 
-def test_equal_contents_are_two_messages():
+def test_equal_contents_are_two_messages() -> None:
     me = Participant()
     assert sds.decode(me.say(b"same")).message_id != sds.decode(me.say(b"same")).message_id
 
 
-def test_a_full_outgoing_buffer_refuses_and_nothing_has_happened():
+def test_a_full_outgoing_buffer_refuses_and_nothing_has_happened() -> None:
     me = Participant(parameters=Parameters(outgoing_max=2, refuse_when_full=True))
     me.say(b"a")
     me.say(b"b")
@@ -78,7 +79,7 @@ def test_a_full_outgoing_buffer_refuses_and_nothing_has_happened():
     me.say(b"c")
 
 
-def test_without_refusal_messages_wait_in_the_store_and_follow_when_there_is_room():
+def test_without_refusal_messages_wait_in_the_store_and_follow_when_there_is_room() -> None:
     me = Participant(parameters=Parameters(outgoing_max=2))
     for number in range(6):
         me.take(me.channel.on_local(b"%d" % number, me.now))
@@ -95,7 +96,7 @@ def test_without_refusal_messages_wait_in_the_store_and_follow_when_there_is_roo
     me.channel.check()
 
 
-def test_unacknowledged_messages_are_sent_again_with_growing_pauses_and_the_same_bytes():
+def test_unacknowledged_messages_are_sent_again_with_growing_pauses_and_the_same_bytes() -> None:
     me = Participant(parameters=Parameters(filter=False, sync_interval_ms=3_600_000))
     first = me.say()
     me.wait(10 * MINUTE)
@@ -104,7 +105,7 @@ def test_unacknowledged_messages_are_sent_again_with_growing_pauses_and_the_same
     assert set(again) == {first}
 
 
-def test_where_attempts_are_limited_the_message_is_reported_never_called_sent():
+def test_where_attempts_are_limited_the_message_is_reported_never_called_sent() -> None:
     parameters = replace(datagram_profile(20), sync_interval_ms=3_600_000)
     me = Participant(parameters=parameters)
     me.say()
@@ -114,7 +115,7 @@ def test_where_attempts_are_limited_the_message_is_reported_never_called_sent():
     assert len([b for b in me.out if b.kind == "content"]) == 11
 
 
-def test_a_batch_at_most_is_sent_again_at_once():
+def test_a_batch_at_most_is_sent_again_at_once() -> None:
     me = Participant(parameters=Parameters(filter=False))
     for number in range(100):
         me.say(b"%d" % number)
@@ -136,7 +137,7 @@ def filter_with(*ids: str) -> bytes:
     return bytes(made)
 
 
-def test_who_is_named_in_a_causal_history_is_acknowledged():
+def test_who_is_named_in_a_causal_history_is_acknowledged() -> None:
     me = Participant()
     mine = sds.decode(me.say())
     events = me.hear(sync(after=[mine]))
@@ -144,7 +145,7 @@ def test_who_is_named_in_a_causal_history_is_acknowledged():
     assert not me.state.outgoing.entries
 
 
-def test_two_filters_of_the_only_other_sender_acknowledge_one_does_not():
+def test_two_filters_of_the_only_other_sender_acknowledge_one_does_not() -> None:
     me = Participant()
     mine = sds.decode(me.say())
     me.hear(sync(bloom_filter=filter_with(mine.message_id)))
@@ -153,7 +154,7 @@ def test_two_filters_of_the_only_other_sender_acknowledge_one_does_not():
     assert [e.how for e in me.of(told.Acknowledged)] == ["filter"]
 
 
-def test_with_two_other_senders_the_filters_of_both_are_needed():
+def test_with_two_other_senders_the_filters_of_both_are_needed() -> None:
     me = Participant()
     mine = sds.decode(me.say())
     me.hear(sync("bob"))
@@ -165,7 +166,7 @@ def test_with_two_other_senders_the_filters_of_both_are_needed():
     assert me.of(told.Acknowledged)
 
 
-def test_a_filter_that_lacks_the_id_says_nothing_and_a_saturated_one_neither():
+def test_a_filter_that_lacks_the_id_says_nothing_and_a_saturated_one_neither() -> None:
     me = Participant()
     me.say()
     for data in (filter_with("other"), b"\xff" * 18_752, b"\xff" * 40_000):
@@ -176,7 +177,7 @@ def test_a_filter_that_lacks_the_id_says_nothing_and_a_saturated_one_neither():
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\x01" * 10, bytes(18_752), b"\xff" * 18_752])
-def test_a_message_is_delivered_alike_whatever_its_filter_is(data):
+def test_a_message_is_delivered_alike_whatever_its_filter_is(data: bytes | None) -> None:
     me = Participant()
     raw = sds.encode(content()) if data != b"" else sds.encode(content()) + b"\x62\x00"
     if data:
@@ -191,7 +192,7 @@ def test_a_message_is_delivered_alike_whatever_its_filter_is(data):
 # --- receiving ------------------------------------------------------------------------------------
 
 
-def test_any_permutation_with_any_repetition_gives_the_same_log_and_each_event_once():
+def test_any_permutation_with_any_repetition_gives_the_same_log_and_each_event_once() -> None:
     messages = chain(4, width=2) + [content("carol", b"aside", NOW + 1)]
     expected = sorted((m.lamport, m.message_id) for m in messages)
     for order in permutations(messages):
@@ -208,7 +209,7 @@ def test_any_permutation_with_any_repetition_gives_the_same_log_and_each_event_o
             seen.add(event.message_id)
 
 
-def test_a_dependency_that_merely_waits_meets_nothing():
+def test_a_dependency_that_merely_waits_meets_nothing() -> None:
     first, second, third = chain(3)
     me = Participant()
     me.hear(second)
@@ -219,7 +220,7 @@ def test_a_dependency_that_merely_waits_meets_nothing():
     assert not me.state.wanted.rows and not me.state.incoming.dependents
 
 
-def test_the_clock_rises_on_delivery_not_on_reception_and_not_by_a_sync_message():
+def test_the_clock_rises_on_delivery_not_on_reception_and_not_by_a_sync_message() -> None:
     first = content(text=b"0", at=NOW + 50)
     second = content(text=b"1", at=NOW + 90, after=[first])
     me = Participant()
@@ -231,7 +232,7 @@ def test_the_clock_rises_on_delivery_not_on_reception_and_not_by_a_sync_message(
     assert sds.decode(me.say()).lamport == NOW + 91
 
 
-def test_a_timestamp_far_ahead_moves_the_clock_by_its_bound_only_and_sorts_as_stamped():
+def test_a_timestamp_far_ahead_moves_the_clock_by_its_bound_only_and_sorts_as_stamped() -> None:
     me = Participant()
     far = content(at=NOW + 11 * MINUTE)
     me.hear(far)
@@ -241,14 +242,14 @@ def test_a_timestamp_far_ahead_moves_the_clock_by_its_bound_only_and_sorts_as_st
     assert me.ids() == [mine.message_id, far.message_id]
 
 
-def test_a_message_that_names_itself_is_delivered():
+def test_a_message_that_names_itself_is_delivered() -> None:
     message = content()
     me = Participant()
     me.hear(replace(message, causal_history=(HistoryEntry(message.message_id),)))
     assert me.ids() == [message.message_id]
 
 
-def test_own_messages_come_back_to_nothing_but_lost_ones_are_recovered():
+def test_own_messages_come_back_to_nothing_but_lost_ones_are_recovered() -> None:
     me = Participant()
     mine = me.say()
     assert me.hear(mine) == [told.Dropped("own")]
@@ -257,7 +258,7 @@ def test_own_messages_come_back_to_nothing_but_lost_ones_are_recovered():
     assert len(wiped.of(told.RecoveredOwn)) == 1 and len(wiped.ids()) == 1
 
 
-def test_other_content_under_a_known_id_is_counted_and_the_first_stays():
+def test_other_content_under_a_known_id_is_counted_and_the_first_stays() -> None:
     first = content()
     me = Participant()
     me.hear(first)
@@ -266,7 +267,7 @@ def test_other_content_under_a_known_id_is_counted_and_the_first_stays():
     assert [e.content for e in me.of(told.Delivered)] == [b"x"]
 
 
-def test_between_our_own_sites_ids_are_verified():
+def test_between_our_own_sites_ids_are_verified() -> None:
     me = Participant(parameters=Parameters(verify_ids=True))
     assert me.hear(content(message_id="chosen")) == [told.Dropped("id_mismatch")]
     assert not me.ids()
@@ -274,7 +275,7 @@ def test_between_our_own_sites_ids_are_verified():
     assert len(me.ids()) == 1
 
 
-def test_sync_and_ephemeral_messages_are_stored_nowhere():
+def test_sync_and_ephemeral_messages_are_stored_nowhere() -> None:
     me = Participant()
     missing = content(text=b"elsewhere")
     me.hear(sync(after=[missing]))
@@ -285,7 +286,7 @@ def test_sync_and_ephemeral_messages_are_stored_nowhere():
     assert not any(b"sync-1" in key or b"e1" in key for key in me.store.rows)
 
 
-def test_nothing_enters_the_log_before_the_site_has_committed_it():
+def test_nothing_enters_the_log_before_the_site_has_committed_it() -> None:
     first, second = chain(2)
     me = Participant(quorum=False)
     me.hear(first)
@@ -301,7 +302,7 @@ def test_nothing_enters_the_log_before_the_site_has_committed_it():
 # --- what is missing ------------------------------------------------------------------------------
 
 
-def test_a_missing_message_is_asked_of_the_store_after_a_second_then_with_growing_pauses():
+def test_a_missing_message_is_asked_of_the_store_after_a_second_then_with_growing_pauses() -> None:
     first, second = chain(2)
     me = Participant()
     me.hear(second)
@@ -315,7 +316,7 @@ def test_a_missing_message_is_asked_of_the_store_after_a_second_then_with_growin
     assert retrieve.entries == (HistoryEntry(first.message_id, None, "bob"),)
 
 
-def test_a_message_that_was_asked_for_has_its_own_dependencies_asked_for_at_once():
+def test_a_message_that_was_asked_for_has_its_own_dependencies_asked_for_at_once() -> None:
     messages = chain(4)
     me = Participant()
     me.hear(messages[3])
@@ -327,7 +328,7 @@ def test_a_message_that_was_asked_for_has_its_own_dependencies_asked_for_at_once
     ]
 
 
-def test_a_repair_request_goes_out_at_its_time_and_again_until_the_message_comes():
+def test_a_repair_request_goes_out_at_its_time_and_again_until_the_message_comes() -> None:
     first, second = chain(2)
     me = Participant(parameters=Parameters(store=False, lost_timeout_ms=10**9))
     me.hear(second)
@@ -345,7 +346,7 @@ def test_a_repair_request_goes_out_at_its_time_and_again_until_the_message_comes
     assert len(me.of(told.RepairRequested)) == asked
 
 
-def test_somebody_elses_request_puts_ours_off_but_does_not_replace_it():
+def test_somebody_elses_request_puts_ours_off_but_does_not_replace_it() -> None:
     first, second = chain(2)
     me = Participant(parameters=Parameters(store=False, lost_timeout_ms=10**9))
     me.hear(second)
@@ -356,7 +357,7 @@ def test_somebody_elses_request_puts_ours_off_but_does_not_replace_it():
     assert me.of(told.RepairRequested)
 
 
-def test_a_request_is_answered_byte_for_byte_without_filter_unless_a_copy_is_seen_first():
+def test_a_request_is_answered_byte_for_byte_without_filter_unless_a_copy_is_seen_first() -> None:
     asked = content(
         bloom_filter=bytes(18_752), repair_requests=(HistoryEntry("zz", b"\1", "carol"),)
     )
@@ -375,7 +376,7 @@ def test_a_request_is_answered_byte_for_byte_without_filter_unless_a_copy_is_see
     assert [b.data for b in me.out if b.repeated] == repeated
 
 
-def test_a_request_without_sender_or_for_what_only_waits_is_not_answered():
+def test_a_request_without_sender_or_for_what_only_waits_is_not_answered() -> None:
     first, second = chain(2)
     me = Participant()
     me.hear(second)
@@ -384,7 +385,7 @@ def test_a_request_without_sender_or_for_what_only_waits_is_not_answered():
     assert not me.of(told.RepairScheduled)
 
 
-def test_what_is_lost_is_delivered_around_with_the_gap_said_and_taken_late():
+def test_what_is_lost_is_delivered_around_with_the_gap_said_and_taken_late() -> None:
     first, second, third = chain(3)
     me = Participant()
     me.hear(second)
@@ -399,7 +400,7 @@ def test_what_is_lost_is_delivered_around_with_the_gap_said_and_taken_late():
     assert me.of(told.Delivered)[-1].late
 
 
-def test_what_no_store_has_is_delivered_around_at_once():
+def test_what_no_store_has_is_delivered_around_at_once() -> None:
     first, second = chain(2)
     me = Participant()
     me.hear(second)
@@ -407,7 +408,7 @@ def test_what_no_store_has_is_delivered_around_at_once():
     assert me.of(told.Delivered)[0].gap == (first.message_id,)
 
 
-def test_a_store_answers_what_it_has_and_says_what_it_has_not():
+def test_a_store_answers_what_it_has_and_says_what_it_has_not() -> None:
     me = Participant()
     message = content()
     me.hear(message)
@@ -415,7 +416,7 @@ def test_a_store_answers_what_it_has_and_says_what_it_has_not():
     assert (held, not_held) == ([sds.encode(message)], ["zz"])
 
 
-def test_hints_of_others_are_repeated_unchanged():
+def test_hints_of_others_are_repeated_unchanged() -> None:
     first, second = chain(2)
     entry = HistoryEntry(first.message_id, b"\x07\x08", "bob")
     me = Participant()
@@ -427,13 +428,13 @@ def test_hints_of_others_are_repeated_unchanged():
 # --- sync messages --------------------------------------------------------------------------------
 
 
-def test_with_nothing_to_say_no_sync_message_is_sent():
+def test_with_nothing_to_say_no_sync_message_is_sent() -> None:
     me = Participant()
     me.wait(10 * MINUTE)
     assert not me.out
 
 
-def test_in_the_datagram_profile_word_of_what_came_goes_out_within_a_second():
+def test_in_the_datagram_profile_word_of_what_came_goes_out_within_a_second() -> None:
     me = Participant(parameters=datagram_profile(20))
     messages = [content(text=b"%d" % i, at=NOW + i) for i in range(6)]
     for message in messages:
@@ -446,7 +447,7 @@ def test_in_the_datagram_profile_word_of_what_came_goes_out_within_a_second():
     assert all(len(b.data) < 1_200 for b in me.out)
 
 
-def test_a_message_that_came_late_behind_newer_ones_is_still_named_to_others():
+def test_a_message_that_came_late_behind_newer_ones_is_still_named_to_others() -> None:
     me = Participant(parameters=Parameters(causal_entries=2))
     newer = [content("carol", b"%d" % i, NOW + 100 + i) for i in range(20)]
     late = content("bob", b"late", NOW)
@@ -461,7 +462,7 @@ def test_a_message_that_came_late_behind_newer_ones_is_still_named_to_others():
 # --- restart and takeover -------------------------------------------------------------------------
 
 
-def test_after_a_restart_everything_is_as_it_was():
+def test_after_a_restart_everything_is_as_it_was() -> None:
     me = Participant()
     first, second, third = chain(3)
     mine = sds.decode(me.say())
@@ -485,7 +486,7 @@ def test_after_a_restart_everything_is_as_it_was():
     me.channel.check()
 
 
-def test_what_was_due_and_not_committed_is_due_again_after_a_restart():
+def test_what_was_due_and_not_committed_is_due_again_after_a_restart() -> None:
     me = Participant(quorum=False)
     me.hear(content())
     assert len(me.pending) == 1
@@ -493,7 +494,7 @@ def test_what_was_due_and_not_committed_is_due_again_after_a_restart():
     assert len(me.pending) == 1 and me.channel.is_due(content().message_id)
 
 
-def test_another_node_gives_local_messages_the_same_ids_from_the_log_alone():
+def test_another_node_gives_local_messages_the_same_ids_from_the_log_alone() -> None:
     me = Participant()
     records = []
     for number in range(10):
@@ -525,7 +526,7 @@ def test_another_node_gives_local_messages_the_same_ids_from_the_log_alone():
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-def test_no_buffer_passes_its_cap_whatever_comes():
+def test_no_buffer_passes_its_cap_whatever_comes() -> None:
     small = Parameters(
         waiting_max=20,
         wanted_max=30,
@@ -567,7 +568,7 @@ def test_no_buffer_passes_its_cap_whatever_comes():
     assert reasons["wanted_evicted"] + reasons["wanted_full"] > 10
 
 
-def test_one_sender_holds_a_quarter_of_the_waiting_buffer_at_most():
+def test_one_sender_holds_a_quarter_of_the_waiting_buffer_at_most() -> None:
     me = Participant(parameters=Parameters(waiting_max=40))
     ghosts = (HistoryEntry("ghost"),)
     for number in range(30):
@@ -577,7 +578,7 @@ def test_one_sender_holds_a_quarter_of_the_waiting_buffer_at_most():
     assert len(me.state.incoming) == 11
 
 
-def test_a_chain_of_ten_thousand_in_reverse_is_delivered_without_recursion():
+def test_a_chain_of_ten_thousand_in_reverse_is_delivered_without_recursion() -> None:
     me = Participant(parameters=Parameters(filter=False, waiting_max=50_000))
     messages = chain(10_000)
     raw = [sds.encode(m) for m in messages]

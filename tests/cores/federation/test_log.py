@@ -1,5 +1,7 @@
 """The order of a log, whatever order its entries come in."""
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,9 @@ places = st.lists(
 
 
 @given(places, st.randoms(use_true_random=False))
-def test_any_order_of_arrival_gives_the_same_log(found, chance):
+def test_any_order_of_arrival_gives_the_same_log(
+    found: list[tuple[int, str]], chance: random.Random
+) -> None:
     logs = []
     for _ in range(2):
         chance.shuffle(found)
@@ -27,7 +31,7 @@ def test_any_order_of_arrival_gives_the_same_log(found, chance):
 
 
 @given(places, st.integers(1, 10))
-def test_the_oldest_leave_memory_and_are_counted(found, window):
+def test_the_oldest_leave_memory_and_are_counted(found: list[tuple[int, str]], window: int) -> None:
     log = ChannelLog(window)
     for count, (lamport, message_id) in enumerate(found, 1):
         log.insert(Entry(lamport, message_id, "s"))
@@ -35,7 +39,7 @@ def test_the_oldest_leave_memory_and_are_counted(found, window):
         assert len(log) == count
 
 
-def test_many_entries_split_blocks_and_keep_positions():
+def test_many_entries_split_blocks_and_keep_positions() -> None:
     log = ChannelLog(100_000)
     for number in range(0, 10_000, 2):
         assert log.insert(_entry(number)) == number // 2

@@ -25,7 +25,14 @@ LOW, HIGH = 30_000, 120_000
         ("carol", None, "m2", 97822, None, None),
     ],
 )
-def test_known_times_and_groups(me, sender, message_id, asked, answered, group):
+def test_known_times_and_groups(
+    me: str,
+    sender: str | None,
+    message_id: str,
+    asked: int | None,
+    answered: int | None,
+    group: bool | None,
+) -> None:
     if asked is not None:
         assert request_delay(me, message_id, low_ms=LOW, high_ms=HIGH) == asked
     if answered is not None:
@@ -34,7 +41,7 @@ def test_known_times_and_groups(me, sender, message_id, asked, answered, group):
         assert in_response_group(me, sender, message_id, 4) == group
 
 
-def test_known_digests():
+def test_known_digests() -> None:
     assert digest64("alicem1") == 0x79563BA1C8FEC966
     assert digest64("m1") == 0xCA0DF2C95AA144C1
     assert digest64("alice") ^ digest64("bob") == 0xAA6E311183DCC675
@@ -44,14 +51,16 @@ names = st.text(min_size=1, max_size=20)
 
 
 @given(names, names, names, st.integers(1, 8))
-def test_times_lie_in_their_ranges_and_the_sender_answers_at_once(me, sender, message_id, groups):
+def test_times_lie_in_their_ranges_and_the_sender_answers_at_once(
+    me: str, sender: str, message_id: str, groups: int
+) -> None:
     assert LOW <= request_delay(me, message_id, low_ms=LOW, high_ms=HIGH) < HIGH
     assert 0 <= response_delay(me, sender, message_id, high_ms=HIGH) < HIGH
     assert response_delay(sender, sender, message_id, high_ms=HIGH) == 0
     assert in_response_group(sender, sender, message_id, groups)
 
 
-def test_promises_beyond_the_cap_leave_the_latest_out():
+def test_promises_beyond_the_cap_leave_the_latest_out() -> None:
     promised = Responses(3)
     for at in (50, 10, 30):
         assert promised.schedule(f"m{at}", at)

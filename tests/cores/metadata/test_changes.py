@@ -1,5 +1,7 @@
 """What is told of a batch: each change once, whatever way it came."""
 
+from typing import Any
+
 import pytest
 
 from appliance.base.limits import OBJECT_CHANGES_MAX
@@ -29,7 +31,7 @@ def node(source: int) -> Told:
     return end
 
 
-def take(end: Told) -> list[dict]:
+def take(end: Told) -> list[dict[str, Any]]:
     end.settle()
     told, end.told = end.told, []
     return told

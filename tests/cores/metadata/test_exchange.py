@@ -462,7 +462,8 @@ def strict() -> Exchange:
 @pytest.mark.parametrize("reason", BAD_SESSIONS)
 def test_a_session_that_breaks_a_rule_ends_with_a_bye_that_names_it(reason: str) -> None:
     end = strict()
-    before = data_of(end)
+    end.settle()
+    before, digest = data_of(end), end.replica.verify()
     session = end.open(bytes(10), 0, announced=lambda source: source == C)
     session.take(1 << 20)
     for packet in BAD_SESSIONS[reason]:
@@ -474,6 +475,7 @@ def test_a_session_that_breaks_a_rule_ends_with_a_bye_that_names_it(reason: str)
     assert packets.parse_bye(bye[-1]) == reason.strip()
     states = [row for row in data_of(end) if row[0][:1] == b"O"]
     assert states == [row for row in before if row[0][:1] == b"O"]
+    assert end.replica.verify() == digest
 
 
 def test_there_are_more_than_thirty_hostile_inputs() -> None:

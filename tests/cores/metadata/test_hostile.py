@@ -2,15 +2,17 @@
 
 import gc
 import random
+from collections.abc import Callable
 
 import psutil
+import pytest
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import PACKET_SIZE_MAX
 from appliance.cores.metadata import packets
 from appliance.cores.metadata.exchange import Exchange
 from appliance.cores.metadata.replica import Replica
-from appliance.formats.toytlv.ids import Id
+from appliance.formats.toytlv.ids import Id, zip_id
 from appliance.formats.toytlv.records import Splitter, record
 from appliance.simulation.objects.memory_store import MemoryStore
 from tests.cores.metadata.pair import A, C, data_of, person
@@ -68,3 +70,48 @@ def test_random_bytes_are_refused_and_leave_no_trace(seed: int) -> None:
     gc.collect()
     assert process.memory_info().rss < RSS_GROWS_MAX * size_at_first
     assert not end.sessions
+
+
+def million_entries() -> bytes:
+    """A handshake whose vector names a million sources."""
+    entries = (record("V", number.to_bytes(4, "little") + b"\x01") for number in range(1 << 20))
+    last = record("T", zip_id(Id(C, 5 << 12)))
+    return record(
+        "H", last + record("M", b"\x07") + record("V", b"".join(entries)) + record("S", bytes(10))
+    )
+
+
+def deep(letter: str) -> bytes:
+    """A value in a value in a value, five thousand times."""
+    value = b""
+    for _ in range(5_000):
+        value = record(letter, value)
+    return packets.change("O", Id(C, 6 << 12), Id(0, 0x3000), value)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (million_entries, "vector_too_large"),
+        (lambda: deep("E"), "bad_element"),
+        (lambda: deep("M"), "bad_element"),
+    ],
+    ids=["vector of a million entries", "sets in sets", "maps in maps"],
+)
+def test_what_is_far_too_large_or_deep_is_refused_and_leaves_no_trace(
+    make: Callable[[], bytes], reason: str
+) -> None:
+    end = Exchange(Replica(MemoryStore(), source=A))
+    person(end)
+    session = end.open(bytes(10), 0)
+    if reason != "vector_too_large":  # of a session that is live
+        end.receive(session, WHOLE[0], 0)
+        end.receive(session, packets.diff_end(Id(C, 5 << 12), []), 0)
+    end.settle()
+    session.take(1 << 20)
+    before = end.replica.verify(), data_of(end)
+    end.receive(session, make(), 0)
+    assert session.reason == reason and end.replica.counters[f"refused_{reason}"] == 1
+    end.settle()
+    assert packets.parse_bye(session.take(1 << 20)[-1]) == reason
+    assert (end.replica.verify(), data_of(end)) == before

@@ -1,6 +1,8 @@
 """Merges: the bytes of the Go implementation, and the laws that make replicas agree."""
 
 import itertools
+import random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -156,7 +158,7 @@ def test_merges_commute_associate_and_take_nothing_twice(letter: str) -> None:
 def test_deltas_in_any_order_and_number_make_the_state(letter: str) -> None:
     @given(histories(letter), st.randoms(use_true_random=False))
     @examples(25)
-    def holds(authors: Authors, chance) -> None:  # type: ignore[no-untyped-def]
+    def holds(authors: Authors, chance: random.Random) -> None:  # type: ignore[no-untyped-def]
         whole = all_of(letter, [state for state in authors.states if state is not None])
         again = authors.deltas * 2
         chance.shuffle(again)
@@ -178,7 +180,7 @@ def test_states_are_sorted_and_hold_no_key_twice(letter: str) -> None:
     holds()
 
 
-def keys_of(letter: str, state: bytes) -> list:
+def keys_of(letter: str, state: bytes) -> list[Any]:
     if letter == "N":
         return [one.source for one in counts(state)]
     if letter == "Z":
@@ -227,7 +229,7 @@ def test_a_delta_of_a_set_makes_the_new_members(authors: Authors, wanted: list[b
         max_size=4,
     ),
 )
-def test_a_delta_of_a_map_makes_the_new_pairs(authors: Authors, wanted: dict) -> None:
+def test_a_delta_of_a_map_makes_the_new_pairs(authors: Authors, wanted: dict[str, Any]) -> None:
     for old in authors.states:
         delta = map.become(old or b"", wanted)
         after = merge("M", old, sourced("M", delta, 7))

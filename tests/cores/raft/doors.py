@@ -1,5 +1,8 @@
 """A server's gate and a client, joined back to back."""
 
+from collections.abc import Callable
+from typing import Any
+
 from appliance.base.prng import Prng
 from appliance.cores.raft.dial import (
     Again,
@@ -38,7 +41,7 @@ def user(name: str = "node3", role: str = MEMBER, server_id: int = 3) -> User:
 class Doors:
     """`now_ms` may be moved; `conversation` keeps what the server sent."""
 
-    def __init__(self, **gate) -> None:
+    def __init__(self, **gate: Any) -> None:
         self.prng = Prng(7)
         self.now_ms = NOW
         self.gate = Gate(
@@ -64,7 +67,7 @@ class Doors:
         self.replies.append(verdict.reply)
         return verdict
 
-    def client(self, *, password: str = PASSWORD, **options) -> ClientLogin:
+    def client(self, *, password: str = PASSWORD, **options: Any) -> ClientLogin:
         names = {"username", "algorithms", "require_server_proof"}
         mine = {name: value for name, value in options.items() if name in names}
         rest = {name: value for name, value in options.items() if name not in names}
@@ -77,7 +80,13 @@ class Doors:
             **rest,
         )
 
-    def connect(self, client: ClientLogin, *, behind: bytes = b"", change=None):
+    def connect(
+        self,
+        client: ClientLogin,
+        *,
+        behind: bytes = b"",
+        change: Callable[..., object] | None = None,
+    ) -> tuple[object, ...]:
         """Open connections until the client is in or gives up; (its end, connections opened)."""
         for connections in range(1, 6):
             self.login = None
@@ -91,5 +100,5 @@ class Doors:
         raise AssertionError("more than five connections for one login")
 
 
-def only_sha256() -> dict:
+def only_sha256() -> dict[str, Any]:
     return {"algorithms": (SHA256,)}

@@ -1,6 +1,7 @@
 """Members joined back to back: no time passes but by `tick`, nothing is lost but by `cut`."""
 
 from collections import deque
+from typing import Any
 
 from appliance.base.prng import Prng
 from appliance.cores.raft.effects import (
@@ -20,6 +21,7 @@ from appliance.cores.raft.effects import (
     SaveState,
     Send,
 )
+from appliance.cores.raft.idle import idle_ticks
 from appliance.cores.raft.node import Node
 from appliance.cores.raft.settings import Settings
 from appliance.formats.raft_legacy.configuration import Configuration, Server
@@ -55,7 +57,7 @@ def value(text: bytes, term: int = 0) -> Entry:
     return Entry(term, APPLICATION, text)
 
 
-def lone(member: int, *members: int, saved: Saved | None = None, **settings) -> Node:
+def lone(member: int, *members: int, saved: Saved | None = None, **settings: Any) -> Node:
     """One member that is spoken to by hand."""
     return Node(
         id=member,
@@ -66,7 +68,7 @@ def lone(member: int, *members: int, saved: Saved | None = None, **settings) -> 
     )
 
 
-def as_dict(settings: Settings) -> dict:
+def as_dict(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in Settings.__slots__}
 
 
@@ -89,7 +91,9 @@ def ask(node: Node, request: Request) -> Response | str | None:
 class Group:
     """Members by id; `applied` is what each one's application was told."""
 
-    def __init__(self, *members: int, joiners: tuple[int, ...] = (), pre_vote=True, **settings):
+    def __init__(
+        self, *members: int, joiners: tuple[int, ...] = (), pre_vote: bool = True, **settings: Any
+    ) -> None:
         self.settings = Settings(**{**as_dict(SETTINGS), **settings})
         self.pre_vote = pre_vote
         self.saved: dict[int, Saved] = {}
@@ -178,7 +182,7 @@ class Group:
         if again.writes or again.words:
             self.beat(member)
 
-    def perform(self, member: int, word) -> None:
+    def perform(self, member: int, word: Any) -> None:
         if isinstance(word, Send):
             if self.linked.get((member, word.peer)):
                 self.queue.append((member, word.peer, word.request))
@@ -226,7 +230,10 @@ class Group:
     def tick(self, count: int = 1) -> None:
         for _ in range(count):
             for member, node in self.nodes.items():
+                idle = idle_ticks(node.member)
                 node.on_tick()
+                told = node.member.beat
+                assert not idle or not (told.writes or told.words), "it said that nothing was due"
                 self.beat(member)
             self.settle()
 

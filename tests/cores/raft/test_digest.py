@@ -43,7 +43,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("algorithm", [MD5, SHA256])
-def test_the_known_answers_of_the_protocol(algorithm):
+def test_the_known_answers_of_the_protocol(algorithm: str) -> None:
     secret, request, first, second, server = KNOWN[algorithm]
     made = secret_of(algorithm, username="node3", realm="GarlicFarm", password="correct horse")
     assert made == secret
@@ -55,7 +55,7 @@ def test_the_known_answers_of_the_protocol(algorithm):
     assert proof == server
 
 
-def test_the_example_of_rfc_2617_section_3_5():
+def test_the_example_of_rfc_2617_section_3_5() -> None:
     secret = secret_of(
         MD5, username="Mufasa", realm="testrealm@host.com", password="Circle Of Life"
     )
@@ -77,7 +77,7 @@ def test_the_example_of_rfc_2617_section_3_5():
         (SHA256, "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
     ],
 )
-def test_the_examples_of_rfc_7616_section_3_9_1(algorithm, wanted):
+def test_the_examples_of_rfc_7616_section_3_9_1(algorithm: str, wanted: str) -> None:
     secret = secret_of(
         algorithm, username="Mufasa", realm="http-auth@example.org", password="Circle of Life"
     )
@@ -92,7 +92,7 @@ def test_the_examples_of_rfc_7616_section_3_9_1(algorithm, wanted):
     assert answer == wanted
 
 
-def test_the_accept_key_of_rfc_6455():
+def test_the_accept_key_of_rfc_6455() -> None:
     assert accept_of("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
@@ -109,13 +109,13 @@ PROOF = Authorization(
 )
 
 
-def test_an_authorization_is_written_with_bare_algorithm_qop_and_count():
+def test_an_authorization_is_written_with_bare_algorithm_qop_and_count() -> None:
     text = encode_authorization(PROOF)
     assert ", algorithm=SHA-256, qop=auth, nc=00000001, " in text
     assert decode_authorization(text) == PROOF
 
 
-def test_quoted_forms_odd_blanks_and_odd_case_are_read_too():
+def test_quoted_forms_odd_blanks_and_odd_case_are_read_too() -> None:
     text = encode_authorization(PROOF)
     for bare in ("algorithm=SHA-256", "qop=auth", "nc=00000001"):
         name, _, value = bare.partition("=")
@@ -123,7 +123,7 @@ def test_quoted_forms_odd_blanks_and_odd_case_are_read_too():
     assert decode_authorization(text.replace(", ", ",\t ").replace("Digest", "dIgEsT")) == PROOF
 
 
-def test_an_absent_algorithm_means_md5():
+def test_an_absent_algorithm_means_md5() -> None:
     found = decode_authorization(encode_authorization(PROOF).replace("algorithm=SHA-256, ", ""))
     assert isinstance(found, Authorization)
     assert found.algorithm == MD5
@@ -140,7 +140,7 @@ def test_an_absent_algorithm_means_md5():
         (("qop=auth", "userhash=true, qop=auth"), "userhash_refused"),
     ],
 )
-def test_what_is_not_spoken_is_refused_by_name(change, word):
+def test_what_is_not_spoken_is_refused_by_name(change: tuple[str, str], word: str) -> None:
     assert decode_authorization(encode_authorization(PROOF).replace(*change)) == word
 
 
@@ -157,12 +157,12 @@ def test_what_is_not_spoken_is_refused_by_name(change, word):
         ("qop=auth", "qop=auth, qop=auth"),
     ],
 )
-def test_broken_fields_are_malformed(change):
+def test_broken_fields_are_malformed(change: tuple[str, str]) -> None:
     with pytest.raises(DigestMalformed):
         decode_authorization(encode_authorization(PROOF).replace(*change))
 
 
-def test_several_challenges_in_one_field_or_in_several():
+def test_several_challenges_in_one_field_or_in_several() -> None:
     one = Challenge("farm", "n1", "o", SHA256)
     two = Challenge("farm", 'n"2', "o", MD5, stale=True)
     lines = [encode_challenge(one), encode_challenge(two)]
@@ -182,12 +182,12 @@ def test_several_challenges_in_one_field_or_in_several():
         'Basic realm="r"',
     ],
 )
-def test_challenges_that_are_not_spoken_are_passed_over(value):
+def test_challenges_that_are_not_spoken_are_passed_over(value: str) -> None:
     assert usable_challenges([value]) == []
 
 
 @pytest.mark.parametrize("value", ["a=1", 'Digest realm="', "Digest =", "Digest a=1, a=2", "é"])
-def test_broken_challenges_are_malformed(value):
+def test_broken_challenges_are_malformed(value: str) -> None:
     with pytest.raises(DigestMalformed):
         challenges_of(value)
     assert parameters_of("") == {}

@@ -22,19 +22,21 @@ def doors() -> Doors:
     return Doors()
 
 
-def entered(step) -> Entered:
+def entered(step: Entered) -> Entered:
     assert isinstance(step, Entered), step
     return step
 
 
-def gave_up(step, reason: str) -> GaveUp:
+def gave_up(step: GaveUp, reason: str) -> GaveUp:
     assert isinstance(step, GaveUp), step
     assert step.reason == reason
     return step
 
 
 @pytest.mark.parametrize("algorithm", [MD5, SHA256])
-def test_a_first_login_takes_two_connections_and_the_next_ones_begin_with_the_proof(algorithm):
+def test_a_first_login_takes_two_connections_and_the_next_ones_begin_with_the_proof(
+    algorithm: str,
+) -> None:
     doors = Doors()
     step, connections = doors.connect(doors.client(algorithms=(algorithm,)), behind=b"")
     assert entered(step).features == {"pre-vote", "leader-hint"}
@@ -47,7 +49,7 @@ def test_a_first_login_takes_two_connections_and_the_next_ones_begin_with_the_pr
     assert doors.doorway.counts == {"challenged": 1, "logged_in": 4}
 
 
-def test_sha_256_is_offered_and_taken_first(doors):
+def test_sha_256_is_offered_and_taken_first(doors: Doors) -> None:
     doors.connect(doors.client())
     challenges = re.findall(rb"algorithm=(\S+),", doors.replies[0])
     assert challenges == [b"SHA-256", b"MD5"]
@@ -56,7 +58,7 @@ def test_sha_256_is_offered_and_taken_first(doors):
     assert known is not None and known[0].algorithm == SHA256
 
 
-def test_bytes_behind_the_login_are_kept_on_both_sides(doors):
+def test_bytes_behind_the_login_are_kept_on_both_sides(doors: Doors) -> None:
     doors.connect(doors.client())
     step, _ = doors.connect(
         doors.client(), behind=b"\x05raft", change=lambda reply: reply + b"\x04answer"
@@ -65,7 +67,7 @@ def test_bytes_behind_the_login_are_kept_on_both_sides(doors):
     assert entered(step).rest == b"\x04answer"
 
 
-def test_a_login_arrives_byte_by_byte(doors):
+def test_a_login_arrives_byte_by_byte(doors: Doors) -> None:
     doors.connect(doors.client())
     request = doors.client().begin(NOW, doors.prng.bytes)
     server = ServerLogin(doors.doorway, "10.0.0.9", doors.prng.bytes)
@@ -75,7 +77,9 @@ def test_a_login_arrives_byte_by_byte(doors):
     assert verdict is not None and verdict.login is not None
 
 
-def test_a_wrong_password_gives_up_after_one_more_round_and_waits_longer_each_time(doors):
+def test_a_wrong_password_gives_up_after_one_more_round_and_waits_longer_each_time(
+    doors: Doors,
+) -> None:
     waits = []
     for turn in range(7):
         step, connections = doors.connect(doors.client(password="wrong"))
@@ -88,7 +92,7 @@ def test_a_wrong_password_gives_up_after_one_more_round_and_waits_longer_each_ti
     assert doors.challenges.wait_ms(place, doors.now_ms) == 0
 
 
-def test_failed_logins_of_an_address_are_answered_later_and_later(doors):
+def test_failed_logins_of_an_address_are_answered_later_and_later(doors: Doors) -> None:
     request = doors.client(password="wrong")
     doors.ask(request.begin(NOW, doors.prng.bytes))
     request.on_bytes(doors.replies[-1], NOW)
@@ -102,7 +106,9 @@ def test_failed_logins_of_an_address_are_answered_later_and_later(doors):
     assert doors.ask(data).delay_ms == 0
 
 
-def test_a_restarted_server_makes_old_challenges_stale_and_the_client_tries_once_more(doors):
+def test_a_restarted_server_makes_old_challenges_stale_and_the_client_tries_once_more(
+    doors: Doors,
+) -> None:
     entered(doors.connect(doors.client())[0])
     doors.restart_server()
     step, connections = doors.connect(doors.client())
@@ -112,7 +118,7 @@ def test_a_restarted_server_makes_old_challenges_stale_and_the_client_tries_once
     assert doors.challenges.counts["stale"] == 1
 
 
-def test_a_server_that_calls_everything_stale_is_left_alone(doors):
+def test_a_server_that_calls_everything_stale_is_left_alone(doors: Doors) -> None:
     doors.connect(doors.client())
     doors.gate.nonces.accept = lambda *_: False  # type: ignore[method-assign]
     step, connections = doors.connect(doors.client())
@@ -120,7 +126,7 @@ def test_a_server_that_calls_everything_stale_is_left_alone(doors):
     assert connections == 2
 
 
-def test_a_replayed_proof_is_stale(doors):
+def test_a_replayed_proof_is_stale(doors: Doors) -> None:
     doors.connect(doors.client())
     request = doors.client().begin(NOW, doors.prng.bytes)
     assert doors.ask(request).login is not None
@@ -128,7 +134,7 @@ def test_a_replayed_proof_is_stale(doors):
     assert (again.login, again.reason, again.delay_ms) == (None, "stale", 0)
 
 
-def test_a_client_forgets_a_challenge_after_an_hour_and_the_server_after_two(doors):
+def test_a_client_forgets_a_challenge_after_an_hour_and_the_server_after_two(doors: Doors) -> None:
     doors.connect(doors.client())
     request = doors.client().begin(NOW, doors.prng.bytes)
     doors.now_ms += limits.FARM_CHALLENGE_AGE_MS_MAX
@@ -142,7 +148,7 @@ def test_a_client_forgets_a_challenge_after_an_hour_and_the_server_after_two(doo
     assert doors.ask(late).reason in ("stale",)
 
 
-def test_parallel_connections_share_a_challenge_and_no_count_is_given_twice(doors):
+def test_parallel_connections_share_a_challenge_and_no_count_is_given_twice(doors: Doors) -> None:
     doors.connect(doors.client())
     requests = [doors.client().begin(NOW, doors.prng.bytes) for _ in range(50)]
     doors.prng.shuffle(requests)
@@ -155,7 +161,7 @@ def make_nonce(nonces: Nonces, now_ms: int, fill: int = 0) -> str:
     return nonces.make(now_ms, bytes([fill]) * 16)
 
 
-def test_counts_are_taken_once_in_any_order_inside_their_window():
+def test_counts_are_taken_once_in_any_order_inside_their_window() -> None:
     nonces = Nonces(bytes(32))
     nonce = make_nonce(nonces, NOW)
     most = limits.FARM_NONCE_COUNTS_MAX
@@ -171,7 +177,7 @@ def test_counts_are_taken_once_in_any_order_inside_their_window():
     assert not nonces.accept(nonce, 3, NOW)
 
 
-def test_a_forged_or_misspelt_nonce_is_refused():
+def test_a_forged_or_misspelt_nonce_is_refused() -> None:
     nonces = Nonces(bytes(32))
     nonce = make_nonce(nonces, NOW)
     for other in ("", "x", nonce[:-4], "B" + nonce[1:], nonce[:-3] + "R==", nonce + "=", "é"):
@@ -180,7 +186,9 @@ def test_a_forged_or_misspelt_nonce_is_refused():
     assert not nonces.accept(make_nonce(nonces, NOW + 10 * 7_200_000), 1, NOW)
 
 
-def test_a_full_table_of_nonces_forgets_the_oldest_and_never_takes_a_count_twice(monkeypatch):
+def test_a_full_table_of_nonces_forgets_the_oldest_and_never_takes_a_count_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("appliance.cores.raft.nonces.FARM_NONCES_MAX", 4)
     nonces = Nonces(bytes(32))
     made = [make_nonce(nonces, NOW + i, i) for i in range(6)]
@@ -189,7 +197,7 @@ def test_a_full_table_of_nonces_forgets_the_oldest_and_never_takes_a_count_twice
     assert not any(nonces.accept(nonce, 1, NOW + 10) for nonce in made)
 
 
-def test_the_uri_must_be_that_of_the_request(doors):
+def test_the_uri_must_be_that_of_the_request(doors: Doors) -> None:
     other = path_of("other")
     doors.doorway.gates[other] = doors.gate
     doors.connect(doors.client())
@@ -198,7 +206,7 @@ def test_the_uri_must_be_that_of_the_request(doors):
     assert doors.ask(moved).reason == "uri_wrong"
 
 
-def test_the_absolute_form_of_a_proxy_is_taken_on_either_side(doors):
+def test_the_absolute_form_of_a_proxy_is_taken_on_either_side(doors: Doors) -> None:
     step, connections = doors.connect(doors.client(absolute=True, proxy_authorization="Basic eA=="))
     entered(step)
     assert connections == 2
@@ -235,7 +243,9 @@ def test_the_absolute_form_of_a_proxy_is_taken_on_either_side(doors):
         ((b"Host:", b"X: a\nHost:"), "control_character"),
     ],
 )
-def test_what_is_wrong_in_a_proof_is_refused_and_counted_by_name(doors, change, reason):
+def test_what_is_wrong_in_a_proof_is_refused_and_counted_by_name(
+    doors: Doors, change: tuple[bytes, bytes], reason: str
+) -> None:
     doors.connect(doors.client())
     doors.challenges.learn(
         ("tcp://10.0.0.3:7650", "farm"),
@@ -270,19 +280,19 @@ NEAR_MISSES = [
 
 
 @pytest.mark.parametrize("target", NEAR_MISSES)
-def test_every_near_miss_of_the_path_gets_the_same_404(doors, target):
+def test_every_near_miss_of_the_path_gets_the_same_404(doors: Doors, target: str) -> None:
     miss = doors.ask(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     assert miss.reason == "path_unknown"
     assert miss.reply == b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 @pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "CONNECT"])
-def test_another_method_gets_the_404_too(doors, method):
+def test_another_method_gets_the_404_too(doors: Doors, method: str) -> None:
     found = doors.ask(f"{method} {path_of('farm')} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     assert found.reason == "path_unknown"
 
 
-def test_a_head_past_its_bounds_is_refused_and_one_at_them_is_not():
+def test_a_head_past_its_bounds_is_refused_and_one_at_them_is_not() -> None:
     line = b"A: b\r\n"
     first = b"GET / HTTP/1.1\r\n"
     HeadBuffer().feed(first + line * 62 + b"A: b\r\n\r\n")
@@ -300,7 +310,7 @@ def test_a_head_past_its_bounds_is_refused_and_one_at_them_is_not():
             endless.feed(b"x" * 100)
 
 
-def test_no_answer_names_the_product(doors):
+def test_no_answer_names_the_product(doors: Doors) -> None:
     doors.connect(doors.client(password="wrong"))
     doors.connect(doors.client())
     doors.ask(b"GET / HTTP/1.1\r\n\r\n")
@@ -310,14 +320,14 @@ def test_no_answer_names_the_product(doors):
         assert b"server:" not in reply.lower()
 
 
-def test_a_client_of_sha_256_refuses_a_server_of_md5():
+def test_a_client_of_sha_256_refuses_a_server_of_md5() -> None:
     doors = Doors(algorithms=(MD5,))
     step, connections = doors.connect(doors.client(algorithms=(SHA256,)))
     gave_up(step, "algorithm_refused")
     assert connections == 1
 
 
-def test_a_server_of_sha_256_refuses_an_md5_proof():
+def test_a_server_of_sha_256_refuses_an_md5_proof() -> None:
     doors = Doors(algorithms=(SHA256,))
     other = Doors()
     other.connect(other.client(algorithms=(MD5,)))
@@ -337,14 +347,18 @@ def test_a_server_of_sha_256_refuses_an_md5_proof():
         (rb"HTTP/1.1", b"ICY", "status_line_malformed"),
     ],
 )
-def test_a_wrong_answer_to_the_proof_ends_the_login(doors, pattern, text, reason):
+def test_a_wrong_answer_to_the_proof_ends_the_login(
+    doors: Doors, pattern: bytes, text: bytes, reason: str
+) -> None:
     doors.connect(doors.client())
     step, _ = doors.connect(doors.client(), change=lambda reply: re.sub(pattern, text, reply))
     gave_up(step, reason)
     assert doors.challenges.counts[reason] == 1
 
 
-def test_a_missing_accept_key_is_counted_and_a_missing_proof_only_where_it_is_wanted(doors):
+def test_a_missing_accept_key_is_counted_and_a_missing_proof_only_where_it_is_wanted(
+    doors: Doors,
+) -> None:
     doors.connect(doors.client())
 
     def without(reply: bytes) -> bytes:
@@ -358,7 +372,7 @@ def test_a_missing_accept_key_is_counted_and_a_missing_proof_only_where_it_is_wa
     entered(doors.connect(doors.client(require_server_proof=True))[0])
 
 
-def test_features_are_on_when_both_sides_name_them():
+def test_features_are_on_when_both_sides_name_them() -> None:
     for mine, theirs, both in (
         (("pre-vote",), ("pre-vote", "leader-hint"), {"pre-vote"}),
         ((), ("pre-vote",), set()),
@@ -374,7 +388,7 @@ def test_features_are_on_when_both_sides_name_them():
 HINT = LeaderHint(3, (Server(1, "tcp://a:1"), Server(3, "tcp://10.0.0.3:7650")), 17)
 
 
-def test_the_leader_is_hinted_to_who_asked_for_it():
+def test_the_leader_is_hinted_to_who_asked_for_it() -> None:
     doors = Doors(hint=HINT)
     step, _ = doors.connect(doors.client())
     assert entered(step).hint == HINT
@@ -384,7 +398,7 @@ def test_the_leader_is_hinted_to_who_asked_for_it():
     assert b"Farm-Leader" not in doors.replies[-1]
 
 
-def test_an_unknown_leader_is_minus_one_and_a_broken_hint_is_none():
+def test_an_unknown_leader_is_minus_one_and_a_broken_hint_is_none() -> None:
     fields = encode_hint(LeaderHint(-1, HINT.members, 17))
     assert fields[0] == ("Farm-Leader", "-1")
     lower = [(name.lower(), value) for name, value in fields]
@@ -403,7 +417,7 @@ MAY = {
 
 
 @pytest.mark.parametrize("role", MAY)
-def test_each_class_of_user_may_send_its_types_from_its_source(role):
+def test_each_class_of_user_may_send_its_types_from_its_source(role: str) -> None:
     server_id = 3 if role in (MEMBER, CLIENT) else 0
     someone = user(role=role, server_id=server_id)
     for kind in ANSWER_OF:
@@ -422,7 +436,7 @@ def test_each_class_of_user_may_send_its_types_from_its_source(role):
     assert asked == "pre_vote_not_agreed"
 
 
-def test_random_bytes_are_answered_or_waited_for(doors):
+def test_random_bytes_are_answered_or_waited_for(doors: Doors) -> None:
     for _ in range(2000):
         data = doors.prng.bytes(doors.prng.between(1, 300)) + b"\r\n\r\n" * doors.prng.below(2)
         verdict = ServerLogin(doors.doorway, "a", doors.prng.bytes).on_bytes(data, NOW)

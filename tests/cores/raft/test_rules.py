@@ -6,6 +6,7 @@ import pytest
 
 from appliance.base.errors import FarmFrameError
 from appliance.cores.raft.effects import HardState, Saved, Snapshot
+from appliance.cores.raft.node import Node
 from appliance.formats.raft_legacy.configuration import (
     Configuration,
     encode_configuration,
@@ -69,7 +70,7 @@ def a_candidate_does_not_topple_a_leader_that_works() -> bool:
     return group.leaders() == [leader]
 
 
-def lead_by_hand(node, voter: int = 2) -> None:
+def lead_by_hand(node: Node, voter: int = 2) -> None:
     """Elect a lone member with the answers of one voter."""
     for peer in node.peers:
         node.on_connected(peer, pre_vote=True)
@@ -264,12 +265,12 @@ assert set(STORIES) == set(PLANTS) == set(range(1, 18))
 
 
 @pytest.mark.parametrize("row", STORIES)
-def test_the_rule_of_each_row_holds(row):
+def test_the_rule_of_each_row_holds(row: int) -> None:
     assert STORIES[row]()
 
 
 @pytest.mark.parametrize("row", STORIES)
-def test_each_story_fails_when_its_rule_is_replaced(row):
+def test_each_story_fails_when_its_rule_is_replaced(row: int) -> None:
     with planted(row):
         try:
             holds = STORIES[row]()

@@ -2,10 +2,12 @@
 
 import hashlib
 import struct
+from typing import Any
 
 from appliance.formats.geometry import Geometry
 
 TEN_MINUTES_US = 600_000_000
+MINUTE_US = 60_000_000
 OK, DUPLICATE, EXPIRED, GAP, UNKNOWN, FORBIDDEN, LIMIT, FULL = range(8)
 MESSAGE, CREATE, POLICY, AUDIT, RETAIN, SHIPPED = 0, 4, 5, 7, 8, 9
 OF_THE_SHARD = (AUDIT, RETAIN, SHIPPED)
@@ -25,7 +27,9 @@ class Model:
     def __init__(self, geometry: Geometry, segments_max: int) -> None:
         self.geometry, self.segments_max = geometry, segments_max
         self.log: list[bytes] = []
-        self.rooms: dict[bytes, dict] = {SHARD_ROOM: {"log": [], "closed": False, "created": 0}}
+        self.rooms: dict[bytes, dict[str, Any]] = {
+            SHARD_ROOM: {"log": [], "closed": False, "created": 0}
+        }
         self.windows: dict[tuple[bytes, bytes, int], dict] = {}  # by device, room, author
         self.share = max(geometry.windows_max // 64, 8)
         self.oldest = self.at_checkpoint = self.before = self.cursor = 0
@@ -59,12 +63,13 @@ class Model:
         self.log.append(bytes(placed))
         entry["log"].append(bytes(placed))
         if (client, room, author) not in self.windows:
-            victim = self._victim(author, now)
+            victim, horizon = self._victim(author, now), self._horizon(author)
             if victim:
                 del self.windows[victim]
-            self.windows[client, room, author] = {"seqs": {}}
+            self.windows[client, room, author] = {"seqs": {}, "time": horizon}
         window = self.windows[client, room, author]
-        window["time"] = stamp
+        made = min(self._made(raw), stamp + MINUTE_US) if kind == MESSAGE else 0
+        window["time"] = max(window["time"], stamp, made)
         window["seqs"][number] = len(self.log)
         if kind == POLICY:
             entry["closed"] = body == struct.pack("<Q", 1)
@@ -87,7 +92,8 @@ class Model:
         )
 
     def _oldest(self, keys: list[Key]) -> Key:
-        return min(keys, key=lambda key: max(self.windows[key]["seqs"].values()))
+        windows = self.windows
+        return min(keys, key=lambda key: (windows[key]["time"], max(windows[key]["seqs"].values())))
 
     def _own(self, author: int) -> list[Key]:
         """Windows of an author but those of rooms that he created."""
@@ -126,8 +132,12 @@ class Model:
 
     def _lost(self, author: int, raw: bytes) -> bool:
         """Whether a window that is gone may have had this record, by the time in its id."""
+        return 0 < self._made(raw) <= self._horizon(author)
+
+    def _made(self, raw: bytes) -> int:
+        """The time in a record's id; 0 for an id that has none."""
         msg_id = int.from_bytes(raw[16:32], "little")
-        return msg_id >> 76 & 15 == 7 and (msg_id >> 80) * 1000 < self._horizon(author)
+        return (msg_id >> 80) * 1000 if msg_id >> 76 & 15 == 7 else 0
 
     def _judge(self, now: int, raw: bytes) -> tuple[int, int, int]:
         room, client, author, kind, number, body = self._fields(raw)

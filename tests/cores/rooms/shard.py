@@ -194,6 +194,7 @@ class Shard:
             leaf_ids=state.leaf_ids,
             tables=tables,
             shipping=state.shipping,
+            carrying=state.carrying,
         )
         return Durable(checkpoint.encode(manifest), chunks, self.leaves(state.log_seq))
 

@@ -8,8 +8,11 @@ import pytest
 from appliance.formats import event, record
 from appliance.formats.envelope import OPERATION_APPEND
 from appliance.formats.geometry import PRODUCTION, SMALL, Geometry
+from appliance.formats.imported import encode_head
 from appliance.formats.record import (
     KIND_AUDIT,
+    KIND_IMPORTED,
+    KIND_MESSAGE,
     KIND_RETAIN,
     KIND_ROOM_CREATE,
     KIND_ROOM_POLICY,
@@ -67,7 +70,7 @@ def answer(code: int, *, seq: int = 0, log_seq: int = 0) -> Result:
 
 
 @both
-def test_an_accepted_record_is_told_its_places_its_time_and_its_hash(geometry):
+def test_an_accepted_record_is_told_its_places_its_time_and_its_hash(geometry: Geometry) -> None:
     shard = opened(geometry)
     result = shard.one(make(0, 1, 1))
     stored = shard.rooms.leaf(0, 0, 2)[2240:]
@@ -76,7 +79,9 @@ def test_an_accepted_record_is_told_its_places_its_time_and_its_hash(geometry):
 
 
 @both
-def test_of_65_records_the_newest_64_are_duplicates_and_the_first_is_expired(geometry):
+def test_of_65_records_the_newest_64_are_duplicates_and_the_first_is_expired(
+    geometry: Geometry,
+) -> None:
     shard = opened(geometry)
     shard.fill(0, 1, 65)
     assert shard.one(make(0, 1, 65)) == answer(DUPLICATE, log_seq=66)
@@ -85,7 +90,7 @@ def test_of_65_records_the_newest_64_are_duplicates_and_the_first_is_expired(geo
 
 
 @both
-def test_the_next_number_is_accepted_and_the_one_after_it_is_a_gap(geometry):
+def test_the_next_number_is_accepted_and_the_one_after_it_is_a_gap(geometry: Geometry) -> None:
     shard = opened(geometry)
     assert shard.one(make(0, 1, 2)) == answer(SEQUENCE_GAP, seq=1)
     assert shard.one(make(0, 1, 1)).code == OK
@@ -95,7 +100,7 @@ def test_the_next_number_is_accepted_and_the_one_after_it_is_a_gap(geometry):
 
 
 @both
-def test_a_number_of_zero_is_never_accepted(geometry):
+def test_a_number_of_zero_is_never_accepted(geometry: Geometry) -> None:
     shard = opened(geometry)
     zero = bytearray(make(0, 1, 0))
     shard.rooms.prepare(OPERATION_APPEND, shard.timestamp, zero)
@@ -105,7 +110,7 @@ def test_a_number_of_zero_is_never_accepted(geometry):
 
 
 @both
-def test_an_unknown_room_takes_nothing_but_its_creation(geometry):
+def test_an_unknown_room_takes_nothing_but_its_creation(geometry: Geometry) -> None:
     shard = Shard(geometry)
     assert shard.one(make(0, 1, 1)) == answer(ROOM_UNKNOWN)
     assert shard.one(create(0)).code == OK
@@ -113,7 +118,7 @@ def test_an_unknown_room_takes_nothing_but_its_creation(geometry):
 
 
 @both
-def test_a_device_of_one_author_is_another_device_than_that_of_another(geometry):
+def test_a_device_of_one_author_is_another_device_than_that_of_another(geometry: Geometry) -> None:
     """Its id is shown to every reader: who writes under it takes nothing from its owner."""
     shard = opened(geometry)
     shard.commit(create(1, client=901))
@@ -127,7 +132,7 @@ def test_a_device_of_one_author_is_another_device_than_that_of_another(geometry)
 
 
 @both
-def test_creating_a_known_room_points_to_the_record_that_created_it(geometry):
+def test_creating_a_known_room_points_to_the_record_that_created_it(geometry: Geometry) -> None:
     shard = opened(geometry)
     assert shard.one(create(0)) == answer(DUPLICATE, log_seq=1)
     assert shard.one(create(0, client=7, author=9)) == answer(DUPLICATE, log_seq=1)
@@ -151,12 +156,12 @@ def test_creating_a_known_room_points_to_the_record_that_created_it(geometry):
         (b"\xff\xfe", FORBIDDEN),
     ],
 )
-def test_a_room_has_a_name_of_1_to_128_bytes_of_text(name, code):
+def test_a_room_has_a_name_of_1_to_128_bytes_of_text(name: bytes, code: int) -> None:
     assert Shard(SMALL).one(make(0, 1, 1, kind=KIND_ROOM_CREATE, body=name)).code == code
 
 
 @both
-def test_a_closed_room_takes_policies_only_until_it_is_opened(geometry):
+def test_a_closed_room_takes_policies_only_until_it_is_opened(geometry: Geometry) -> None:
     shard = opened(geometry)
     shard.one(make(0, 1, 1))
     policy = [event.encode_policy(bits) for bits in (1, 0)]
@@ -167,13 +172,28 @@ def test_a_closed_room_takes_policies_only_until_it_is_opened(geometry):
     assert shard.one(make(0, 1, 2)).code == OK
 
 
+def test_an_imported_record_tells_when_and_by_whom_it_was_said_and_closed_rooms_take_none() -> None:
+    shard = opened(SMALL)
+    body = encode_head(852_076_800_123_000, "Ada") + b"text"
+    assert shard.one(make(0, 1, 1, kind=KIND_IMPORTED, body=b"text")) == answer(FORBIDDEN)
+    assert shard.one(make(0, 1, 1, kind=KIND_IMPORTED, body=body)).code == OK
+    assert shard.one(make(0, 1, 1, kind=KIND_IMPORTED, body=body)) == answer(DUPLICATE, log_seq=2)
+    assert shard.one(make(0, 1, 2)).code == OK
+    assert shard.one(make(record.SHARD_ROOM_ID, 1, 1, kind=KIND_IMPORTED, body=body)) == answer(
+        FORBIDDEN
+    )
+    closed = make(0, 2, 1, kind=KIND_ROOM_POLICY, body=event.encode_policy(1))
+    assert shard.one(closed).code == OK
+    assert shard.one(make(0, 1, 3, kind=KIND_IMPORTED, body=body)) == answer(FORBIDDEN)
+
+
 @pytest.mark.parametrize("body", [b"", bytes(7), bytes(9), struct.pack("<Q", 2)])
-def test_a_policy_that_is_not_understood_is_forbidden(body):
+def test_a_policy_that_is_not_understood_is_forbidden(body: bytes) -> None:
     shard = opened(SMALL)
     assert shard.one(make(0, 1, 1, kind=KIND_ROOM_POLICY, body=body)) == answer(FORBIDDEN)
 
 
-def test_the_shards_room_takes_records_of_the_shard_and_other_rooms_take_none():
+def test_the_shards_room_takes_records_of_the_shard_and_other_rooms_take_none() -> None:
     shard = opened(SMALL)
     assert shard.one(shard_record(KIND_AUDIT, 1, b"")).code == OK
     assert shard.one(make(record.SHARD_ROOM_ID, 1, 1, author=0)) == answer(FORBIDDEN)
@@ -186,7 +206,7 @@ def test_the_shards_room_takes_records_of_the_shard_and_other_rooms_take_none():
     assert shard.one(make(0, 1, 1, author=0, kind=KIND_AUDIT)) == answer(FORBIDDEN)
 
 
-def test_the_last_room_is_created_and_one_more_is_not():
+def test_the_last_room_is_created_and_one_more_is_not() -> None:
     shard = Shard(SMALL)
     for room in range(SMALL.rooms_max - 1):  # one row is the shard's own
         shard.timestamp += TEN_MINUTES_US + 1_000_000
@@ -197,7 +217,7 @@ def test_the_last_room_is_created_and_one_more_is_not():
 
 
 @pytest.mark.parametrize(("age_us", "code"), [(TEN_MINUTES_US, LIMIT), (TEN_MINUTES_US + 1, OK)])
-def test_a_window_gives_way_when_it_is_older_than_ten_minutes(age_us, code):
+def test_a_window_gives_way_when_it_is_older_than_ten_minutes(age_us: int, code: int) -> None:
     shard = opened(SMALL)
     for client in range(SMALL.windows_max - 1):
         assert shard.one(make(0, client, 1, author=2 + client)).code == OK
@@ -214,7 +234,7 @@ def made_at(time_us: int, number: int) -> bytes:
     return (time_us // 1000 << 80 | 7 << 76 | 2 << 62 | number).to_bytes(16, "little")
 
 
-def test_a_retry_whose_window_was_given_up_is_not_stored_twice():
+def test_a_retry_whose_window_was_given_up_is_not_stored_twice() -> None:
     shard = opened(SMALL)
     made = made_at(shard.timestamp, 1)
     lost = make(0, 50, 1, author=50, msg_id=made)  # its answer was lost
@@ -232,7 +252,49 @@ def test_a_retry_whose_window_was_given_up_is_not_stored_twice():
     assert shard.one(unstamped, advance_us=2 * TEN_MINUTES_US).code == OK
 
 
-def test_an_evicted_device_starts_again_at_one():
+@pytest.mark.parametrize("ahead_us", [15_000, 59_000_000])
+def test_a_retry_from_a_clock_that_is_ahead_is_not_stored_twice(ahead_us: int) -> None:
+    """Its id is later than the record, and than those of windows that are left."""
+    shard = opened(SMALL)
+    first = make(0, 50, 1, author=50, msg_id=made_at(shard.timestamp + ahead_us, 1))
+    assert shard.one(first, advance_us=1000).code == OK
+    for client in range(12):  # of one author, who holds most: his own oldest go
+        ours = make(0, 60 + client, 1, author=50, msg_id=made_at(shard.timestamp + ahead_us, 2))
+        assert shard.one(ours, advance_us=1000).code == OK
+    count = shard.rooms.log_seq
+    assert shard.one(first, advance_us=1) == answer(DUPLICATE_EXPIRED)
+    assert shard.rooms.log_seq == count
+
+
+def test_an_id_from_far_in_the_future_keeps_nobody_out() -> None:
+    shard = opened(SMALL)
+    future = make(0, 50, 1, author=50, msg_id=made_at(2 * shard.timestamp, 1))
+    assert shard.one(future, advance_us=1000).code == OK
+    for client in range(3 * SMALL.windows_max):
+        ours = make(0, client, 1, author=2 + client, msg_id=made_at(shard.timestamp, 2))
+        assert shard.one(ours, advance_us=2 * TEN_MINUTES_US).code == OK
+
+
+@pytest.mark.parametrize(
+    ("whose", "kind"), [(0, KIND_AUDIT), (51, KIND_MESSAGE)], ids=["the shard's", "another's"]
+)
+def test_a_fresh_message_is_taken_whatever_times_others_name(whose: int, kind: int) -> None:
+    """Records of the shard have random ids, of which one in sixteen looks as if it told a time; and
+    a user may name his messages as he likes."""
+    shard = opened(SMALL)
+    for client in range(SMALL.windows_max):  # one who has a device for each message
+        ours = make(0, 100 + client, 1, author=50, msg_id=made_at(shard.timestamp, 2))
+        assert shard.one(ours, advance_us=1_000_000).code == OK
+    future = made_at(2 * shard.timestamp, 1)
+    room = record.SHARD_ROOM_ID if kind == KIND_AUDIT else 0
+    told = make(room, 1, 1, author=whose, kind=kind, msg_id=future)
+    assert shard.one(told, advance_us=1_000_000).code == OK
+    for client in range(2 * SMALL.windows_max):
+        ours = make(0, 200 + client, 1, author=50, msg_id=made_at(shard.timestamp, 3))
+        assert shard.one(ours, advance_us=1_000_000).code == OK
+
+
+def test_an_evicted_device_starts_again_at_one() -> None:
     shard = opened(SMALL)
     for client in range(SMALL.windows_max - 1):
         shard.one(make(0, client, 1))
@@ -245,7 +307,7 @@ def test_an_evicted_device_starts_again_at_one():
 
 
 @both
-def test_ordinary_records_stop_when_two_extents_are_left(geometry):
+def test_ordinary_records_stop_when_two_extents_are_left(geometry: Geometry) -> None:
     shard = opened(geometry, segments_max=4)
     shard.fill(0, 1, geometry.segment_records - 1)
     assert shard.rooms.log_seq == geometry.segment_records  # segment 1 would be the next
@@ -256,7 +318,7 @@ def test_ordinary_records_stop_when_two_extents_are_left(geometry):
 
 
 @both
-def test_a_sparing_prepare_takes_the_shard_s_own_records_alone(geometry):
+def test_a_sparing_prepare_takes_the_shard_s_own_records_alone(geometry: Geometry) -> None:
     """Also in the middle of a run of one device; a duplicate is answered as ever."""
     shard = opened(geometry)
     assert shard.one(make(0, 1, 1)).code == OK
@@ -268,7 +330,7 @@ def test_a_sparing_prepare_takes_the_shard_s_own_records_alone(geometry):
     assert shard.one(make(0, 1, 2)).code == OK, "the refused one is taken when there is room"
 
 
-def test_records_of_the_shard_stop_when_no_extent_is_left():
+def test_records_of_the_shard_stop_when_no_extent_is_left() -> None:
     shard = opened(SMALL, segments_max=4)
     for n in range(1, 4 * SMALL.segment_records):
         assert shard.one(shard_record(KIND_AUDIT, n, b"x")).code == OK
@@ -277,7 +339,7 @@ def test_records_of_the_shard_stop_when_no_extent_is_left():
     assert shard.one(audit) == answer(STORAGE_FULL)
 
 
-def test_what_was_shipped_may_be_dropped_and_its_extents_return_two_checkpoints_later():
+def test_what_was_shipped_may_be_dropped_and_its_extents_return_two_checkpoints_later() -> None:
     shard = opened(SMALL, segments_max=4)
     shard.fill(0, 1, 99)
     retain = event.encode_retain(1)
@@ -294,7 +356,7 @@ def test_what_was_shipped_may_be_dropped_and_its_extents_return_two_checkpoints_
     assert shard.one(make(0, 1, 100)).code == OK
 
 
-def test_after_a_refused_record_the_later_ones_of_that_device_and_room_are_gaps():
+def test_after_a_refused_record_the_later_ones_of_that_device_and_room_are_gaps() -> None:
     shard = opened(SMALL)
     shard.commit(create(1, client=901))
     results = shard.commit(
@@ -304,7 +366,7 @@ def test_after_a_refused_record_the_later_ones_of_that_device_and_room_are_gaps(
     assert [result.seq for result in results] == [2, 2, 2, 3, 2, 4]
 
 
-def test_a_refused_record_leaves_no_trace_and_its_retry_is_judged_again():
+def test_a_refused_record_leaves_no_trace_and_its_retry_is_judged_again() -> None:
     shard = opened(SMALL)
     before = (bytes(shard.ring), shard.rooms.room_rows(0, 9), shard.checkpoint().tables)
     for bad in (make(5, 1, 1), make(0, 1, 2), make(0, 900, 2, author=5), create(0, client=3)):
@@ -314,7 +376,7 @@ def test_a_refused_record_leaves_no_trace_and_its_retry_is_judged_again():
     assert shard.one(make(5, 1, 2)).code == OK
 
 
-def test_within_a_batch_each_record_is_judged_by_what_those_before_it_did():
+def test_within_a_batch_each_record_is_judged_by_what_those_before_it_did() -> None:
     shard = opened(PRODUCTION)  # the small one takes 7 records at once
     closed, opened_again = event.encode_policy(1), event.encode_policy(0)
     told = [
@@ -336,7 +398,7 @@ def test_within_a_batch_each_record_is_judged_by_what_those_before_it_did():
     assert [result.seq for result in results if result.code == OK] == list(range(2, 9))
 
 
-def test_an_author_makes_no_more_rooms_than_his_share():
+def test_an_author_makes_no_more_rooms_than_his_share() -> None:
     """As edges make them: under a client_id that follows from room and author."""
     geometry = dataclasses.replace(SMALL, rooms_max=40, windows_max=40)
     shard = Shard(geometry)
@@ -351,7 +413,7 @@ def test_an_author_makes_no_more_rooms_than_his_share():
     assert created(0, author=7) == DUPLICATE
 
 
-def test_a_window_that_goes_within_a_batch_takes_no_more_of_it():
+def test_a_window_that_goes_within_a_batch_takes_no_more_of_it() -> None:
     shard = Shard(dataclasses.replace(SMALL, windows_max=24))
     assert shard.one(create(0, author=50)).code == OK
     for client in range(3):

@@ -16,21 +16,21 @@ def oldest(days: float, of: Kept | None = None) -> int:
     return keep(of or kept(), NEWEST.get, NOW_US, days)
 
 
-def test_segments_go_whose_newest_record_is_older_than_what_is_kept():
+def test_segments_go_whose_newest_record_is_older_than_what_is_kept() -> None:
     assert oldest(8) == 2  # the newest record of segment 2 is eight days old
     assert oldest(7.999) == 3
     assert oldest(6.5) == 4
 
 
-def test_everything_stays_unless_days_are_set():
+def test_everything_stays_unless_days_are_set() -> None:
     assert oldest(0) == 2
 
 
-def test_what_is_not_shipped_stays_unless_shipping_is_off():
+def test_what_is_not_shipped_stays_unless_shipping_is_off() -> None:
     assert oldest(0.5) == 5
     assert oldest(0.5, kept(ships=False)) == 9  # but never the open segment
     assert oldest(0.5, kept(shipped=0)) == 2
 
 
-def test_what_cannot_be_read_now_stays_with_all_that_is_newer():
+def test_what_cannot_be_read_now_stays_with_all_that_is_newer() -> None:
     assert keep(kept(), {2: 0, 4: 0}.get, NOW_US, 1) == 3

@@ -27,7 +27,9 @@ def filled(geometry: Geometry, count: int) -> Shard:
 
 
 @both
-def test_a_sealed_segment_verifies_and_finds_each_record_by_place_room_and_message(geometry):
+def test_a_sealed_segment_verifies_and_finds_each_record_by_place_room_and_message(
+    geometry: Geometry,
+) -> None:
     count = geometry.segment_records
     shard = filled(geometry, 2 * count + 1)
     first = SegmentView(shard.extent(0), geometry)
@@ -54,7 +56,7 @@ def test_a_sealed_segment_verifies_and_finds_each_record_by_place_room_and_messa
     assert first.slot_of_message(b"no such message!") is None
 
 
-def test_a_room_pages_backwards_over_segments_that_it_skipped():
+def test_a_room_pages_backwards_over_segments_that_it_skipped() -> None:
     shard = Shard(SMALL)
     shard.commit(create(0), create(1, client=901), make(1, 1, 1))
     shard.fill(0, 1, 297)
@@ -67,7 +69,9 @@ def test_a_room_pages_backwards_over_segments_that_it_skipped():
 
 
 @both
-def test_a_leaf_is_served_the_same_while_open_when_sealed_and_from_the_disk(geometry):
+def test_a_leaf_is_served_the_same_while_open_when_sealed_and_from_the_disk(
+    geometry: Geometry,
+) -> None:
     size = geometry.segment_records
     shard = filled(geometry, 2 * geometry.records_max + 3)
     assert shard.rooms.leaf(0, 2, 4) is None
@@ -97,7 +101,7 @@ def test_a_leaf_is_served_the_same_while_open_when_sealed_and_from_the_disk(geom
     assert shard.rooms.leaf(2, 0, 1) is not None
 
 
-def test_leaf_ids_of_a_checkpoint_are_those_of_its_leaves_at_every_length():
+def test_leaf_ids_of_a_checkpoint_are_those_of_its_leaves_at_every_length() -> None:
     shard = Shard(SMALL)
     shard.commit(create(0))
     for n in range(1, 2 * SMALL.segment_records + 10):
@@ -108,7 +112,9 @@ def test_leaf_ids_of_a_checkpoint_are_those_of_its_leaves_at_every_length():
 
 
 @both
-def test_no_batch_begins_a_segment_before_the_buffer_it_takes_is_durable(geometry):
+def test_no_batch_begins_a_segment_before_the_buffer_it_takes_is_durable(
+    geometry: Geometry,
+) -> None:
     count, batch = geometry.segment_records, geometry.records_max
     shard = Shard(geometry)
     shard.commit(create(0))
@@ -131,7 +137,7 @@ def sectors(write: SegmentWrite) -> range:
     return range(write.offset, write.offset + len(write.data))
 
 
-def test_what_is_durable_is_never_overstated_whatever_order_writes_complete_in(seed):
+def test_what_is_durable_is_never_overstated_whatever_order_writes_complete_in(seed: int) -> None:
     prng, shard = Prng(seed), Shard(SMALL, segments_max=64)
     shard.commit(create(0))
     shard.hold = True
@@ -175,7 +181,7 @@ def assert_on_disk(shard: Shard, log_seq: int) -> None:
             assert ring.records(number, 0, count) == shard.extent(number)[: count * RECORD_SIZE]
 
 
-def test_a_flush_makes_every_record_durable_and_a_second_one_writes_nothing():
+def test_a_flush_makes_every_record_durable_and_a_second_one_writes_nothing() -> None:
     shard = Shard(SMALL)
     shard.commit(create(0))
     for n in range(1, 3 * SMALL.segment_records):
@@ -188,14 +194,14 @@ def test_a_flush_makes_every_record_durable_and_a_second_one_writes_nothing():
         assert shard.rooms.take_writes() == []
 
 
-def test_what_follows_the_tail_in_its_sector_is_zero_though_the_buffer_was_used_before():
+def test_what_follows_the_tail_in_its_sector_is_zero_though_the_buffer_was_used_before() -> None:
     shard = filled(SMALL, 2 * SMALL.segment_records + 3)
     shard.checkpoint()
     end = 3 * RECORD_SIZE
     assert not any(shard.extent(2)[end : -(-end // 4096) * 4096])
 
 
-def test_the_ring_shows_committed_records_and_nothing_of_a_segment_that_has_left_it():
+def test_the_ring_shows_committed_records_and_nothing_of_a_segment_that_has_left_it() -> None:
     shard = filled(SMALL, SMALL.segment_records - 1)
     ring = RingView(shard.ring, SMALL)
     assert ring.record_count(0) == SMALL.segment_records - 1
@@ -209,7 +215,7 @@ def test_the_ring_shows_committed_records_and_nothing_of_a_segment_that_has_left
     assert ring.record_count(2) == 1
 
 
-def test_reports_of_writes_from_before_a_reset_change_nothing():
+def test_reports_of_writes_from_before_a_reset_change_nothing() -> None:
     shard = filled(SMALL, 3)
     shard.hold = True
     shard.fill(0, 5, 50)
@@ -223,7 +229,7 @@ def test_reports_of_writes_from_before_a_reset_change_nothing():
     assert RingView(shard.ring, SMALL).record_count(0) == 0
 
 
-def test_a_write_that_would_overlap_a_tail_waits_until_the_tail_is_durable():
+def test_a_write_that_would_overlap_a_tail_waits_until_the_tail_is_durable() -> None:
     shard = Shard(SMALL)
     shard.commit(create(0), make(0, 1, 1))
     shard.hold = True

@@ -36,7 +36,9 @@ def forged(shard: Shard, durable: Durable, records: bytearray, **changes: object
 
 @both
 @pytest.mark.parametrize("extra", [-1, 0, 1, 150])
-def test_a_restart_goes_on_with_the_next_record_and_the_same_bytes(geometry, extra):
+def test_a_restart_goes_on_with_the_next_record_and_the_same_bytes(
+    geometry: Geometry, extra: int
+) -> None:
     first = grown(geometry, geometry.segment_records + extra)
     second = first.restarted(first.checkpoint())
     for shard in (first, second):
@@ -45,7 +47,7 @@ def test_a_restart_goes_on_with_the_next_record_and_the_same_bytes(geometry, ext
     assert first.extents == second.extents
 
 
-def test_a_seal_changes_rows_of_rooms_that_were_quiet_since_the_checkpoint_before():
+def test_a_seal_changes_rows_of_rooms_that_were_quiet_since_the_checkpoint_before() -> None:
     shard = Shard(PRODUCTION)
     rooms = 600  # more than a chunk of the table
     for start in range(0, rooms, 100):
@@ -60,7 +62,7 @@ def test_a_seal_changes_rows_of_rooms_that_were_quiet_since_the_checkpoint_befor
     assert row[64:72] == (1).to_bytes(8, "little")  # segment 0 + 1
 
 
-def test_the_ring_of_a_restarted_shard_has_the_open_segment_and_not_the_one_before():
+def test_the_ring_of_a_restarted_shard_has_the_open_segment_and_not_the_one_before() -> None:
     first = grown(SMALL, 150)
     second = first.restarted(first.checkpoint())
     assert second.rooms.leaf(1, 0, 7) == first.rooms.leaf(1, 0, 7)
@@ -68,7 +70,7 @@ def test_the_ring_of_a_restarted_shard_has_the_open_segment_and_not_the_one_befo
     assert second.rooms.leaf(0, 0, 1) is None
 
 
-def test_a_used_state_machine_can_be_restored_to_another_state():
+def test_a_used_state_machine_can_be_restored_to_another_state() -> None:
     first, other = grown(SMALL, 150), grown(SMALL, 333)
     durable = first.checkpoint()
     other.rooms.restore(checkpoint.decode(durable.manifest, SMALL), durable.tables, durable.leaves)
@@ -79,7 +81,7 @@ def test_a_used_state_machine_can_be_restored_to_another_state():
     assert other.rooms.room_rows(0, 99) == Shard(SMALL).rooms.room_rows(0, 99)
 
 
-def test_every_flipped_byte_of_a_leaf_is_found():
+def test_every_flipped_byte_of_a_leaf_is_found() -> None:
     shard = grown(SMALL, 20)
     durable = shard.checkpoint()
     for at in range(0, len(durable.leaves[1]), 97):
@@ -91,7 +93,7 @@ def test_every_flipped_byte_of_a_leaf_is_found():
 
 
 @pytest.mark.parametrize("cut", [0, 1])
-def test_a_missing_leaf_or_record_is_found(cut):
+def test_a_missing_leaf_or_record_is_found(cut: int) -> None:
     shard = grown(SMALL, 20)
     durable = shard.checkpoint()
     shorter = durable.leaves[:-1] if cut else [*durable.leaves[:-1], durable.leaves[-1][:-2240]]
@@ -109,7 +111,7 @@ def test_a_missing_leaf_or_record_is_found(cut):
         (record.ROOM_ID, room_id(1), "does not follow"),
     ],
 )
-def test_a_chain_that_does_not_hold_is_named(field, value, reason):
+def test_a_chain_that_does_not_hold_is_named(field: int, value: bytes, reason: str) -> None:
     shard = grown(SMALL, 20)
     durable = shard.checkpoint()
     records = bytearray(b"".join(durable.leaves))
@@ -118,7 +120,7 @@ def test_a_chain_that_does_not_hold_is_named(field, value, reason):
         shard.restarted(forged(shard, durable, records))
 
 
-def test_a_room_that_begins_with_another_hash_than_zero_is_named_at_its_first_record():
+def test_a_room_that_begins_with_another_hash_than_zero_is_named_at_its_first_record() -> None:
     shard = grown(SMALL, 20)
     durable = shard.checkpoint()
     records = bytearray(b"".join(durable.leaves))
@@ -127,7 +129,7 @@ def test_a_room_that_begins_with_another_hash_than_zero_is_named_at_its_first_re
         shard.restarted(forged(shard, durable, records))
 
 
-def test_a_chain_that_ends_elsewhere_than_the_rooms_row_says_is_found():
+def test_a_chain_that_ends_elsewhere_than_the_rooms_row_says_is_found() -> None:
     shard = grown(SMALL, 20)
     durable = shard.checkpoint()
     records = bytearray(b"".join(durable.leaves))
@@ -138,7 +140,7 @@ def test_a_chain_that_ends_elsewhere_than_the_rooms_row_says_is_found():
         shard.restarted(forged(shard, durable, records[:-RECORD_SIZE], log_seq=19))
 
 
-def test_tables_without_the_shards_room_or_with_a_room_twice_are_refused():
+def test_tables_without_the_shards_room_or_with_a_room_twice_are_refused() -> None:
     shard = grown(SMALL, 20)
     durable = shard.checkpoint()
     manifest = checkpoint.decode(durable.manifest, SMALL)
@@ -163,7 +165,7 @@ def assert_refused(
         shard.rooms.restore(changed, chunks, durable.leaves)
 
 
-def test_rows_are_listed_in_the_order_of_creation_behind_the_shards_own():
+def test_rows_are_listed_in_the_order_of_creation_behind_the_shards_own() -> None:
     shard = Shard(SMALL)
     shard.commit(*(create(room, client=900 + room) for room in (5, 3, 4)))
     assert shard.rooms.room_rows(0, 99)[:16] == record.SHARD_ROOM_ID

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import struct
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,7 +118,7 @@ def records_of(model: Model, wish: tuple[int, int, int, int, str, int]) -> list[
     ]
 
 
-def play(shard: Shard, model: Model, wishes: list[tuple]) -> list[int]:
+def play(shard: Shard, model: Model, wishes: list[tuple[Any, ...]]) -> list[int]:
     """Let both take the same prepares; compare each answer, and list the codes."""
     codes = []
     for wish in wishes:
@@ -154,7 +155,9 @@ def log_of(shard: Shard) -> bytes:
 
 @settings(max_examples=150)
 @given(WISHES)
-def test_rooms_answer_and_keep_what_the_model_does(wishes):
+def test_rooms_answer_and_keep_what_the_model_does(
+    wishes: list[tuple[int, int, int, int, str, int]],
+) -> None:
     shard, model = Shard(SMALL), Model(SMALL, SEGMENTS_MAX)
     play(shard, model, wishes)
     assert shard.rooms.log_seq == len(model.log)
@@ -167,10 +170,10 @@ def test_rooms_answer_and_keep_what_the_model_does(wishes):
         assert row[16:48] == (record.record_hash(entry["log"][-1]) if entry["log"] else bytes(32))
 
 
-def deep_history(seed: int) -> list[tuple]:
+def deep_history(seed: int) -> list[tuple[Any, ...]]:
     """Hundreds of wishes over many rooms and devices, which come and go."""
     prng = Prng(seed)
-    wishes: list[tuple] = []
+    wishes: list[tuple[Any, ...]] = []
     for _ in range(prng.between(200, 500)):
         what = prng.choice(WHATS)
         client = prng.choice([0, 1, 2, prng.below(40)])
@@ -191,7 +194,7 @@ def deep_history(seed: int) -> list[tuple]:
 SHARED = dataclasses.replace(SMALL, windows_max=24)
 
 
-def test_deep_histories_equal_the_model_and_reach_every_answer(seed):
+def test_deep_histories_equal_the_model_and_reach_every_answer(seed: int) -> None:
     answers: dict[int, int] = {}
     sealed = []
     for i in range(12):
@@ -209,7 +212,9 @@ def test_deep_histories_equal_the_model_and_reach_every_answer(seed):
 
 @settings(max_examples=40)
 @given(WISHES, st.integers(0, 39))
-def test_restored_rooms_have_the_same_bytes_and_the_same_future(wishes, cut):
+def test_restored_rooms_have_the_same_bytes_and_the_same_future(
+    wishes: list[tuple[int, int, int, int, str, int]], cut: int
+) -> None:
     first, model = Shard(SMALL), Model(SMALL, SEGMENTS_MAX)
     play(first, model, wishes[:cut])
     durable = first.checkpoint()
@@ -227,7 +232,7 @@ def test_restored_rooms_have_the_same_bytes_and_the_same_future(wishes, cut):
     assert first.checkpoint() == second.checkpoint()
 
 
-def test_a_deep_history_goes_on_after_a_restart_as_if_there_had_been_none(seed):
+def test_a_deep_history_goes_on_after_a_restart_as_if_there_had_been_none(seed: int) -> None:
     for i in range(6):
         wishes = deep_history(seed + i)
         cut = Prng(seed + i).below(len(wishes))
@@ -245,7 +250,7 @@ def test_a_deep_history_goes_on_after_a_restart_as_if_there_had_been_none(seed):
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=60))
-def test_equal_records_in_other_batches_become_equal_segments_and_tables(sizes):
+def test_equal_records_in_other_batches_become_equal_segments_and_tables(sizes: list[int]) -> None:
     records = [make(0, 900, 1, kind=record.KIND_ROOM_CREATE, body=b"a room")]
     records += [make(0, n % 3, n // 3 + 1) for n in range(sum(sizes))]
     whole = len(records)
@@ -253,7 +258,7 @@ def test_equal_records_in_other_batches_become_equal_segments_and_tables(sizes):
     assert commit_in_batches(records, [1, *sizes]) == commit_in_batches(records, sevens)
 
 
-def commit_in_batches(records: list[bytes], sizes: list[int]) -> tuple:
+def commit_in_batches(records: list[bytes], sizes: list[int]) -> tuple[Any, ...]:
     """Ring, extents and state after `records`, each stamped with its place."""
     shard, start = Shard(SMALL), 0
     for size in sizes:

@@ -1,5 +1,7 @@
 """Who ships and how far: claims fence, a period closes when nothing can enter it any more."""
 
+from typing import Any
+
 import pytest
 
 from appliance.formats import event
@@ -66,7 +68,7 @@ def shipping() -> Shipping:
     return Shipping()
 
 
-def test_a_period_is_announced_then_shipped_and_the_cursor_moves(shipping):
+def test_a_period_is_announced_then_shipped_and_the_cursor_moves(shipping: Shipping) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 2, 1)) == OK
     shipping.pass_period()
     announced = shipping.announcement(node=2)
@@ -78,7 +80,7 @@ def test_a_period_is_announced_then_shipped_and_the_cursor_moves(shipping):
     assert shipping.shard.rooms.shipper_cursor == 2
 
 
-def test_an_idle_period_moves_the_time_and_not_the_cursor(shipping):
+def test_an_idle_period_moves_the_time_and_not_the_cursor(shipping: Shipping) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.shard.timestamp += 3 * PERIOD
     announced = shipping.announcement()
@@ -91,25 +93,25 @@ def test_an_idle_period_moves_the_time_and_not_the_cursor(shipping):
     assert shipping.shard.rooms.shipping.manifest_count == 2
 
 
-def test_nobody_ships_without_a_claim(shipping):
+def test_nobody_ships_without_a_claim(shipping: Shipping) -> None:
     shipping.pass_period()
     assert shipping.write(shipping.announcement(generation=0)) == FORBIDDEN
     assert shipping.write(shipping.announcement()) == FORBIDDEN
 
 
 @pytest.mark.parametrize("generation", [0, 2, 7])
-def test_a_claim_names_the_next_generation(shipping, generation):
+def test_a_claim_names_the_next_generation(shipping: Shipping, generation: int) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, generation)) == FORBIDDEN
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1, seen_log_seq=1)) == FORBIDDEN
 
 
-def test_of_two_claims_of_one_generation_the_first_holds(shipping):
+def test_of_two_claims_of_one_generation_the_first_holds(shipping: Shipping) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     assert shipping.write(Shipped(SHIP_CLAIM, 1, 1)) == FORBIDDEN
     assert shipping.shard.rooms.shipping.node == 0
 
 
-def test_a_later_claim_fences_the_earlier_and_keeps_what_was_announced(shipping):
+def test_a_later_claim_fences_the_earlier_and_keeps_what_was_announced(shipping: Shipping) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.pass_period()
     announced = shipping.announcement()
@@ -123,7 +125,7 @@ def test_a_later_claim_fences_the_earlier_and_keeps_what_was_announced(shipping)
     assert shipping.shard.rooms.shipper_cursor == announced.last_log_seq
 
 
-def test_a_period_is_not_closed_a_microsecond_early(shipping):
+def test_a_period_is_not_closed_a_microsecond_early(shipping: Shipping) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.shard.timestamp = START + PERIOD - 1 - 1000  # the record itself is 1 ms later
     assert shipping.write(shipping.announcement()) == FORBIDDEN
@@ -131,7 +133,9 @@ def test_a_period_is_not_closed_a_microsecond_early(shipping):
     assert shipping.write(shipping.announcement()) == OK
 
 
-def test_a_record_that_the_shipper_has_not_seen_refuses_its_announcement(shipping):
+def test_a_record_that_the_shipper_has_not_seen_refuses_its_announcement(
+    shipping: Shipping,
+) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.pass_period()
     announced = shipping.announcement()
@@ -163,7 +167,9 @@ def test_a_record_that_the_shipper_has_not_seen_refuses_its_announcement(shippin
         {"last_log_seq": 1 << 63},
     ],
 )
-def test_an_announcement_that_fits_not_is_refused(shipping, changes):
+def test_an_announcement_that_fits_not_is_refused(
+    shipping: Shipping, changes: dict[str, Any]
+) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.pass_period()
     assert shipping.write(shipping.announcement(**changes)) == FORBIDDEN
@@ -182,7 +188,9 @@ def test_an_announcement_that_fits_not_is_refused(shipping, changes):
         {"manifest_hash": bytes(32)},
     ],
 )
-def test_a_manifest_of_something_else_than_was_announced_is_refused(shipping, changes):
+def test_a_manifest_of_something_else_than_was_announced_is_refused(
+    shipping: Shipping, changes: dict[str, Any]
+) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.pass_period()
     announced = shipping.announcement()
@@ -201,14 +209,14 @@ def test_a_manifest_of_something_else_than_was_announced_is_refused(shipping, ch
         bytes(88),
         bytes(48),
         event.encode_shipped(Shipped(1, 0, 1)) + b"\0",
-        b"\4" + event.encode_shipped(Shipped(1, 0, 1))[1:],
+        b"\5" + event.encode_shipped(Shipped(1, 0, 1))[1:],
     ],
 )
-def test_a_body_that_is_no_shipped_record_is_refused(shipping, body):
+def test_a_body_that_is_no_shipped_record_is_refused(shipping: Shipping, body: bytes) -> None:
     assert shipping.shard.one(shard_record(KIND_SHIPPED, 1, body)).code == FORBIDDEN
 
 
-def test_the_state_survives_a_restart_in_the_middle_of_a_period(shipping):
+def test_the_state_survives_a_restart_in_the_middle_of_a_period(shipping: Shipping) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 2, 1)) == OK
     shipping.pass_period()
     announced = shipping.announcement(node=2)
@@ -223,7 +231,9 @@ def test_the_state_survives_a_restart_in_the_middle_of_a_period(shipping):
     assert again.rooms.shipping == ShippingState()
 
 
-def test_where_shipping_is_off_what_is_not_shipped_may_go_but_not_the_open_segment(shipping):
+def test_where_shipping_is_off_what_is_not_shipped_may_go_but_not_the_open_segment(
+    shipping: Shipping,
+) -> None:
     shipping.shard.fill(0, 1, 250)
 
     def retain(number: int, oldest: int) -> int:
@@ -239,7 +249,7 @@ def test_where_shipping_is_off_what_is_not_shipped_may_go_but_not_the_open_segme
     assert (again.rooms.oldest_segment, again.rooms.shipper_cursor) == (2, 200)
 
 
-def test_what_was_announced_to_be_shipped_is_not_given_up(shipping):
+def test_what_was_announced_to_be_shipped_is_not_given_up(shipping: Shipping) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.shard.fill(0, 1, 250)
     shipping.pass_period()
@@ -248,7 +258,7 @@ def test_what_was_announced_to_be_shipped_is_not_given_up(shipping):
     assert shipping.shard.one(shard_record(KIND_RETAIN, 1, body, client=7)).code == FORBIDDEN
 
 
-def test_retention_never_passes_the_cursor(shipping):
+def test_retention_never_passes_the_cursor(shipping: Shipping) -> None:
     assert shipping.write(Shipped(SHIP_CLAIM, 0, 1)) == OK
     shipping.shard.fill(0, 1, 250)
     shipping.pass_period()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from appliance.base.errors import FormatError
-from appliance.base.limits import WINDOW_EVICT_AGE_US
+from appliance.base.limits import WINDOW_AHEAD_US, WINDOW_EVICT_AGE_US
 from appliance.base.prng import Prng
 from appliance.cores.rooms.windows import CANDIDATES_MAX, Windows, key_of
 from appliance.formats.checkpoint import WINDOW_ROW
-from appliance.formats.geometry import PRODUCTION, SMALL
+from appliance.formats.geometry import PRODUCTION, SMALL, Geometry
 from appliance.formats.room_name import room_creator_id
 
 LATE = 10**12
@@ -29,7 +29,9 @@ def take(windows: Windows, wanted: bytes, log_seq: int, time_us: int) -> int:
     return row
 
 
-def test_the_window_that_goes_is_the_one_with_the_lowest_log_seq_whatever_happened_before(seed):
+def test_the_window_that_goes_is_the_one_with_the_lowest_log_seq_whatever_happened_before(
+    seed: int,
+) -> None:
     prng, windows = Prng(seed), Windows(SMALL)
     alive: dict[bytes, int] = {}  # key -> log_seq of its newest record
     for log_seq in range(1, 2000):
@@ -46,7 +48,7 @@ def test_the_window_that_goes_is_the_one_with_the_lowest_log_seq_whatever_happen
 
 
 @pytest.mark.parametrize("geometry", [SMALL, PRODUCTION], ids=["small", "production"])
-def test_a_full_table_gives_rows_in_the_order_of_their_newest_records(geometry):
+def test_a_full_table_gives_rows_in_the_order_of_their_newest_records(geometry: Geometry) -> None:
     windows, count = Windows(geometry), geometry.windows_max
     for i in range(count):
         take(windows, key(i), i + 1, 1000)
@@ -62,7 +64,7 @@ def test_a_full_table_gives_rows_in_the_order_of_their_newest_records(geometry):
     assert len(windows.row_of) == count
 
 
-def test_a_taken_row_remembers_nothing_of_the_window_before():
+def test_a_taken_row_remembers_nothing_of_the_window_before() -> None:
     windows = Windows(SMALL)
     for i in range(SMALL.windows_max):
         row, _ = windows.take(key(i), 1000)
@@ -74,7 +76,7 @@ def test_a_taken_row_remembers_nothing_of_the_window_before():
     assert not any(windows.table.row(row)[72:])
 
 
-def test_one_author_fills_his_share_and_takes_from_nobody_else():
+def test_one_author_fills_his_share_and_takes_from_nobody_else() -> None:
     windows = Windows(PRODUCTION)
     others = [key(i) for i in range(10)]
     for i, wanted in enumerate(others):
@@ -89,7 +91,7 @@ def test_one_author_fills_his_share_and_takes_from_nobody_else():
     assert kept == [False] * 2 * windows.share + [True] * windows.share  # his own oldest went
 
 
-def test_many_authors_together_leave_room_for_whoever_has_little():
+def test_many_authors_together_leave_room_for_whoever_has_little() -> None:
     """All is young: whoever holds most gives up his oldest, and nobody is refused."""
     windows, log_seq = Windows(PRODUCTION), 0
     for author in range(1, 65):
@@ -107,14 +109,14 @@ def test_many_authors_together_leave_room_for_whoever_has_little():
     assert sizes[-64] >= windows.share - 2  # they gave in turn
 
 
-def test_young_windows_of_authors_who_hold_little_are_given_up_for_nobody():
+def test_young_windows_of_authors_who_hold_little_are_given_up_for_nobody() -> None:
     windows = Windows(SMALL)
     for i in range(SMALL.windows_max):
         take(windows, key(i), i + 1, 1000)
     assert not windows.can_take(1, 1001)
 
 
-def test_an_author_creates_so_many_rooms_and_no_more():
+def test_an_author_creates_so_many_rooms_and_no_more() -> None:
     windows = Windows(PRODUCTION)
     for i in range(windows.share):
         assert windows.may_create(7)
@@ -125,7 +127,7 @@ def test_an_author_creates_so_many_rooms_and_no_more():
     assert windows.can_take(7, 1000)  # he may still write
 
 
-def test_nobody_has_a_horizon_before_a_window_was_given_up():
+def test_nobody_has_a_horizon_before_a_window_was_given_up() -> None:
     windows = Windows(PRODUCTION)
     for i in range(windows.share - 1):
         take(windows, key(i, author=7), i + 1, 5000 + i)
@@ -136,17 +138,22 @@ def test_nobody_has_a_horizon_before_a_window_was_given_up():
     assert windows.horizon_us(8) == 0
 
 
-def test_what_was_given_up_lies_before_the_horizon(seed):
-    """Whatever goes, and why: the newest record of a window that is gone is older than its author's
-    horizon says from then on."""
+def test_what_was_given_up_lies_before_the_horizon(seed: int) -> None:
+    """Whatever goes, and why: all that a window which is gone was given, and all that its records
+    said of themselves, is no later than its author's horizon from then on; also in a table that
+    was restored meanwhile, which gives up the same."""
     geometry = dataclasses.replace(SMALL, windows_max=24)
     prng, windows, now_us = Prng(seed), Windows(geometry), 1
-    gone: dict[bytes, int] = {}  # key -> time of its newest record when it went
+    gone: dict[bytes, int] = {}  # key -> the latest of its times when it went
     times: dict[bytes, int] = {}
     for log_seq in range(1, 5000):
         now_us += prng.choice([1, 1000, WINDOW_EVICT_AGE_US // 20])
         author = prng.choice([1, 1, 1, 2, 2, prng.between(3, 12)])
         wanted = key(prng.below(40), author=author)
+        if not log_seq % 50:
+            rows, _, writes = windows.table.freeze(False)
+            windows = Windows(geometry)
+            windows.load([data for _, data in writes], rows)
         if wanted not in windows.row_of:
             if not windows.can_take(author, now_us):
                 continue
@@ -154,16 +161,50 @@ def test_what_was_given_up_lies_before_the_horizon(seed):
             windows.take(wanted, now_us)
             gone.pop(wanted, None)
             for lost in before - set(windows.row_of):
-                gone[lost] = times[lost]
-        windows.advance(windows.row_of[wanted], author, 1, log_seq, now_us)
-        times[wanted] = now_us
+                gone[lost] = times.pop(lost)
+        made_us = now_us + prng.choice([-5000, 15_000, WINDOW_AHEAD_US])
+        windows.advance(windows.row_of[wanted], author, 1, log_seq, now_us, made_us=made_us)
+        times[wanted] = max(times.get(wanted, 0), now_us, made_us)
         for lost, time_us in gone.items():
-            assert time_us < windows.horizon_us(int.from_bytes(lost[32:], "little"))
+            assert time_us <= windows.horizon_us(int.from_bytes(lost[32:], "little"))
     assert len(gone) > 10
 
 
+def test_the_oldest_is_the_same_whatever_was_kept_of_former_searches(seed: int) -> None:
+    """Who was restored a moment ago, and keeps nothing, gives up what all others give up."""
+    prng, windows, now_us = Prng(seed), Windows(SMALL), 1
+    for log_seq in range(1, 1500):
+        now_us += prng.choice([1, 1000, 1_000_000])
+        wanted = key(prng.below(30), author=prng.between(1, 3))
+        author = int.from_bytes(wanted[32:], "little")
+        rows, _, writes = windows.table.freeze(False)
+        restored = Windows(SMALL)
+        restored.load([data for _, data in writes], rows)
+        assert restored.horizon_us(author) == windows.horizon_us(author)
+        if wanted not in windows.row_of:
+            assert restored.can_take(author, now_us) == windows.can_take(author, now_us)
+            if not windows.can_take(author, now_us):
+                continue
+            assert restored.take(wanted, now_us) == windows.take(wanted, now_us)
+            assert set(restored.row_of) == set(windows.row_of)
+        made_us = now_us + prng.choice([0, 999, 2_000_000, WINDOW_AHEAD_US])
+        windows.advance(windows.row_of[wanted], author, 1, log_seq, now_us, made_us=made_us)
+
+
+def test_a_clock_that_is_ahead_moves_no_horizon_but_its_own() -> None:
+    windows = Windows(SMALL)
+    for i in range(SMALL.windows_max):
+        take(windows, key(i, author=7 + i % 2), i + 1, 1000 + i)
+    assert windows.horizon_us(7) == 1000
+    for i in range(3 * SMALL.windows_max):
+        row, _ = windows.take(key(100 + i, author=8), 2000 + i)
+        windows.advance(row, 8, 1, 100 + i, 2000 + i, made_us=WINDOW_AHEAD_US + 5000)
+    assert windows.horizon_us(8) > WINDOW_AHEAD_US
+    assert windows.horizon_us(7) <= 2000
+
+
 @pytest.mark.parametrize("newest", [64, 2**32, 2**32 + 1, 2**40 + 7])
-def test_the_low_half_of_a_log_seq_is_enough(newest):
+def test_the_low_half_of_a_log_seq_is_enough(newest: int) -> None:
     windows = Windows(SMALL)
     row, _ = windows.take(key(0), 1000)
     for n in range(1, 65):
@@ -172,7 +213,7 @@ def test_the_low_half_of_a_log_seq_is_enough(newest):
     assert found == list(range(newest - 63, newest + 1))
 
 
-def test_loaded_windows_are_found_and_evicted_as_before():
+def test_loaded_windows_are_found_and_evicted_as_before() -> None:
     first, second = Windows(SMALL), Windows(SMALL)
     for i in range(SMALL.windows_max):
         take(first, key(i, author=1 + i % 2), 100 - i, 1000)
@@ -188,7 +229,7 @@ def test_loaded_windows_are_found_and_evicted_as_before():
         )
 
 
-def test_a_table_of_before_is_found_by_its_authors():
+def test_a_table_of_before_is_found_by_its_authors() -> None:
     """Rows are laid out as ever: what is new is that the author is a part of what finds them."""
     rows = np.zeros(2, WINDOW_ROW)
     for i, row in enumerate(rows):
@@ -203,7 +244,7 @@ def test_a_table_of_before_is_found_by_its_authors():
         assert windows.log_seq_of(row, 3) == 10 + i
 
 
-def test_a_table_with_two_rows_of_one_window_is_refused():
+def test_a_table_with_two_rows_of_one_window_is_refused() -> None:
     rows = np.zeros(2, WINDOW_ROW)
     rows["client_id"], rows["room_id"], rows["author_id"] = (
         np.void(b"c" * 16),

@@ -1,6 +1,7 @@
 """A manifest that is missing, forked, foreign or out of order is named by its path."""
 
 from dataclasses import replace
+from typing import Any
 
 from appliance.cores.shipping.audit import audit_chain, audit_head
 from appliance.formats.manifest import (
@@ -26,29 +27,29 @@ def chain(count: int) -> list[tuple[str, Signed[PeriodManifest]]]:
     return found
 
 
-def head_of(signed: Signed[PeriodManifest], **changes) -> Signed[ShippedHead]:
+def head_of(signed: Signed[PeriodManifest], **changes: bytes) -> Signed[ShippedHead]:
     value = signed.value
     head = ShippedHead(CLUSTER, SHARD, value.number, signed.hash, value.period_start_us, PERIOD, 0)
     return Signed(replace(head, **changes), b"h" * 32, b"k" * 32)
 
 
-def problems(found: list) -> list[str]:
+def problems(found: list[Any]) -> list[str]:
     return [finding.path for finding in audit_chain(found, "folder", CLUSTER, SHARD)]
 
 
-def test_a_whole_chain_has_no_findings_and_an_empty_one_has():
+def test_a_whole_chain_has_no_findings_and_an_empty_one_has() -> None:
     assert problems(chain(5)) == []
     assert problems([]) == ["folder"]
 
 
-def test_a_missing_manifest_is_found_at_the_one_after_it():
+def test_a_missing_manifest_is_found_at_the_one_after_it() -> None:
     found = chain(5)
     del found[2]
     assert set(problems(found)) == {"m3"}
     assert "m1" in problems(found=chain(5)[1:])
 
 
-def test_a_fork_and_a_foreign_manifest_are_found():
+def test_a_fork_and_a_foreign_manifest_are_found() -> None:
     found = chain(4)
     forked = replace(found[1][1].value, previous=b"x" * 32)
     found[1] = ("m1", Signed(forked, manifest_hash(forked), b"k" * 32))
@@ -59,7 +60,7 @@ def test_a_fork_and_a_foreign_manifest_are_found():
     assert problems(found) == ["m1"]
 
 
-def test_a_head_that_is_missing_ahead_or_of_another_chain_is_found():
+def test_a_head_that_is_missing_ahead_or_of_another_chain_is_found() -> None:
     found = chain(3)
     newest = found[-1][1]
     assert audit_head("head", head_of(newest), found) == []

@@ -2,6 +2,8 @@
 
 import pytest
 
+from appliance.base.prng import Prng
+from appliance.cores.shipping.chosen import NOBODY
 from appliance.cores.shipping.plan import SECOND_US
 from appliance.cores.shipping.shipper import Append, Compare, Look, Put, PutHead, PutManifest, Sweep
 from appliance.formats import manifest as mf
@@ -29,7 +31,7 @@ def told(world: World, node: int, turns: int) -> list[object]:
 class Sure:
     """Chance that never strikes, for tests that tell a story."""
 
-    def __init__(self, prng) -> None:
+    def __init__(self, prng: Prng) -> None:
         self.fork, self.between, self.choice = prng.fork, prng.between, prng.choice
 
     def chance(self, numerator: int, denominator: int) -> bool:
@@ -44,7 +46,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("number", range(SEEDS))
-def test_random_faults_ship_each_record_exactly_once(seed, number):
+def test_random_faults_ship_each_record_exactly_once(seed: int, number: int) -> None:
     world = World(seed + number)
     for _ in range(6):
         world.run(250)
@@ -60,14 +62,14 @@ def test_random_faults_ship_each_record_exactly_once(seed, number):
     assert head.value.number <= world.shard.rooms.shipping.manifest_count - 1
 
 
-def test_equal_seeds_ship_equal_files(seed):
+def test_equal_seeds_ship_equal_files(seed: int) -> None:
     worlds = [World(seed), World(seed)]
     for world in worlds:
         world.run(800)
     assert worlds[0].files == worlds[1].files
 
 
-def test_the_first_in_turn_claims_and_a_period_goes_its_way(world):
+def test_the_first_in_turn_claims_and_a_period_goes_its_way(world: World) -> None:
     assert told(world, 0, 3) == []
     assert told(world, 2, 3) == []
     assert told(world, 1, 3) == [SHIP_CLAIM, Sweep]
@@ -78,7 +80,7 @@ def test_the_first_in_turn_claims_and_a_period_goes_its_way(world):
     assert len(world.files) == 3
 
 
-def test_a_period_is_under_way_until_the_head_names_it(world):
+def test_a_period_is_under_way_until_the_head_names_it(world: World) -> None:
     shipper = world.actors[1].core
     assert not shipper.settled
     told(world, 1, 5)
@@ -90,7 +92,7 @@ def test_a_period_is_under_way_until_the_head_names_it(world):
         assert shipper.settled == (PutHead in steps), steps
 
 
-def test_the_operator_ends_a_period_at_a_second_of_his(world):
+def test_the_operator_ends_a_period_at_a_second_of_his(world: World) -> None:
     told(world, 1, 3)
     shipper = world.actors[1].core
     world.message(3)
@@ -110,7 +112,7 @@ def test_the_operator_ends_a_period_at_a_second_of_his(world):
     world.judge()
 
 
-def test_a_wish_to_end_a_period_leaves_those_that_are_over_as_they_are(world):
+def test_a_wish_to_end_a_period_leaves_those_that_are_over_as_they_are(world: World) -> None:
     told(world, 1, 3)
     world.wall_us += 3 * PERIOD_US
     close_at = world.wall_us // SECOND_US * SECOND_US
@@ -122,7 +124,7 @@ def test_a_wish_to_end_a_period_leaves_those_that_are_over_as_they_are(world):
     world.judge()
 
 
-def test_who_begins_compares_the_target_with_the_log_before_he_puts_a_head(world):
+def test_who_begins_compares_the_target_with_the_log_before_he_puts_a_head(world: World) -> None:
     told(world, 1, 3)
     world.wall_us += PERIOD_US
     told(world, 1, 7)
@@ -132,7 +134,7 @@ def test_who_begins_compares_the_target_with_the_log_before_he_puts_a_head(world
     assert world.actors[1].core.hole == "the first 3 periods are not there"
 
 
-def test_an_idle_period_gets_a_manifest_without_files(world):
+def test_an_idle_period_gets_a_manifest_without_files(world: World) -> None:
     told(world, 1, 3)
     world.wall_us += PERIOD_US
     told(world, 1, 7)
@@ -145,7 +147,7 @@ def test_an_idle_period_gets_a_manifest_without_files(world):
     world.judge()
 
 
-def test_sealed_segments_are_put_before_their_period_ends(world):
+def test_sealed_segments_are_put_before_their_period_ends(world: World) -> None:
     told(world, 1, 3)
     world.message(2 * SMALL.segment_records)
     assert told(world, 1, 5) == [Put, Put]
@@ -156,7 +158,7 @@ def test_sealed_segments_are_put_before_their_period_ends(world):
     world.judge()
 
 
-def test_a_restarted_process_claims_again_and_finds_its_files(world):
+def test_a_restarted_process_claims_again_and_finds_its_files(world: World) -> None:
     told(world, 1, 3)
     world.message(SMALL.segment_records)
     assert told(world, 1, 2) == [Put]
@@ -167,7 +169,7 @@ def test_a_restarted_process_claims_again_and_finds_its_files(world):
     assert world.shard.rooms.shipping.generation == 2
 
 
-def test_another_node_takes_over_what_is_late_and_where_nothing_moves(world):
+def test_another_node_takes_over_what_is_late_and_where_nothing_moves(world: World) -> None:
     told(world, 1, 3)
     world.message(5)
     world.wall_us += PERIOD_US
@@ -184,7 +186,69 @@ def test_another_node_takes_over_what_is_late_and_where_nothing_moves(world):
     world.judge()
 
 
-def test_nobody_takes_over_while_something_moves_at_the_target(world):
+def choose(world: World, node: int) -> None:
+    """The farm's word comes to every node."""
+    for actor in world.actors:
+        actor.core.chosen.learn(node, actor.core.role.node)
+
+
+def test_who_the_farm_chooses_claims_and_the_others_wait_for_their_turn(world: World) -> None:
+    choose(world, 0)
+    for node in (1, 2):  # the first in turn without a farm, and another
+        assert told(world, node, 3) == []
+    assert told(world, 0, 3) == [SHIP_CLAIM, Sweep]
+    choose(world, 2)
+    assert told(world, 1, 3) == []
+    assert told(world, 2, 3) == [SHIP_CLAIM, Sweep]  # at once, though nothing is late
+    assert SHIP_CLAIM not in told(world, 0, 5)
+    choose(world, 2)  # told again and again, it claims once
+    assert SHIP_CLAIM not in told(world, 2, 5)
+    assert (world.shard.rooms.shipping.generation, world.shard.rooms.shipping.node) == (2, 2)
+
+
+def test_a_choice_that_the_chosen_node_does_not_heed_keeps_nobody_from_a_late_period(
+    world: World,
+) -> None:
+    choose(world, 0)
+    told(world, 0, 3)
+    world.message(5)
+    choose(world, 2)  # where no shipper runs
+    world.wall_us += 2 * PERIOD_US + PATIENCE_US
+    for _ in range(12):
+        world.wall_us += PATIENCE_US // 4
+        told(world, 1, 2)
+    assert world.shard.rooms.shipping.node == 1
+
+
+def test_nobody_begins_to_ship_while_the_farm_says_nothing_that_is_valid(world: World) -> None:
+    choose(world, NOBODY)
+    for _ in range(20):
+        world.wall_us += PATIENCE_US
+        assert all(told(world, node, 2) == [] for node in range(3))
+    choose(world, 1)
+    assert told(world, 1, 2) == [SHIP_CLAIM, Sweep]
+    world.message(5)
+    choose(world, NOBODY)
+    world.wall_us += PERIOD_US
+    world.actors[1] = world.actor(1)  # its process starts again: that moves nothing
+    choose(world, NOBODY)
+    assert told(world, 1, 2) == [SHIP_CLAIM, Sweep]
+    world.wall_us += PERIOD_US
+    for _ in range(20):
+        world.wall_us += PATIENCE_US
+        assert not any(told(world, node, 2) for node in (0, 2))
+
+
+def test_an_own_folder_is_not_taken_over_by_choice() -> None:
+    world = World(1, shared=False)
+    world.prng = Sure(world.prng)
+    choose(world, 1)
+    told(world, 1, 3)
+    choose(world, 2)
+    assert told(world, 2, 5) == []
+
+
+def test_nobody_takes_over_while_something_moves_at_the_target(world: World) -> None:
     told(world, 1, 3)
     world.message(5)
     world.wall_us += PERIOD_US + PATIENCE_US
@@ -194,7 +258,7 @@ def test_nobody_takes_over_while_something_moves_at_the_target(world):
         assert SHIP_CLAIM not in told(world, 2, 2)
 
 
-def test_nobody_claims_while_the_target_is_away_for_all(world):
+def test_nobody_claims_while_the_target_is_away_for_all(world: World) -> None:
     told(world, 1, 3)
     world.message(5)
     world.down = True
@@ -210,7 +274,7 @@ def test_nobody_claims_while_the_target_is_away_for_all(world):
     assert world.shard.rooms.shipper_cursor >= 7
 
 
-def test_folders_of_their_own_are_never_taken_over_but_by_wish():
+def test_folders_of_their_own_are_never_taken_over_but_by_wish() -> None:
     world = World(1, shared=False)
     world.prng = Sure(world.prng)
     told(world, 1, 3)
@@ -220,7 +284,7 @@ def test_folders_of_their_own_are_never_taken_over_but_by_wish():
     assert told(world, 2, 3) == [SHIP_CLAIM, Sweep, SHIP_ANNOUNCE]
 
 
-def test_a_fenced_shipper_stops_at_once(world):
+def test_a_fenced_shipper_stops_at_once(world: World) -> None:
     told(world, 1, 3)
     world.wall_us += PERIOD_US
     assert told(world, 1, 2) == [SHIP_ANNOUNCE, Put]
@@ -235,7 +299,7 @@ def test_a_fenced_shipper_stops_at_once(world):
     assert len(world.manifests()) == 1
 
 
-def test_a_failure_is_repeated_after_pauses_that_grow_to_a_bound(world):
+def test_a_failure_is_repeated_after_pauses_that_grow_to_a_bound(world: World) -> None:
     told(world, 1, 2)
     world.wall_us += PERIOD_US
     assert told(world, 1, 1) == [SHIP_ANNOUNCE]
@@ -256,7 +320,7 @@ def test_a_failure_is_repeated_after_pauses_that_grow_to_a_bound(world):
     assert core.error == ""
 
 
-def test_the_head_is_of_this_shard_and_names_the_newest_manifest(world):
+def test_the_head_is_of_this_shard_and_names_the_newest_manifest(world: World) -> None:
     told(world, 1, 3)
     world.wall_us += PERIOD_US
     told(world, 1, 8)

@@ -1,7 +1,7 @@
 """A disk in memory: writes are in flight until performed; a crash keeps what it is told to."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.cores.vsr.open import choose
@@ -39,7 +39,7 @@ class Disk:
 
     # --- what a process asks for
 
-    def start_write(self, token: int, address: int, buffers: list) -> None:
+    def start_write(self, token: int, address: int, buffers: list[Any]) -> None:
         data = b"".join(buffers)
         assert data and address % SECTOR_SIZE == 0 and len(data) % SECTOR_SIZE == 0
         for other in self.writes:

@@ -14,12 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import report
 from appliance.cores.vsr.client import Client
+from appliance.cores.vsr.idle import idle_ticks
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes, load
 from appliance.cores.vsr.replica import Replica
@@ -122,7 +124,7 @@ class Session:
         """The newest record was refused: its number is the next one's."""
         self.asked -= 1
 
-    def results(self) -> list[tuple]:
+    def results(self) -> list[tuple[Any, ...]]:
         """Results of the newest reply."""
         body = self.replies[-1][1]
         return [
@@ -349,7 +351,9 @@ class Group:
         self.tick += 1
         for node in self.running():
             monotonic_ns, realtime_us = self.times()
+            idle, before = idle_ticks(node.core), len(node.core.effects)
             node.core.on_tick(monotonic_ns, realtime_us + node.clock_error_us)
+            assert not idle or len(node.core.effects) == before, "it said that nothing was due"
             self.after(node)
         for session in self.sessions:
             session.core.on_tick()
@@ -455,7 +459,7 @@ class Group:
         for effect in effects:
             self.perform(node, effect)
 
-    def perform(self, node: Node, effect: tuple) -> None:
+    def perform(self, node: Node, effect: tuple[Any, ...]) -> None:
         kind = effect[0]
         if kind == fx.SEND:
             _, members, header, body, route = effect

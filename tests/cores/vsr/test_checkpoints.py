@@ -43,7 +43,7 @@ GEOMETRIES = {"production": PRODUCTION, "small": SMALL, "tiny": TINY, "tight": T
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_checkpoint_ring_never_overwrites_needed(name):
+def test_checkpoint_ring_never_overwrites_needed(name: str) -> None:
     """Whatever is still worth repairing lies in a slot of its own."""
     geometry = GEOMETRIES[name]
     for n in range(5):
@@ -55,7 +55,7 @@ def test_checkpoint_ring_never_overwrites_needed(name):
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_a_lagging_replica_finds_the_log_or_a_durable_checkpoint(name):
+def test_a_lagging_replica_finds_the_log_or_a_durable_checkpoint(name: str) -> None:
     """It is on c. Unless c + K is known to be durable, no peer has overwritten what follows c."""
     geometry = GEOMETRIES[name]
     k = geometry.checkpoint_ops
@@ -69,7 +69,7 @@ def test_a_lagging_replica_finds_the_log_or_a_durable_checkpoint(name):
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_a_committed_op_proves_the_checkpoint_that_its_acknowledgers_hold(name):
+def test_a_committed_op_proves_the_checkpoint_that_its_acknowledgers_hold(name: str) -> None:
     """Op m is acknowledged only up to prepare_ok_max: when `durable` says so, a quorum is on c."""
     geometry = GEOMETRIES[name]
     k, p = geometry.checkpoint_ops, geometry.pipeline_max
@@ -81,12 +81,12 @@ def test_a_committed_op_proves_the_checkpoint_that_its_acknowledgers_hold(name):
         assert geometry.prepare_ok_max(before) == checkpoint + p
 
 
-def test_the_root_is_durable_and_nothing_lies_below_it():
+def test_the_root_is_durable_and_nothing_lies_below_it() -> None:
     assert SMALL.durable(0, 0) and SMALL.repair_min(0, 0, 0) == 0
     assert SMALL.repair_min(SMALL.checkpoint_ops, SMALL.checkpoint_ops, SMALL.checkpoint_ops) == 1
 
 
-def test_zones_alternate_so_that_the_last_checkpoint_is_never_touched():
+def test_zones_alternate_so_that_the_last_checkpoint_is_never_touched() -> None:
     for n in range(1, 10):
         op = n * TINY.checkpoint_ops
         assert TINY.checkpoint_zone(op) != TINY.checkpoint_zone(op - TINY.checkpoint_ops)
@@ -115,7 +115,7 @@ def same_segments(group: Group) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_checkpoint_ids_equal_after_any_history(seed):
+def test_checkpoint_ids_equal_after_any_history(seed: int) -> None:
     """Crashes, view changes, replays, batches of all sizes: the group compares every id it sees."""
     group, session = tiny(seed=seed)
     dice = group.prng.fork()
@@ -131,7 +131,7 @@ def test_checkpoint_ids_equal_after_any_history(seed):
     assert same_segments(group) >= 5
 
 
-def test_checkpoints_are_taken_at_every_trigger_by_everybody():
+def test_checkpoints_are_taken_at_every_trigger_by_everybody() -> None:
     group, session = tiny(5 * TINY.checkpoint_ops + 1)
     group.until(group.converged)
     k = TINY.checkpoint_ops
@@ -149,7 +149,7 @@ def test_checkpoints_are_taken_at_every_trigger_by_everybody():
         ]
 
 
-def test_an_acknowledgement_beyond_the_next_checkpoint_waits_for_it():
+def test_an_acknowledgement_beyond_the_next_checkpoint_waits_for_it() -> None:
     group, session = tiny(3)
     group.until(group.converged)
     group.crash(2)
@@ -168,7 +168,7 @@ def test_an_acknowledgement_beyond_the_next_checkpoint_waits_for_it():
     ended(group, session)
 
 
-def test_a_lone_replica_that_starts_again_commits_no_further_than_its_checkpoint_lets_it():
+def test_a_lone_replica_that_starts_again_commits_no_further_than_its_checkpoint_lets_it() -> None:
     """Its whole log is durable, but an op so far ahead would say that the next checkpoint is."""
     group = Group(1, geometry=TINY)
     session, node = group.opened(), group.nodes[0]
@@ -193,7 +193,7 @@ def test_a_lone_replica_that_starts_again_commits_no_further_than_its_checkpoint
     ended(group, session)
 
 
-def test_a_slow_checkpoint_of_one_replica_does_not_stop_the_others():
+def test_a_slow_checkpoint_of_one_replica_does_not_stop_the_others() -> None:
     group, session = tiny(3)
     node = group.nodes[0]
     node.hold = lambda write: write.zone in ("checkpoint", "superblock")
@@ -248,7 +248,7 @@ def missing_chunks(disk: Disk) -> list[ck.Place]:
 
 
 @pytest.mark.parametrize("order", ["first", "last"])
-def test_a_crash_at_each_point_of_a_checkpoint_leaves_one_whole_state(order):
+def test_a_crash_at_each_point_of_a_checkpoint_leaves_one_whole_state(order: str) -> None:
     """After n of its writes: the restart stands on the old checkpoint or on the new one."""
     group, session = tiny()
     node, finished, n = group.nodes[0], 0, 0
@@ -274,7 +274,7 @@ def test_a_crash_at_each_point_of_a_checkpoint_leaves_one_whole_state(order):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_power_cuts_of_all_during_checkpoints(seed):
+def test_power_cuts_of_all_during_checkpoints(seed: int) -> None:
     group, session = tiny(seed=seed)
     dice = group.prng.fork()
 
@@ -296,7 +296,7 @@ def test_power_cuts_of_all_during_checkpoints(seed):
     same_segments(group)
 
 
-def test_repair_primary_checkpoint_backup_crash_before():
+def test_repair_primary_checkpoint_backup_crash_before() -> None:
     """Only the primary took the checkpoint; it dies, and those behind it go on by the log."""
     group, session = tiny(TINY.checkpoint_ops - 1)
     group.until(group.converged)
@@ -313,7 +313,7 @@ def test_repair_primary_checkpoint_backup_crash_before():
     ended(group, session)
 
 
-def test_repair_backup_fast_forward_one_checkpoint_without_sync():
+def test_repair_backup_fast_forward_one_checkpoint_without_sync() -> None:
     group, session = tiny(5)
     group.crash(0)
     group.fill(session, TINY.checkpoint_ops + TINY.pipeline_max)
@@ -324,7 +324,7 @@ def test_repair_backup_fast_forward_one_checkpoint_without_sync():
     ended(group, session)
 
 
-def test_a_restart_reads_the_checkpoint_and_replays_only_what_follows():
+def test_a_restart_reads_the_checkpoint_and_replays_only_what_follows() -> None:
     group, session = tiny(6 * TINY.checkpoint_ops + 3)
     group.until(group.converged)
     core = group.restart(0)
@@ -334,7 +334,7 @@ def test_a_restart_reads_the_checkpoint_and_replays_only_what_follows():
     ended(group, session)
 
 
-def test_a_restart_on_a_checkpoint_that_holds_every_record_lets_them_be_read():
+def test_a_restart_on_a_checkpoint_that_holds_every_record_lets_them_be_read() -> None:
     """Swarm seeds 271 and 312: nothing but registers follow the checkpoint, so nothing changed."""
     group = Group(geometry=TIGHT)
     session = group.opened()

@@ -109,7 +109,7 @@ def ticks(it: Client, count: int) -> None:
 # --- registering ----------------------------------------------------------------------------------
 
 
-def test_it_registers_by_itself():
+def test_it_registers_by_itself() -> None:
     it = client(0, 1, 2)
     requests = sent(it)
     assert requests and {header.digest for _, header, _ in requests} == {it.in_flight[0].digest}
@@ -126,7 +126,7 @@ def test_it_registers_by_itself():
     assert it.ready and it.session == 12 and ("registered",) in it.effects
 
 
-def test_requests_count_from_one_and_name_the_reply_before():
+def test_requests_count_from_one_and_name_the_reply_before() -> None:
     it = registered(0, 1, 2)
     before = it.reply_digest
     for number in (1, 2, 3):
@@ -141,7 +141,7 @@ def test_requests_count_from_one_and_name_the_reply_before():
         assert it.ready and it.effects.pop()[0] == "reply"
 
 
-def test_a_second_request_at_a_time_is_the_callers_bug():
+def test_a_second_request_at_a_time_is_the_callers_bug() -> None:
     it = registered(0)
     it.request(env.OPERATION_APPEND, b"", 0)
     with pytest.raises(AssertionError):
@@ -151,7 +151,7 @@ def test_a_second_request_at_a_time_is_the_callers_bug():
 # --- retries --------------------------------------------------------------------------------------
 
 
-def test_retries_repeat_the_same_bytes_and_go_around():
+def test_retries_repeat_the_same_bytes_and_go_around() -> None:
     it = registered(0, 1, 2)
     it.request(env.OPERATION_APPEND, b"", 0)
     ticks(it, 3000)
@@ -162,7 +162,7 @@ def test_retries_repeat_the_same_bytes_and_go_around():
     assert targets[:2] == [0, 0] and set(targets) == {0, 1, 2}
 
 
-def test_patience_doubles_with_jitter_up_to_its_limit():
+def test_patience_doubles_with_jitter_up_to_its_limit() -> None:
     it = registered(0, 1, 2)
     it.request(env.OPERATION_APPEND, b"", 0)
     moments = []
@@ -185,7 +185,7 @@ def test_patience_doubles_with_jitter_up_to_its_limit():
     assert theirs != moments, "equal periods of many clients would resonate"
 
 
-def test_answers_to_something_else_change_nothing():
+def test_answers_to_something_else_change_nothing() -> None:
     it = registered(0, 1, 2)
     it.request(env.OPERATION_APPEND, b"", 0)
     it.on_message(reply(it, digest=b"another request."))
@@ -202,7 +202,7 @@ def test_answers_to_something_else_change_nothing():
 # --- views ----------------------------------------------------------------------------------------
 
 
-def test_a_newer_view_is_asked_at_once():
+def test_a_newer_view_is_asked_at_once() -> None:
     it = registered(0, 1, 2)
     it.request(env.OPERATION_APPEND, b"", 0)
     first = sent(it)[0]
@@ -214,7 +214,7 @@ def test_a_newer_view_is_asked_at_once():
     assert not sent(it), "nothing new"
 
 
-def test_an_announcement_of_the_same_view_is_followed():
+def test_an_announcement_of_the_same_view_is_followed() -> None:
     """The primary of this view has become ready: a pong without echo, which nobody asked for."""
     it = registered(0, 1, 2)
     it.request(env.OPERATION_APPEND, b"", 0)
@@ -224,7 +224,7 @@ def test_an_announcement_of_the_same_view_is_followed():
     assert [target for target, _, _ in sent(it)] == [0]
 
 
-def test_the_view_of_a_reply_is_learned_for_the_next_request():
+def test_the_view_of_a_reply_is_learned_for_the_next_request() -> None:
     it = registered(0, 1, 2)
     it.request(env.OPERATION_APPEND, b"", 0)
     it.on_message(reply(it, view=5))
@@ -237,14 +237,14 @@ def test_the_view_of_a_reply_is_learned_for_the_next_request():
 # --- connections ----------------------------------------------------------------------------------
 
 
-def test_only_connected_replicas_are_asked():
+def test_only_connected_replicas_are_asked() -> None:
     it = registered(1)
     it.request(env.OPERATION_APPEND, b"", 0)
     ticks(it, 2000)
     assert {target for target, _, _ in sent(it)} == {1}
 
 
-def test_a_broken_connection_is_not_waited_for():
+def test_a_broken_connection_is_not_waited_for() -> None:
     it = registered(0, 1, 2)
     it.request(env.OPERATION_APPEND, b"", 0)
     sent(it)
@@ -254,7 +254,7 @@ def test_a_broken_connection_is_not_waited_for():
     assert {t for t, h, _ in requests if h.command == env.PING_CLIENT} == {IDS[1], IDS[2]}
 
 
-def test_a_new_connection_says_who_is_there_and_carries_what_is_in_flight():
+def test_a_new_connection_says_who_is_there_and_carries_what_is_in_flight() -> None:
     it = registered()
     it.request(env.OPERATION_APPEND, b"", 0)
     it.effects = []
@@ -264,13 +264,13 @@ def test_a_new_connection_says_who_is_there_and_carries_what_is_in_flight():
     assert it.effects[0][2].area[:16] == ME and it.effects[0][2].op == 7
 
 
-def test_pings_are_repeated():
+def test_pings_are_repeated() -> None:
     it = registered(0, 2)
     ticks(it, 700)
     assert [t for t, _, _ in sent(it, env.PING_CLIENT)] == [0, 2, 0, 2]
 
 
-def test_who_votes_now_is_found_among_those_who_followed_when_the_members_were_learned():
+def test_who_votes_now_is_found_among_those_who_followed_when_the_members_were_learned() -> None:
     it = client(0, 1, 2, 3, members=IDS, replica_count=2)
     sent(it)  # lost, or nobody was normal yet
     ticks(it, PING_TICKS)
@@ -281,7 +281,7 @@ def test_who_votes_now_is_found_among_those_who_followed_when_the_members_were_l
     assert place == 3  # the primary of view 1
 
 
-def test_members_that_were_not_known_at_first_are_asked_by_their_ids():
+def test_members_that_were_not_known_at_first_are_asked_by_their_ids() -> None:
     it = client(0, 1, 2)
     it.on_connected(IDS[3])  # a node that was added; no member yet, as far as the client knows
     sent(it)
@@ -292,7 +292,7 @@ def test_members_that_were_not_known_at_first_are_asked_by_their_ids():
     assert {place for place, _, _ in sent(it)} == {3}
 
 
-def test_a_connection_that_ends_is_its_replicas_whatever_place_that_has_now():
+def test_a_connection_that_ends_is_its_replicas_whatever_place_that_has_now() -> None:
     it = client(0, 1, 2)
     it.on_message(pong(0, sender=1, configuration=Configuration(1, 9, 3, IDS[2::-1])))
     it.on_disconnected(IDS[0])
@@ -302,7 +302,7 @@ def test_a_connection_that_ends_is_its_replicas_whatever_place_that_has_now():
 # --- eviction -------------------------------------------------------------------------------------
 
 
-def test_an_evicted_session_registers_anew_and_says_so():
+def test_an_evicted_session_registers_anew_and_says_so() -> None:
     it = registered(0, 1, 2)
     it.request(env.OPERATION_APPEND, b"", 0)
     sent(it)
@@ -318,7 +318,7 @@ def test_an_evicted_session_registers_anew_and_says_so():
     assert it.session == 33 and it.request_number == 0
 
 
-def test_an_eviction_of_another_session_or_client_is_ignored():
+def test_an_eviction_of_another_session_or_client_is_ignored() -> None:
     it = registered(0, 1, 2)
     it.on_message(eviction(6))
     it.on_message(eviction(7, to=b"another client.."))
@@ -329,7 +329,7 @@ def test_an_eviction_of_another_session_or_client_is_ignored():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_each_request_is_applied_once_through_loss_crashes_and_cuts(seed):
+def test_each_request_is_applied_once_through_loss_crashes_and_cuts(seed: int) -> None:
     group = Group(seed=seed)
     sessions = [group.opened(), group.client(), group.client()]
     dice = group.prng.fork()
@@ -355,7 +355,7 @@ def test_each_request_is_applied_once_through_loss_crashes_and_cuts(seed):
     assert group.core(0).state_machine.log_seq == 1 + sum(session.asked for session in sessions)
 
 
-def test_partition_client_primary():
+def test_partition_client_primary() -> None:
     """The primary is alive and this client cannot reach it: a backup forwards."""
     for direction in ("both", "requests", "replies"):
         group = Group()

@@ -31,7 +31,7 @@ def brute(intervals: list[tuple[int, int]]) -> tuple[int, int]:
     return most, min(widths)
 
 
-def test_marzullo_finds_where_most_intervals_meet():
+def test_marzullo_finds_where_most_intervals_meet() -> None:
     assert marzullo([(8, 12), (11, 13), (10, 12)]) == (11, 12, 3)
     assert marzullo([(8, 9), (9, 10)]) == (9, 9, 2), "touching is meeting"
     assert marzullo([(0, 10)]) == (0, 10, 1)
@@ -81,7 +81,7 @@ class Peers:
         return None if found is None else found - self.wall()
 
 
-def test_there_is_no_time_before_a_quorum_agrees():
+def test_there_is_no_time_before_a_quorum_agrees() -> None:
     it = Peers([0, 0])
     assert it.now() is None
     it.silent = {1, 2}
@@ -92,7 +92,7 @@ def test_there_is_no_time_before_a_quorum_agrees():
     assert it.now() == 0, "the first window closes as soon as it may"
 
 
-def test_clock_cold_start_serves_within_300ms():
+def test_clock_cold_start_serves_within_300ms() -> None:
     group = Group()
     group.run(30)
     assert group.core(group.primary).clock.epoch is not None
@@ -100,19 +100,19 @@ def test_clock_cold_start_serves_within_300ms():
     assert session.core.session and group.tick <= 45
 
 
-def test_a_lone_replica_believes_its_own_clock():
+def test_a_lone_replica_believes_its_own_clock() -> None:
     assert Clock(index=0, replica_count=1, quorum=1).now_us(5, START_US, 0) == START_US
 
 
 @pytest.mark.parametrize("liar", [-30_000_000, -20_000, 20_000, 3_600_000_000])
-def test_one_lying_peer_moves_nothing(liar):
+def test_one_lying_peer_moves_nothing(liar: int) -> None:
     it = Peers([100, liar])
     it.run(3000)
     assert -1100 <= it.now() <= 1100
 
 
 @pytest.mark.parametrize("error", [-3_600_000_000, -50_000, 50_000, 3_600_000_000])
-def test_an_own_clock_that_steps_is_clamped_into_what_the_others_agree_on(error):
+def test_an_own_clock_that_steps_is_clamped_into_what_the_others_agree_on(error: int) -> None:
     it = Peers([0, 100])
     it.run(3000)
     assert abs(it.now(error)) <= 2_200
@@ -123,7 +123,7 @@ HOUR_US = 3_600_000_000
 
 @pytest.mark.parametrize("error", [-HOUR_US, HOUR_US])
 @pytest.mark.parametrize("whose", ["own", "peer"])
-def test_one_wrong_clock_of_two_stops_nothing_and_moves_nothing(error, whose):
+def test_one_wrong_clock_of_two_stops_nothing_and_moves_nothing(error: int, whose: str) -> None:
     """The third replica is down. What ran ahead is not the earliest, what fell back is before the
     log."""
     it = Peers([error if whose == "peer" else -error])
@@ -140,7 +140,7 @@ def test_one_wrong_clock_of_two_stops_nothing_and_moves_nothing(error, whose):
     assert errors[sound] == 0 and abs(errors[wrong] - error) <= 1000
 
 
-def test_the_third_clock_decides_as_soon_as_it_is_back():
+def test_the_third_clock_decides_as_soon_as_it_is_back() -> None:
     it = Peers([HOUR_US, 50])
     it.silent = {2}
     it.run(10_000)
@@ -151,13 +151,13 @@ def test_the_third_clock_decides_as_soon_as_it_is_back():
     assert it.clock.errors(it.now_ns, it.log_us)[1] > HOUR_US - 2000
 
 
-def test_of_three_that_answer_of_five_those_two_count_that_agree():
+def test_of_three_that_answer_of_five_those_two_count_that_agree() -> None:
     it = Peers([-HOUR_US, 1000], quorum=3)
     it.run(10_000)
     assert it.clock.epoch is None and 0 <= it.now() <= 1000
 
 
-def test_a_time_goes_on_while_clocks_disagree_and_is_none_when_they_fall_silent():
+def test_a_time_goes_on_while_clocks_disagree_and_is_none_when_they_fall_silent() -> None:
     it = Peers([60_000_000, -60_000_000])
     it.run(3_000)
     assert it.now() == -60_000_000, "no two of three within the tolerance: the earliest"
@@ -170,7 +170,7 @@ def test_a_time_goes_on_while_clocks_disagree_and_is_none_when_they_fall_silent(
     assert it.now() is None
 
 
-def test_an_epoch_ends_and_time_with_it():
+def test_an_epoch_ends_and_time_with_it() -> None:
     it = Peers([0, 0])
     it.run(3000)
     it.silent = {1, 2}
@@ -180,7 +180,7 @@ def test_an_epoch_ends_and_time_with_it():
     assert it.now() is None
 
 
-def test_windows_close_every_two_seconds_and_empty_ones_begin_anew():
+def test_windows_close_every_two_seconds_and_empty_ones_begin_anew() -> None:
     it = Peers([0, 0])
     it.run(10 * WINDOW_NS_MIN // MS)
     assert 8 <= it.clock.windows <= 12
@@ -190,7 +190,7 @@ def test_windows_close_every_two_seconds_and_empty_ones_begin_anew():
     assert it.clock.start_ns > began and it.clock.counts == [0, 0, 0]
 
 
-def test_the_shortest_round_trip_counts_and_old_answers_do_not():
+def test_the_shortest_round_trip_counts_and_old_answers_do_not() -> None:
     it = Peers([0, 0])
     it.run(100)
     start = it.clock.start_ns
@@ -202,7 +202,7 @@ def test_the_shortest_round_trip_counts_and_old_answers_do_not():
     assert it.clock.samples[1] == best and best.rtt_us == 2000
 
 
-def test_primary_clock_unsynchronised_abdicates():
+def test_primary_clock_unsynchronised_abdicates() -> None:
     """It takes no request, falls silent, and somebody whose clock is agreed on leads."""
     group = Group()
     session = group.opened()
@@ -218,7 +218,7 @@ def test_primary_clock_unsynchronised_abdicates():
     assert "primary_abdicates" in group.nodes[primary].marks
 
 
-def test_timestamps_rise_through_crashes_and_wrong_clocks():
+def test_timestamps_rise_through_crashes_and_wrong_clocks() -> None:
     group = Group()
     session = group.opened()
     for step in range(6):
@@ -239,7 +239,9 @@ def test_timestamps_rise_through_crashes_and_wrong_clocks():
 
 @pytest.mark.parametrize("wrong", [0, 1])
 @pytest.mark.parametrize("error_us", [-HOUR_US, HOUR_US])
-def test_a_group_goes_on_with_one_replica_down_and_one_clock_wrong(wrong, error_us):
+def test_a_group_goes_on_with_one_replica_down_and_one_clock_wrong(
+    wrong: int, error_us: int
+) -> None:
     """Whoever leads: the log's times stay those of the right clock, and rise."""
     group = Group()
     session = group.opened()

@@ -41,7 +41,7 @@ def ack(group: Group, node: Node, replica: int, header: env.Header, **changes: A
     group.tell(node.index, message(env.PREPARE_OK, sender=replica, **fields))
 
 
-def test_prepares_commit_in_order_whatever_the_order_of_acks():
+def test_prepares_commit_in_order_whatever_the_order_of_acks() -> None:
     group, node, headers = primary_with(3)
     core = node.core
     backups = [i for i in range(3) if i != node.index]
@@ -59,7 +59,7 @@ def test_prepares_commit_in_order_whatever_the_order_of_acks():
         core.effects = []
 
 
-def test_acknowledgements_that_count_for_nothing():
+def test_acknowledgements_that_count_for_nothing() -> None:
     group, node, headers = primary_with(2)
     core, (a, b) = node.core, [i for i in range(3) if i != node.index]
     ack(group, node, a, headers[0], view=core.view + 0)
@@ -75,7 +75,7 @@ def test_acknowledgements_that_count_for_nothing():
     assert core.commit_max == headers[0].op
 
 
-def test_the_primarys_own_acknowledgement_counts_only_when_it_is_durable():
+def test_the_primarys_own_acknowledgement_counts_only_when_it_is_durable() -> None:
     group, node, headers = primary_with(1)
     core = node.core
     ack(group, node, (node.index + 1) % 3, headers[0])
@@ -86,14 +86,14 @@ def test_the_primarys_own_acknowledgement_counts_only_when_it_is_durable():
     assert core.commit_max == headers[0].op
 
 
-def test_two_backups_commit_what_the_primary_has_not_written_yet():
+def test_two_backups_commit_what_the_primary_has_not_written_yet() -> None:
     group, node, headers = primary_with(1)
     for backup in (i for i in range(3) if i != node.index):
         ack(group, node, backup, headers[0])
     assert node.core.commit_max == node.core.commit_min == headers[0].op
 
 
-def test_a_standby_counts_for_nothing():
+def test_a_standby_counts_for_nothing() -> None:
     group = Group(standby_count=1)
     group.run(30)
     node = group.nodes[group.primary]
@@ -105,7 +105,7 @@ def test_a_standby_counts_for_nothing():
     assert node.core.pipeline[0].acks == 0
 
 
-def test_standbys_follow_and_never_speak():
+def test_standbys_follow_and_never_speak() -> None:
     group = Group(standby_count=1)
     session = group.opened()
     group.put(session, 60)
@@ -116,7 +116,7 @@ def test_standbys_follow_and_never_speak():
     assert not [h for s, _, h in group.trace if s == 3 and h.command in forbidden]
 
 
-def test_replies_leave_only_after_the_quorum():
+def test_replies_leave_only_after_the_quorum() -> None:
     """The group asserts at each reply that its op is committed; here, that none is early."""
     group = Group()
     session = group.opened()
@@ -149,7 +149,7 @@ def heartbeat(node: Node, commit_max: int, digest: bytes = bytes(16), moment: in
 
 
 @pytest.mark.parametrize("order", list(permutations(range(1, 5))))
-def test_reorder_prepares_in_pipeline(order):
+def test_reorder_prepares_in_pipeline(order: tuple[int, ...]) -> None:
     """Whatever the order they come in, they are applied in op order, none above commit_max."""
     group, node = a_backup()
     core, prepares = node.core, chain(4)
@@ -166,7 +166,7 @@ def test_reorder_prepares_in_pipeline(order):
         assert core.commit_min == commit_max
 
 
-def test_a_broken_chain_is_not_applied_and_later_holes_do_not_stop_it():
+def test_a_broken_chain_is_not_applied_and_later_holes_do_not_stop_it() -> None:
     """repair_commit_continues_over_later_holes"""
     group, node = a_backup()
     core, prepares = node.core, chain(6)
@@ -180,7 +180,7 @@ def test_a_broken_chain_is_not_applied_and_later_holes_do_not_stop_it():
     assert core.commit_min == 6
 
 
-def test_the_part_of_the_log_that_the_primary_named_as_committed_is_applied():
+def test_the_part_of_the_log_that_the_primary_named_as_committed_is_applied() -> None:
     """The anchor: 6 is unknown territory, but 3 is named, and 1..3 hang on it."""
     group, node = a_backup()
     core, prepares = node.core, chain(7)
@@ -191,7 +191,7 @@ def test_the_part_of_the_log_that_the_primary_named_as_committed_is_applied():
     assert core.commit_min == 3
 
 
-def test_a_header_of_this_very_view_is_its_own_anchor():
+def test_a_header_of_this_very_view_is_its_own_anchor() -> None:
     group, node = a_backup()
     core, prepares = node.core, chain(7)
     for op in (1, 2, 3, 7):
@@ -201,7 +201,7 @@ def test_a_header_of_this_very_view_is_its_own_anchor():
     assert commit.committable(core, 4) is None and commit.committable(core, 8) is None
 
 
-def test_headers_of_an_older_view_are_no_anchor():
+def test_headers_of_an_older_view_are_no_anchor() -> None:
     """Nothing says that they belong to this log."""
     group, node = a_backup()
     core, prepares = node.core, chain(3)
@@ -220,7 +220,7 @@ def test_headers_of_an_older_view_are_no_anchor():
     assert commit.committable(core, 2) is None
 
 
-def test_a_wrong_link_stops_the_walk_from_an_anchor():
+def test_a_wrong_link_stops_the_walk_from_an_anchor() -> None:
     group, node = a_backup()
     core = node.core
     good, stranger = chain(4), prepare(2, parent=b"another parent..", view=0)
@@ -235,14 +235,14 @@ def test_a_wrong_link_stops_the_walk_from_an_anchor():
 # --- heartbeats and what contradicts them ---------------------------------------------------------
 
 
-def test_a_prepare_of_this_view_that_does_not_continue_the_log_halts():
+def test_a_prepare_of_this_view_that_does_not_continue_the_log_halts() -> None:
     group, node = a_backup()
     group.tell(2, chain(1)[1])
     group.tell(2, prepare(2, parent=b"not the head ..."))
     assert node.halted is not None and node.halted[0] == "CHAIN_BROKEN"
 
 
-def test_another_digest_at_a_committed_op_halts_if_the_chain_is_whole():
+def test_another_digest_at_a_committed_op_halts_if_the_chain_is_whole() -> None:
     group, node = a_backup()
     for op in (1, 2, 3):
         group.tell(2, chain(3)[op])
@@ -250,7 +250,7 @@ def test_another_digest_at_a_committed_op_halts_if_the_chain_is_whole():
     assert node.halted is not None and node.halted[0] == "CHAIN_BROKEN"
 
 
-def test_another_digest_beyond_a_broken_chain_is_only_not_repaired_yet():
+def test_another_digest_beyond_a_broken_chain_is_only_not_repaired_yet() -> None:
     group, node = a_backup()
     core = node.core
     for op in (1, 2):
@@ -289,7 +289,9 @@ def another(group: Group, command: int, sender: int) -> Message:
 
 
 @pytest.mark.parametrize("command", [env.COMMIT, env.PING])
-def test_the_one_whose_state_differs_is_heard_no_more_and_the_majority_goes_on(command):
+def test_the_one_whose_state_differs_is_heard_no_more_and_the_majority_goes_on(
+    command: int,
+) -> None:
     group = checkpointed(3)
     wrong = group.primary
     others = [node for node in group.nodes if node.index != wrong]
@@ -301,7 +303,7 @@ def test_the_one_whose_state_differs_is_heard_no_more_and_the_majority_goes_on(c
     group.until(lambda: any(node.core.normal_primary for node in others))
 
 
-def test_whoever_stands_alone_against_the_others_halts():
+def test_whoever_stands_alone_against_the_others_halts() -> None:
     group = checkpointed(3)
     group.tell(0, another(group, env.PING, 1))
     assert group.nodes[0].halted is None, "the third one agrees"
@@ -312,13 +314,13 @@ def test_whoever_stands_alone_against_the_others_halts():
     assert group.nodes[0].halted is not None and group.nodes[0].halted[0] == "DIVERGED"
 
 
-def test_of_two_whoever_sees_the_difference_halts():
+def test_of_two_whoever_sees_the_difference_halts() -> None:
     group = checkpointed(2)
     group.tell(0, another(group, env.PING, 1))
     assert group.nodes[0].halted is not None and group.nodes[0].halted[0] == "DIVERGED"
 
 
-def test_where_no_majority_can_be_told_it_halts_after_a_while():
+def test_where_no_majority_can_be_told_it_halts_after_a_while() -> None:
     group = checkpointed(3)
     group.crash(2)
     group.core(0).peers[2].checkpoint = 0
@@ -330,7 +332,7 @@ def test_where_no_majority_can_be_told_it_halts_after_a_while():
     assert group.nodes[0].halted is not None and group.nodes[0].halted[0] == "DIVERGED"
 
 
-def test_a_heartbeat_of_another_view_or_length_is_ignored():
+def test_a_heartbeat_of_another_view_or_length_is_ignored() -> None:
     group, node = a_backup()
     group.tell(2, chain(1)[1])
     for wrong in (
@@ -341,7 +343,7 @@ def test_a_heartbeat_of_another_view_or_length_is_ignored():
     assert node.core.commit_max == 0
 
 
-def test_a_lost_prepare_is_sent_again_after_a_timeout():
+def test_a_lost_prepare_is_sent_again_after_a_timeout() -> None:
     group = Group()
     session = group.opened()
     group.run(5)
@@ -354,7 +356,7 @@ def test_a_lost_prepare_is_sent_again_after_a_timeout():
     assert "prepare_resent" in group.nodes[group.primary].marks
 
 
-def test_a_whole_pipeline_commits_under_random_loss():
+def test_a_whole_pipeline_commits_under_random_loss() -> None:
     for seed in range(4):
         group = Group(seed=seed)
         sessions = [group.opened(), *(group.client() for _ in range(P))]
@@ -370,7 +372,7 @@ def test_a_whole_pipeline_commits_under_random_loss():
         group.check()
 
 
-def test_what_is_of_another_cluster_or_shard_is_dropped():
+def test_what_is_of_another_cluster_or_shard_is_dropped() -> None:
     """wrong_cluster_dropped"""
     group, node = a_backup()
     for cluster, shard in ((b"another cluster ", SHARD), (CLUSTER, SHARD + 1)):

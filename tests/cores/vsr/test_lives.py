@@ -7,10 +7,25 @@ from appliance.cores.vsr import lives
 from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
 from appliance.formats import envelope as env
-from appliance.formats.lives import FLAG_REMADE, LIVES_MAX, Life, Told
+from appliance.formats import membership as ms
+from appliance.formats.envelope import Message
+from appliance.formats.lives import (
+    ANSWER_DIVERGED,
+    ANSWER_REFUSED,
+    FLAG_REMADE,
+    FLAG_UNVOUCHED,
+    LIVES_MAX,
+    Life,
+    Refusal,
+    Told,
+    decode_life,
+    encode_life,
+)
+from appliance.formats.membership import Verdict
 from tests.cores.vsr.disk import Disk
 from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session
 from tests.cores.vsr.story import ended
+from tests.cores.vsr.test_membership import change
 
 K = TINY.checkpoint_ops
 OLD = Told(7, 1, 8, 15)
@@ -64,7 +79,9 @@ def new_volume(group: Group, index: int, **how: object) -> None:
 
 @pytest.mark.parametrize("replicas", [2, 3, 5])
 @pytest.mark.parametrize("lived", ["a life", "the same life"])
-def test_an_older_copy_of_a_volume_halts_and_its_replica_is_heard_no_more(replicas, lived):
+def test_an_older_copy_of_a_volume_halts_and_its_replica_is_heard_no_more(
+    replicas: int, lived: str
+) -> None:
     group, session = begun(replicas)
     victim = replicas - 1
     if lived == "a life":
@@ -85,7 +102,7 @@ def test_an_older_copy_of_a_volume_halts_and_its_replica_is_heard_no_more(replic
     assert not group.sent(env.DO_VIEW_CHANGE, source=victim, since=len(group.trace) - 200)
 
 
-def test_what_others_committed_survives_though_the_copys_owner_and_a_laggard_are_left():
+def test_what_others_committed_survives_though_the_copys_owner_and_a_laggard_are_left() -> None:
     """The one that forgot and the one that never knew would be a quorum."""
     group, session = begun()
     group.crash(0)
@@ -108,7 +125,7 @@ def test_what_others_committed_survives_though_the_copys_owner_and_a_laggard_are
     go_on(group, session)
 
 
-def test_what_members_told_outlives_a_restart_of_whoever_heard_it():
+def test_what_members_told_outlives_a_restart_of_whoever_heard_it() -> None:
     group, _ = begun()
     told = dict(group.core(0).told)
     assert told[group.members[1]].incarnation == group.core(1).incarnation
@@ -120,7 +137,7 @@ def test_what_members_told_outlives_a_restart_of_whoever_heard_it():
         assert group.core(0).told[group.members[index]].incarnation == lived[index]
 
 
-def test_every_restart_is_accepted_also_with_slots_that_cannot_be_read():
+def test_every_restart_is_accepted_also_with_slots_that_cannot_be_read() -> None:
     group, session = begun()
     for turn in range(6):
         group.put(session, K // 2)
@@ -141,7 +158,7 @@ def test_every_restart_is_accepted_also_with_slots_that_cannot_be_read():
     ended(group, session)
 
 
-def test_votes_and_lists_wait_until_whoever_gets_them_has_this_life_on_its_disk():
+def test_votes_and_lists_wait_until_whoever_gets_them_has_this_life_on_its_disk() -> None:
     group, session = begun()
     group.put(session, 2)
     for node in group.nodes:
@@ -158,7 +175,7 @@ def test_votes_and_lists_wait_until_whoever_gets_them_has_this_life_on_its_disk(
     group.until(lambda: group.primary is not None)
 
 
-def life(*lives_known: tuple[int, int], flags=0, checkpoint=8, held=15) -> Life:
+def life(*lives_known: tuple[int, int], flags: int = 0, checkpoint=8, held=15) -> Life:
     """A life that is the newest of those that its volume knows."""
     return Life(*lives_known[-1], flags, checkpoint, 0, held, list(lives_known), [])
 
@@ -185,14 +202,14 @@ UNKNOWN = "life 7 of this replica, which the volume does not know"
         (OLD, life((6, 0), (9, 2), flags=FLAG_REMADE, checkpoint=0, held=0), UNKNOWN),
     ],
 )
-def test_what_a_volume_does_not_know_is_named(told, said, says):
+def test_what_a_volume_does_not_know_is_named(told: Told, said: Life, says: str) -> None:
     assert lives.forgotten(told, said) == says
 
 
 # --- volumes made in silence ----------------------------------------------------------------------
 
 
-def test_a_volume_made_in_silence_under_a_known_name_halts_instead_of_voting():
+def test_a_volume_made_in_silence_under_a_known_name_halts_instead_of_voting() -> None:
     group, session = begun()
     alone = group.isolate(2)
     group.put(session, 5)
@@ -211,7 +228,7 @@ def test_a_volume_made_in_silence_under_a_known_name_halts_instead_of_voting():
     go_on(group, session)
 
 
-def test_a_volume_made_in_silence_says_nothing_while_too_few_answer():
+def test_a_volume_made_in_silence_says_nothing_while_too_few_answer() -> None:
     group, _ = begun()
     group.crash(0)
     new_volume(group, 0, vouched=False)
@@ -228,7 +245,9 @@ def test_a_volume_made_in_silence_says_nothing_while_too_few_answer():
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5])
-def test_a_new_site_whose_volumes_were_all_made_in_silence_begins_once_all_are_there(replicas):
+def test_a_new_site_whose_volumes_were_all_made_in_silence_begins_once_all_are_there(
+    replicas: int,
+) -> None:
     group = Group(replicas, geometry=TINY, segments_max=64)
     for index in range(replicas):
         new_volume(group, index, vouched=False)
@@ -244,7 +263,7 @@ def test_a_new_site_whose_volumes_were_all_made_in_silence_begins_once_all_are_t
     ended(group, session)
 
 
-def test_a_recovered_volume_is_accepted_and_a_later_copy_of_it_is_not():
+def test_a_recovered_volume_is_accepted_and_a_later_copy_of_it_is_not() -> None:
     group, session = begun()
     group.put(session, 2 * K)
     group.crash(0)
@@ -263,7 +282,7 @@ def test_a_recovered_volume_is_accepted_and_a_later_copy_of_it_is_not():
     go_on(group, session)
 
 
-def test_a_life_whose_clock_is_behind_goes_on_above_what_others_remember():
+def test_a_life_whose_clock_is_behind_goes_on_above_what_others_remember() -> None:
     """A new volume on a machine with a dead clock: peers would take all that it says for old."""
     group, session = begun()
     group.put(session, 2)
@@ -283,6 +302,40 @@ def test_a_life_whose_clock_is_behind_goes_on_above_what_others_remember():
     go_on(group, session)
 
 
+@pytest.mark.parametrize("number", ["a lower number", "the same number"])
+def test_a_late_word_of_a_volume_made_in_silence_does_not_halt_the_one_that_followed(
+    number: str,
+) -> None:
+    """It was refused, and rightly; the volume that `recover` made since is another."""
+    group, session = begun()
+    group.put(session, 2)
+    group.crash(0)
+    group.put(session, group.geometry.pipeline_max)
+    known = max(node.core.told[group.members[0]].incarnation for node in group.running())
+    view = max(node.core.view for node in group.running()) + 2
+    new_volume(group, 0, view=view, log_view=0, incarnation=known + 1)
+    group.start(0)
+    group.until(group.converged, ticks=3000)
+    group.run(60)
+    ping = ping_of(group, 0)
+    now = decode_life(ping.body)
+    former = now._replace(
+        incarnation=now.incarnation - (number == "a lower number"),
+        start=now.start ^ 1,
+        flags=FLAG_UNVOUCHED,
+        lives=[(now.incarnation, now.start ^ 1)],
+    )
+    body = encode_life(former)
+    core = group.core(0)
+    header = core.make(env.PING, view=0, area=ping.header.area, body=body)
+    group.deliver(0, 1, Message(header, body, 0))
+    assert group.members[0] in group.core(1).refused
+    group.run(120)
+    assert group.nodes[0].halted is None
+    assert not group.core(1).refused
+    go_on(group, session)
+
+
 # --- more lives than a volume has places for ------------------------------------------------------
 
 
@@ -299,7 +352,7 @@ def said(known: list[tuple[int, int]]) -> Life:
 
 
 @pytest.mark.parametrize("count", [2, LIVES_MAX, LIVES_MAX + 1, 144])
-def test_a_volume_that_starts_again_and_again_is_taken_for_itself(count):
+def test_a_volume_that_starts_again_and_again_is_taken_for_itself(count: int) -> None:
     """Somebody may remember any of its lives: its answers were lost, not its memory."""
     known = starts([(1, 1)], range(2, count + 1))
     assert len(known) <= LIVES_MAX
@@ -308,7 +361,130 @@ def test_a_volume_that_starts_again_and_again_is_taken_for_itself(count):
 
 
 @pytest.mark.parametrize("count", [1, LIVES_MAX - 1, LIVES_MAX, 144])
-def test_an_older_copy_that_starts_again_and_again_is_found_out_all_the_same(count):
+def test_an_older_copy_that_starts_again_and_again_is_found_out_all_the_same(count: int) -> None:
     forgotten = Told(50, 50)
     known = starts([(40, 40)], range(51, 51 + count))
     assert "does not know" in lives.forgotten(forgotten, said(known))
+
+
+# --- members that were removed, and come back -----------------------------------------------------
+
+
+def ping_of(group: Group, index: int) -> Message:
+    """What a machine says of itself, kept for later."""
+    core = group.core(index)
+    before, core.effects = core.effects, []
+    lives.ping(core)
+    (_, _, header, body, _), core.effects = core.effects[0], before
+    return Message(header, bytes(body), core.index)
+
+
+@pytest.mark.parametrize("late", ["before it speaks", "after it was introduced"])
+def test_a_member_that_is_added_again_in_the_same_second_is_not_taken_for_its_former_life(
+    late: str,
+) -> None:
+    group = Group(3, standby_count=1, geometry=TINY, seed=1, segments_max=64)
+    session = group.opened()
+    again, times = group.members[3], group.times
+    group.run(60)
+    former = ping_of(group, 3)
+    number = group.core(3).incarnation
+    assert change(group, session, ms.KIND_REMOVE, again) == Verdict.OK
+    group.until(lambda: again not in group.core(0).members)
+    assert change(group, session, ms.KIND_ADD, again) == Verdict.OK
+    group.until(lambda: again in group.core(0).members)
+    now = group.core(0).configuration
+    new_volume(
+        group,
+        3,
+        members=list(now.members),
+        replica_count=3,
+        standby_count=1,
+        log_view=0,
+        epoch=now.epoch,
+        members_op=now.op,
+    )
+    group.times = lambda: (times()[0], number * 1_000_000)
+    if late == "before it speaks":
+        group.deliver(3, 0, former)
+    group.start(3)
+    assert group.core(3).incarnation == number
+    group.run(60)
+    group.times = times
+    group.deliver(3, 0, former)
+    group.run(120)
+    assert group.nodes[3].halted is None
+    assert group.core(3).incarnation > number
+    assert not any(node.core.refused for node in group.running())
+    group.until(group.converged, ticks=3000)
+    go_on(group, session)
+
+
+def test_what_is_remembered_of_members_that_are_gone_outlives_a_restart() -> None:
+    group = Group(3, standby_count=1, geometry=TINY, seed=1, segments_max=64)
+    session = group.opened()
+    group.run(60)
+    number = group.core(3).incarnation
+    assert change(group, session, ms.KIND_REMOVE, group.members[3]) == Verdict.OK
+    group.until(lambda: group.members[3] not in group.core(0).members)
+    group.run(20)
+    group.restart(0)
+    assert lives.gone(group.core(0)).incarnation == number == group.core(0).superblock.life_gone
+
+
+@pytest.mark.parametrize("introduced", [False, True])
+def test_an_older_copy_under_the_number_of_the_life_that_it_forgot_is_found_out(
+    introduced: bool,
+) -> None:
+    """Started so often, or with such a clock, that its number is the one that others remember."""
+    group, session = begun()
+    group.crash(2)
+    copy, number = copy_of(group, 2), group.core(0).told[group.members[2]].incarnation
+    group.start(2)
+    group.until(group.converged)
+    group.run(60)
+    forgotten = group.core(2).incarnation
+    assert forgotten > number
+    group.put(session, 3)
+    restore(group, 2, copy)
+    cut = [group.cut(0, 2), group.cut(2, 0)] if introduced else []
+    if introduced:  # to one that has lost what it remembered
+        group.core(1).told.pop(group.members[2])
+        group.core(1).superblock.told.clear()
+    times = group.times
+    group.times = lambda: (times()[0], forgotten * 1_000_000)
+    group.start(2)
+    assert group.core(2).incarnation == forgotten
+    group.run(60)
+    group.times = times
+    assert bool(group.nodes[2].replica and group.nodes[2].core.introduced) == introduced
+    group.heal(*cut)
+    group.until(lambda: group.nodes[2].halted is not None)
+    assert group.nodes[2].halted[0] == "VOLUME_OUTDATED"
+    go_on(group, session)
+
+
+def test_who_is_refused_for_a_state_that_most_do_not_hold_is_told_so() -> None:
+    group, _ = begun()
+    group.core(0).refused[group.members[2]] = Refusal("as it is", ANSWER_REFUSED | ANSWER_DIVERGED)
+    group.until(lambda: group.nodes[2].halted is not None)
+    assert group.nodes[2].halted[0] == "DIVERGED"
+
+
+def test_a_running_member_that_goes_on_above_its_number_has_forgotten_nothing() -> None:
+    """It began with an empty volume, and has told of more than that since."""
+    group, session = begun()
+    group.put(session, 5)
+    group.run(60)
+    number = group.core(2).incarnation
+    assert group.core(2).held < group.core(0).told[group.members[2]].commit
+    known = group.core(0).told[group.members[2]]
+    group.core(0).told[group.members[2]] = known._replace(incarnation=number + 5)
+    higher = ping_of(group, 0)
+    group.core(0).told[group.members[2]] = known
+    group.deliver(0, 2, higher)
+    assert group.core(2).incarnation > number
+    group.run(120)
+    assert group.nodes[2].halted is None
+    assert not any(node.core.refused for node in group.running())
+    go_on(group, session)

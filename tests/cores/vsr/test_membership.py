@@ -10,7 +10,7 @@ from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
 from appliance.formats import envelope as env
 from appliance.formats import membership as ms
-from appliance.formats.membership import Verdict
+from appliance.formats.membership import Configuration, Verdict
 from tests.cores.vsr.disk import Disk
 from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Node, Session
 from tests.cores.vsr.story import ended
@@ -90,7 +90,15 @@ def newcomer(group: Group, configuration: ms.Configuration, replica_id: bytes) -
     return index
 
 
-def format_onto(group, disk, configuration, replica_id, *, view, log_view) -> None:
+def format_onto(
+    group: Group,
+    disk: Disk,
+    configuration: Configuration,
+    replica_id: bytes,
+    *,
+    view: int,
+    log_view: int,
+) -> None:
     for address, data in format_writes(
         group.geometry,
         cluster=CLUSTER,
@@ -112,7 +120,7 @@ def format_onto(group, disk, configuration, replica_id, *, view, log_view) -> No
 
 
 @pytest.mark.parametrize("before", [3, 2 * K + 1, 5 * K])
-def test_member_add_standby_syncs(before):
+def test_member_add_standby_syncs(before: int) -> None:
     group, session = begun(standbys=0)
     group.put(session, before, 2)
     assert change(group, session, ms.KIND_ADD, b"a new machine...") == Verdict.OK
@@ -129,7 +137,7 @@ def test_member_add_standby_syncs(before):
     ended(group, session)
 
 
-def test_a_standby_is_removed_falls_silent_and_stays_so_after_a_restart():
+def test_a_standby_is_removed_falls_silent_and_stays_so_after_a_restart() -> None:
     group, session = begun(standbys=2)
     group.put(session, 5)
     assert change(group, session, ms.KIND_REMOVE, group.members[3]) == Verdict.OK
@@ -146,7 +154,7 @@ def test_a_standby_is_removed_falls_silent_and_stays_so_after_a_restart():
     group.put(session, 3)
 
 
-def test_what_cannot_be_is_refused_with_a_verdict_that_all_agree_on():
+def test_what_cannot_be_is_refused_with_a_verdict_that_all_agree_on() -> None:
     group, session = begun(standbys=1)
     members = group.members
     assert change(group, session, ms.KIND_ADD, members[1]) == Verdict.ALREADY_APPLIED
@@ -172,7 +180,7 @@ def test_what_cannot_be_is_refused_with_a_verdict_that_all_agree_on():
     ended(group, session)
 
 
-def test_a_ninth_member_is_refused():
+def test_a_ninth_member_is_refused() -> None:
     group, session = begun(standbys=5)
     assert change(group, session, ms.KIND_ADD, b"the ninth.......") == Verdict.TOO_MANY_MEMBERS
 
@@ -182,7 +190,7 @@ def test_a_ninth_member_is_refused():
 
 @pytest.mark.parametrize("retired", [0, 1, 2])
 @pytest.mark.parametrize("seed", range(3))
-def test_epoch_swap_standby_and_replica(retired, seed):
+def test_epoch_swap_standby_and_replica(retired: int, seed: int) -> None:
     group, session = begun(seed=seed)
     other = group.client()
     group.put(session, 10, 2)
@@ -199,7 +207,7 @@ def test_epoch_swap_standby_and_replica(retired, seed):
     ended(group, session)
 
 
-def test_the_promoted_standby_votes_and_the_group_lives_without_the_retired_one():
+def test_the_promoted_standby_votes_and_the_group_lives_without_the_retired_one() -> None:
     group, session = begun()
     group.put(session, 4)
     assert reconfigure(group, session, 0, 3) == Verdict.OK
@@ -213,7 +221,7 @@ def test_the_promoted_standby_votes_and_the_group_lives_without_the_retired_one(
     ended(group, session)
 
 
-def test_epoch_reconfigure_is_last_op():
+def test_epoch_reconfigure_is_last_op() -> None:
     group, session = begun()
     others = [group.client() for _ in range(4)]
     group.run(60)
@@ -231,7 +239,7 @@ def test_epoch_reconfigure_is_last_op():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_epoch_view_change_with_pending(seed):
+def test_epoch_view_change_with_pending(seed: int) -> None:
     """The primary that prepared it is lost before anybody committed it."""
     group, session = begun(seed=seed)
     group.put(session, 4)
@@ -249,7 +257,7 @@ def test_epoch_view_change_with_pending(seed):
     ended(group, session)
 
 
-def test_epoch_old_member_catches_up_by_end_epoch():
+def test_epoch_old_member_catches_up_by_end_epoch() -> None:
     group, session = begun()
     group.put(session, 4)
     group.run(60)
@@ -264,7 +272,7 @@ def test_epoch_old_member_catches_up_by_end_epoch():
     ended(group, session)
 
 
-def test_who_is_about_to_lead_the_old_epoch_hears_of_its_end_and_does_not_lead():
+def test_who_is_about_to_lead_the_old_epoch_hears_of_its_end_and_does_not_lead() -> None:
     group, session = begun()
     group.put(session, 4)
     group.until(group.converged)
@@ -289,7 +297,9 @@ def test_who_is_about_to_lead_the_old_epoch_hears_of_its_end_and_does_not_lead()
 
 
 @pytest.mark.parametrize("who", ["replica", "standby", "retired"])
-def test_who_was_away_for_longer_than_the_log_reaches_comes_back_into_the_new_epoch(who):
+def test_who_was_away_for_longer_than_the_log_reaches_comes_back_into_the_new_epoch(
+    who: str,
+) -> None:
     group, session = begun(standbys=2)
     group.put(session, 4)
     group.until(group.converged)
@@ -304,7 +314,7 @@ def test_who_was_away_for_longer_than_the_log_reaches_comes_back_into_the_new_ep
     ended(group, session)
 
 
-def test_two_of_four_bring_those_along_whose_rings_end_before_the_epoch_does():
+def test_two_of_four_bring_those_along_whose_rings_end_before_the_epoch_does() -> None:
     """Two commit the change, three must vote for the first view: nobody can lead, and what ended
     the old epoch lies beyond the rings of the other two.
     """
@@ -333,8 +343,8 @@ def test_two_of_four_bring_those_along_whose_rings_end_before_the_epoch_does():
 @pytest.mark.parametrize("after", [1, K, 6 * K])
 @pytest.mark.parametrize("slot_lost", [False, True])
 def test_two_of_four_bring_along_who_was_away_while_an_epoch_began_though_one_is_lost(
-    after, slot_lost
-):
+    after: int, slot_lost: bool
+) -> None:
     """Swarm seed 614: three must vote; one of the new epoch is dead, or has lost its head, and one
     still stands in the old epoch, whose end lies beyond its ring or is forgotten by the others.
     """
@@ -375,7 +385,9 @@ def test_two_of_four_bring_along_who_was_away_while_an_epoch_began_though_one_is
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_one_of_three_brings_along_who_is_two_epochs_behind_when_the_other_lost_its_head(lost):
+def test_one_of_three_brings_along_who_is_two_epochs_behind_when_the_other_lost_its_head(
+    lost: int,
+) -> None:
     """Swarm seed 1548: the end of the newest epoch but one says nothing to who is in an older one;
     there was nobody to lead the newest, since two must vote and one could not.
     """
@@ -402,7 +414,7 @@ def test_one_of_three_brings_along_who_is_two_epochs_behind_when_the_other_lost_
     ended(group, session)
 
 
-def test_epoch_crash_between_commit_and_persist():
+def test_epoch_crash_between_commit_and_persist() -> None:
     """Whoever applied it has written nothing of it: all of them start again in the old epoch."""
     group, session = begun()
     group.put(session, 4)
@@ -422,7 +434,7 @@ def test_epoch_crash_between_commit_and_persist():
 
 
 @pytest.mark.parametrize("lost", range(4))
-def test_a_crash_of_one_member_after_any_write_of_the_change_delays_nobody(lost):
+def test_a_crash_of_one_member_after_any_write_of_the_change_delays_nobody(lost: int) -> None:
     group, session = begun()
     group.put(session, 4)
     group.run(60)
@@ -439,7 +451,7 @@ def test_a_crash_of_one_member_after_any_write_of_the_change_delays_nobody(lost)
     ended(group, session)
 
 
-def test_epoch_double_reconfigure_rejected():
+def test_epoch_double_reconfigure_rejected() -> None:
     group, session = begun()
     other = group.client()
     group.run(60)
@@ -455,7 +467,7 @@ def test_epoch_double_reconfigure_rejected():
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5])
-def test_epochs_follow_each_other_in_groups_of_all_sizes(replicas):
+def test_epochs_follow_each_other_in_groups_of_all_sizes(replicas: int) -> None:
     group, session = begun(replicas, 1)
     for epoch in range(1, 5):
         group.put(session, 5, 2)
@@ -475,7 +487,7 @@ def test_epochs_follow_each_other_in_groups_of_all_sizes(replicas):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_changes_under_crashes_at_random_moments_lose_nothing(seed):
+def test_changes_under_crashes_at_random_moments_lose_nothing(seed: int) -> None:
     group, session = begun(standbys=2, seed=seed)
     dice = group.prng.fork()
     epoch = 0
@@ -502,7 +514,7 @@ def test_changes_under_crashes_at_random_moments_lose_nothing(seed):
 
 
 @pytest.mark.parametrize("before", [2, 2 * K])
-def test_recovery_reformat_in_a_later_epoch(before):
+def test_recovery_reformat_in_a_later_epoch(before: int) -> None:
     group, session = begun()
     group.put(session, before)
     assert reconfigure(group, session, 2, 3) == Verdict.OK
@@ -532,7 +544,7 @@ def test_recovery_reformat_in_a_later_epoch(before):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_frames_behind_a_change_in_the_same_read_count_for_whoever_sent_them(seed):
+def test_frames_behind_a_change_in_the_same_read_count_for_whoever_sent_them(seed: int) -> None:
     """The driver performs effects once per read; the core has moved on within it."""
     group = Group(4, geometry=TINY, seed=seed, segments_max=64)
     session = group.opened()
@@ -576,7 +588,9 @@ def test_frames_behind_a_change_in_the_same_read_count_for_whoever_sent_them(see
 
 
 @pytest.mark.parametrize("what", [env.REQUEST_PREPARE, env.REQUEST_CHUNK])
-def test_an_answer_goes_to_whoever_asked_though_the_places_changed_during_the_read(what):
+def test_an_answer_goes_to_whoever_asked_though_the_places_changed_during_the_read(
+    what: int,
+) -> None:
     group, session = begun(standbys=0)
     group.put(session, 3 * K, 2)
     group.until(group.converged)

@@ -67,13 +67,13 @@ OLD_ID, NEW_ID = sb.digest(OLD), sb.digest(NEW)
 # --- updates and crashes --------------------------------------------------------------------------
 
 
-def test_a_formatted_volume_is_whole():
+def test_a_formatted_volume_is_whole() -> None:
     assert chosen(copies(FIRST)) == (sb.digest(FIRST), [])
     FIRST.check()
     assert FIRST.view_headers[0].raw == ROOT.raw
 
 
-def test_recovery_superblock_each_torn_step():
+def test_recovery_superblock_each_torn_step() -> None:
     """Copies are written one after the other, sector by sector: either superblock, never a halt."""
     sectors = SUPERBLOCK_COPY_SIZE // SECTOR_SIZE
     for written in range(SUPERBLOCK_COPIES * sectors + 1):
@@ -91,7 +91,7 @@ def test_recovery_superblock_each_torn_step():
         assert sorted(repairs) == [i for i in range(SUPERBLOCK_COPIES) if raw[i] != wanted[i]]
 
 
-def test_a_confirmed_update_is_found_whatever_single_copy_is_lost_and_whatever_follows_is_torn():
+def test_a_confirmed_update_is_found_whatever_copy_is_lost_and_whatever_follows_is_torn() -> None:
     """Confirmed = three copies. One more may rot, and the next update may have reached one copy."""
     for confirmed in combinations(range(SUPERBLOCK_COPIES), 3):
         for rotten in range(SUPERBLOCK_COPIES):
@@ -102,18 +102,18 @@ def test_a_confirmed_update_is_found_whatever_single_copy_is_lost_and_whatever_f
             assert chosen(list(found))[0] == NEW_ID
 
 
-def test_a_lone_newest_copy_is_not_chosen():
+def test_a_lone_newest_copy_is_not_chosen() -> None:
     found = copies(OLD)
     found[2] = sb.encode(NEW, 2)
     assert chosen(found) == (OLD_ID, [2])
 
 
-def test_an_update_torn_beside_a_rotten_copy_is_found():
+def test_an_update_torn_beside_a_rotten_copy_is_found() -> None:
     """Swarm seed 3033115067: copy 0 rotten, copy 1 new, copy 2 torn, copy 3 still old."""
     assert chosen([None, sb.encode(NEW, 1), None, sb.encode(OLD, 3)]) == (NEW_ID, [0, 2, 3])
 
 
-def test_every_tear_beside_every_rotten_copy_finds_what_was_confirmed():
+def test_every_tear_beside_every_rotten_copy_finds_what_was_confirmed() -> None:
     """Copies are written in order, three confirm; a rotten one is unreadable or very old."""
     ancient = replace(OLD, sequence=0)
     for rotten in range(SUPERBLOCK_COPIES):
@@ -129,7 +129,7 @@ def test_every_tear_beside_every_rotten_copy_finds_what_was_confirmed():
                 assert digest == NEW_ID if confirmed else digest in (OLD_ID, NEW_ID)
 
 
-def test_two_lone_copies_that_do_not_follow_each_other_halt():
+def test_two_lone_copies_that_do_not_follow_each_other_halt() -> None:
     other = replace(NEW, parent=bytes(32))
     assert halt_of([None, sb.encode(other, 1), None, sb.encode(OLD, 3)]) == "SUPERBLOCK_QUORUM_LOST"
     assert halt_of([None, sb.encode(NEWER, 1), None, sb.encode(OLD, 3)]) == "SUPERBLOCK_QUORUM_LOST"
@@ -138,19 +138,19 @@ def test_two_lone_copies_that_do_not_follow_each_other_halt():
 # --- halts ----------------------------------------------------------------------------------------
 
 
-def test_no_readable_copy_halts():
+def test_no_readable_copy_halts() -> None:
     assert halt_of([None] * 4) == "SUPERBLOCK_MISSING"
     assert halt_of([bytes(SUPERBLOCK_COPY_SIZE)] * 4) == "SUPERBLOCK_MISSING"
 
 
-def test_recovery_superblock_three_bad_halts():
+def test_recovery_superblock_three_bad_halts() -> None:
     for left in range(SUPERBLOCK_COPIES):
         found: list[bytes | None] = [None] * 4
         found[left] = sb.encode(NEW, left)
         assert halt_of(found) == "SUPERBLOCK_QUORUM_LOST"
 
 
-def test_two_bad_copies_are_survived():
+def test_two_bad_copies_are_survived() -> None:
     for lost in combinations(range(SUPERBLOCK_COPIES), 2):
         found = copies(NEW)
         for i in lost:
@@ -158,46 +158,46 @@ def test_two_bad_copies_are_survived():
         assert chosen(found) == (NEW_ID, list(lost))
 
 
-def test_four_different_superblocks_halt():
+def test_four_different_superblocks_halt() -> None:
     assert (
         halt_of([sb.encode(replace(NEW, sequence=n), n) for n in range(4)])
         == "SUPERBLOCK_QUORUM_LOST"
     )
 
 
-def test_recovery_superblock_fork_halts():
+def test_recovery_superblock_fork_halts() -> None:
     other = replace(NEW, incarnation=77)
     assert halt_of([*copies(NEW)[:2], *copies(other)[2:]]) == "SUPERBLOCK_FORK"
     assert halt_of([*copies(NEW)[:3], copies(other)[3]]) == "SUPERBLOCK_FORK"
 
 
-def test_a_skipped_parent_halts():
+def test_a_skipped_parent_halts() -> None:
     """A lone copy two ahead says that the update between was completed, and is lost."""
     found = copies(OLD)
     found[0] = sb.encode(NEWER, 0)
     assert halt_of(found) == "SUPERBLOCK_PARENT_SKIPPED"
 
 
-def test_two_superblocks_that_do_not_connect_halt():
+def test_two_superblocks_that_do_not_connect_halt() -> None:
     stranger = replace(OLD, incarnation=77)
     assert halt_of([*copies(NEW)[:2], *copies(stranger)[2:]]) == "SUPERBLOCK_NOT_CONNECTED"
 
 
 @pytest.mark.parametrize("change", [{"view": 2, "log_view": 2}, {"log_view": 1}, {"commit_max": 4}])
-def test_a_superblock_that_goes_back_halts(change):
+def test_a_superblock_that_goes_back_halts(change: dict[str, int]) -> None:
     old = replace(OLD, view=3, log_view=2, commit_max=5)
     new = grown(old, **{"commit_max": 5, **change})
     assert halt_of([*copies(new)[:2], *copies(old)[2:]]) == "SUPERBLOCK_REGRESSED"
 
 
-def test_a_checkpoint_that_goes_back_halts():
+def test_a_checkpoint_that_goes_back_halts() -> None:
     header = chain(48)[48].header
     ahead = replace(OLD, commit_max=50, checkpoint=replace(OLD.checkpoint, header=header))
     behind = grown(ahead, checkpoint=OLD.checkpoint)
     assert halt_of([*copies(behind)[:2], *copies(ahead)[2:]]) == "SUPERBLOCK_REGRESSED"
 
 
-def test_a_new_epoch_may_begin_its_views_anew():
+def test_a_new_epoch_may_begin_its_views_anew() -> None:
     new = grown(OLD, epoch=OLD.epoch + 1, view=0, log_view=0)
     assert chosen([*copies(new)[:2], *copies(OLD)[2:]])[0] == sb.digest(new)
 
@@ -205,18 +205,18 @@ def test_a_new_epoch_may_begin_its_views_anew():
 # --- misplaced copies -----------------------------------------------------------------------------
 
 
-def test_a_misplaced_duplicate_does_not_count_twice():
+def test_a_misplaced_duplicate_does_not_count_twice() -> None:
     twice = sb.encode(NEW, 0)
     assert halt_of([twice, twice, None, None]) == "SUPERBLOCK_QUORUM_LOST"
     assert chosen([twice, twice, *copies(OLD)[2:]])[0] == OLD_ID
 
 
-def test_a_copy_with_an_impossible_index_counts_as_its_place():
+def test_a_copy_with_an_impossible_index_counts_as_its_place() -> None:
     strange = sb.encode(NEW, 9)
     assert chosen([strange, sb.encode(NEW, 1), None, None]) == (NEW_ID, [2, 3, 0])
 
 
-def test_copies_are_repaired_in_an_order_that_never_loses_the_last_one():
+def test_copies_are_repaired_in_an_order_that_never_loses_the_last_one() -> None:
     """First copies that exist nowhere, then those that lie elsewhere, then misplaced ones."""
     whole = copies(NEW)
     assert choose([whole[0], whole[1], whole[2], None])[1] == [3]
@@ -225,7 +225,7 @@ def test_copies_are_repaired_in_an_order_that_never_loses_the_last_one():
     assert choose([whole[0], None, whole[1], None])[1] == [3, 1, 2]
 
 
-def test_a_crash_during_any_repair_leaves_the_same_superblock():
+def test_a_crash_during_any_repair_leaves_the_same_superblock() -> None:
     whole = copies(NEW)
     for found in (
         [whole[1], whole[0], None, None],
@@ -261,7 +261,7 @@ def stored() -> Disk:
     return out
 
 
-def test_a_stored_chain_is_loaded():
+def test_a_stored_chain_is_loaded() -> None:
     on = stored()
     slots = load(SMALL, on.flush_all, on.read_many).slots
     assert len(slots) == SMALL.slot_count
@@ -276,7 +276,7 @@ def test_a_stored_chain_is_loaded():
 
 
 @pytest.mark.parametrize("offset, length", [(0, 128), (128, 128), (256, SECTOR_SIZE - 256)])
-def test_recovery_padding_corrupt(offset, length):
+def test_recovery_padding_corrupt(offset: int, length: int) -> None:
     """Header, body, padding: any flipped bit makes the prepare bad, not the witness."""
     for at in range(offset, offset + length, 37):
         on = stored()
@@ -285,7 +285,7 @@ def test_recovery_padding_corrupt(offset, length):
         assert (slot.witness, slot.prepare) == (Found.OP, Found.BAD)
 
 
-def test_a_witness_with_padding_is_bad_and_so_is_a_reserved_entry():
+def test_a_witness_with_padding_is_bad_and_so_is_a_reserved_entry() -> None:
     on = stored()
     on.flip(on.witness_at(7) + 200)
     on.flip(on.witness_at(30) + 200)
@@ -294,7 +294,7 @@ def test_a_witness_with_padding_is_bad_and_so_is_a_reserved_entry():
     assert (loaded(on, 30).witness, loaded(on, 30).prepare) == (Found.BAD, Found.BAD)
 
 
-def test_a_sector_that_cannot_be_read_is_bad():
+def test_a_sector_that_cannot_be_read_is_bad() -> None:
     on = stored()
     on.bad.append((on.prepare_at(7), 1))
     on.bad.append((on.witness_at(8), 1))
@@ -302,13 +302,13 @@ def test_a_sector_that_cannot_be_read_is_bad():
     assert (loaded(on, 8).witness, loaded(on, 8).prepare) == (Found.BAD, Found.OP)
 
 
-def test_recovery_misdirected_prepare_write():
+def test_recovery_misdirected_prepare_write() -> None:
     on = stored()
     on.poke(on.prepare_at(9), on.read(on.prepare_at(7), SECTOR_SIZE) or b"")
     assert (loaded(on, 9).witness, loaded(on, 9).prepare) == (Found.OP, Found.BAD)
 
 
-def test_recovery_misdirected_witness_write():
+def test_recovery_misdirected_witness_write() -> None:
     on = stored()
     on.poke(on.witness_at(9), on.read(on.witness_at(7), SECTOR_SIZE) or b"")
     assert (loaded(on, 9).witness, loaded(on, 9).prepare) == (Found.BAD, Found.OP)

@@ -119,7 +119,7 @@ def cases() -> list[tuple[Slot, int, int, Case]]:
     return out
 
 
-def test_recovery_decision_table_exhaustive():
+def test_recovery_decision_table_exhaustive() -> None:
     met: dict[int, int] = {}
     for slot, op_max, limit, case in cases():
         matching = [row for row, holds in ROWS.items() if holds(case)]
@@ -183,7 +183,9 @@ def state(out: recovery.Recovered, slot: int) -> tuple[Header | None, int, int, 
         (Slot(OP, MIDDLE, OP, MIDDLE), (None, 0, 0, False), MIDDLE),
     ],
 )  # cut, and yet readable
-def test_a_decision_leaves_the_slot_as_the_table_says(slot, expected, present):
+def test_a_decision_leaves_the_slot_as_the_table_says(
+    slot: Slot, expected: tuple[object, ...], present: Header | None
+) -> None:
     slots = ring(10)
     slots[INDEX] = slot
     out = recovered(slots)
@@ -192,7 +194,7 @@ def test_a_decision_leaves_the_slot_as_the_table_says(slot, expected, present):
     assert not out.halted
 
 
-def test_a_lone_replica_halts_on_what_it_cannot_read_and_mends_a_witness():
+def test_a_lone_replica_halts_on_what_it_cannot_read_and_mends_a_witness() -> None:
     slots = ring(10)
     slots[INDEX] = Slot(OP, OLD, BAD, None)
     assert recovered(slots, solo=True).halted
@@ -204,7 +206,7 @@ def test_a_lone_replica_halts_on_what_it_cannot_read_and_mends_a_witness():
     assert not out.halted and state(out, INDEX + 20) == (None, 0, 0, True)
 
 
-def test_not_one_readable_slot_is_an_invalid_log():
+def test_not_one_readable_slot_is_an_invalid_log() -> None:
     slots = [Slot(BAD, None, BAD, None) for _ in range(S)]
     assert recovered(slots).invalid
     slots[7] = Slot(NIL, None, NIL, None)
@@ -235,44 +237,44 @@ def tail(
 NEVER = (NIL, None)
 
 
-def test_recovery_torn_tail_one():
+def test_recovery_torn_tail_one() -> None:
     assert tail(10, {11: NEVER}) == [11]
 
 
-def test_recovery_torn_tail_all_in_flight():
+def test_recovery_torn_tail_all_in_flight() -> None:
     whole = {10 + i: NEVER for i in range(1, WRITES + 1)}
     assert tail(10, whole) == list(whole)
 
 
-def test_one_more_than_can_be_in_flight_is_not_torn():
+def test_one_more_than_can_be_in_flight_is_not_torn() -> None:
     assert tail(10, {10 + i: NEVER for i in range(1, WRITES + 2)}) == []
 
 
-def test_a_slot_further_than_writes_can_reach_makes_none_of_them_torn():
+def test_a_slot_further_than_writes_can_reach_makes_none_of_them_torn() -> None:
     assert tail(10, {10 + WRITES: NEVER}) == [10 + WRITES]
     assert tail(10, {10 + WRITES + 1: NEVER}) == []
     assert tail(10, {11: NEVER, 10 + WRITES + 1: NEVER}) == []
 
 
-def test_a_witness_that_cannot_be_read_makes_none_of_them_torn():
+def test_a_witness_that_cannot_be_read_makes_none_of_them_torn() -> None:
     assert tail(10, {11: (BAD, None)}) == []
     assert tail(10, {11: NEVER, 12: (BAD, None)}) == []
 
 
-def test_a_witness_of_its_own_prepare_is_a_loss_not_a_tear():
+def test_a_witness_of_its_own_prepare_is_a_loss_not_a_tear() -> None:
     lost = prepare(11).header
     assert tail(10, {11: (OP, lost)}) == [], "its witness was durable: it was acknowledged, maybe"
     assert tail(10, {11: (OP, lost), 12: NEVER}) == [12], "the head is 11 then; 12 is torn"
 
 
-def test_a_witness_of_the_ring_before_is_a_tear_if_the_checkpoint_covers_it():
+def test_a_witness_of_the_ring_before_is_a_tear_if_the_checkpoint_covers_it() -> None:
     headers = {op: m.header for op, m in chain(66).items() if op > 2}
     old = chain(66)[3].header
     slots = {67: (OP, old)}
     assert tail(66, slots, checkpoint=48, clean=headers) == [67]
 
 
-def test_an_append_that_a_later_one_overtook_is_torn_if_it_was_never_witnessed():
+def test_an_append_that_a_later_one_overtook_is_torn_if_it_was_never_witnessed() -> None:
     assert tail(10, {9: NEVER}) == [9]
     assert tail(10, {9: NEVER, 11: NEVER}) == [9, 11]
     assert tail(10, {9: (OP, prepare(9).header)}) == [], "it was durable: acknowledged, maybe"
@@ -282,12 +284,12 @@ def test_an_append_that_a_later_one_overtook_is_torn_if_it_was_never_witnessed()
     assert tail(10, wave) == [], "more than were in flight: none of them"
 
 
-def test_what_a_checkpoint_covers_is_not_torn():
+def test_what_a_checkpoint_covers_is_not_torn() -> None:
     headers = {op: m.header for op, m in chain(50).items() if op != 47}
     assert tail(50, {47: NEVER}, checkpoint=48, clean=headers) == []
 
 
-def test_of_two_prepares_of_one_op_that_of_our_own_log_counts():
+def test_of_two_prepares_of_one_op_that_of_our_own_log_counts() -> None:
     old, new = prepare(7, view=2).header, prepare(7, view=5).header
     slot = Slot(OP, old, OP, new)
     arguments = {"op_max": 7, "limit": LIMIT, "solo": False}
@@ -300,20 +302,20 @@ def test_of_two_prepares_of_one_op_that_of_our_own_log_counts():
     assert found.journal.at(7) is new and found.journal.dirty[7] and not found.journal.faulty[7]
 
 
-def test_beyond_what_the_checkpoint_may_hold_nothing_is_torn():
+def test_beyond_what_the_checkpoint_may_hold_nothing_is_torn() -> None:
     slots = ring(LIMIT)
     slots[(LIMIT + 1) % S] = Slot(NIL, None, BAD, None)
     assert recovered(slots).journal.faulty[(LIMIT + 1) % S]
 
 
-def test_recovery_solo_torn_tail_does_not_halt():
+def test_recovery_solo_torn_tail_does_not_halt() -> None:
     slots = ring(10)
     slots[11] = Slot(NIL, None, BAD, None)
     out = recovered(slots, solo=True)
     assert not out.halted and state(out, 11) == (None, 0, 0, False)
 
 
-def test_a_lost_acknowledgement_is_never_torn_whatever_was_in_flight():
+def test_a_lost_acknowledgement_is_never_torn_whatever_was_in_flight() -> None:
     """Every acknowledged op has a durable witness; any of its prepares may be gone as well."""
     for head in (0, 3, 10):
         for lost in range(1, head + 1):
@@ -325,7 +327,7 @@ def test_a_lost_acknowledgement_is_never_torn_whatever_was_in_flight():
                 assert recovered(slots).journal.faulty[lost]
 
 
-def test_a_witness_above_the_checkpoint_is_no_witness_of_an_earlier_ring():
+def test_a_witness_above_the_checkpoint_is_no_witness_of_an_earlier_ring() -> None:
     slots = ring(10)
     decisions = [Decision.CLEAN] * S
     for witness, expected in ((prepare(11 + S).header, []), (prepare(11).header, [])):
@@ -368,11 +370,11 @@ LISTED = [(9, 5), (8, 4), (7, -1), (6, 2)]  # op, view; -1 = a blank
         (1, {0, 1, 2}),
     ],
 )  # below: at most the lowest one's
-def test_recovery_view_range_drops_future_prepares(op, stays):
+def test_recovery_view_range_drops_future_prepares(op: int, stays: set[int]) -> None:
     assert {view for view in range(9) if kept(op, view, LISTED, log_view=7)} == stays
 
 
-def test_a_dropped_slot_is_empty_and_not_rewritten():
+def test_a_dropped_slot_is_empty_and_not_rewritten() -> None:
     slots = ring(5)
     foreign = prepare(6, view=3).header
     slots[6] = Slot(NIL, None, OP, foreign)
@@ -381,7 +383,7 @@ def test_a_dropped_slot_is_empty_and_not_rewritten():
     assert out.journal.present[6] == foreign.digest, "it can still be served to whoever wants it"
 
 
-def test_the_root_is_never_dropped():
+def test_the_root_is_never_dropped() -> None:
     journal = Journal(SMALL)
     journal.install(ROOT)
     recovery.drop_foreign(journal, [prepare(9, view=3).header], 3)
@@ -417,29 +419,29 @@ def head_of(
     return op, journal
 
 
-def test_the_head_is_the_highest_header_of_the_log():
+def test_the_head_is_the_highest_header_of_the_log() -> None:
     assert head_of([0, 1, 2, 3])[0] == 3
     assert head_of([0, 1, 3])[0] == 3, "holes below do not matter"
 
 
-def test_the_head_is_the_durable_lists_if_that_is_higher():
+def test_the_head_is_the_durable_lists_if_that_is_higher() -> None:
     listed = [prepare(5).header, prepare(4).header]
     op, journal = head_of([0, 1, 2], listed=listed)
     assert op == 5 and journal.at(5).digest == listed[0].digest and journal.dirty[5]
 
 
-def test_with_a_view_promised_only_the_durable_list_is_trusted():
+def test_with_a_view_promised_only_the_durable_list_is_trusted() -> None:
     listed = [chain(2)[2].header, chain(2)[1].header]
     assert head_of([0, 1, 2, 3, 4], view=2, log_view=1, listed=listed)[0] == 2
 
 
-def test_blanks_and_what_the_ring_cannot_hold_are_passed_over():
+def test_blanks_and_what_the_ring_cannot_hold_are_passed_over() -> None:
     listed = [prepare(LIMIT + 2).header, prepare(LIMIT + 1).header, prepare(LIMIT).header]
     assert head_of([0, 1], view=2, log_view=1, listed=listed)[0] == LIMIT
     assert head_of([0, 1, 2], view=2, log_view=1, listed=[blank(5), chain(2)[2].header])[0] == 2
 
 
-def test_what_lies_here_is_not_trusted_below_a_list_that_is_out_of_reach():
+def test_what_lies_here_is_not_trusted_below_a_list_that_is_out_of_reach() -> None:
     """Swarm seed 108: op 2 of a log that was cut lay there, and became the head."""
     listed = [prepare(LIMIT + 2).header, prepare(LIMIT + 1).header]
     for log_view in (1, 2):
@@ -449,7 +451,7 @@ def test_what_lies_here_is_not_trusted_below_a_list_that_is_out_of_reach():
     assert op == LIMIT - 1 and journal.at(op).digest == hook.digest
 
 
-def test_an_empty_journal_starts_at_its_checkpoint():
+def test_an_empty_journal_starts_at_its_checkpoint() -> None:
     checkpoint = prepare(48).header
     op, journal = head_of([], listed=[prepare(2).header], checkpoint=checkpoint)
     assert op == 48 and journal.at(48).digest == checkpoint.digest
@@ -477,11 +479,13 @@ def certain(head: int, faulty: list[int], checkpoint: int = 0) -> bool:
         ([1, 30], False),
     ],
 )
-def test_the_head_is_certain_unless_it_or_a_slot_above_it_is_lost(faulty, verdict):
+def test_the_head_is_certain_unless_it_or_a_slot_above_it_is_lost(
+    faulty: list[int], verdict: bool
+) -> None:
     assert certain(10, faulty) == verdict
 
 
-def test_a_head_at_the_end_of_the_ring_is_certain():
+def test_a_head_at_the_end_of_the_ring_is_certain() -> None:
     assert certain(LIMIT, [LIMIT]) and not certain(LIMIT - 1, [LIMIT])
 
 
@@ -498,7 +502,7 @@ def flipped(raw: bytes, bit: int) -> bytes:
     return bytes(out)
 
 
-def test_a_header_at_another_place_or_of_another_log_is_bad():
+def test_a_header_at_another_place_or_of_another_log_is_bad() -> None:
     assert judged(OLD.raw) == OP and judged(MIDDLE.raw) == OP
     assert judged(blank(INDEX).raw) == NIL
     assert judged(None) == BAD and judged(bytes(128)) == BAD
@@ -513,5 +517,5 @@ def test_a_header_at_another_place_or_of_another_log_is_bad():
     assert judged(other.raw) == BAD
 
 
-def test_every_flipped_bit_of_a_header_is_found():
+def test_every_flipped_bit_of_a_header_is_found() -> None:
     assert all(judged(flipped(OLD.raw, bit)) == BAD for bit in range(128 * 8))

@@ -1,5 +1,7 @@
 """Mending the log: what may be written behind the head, who is asked, what is served."""
 
+from collections.abc import Callable
+
 import pytest
 
 from appliance.cores.vsr import repair
@@ -40,7 +42,7 @@ def with_head(
 # --- what may be written behind the head ----------------------------------------------------------
 
 
-def test_a_header_is_accepted_where_the_chain_from_the_head_names_it():
+def test_a_header_is_accepted_where_the_chain_from_the_head_names_it() -> None:
     group, node, prepares = with_head([1, 2, 5, 6], 6)
     core = node.core
     core.view = core.log_view = 3  # so that the view alone is no reason
@@ -51,7 +53,7 @@ def test_a_header_is_accepted_where_the_chain_from_the_head_names_it():
     assert repair.accepts(core, prepares[3].header)
 
 
-def test_an_older_view_is_no_reason_to_refuse_and_a_newer_one_none_to_accept():
+def test_an_older_view_is_no_reason_to_refuse_and_a_newer_one_none_to_accept() -> None:
     """Raft thesis, figure 3.7: the entry with the lower view can be the committed one."""
     group, node = a_backup()
     core = node.core
@@ -65,7 +67,7 @@ def test_an_older_view_is_no_reason_to_refuse_and_a_newer_one_none_to_accept():
     assert not repair.accepts(core, prepare(1, parent=b"somebody else's.", view=0).header)
 
 
-def test_a_link_to_a_header_that_hangs_in_the_air_is_no_link():
+def test_a_link_to_a_header_that_hangs_in_the_air_is_no_link() -> None:
     """3 is named by 4, and 4 by nobody: 5 is missing."""
     group, node, prepares = with_head([1, 4, 6], 6)
     node.core.view = node.core.log_view = 3
@@ -74,14 +76,14 @@ def test_a_link_to_a_header_that_hangs_in_the_air_is_no_link():
     assert repair.accepts(node.core, prepares[3].header)
 
 
-def test_headers_of_the_heads_own_view_cannot_contradict_it():
+def test_headers_of_the_heads_own_view_cannot_contradict_it() -> None:
     group, node, prepares = with_head([1, 6], 6)
     assert repair.accepts(node.core, prepares[3].header), "same view as the head, and as the log"
     node.core.log_view = 1
     assert not repair.accepts(node.core, prepares[3].header), "the log is of another view"
 
 
-def test_repair_never_moves_head():
+def test_repair_never_moves_head() -> None:
     group, node, prepares = with_head([1, 2, 3], 6)
     for header in (
         prepares[4].header,
@@ -95,7 +97,7 @@ def test_repair_never_moves_head():
     assert node.core.op == 3 and node.core.journal.op_maximum() == 3
 
 
-def test_the_identical_head_may_be_mended():
+def test_the_identical_head_may_be_mended() -> None:
     group, node, prepares = with_head([1, 2, 3], 3)
     node.core.journal.set_broken(3)
     assert repair.accepts(node.core, prepares[3].header)
@@ -105,7 +107,7 @@ def test_the_identical_head_may_be_mended():
     assert node.core.journal.clean(prepares[3].header)
 
 
-def test_what_was_applied_is_mended_only_by_itself():
+def test_what_was_applied_is_mended_only_by_itself() -> None:
     group, node, prepares = with_head([1, 2, 3], 3)
     core = node.core
     core.commit_max = core.commit_min = 2
@@ -114,7 +116,7 @@ def test_what_was_applied_is_mended_only_by_itself():
     assert not repair.accepts(core, prepare(2, parent=prepares[1].header, commit=1).header)
 
 
-def test_nothing_below_the_repairable_range_or_of_a_later_view_is_accepted():
+def test_nothing_below_the_repairable_range_or_of_a_later_view_is_accepted() -> None:
     group, node, prepares = with_head([1, 2, 3], 3)
     core = node.core
     assert not repair.accepts(core, prepare(2, parent=prepares[1].header, view=1).header), (
@@ -127,14 +129,14 @@ def test_nothing_below_the_repairable_range_or_of_a_later_view_is_accepted():
     assert not repair.accepts(far, prepare(K - 5).header)
 
 
-def test_a_lower_op_never_takes_the_slot_of_a_later_one():
+def test_a_lower_op_never_takes_the_slot_of_a_later_one() -> None:
     group, session = running_group(S + 5)
     core = group.core(0)
     assert not repair.accepts(core, prepare(2).header), "the slot belongs to op 66"
 
 
 @pytest.mark.parametrize("status", [Status.RECOVERING_HEAD, Status.VIEW_CHANGE])
-def test_nothing_is_mended_by_who_does_not_know_its_log(status):
+def test_nothing_is_mended_by_who_does_not_know_its_log(status: Status) -> None:
     group, node, prepares = with_head([1, 2, 3], 3)
     core = node.core
     core.journal.set_broken(2)
@@ -154,13 +156,13 @@ def test_nothing_is_mended_by_who_does_not_know_its_log(status):
         lambda headers: [*headers, prepare(1, view=0).header] * 40,
     ],
 )
-def test_a_list_of_headers_that_breaks_a_rule_is_dropped(spoil):
+def test_a_list_of_headers_that_breaks_a_rule_is_dropped(spoil: Callable[..., object]) -> None:
     group, node, prepares = with_head([1, 4], 4)
     group.tell(2, headers_message(spoil([prepares[3].header, prepares[2].header])))
     assert node.core.journal.at(3) is None and node.core.counters["dropped_headers_invalid"] == 1
 
 
-def test_a_list_with_one_broken_header_is_dropped_whole():
+def test_a_list_with_one_broken_header_is_dropped_whole() -> None:
     group, node, prepares = with_head([1, 4], 4)
     raw = bytearray(prepares[3].header.raw + prepares[2].header.raw)
     raw[130] ^= 1
@@ -172,7 +174,7 @@ def test_a_list_with_one_broken_header_is_dropped_whole():
 # --- asking ---------------------------------------------------------------------------------------
 
 
-def test_repair_headers_gap_break():
+def test_repair_headers_gap_break() -> None:
     """Headers are asked for below the highest break; then prepares; then all is applied."""
     group, session = running_group()
     rule = group.drop(lambda s, t, h: t == 0 and h.command == env.PREPARE)
@@ -187,7 +189,7 @@ def test_repair_headers_gap_break():
     ended(group, session)
 
 
-def test_repair_prepare_budget_respected():
+def test_repair_prepare_budget_respected() -> None:
     group, session = running_group()
     group.crash(0)
     group.fill(session, 45)
@@ -206,7 +208,7 @@ def test_repair_prepare_budget_respected():
     ended(group, session)
 
 
-def test_what_a_slow_disk_cannot_take_yet_is_not_asked_for():
+def test_what_a_slow_disk_cannot_take_yet_is_not_asked_for() -> None:
     """Prepares that arrive wait in memory for the disk: as many as may be asked for at once."""
     group, session = running_group()
     group.crash(0)
@@ -225,7 +227,7 @@ def test_what_a_slow_disk_cannot_take_yet_is_not_asked_for():
     ended(group, session)
 
 
-def test_repair_dead_favourite_peer_not_sticky():
+def test_repair_dead_favourite_peer_not_sticky() -> None:
     group, session = running_group()
     group.crash(0)
     group.fill(session, 40)
@@ -238,7 +240,7 @@ def test_repair_dead_favourite_peer_not_sticky():
     ended(group, session)
 
 
-def test_peers_that_look_equally_slow_are_asked_in_turn():
+def test_peers_that_look_equally_slow_are_asked_in_turn() -> None:
     """Swarm seed 99: both had been silent for long, and it was the dead one that was asked again
     and again.
     """
@@ -261,7 +263,7 @@ def asked(group: Group, mark: int) -> list[int]:
     return [t for s, t, h in group.trace[mark:] if s == 0 and h.command == env.REQUEST_PREPARE]
 
 
-def test_repair_ack_committed_prepare():
+def test_repair_ack_committed_prepare() -> None:
     """Who asks for an acknowledgement again gets it, though the op is applied long since."""
     group, session = running_group()
     core = group.core(0)
@@ -284,7 +286,7 @@ def ask_prepare(group: Group, target: int, op: int, digest: bytes) -> list[Heade
     return group.sent(env.PREPARE, source=target, since=mark)
 
 
-def test_a_prepare_is_served_from_memory_and_from_the_disk():
+def test_a_prepare_is_served_from_memory_and_from_the_disk() -> None:
     group, session = running_group(45)
     core = group.core(0)
     for op in (45, 2):
@@ -293,7 +295,7 @@ def test_a_prepare_is_served_from_memory_and_from_the_disk():
         assert [h.digest for h in ask_prepare(group, 0, op, digest)] == [digest]
 
 
-def test_what_is_not_here_is_not_denied_but_passed_over_in_silence():
+def test_what_is_not_here_is_not_denied_but_passed_over_in_silence() -> None:
     group, session = running_group()
     assert not ask_prepare(group, 0, 5, b"another prepare!")
     assert not ask_prepare(group, 0, 5, bytes(16))
@@ -301,7 +303,7 @@ def test_what_is_not_here_is_not_denied_but_passed_over_in_silence():
     assert not ask_prepare(group, 0, 0, ROOT.digest)
 
 
-def test_repair_serves_from_faulty_slot():
+def test_repair_serves_from_faulty_slot() -> None:
     """Row 5: the prepare stands, its witness does not. Faulty here, good for others."""
     group, session = running_group(45)
     for index in range(3):
@@ -318,7 +320,7 @@ def test_repair_serves_from_faulty_slot():
     ended(group, session)
 
 
-def test_a_prepare_that_rotted_is_not_served_and_becomes_a_hole():
+def test_a_prepare_that_rotted_is_not_served_and_becomes_a_hole() -> None:
     group, session = running_group(45)
     broken(group, 0, 5)
     assert not ask_prepare(group, 0, 5, group.committed[5])
@@ -328,7 +330,7 @@ def test_a_prepare_that_rotted_is_not_served_and_becomes_a_hole():
     ended(group, session)
 
 
-def test_headers_are_served_descending_and_at_most_so_many():
+def test_headers_are_served_descending_and_at_most_so_many() -> None:
     group, session = running_group(K + 20)
     mark = len(group.trace)
     for low, high in ((3, 9), (0, 1 << 40), (9, 3), (500, 600)):
@@ -344,7 +346,7 @@ def test_headers_are_served_descending_and_at_most_so_many():
     assert ops[1] == sorted(ops[1], reverse=True)
 
 
-def test_at_most_so_many_reads_are_made_for_others():
+def test_at_most_so_many_reads_are_made_for_others() -> None:
     group, session = running_group(45)
     core = group.core(0)
     core.prepares.clear()
@@ -359,7 +361,7 @@ def test_at_most_so_many_reads_are_made_for_others():
 # --- holes ----------------------------------------------------------------------------------------
 
 
-def test_repair_commit_continues_over_later_holes():
+def test_repair_commit_continues_over_later_holes() -> None:
     group, session = running_group(5)
     group.crash(0)
     group.fill(session, 20)
@@ -372,7 +374,7 @@ def test_repair_commit_continues_over_later_holes():
     ended(group, session)
 
 
-def test_below_the_repairable_range_only_what_was_lost_is_asked_for():
+def test_below_the_repairable_range_only_what_was_lost_is_asked_for() -> None:
     """Swarm seed 53: what lay between a lost slot and repair_min was asked for without end, and
     would have been refused."""
     group, session = running_group(K + 12)
@@ -395,7 +397,7 @@ def test_below_the_repairable_range_only_what_was_lost_is_asked_for():
     ended(group, session)
 
 
-def test_a_witness_alone_is_written_again_without_asking_anybody():
+def test_a_witness_alone_is_written_again_without_asking_anybody() -> None:
     """After an install, bytes that are already here are verified and witnessed."""
     group, session = running_group()
     core = group.core(0)
@@ -411,7 +413,7 @@ def test_a_witness_alone_is_written_again_without_asking_anybody():
 
 
 @pytest.mark.parametrize("zone", ["prepare", "witness", "both"])
-def test_every_damaged_slot_of_one_replica_is_mended(zone):
+def test_every_damaged_slot_of_one_replica_is_mended(zone: str) -> None:
     group, session = running_group(K - 3)
     group.crash(0)
     disk = group.nodes[0].disk
@@ -447,7 +449,7 @@ def reply_slot(group: Group, index: int, row: int = 0) -> int:
     return group.geometry.replies_offset + row * group.geometry.reply_size_max
 
 
-def test_repair_corrupt_reply():
+def test_repair_corrupt_reply() -> None:
     group, session, reply, asked = restarted_on_a_checkpoint()
     for index in range(3):
         group.start(index)
@@ -466,7 +468,7 @@ def test_repair_corrupt_reply():
     assert disk.read(slot, 4096) == whole, "and the slot is written again"
 
 
-def test_a_reply_that_one_alone_can_read_is_found():
+def test_a_reply_that_one_alone_can_read_is_found() -> None:
     group, session, reply, asked = restarted_on_a_checkpoint()
     for index in range(3):
         group.start(index)
@@ -480,7 +482,7 @@ def test_a_reply_that_one_alone_can_read_is_found():
     assert group.sent(env.REPLY, source=index, since=mark)[0].digest == reply.digest
 
 
-def test_a_reply_nobody_wants_is_dropped():
+def test_a_reply_nobody_wants_is_dropped() -> None:
     group, session = running_group()
     group.tell(0, message(env.REPLY, sender=1, body=bytes(128), op=3, commit_num=3))
     assert group.core(0).counters["dropped_reply_not_wanted"] == 1

@@ -1,6 +1,7 @@
 """Every row of the request table: on a primary, on a backup, before and after a restart."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def at_primary(group: Group, message: Message) -> str:
 
 
 @pytest.mark.parametrize("operation", [0, env.OPERATION_ROOT, 9, 17, 255])
-def test_an_unknown_operation_evicts(group, session, operation):
+def test_an_unknown_operation_evicts(group: Group, session: Session, operation: int) -> None:
     assert at_primary(group, following(session, operation=operation)) == "evicted invalid_operation"
 
 
@@ -122,17 +123,19 @@ def test_an_unknown_operation_evicts(group, session, operation):
         {"operation": env.OPERATION_NOOP},
     ],
 )
-def test_a_body_of_the_wrong_size_evicts(group, session, changes):
+def test_a_body_of_the_wrong_size_evicts(
+    group: Group, session: Session, changes: dict[str, Any]
+) -> None:
     assert at_primary(group, following(session, **changes)) == "evicted invalid_body_size"
 
 
-def test_records_that_are_not_valid_evict(group, session):
+def test_records_that_are_not_valid_evict(group: Group, session: Session) -> None:
     broken = bytearray(session.records(2))
     broken[RECORD_SIZE + 100] ^= 1
     assert at_primary(group, following(session, body=bytes(broken))) == "evicted invalid_body"
 
 
-def test_a_request_without_a_whole_session_block_is_dropped(group, session):
+def test_a_request_without_a_whole_session_block_is_dropped(group: Group, session: Session) -> None:
     body = following(session).body
     for cut in (body[:100], b"", body[:28] + b"\1" + body[29:], body[:96] + b"\1" + body[97:]):
         header = env.make(env.REQUEST, cluster=CLUSTER, shard=SHARD, operation=16, aux=2, body=cut)
@@ -142,7 +145,9 @@ def test_a_request_without_a_whole_session_block_is_dropped(group, session):
 # --- when -----------------------------------------------------------------------------------------
 
 
-def test_a_request_of_a_newer_view_is_not_judged_by_an_old_primary(group, session):
+def test_a_request_of_a_newer_view_is_not_judged_by_an_old_primary(
+    group: Group, session: Session
+) -> None:
     """client_newer_view_not_evicted_by_old_primary: who registered it knew more, perhaps."""
     view = group.core(0).view
     stranger = request(STRANGER, number=1, session=77, body=session.records(1), view=view + 1)
@@ -151,13 +156,13 @@ def test_a_request_of_a_newer_view_is_not_judged_by_an_old_primary(group, sessio
     assert at_primary(group, stranger) == "evicted no_session"
 
 
-def test_a_request_waits_for_nothing_in_a_view_change(group, session):
+def test_a_request_waits_for_nothing_in_a_view_change(group: Group, session: Session) -> None:
     primary = group.primary
     group.core(primary).status = Status.VIEW_CHANGE
     assert outcome(group, primary, following(session)) == "dropped request not normal"
 
 
-def test_a_request_is_dropped_while_the_view_is_not_durable(group, session):
+def test_a_request_is_dropped_while_the_view_is_not_durable(group: Group, session: Session) -> None:
     core = group.core(group.primary)
     core.superblock = replace(core.superblock, log_view=core.view - 1)
     core.superblock_writing = core.superblock
@@ -167,11 +172,11 @@ def test_a_request_is_dropped_while_the_view_is_not_durable(group, session):
 # --- a known client -------------------------------------------------------------------------------
 
 
-def test_the_next_request_is_prepared(group, session):
+def test_the_next_request_is_prepared(group: Group, session: Session) -> None:
     assert at_primary(group, following(session)) == "prepared"
 
 
-def test_client_duplicate_request_same_reply_bytes(group, session):
+def test_client_duplicate_request_same_reply_bytes(group: Group, session: Session) -> None:
     session.ask()
     header, body = session.core.in_flight
     group.settle()
@@ -180,32 +185,34 @@ def test_client_duplicate_request_same_reply_bytes(group, session):
     assert [h.digest for h in group.sent(env.REPLY, since=mark)] == [first.digest]
 
 
-def test_client_request_collision_dropped(group, session):
+def test_client_request_collision_dropped(group: Group, session: Session) -> None:
     session.ask()
     group.settle()
     other = following(session, number=session.core.request_number)
     assert at_primary(group, other) == "dropped request collision"
 
 
-def test_client_reply_parent_checked(group, session):
+def test_client_reply_parent_checked(group: Group, session: Session) -> None:
     assert at_primary(group, following(session, parent=ZERO)) == "dropped request wrong parent"
     assert at_primary(group, following(session, parent=b"x" * 16)) == "dropped request wrong parent"
 
 
 @pytest.mark.parametrize("ahead", [-1, 2, 3, 1000])
-def test_a_request_number_out_of_order_is_dropped(group, session, ahead):
+def test_a_request_number_out_of_order_is_dropped(
+    group: Group, session: Session, ahead: int
+) -> None:
     number = session.core.request_number + ahead
     assert at_primary(group, following(session, number=number)) == "dropped request out of order"
 
 
-def test_client_session_too_low(group, session):
+def test_client_session_too_low(group: Group, session: Session) -> None:
     lower = following(session, session=session.core.session - 1)
     assert at_primary(group, lower) == "evicted session_too_low"
     higher = following(session, session=session.core.session + 1)
     assert at_primary(group, higher) == "dropped request out of order"
 
 
-def test_a_register_again_is_answered_while_nothing_else_was_asked(group):
+def test_a_register_again_is_answered_while_nothing_else_was_asked(group: Group) -> None:
     session = group.client()
     group.run(5)
     first = next(h for h in group.sent(env.REQUEST) if h.operation == env.OPERATION_REGISTER)
@@ -220,13 +227,15 @@ def test_a_register_again_is_answered_while_nothing_else_was_asked(group):
 # --- an unknown client ----------------------------------------------------------------------------
 
 
-def test_an_unknown_client_registers_or_is_told_to(group, session):
+def test_an_unknown_client_registers_or_is_told_to(group: Group, session: Session) -> None:
     asked = request(STRANGER, number=1, session=3, body=session.records(1))
     assert at_primary(group, asked) == "evicted no_session"
     assert at_primary(group, register(STRANGER)) == "prepared"
 
 
-def test_a_client_whose_register_is_on_its_way_is_not_evicted(group, session):
+def test_a_client_whose_register_is_on_its_way_is_not_evicted(
+    group: Group, session: Session
+) -> None:
     assert at_primary(group, register(STRANGER)) == "prepared"
     mark = len(group.trace)
     asked = request(STRANGER, number=1, session=3, body=session.records(1))
@@ -238,14 +247,14 @@ def test_a_client_whose_register_is_on_its_way_is_not_evicted(group, session):
 # --- pipeline and queue ---------------------------------------------------------------------------
 
 
-def test_one_request_of_a_client_at_a_time(group, session):
+def test_one_request_of_a_client_at_a_time(group: Group, session: Session) -> None:
     asked = following(session)
     assert at_primary(group, asked) == "prepared"
     assert at_primary(group, asked) == "dropped request in flight"
     assert at_primary(group, following(session)) == "dropped request in flight"
 
 
-def test_a_full_pipeline_queues_and_a_full_queue_drops(group, session):
+def test_a_full_pipeline_queues_and_a_full_queue_drops(group: Group, session: Session) -> None:
     clients = [b"client %9d" % i for i in range(SMALL.pipeline_max + SMALL.clients_max + 2)]
     outcomes = [at_primary(group, register(client)) for client in clients]
     assert outcomes[: SMALL.pipeline_max] == ["prepared"] * SMALL.pipeline_max
@@ -265,7 +274,9 @@ def a_backup(group: Group) -> int:
     return next(i for i in range(3) if i != group.primary)
 
 
-def test_a_backup_forwards_what_is_new_and_answers_what_it_knows(group, session):
+def test_a_backup_forwards_what_is_new_and_answers_what_it_knows(
+    group: Group, session: Session
+) -> None:
     backup = a_backup(group)
     asked = following(session)
     assert outcome(group, backup, asked) == "forwarded"
@@ -275,7 +286,9 @@ def test_a_backup_forwards_what_is_new_and_answers_what_it_knows(group, session)
     assert outcome(group, backup, register(STRANGER)) == "forwarded"
 
 
-def test_a_backup_never_evicts_and_never_forwards_without_a_reason(group, session):
+def test_a_backup_never_evicts_and_never_forwards_without_a_reason(
+    group: Group, session: Session
+) -> None:
     backup, core = a_backup(group), session.core
     stranger = request(STRANGER, number=1, session=3, body=session.records(1))
     collision = following(session, number=core.request_number)
@@ -284,13 +297,13 @@ def test_a_backup_never_evicts_and_never_forwards_without_a_reason(group, sessio
         assert outcome(group, backup, asked) == "dropped request not forwarded"
 
 
-def test_a_forwarded_request_is_not_forwarded_again(group, session):
+def test_a_forwarded_request_is_not_forwarded_again(group: Group, session: Session) -> None:
     asked = following(session)
     asked.sender = group.primary
     assert outcome(group, a_backup(group), asked) == "dropped request forwarded twice"
 
 
-def test_the_primary_takes_a_forwarded_request_as_its_own(group, session):
+def test_the_primary_takes_a_forwarded_request_as_its_own(group: Group, session: Session) -> None:
     asked = following(session)
     asked.sender = a_backup(group)
     assert at_primary(group, asked) == "prepared"
@@ -299,12 +312,12 @@ def test_the_primary_takes_a_forwarded_request_as_its_own(group, session):
 # --- whole stories --------------------------------------------------------------------------------
 
 
-def test_client_batch_of_the_largest_size(group, session):
+def test_client_batch_of_the_largest_size(group: Group, session: Session) -> None:
     group.put(session, 1, SMALL.records_max)
     assert [r[0] for r in session.results()] == list(range(2, 2 + SMALL.records_max))
 
 
-def test_client_register_evict_oldest(group):
+def test_client_register_evict_oldest(group: Group) -> None:
     """The session whose reply is the oldest goes, on every replica the same one."""
     sessions = [group.opened(), *(group.client() for _ in range(SMALL.clients_max - 1))]
     group.put(sessions[0])
@@ -317,7 +330,7 @@ def test_client_register_evict_oldest(group):
     assert len({group.core(i).sessions.encode() for i in range(3)}) == 1
 
 
-def test_client_evicted_reregisters_no_duplicates(group):
+def test_client_evicted_reregisters_no_duplicates(group: Group) -> None:
     sessions = [group.opened(), *(group.client() for _ in range(SMALL.clients_max))]
     evicted = sessions[0]
     group.until(group.converged)
@@ -335,7 +348,7 @@ def test_client_evicted_reregisters_no_duplicates(group):
     assert group.core(group.primary).state_machine.log_seq == 4
 
 
-def test_a_reply_survives_a_restart_of_all(group, session):
+def test_a_reply_survives_a_restart_of_all(group: Group, session: Session) -> None:
     """Before a checkpoint by replay, after one from its slot; the bytes are the same."""
     for last in (20, SMALL.checkpoint_ops + 1):
         group.fill(session, last)
@@ -355,7 +368,9 @@ def test_a_reply_survives_a_restart_of_all(group, session):
         assert [h.digest for h in group.sent(env.REPLY, since=mark)] == [first.digest]
 
 
-def test_a_reply_of_a_checkpoint_is_read_from_its_slot_after_a_restart(group, session):
+def test_a_reply_of_a_checkpoint_is_read_from_its_slot_after_a_restart(
+    group: Group, session: Session
+) -> None:
     group.fill(session, SMALL.checkpoint_ops - 1)
     session.ask()
     header, body = session.core.in_flight

@@ -20,18 +20,18 @@ def bits(*members: int) -> int:
 
 
 @pytest.mark.parametrize("replicas, chain", [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1), (6, 1)])
-def test_small_groups_prefer_the_star_and_large_ones_the_chain(replicas, chain):
+def test_small_groups_prefer_the_star_and_large_ones_the_chain(replicas: int, chain: int) -> None:
     assert route(0, replicas, replicas).chain == chain
     assert route(0, replicas, replicas, Routing.CHAIN).chain
     assert not route(0, replicas, replicas, Routing.STAR).chain
 
 
-def test_a_star_goes_straight_to_everybody():
+def test_a_star_goes_straight_to_everybody() -> None:
     assert route(1, 4, 3).plan(0) == [(bits(0, 2, 3), 0)]
 
 
 @pytest.mark.parametrize("index", range(5))
-def test_a_chain_names_every_member_once_in_ring_order_standbys_last(index):
+def test_a_chain_names_every_member_once_in_ring_order_standbys_last(index: int) -> None:
     it = route(index, 6, 5, Routing.CHAIN)
     reached = []
     ((mask, rest),) = it.plan(0)
@@ -45,7 +45,7 @@ def test_a_chain_names_every_member_once_in_ring_order_standbys_last(index):
     assert reached == [(index + step) % 5 for step in range(1, 5)] + [5]
 
 
-def test_a_hop_that_misses_timeouts_becomes_a_suspect_and_is_served_apart():
+def test_a_hop_that_misses_timeouts_becomes_a_suspect_and_is_served_apart() -> None:
     it = route(0, 5, 5)
     for n in range(MISSES_MAX):
         assert not it.suspects
@@ -55,7 +55,7 @@ def test_a_hop_that_misses_timeouts_becomes_a_suspect_and_is_served_apart():
     assert it.plan(50) == [(bits(2), 0), (bits(1), bits(3, 4))]
 
 
-def test_hops_behind_a_silent_one_are_not_blamed_for_it():
+def test_hops_behind_a_silent_one_are_not_blamed_for_it() -> None:
     it = route(0, 5, 5)
     for n in range(MISSES_MAX):
         it.on_timeout(bits(2, 3, 4), 10 * n)
@@ -67,7 +67,7 @@ def test_hops_behind_a_silent_one_are_not_blamed_for_it():
     assert it.suspects == bits(2, 4), "with the first one out of the chain the next one shows"
 
 
-def test_timeouts_in_a_row_end_the_chain_until_it_is_tried_again():
+def test_timeouts_in_a_row_end_the_chain_until_it_is_tried_again() -> None:
     it = route(0, 5, 5)
     for n in range(TIMEOUTS_MAX):
         assert it.chain
@@ -76,7 +76,7 @@ def test_timeouts_in_a_row_end_the_chain_until_it_is_tried_again():
     assert it.plan(TIMEOUTS_MAX - 1 + PROBE_TICKS) == [(bits(1), bits(2, 3, 4))]
 
 
-def test_suspects_are_tried_again_after_a_while_without_timeouts():
+def test_suspects_are_tried_again_after_a_while_without_timeouts() -> None:
     it = route(0, 5, 5)
     for n in range(MISSES_MAX):
         it.on_timeout(bits(2), n)
@@ -85,7 +85,7 @@ def test_suspects_are_tried_again_after_a_while_without_timeouts():
     assert it.plan(MISSES_MAX - 1 + PROBE_TICKS) == [(bits(1), bits(2, 3, 4))]
 
 
-def test_a_quorum_in_between_keeps_the_chain():
+def test_a_quorum_in_between_keeps_the_chain() -> None:
     it = route(0, 5, 5)
     for n in range(4 * TIMEOUTS_MAX):
         it.on_timeout(bits(1 + n % 4), n)
@@ -104,7 +104,9 @@ def chained(count: int, *, standbys: int = 0) -> tuple[Group, object]:
 
 
 @pytest.mark.parametrize("count, standbys", [(2, 0), (3, 0), (3, 1), (5, 0), (6, 2)])
-def test_a_chain_reaches_everybody_and_each_member_sends_a_prepare_once(count, standbys):
+def test_a_chain_reaches_everybody_and_each_member_sends_a_prepare_once(
+    count: int, standbys: int
+) -> None:
     group, session = chained(count, standbys=standbys)
     mark = len(group.trace)
     group.put(session)
@@ -115,7 +117,7 @@ def test_a_chain_reaches_everybody_and_each_member_sends_a_prepare_once(count, s
     ended(group, session)
 
 
-def test_chain_dead_hop_commits_within_100ms():
+def test_chain_dead_hop_commits_within_100ms() -> None:
     group, session = chained(5)
     first = (group.primary + 1) % 5
     group.crash(first)
@@ -127,7 +129,7 @@ def test_chain_dead_hop_commits_within_100ms():
     ended(group, session)
 
 
-def test_chain_slow_hop_hybrid_then_back():
+def test_chain_slow_hop_hybrid_then_back() -> None:
     group, session = chained(5)
     core = group.core(group.primary)
     slow = (group.primary + 2) % 5
@@ -143,7 +145,7 @@ def test_chain_slow_hop_hybrid_then_back():
     ended(group, session)
 
 
-def test_star_equals_chain_same_log():
+def test_star_equals_chain_same_log() -> None:
     """Both logs hold the same requests in the same order; only the sender of a copy differs."""
     logs = []
     for routing in (Routing.STAR, Routing.CHAIN):
@@ -159,7 +161,7 @@ def test_star_equals_chain_same_log():
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_chain_survives_loss_and_crashes(seed):
+def test_a_chain_survives_loss_and_crashes(seed: int) -> None:
     group = Group(4, seed=seed, routing=Routing.CHAIN)
     session = group.opened()
     dice = group.prng.fork()

@@ -95,7 +95,7 @@ KINDS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_scrub_finds_and_heals_cold_corruption(kind):
+def test_scrub_finds_and_heals_cold_corruption(kind: str) -> None:
     group = idle_group()
     at, size, mark = places(group)[kind]
     disk = group.nodes[0].disk
@@ -113,12 +113,12 @@ def test_scrub_finds_and_heals_cold_corruption(kind):
     ended(group, group.sessions[0])
 
 
-def test_places_cover_the_tables_in_a_checkpoint_zone():
+def test_places_cover_the_tables_in_a_checkpoint_zone() -> None:
     assert TINY.table_offset("rooms") == MANIFEST_SIZE_MAX
     assert TINY.table_offset("windows") < TINY.table_offset("sessions")
 
 
-def test_a_round_over_a_healthy_disk_changes_nothing():
+def test_a_round_over_a_healthy_disk_changes_nothing() -> None:
     group = idle_group()
     group.run(50)
     core, node = group.core(0), group.nodes[0]
@@ -134,7 +134,7 @@ def test_a_round_over_a_healthy_disk_changes_nothing():
     assert not [m for m in node.marks if m.startswith("scrub")] and bytes(node.disk.data) == before
 
 
-def test_scrub_under_load_finds_nothing_where_nothing_is_wrong():
+def test_scrub_under_load_finds_nothing_where_nothing_is_wrong() -> None:
     group = idle_group()
     session = group.sessions[0]
     for _ in range(150):
@@ -147,7 +147,7 @@ def test_scrub_under_load_finds_nothing_where_nothing_is_wrong():
 
 
 @pytest.mark.parametrize("kind", ["manifest", "sessions"])
-def test_the_next_checkpoint_over_a_zone_waits_for_what_is_being_mended_there(kind):
+def test_the_next_checkpoint_over_a_zone_waits_for_what_is_being_mended_there(kind: str) -> None:
     """Swarm seeds 161 and 238: both were in flight, and which of them lay there in the end was the
     disk's choice.
     """
@@ -171,7 +171,7 @@ def test_the_next_checkpoint_over_a_zone_waits_for_what_is_being_mended_there(ki
 
 
 @pytest.mark.parametrize("kind", ["manifest", "sessions"])
-def test_what_a_zone_held_before_is_not_mended_any_more(kind):
+def test_what_a_zone_held_before_is_not_mended_any_more(kind: str) -> None:
     """A chunk of the checkpoint before comes when the zone is the next one's."""
     group = idle_group()
     node, session = group.nodes[0], group.sessions[0]
@@ -202,7 +202,7 @@ def test_what_a_zone_held_before_is_not_mended_any_more(kind):
 
 
 @pytest.mark.parametrize("checkpoints", [3, 4])
-def test_after_a_state_sync_the_scrub_leaves_the_new_checkpoint_in_peace(checkpoints):
+def test_after_a_state_sync_the_scrub_leaves_the_new_checkpoint_in_peace(checkpoints: int) -> None:
     """Its zone is that of a checkpoint whose manifest was held before."""
     group = idle_group()
     node, session = group.nodes[0], group.sessions[0]
@@ -225,7 +225,7 @@ def test_after_a_state_sync_the_scrub_leaves_the_new_checkpoint_in_peace(checkpo
     ended(group, session)
 
 
-def test_a_broken_segment_that_the_group_drops_does_not_keep_the_scrub():
+def test_a_broken_segment_that_the_group_drops_does_not_keep_the_scrub() -> None:
     group = idle_group()
     core, disk = group.core(0), group.nodes[0].disk
     disk.flip(disk.extent_at(2) + 70)
@@ -266,7 +266,9 @@ def mended(group: Group, at: int, whole: bytes, ticks: int = 100) -> bool:
 
 @pytest.mark.parametrize("number", [0, 1, -1], ids=["oldest", "in between", "newest"])
 @pytest.mark.parametrize("inside", [70, TINY.segment_data_size + 70], ids=["leaf", "footer"])
-def test_what_a_reader_finds_broken_is_mended_from_a_peer_within_a_second(number, inside):
+def test_what_a_reader_finds_broken_is_mended_from_a_peer_within_a_second(
+    number: int, inside: int
+) -> None:
     group = quiet_group()
     core, disk = group.core(0), group.nodes[0].disk
     sealed = core.state_machine.log_seq // TINY.segment_records
@@ -280,7 +282,7 @@ def test_what_a_reader_finds_broken_is_mended_from_a_peer_within_a_second(number
     ended(group, group.sessions[0])
 
 
-def test_all_that_readers_find_is_mended_though_the_chain_to_it_is_broken_as_well():
+def test_all_that_readers_find_is_mended_though_the_chain_to_it_is_broken_as_well() -> None:
     group = quiet_group()
     core, disk = group.core(0), group.nodes[0].disk
     sealed = core.state_machine.log_seq // TINY.segment_records
@@ -298,7 +300,7 @@ def test_all_that_readers_find_is_mended_though_the_chain_to_it_is_broken_as_wel
     ended(group, group.sessions[0])
 
 
-def test_a_report_about_what_is_whole_or_not_there_changes_nothing():
+def test_a_report_about_what_is_whole_or_not_there_changes_nothing() -> None:
     group = quiet_group()
     core, node = group.core(0), group.nodes[0]
     before = bytes(node.disk.data)
@@ -310,7 +312,7 @@ def test_a_report_about_what_is_whole_or_not_there_changes_nothing():
     ended(group, group.sessions[0])
 
 
-def test_a_segment_that_was_sealed_since_the_last_checkpoint_is_mended_as_well():
+def test_a_segment_that_was_sealed_since_the_last_checkpoint_is_mended_as_well() -> None:
     group = quiet_group()
     core, disk, session = group.core(0), group.nodes[0].disk, group.sessions[0]
     checkpoint = core.checkpoint_op

@@ -38,7 +38,7 @@ def filled() -> Sessions:
     return table
 
 
-def test_rows_are_taken_lowest_first():
+def test_rows_are_taken_lowest_first() -> None:
     table = filled()
     assert [entry.row for entry in table.entries.values()] == list(range(MAX))
     table.remove(client(3))
@@ -47,7 +47,7 @@ def test_rows_are_taken_lowest_first():
     assert table.get(client(100)).row == 1
 
 
-def test_a_full_table_evicts_the_one_whose_latest_reply_is_oldest():
+def test_a_full_table_evicts_the_one_whose_latest_reply_is_oldest() -> None:
     table = filled()
     answer(table, 0, 20)
     answer(table, 2, 21)
@@ -57,14 +57,14 @@ def test_a_full_table_evicts_the_one_whose_latest_reply_is_oldest():
     assert len(table.entries) == MAX
 
 
-def test_registering_again_takes_the_same_row_and_evicts_nobody():
+def test_registering_again_takes_the_same_row_and_evicts_nobody() -> None:
     table = filled()
     assert register(table, 4, 40) is None
     entry = table.get(client(4))
     assert (entry.row, entry.session, entry.request) == (4, 40, 0)
 
 
-def test_equal_histories_give_equal_bytes_and_survive_encode_and_load():
+def test_equal_histories_give_equal_bytes_and_survive_encode_and_load() -> None:
     for seed in range(30):
         prng, tables, op = Prng(seed), [Sessions(SMALL), Sessions(SMALL)], 0
         for _ in range(120):
@@ -87,7 +87,7 @@ def test_equal_histories_give_equal_bytes_and_survive_encode_and_load():
         assert left[0] == left[1]
 
 
-def test_a_loaded_table_has_no_bodies_and_nothing_to_write():
+def test_a_loaded_table_has_no_bodies_and_nothing_to_write() -> None:
     table = filled()
     assert [m.header.op for _, m in table.dirty_replies()] == list(range(1, MAX + 1))
     other = Sessions(SMALL)
@@ -96,7 +96,7 @@ def test_a_loaded_table_has_no_bodies_and_nothing_to_write():
     assert not list(other.dirty_replies())
 
 
-def test_gaps_and_the_end_of_the_table_are_encoded_as_they_are():
+def test_gaps_and_the_end_of_the_table_are_encoded_as_they_are() -> None:
     table = filled()
     table.remove(client(1))
     table.remove(client(MAX - 1))
@@ -109,6 +109,6 @@ def test_gaps_and_the_end_of_the_table_are_encoded_as_they_are():
     assert Sessions(SMALL).encode() == b""
 
 
-def test_more_rows_than_the_table_holds_are_refused():
+def test_more_rows_than_the_table_holds_are_refused() -> None:
     with pytest.raises(AssertionError):
         Sessions(SMALL).load(filled().encode() + bytes(SESSION_ROW_SIZE))

@@ -25,7 +25,7 @@ def answered(group: Group, session: Session) -> int:
     return int(result[3])
 
 
-def test_one_of_three_may_be_short_and_two_may_not():
+def test_one_of_three_may_be_short_and_two_may_not() -> None:
     group = Group()
     session = group.opened()
     for indexes, code in (((), OK), ((0,), OK), ((2,), OK), ((1, 2), STORAGE_FULL)):
@@ -39,7 +39,7 @@ def test_one_of_three_may_be_short_and_two_may_not():
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5, 6])
-def test_so_many_may_be_short_as_any_quorum_can_spare(replicas):
+def test_so_many_may_be_short_as_any_quorum_can_spare(replicas: int) -> None:
     group = Group(replicas)
     session = group.opened()
     row = quorums(replicas)
@@ -50,7 +50,7 @@ def test_so_many_may_be_short_as_any_quorum_can_spare(replicas):
     assert answered(group, session) == STORAGE_FULL
 
 
-def test_who_was_short_and_fell_silent_still_counts():
+def test_who_was_short_and_fell_silent_still_counts() -> None:
     group = Group()
     session = group.opened()
     short(group, 2)
@@ -61,7 +61,7 @@ def test_who_was_short_and_fell_silent_still_counts():
     assert answered(group, session) == STORAGE_FULL
 
 
-def test_a_group_that_is_short_leads_checkpoints_and_answers_the_same_everywhere():
+def test_a_group_that_is_short_leads_checkpoints_and_answers_the_same_everywhere() -> None:
     """What needs no segment goes on, whoever leads; all judge the refused records alike."""
     group = Group(segments_max=64)
     session = group.opened()
@@ -81,7 +81,7 @@ def test_a_group_that_is_short_leads_checkpoints_and_answers_the_same_everywhere
     group.check()
 
 
-def test_the_refusal_is_in_the_log_and_only_primaries_make_it():
+def test_the_refusal_is_in_the_log_and_only_primaries_make_it() -> None:
     group = Group()
     session = group.opened()
     short(group, 0, 1)

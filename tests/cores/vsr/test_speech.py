@@ -57,7 +57,7 @@ FREE = (
 
 
 @pytest.mark.parametrize("command", BOTH, ids=env.COMMAND_NAMES.get)
-def test_what_rests_on_a_log_waits_for_view_and_log_view(command):
+def test_what_rests_on_a_log_waits_for_view_and_log_view(command: int) -> None:
     assert not speaks(member(view=5, log_view=5, durable_view=4, durable_log_view=4), command, 5)
     assert not speaks(member(view=5, log_view=5, durable_view=5, durable_log_view=4), command, 5)
     assert not speaks(member(view=5, log_view=4, durable_view=4, durable_log_view=4), command, 5)
@@ -65,33 +65,33 @@ def test_what_rests_on_a_log_waits_for_view_and_log_view(command):
 
 
 @pytest.mark.parametrize("command", VIEW_ONLY, ids=env.COMMAND_NAMES.get)
-def test_what_names_a_view_waits_for_the_view(command):
+def test_what_names_a_view_waits_for_the_view(command: int) -> None:
     assert not speaks(member(view=5, log_view=4, durable_view=4, durable_log_view=4), command, 5)
     assert speaks(member(view=5, log_view=5, durable_view=5, durable_log_view=4), command, 5)
 
 
 @pytest.mark.parametrize("command", FREE, ids=env.COMMAND_NAMES.get)
-def test_what_only_asks_or_serves_does_not_wait(command):
+def test_what_only_asks_or_serves_does_not_wait(command: int) -> None:
     assert speaks(member(view=5, log_view=5, durable_view=4, durable_log_view=4), command, 5)
 
 
-def test_a_reply_carries_the_view_of_a_committed_prepare_and_does_not_wait():
+def test_a_reply_carries_the_view_of_a_committed_prepare_and_does_not_wait() -> None:
     assert speaks(member(view=5, log_view=5, durable_view=4, durable_log_view=4), env.REPLY, 5)
 
 
-def test_a_do_view_change_waits_for_its_view_and_rests_on_the_older_log():
+def test_a_do_view_change_waits_for_its_view_and_rests_on_the_older_log() -> None:
     node = member(view=5, log_view=3, durable_view=5, durable_log_view=3)
     assert speaks(node, env.DO_VIEW_CHANGE, 5)
     node = member(view=5, log_view=3, durable_view=4, durable_log_view=3)
     assert not speaks(node, env.DO_VIEW_CHANGE, 5)
 
 
-def test_a_prepare_of_an_older_view_is_only_served():
+def test_a_prepare_of_an_older_view_is_only_served() -> None:
     node = member(view=5, log_view=5, durable_view=4, durable_log_view=4)
     assert speaks(node, env.PREPARE, 3)
 
 
-def test_every_command_of_a_member_has_its_rule():
+def test_every_command_of_a_member_has_its_rule() -> None:
     known = {*BOTH, *VIEW_ONLY, *FREE, env.REPLY, env.PING_CLIENT, env.END_EPOCH}
     assert known == set(env.COMMAND_NAMES)
     assert set(SPEAK) == {*BOTH, *VIEW_ONLY, env.REPLY} - {env.PREPARE}
@@ -103,7 +103,7 @@ def test_every_command_of_a_member_has_its_rule():
 @pytest.mark.parametrize(
     "command", [*BOTH, *VIEW_ONLY, *FREE, env.REPLY], ids=env.COMMAND_NAMES.get
 )
-def test_nothing_at_all_leaves_before_the_incarnation_is_durable(command):
+def test_nothing_at_all_leaves_before_the_incarnation_is_durable(command: int) -> None:
     group = Group(start=[2])
     node = group.nodes[2]
     assert not speaks(node, command, 0)
@@ -111,7 +111,7 @@ def test_nothing_at_all_leaves_before_the_incarnation_is_durable(command):
     assert speaks(node, command, 0)
 
 
-def test_a_halted_replica_is_silent():
+def test_a_halted_replica_is_silent() -> None:
     node = member(view=0, log_view=0, durable_view=0, durable_log_view=0)
     node.core.halt("TEST", "a test")
     assert not speaks(node, env.PING, 0)
@@ -128,7 +128,7 @@ def backup() -> tuple[Group, Node]:
     return group, group.nodes[2]
 
 
-def test_an_acknowledgement_leaves_after_prepare_and_witness_are_durable():
+def test_an_acknowledgement_leaves_after_prepare_and_witness_are_durable() -> None:
     group, node = backup()
     node.hold = lambda write: True
     group.tell(2, chain(1)[1])
@@ -141,7 +141,7 @@ def test_an_acknowledgement_leaves_after_prepare_and_witness_are_durable():
     assert [h.op for h in group.sent(env.PREPARE_OK)] == [1]
 
 
-def test_a_vote_is_counted_at_once_and_its_view_promised_only_when_durable():
+def test_a_vote_is_counted_at_once_and_its_view_promised_only_when_durable() -> None:
     group, node = backup()
     held: list[Write] = []
     node.hold = lambda write: write.zone == "superblock"
@@ -159,7 +159,7 @@ def test_a_vote_is_counted_at_once_and_its_view_promised_only_when_durable():
     assert {h.view for h in group.sent(env.DO_VIEW_CHANGE)} == {1}
 
 
-def test_an_old_view_is_not_acknowledged_while_a_newer_one_is_on_its_way_to_the_disk():
+def test_an_old_view_is_not_acknowledged_while_a_newer_one_is_on_its_way_to_the_disk() -> None:
     """Otherwise a dead primary commits behind the new one's back."""
     group, node = backup()
     node.hold = lambda write: True
@@ -174,7 +174,7 @@ def test_an_old_view_is_not_acknowledged_while_a_newer_one_is_on_its_way_to_the_
     assert not group.sent(env.PREPARE_OK)
 
 
-def test_a_start_view_is_acknowledged_only_after_its_log_view_is_durable():
+def test_a_start_view_is_acknowledged_only_after_its_log_view_is_durable() -> None:
     group, node = backup()
     node.hold = lambda write: write.zone == "superblock"
     head = chain(1, view=0)[1]
@@ -206,7 +206,7 @@ def start_view(node: Node, view: int, headers: list[env.Header]) -> env.Message:
     )
 
 
-def test_a_lost_log_view_is_not_forgotten_by_a_crash():
+def test_a_lost_log_view_is_not_forgotten_by_a_crash() -> None:
     """vc_log_view_never_regresses: what was acknowledged in view 1 is on the disk as view 1."""
     group, node = backup()
     group.tell(2, start_view(node, 1, [chain(1)[1].header, ROOT]))
@@ -216,7 +216,7 @@ def test_a_lost_log_view_is_not_forgotten_by_a_crash():
     assert (node.core.view, node.core.log_view) == (1, 1)
 
 
-def test_an_append_whose_slot_changed_hands_is_not_acknowledged():
+def test_an_append_whose_slot_changed_hands_is_not_acknowledged() -> None:
     group, node = backup()
     node.hold = lambda write: True
     mine, other = chain(1)[1], chain(1, view=1)[1]

@@ -26,7 +26,9 @@ def begun(replicas: int, standbys: int, seed: int = 1):
 
 
 @pytest.mark.parametrize("replicas, standbys", [(1, 1), (2, 1), (3, 2), (6, 2)])
-def test_standbys_hold_every_record_and_checkpoint_of_the_group(replicas, standbys):
+def test_standbys_hold_every_record_and_checkpoint_of_the_group(
+    replicas: int, standbys: int
+) -> None:
     group, session = begun(replicas, standbys)
     group.put(session, 3 * K, 2)
     group.until(group.converged)
@@ -40,7 +42,7 @@ def test_standbys_hold_every_record_and_checkpoint_of_the_group(replicas, standb
     assert not said & set(SILENT)
 
 
-def test_a_standby_follows_into_the_next_view_without_a_vote():
+def test_a_standby_follows_into_the_next_view_without_a_vote() -> None:
     group, session = begun(3, 1)
     group.put(session, 3)
     first = group.primary
@@ -53,7 +55,9 @@ def test_a_standby_follows_into_the_next_view_without_a_vote():
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_a_standby_that_was_away_for_long_takes_a_checkpoint_and_fills_its_segments(replicas):
+def test_a_standby_that_was_away_for_long_takes_a_checkpoint_and_fills_its_segments(
+    replicas: int,
+) -> None:
     group, session = begun(replicas, 1)
     group.put(session, 3)
     group.until(group.converged)
@@ -67,7 +71,7 @@ def test_a_standby_that_was_away_for_long_takes_a_checkpoint_and_fills_its_segme
     ended(group, session)
 
 
-def test_a_standby_of_a_lone_replica_asks_it_for_what_is_broken_on_its_own_disk():
+def test_a_standby_of_a_lone_replica_asks_it_for_what_is_broken_on_its_own_disk() -> None:
     group, session = begun(1, 1)
     group.put(session, 3 * K)
     group.until(group.converged)
@@ -84,7 +88,7 @@ def test_a_standby_of_a_lone_replica_asks_it_for_what_is_broken_on_its_own_disk(
     ended(group, session)
 
 
-def test_a_group_commits_without_its_standbys_and_not_with_them_alone():
+def test_a_group_commits_without_its_standbys_and_not_with_them_alone() -> None:
     group, session = begun(3, 2)
     group.crash(3)
     group.crash(4)

@@ -24,7 +24,7 @@ def superblock_writes(node: Node) -> list[Write]:
     return [w for w in node.disk.writes if w.zone == "superblock"]
 
 
-def test_copies_are_written_one_after_the_other(group):
+def test_copies_are_written_one_after_the_other(group: Group) -> None:
     node = opening(group)
     for copy in range(SUPERBLOCK_COPIES_TO_CONFIRM):
         (write,) = superblock_writes(node)
@@ -45,7 +45,7 @@ def test_copies_are_written_one_after_the_other(group):
     assert whole_copies(node.disk) == [0, 1, 2, 3]
 
 
-def test_recovery_incarnation_monotonic(group):
+def test_recovery_incarnation_monotonic(group: Group) -> None:
     seen = [group.nodes[2].disk.superblock().incarnation]
     for _ in range(4):
         seen.append(opening(group).core.incarnation)
@@ -55,7 +55,7 @@ def test_recovery_incarnation_monotonic(group):
     assert seen == sorted(set(seen)), "though the clock stood still"
 
 
-def test_a_crash_after_each_write_or_sector_leaves_an_older_or_the_newer_one(group):
+def test_a_crash_after_each_write_or_sector_leaves_an_older_or_the_newer_one(group: Group) -> None:
     for steps in range(SUPERBLOCK_COPIES * 2 + 1):
         node = opening(group)
         before = node.disk.superblock()
@@ -117,13 +117,13 @@ def run_update(group: Group, node: Node, lost: list[list[int]]) -> int:
 
 
 @pytest.mark.parametrize("lost", range(SUPERBLOCK_COPIES))
-def test_three_of_four_confirm(group, lost):
+def test_three_of_four_confirm(group: Group, lost: int) -> None:
     node = opening(group)
     assert run_update(group, node, [[lost]]) == 1
     assert node.core.superblock.incarnation == node.core.incarnation
 
 
-def test_two_of_four_do_not_confirm_and_are_written_again(group):
+def test_two_of_four_do_not_confirm_and_are_written_again(group: Group) -> None:
     node = opening(group)
     assert run_update(group, node, [[0, 1], [2, 3]]) == 3
     assert "superblock_retried" in node.marks
@@ -131,7 +131,7 @@ def test_two_of_four_do_not_confirm_and_are_written_again(group):
     assert whole_copies(node.disk) == [0, 1, 2, 3]
 
 
-def test_nothing_is_said_while_an_update_is_not_confirmed(group):
+def test_nothing_is_said_while_an_update_is_not_confirmed(group: Group) -> None:
     node = opening(group)
     for _ in range(SUPERBLOCK_COPIES_TO_CONFIRM):
         group.finish(node, superblock_writes(node)[0])
@@ -139,7 +139,7 @@ def test_nothing_is_said_while_an_update_is_not_confirmed(group):
     assert not [e for e in node.core.effects if e[0] == 0], "its nonces might be used again"
 
 
-def test_an_unwritable_superblock_halts(group):
+def test_an_unwritable_superblock_halts(group: Group) -> None:
     node = opening(group)
     run_update(group, node, [[0, 1]] * 10)
     assert node.halted is not None and node.halted[0] == "SUPERBLOCK_UNWRITABLE"
@@ -149,7 +149,7 @@ def test_an_unwritable_superblock_halts(group):
 # --- repair before use ----------------------------------------------------------------------------
 
 
-def test_broken_copies_are_repaired_before_any_update(group):
+def test_broken_copies_are_repaired_before_any_update(group: Group) -> None:
     node = group.nodes[2]
     opening(group)
     group.settle()
@@ -169,7 +169,7 @@ def test_broken_copies_are_repaired_before_any_update(group):
 # --- one at a time --------------------------------------------------------------------------------
 
 
-def test_updates_that_meet_merge_into_one():
+def test_updates_that_meet_merge_into_one() -> None:
     group = Group()
     group.settle()
     node = group.nodes[2]

@@ -32,7 +32,7 @@ def marks(group: Group) -> list[str]:
     return group.nodes[0].marks
 
 
-def test_sync_partition_lag_idle():
+def test_sync_partition_lag_idle() -> None:
     group, session = lagging(4)
     group.start(0)
     group.until(group.converged)
@@ -42,7 +42,7 @@ def test_sync_partition_lag_idle():
     assert same_segments(group) >= 3
 
 
-def test_sync_partition_lag_busy():
+def test_sync_partition_lag_busy() -> None:
     group, session = lagging(4)
     group.start(0)
     for _ in range(60):
@@ -54,7 +54,7 @@ def test_sync_partition_lag_busy():
     same_segments(group)
 
 
-def test_sync_slightly_lagging_prefers_wal():
+def test_sync_slightly_lagging_prefers_wal() -> None:
     group, session = tiny(3)
     group.until(group.converged)
     group.crash(0)
@@ -65,7 +65,7 @@ def test_sync_slightly_lagging_prefers_wal():
     ended(group, session)
 
 
-def test_a_segment_is_fetched_while_another_is_written_and_so_many_at_most_are_in_memory():
+def test_a_segment_is_fetched_while_another_is_written_and_so_many_at_most_are_in_memory() -> None:
     group, session = lagging(12, batch=7)
     core = group.start(0)
     slow = {"slow": True}
@@ -86,7 +86,7 @@ def test_a_segment_is_fetched_while_another_is_written_and_so_many_at_most_are_i
     assert same_segments(group) > backfill.SEGMENTS_AT_ONCE
 
 
-def test_the_missing_segments_are_refilled_and_the_range_is_cleared_at_the_next_checkpoint():
+def test_missing_segments_are_refilled_and_the_range_is_cleared_at_the_next_checkpoint() -> None:
     group, session = lagging(8, batch=7)
     core = group.start(0)
     group.until(lambda: core.sync_log_seq > 0)
@@ -101,7 +101,7 @@ def test_the_missing_segments_are_refilled_and_the_range_is_cleared_at_the_next_
     ended(group, session)
 
 
-def test_segments_that_the_group_drops_meanwhile_are_not_refilled():
+def test_segments_that_the_group_drops_meanwhile_are_not_refilled() -> None:
     """Peers need not have them any more, and their extents are those of new segments."""
     group, session = lagging(8, batch=7)
     core, disk = group.start(0), group.nodes[0].disk
@@ -124,7 +124,7 @@ def test_segments_that_the_group_drops_meanwhile_are_not_refilled():
         assert (written == whole) == (number >= oldest), f"segment {number}"
 
 
-def test_a_refill_of_nothing_but_dropped_segments_ends():
+def test_a_refill_of_nothing_but_dropped_segments_ends() -> None:
     group, session = lagging(8, batch=7)
     core = group.start(0)
     group.drop(lambda s, t, h: h.command == env.CHUNK and core.backfill is not None)
@@ -163,7 +163,7 @@ STAGES = {
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_sync_crash_at_each_stage(stage):
+def test_sync_crash_at_each_stage(stage: str) -> None:
     group, session = lagging(6, batch=6)
     core = group.start(0)
     crash_when(group, 0, lambda: STAGES[stage](core))
@@ -173,7 +173,7 @@ def test_sync_crash_at_each_stage(stage):
     same_segments(group)
 
 
-def test_sync_crash_twice_and_with_torn_writes():
+def test_sync_crash_twice_and_with_torn_writes() -> None:
     group, session = lagging(6, batch=6)
     for stage in (
         "installed durably",
@@ -192,7 +192,7 @@ def test_sync_crash_twice_and_with_torn_writes():
     same_segments(group)
 
 
-def test_sync_newer_target_ratchets():
+def test_sync_newer_target_ratchets() -> None:
     """Its target's chunks are gone everywhere before they arrive; a newer one is taken."""
     group, session = lagging(3)
     rule = group.drop(lambda s, t, h: h.command == env.CHUNK)
@@ -207,7 +207,7 @@ def test_sync_newer_target_ratchets():
     same_segments(group)
 
 
-def test_sync_withholds_prepare_ok():
+def test_sync_withholds_prepare_ok() -> None:
     """It does not vouch for what it lacks: nothing above c + P until c is proven durable."""
     group, session = lagging(3)
     group.drop(lambda s, t, h: h.command == env.CHUNK)
@@ -229,7 +229,7 @@ def installing() -> tuple[Group, Session]:
     return group, session
 
 
-def test_nothing_is_acknowledged_while_the_new_checkpoint_is_in_memory_only():
+def test_nothing_is_acknowledged_while_the_new_checkpoint_is_in_memory_only() -> None:
     group, session = installing()
     mark = len(group.trace)
     group.put(session, 2)
@@ -240,7 +240,7 @@ def test_nothing_is_acknowledged_while_the_new_checkpoint_is_in_memory_only():
     ended(group, session)
 
 
-def test_no_chunk_is_taken_while_the_new_checkpoint_is_in_memory_only():
+def test_no_chunk_is_taken_while_the_new_checkpoint_is_in_memory_only() -> None:
     """Swarm seed 576: a superblock under way named the checkpoint before, in the same zone, and the
     new manifest was written over that one's.
     """
@@ -259,7 +259,18 @@ def test_no_chunk_is_taken_while_the_new_checkpoint_is_in_memory_only():
     ended(group, session)
 
 
-def test_what_was_never_checked_below_a_fetched_checkpoint_is_dropped():
+def test_a_fetched_checkpoint_is_installed_with_the_log_that_follows_it() -> None:
+    """In one write: a vote of the view that it enters names all that this view began with."""
+    group, _ = lagging(4)
+    group.drop(lambda s, t, header: header.command == env.CHUNK)
+    core = group.start(0)
+    group.until(lambda: core.sync_op_max > 0 and not core.installing)
+    block = group.nodes[0].disk.superblock()
+    assert block.log_view == group.core(1).view
+    assert block.checkpoint.header.op < group.core(1).op == block.view_headers[0].op
+
+
+def test_what_was_never_checked_below_a_fetched_checkpoint_is_dropped() -> None:
     """It may belong to a log that was cut; who asked for it would be given it as committed."""
     group, session = lagging(4)
     core = group.start(0)
@@ -275,7 +286,7 @@ def test_what_was_never_checked_below_a_fetched_checkpoint_is_dropped():
     assert core.op == target and core.journal.at(cut.header.op) is None
 
 
-def test_sync_view_change_with_lagging():
+def test_sync_view_change_with_lagging() -> None:
     """The primary dies while a backup syncs: the other two need each other, and manage."""
     group, session = lagging(4)
     rule = group.drop(lambda s, t, h: h.command == env.CHUNK)
@@ -287,7 +298,7 @@ def test_sync_view_change_with_lagging():
     ended(group, session)
 
 
-def test_a_replica_behind_does_not_lead_while_others_can():
+def test_a_replica_behind_does_not_lead_while_others_can() -> None:
     """vc_forfeit_lagging_primary"""
     group, session = lagging(4)
     assert group.primary == 1
@@ -333,7 +344,7 @@ def stopped(ops: int = 3 * K + 2, batch: int = 3) -> tuple[Group, Session]:
 
 
 @pytest.mark.parametrize("what", ["manifest", "rooms", "windows", "sessions", "leaf"])
-def test_a_broken_chunk_is_fetched_from_a_peer(what):
+def test_a_broken_chunk_is_fetched_from_a_peer(what: str) -> None:
     group, session = stopped()
     damage(group, 0, what)
     for index in range(3):
@@ -346,7 +357,7 @@ def test_a_broken_chunk_is_fetched_from_a_peer(what):
     group.until(group.converged)
 
 
-def test_repair_chunk_disjoint_corruption_all_replicas():
+def test_repair_chunk_disjoint_corruption_all_replicas() -> None:
     """No replica is whole, every chunk is whole somewhere."""
     group, session = stopped()
     damage(group, 0, "rooms")
@@ -359,7 +370,7 @@ def test_repair_chunk_disjoint_corruption_all_replicas():
     ended(group, session)
 
 
-def test_disjoint_corruption_of_manifests():
+def test_disjoint_corruption_of_manifests() -> None:
     group, session = stopped()
     for index in (0, 1):
         damage(group, index, "manifest")
@@ -370,7 +381,7 @@ def test_disjoint_corruption_of_manifests():
     ended(group, session)
 
 
-def test_a_chunk_that_is_broken_everywhere_stalls_and_never_lies():
+def test_a_chunk_that_is_broken_everywhere_stalls_and_never_lies() -> None:
     group, session = stopped()
     for index in range(3):
         damage(group, index, "windows")
@@ -380,7 +391,7 @@ def test_a_chunk_that_is_broken_everywhere_stalls_and_never_lies():
     assert all(group.core(i).status != Status.HALTED for i in range(3))
 
 
-def test_a_lone_replica_with_a_broken_chunk_halts():
+def test_a_lone_replica_with_a_broken_chunk_halts() -> None:
     group = Group(1, geometry=TINY)
     session = group.opened()
     group.fill(session, 2 * K + 2)
@@ -403,7 +414,7 @@ def asked_chunk(group: Group, target: int, entries: list[tuple[bytes, ck.Place]]
     ]
 
 
-def test_a_chunk_is_served_under_its_own_id_only():
+def test_a_chunk_is_served_under_its_own_id_only() -> None:
     group, session = tiny(3 * K + 2)
     group.until(group.converged)
     core = group.core(0)
@@ -423,7 +434,7 @@ def test_a_chunk_is_served_under_its_own_id_only():
 
 
 @pytest.mark.parametrize("back", [1, 3])
-def test_a_whole_chunk_of_another_checkpoint_is_served_if_it_lies_in_its_zone(back):
+def test_a_whole_chunk_of_another_checkpoint_is_served_if_it_lies_in_its_zone(back: int) -> None:
     """Swarm seed 700041: two groups of replicas, on two checkpoints, refused each other the chunk
     that was broken here and whole there."""
     group, session = tiny(4 * K + 2)
@@ -438,7 +449,7 @@ def test_a_whole_chunk_of_another_checkpoint_is_served_if_it_lies_in_its_zone(ba
     assert served[48:] == data
 
 
-def test_who_was_started_anew_serves_the_manifest_before_its_own_from_its_disk():
+def test_who_was_started_anew_serves_the_manifest_before_its_own_from_its_disk() -> None:
     """Swarm seed 584: one of four that fetched a checkpoint could not vote, and the others, started
     anew on the next one, no longer had its manifest in memory.
     """
@@ -458,13 +469,13 @@ def test_who_was_started_anew_serves_the_manifest_before_its_own_from_its_disk()
 
 
 @pytest.mark.parametrize("body", [b"", bytes(47), bytes(48), bytes(48 * 33)])
-def test_a_request_for_chunks_that_breaks_a_rule_is_dropped(body):
+def test_a_request_for_chunks_that_breaks_a_rule_is_dropped(body: bytes) -> None:
     group, session = tiny()
     group.tell(0, message(env.REQUEST_CHUNK, sender=1, body=body))
     assert group.core(0).counters["dropped_request_chunk_invalid"] == 1
 
 
-def test_a_chunk_nobody_wants_or_that_does_not_match_is_dropped():
+def test_a_chunk_nobody_wants_or_that_does_not_match_is_dropped() -> None:
     group, session = lagging(4)
     rule = group.drop(lambda s, t, h: h.command == env.CHUNK)
     core = group.start(0)
@@ -484,7 +495,7 @@ def test_a_chunk_nobody_wants_or_that_does_not_match_is_dropped():
 # --- a disk that is lost --------------------------------------------------------------------------
 
 
-def test_recovery_reformat_needs_sync():
+def test_recovery_reformat_needs_sync() -> None:
     """A lost disk: P operations are committed, then an empty one joins two views ahead."""
     group, session = tiny(4 * K)
     group.until(group.converged)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.cores.vsr import view_change
+from appliance.cores.vsr import hand_over, heartbeat, view_change
 from appliance.cores.vsr.member import Status
 from appliance.formats import envelope as env
 from appliance.formats.geometry import SMALL
@@ -17,7 +17,7 @@ P = SMALL.pipeline_max
 # --- the primary is gone --------------------------------------------------------------------------
 
 
-def test_vc_primary_crash_under_300ms_lan():
+def test_vc_primary_crash_under_300ms_lan() -> None:
     group, session = running_group()
     began = group.tick
     group.crash(1)
@@ -28,8 +28,34 @@ def test_vc_primary_crash_under_300ms_lan():
     ended(group, session)
 
 
+def test_a_primary_that_stops_hands_over_before_anybody_misses_it() -> None:
+    group, session = running_group()
+    began, primary = group.tick, group.primary
+    session.ask()  # on its way when the primary is told to stop
+    assert hand_over.ask(group.core(primary)) is True  # the others have not been heard yet
+    group.run(3)
+    assert 3 < heartbeat.DOUBT_TICKS, "nobody can have missed a heartbeat"
+    assert group.primary != primary and hand_over.ask(group.core(primary)) is False
+    group.until(lambda: session.core.ready)
+    assert group.tick - began < 30
+    ended(group, session)
+
+
+def test_a_primary_hands_nothing_over_when_nobody_is_there_or_it_is_alone() -> None:
+    group, _ = running_group()
+    primary = group.primary
+    for other in set(range(3)) - {primary}:
+        group.crash(other)
+    assert hand_over.ask(group.core(primary)) is True
+    group.run(10)
+    assert group.core(primary).view == 1 and hand_over.ask(group.core(primary)) is True
+    backup = Group(replica_count=1)
+    backup.run(20)
+    assert hand_over.ask(backup.core(0)) is False
+
+
 @pytest.mark.parametrize("victim", range(3))
-def test_any_single_crash_is_survived_and_the_victim_returns(victim):
+def test_any_single_crash_is_survived_and_the_victim_returns(victim: int) -> None:
     group, session = running_group()
     group.crash(victim)
     group.put(session, 5)
@@ -37,7 +63,7 @@ def test_any_single_crash_is_survived_and_the_victim_returns(victim):
     ended(group, session)
 
 
-def test_crashes_one_after_the_other_for_a_whole_round():
+def test_crashes_one_after_the_other_for_a_whole_round() -> None:
     group, session = running_group()
     for round_ in range(6):
         victim = group.primary if round_ % 2 else round_ % 3
@@ -48,7 +74,7 @@ def test_crashes_one_after_the_other_for_a_whole_round():
     ended(group, session)
 
 
-def test_two_of_three_down_wait_and_lose_nothing():
+def test_two_of_three_down_wait_and_lose_nothing() -> None:
     group, session = running_group()
     group.crash(0)
     group.crash(1)
@@ -58,7 +84,7 @@ def test_two_of_three_down_wait_and_lose_nothing():
     ended(group, session)
 
 
-def test_vc_pipeline_tail_recommitted():
+def test_vc_pipeline_tail_recommitted() -> None:
     """Prepared, durable on all, never committed: the new primary commits the very same prepares."""
     group, session = running_group()
     others = [group.client() for _ in range(P - 1)]
@@ -78,7 +104,7 @@ def test_vc_pipeline_tail_recommitted():
     ended(group, session)
 
 
-def test_a_request_in_the_tail_is_not_prepared_twice_by_the_new_primary():
+def test_a_request_in_the_tail_is_not_prepared_twice_by_the_new_primary() -> None:
     group, session = running_group()
     rule = lost_acks(group)
     session.ask()
@@ -99,7 +125,7 @@ def test_a_request_in_the_tail_is_not_prepared_twice_by_the_new_primary():
     ended(group, session)
 
 
-def test_a_prepare_that_reached_nobody_is_cut_and_its_request_asked_again():
+def test_a_prepare_that_reached_nobody_is_cut_and_its_request_asked_again() -> None:
     group, session = running_group()
     group.drop(lambda s, t, header: header.command == env.PREPARE and s == 1)
     session.ask()
@@ -115,7 +141,7 @@ def test_a_prepare_that_reached_nobody_is_cut_and_its_request_asked_again():
     ended(group, session)
 
 
-def test_client_request_survives_view_change_once():
+def test_client_request_survives_view_change_once() -> None:
     group, session = running_group()
     for _ in range(6):
         session.ask()
@@ -131,7 +157,7 @@ def test_client_request_survives_view_change_once():
 # --- two that believe they lead -------------------------------------------------------------------
 
 
-def test_patience_grows_from_view_to_view_until_one_begins():
+def test_patience_grows_from_view_to_view_until_one_begins() -> None:
     """Swarm seed 1332: a disk needed longer for a superblock than the first patience lasts."""
     group, session = running_group()
     group.until(group.converged)
@@ -148,7 +174,7 @@ def test_patience_grows_from_view_to_view_until_one_begins():
     ended(group, session)
 
 
-def test_vc_duel_of_primaries():
+def test_vc_duel_of_primaries() -> None:
     """An isolated primary keeps preparing; nothing of it is answered, nothing of it stays."""
     group, session = running_group()
     rule = group.isolate(1)
@@ -167,7 +193,25 @@ def test_vc_duel_of_primaries():
     ended(group, session)
 
 
-def test_vc_two_primaries_that_never_talk_are_told_apart_by_pings():
+def test_a_longer_log_of_an_older_view_loses_to_what_was_committed_since() -> None:
+    """The isolated primary and one of those that went on without it are left."""
+    group, session = running_group()
+    rule = group.isolate(1)
+    for i in range(3):
+        group.deliver(-1_000_000, 1, register(b"of the old one %d" % i))
+    group.settle()
+    group.until(lambda: group.primary == 2)
+    group.put(session, 1)
+    committed = group.committed[11]
+    assert group.core(1).op == 13 > group.core(0).op
+    group.crash(2)
+    group.heal(rule)
+    group.until(lambda: group.primary is not None and group.core(group.primary).view > 2, 1000)
+    assert group.core(group.primary).journal.at(11).digest == committed
+    ended(group, session)
+
+
+def test_vc_two_primaries_that_never_talk_are_told_apart_by_pings() -> None:
     """The third is dead; neither hears a heartbeat. Pings carry views that are durable."""
     group, session = running_group()
     rule = group.isolate(1)
@@ -181,7 +225,7 @@ def test_vc_two_primaries_that_never_talk_are_told_apart_by_pings():
     ended(group, session)
 
 
-def test_partition_isolate_primary_send_only_abdicates():
+def test_partition_isolate_primary_send_only_abdicates() -> None:
     """It is heard and hears nothing: no acknowledgement, so it falls silent and is replaced."""
     group, session = running_group()
     deaf = group.drop(lambda s, t, header: t == 1 and s in (0, 2))
@@ -192,7 +236,7 @@ def test_partition_isolate_primary_send_only_abdicates():
     ended(group, session)
 
 
-def test_a_primary_that_fell_silent_and_then_commits_by_its_own_late_write_is_heard_again():
+def test_a_primary_that_fell_silent_and_then_commits_by_its_own_late_write_is_heard_again() -> None:
     """Swarm seed 129: its own word was the last that lacked; it stayed silent, and the one backup
     that was left could neither learn of the commit nor change the view alone.
     """
@@ -209,7 +253,7 @@ def test_a_primary_that_fell_silent_and_then_commits_by_its_own_late_write_is_he
     ended(group, session)
 
 
-def test_partition_isolate_primary_receive_only():
+def test_partition_isolate_primary_receive_only() -> None:
     group, session = running_group()
     mute = group.drop(lambda s, t, header: s == 1 and t >= 0)
     group.until(lambda: group.primary in (0, 2), ticks=300)
@@ -218,7 +262,7 @@ def test_partition_isolate_primary_receive_only():
 
 
 @pytest.mark.parametrize("rule", ["both", "sends", "hears"])
-def test_vc_isolated_replica_does_not_disturb(rule):
+def test_vc_isolated_replica_does_not_disturb(rule: str) -> None:
     group, session = running_group()
     group.drop(
         {
@@ -236,7 +280,7 @@ def test_vc_isolated_replica_does_not_disturb(rule):
     assert group.core(0).view == 1
 
 
-def test_vc_stale_svc_window():
+def test_vc_stale_svc_window() -> None:
     """Votes that were given hours apart do not add up."""
     group, session = running_group()
     core = group.core(2)
@@ -254,7 +298,7 @@ def test_vc_stale_svc_window():
     ended(group, session)
 
 
-def test_a_vote_counts_for_its_own_view_only():
+def test_a_vote_counts_for_its_own_view_only() -> None:
     group, _ = running_group()
     core = group.core(2)
     group.tell(2, message(env.START_VIEW_CHANGE, sender=0, view=core.view - 1))
@@ -267,7 +311,7 @@ def test_a_vote_counts_for_its_own_view_only():
 # --- messages that come late, or never ------------------------------------------------------------
 
 
-def test_a_vote_that_comes_after_the_view_has_started_tells_how_far_the_log_is_committed():
+def test_a_vote_that_comes_after_the_view_has_started_tells_how_far_the_log_is_committed() -> None:
     """Lite seed 3283277945: its sender, on a newer checkpoint, could not join the view before the
     primary had committed what it knew to be committed, and nobody else could acknowledge it."""
     group, session = running_group()
@@ -285,7 +329,7 @@ def test_a_vote_that_comes_after_the_view_has_started_tells_how_far_the_log_is_c
     ended(group, session)
 
 
-def test_vc_backup_missed_start_view():
+def test_vc_backup_missed_start_view() -> None:
     """It does not wait for ever, it asks."""
     group, session = running_group()
     rule = group.drop(lambda s, t, h: t == 0 and h.command == env.START_VIEW)
@@ -300,7 +344,7 @@ def test_vc_backup_missed_start_view():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_replay_every_message_twice_and_out_of_order(seed):
+def test_replay_every_message_twice_and_out_of_order(seed: int) -> None:
     """The core needs no nonce filter: every message comes again, later, through view changes."""
     group, session = running_group(seed=seed)
     dice = group.prng.fork()
@@ -331,7 +375,7 @@ def test_replay_every_message_twice_and_out_of_order(seed):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 6])
-def test_every_group_size_survives_what_it_promises(count):
+def test_every_group_size_survives_what_it_promises(count: int) -> None:
     group = Group(count)
     session = group.opened()
     group.put(session, 5)
@@ -343,7 +387,7 @@ def test_every_group_size_survives_what_it_promises(count):
     ended(group, session)
 
 
-def test_partition_flexible_quorum_R4():
+def test_partition_flexible_quorum_R4() -> None:
     """Two of four commit, three of four change the view: two and two stay where they are."""
     group = Group(4)
     session = group.opened()
@@ -357,7 +401,7 @@ def test_partition_flexible_quorum_R4():
     ended(group, session)
 
 
-def test_what_no_member_can_mean_is_dropped_and_counted_by_its_sender():
+def test_what_no_member_can_mean_is_dropped_and_counted_by_its_sender() -> None:
     group = Group()
     session = group.opened()
     core = group.core(2)

@@ -26,7 +26,7 @@ MOMENTS = {
 
 @pytest.mark.parametrize("who", [0, 2])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_vc_crash_after_each_persist_point(who, moment):
+def test_vc_crash_after_each_persist_point(who: int, moment: str) -> None:
     """Primary-to-be (2) or backup-to-be (0) dies at each step of the change to view 2."""
     group, session = running_group()
     rule = lost_acks(group)
@@ -44,7 +44,7 @@ def test_vc_crash_after_each_persist_point(who, moment):
 
 
 @pytest.mark.parametrize("copies", range(5))
-def test_vc_crash_within_the_superblock_write_of_a_new_view(copies):
+def test_vc_crash_within_the_superblock_write_of_a_new_view(copies: int) -> None:
     group, session = running_group()
     group.crash(1)
     node = group.nodes[0]
@@ -57,7 +57,7 @@ def test_vc_crash_within_the_superblock_write_of_a_new_view(copies):
     ended(group, session)
 
 
-def test_vc_log_view_never_regresses():
+def test_vc_log_view_never_regresses() -> None:
     """Whatever order of crashes: a log_view that was spoken of is on the disk for ever."""
     group, session = running_group()
     seen = [0, 0, 0]
@@ -79,7 +79,7 @@ def test_vc_log_view_never_regresses():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_crashes_and_torn_writes_lose_nothing(seed):
+def test_random_crashes_and_torn_writes_lose_nothing(seed: int) -> None:
     group, session = running_group(seed=seed)
     dice = group.prng.fork()
 
@@ -121,12 +121,12 @@ POWER_CUTS = {
 
 @pytest.mark.parametrize("landed", POWER_CUTS)
 @pytest.mark.parametrize("ops", [3, 30])
-def test_recovery_power_cut_all_first_wrap(ops, landed):
+def test_recovery_power_cut_all_first_wrap(ops: int, landed: str) -> None:
     power_cut(ops, POWER_CUTS[landed])
 
 
 @pytest.mark.parametrize("landed", POWER_CUTS)
-def test_recovery_power_cut_all_after_wrap(landed):
+def test_recovery_power_cut_all_after_wrap(landed: str) -> None:
     power_cut(SMALL.slot_count + 10, POWER_CUTS[landed])
 
 

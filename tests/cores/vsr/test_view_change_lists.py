@@ -36,7 +36,7 @@ def a_tail_held_by(group: Group, session: Session, holders: list[int]) -> int:
     return op
 
 
-def test_vc_awaits_the_third_when_one_is_corrupt_and_one_never_had_it():
+def test_vc_awaits_the_third_when_one_is_corrupt_and_one_never_had_it() -> None:
     group, session = running_group()
     op = a_tail_held_by(group, session, [1, 2])
     kept = group.committed[op]
@@ -52,7 +52,7 @@ def test_vc_awaits_the_third_when_one_is_corrupt_and_one_never_had_it():
     ended(group, session)
 
 
-def test_vc_two_corrupt_of_three_stuck_not_lost():
+def test_vc_two_corrupt_of_three_stuck_not_lost() -> None:
     """Nobody can name the head; when the disks of two can be read again, all is there."""
     group, session = running_group()
     op = a_tail_held_by(group, session, [0, 1, 2])
@@ -74,7 +74,33 @@ def test_vc_two_corrupt_of_three_stuck_not_lost():
     ended(group, session)
 
 
-def test_recovery_prepare_corrupt_right_of_head_is_healed_by_the_others():
+def test_two_of_which_one_cannot_name_its_head_wait_and_neither_lies_nor_forgets() -> None:
+    """The one dead end of a group of two: what to do then is in docs/operations.md. What either
+    holds stays where it is, and they go on by themselves if the slot can be read again."""
+    group, session = running_group(replica_count=2)
+    op = group.core(1).op
+    for i in (0, 1):
+        group.crash(i)
+    before = bytes(group.nodes[1].disk.data)
+    broken(group, 1, op)
+    for i in (0, 1):
+        group.start(i)
+    group.run(600)
+    assert group.core(1).status == Status.RECOVERING_HEAD
+    assert group.primary is None and not any(node.halted for node in group.nodes)
+    session.ask()
+    group.run(60)
+    assert not session.core.ready, "nobody acknowledges anything"
+    disk = group.nodes[0].disk
+    assert disk.header_at(disk.prepare_at(op)).digest == group.committed[op]
+    group.crash(1)
+    group.nodes[1].disk.poke(SUPERBLOCK_ZONE_SIZE, before[SUPERBLOCK_ZONE_SIZE:])
+    group.start(1)
+    group.until(group.converged, ticks=1500)
+    ended(group, session)
+
+
+def test_recovery_prepare_corrupt_right_of_head_is_healed_by_the_others() -> None:
     group, session = running_group()
     group.crash(0)
     op = group.core(1).op
@@ -86,7 +112,7 @@ def test_recovery_prepare_corrupt_right_of_head_is_healed_by_the_others():
     ended(group, session)
 
 
-def test_recovery_head_votes_for_nothing_and_serves_what_it_has():
+def test_recovery_head_votes_for_nothing_and_serves_what_it_has() -> None:
     group, session = running_group()
     op = group.core(1).op
     for i in range(3):
@@ -113,7 +139,7 @@ def test_recovery_head_votes_for_nothing_and_serves_what_it_has():
     ended(group, session)
 
 
-def test_recovery_head_outdated_start_view_rejected():
+def test_recovery_head_outdated_start_view_rejected() -> None:
     """A start_view from before the restart says nothing of what was acknowledged since."""
     group, session = running_group()
     group.crash(0)
@@ -146,7 +172,7 @@ def test_recovery_head_outdated_start_view_rejected():
     ended(group, session)
 
 
-def test_recovery_head_idle_cluster():
+def test_recovery_head_idle_cluster() -> None:
     group, session = running_group()
     group.run(100)
     group.crash(2)
@@ -157,7 +183,7 @@ def test_recovery_head_idle_cluster():
     ended(group, session)
 
 
-def test_a_hole_below_the_head_is_repaired_and_needs_no_new_view():
+def test_a_hole_below_the_head_is_repaired_and_needs_no_new_view() -> None:
     """recovery_prepare_corrupt_checkpoint_to_head"""
     group, session = running_group()
     group.crash(0)
@@ -171,7 +197,7 @@ def test_a_hole_below_the_head_is_repaired_and_needs_no_new_view():
     ended(group, session)
 
 
-def test_recovery_prepare_corrupt_left_of_head_all_three_stalls_and_never_guesses():
+def test_recovery_prepare_corrupt_left_of_head_all_three_stalls_and_never_guesses() -> None:
     group, session = running_group()
     group.fill(session, 12)
     group.until(group.converged)
@@ -186,7 +212,7 @@ def test_recovery_prepare_corrupt_left_of_head_all_three_stalls_and_never_guesse
     assert group.primary is None or group.core(group.primary).commit_min < 5
 
 
-def test_vc_primary_with_dirty_log():
+def test_vc_primary_with_dirty_log() -> None:
     """The new primary's own log has holes: it repairs them before it serves."""
     group, session = running_group()
     group.crash(2)
@@ -206,7 +232,7 @@ def test_vc_primary_with_dirty_log():
 # --- what a list says -----------------------------------------------------------------------------
 
 
-def test_vc_dvc_list_identical_across_restart():
+def test_vc_dvc_list_identical_across_restart() -> None:
     """What a replica said of its log for a view, it says again, whatever its disk says now."""
     group, session = running_group()
     rules = [
@@ -235,7 +261,7 @@ def test_vc_dvc_list_identical_across_restart():
     ended(group, session)
 
 
-def test_vc_faulty_unknown_then_header_learned_still_no_nack():
+def test_vc_faulty_unknown_then_header_learned_still_no_nack() -> None:
     """A header that is learned for a lost slot does not undo the loss."""
     group, session = running_group()
     group.crash(0)
@@ -269,7 +295,9 @@ def test_vc_faulty_unknown_then_header_learned_still_no_nack():
         ("other", 1, 1, False, "mine", (0, 1)),
     ],
 )
-def test_what_a_list_says_of_a_slot(known, dirty, faulty, readable, listed, bits):
+def test_what_a_list_says_of_a_slot(
+    known: str, dirty: int, faulty: int, readable: bool, listed: str, bits: tuple[int, int]
+) -> None:
     """(present, nack) of one header, for every state a slot can be in."""
     core = Group(start=[2]).core(2)
     mine, other = prepare(7).header, prepare(7, view=1).header
@@ -280,7 +308,7 @@ def test_what_a_list_says_of_a_slot(known, dirty, faulty, readable, listed, bits
     assert vc.bits(core, [mine if listed == "mine" else blank(7)]) == bits
 
 
-def test_vc_sv_headers_beyond_the_journal_survive():
+def test_vc_sv_headers_beyond_the_journal_survive() -> None:
     """What the start_view of the log named stands in every later list of that log."""
     group, session = running_group()
     core = group.core(0)

@@ -1,6 +1,7 @@
 """Appending: prepare, witness, acknowledgement, in whatever order the disk answers."""
 
 from itertools import permutations
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ PREPARES = chain(9)
 class Watched(Disk):
     """A disk that checks, at the start of each witness, that its prepare is durable."""
 
-    def start_write(self, token: int, address: int, buffers: list) -> None:
+    def start_write(self, token: int, address: int, buffers: list[Any]) -> None:
         super().start_write(token, address, buffers)
         write = self.writes[-1]
         if write.zone == "witness":
@@ -70,7 +71,9 @@ def all_orders(group: Group, node: Node, choices: list[int]) -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_whatever_the_order_of_completions_each_is_acknowledged_once_and_after_its_witness(order):
+def test_whatever_the_order_of_completions_each_is_acknowledged_once_and_after_its_witness(
+    order: tuple[int, int, int],
+) -> None:
     for second in permutations(range(3)):
         group = Group(start=[2])
         group.settle()
@@ -83,7 +86,7 @@ def test_whatever_the_order_of_completions_each_is_acknowledged_once_and_after_i
         assert all(node.disk.holds(op, PREPARES[op].header.digest) for op in (1, 2, 3))
 
 
-def test_at_most_so_many_prepares_are_in_flight_and_the_others_follow(group):
+def test_at_most_so_many_prepares_are_in_flight_and_the_others_follow(group: Group) -> None:
     node = append(group, [PREPARES[op] for op in range(1, 9)])
     assert [op_of(w) for w in node.disk.writes] == list(range(1, WRITES_MAX + 1))
     assert len(node.core.wal_queue) == 8 - WRITES_MAX
@@ -94,7 +97,7 @@ def test_at_most_so_many_prepares_are_in_flight_and_the_others_follow(group):
     assert sorted(acks(group)) == list(range(1, 9)) and not node.core.wal_queue
 
 
-def test_an_append_is_not_repeated_while_it_runs_and_not_when_it_is_clean(group):
+def test_an_append_is_not_repeated_while_it_runs_and_not_when_it_is_clean(group: Group) -> None:
     node = append(group, [PREPARES[1], PREPARES[1]])
     wal.append(node.core, PREPARES[1])
     group.after(node)
@@ -122,7 +125,7 @@ def replaced(group: Group, node: Node, new: Message) -> None:
 OTHER = chain(1, view=1)[1]
 
 
-def test_two_writes_of_one_slot_never_overlap(group):
+def test_two_writes_of_one_slot_never_overlap(group: Group) -> None:
     node = append(group, [PREPARES[1]])
     replaced(group, node, OTHER)
     (write,) = node.disk.writes
@@ -138,7 +141,9 @@ def test_two_writes_of_one_slot_never_overlap(group):
     assert node.disk.holds(1, OTHER.header.digest)
 
 
-def test_a_header_that_changes_while_its_witness_is_written_leaves_the_slot_dirty(group):
+def test_a_header_that_changes_while_its_witness_is_written_leaves_the_slot_dirty(
+    group: Group,
+) -> None:
     node = append(group, [PREPARES[1]])
     group.finish(node, node.disk.writes[0])
     replaced(group, node, OTHER)
@@ -151,7 +156,7 @@ def test_a_header_that_changes_while_its_witness_is_written_leaves_the_slot_dirt
     assert node.core.journal.clean(OTHER.header)
 
 
-def test_a_header_that_changes_and_returns_is_written_and_clean_at_the_end(group):
+def test_a_header_that_changes_and_returns_is_written_and_clean_at_the_end(group: Group) -> None:
     node = append(group, [PREPARES[1]])
     replaced(group, node, OTHER)
     replaced(group, node, PREPARES[1])
@@ -169,7 +174,7 @@ def truncate(node: Node, op: int) -> None:
     node.core.op = op - 1
 
 
-def test_a_truncated_append_leaves_nothing_behind_but_bytes(group):
+def test_a_truncated_append_leaves_nothing_behind_but_bytes(group: Group) -> None:
     node = append(group, [PREPARES[1]])
     truncate(node, 1)
     node.hold = lambda write: False
@@ -179,7 +184,7 @@ def test_a_truncated_append_leaves_nothing_behind_but_bytes(group):
     assert node.disk.header_at(node.disk.prepare_at(1)).digest == PREPARES[1].header.digest
 
 
-def test_a_queued_append_is_dropped_when_its_slot_changed_hands(group):
+def test_a_queued_append_is_dropped_when_its_slot_changed_hands(group: Group) -> None:
     node = append(group, [PREPARES[op] for op in range(1, 7)])
     truncate(node, 6)
     node.hold = lambda write: False
@@ -188,7 +193,7 @@ def test_a_queued_append_is_dropped_when_its_slot_changed_hands(group):
     assert node.disk.header_at(node.disk.prepare_at(6)).operation == env.OPERATION_RESERVED
 
 
-def test_every_crash_point_of_an_append_leaves_what_the_table_can_judge(group):
+def test_every_crash_point_of_an_append_leaves_what_the_table_can_judge(group: Group) -> None:
     """Acknowledged: found clean again. Not acknowledged: found, torn or gone, never a lie."""
     for point in range(5):
         for sectors in ([], [0]):
@@ -212,7 +217,7 @@ def test_every_crash_point_of_an_append_leaves_what_the_table_can_judge(group):
 # --- reading back ---------------------------------------------------------------------------------
 
 
-def test_a_prepare_is_read_back_only_if_every_byte_is_its_own():
+def test_a_prepare_is_read_back_only_if_every_byte_is_its_own() -> None:
     prepare = PREPARES[3]
     whole = (prepare.header.raw + bytes(prepare.body)).ljust(4096, b"\0")
     read = wal.parse_prepare(whole, prepare.header)
@@ -225,7 +230,7 @@ def test_a_prepare_is_read_back_only_if_every_byte_is_its_own():
         assert wal.parse_prepare(bytes(broken), prepare.header) is None
 
 
-def test_what_cannot_be_read_back_becomes_a_hole_unless_the_slot_moved_on(group):
+def test_what_cannot_be_read_back_becomes_a_hole_unless_the_slot_moved_on(group: Group) -> None:
     node = append(group, [PREPARES[1]])
     node.hold = lambda write: False
     group.settle()

@@ -11,8 +11,7 @@ ZONE = TINY.checkpoints_offset
 EXTENT = TINY.data_size + TINY.extent_size
 
 
-@pytest.fixture
-def node() -> Node:
+def still() -> Node:
     """A replica whose disk performs nothing by itself."""
     group = Group(1, geometry=TINY, segments_max=8)
     group.run(20)
@@ -20,6 +19,11 @@ def node() -> Node:
     node.hold = lambda write: True
     assert not node.disk.writes and not node.core.placed_writes
     return node
+
+
+@pytest.fixture
+def node() -> Node:
+    return still()
 
 
 def sectors(value: int, count: int = 1) -> list[bytes | memoryview]:
@@ -55,7 +59,9 @@ def finish(node: Node, index: int = 0) -> None:
 
 
 @pytest.mark.parametrize("place", [TINY.replies_offset, ZONE, EXTENT])
-def test_the_second_write_of_a_place_starts_when_the_first_is_durable(node, place):
+def test_the_second_write_of_a_place_starts_when_the_first_is_durable(
+    node: Node, place: int
+) -> None:
     done: list[int] = []
     for value in (1, 2, 3):
         write(node, place, value, done)
@@ -68,7 +74,7 @@ def test_the_second_write_of_a_place_starts_when_the_first_is_durable(node, plac
     assert not node.core.placed_writes
 
 
-def test_other_places_and_other_pieces_of_a_segment_do_not_wait(node):
+def test_other_places_and_other_pieces_of_a_segment_do_not_wait(node: Node) -> None:
     done: list[int] = []
     places = [
         TINY.replies_offset,
@@ -87,7 +93,7 @@ def test_other_places_and_other_pieces_of_a_segment_do_not_wait(node):
     assert done == list(range(len(places), 0, -1))
 
 
-def test_a_write_waits_for_all_that_it_overlaps(node):
+def test_a_write_waits_for_all_that_it_overlaps(node: Node) -> None:
     done: list[int] = []
     write(node, EXTENT, 1, done)
     write(node, EXTENT + SECTOR_SIZE, 2, done)
@@ -101,7 +107,7 @@ def test_a_write_waits_for_all_that_it_overlaps(node):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_the_disk_does_what_was_written_last_lies_there(node, seed):
+def test_whatever_the_disk_does_what_was_written_last_lies_there(node: Node, seed: int) -> None:
     """The disk itself refuses two writes in flight that overlap."""
     prng, done, asked = Prng(seed), [], 0
     expected = bytearray(TINY.extent_size)

@@ -8,6 +8,7 @@ message is answered with `busy`, a subscription with `unavailable`.
 import asyncio
 import random
 from collections import defaultdict
+from typing import Any
 from uuid import UUID
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -15,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.formats.client.connection import ErrorFrame, Ping, Pong
+from appliance.formats.client.directory import DirectoryAnswer, DirectoryRequest
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.frame import (
     SUBPROTOCOL_BINARY,
@@ -44,7 +46,7 @@ LIMITS = ConnectionLimits(
 class SmallSite:
     """Use `async with`; `endpoints` are its nodes."""
 
-    def __init__(self, *, nodes=3, seed=0, cut_chance=0.0, busy_chance=0.0):
+    def __init__(self, *, nodes=3, seed: int = 0, cut_chance=0.0, busy_chance=0.0) -> None:
         self.rooms = defaultdict(list)  # room_id -> messages, op = position + 1
         self.windows = defaultdict(int)  # (client_id, room_id) -> newest client_seq
         self.cuts = self.busies = 0
@@ -53,6 +55,7 @@ class SmallSite:
         self._nodes, self._cut, self._busy = nodes, cut_chance, busy_chance
         self._followers = {}  # (connection, room_id) -> None
         self.endpoints = []
+        self.directory = b""  # what all nodes hand out
 
     async def __aenter__(self):
         self._servers = [
@@ -69,12 +72,12 @@ class SmallSite:
         self.endpoints = [Endpoint("127.0.0.1", port, None) for port in ports]
         return self
 
-    async def __aexit__(self, *_):
+    async def __aexit__(self, *_: Any) -> None:
         for server in self._servers:
             server.close()
             await server.wait_closed()
 
-    async def _talk(self, connection: ServerConnection):
+    async def _talk(self, connection: ServerConnection) -> None:
         binary = connection.subprotocol == SUBPROTOCOL_BINARY
         client_id = None
         try:
@@ -96,17 +99,17 @@ class SmallSite:
             for key in [key for key in self._followers if key[0] is connection]:
                 del self._followers[key]
 
-    def _drop(self, connection):
+    def _drop(self, connection) -> None:
         self.cuts += 1
         connection.transport.abort()
 
-    async def _say(self, connection, *answers):
+    async def _say(self, connection, *answers: Any) -> None:
         binary = connection.subprotocol == SUBPROTOCOL_BINARY
         for answer in answers:
             data = encode_binary(answer) if binary else encode_json(answer).decode()
             await connection.send(data)
 
-    async def _answer(self, connection, binary, client_id, frame):
+    async def _answer(self, connection, binary, client_id, frame) -> None:
         request = getattr(frame, "request", None)
         if isinstance(frame, Hello):
             await self._hello(connection, frame)
@@ -122,10 +125,15 @@ class SmallSite:
             await self._store(connection, client_id, frame)
         elif isinstance(frame, SubscribeRoom):
             await self._subscribe(connection, frame)
+        elif isinstance(frame, DirectoryRequest):
+            await self._say(
+                connection,
+                DirectoryAnswer(version=0, signed=self.directory.decode(), request=request),
+            )
         elif isinstance(frame, Ping):
             await self._say(connection, Pong(request=request))
 
-    async def _hello(self, connection, frame):
+    async def _hello(self, connection, frame) -> None:
         if frame.token == "expired":
             await self._say(
                 connection,
@@ -152,7 +160,7 @@ class SmallSite:
             ),
         )
 
-    async def _store(self, connection, client_id, frame):
+    async def _store(self, connection, client_id, frame) -> None:
         key, room = (client_id, frame.room_id), self.rooms[frame.room_id]
         error = {"room_id": frame.room_id, "client_seq": frame.client_seq, "detail": ""}
         if frame.body in self.refuse_bodies:
@@ -212,7 +220,7 @@ class SmallSite:
             hash="00" * 32,
         )
 
-    async def _publish(self, event):
+    async def _publish(self, event) -> None:
         for connection, room_id in list(self._followers):
             if room_id != event.room_id:
                 continue
@@ -224,7 +232,7 @@ class SmallSite:
             except ConnectionClosed:
                 continue
 
-    async def _subscribe(self, connection, frame):
+    async def _subscribe(self, connection, frame) -> None:
         if self._random.random() < self._busy:
             self.busies += 1
             behind = self._random.random() < 0.5  # a node that is behind may not know the room yet
@@ -264,7 +272,7 @@ class SmallSite:
         self._followers[connection, frame.room_id] = None
 
 
-async def eventually(condition, timeout_s=HUNG_S):
+async def eventually(condition, timeout_s: float = HUNG_S) -> None:
     """Wait until `condition()`; the test fails when that takes too long."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110

@@ -1,6 +1,7 @@
 """A client whose nodes cut its connections still sends each message once and hears each once."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,11 @@ from tests.drivers.chat.small_site import SmallSite, eventually
 BOTH = pytest.mark.parametrize("subprotocol", [SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON])
 
 
-def client_of(site, **options):
+def client_of(site, **options: Any):
     return Client(site.endpoints, lambda: "token", **options)
 
 
-async def heard(subscription, count):
+async def heard(subscription, count: int):
     events = []
     async for event in subscription:
         events.append(event)
@@ -28,8 +29,10 @@ async def heard(subscription, count):
 
 
 @BOTH
-def test_client_sends_each_message_once_and_in_order_whatever_is_cut(subprotocol, seed):
-    async def story():
+def test_client_sends_each_message_once_and_in_order_whatever_is_cut(
+    subprotocol: str, seed: int
+) -> None:
+    async def story() -> None:
         async with SmallSite(seed=seed, cut_chance=0.01, busy_chance=0.02) as site:
             async with client_of(site, subprotocol=subprotocol) as client:
                 rooms = [(await client.create_room(name)).room_id for name in ("a", "b")]
@@ -45,8 +48,10 @@ def test_client_sends_each_message_once_and_in_order_whatever_is_cut(subprotocol
 
 
 @BOTH
-def test_subscription_hears_each_message_once_and_in_order_whatever_is_cut(subprotocol, seed):
-    async def story():
+def test_subscription_hears_each_message_once_and_in_order_whatever_is_cut(
+    subprotocol: str, seed: int
+) -> None:
+    async def story() -> None:
         async with (
             SmallSite(seed=seed, cut_chance=0.01, busy_chance=0.3) as site,
             client_of(site, subprotocol=subprotocol) as speaker,
@@ -64,8 +69,8 @@ def test_subscription_hears_each_message_once_and_in_order_whatever_is_cut(subpr
     asyncio.run(story())
 
 
-def test_subscription_that_is_not_read_stays_bounded_and_loses_nothing():
-    async def story():
+def test_subscription_that_is_not_read_stays_bounded_and_loses_nothing() -> None:
+    async def story() -> None:
         async with (
             SmallSite(nodes=1) as site,
             client_of(site) as speaker,
@@ -82,8 +87,8 @@ def test_subscription_that_is_not_read_stays_bounded_and_loses_nothing():
     asyncio.run(story())
 
 
-def test_refused_message_ends_the_numbering_of_its_room_and_of_no_other():
-    async def story():
+def test_refused_message_ends_the_numbering_of_its_room_and_of_no_other() -> None:
+    async def story() -> None:
         async with SmallSite(nodes=1) as site, client_of(site) as client:
             site.refuse_bodies.add("bad")
             one, two = [(await client.create_room(name)).room_id for name in ("a", "b")]
@@ -100,8 +105,8 @@ def test_refused_message_ends_the_numbering_of_its_room_and_of_no_other():
     asyncio.run(story())
 
 
-def test_refused_token_fails_at_once_with_the_sites_words():
-    async def story():
+def test_refused_token_fails_at_once_with_the_sites_words() -> None:
+    async def story() -> None:
         async with SmallSite(nodes=2) as site:
             with pytest.raises(Refused, match="token_expired"):
                 async with Client(site.endpoints, lambda: "expired"):
@@ -110,8 +115,8 @@ def test_refused_token_fails_at_once_with_the_sites_words():
     asyncio.run(story())
 
 
-def test_unreachable_site_is_given_up_after_the_patience(free_port):
-    async def story():
+def test_unreachable_site_is_given_up_after_the_patience(free_port: int) -> None:
+    async def story() -> None:
         endpoints = [Endpoint("127.0.0.1", free_port, None)]
         with pytest.raises(SiteUnreachable, match="no node answers"):
             async with Client(endpoints, lambda: "token", patience_s=0.3):
@@ -120,8 +125,8 @@ def test_unreachable_site_is_given_up_after_the_patience(free_port):
     asyncio.run(story())
 
 
-def test_numbers_go_on_where_an_earlier_client_of_the_device_ended():
-    async def story():
+def test_numbers_go_on_where_an_earlier_client_of_the_device_ended() -> None:
+    async def story() -> None:
         async with SmallSite(nodes=1) as site:
             async with client_of(site) as first:
                 room = (await first.create_room("a")).room_id
@@ -135,6 +140,6 @@ def test_numbers_go_on_where_an_earlier_client_of_the_device_ended():
 
 
 @pytest.mark.parametrize("url", ["http://x", "wss://", "wss://x:99999", "wss://x/other", "x"])
-def test_url_that_is_none_of_a_node_is_a_mistake(url):
+def test_url_that_is_none_of_a_node_is_a_mistake(url: str) -> None:
     with pytest.raises(ConfigurationError, match="--url"):
         endpoint_of_url(url)

@@ -11,7 +11,7 @@ from appliance.drivers.chat.outbox import Outbox
 class Room:
     """What a site does with one device's messages to one room."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.stored = []
 
     def on_message(self, client_seq, item, busy):
@@ -31,11 +31,11 @@ EVENTS = st.sampled_from(
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(EVENTS, max_size=120), st.integers(1, 5))
-def test_outbox_stores_every_message_once_and_in_order(events, count_max):
+def test_outbox_stores_every_message_once_and_in_order(events, count_max) -> None:
     outbox, room = Outbox(), Room()
     added, acked, pipe = 0, 0, []  # pipe: (client_seq, answer) on this connection
 
-    def step(event):
+    def step(event) -> None:
         nonlocal added, acked, pipe
         if event == "add" and not outbox.full:
             added += 1
@@ -64,7 +64,7 @@ def test_outbox_stores_every_message_once_and_in_order(events, count_max):
     assert room.stored == [f"m{i}" for i in range(1, added + 1)]
 
 
-def test_outbox_is_full_where_the_site_would_forget_an_ack():
+def test_outbox_is_full_where_the_site_would_forget_an_ack() -> None:
     outbox = Outbox()
     for _ in range(WINDOW_LENGTH - 1):
         outbox.add("x")
@@ -73,7 +73,7 @@ def test_outbox_is_full_where_the_site_would_forget_an_ack():
     assert outbox.full
 
 
-def test_outbox_starts_where_an_interrupted_import_ended():
+def test_outbox_starts_where_an_interrupted_import_ended() -> None:
     outbox = Outbox(first=41)
     assert outbox.add("x") == 41 and outbox.take(9) == [(41, "x")]
     assert outbox.on_answer(41) == "x" and outbox.on_answer(41) is None
@@ -82,10 +82,10 @@ def test_outbox_starts_where_an_interrupted_import_ended():
 class ForgetfulRoom:
     """A site that may forget a device's numbers, but knows by a message's id that it is old."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.stored, self.newest, self.forgot_up_to = [], [], 0
 
-    def forget(self, told):
+    def forget(self, told) -> None:
         self.newest, self.forgot_up_to = [], told
 
     def on_message(self, client_seq, item):
@@ -102,11 +102,13 @@ class ForgetfulRoom:
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(["add", "add", "send", "answer", "answer", "lost", "forget"])))
-def test_after_a_site_has_forgotten_numbers_each_message_is_stored_once_or_said_to_be_old(events):
+def test_after_a_site_has_forgotten_numbers_each_message_is_stored_once_or_said_to_be_old(
+    events,
+) -> None:
     outbox, room, pipe, told = Outbox(), ForgetfulRoom(), [], {}
     added = 0
 
-    def step(event):
+    def step(event) -> None:
         nonlocal added, pipe
         if event == "add" and not outbox.full:
             added += 1

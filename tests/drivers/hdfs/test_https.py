@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -25,6 +26,7 @@ from appliance.base.prng import Prng
 from appliance.drivers.hdfs.webhdfs import WebHdfs
 from appliance.reports.place import place_of, read_all
 from appliance.reports.webhdfs import Login
+from tests.ports import FreePorts
 from tests.system.hdfs_site import USER, Hdfs
 from tools import hdfs as tool
 
@@ -33,7 +35,7 @@ DATA = bytes(range(256)) * 5000
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory, free_ports) -> Iterator[Hdfs]:
+def secure(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[Hdfs]:
     folder = tmp_path_factory.mktemp("secure-hdfs")
     tool.fetch()
     with Hdfs(folder / "hdfs", free_ports(tool.PORTS_NEEDED), certified(folder)) as hdfs:
@@ -73,7 +75,7 @@ def certified(folder: Path) -> tool.Tls:
 
 
 @pytest.fixture(scope="module")
-def token(secure: Hdfs, tmp_path_factory) -> Path:
+def token(secure: Hdfs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A delegation token of the name node, in a file for this user alone."""
     query = f"op=GETDELEGATIONTOKEN&renewer={USER}&user.name={USER}"
     trust = ssl.create_default_context(cafile=secure.tls.ca_file)
@@ -85,11 +87,11 @@ def token(secure: Hdfs, tmp_path_factory) -> Path:
     return path
 
 
-def shipper(secure: Hdfs, **how) -> WebHdfs:
+def shipper(secure: Hdfs, **how: Any) -> WebHdfs:
     return WebHdfs(f"{secure.url}/tigerchat", user="nobody", prng=Prng(1), **how)
 
 
-def test_a_token_over_https_puts_renames_and_reads(secure, token):
+def test_a_token_over_https_puts_renames_and_reads(secure: Hdfs, token: Path) -> None:
     target = shipper(secure, token_file=token, ca_file=secure.tls.ca_file)
     target.put("_incoming/1-a", DATA)
     assert target.rename("_incoming/1-a", "hour=03/a", overwrite=False)
@@ -97,12 +99,12 @@ def test_a_token_over_https_puts_renames_and_reads(secure, token):
     assert target.status("hour=03/a").size == len(DATA)
 
 
-def test_a_certificate_nobody_vouches_for_is_refused(secure, token):
+def test_a_certificate_nobody_vouches_for_is_refused(secure: Hdfs, token: Path) -> None:
     with pytest.raises((TargetRefused, TargetUnavailable), match="certificate"):
         shipper(secure, token_file=token).status("hour=03/a")
 
 
-def test_a_token_that_others_can_read_is_refused(secure, token, tmp_path):
+def test_a_token_that_others_can_read_is_refused(secure: Hdfs, token: Path, tmp_path: Path) -> None:
     loose = tmp_path / "token"
     loose.write_text(token.read_text())
     loose.chmod(0o644)
@@ -110,7 +112,9 @@ def test_a_token_that_others_can_read_is_refused(secure, token, tmp_path):
         shipper(secure, token_file=loose, ca_file=secure.tls.ca_file).status("hour=03/a")
 
 
-def test_reports_read_over_https_with_the_token(secure, token, monkeypatch):
+def test_reports_read_over_https_with_the_token(
+    secure: Hdfs, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = shipper(secure, token_file=token, ca_file=secure.tls.ca_file)
     target.put("for-reports", DATA)
     url = f"{secure.webhdfs_url}/tigerchat"

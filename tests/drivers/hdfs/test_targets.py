@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,23 +16,24 @@ from appliance.drivers.hdfs.folder import FolderTarget
 from appliance.drivers.hdfs.target import Limiter, Target
 from appliance.drivers.hdfs.webhdfs import WebHdfs
 from tests.patience import HUNG_S
+from tests.system import hdfs_site
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 
 DATA = bytes(range(256)) * 5000
 
 
-def over_http(hdfs: Hdfs, folder: str = "", **how) -> WebHdfs:
+def over_http(hdfs: Hdfs, folder: str = "", **how: Any) -> WebHdfs:
     return WebHdfs(f"{hdfs.url}/{folder or fresh_folder()}", user=USER, prng=Prng(1), **how)
 
 
 @pytest.fixture(params=["folder", "hdfs"])
-def target(request, tmp_path) -> Target:
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     if request.param == "folder":
         return FolderTarget(tmp_path / "root")
     return over_http(request.getfixturevalue("hdfs"))
 
 
-def test_a_file_is_put_renamed_read_listed_and_deleted(target):
+def test_a_file_is_put_renamed_read_listed_and_deleted(target: Target) -> None:
     assert target.list("_incoming") == []
     assert target.status("_incoming/7-a") is None
     target.put("_incoming/7-a", DATA)
@@ -46,7 +48,7 @@ def test_a_file_is_put_renamed_read_listed_and_deleted(target):
     assert not target.delete("nowhere/a")
 
 
-def test_rename_replaces_only_when_it_is_told_to(target):
+def test_rename_replaces_only_when_it_is_told_to(target: Target) -> None:
     target.put("a", b"old")
     target.put("b", b"new")
     assert not target.rename("b", "a", overwrite=False)
@@ -56,25 +58,25 @@ def test_rename_replaces_only_when_it_is_told_to(target):
     assert target.status("b") is None
 
 
-def test_put_replaces_what_was_half_written(target):
+def test_put_replaces_what_was_half_written(target: Target) -> None:
     target.put("_incoming/a", b"half")
     target.put("_incoming/a", DATA)
     assert b"".join(target.read("_incoming/a")) == DATA
 
 
-def test_an_empty_file_and_odd_names_pass(target):
+def test_an_empty_file_and_odd_names_pass(target: Target) -> None:
     target.put("odd name+%41=&?.x", b"")
     assert target.status("odd name+%41=&?.x").size == 0
     assert b"".join(target.read("odd name+%41=&?.x")) == b""
 
 
-def test_after_abort_nothing_passes(target):
+def test_after_abort_nothing_passes(target: Target) -> None:
     target.abort()
     with pytest.raises(TargetUnavailable, match="stops"):
         target.put("a", b"x")
 
 
-def test_the_limit_holds_back_what_is_too_fast():
+def test_the_limit_holds_back_what_is_too_fast() -> None:
     limiter = Limiter(1_000_000)
     started = time.monotonic()
     for _ in range(5):
@@ -88,7 +90,7 @@ def test_the_limit_holds_back_what_is_too_fast():
     assert not waiting.is_alive()
 
 
-def test_a_folder_that_is_a_file_is_the_operators_matter(tmp_path):
+def test_a_folder_that_is_a_file_is_the_operators_matter(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("in the way")
     with pytest.raises(TargetRefused, match="root"):
         FolderTarget(tmp_path / "root").put("a", b"x")
@@ -97,18 +99,18 @@ def test_a_folder_that_is_a_file_is_the_operators_matter(tmp_path):
 # --- HDFS in trouble ------------------------------------------------------------------------------
 
 
-def test_a_port_where_nobody_listens_is_unavailable(free_port):
+def test_a_port_where_nobody_listens_is_unavailable(free_port: int) -> None:
     target = WebHdfs(f"http://127.0.0.1:{free_port}/x", user=USER, prng=Prng(1))
     with pytest.raises(TargetUnavailable, match=f"127.0.0.1:{free_port}"):
         target.put("a", b"x")
 
 
-def test_what_a_name_node_unpacks_is_in_its_folder_and_goes_with_it(hdfs):
+def test_what_a_name_node_unpacks_is_in_its_folder_and_goes_with_it(hdfs: hdfs_site.Hdfs) -> None:
     hdfs.ensure()
     assert list((hdfs.folder / "tmp").glob("jetty-*"))
 
 
-def test_safe_mode_is_unavailable_and_passes(hdfs):
+def test_safe_mode_is_unavailable_and_passes(hdfs: hdfs_site.Hdfs) -> None:
     target = over_http(hdfs)
     target.put("a", b"before")
     hdfs.safe_mode(True)
@@ -122,7 +124,7 @@ def test_safe_mode_is_unavailable_and_passes(hdfs):
     target.put("b", b"x")
 
 
-def test_without_a_data_node_nothing_is_taken_and_later_all_is(hdfs):
+def test_without_a_data_node_nothing_is_taken_and_later_all_is(hdfs: hdfs_site.Hdfs) -> None:
     folder = fresh_folder()
     hdfs.kill("datanode")
     with pytest.raises(TargetUnavailable):
@@ -133,7 +135,9 @@ def test_without_a_data_node_nothing_is_taken_and_later_all_is(hdfs):
     assert b"".join(target.read("a")) == DATA
 
 
-def test_a_name_node_restarted_in_the_middle_of_a_put_leaves_no_wrong_file(hdfs):
+def test_a_name_node_restarted_in_the_middle_of_a_put_leaves_no_wrong_file(
+    hdfs: hdfs_site.Hdfs,
+) -> None:
     folder = fresh_folder()
     slow = over_http(hdfs, folder, rate_max=400_000, answer_s=5.0)
     failed: list[Exception] = []
@@ -159,7 +163,7 @@ def test_a_name_node_restarted_in_the_middle_of_a_put_leaves_no_wrong_file(hdfs)
     assert target.list("_incoming") == []
 
 
-def test_abort_ends_a_put_that_is_under_way(hdfs):
+def test_abort_ends_a_put_that_is_under_way(hdfs: hdfs_site.Hdfs) -> None:
     target = over_http(hdfs, rate_max=2_000)  # it would take longer than is waited for
     ended = threading.Event()
 
@@ -200,7 +204,7 @@ class Refusing(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def refusing(free_port) -> Iterator[str]:
+def refusing(free_port: int) -> Iterator[str]:
     Refusing.asked.clear()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", free_port), Refusing)
     thread = threading.Thread(target=server.serve_forever)
@@ -211,13 +215,15 @@ def refusing(free_port) -> Iterator[str]:
     server.server_close()
 
 
-def test_missing_rights_are_the_operators_matter_and_not_tried_again(refusing):
+def test_missing_rights_are_the_operators_matter_and_not_tried_again(refusing: str) -> None:
     with pytest.raises(TargetRefused, match="Permission denied"):
         WebHdfs(refusing, user="x", prng=Prng(1)).make_folder("a")
     assert len(Refusing.asked) == 1
 
 
-def test_a_delegation_token_is_read_from_a_file_that_nobody_else_may_read(refusing, tmp_path):
+def test_a_delegation_token_is_read_from_a_file_that_nobody_else_may_read(
+    refusing: str, tmp_path: Path
+) -> None:
     token = tmp_path / "token"
     token.write_text("SECRET\n")
     token.chmod(0o644)
@@ -234,7 +240,7 @@ def test_a_delegation_token_is_read_from_a_file_that_nobody_else_may_read(refusi
         WebHdfs(refusing, user="x", token_file=Path("/nowhere"), prng=Prng(1)).make_folder("a")
 
 
-def test_a_silent_name_node_is_given_up_after_its_time(free_port):
+def test_a_silent_name_node_is_given_up_after_its_time(free_port: int) -> None:
     with socket.create_server(("127.0.0.1", free_port)):
         target = WebHdfs(f"http://127.0.0.1:{free_port}/x", user="x", prng=Prng(1), answer_s=0.2)
         with pytest.raises(TargetUnavailable, match="time"):

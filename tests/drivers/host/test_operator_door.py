@@ -34,7 +34,7 @@ def shared() -> World:
     return World()
 
 
-def test_a_secret_works_once_in_any_case_and_spacing(shared: World):
+def test_a_secret_works_once_in_any_case_and_spacing(shared: World) -> None:
     secret = shared.told[-1]
     assert len(secret.replace("-", "")) == SECRET_LENGTH
     token = shared.door.enter(f"  {secret.lower().replace('-', ' ')} ", HERE)
@@ -44,7 +44,7 @@ def test_a_secret_works_once_in_any_case_and_spacing(shared: World):
     assert shared.told[-1] != secret
 
 
-def test_no_secret_and_no_token_is_kept_in_the_clear(shared: World):
+def test_no_secret_and_no_token_is_kept_in_the_clear(shared: World) -> None:
     token = shared.door.enter(shared.told[-1], HERE)
     kept = repr(vars(shared.door))
     assert token not in kept
@@ -53,12 +53,12 @@ def test_no_secret_and_no_token_is_kept_in_the_clear(shared: World):
 
 
 @pytest.mark.parametrize("token", [None, "", "x", "A" * 43])
-def test_strangers_are_not_known(shared: World, token: str | None):
+def test_strangers_are_not_known(shared: World, token: str | None) -> None:
     assert not shared.door.knows(token)
     shared.door.leave(token)
 
 
-def test_a_session_ends_when_left_and_after_its_time():
+def test_a_session_ends_when_left_and_after_its_time() -> None:
     world = World()
     first = world.door.enter(world.told[-1], HERE)
     second = world.door.enter(world.told[-1], HERE)
@@ -70,7 +70,7 @@ def test_a_session_ends_when_left_and_after_its_time():
     assert not world.door.knows(second)
 
 
-def test_the_door_shuts_after_wrong_secrets_and_opens_again():
+def test_the_door_shuts_after_wrong_secrets_and_opens_again() -> None:
     world = World()
     for _ in range(FAILURES_MAX - 1):
         assert world.door.enter("wrong", HERE) is None
@@ -82,7 +82,7 @@ def test_the_door_shuts_after_wrong_secrets_and_opens_again():
     assert world.door.enter(world.told[-1], HERE) is not None
 
 
-def test_the_oldest_session_makes_room_for_one_too_many():
+def test_the_oldest_session_makes_room_for_one_too_many() -> None:
     world = World()
     tokens = [world.door.enter(world.told[-1], HERE) for _ in range(SESSIONS_MAX)]
     assert world.door.knows(tokens[0])
@@ -90,7 +90,7 @@ def test_the_oldest_session_makes_room_for_one_too_many():
     assert [world.door.knows(token) for token in tokens] == [False] + [True] * SESSIONS_MAX
 
 
-def test_wrong_secrets_shut_the_door_for_their_own_address_alone():
+def test_wrong_secrets_shut_the_door_for_their_own_address_alone() -> None:
     world = World()
     for _ in range(FAILURES_MAX):
         world.door.enter("wrong", HERE)
@@ -100,7 +100,7 @@ def test_wrong_secrets_shut_the_door_for_their_own_address_alone():
 
 
 @pytest.mark.parametrize("address", THIS_MACHINE)
-def test_the_machine_itself_is_never_shut_out(address: str):
+def test_the_machine_itself_is_never_shut_out(address: str) -> None:
     world = World()
     for _ in range(3 * FAILURES_MAX):
         world.door.enter("wrong", address)
@@ -108,14 +108,14 @@ def test_the_machine_itself_is_never_shut_out(address: str):
     assert world.door.enter(world.told[-1], address) is not None
 
 
-def test_failures_of_many_addresses_take_bounded_room():
+def test_failures_of_many_addresses_take_bounded_room() -> None:
     world = World()
     for number in range(ADDRESSES_MAX + 10):
         world.door._fail(f"address {number}")
     assert len(world.door._failures) == ADDRESSES_MAX
 
 
-def test_a_secret_that_nobody_used_for_half_an_hour_opens_nothing_and_is_followed_by_a_new_one():
+def test_a_secret_that_nobody_used_for_half_an_hour_opens_nothing_and_a_new_one_follows() -> None:
     world = World()
     first = world.told[-1]
     world.now += SECRET_S - 1

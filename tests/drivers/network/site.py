@@ -21,6 +21,7 @@ from appliance.drivers.network.link import Connection, Link, Listener, Secured
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.formats.envelope import PREPARE, Header, Message, make
 from appliance.formats.site import spki_of
+from tests.patience import within
 
 CLUSTER, SHARD = b"cluster of tests", 3
 SIZE_MAX = 1 << 20
@@ -132,7 +133,7 @@ class Recorder:
 
     async def until(self, condition: Callable[["Recorder"], bool]) -> None:
         """Wait until `condition` of this recorder holds."""
-        async with asyncio.timeout(10):
+        async with within(10):
             while not condition(self):
                 self._changed.clear()
                 await self._changed.wait()

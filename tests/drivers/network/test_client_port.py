@@ -3,27 +3,37 @@ connection ends. The owner is a stand-in that answers each message with a pong."
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
 import time
+import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import uvloop
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+from websockets.server import ServerProtocol
 
 from appliance.base import limits
 from appliance.drivers.network import entrance as entrance_module
 from appliance.drivers.network import websocket
 from appliance.drivers.network.entrance import Entrance, Visitor, address_of
+from appliance.drivers.network.http_requests import HttpProtocol
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.network.websocket import Connection, WebSocketServer
 from tests.drivers.network.site import make_node
+from tests.patience import within
 
 ENDED_S = 60.0  # nothing here takes a second; without a deadline some would never end
+GONE_S = 20.0  # what is not gone by then waits for the collector
 WEB = Path(websocket.__file__).parents[2] / "web"
 MASK = b"\x00\x00\x00\x00"
 PING = b"\x89\x80" + MASK
@@ -100,9 +110,13 @@ class Client:
         """Seconds until a message was answered."""
         started = time.perf_counter()
         self.writer.write(HELLO)
-        while await self.reader.readexactly(1) != b"\x82":
-            pass
-        assert await self.reader.readexactly(3) == ANSWER[1:]
+        try:
+            while await self.reader.readexactly(1) != b"\x82":
+                pass
+            answer = await self.reader.readexactly(3)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise AssertionError("the connection ended before the answer") from None
+        assert answer == ANSWER[1:]
         return time.perf_counter() - started
 
     async def ended(self) -> bytes:
@@ -131,6 +145,24 @@ def server_tls(folder: Path) -> ssl.SSLContext:
     return context
 
 
+def trusting() -> ssl.SSLContext:
+    """Of a client that asks for no certificate it knows."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def stream(request: Request) -> StreamingResponse:
+    """An answer without end."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        while True:
+            yield b"part"
+            await asyncio.sleep(0.01)
+
+    return StreamingResponse(parts())
+
+
 def run(
     test: Callable[[Port], Awaitable[None]], tls: ssl.SSLContext | None = None, **settings: int
 ) -> None:
@@ -143,6 +175,7 @@ def run(
             secure=True,
             health=lambda: "",
         )
+        pages.serve([Route("/stream", stream)])
         bounds = {
             "connections_max": 20_000,
             "connections_per_address_max": 2_000,
@@ -153,7 +186,7 @@ def run(
         )
         await server.start("127.0.0.1", 0, tls=tls, shared=False)
         try:
-            async with asyncio.timeout(ENDED_S):
+            async with within(ENDED_S):
                 await test(Port(owner, server))
         finally:
             await server.close(0.1)
@@ -193,7 +226,7 @@ def test_a_flood_of_small_frames_holds_nobody_up(frame: bytes) -> None:
         for sock in floods:
             sock.close()
         assert slowest < 0.5  # a read of 256 KiB of such frames takes longer by itself
-        await until(lambda: not port.server.turns._queue)
+        await until(lambda: not port.server.turns.waiting)
 
     run(test)
 
@@ -321,8 +354,6 @@ def test_sockets_that_never_begin_tls_are_few_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entrance_module, "HELLO_MS_MAX", 500)
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
 
     async def test(port: Port) -> None:
         entrance, door = port.server.entrance, port.server.door
@@ -331,7 +362,7 @@ def test_sockets_that_never_begin_tls_are_few_and_leave_nothing(
         assert entrance._strangers_count <= limits.STRANGERS_PER_ADDRESS_MAX
         assert len(door._greetings) <= limits.STRANGERS_PER_ADDRESS_MAX
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", port.server.port, ssl=trusting, local_addr=("127.0.0.2", 0)
+            "127.0.0.1", port.server.port, ssl=trusting(), local_addr=("127.0.0.2", 0)
         )
         writer.write(handshake())
         assert b" 101 " in await reader.readuntil(b"\r\n\r\n")  # of the same address, with TLS
@@ -422,6 +453,27 @@ def test_of_an_address_no_more_than_so_many_come_in_of_whatever_kind() -> None:
     run(test, connections_per_address_max=3)
 
 
+# --- memory
+
+
+def test_what_is_written_and_not_read_is_weighed_before_it_is_too_much() -> None:
+    """A thousand connections with a little each are as large as one."""
+
+    async def test(port: Port) -> None:
+        client = await port.chat()
+        await client.asked()
+        client.reader._limit = 1024  # it reads no more: this end of the wire is full soon
+        (connection,) = port.server.entrance.visitors
+        assert port.server.held() == []
+        while connection.held < 2 * limits.HELD_MIN:
+            connection.write([bytes(limits.HELD_MIN)])
+            await asyncio.sleep(0)
+        assert not connection.blocked
+        assert [of for of, _ in port.server.held()] == [connection]
+
+    run(test)
+
+
 # --- plain HTTP
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -444,6 +496,81 @@ def test_plain_connections_that_never_end_a_request_keep_nobody_out() -> None:
             client.writer.close()
 
     run(test)
+
+
+CONVERSATION = handshake() + HELLO
+COMING: dict[str, tuple[bytes, bytes | None]] = {  # what comes, and how its answer begins
+    "conversation": (CONVERSATION, b"HTTP/1.1 101"),
+    "goodbye": (CONVERSATION + b"\x88\x82" + MASK + b"\x03\xe8", b"HTTP/1.1 101"),
+    "no frame": (handshake() + b"\xff" * 16, b"HTTP/1.1 101"),
+    "frame too large": (handshake() + b"\x82\xff" + b"\x7f" * 20, b"HTTP/1.1 101"),
+    "page": (GET, b"HTTP/1.1 200"),
+    "file that is not taken": (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.1 200"),
+    "stream that is left": (b"GET /stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.1 200"),
+    "half a second request": (GET + b"G", b"HTTP/1.1 200"),
+    "no request": (b"GET / HTTP/1.1\r\nno head\r\n\r\n", b"HTTP/1.1 400"),
+    "host refused": (handshake(host="evil.example"), b"HTTP/1.1 403"),
+    "subprotocol refused": (handshake().replace(b"binary", b"nix"), b"HTTP/1.1 400"),
+    "no handshake": (handshake().replace(b"Host:", b"Host"), b""),
+    "half a request": (b"GET / HT", None),
+    "half a handshake of TLS": (b"\x16\x03\x01\x02", None),
+}
+
+
+def kept_of(kinds: list[type], monkeypatch: pytest.MonkeyPatch) -> "weakref.WeakSet[object]":
+    """All objects of these classes that are made from now on, for as long as they are."""
+    kept: weakref.WeakSet[object] = weakref.WeakSet()
+
+    def noting(kind: type) -> Callable[..., None]:
+        born = getattr(kind, "__init__")  # noqa: B009 - of a class, not of an object
+
+        def init(self: object, *words: object, **named: object) -> None:
+            kept.add(self)
+            born(self, *words, **named)
+
+        return init
+
+    for kind in kinds:
+        monkeypatch.setattr(kind, "__init__", noting(kind))
+    return kept
+
+
+@pytest.mark.parametrize("over", ["plain", "TLS"])
+@pytest.mark.parametrize("kind", COMING)
+def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(
+    kind: str, over: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would keep the buffers of its TLS, or its head, until then."""
+    sent, expected = COMING[kind]
+    tls = server_tls(tmp_path) if over == "TLS" else None
+    dialled = None if tls is None or kind == "half a handshake of TLS" else trusting()
+
+    async def once(port: Port) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port.server.port, ssl=dialled)
+        writer.write(sent)
+        if expected is None:
+            await asyncio.sleep(0.01)  # it is read by then
+        else:
+            assert (await reader.readline()).startswith(expected)
+        writer.transport.abort()
+
+    parts = [Connection, ServerProtocol, HttpProtocol]
+    if kind != "stream that is left":  # the answer itself stays, alone
+        parts.append(RequestResponseCycle)
+    kept = kept_of(parts, monkeypatch)
+
+    async def test(port: Port) -> None:
+        gc.disable()
+        try:
+            for _ in range(3):
+                await once(port)
+            await until(lambda: port.server.counters["accepted"] == 3)
+            async with within(GONE_S):
+                await until(lambda: not kept)  # nothing collects: what is held stays
+        finally:
+            gc.enable()
+
+    run(test, tls=tls)
 
 
 @pytest.mark.parametrize(
@@ -613,6 +740,7 @@ def test_handshakes_and_pages_for_others_are_refused_and_counted() -> None:
             client.writer.write(sent)
             assert (await client.ended()).startswith(b"HTTP/1.1 403")
         assert port.server.counters["origin_refused"] == 2
+        assert port.server.refused() == {"websocket": {"403": 2}}
         await (await port.chat(origin="https://127.0.0.1:1")).asked()
         for host, code in ((b"evil.example", b"421"), (b"chat.example", b"200")):
             client = await port.dial()
@@ -653,7 +781,7 @@ def test_a_client_that_leaves_amid_its_flood_is_answered_no_more(
         for _ in range(5):
             flood(port, PING * 10_000).close()
         await until(lambda: port.owner.events["closed"] == 5)
-        assert not port.server.turns._queue
+        assert not port.server.turns.waiting
 
     run(test)
     assert not [line for line in caplog.records if line.name == "asyncio"]

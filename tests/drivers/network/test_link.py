@@ -27,7 +27,7 @@ from tests.drivers.network.site import (
     make_node,
     message,
 )
-from tests.patience import HUNG_S
+from tests.patience import HUNG_S, within
 
 Story = Callable[[], Coroutine[None, None, None]]
 
@@ -39,7 +39,7 @@ def nodes(tmp_path: Path) -> list[TestNode]:
 
 def run(story: Story) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with within(30):
             await story()
 
     uvloop.run(bounded())

@@ -16,7 +16,8 @@ import uvloop
 from appliance.base.errors import ConfigurationError
 from appliance.base.prng import Prng
 from appliance.drivers.network.link import Connection
-from appliance.drivers.network.local import LocalLink, LocalServer, make_ring, peer_allowed
+from appliance.drivers.network.local import LocalLink, LocalServer, make_ring
+from appliance.drivers.network.local_peer import peer_allowed
 from appliance.formats.envelope import (
     LOCAL_COMMITTED,
     LOCAL_READ_ROOMS,
@@ -27,7 +28,7 @@ from appliance.formats.envelope import (
     Message,
     make,
 )
-from tests.patience import HUNG_S
+from tests.patience import HUNG_S, within
 
 CLUSTER, SHARD, REPLICA, SIZE_MAX = b"c" * 16, 0, 2, 1 << 20
 RING_SIZE = 1 << 16
@@ -66,7 +67,7 @@ class Heard:
         self._changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with within(10):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
@@ -123,7 +124,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 def run(path: Path, story: Callable[[Pair], Coroutine[None, None, None]]) -> None:
     async def bounded() -> None:
         pair = Pair(path)
-        async with asyncio.timeout(20):
+        async with within(20):
             await pair.server.start(path)
             await story(pair)
             await pair.server.close()

@@ -16,7 +16,13 @@ REPLICA = {
     "op": 7,
     "commit_min": 5,
     "counters": {'a "strange" name\n': 3},
-    "volume": {"journal": {"p50_us": 1500}},
+    "replica_count": 3,
+    "volume": {
+        "journal": {"p50_us": 1500},
+        "disk_size": 1000,
+        "disk_free": 40,
+        "health": {"disks": {"nvme0": {"warnings": ["spare"], "spare_percent": 4}, "nvme1": 7}},
+    },
     "process": {"rss": 1 << 20},
 }
 SHIPPER = {"shards": [{"shard": 0, "late_s": 2.5, "ships": True}, {"shard": 1, "late_s": 0}]}
@@ -35,18 +41,22 @@ def samples(*said: Said) -> dict[tuple[str, tuple[str, ...]], float]:
     return found
 
 
-def test_a_process_that_is_silent_is_down_and_has_no_figures():
+def test_a_process_that_is_silent_is_down_and_has_no_figures() -> None:
     told = samples(Said("replica", 0, 0, REPLICA), Said("edge", 0, 1, None))
     assert told["tigerchat_up", ("replica", "0", "0")] == 1
     assert told["tigerchat_up", ("edge", "0", "1")] == 0
     assert not [name for name, _ in told if name.startswith("tigerchat_edge_")]
 
 
-def test_values_scales_and_names_with_any_letters_arrive():
+def test_values_scales_and_names_with_any_letters_arrive() -> None:
     told = samples(Said("replica", 2, 3, REPLICA), Said("shipper", 2, 0, SHIPPER))
     assert told["tigerchat_replica_op", ("2", "3")] == 7
     assert told["tigerchat_replica_serving", ("2", "3")] == 1
     assert told["tigerchat_replica_primary", ("2", "3")] == 0
+    assert told["tigerchat_replica_voters", ("2", "3")] == 3
+    assert told["tigerchat_replica_disk_free_bytes", ("2", "3")] == 40
+    assert told["tigerchat_replica_disk_spare_ratio", ("nvme0", "2", "3")] == 0.04
+    assert told["tigerchat_replica_disk_failing", ("nvme0", "2", "3")] == 1
     assert told["tigerchat_replica_write_p50_seconds", ("2", "3")] == 0.0015
     assert told["tigerchat_replica_events_total", ('a "strange" name\n', "2", "3")] == 3
     assert told["tigerchat_shipper_late_seconds", ("2", "0", "0")] == 2.5
@@ -54,17 +64,25 @@ def test_values_scales_and_names_with_any_letters_arrive():
     assert told["tigerchat_shipper_ships", ("2", "0", "0")] == 1
 
 
-def test_an_answer_of_another_version_breaks_nothing():
+def test_an_answer_of_another_version_breaks_nothing() -> None:
     odd = {"status": 7, "op": "many", "counters": [1], "volume": None, "process": {"rss": None}}
     told = samples(Said("replica", 0, 0, odd), Said("edge", 0, 0, {}), Said("shipper", 0, 0, {}))
     assert ("tigerchat_replica_op", ("0", "0")) not in told
 
 
-def test_only_who_is_normal_and_healthy_serves():
+def test_only_who_is_normal_and_healthy_serves() -> None:
     assert serves({"status": "normal"}) and serves({"health": ""})
     assert not serves({"status": "recovering"})
     assert not serves({"health": "the replica is not attached"})
     assert not serves(None)
+
+
+def test_a_standby_and_who_was_removed_have_no_vote() -> None:
+    votes = {}
+    for node, role in enumerate(("primary", "backup", "standby", "removed")):
+        told = samples(Said("replica", node, 0, REPLICA | {"role": role}))
+        votes[role] = told["tigerchat_replica_votes", (str(node), "0")]
+    assert votes == {"primary": 1, "backup": 1, "standby": 0, "removed": 0}
 
 
 def metric_names() -> set[str]:
@@ -76,7 +94,7 @@ def metric_names() -> set[str]:
     return names
 
 
-def test_rules_and_board_name_only_metrics_that_there_are():
+def test_rules_and_board_name_only_metrics_that_there_are() -> None:
     for name in ("alerts.yaml", "board.json"):
         text = (DOCS / name).read_text()
         used = set(re.findall(r"\btigerchat_\w+", text))

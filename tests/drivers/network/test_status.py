@@ -54,14 +54,14 @@ def connected(path: Path) -> socket.socket:
     return sock
 
 
-def test_the_asker_gets_what_the_process_says(tmp_path: Path):
+def test_the_asker_gets_what_the_process_says(tmp_path: Path) -> None:
     def story(path: Path) -> object:
         return asked(path)
 
     assert serving(tmp_path, story) == {"acked": 7}
 
 
-def test_one_connection_may_ask_again(tmp_path: Path):
+def test_one_connection_may_ask_again(tmp_path: Path) -> None:
     def story(path: Path) -> object:
         answers = []
         with connected(path) as sock, sock.makefile("rb") as stream:
@@ -86,7 +86,7 @@ def test_one_connection_may_ask_again(tmp_path: Path):
     ],
     ids=lambda said: said[6:12].hex(),
 )
-def test_anything_else_ends_the_connection(tmp_path: Path, said: bytes):
+def test_anything_else_ends_the_connection(tmp_path: Path, said: bytes) -> None:
     def story(path: Path) -> object:
         with connected(path) as sock:
             sock.sendall(said)
@@ -95,7 +95,9 @@ def test_anything_else_ends_the_connection(tmp_path: Path, said: bytes):
     assert serving(tmp_path, story) == b""
 
 
-def test_random_bytes_end_connections_and_the_next_asker_is_answered(tmp_path: Path, seed: int):
+def test_random_bytes_end_connections_and_the_next_asker_is_answered(
+    tmp_path: Path, seed: int
+) -> None:
     def story(path: Path) -> object:
         prng = Prng(seed)
         for _ in range(200):
@@ -106,19 +108,19 @@ def test_random_bytes_end_connections_and_the_next_asker_is_answered(tmp_path: P
     assert serving(tmp_path, story) == {"acked": 7}
 
 
-def test_nobody_there_is_no_answer(tmp_path: Path):
+def test_nobody_there_is_no_answer(tmp_path: Path) -> None:
     assert ask_status(tmp_path, cluster=CLUSTER, shard=0) is None
     assert ask_status(tmp_path / "missing", cluster=CLUSTER, shard=0) is None
 
 
-def test_what_a_dead_process_left_is_replaced(tmp_path: Path):
+def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "edge-0"))
     answer = serving(tmp_path, lambda path: asked(path))
     assert answer == {"acked": 7}
 
 
-def test_a_socket_that_cannot_be_made_is_explained(tmp_path: Path):
+def test_a_socket_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     async def run() -> None:
         await StatusServer(
             tmp_path / "missing" / "edge-0", cluster=CLUSTER, number=0, status=dict

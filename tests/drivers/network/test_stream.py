@@ -18,6 +18,7 @@ from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.stream.stream import BOUNDS, Bounds, Stream
 from appliance.drivers.network.tls import client_context, server_context
 from tests.drivers.network.site import TestNode, make_expired_node, make_node
+from tests.patience import within
 
 Story = Callable[[], Coroutine[None, None, None]]
 
@@ -70,7 +71,7 @@ def nodes(tmp_path: Path) -> list[TestNode]:
 
 def run(story: Story) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with within(30):
             await story()
 
     uvloop.run(bounded())

@@ -2,12 +2,16 @@
 
 import logging
 
+import pytest
+
 from appliance.drivers.network.suspicions import FRESH_NS, Suspicions
 
 SECOND = 1_000_000_000
 
 
-def test_what_is_new_is_logged_once_with_the_peers_name_and_forgotten_after_a_minute(caplog):
+def test_what_is_new_is_logged_once_with_the_peers_name_and_forgotten_after_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     suspicions = Suspicions(logging.getLogger("test"))
     counts = suspicions.of_frames("node-2")
     suspicions.of_frames("node-1")

@@ -11,6 +11,7 @@ import resource
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import uvloop
 
@@ -27,7 +28,7 @@ class Serving:
         self.volume = Volume(folder, flush_slow_ms=flush_slow_ms)
         self.failure: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
         self.order: list[int] = []
-        self._waiting: dict[int, asyncio.Future] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._token = 0
 
     async def __aenter__(self) -> "Serving":
@@ -54,7 +55,7 @@ class Serving:
             self.order.append(token)
             self._waiting.pop(token).set_result(data)
 
-    def _next(self) -> tuple[int, asyncio.Future]:
+    def _next(self) -> tuple[int, asyncio.Future[Any]]:
         self._token += 1
         future = self._waiting[self._token] = asyncio.get_running_loop().create_future()
         return self._token, future

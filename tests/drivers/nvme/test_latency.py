@@ -6,7 +6,7 @@ from appliance.drivers.nvme.latency import Latency
 SLOW_NS, QUICK_NS = 1_414_000_000, 100_000
 
 
-def test_what_is_older_than_a_minute_is_told_no_more():
+def test_what_is_older_than_a_minute_is_told_no_more() -> None:
     latency = Latency()
     for _ in range(300):
         latency.add(SLOW_NS)
@@ -19,7 +19,7 @@ def test_what_is_older_than_a_minute_is_told_no_more():
     assert (figures["recent"], figures["max_us"]) == (1, QUICK_NS // 1000)
 
 
-def test_the_newest_are_told_wherever_they_lie_in_the_ring():
+def test_the_newest_are_told_wherever_they_lie_in_the_ring() -> None:
     latency = Latency()
     for _ in range(IO_SAMPLES - 5):
         latency.add(SLOW_NS)

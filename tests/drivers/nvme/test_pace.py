@@ -3,7 +3,7 @@
 from appliance.drivers.nvme.pace import DAY_S, Pace
 
 
-def test_a_pace_is_that_of_the_last_day():
+def test_a_pace_is_that_of_the_last_day() -> None:
     pace = Pace()
     assert pace.per_second(0, 1000) == 0
     assert pace.per_second(59, 2000) == 0, "too short to say"

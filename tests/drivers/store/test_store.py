@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ REPO = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path: Path) -> Iterator[Store]:
     opened = Store(tmp_path / "store", ["log", "state"], 4 * MIB)
     yield opened
     opened.close()
@@ -36,7 +37,7 @@ def everything(store: Store, database: str) -> list[tuple[bytes, bytes]]:
         return list(reading.items(database))
 
 
-def test_a_batch_is_seen_whole_and_by_its_database_alone(store):
+def test_a_batch_is_seen_whole_and_by_its_database_alone(store: Store) -> None:
     store.write(Batch().put("log", b"a", b"1").put("state", b"a", b"2").put("log", b"b", b""))
     assert store.get("log", b"a") == b"1"
     assert store.get("log", b"b") == b""
@@ -44,12 +45,23 @@ def test_a_batch_is_seen_whole_and_by_its_database_alone(store):
     assert store.get("state", b"b") is None
 
 
-def test_later_changes_of_a_batch_see_the_earlier_ones(store):
+def test_later_changes_of_a_batch_see_the_earlier_ones(store: Store) -> None:
     store.write(Batch().put("log", b"a", b"1").delete("log", b"a").put("log", b"a", b"2"))
     store.write(
         Batch().delete("log", b"absent").put("log", b"b", b"3").delete_range("log", b"b", None)
     )
     assert everything(store, "log") == [(b"a", b"2")]
+
+
+def test_rows_put_together_stand_where_they_stand_among_the_others(store: Store) -> None:
+    rows = [(b"a", b"1"), (b"b", b""), (b"c", b"3")]
+    batch = Batch().put("log", b"a", b"0").put_all("log", rows).delete("log", b"b")
+    store.write(batch.put_all("state", []).put("log", b"c", b"4"))
+    assert everything(store, "log") == [(b"a", b"1"), (b"c", b"4")]
+    assert batch.size == 2 + 5 + 2
+    with pytest.raises(StoreFull):
+        store.write(Batch().put_all("log", [(key(n), bytes(MIB)) for n in range(8)]))
+    assert everything(store, "log") == [(b"a", b"1"), (b"c", b"4")]
 
 
 CHANGES = st.lists(
@@ -64,7 +76,9 @@ CHANGES = st.lists(
 
 @settings(max_examples=60)
 @given(changes=CHANGES, first=st.integers(0, 31), end=st.one_of(st.none(), st.integers(0, 32)))
-def test_ranges_and_order_are_those_of_a_sorted_dictionary(tmp_path_factory, changes, first, end):
+def test_ranges_and_order_are_those_of_a_sorted_dictionary(
+    tmp_path_factory: pytest.TempPathFactory, changes, first, end
+) -> None:
     store = Store(tmp_path_factory.mktemp("store"), ["log"], MIB)
     model: dict[bytes, bytes] = {}
     batch = Batch()
@@ -96,7 +110,7 @@ def test_ranges_and_order_are_those_of_a_sorted_dictionary(tmp_path_factory, cha
     store.close()
 
 
-def test_a_reader_keeps_its_moment_while_another_thread_writes(store):
+def test_a_reader_keeps_its_moment_while_another_thread_writes(store: Store) -> None:
     store.write(Batch().put("log", b"a", b"old"))
     with store.reading() as reading:
         writer = threading.Thread(target=store.write, args=(Batch().put("log", b"a", b"new"),))
@@ -107,7 +121,7 @@ def test_a_reader_keeps_its_moment_while_another_thread_writes(store):
     assert store.get("log", b"a") == b"new"
 
 
-def test_a_full_map_changes_nothing_and_is_mended_by_enlarging(tmp_path):
+def test_a_full_map_changes_nothing_and_is_mended_by_enlarging(tmp_path: Path) -> None:
     store = Store(tmp_path / "store", ["log"], 256 * KIB)
     store.write(Batch().put("log", key(0), b"kept"))
     big = Batch()
@@ -127,7 +141,7 @@ def test_a_full_map_changes_nothing_and_is_mended_by_enlarging(tmp_path):
     again.close()
 
 
-def test_enlarging_waits_for_readers(store):
+def test_enlarging_waits_for_readers(store: Store) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def read() -> None:
@@ -147,7 +161,7 @@ def test_enlarging_waits_for_readers(store):
     assert store.map_size == 8 * MIB
 
 
-def test_freed_pages_are_used_again(store):
+def test_freed_pages_are_used_again(store: Store) -> None:
     def fill(turn: int) -> None:
         batch = Batch().delete_range("log", b"", None)
         for number in range(50):
@@ -165,7 +179,7 @@ def test_freed_pages_are_used_again(store):
     assert after.entries == {"log": 50, "state": 0}
 
 
-def test_a_folder_that_holds_something_else_is_refused_with_a_remedy(tmp_path):
+def test_a_folder_that_holds_something_else_is_refused_with_a_remedy(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     folder.mkdir()
     (folder / "data.mdb").write_bytes(b"no store" * 4096)
@@ -176,7 +190,7 @@ def test_a_folder_that_holds_something_else_is_refused_with_a_remedy(tmp_path):
     assert not (tmp_path / "absent").exists()
 
 
-def test_a_second_process_may_read_beside_the_writer(store, tmp_path):
+def test_a_second_process_may_read_beside_the_writer(store: Store, tmp_path: Path) -> None:
     store.write(Batch().put("log", b"a", b"1"))
     code = (
         "from pathlib import Path; from appliance.drivers.store.store import Store\n"
@@ -211,7 +225,7 @@ while True:
 """
 
 
-def test_batches_confirmed_before_a_kill_are_there_and_none_is_half_there(tmp_path):
+def test_batches_confirmed_before_a_kill_are_there_and_none_is_half_there(tmp_path: Path) -> None:
     confirmed = -1
     for life in range(5):
         process = subprocess.Popen(

@@ -21,7 +21,7 @@ HEX_SHA = "22ff90ab7e737adc74224fdba92c13dd68b0d237115bf6d566c876ad380b8590"
 THOUSAND_SHA = "f8b24c70d30311dbd5b074de8607e71b8b7d04ea4e7c30327183159102780dc7"
 
 
-def filled(ids, geometry=DEFAULT_GEOMETRY):
+def filled(ids: list[str], geometry: Geometry = DEFAULT_GEOMETRY) -> BloomFilter:
     made = BloomFilter(geometry)
     for message_id in ids:
         made.insert(message_id)
@@ -40,7 +40,9 @@ def filled(ids, geometry=DEFAULT_GEOMETRY):
         (12000, 0.001, 180000, 10, 22504),
     ],
 )
-def test_geometry_follows_from_capacity_and_error_rate(capacity, rate, bits, hashes, size):
+def test_geometry_follows_from_capacity_and_error_rate(
+    capacity: int, rate: float, bits: int, hashes: int, size: int
+) -> None:
     geometry = Geometry(capacity, rate)
     assert (geometry.bits, geometry.hashes, geometry.size) == (bits, hashes, size)
 
@@ -56,7 +58,7 @@ def test_geometry_follows_from_capacity_and_error_rate(capacity, rate, bits, has
         ("", 0),
     ],
 )
-def test_murmur_vectors(text, value):
+def test_murmur_vectors(text: str, value: int) -> None:
     assert murmur32(text.encode()) == value
 
 
@@ -78,7 +80,9 @@ def test_murmur_vectors(text, value):
         ),
     ],
 )
-def test_positions_of_known_ids(message_id, geometry, expected):
+def test_positions_of_known_ids(
+    message_id: str, geometry: Geometry, expected: tuple[int, ...]
+) -> None:
     assert positions(message_id, geometry) == expected
 
 
@@ -90,7 +94,7 @@ def test_positions_of_known_ids(message_id, geometry, expected):
         ("m1 m2 m3", Geometry(10, 0.01), "01940110a11010080000000031102404"),
     ],
 )
-def test_bytes_of_small_filters(ids, geometry, expected):
+def test_bytes_of_small_filters(ids: str, geometry: Geometry, expected: str) -> None:
     assert bytes(filled(ids.split(), geometry)).hex() == expected
 
 
@@ -103,13 +107,13 @@ def test_bytes_of_small_filters(ids, geometry, expected):
         ([f"id-{i}" for i in range(1000)], THOUSAND_SHA),
     ],
 )
-def test_bytes_of_default_filters(ids, expected):
+def test_bytes_of_default_filters(ids: list[str], expected: str) -> None:
     data = bytes(filled(ids))
     assert len(data) == 18_752
     assert hashlib.sha256(data).hexdigest() == expected
 
 
-def test_a_full_filter_rolls_over_in_place_and_keeps_the_newest_four_fifths():
+def test_a_full_filter_rolls_over_in_place_and_keeps_the_newest_four_fifths() -> None:
     geometry = Geometry(100, 0.001)
     made = BloomFilter(geometry)
     ids = [hashlib.sha256(str(i).encode()).hexdigest() for i in range(1000)]
@@ -122,7 +126,7 @@ def test_a_full_filter_rolls_over_in_place_and_keeps_the_newest_four_fifths():
     assert bytes(rebuilt) == bytes(made)
 
 
-def test_exactly_at_capacity_nothing_is_forgotten_and_one_past_it_keeps_four_fifths():
+def test_exactly_at_capacity_nothing_is_forgotten_and_one_past_it_keeps_four_fifths() -> None:
     geometry = Geometry(100, 0.001)
     made = filled([f"id-{i}" for i in range(100)], geometry)
     assert made.count == 100
@@ -131,7 +135,7 @@ def test_exactly_at_capacity_nothing_is_forgotten_and_one_past_it_keeps_four_fif
     assert bytes(made) == bytes(filled([f"id-{i}" for i in range(21, 101)], geometry))
 
 
-def test_false_positives_stay_within_one_and_a_half_times_the_rate_at_capacity():
+def test_false_positives_stay_within_one_and_a_half_times_the_rate_at_capacity() -> None:
     made = filled([f"id-{i}" for i in range(10_000)])
     data = bytes(made)
     hits = sum(contains(data, positions(f"no-{i}", DEFAULT_GEOMETRY)) for i in range(20_000))
@@ -139,6 +143,6 @@ def test_false_positives_stay_within_one_and_a_half_times_the_rate_at_capacity()
     assert 0.0005 < false_positive_rate(data, DEFAULT_GEOMETRY) < 0.0015
 
 
-def test_a_filter_of_all_ones_is_estimated_as_worthless():
+def test_a_filter_of_all_ones_is_estimated_as_worthless() -> None:
     assert false_positive_rate(b"\xff" * 18_752, DEFAULT_GEOMETRY) == 1.0
     assert false_positive_rate(bytes(18_752), DEFAULT_GEOMETRY) == 0.0

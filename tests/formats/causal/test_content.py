@@ -1,6 +1,7 @@
 """What a room's message carries across sites, and that a relay cannot change it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -31,20 +32,20 @@ def refused(data: bytes, **changed: object) -> str:
     return caught.value.reason
 
 
-def test_a_sealed_message_is_opened_as_it_was():
+def test_a_sealed_message_is_opened_as_it_was() -> None:
     sealed = content.seal(MESSAGE, KEY, **PLACE)
     assert content.open_content(sealed, KEY.public, **PLACE) == MESSAGE
     assert sealed == content.seal(MESSAGE, KEY, **PLACE)
 
 
-def test_no_other_channel_site_or_place_in_the_order_is_accepted():
+def test_no_other_channel_site_or_place_in_the_order_is_accepted() -> None:
     sealed = content.seal(MESSAGE, KEY, **PLACE)
     assert refused(sealed, channel="other") == "content_signature"
     assert refused(sealed, site="south") == "content_signature"
     assert refused(sealed, lamport=1700000000124) == "content_signature"
 
 
-def test_a_changed_octet_anywhere_is_refused():
+def test_a_changed_octet_anywhere_is_refused() -> None:
     sealed = content.seal(MESSAGE, KEY, **PLACE)
     for at in range(len(sealed)):
         forged = bytearray(sealed)
@@ -52,7 +53,7 @@ def test_a_changed_octet_anywhere_is_refused():
         assert refused(bytes(forged)) in ("content", "content_signature")
 
 
-def test_another_sites_key_is_refused():
+def test_another_sites_key_is_refused() -> None:
     other = SigningKey(bytes(32))
     assert refused(content.seal(MESSAGE, other, **PLACE)) == "content_signature"
 
@@ -71,10 +72,10 @@ def test_another_sites_key_is_refused():
     ],
     ids=str,
 )
-def test_a_field_out_of_range_is_refused_though_the_site_signed_it(wrong):
+def test_a_field_out_of_range_is_refused_though_the_site_signed_it(wrong: dict[str, Any]) -> None:
     sealed = content.seal(replace(MESSAGE, **wrong), KEY, **PLACE)
     assert refused(sealed) == "content_field"
 
 
-def test_more_than_its_cap_is_refused_before_it_is_read():
+def test_more_than_its_cap_is_refused_before_it_is_read() -> None:
     assert refused(bytes(5000)) == "content_size"

@@ -86,43 +86,45 @@ messages = st.builds(
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_known_bytes_are_made_and_read(name):
+def test_known_bytes_are_made_and_read(name: str) -> None:
     message, encoded = VECTORS[name]
     assert sds.encode(message).hex() == encoded
     assert sds.decode(bytes.fromhex(encoded)) == message
 
 
-def test_kinds_follow_from_what_is_present():
+def test_kinds_follow_from_what_is_present() -> None:
     kinds = {name: message.kind for name, (message, _) in VECTORS.items()}
     assert kinds["content"] == kinds["repair request"] == CONTENT
     assert (kinds["sync"], kinds["ephemeral"]) == (SYNC, EPHEMERAL)
 
 
-def test_a_filter_or_content_of_no_bytes_is_never_sent():
+def test_a_filter_or_content_of_no_bytes_is_never_sent() -> None:
     empty = Message("b", "s", "c", 1, bloom_filter=b"", content=b"")
     assert sds.encode(empty) == bytes.fromhex("0a0162" + "120173" + "1a0163" + "5001")
 
 
-def test_a_filter_of_no_bytes_is_read_and_told_from_an_absent_one():
+def test_a_filter_of_no_bytes_is_read_and_told_from_an_absent_one() -> None:
     read = sds.decode(bytes.fromhex("0a01621201731a016350016200"))
     assert read.bloom_filter == b""
     assert read.kind == SYNC
 
 
 @given(messages)
-def test_round_trip(message):
+def test_round_trip(message: Message) -> None:
     assert sds.decode(sds.encode(message)) == message
 
 
 @given(messages)
-def test_the_stored_form_differs_in_the_filter_only(message):
+def test_the_stored_form_differs_in_the_filter_only(message: Message) -> None:
     encoded = sds.encode(message)
     assert sds.decode(sds.stored_form(encoded)) == message.without_filter()
     assert sds.stored_form(encoded) == sds.encode(message.without_filter())
 
 
 @given(messages, st.integers(21, 200), st.binary(max_size=30))
-def test_unknown_fields_are_ignored_and_any_order_is_read(message, number, value):
+def test_unknown_fields_are_ignored_and_any_order_is_read(
+    message: Message, number: int, value: bytes
+) -> None:
     extra = _tag(number) + bytes([len(value)]) + value
     assert sds.decode(extra + sds.encode(message)) == message
 
@@ -132,7 +134,7 @@ def _tag(number: int) -> bytes:
     return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])
 
 
-def test_the_last_of_a_repeated_singular_field_wins():
+def test_the_last_of_a_repeated_singular_field_wins() -> None:
     encoded = sds.encode(Message("a", "m1", "c", 5, content=b"x")) + bytes.fromhex("12026d32")
     assert sds.decode(encoded).message_id == "m2"
 
@@ -146,7 +148,7 @@ def refused(data: bytes) -> str:
 BASE = sds.encode(Message("a", "m", "c", 5, content=b"x"))
 
 
-def test_what_is_wrong_is_refused_with_its_reason():
+def test_what_is_wrong_is_refused_with_its_reason() -> None:
     entry = b"\x5a\x03\x0a\x01z"
     assert refused(b"") == "kind"
     assert refused(sds.encode(Message("a", "", "c", 5))) == "message_id"
@@ -173,7 +175,7 @@ def test_what_is_wrong_is_refused_with_its_reason():
     assert refused(sds.encode(Message("a", "m", "c", 5, bloom_filter=big))) == "filter_size"
 
 
-def test_exactly_the_caps_are_read():
+def test_exactly_the_caps_are_read() -> None:
     full = Message(
         "a",
         "m" * limits.CAUSAL_ID_SIZE_MAX,
@@ -189,7 +191,7 @@ def test_exactly_the_caps_are_read():
     assert sds.decode(sds.encode(capped)) == capped
 
 
-def test_a_hundred_thousand_random_strings_raise_nothing_but_the_refusal():
+def test_a_hundred_thousand_random_strings_raise_nothing_but_the_refusal() -> None:
     chance = random.Random(20261124)
     seeds = [bytes.fromhex(encoded) for _, encoded in VECTORS.values()]
     read = 0
@@ -209,7 +211,7 @@ def test_a_hundred_thousand_random_strings_raise_nothing_but_the_refusal():
     assert read > 100
 
 
-def test_ids_name_channel_sender_lamport_and_content():
+def test_ids_name_channel_sender_lamport_and_content() -> None:
     known = "12f64f7955682fef0721da9b69de543b3d4f584fe483d3396622d5d0e460e822"
     facts = {"channel": "chan", "sender": "alice", "lamport": 1700000000123, "content": b"hello"}
     assert message_id(**facts) == known

@@ -3,6 +3,7 @@
 import struct
 import tracemalloc
 import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -46,46 +47,54 @@ from appliance.formats.raft_legacy.snapshot_block import (
 TERM_MAX, ID_MAX = limits.FARM_TERM_MAX, limits.FARM_ID_MAX
 
 
-def head(*, kind=APPEND_ENTRIES, ids=(1, 2), numbers=(1, 1, 1, 1), size=0) -> bytes:
+def head(
+    *,
+    kind: int = APPEND_ENTRIES,
+    ids: tuple[int, int] = (1, 2),
+    numbers: tuple[int, ...] = (1, 1, 1, 1),
+    size: int = 0,
+) -> bytes:
     return struct.pack(">Biiqqqqi", kind, *ids, *numbers, size)
 
 
-def entry(value: bytes, *, term=1, kind=APPLICATION, size=None) -> bytes:
+def entry(
+    value: bytes, *, term: int = 1, kind: int = APPLICATION, size: int | None = None
+) -> bytes:
     return struct.pack(">qBi", term, kind, len(value) if size is None else size) + value
 
 
-def refused(decode, data: bytes, reason: str) -> None:
+def refused(decode: Callable[..., object], data: bytes, reason: str) -> None:
     with pytest.raises(FarmFrameError) as raised:
         decode(data)
     assert raised.value.reason == reason
 
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), limits.FARM_ENTRIES_SIZE_MAX + 1, (1 << 31) - 1])
-def test_a_bad_size_of_entries_is_refused_before_they_arrive(size):
+def test_a_bad_size_of_entries_is_refused_before_they_arrive(size: int) -> None:
     reader = RequestReader()
     reader.feed(head(size=size))
     refused(lambda _: reader.take(), b"", "size_negative" if size < 0 else "size_too_large")
 
 
-def test_entries_up_to_their_bound_are_taken():
+def test_entries_up_to_their_bound_are_taken() -> None:
     value = bytes(limits.FARM_ENTRIES_SIZE_MAX - 13)
     request = Request(APPEND_ENTRIES, 1, 2, 1, 1, 1, 1, (Entry(1, APPLICATION, value),))
     assert decode_request(encode_request(request)) == request
 
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 4, (1 << 31) - 1])
-def test_a_bad_size_of_a_value_is_refused(size):
+def test_a_bad_size_of_a_value_is_refused(size: int) -> None:
     data = head(size=16) + entry(b"abc", size=size)
     refused(decode_request, data, "size_negative" if size < 0 else "entry_remainder")
 
 
-def test_a_value_may_be_empty_and_a_remainder_is_refused():
+def test_a_value_may_be_empty_and_a_remainder_is_refused() -> None:
     assert decode_request(head(size=13) + entry(b"")).entries == (Entry(1, APPLICATION, b""),)
     refused(decode_request, head(size=14) + entry(b"") + b"x", "entry_remainder")
     refused(decode_request, head(size=12) + entry(b"")[:12], "entry_remainder")
 
 
-def test_the_number_of_entries_is_bounded():
+def test_the_number_of_entries_is_bounded() -> None:
     most = limits.FARM_ENTRIES_MAX
     assert len(decode_request(head(size=13 * most) + entry(b"") * most).entries) == most
     data = head(size=13 * (most + 1)) + entry(b"") * (most + 1)
@@ -93,7 +102,7 @@ def test_the_number_of_entries_is_bounded():
 
 
 @pytest.mark.parametrize("kind", range(256))
-def test_only_requests_are_taken_as_requests(kind):
+def test_only_requests_are_taken_as_requests(kind: int) -> None:
     if kind in ANSWER_OF:
         assert decode_request(head(kind=kind)).type == kind
     else:
@@ -107,8 +116,8 @@ def test_only_requests_are_taken_as_requests(kind):
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_terms_and_indexes_are_bounded(place):
-    def numbers(value):
+def test_terms_and_indexes_are_bounded(place: int) -> None:
+    def numbers(value: int) -> tuple[int, ...]:
         return tuple(value if i == place else 1 for i in range(4))
 
     decode_request(head(numbers=numbers(TERM_MAX)))
@@ -117,7 +126,7 @@ def test_terms_and_indexes_are_bounded(place):
         refused(decode_request, head(numbers=numbers(value)), "index_out_of_range")
 
 
-def test_terms_of_entries_and_numbers_of_responses_are_bounded():
+def test_terms_of_entries_and_numbers_of_responses_are_bounded() -> None:
     for value in (TERM_MAX + 1, -1):
         refused(decode_request, head(size=13) + entry(b"", term=value), "index_out_of_range")
         for pair in ((value, 1), (1, value)):
@@ -125,7 +134,7 @@ def test_terms_of_entries_and_numbers_of_responses_are_bounded():
             refused(decode_response, data, "index_out_of_range")
 
 
-def test_ids_are_bounded():
+def test_ids_are_bounded() -> None:
     decode_request(head(ids=(ID_MAX, 0)))
     refused(decode_request, head(ids=(-1, 2)), "id_invalid")
     refused(decode_request, head(ids=(1, -1)), "id_invalid")
@@ -134,7 +143,7 @@ def test_ids_are_bounded():
     refused(decode_response, struct.pack(">BiiqqB", 4, -1, 1, 1, 1, 1), "id_invalid")
 
 
-def test_anything_but_one_means_no():
+def test_anything_but_one_means_no() -> None:
     for byte in range(256):
         data = struct.pack(">BiiqqB", 4, 1, 2, 1, 1, byte)
         assert decode_response(data).accepted is (byte == 1)
@@ -144,7 +153,7 @@ def server(server_id: int, endpoint: bytes, size: int | None = None) -> bytes:
     return struct.pack(">ii", server_id, len(endpoint) if size is None else size) + endpoint
 
 
-def test_endpoints_are_bounded_ascii():
+def test_endpoints_are_bounded_ascii() -> None:
     most = limits.FARM_ENDPOINT_SIZE_MAX
     assert decode_server(server(1, b"e" * most)) == Server(1, "e" * most)
     for data in (server(1, b"e" * (most + 1)), server(1, b""), server(1, b"e", size=-1)):
@@ -156,7 +165,7 @@ def test_endpoints_are_bounded_ascii():
     refused(decode_server, server(1, b"e") + b"x", "configuration_malformed")
 
 
-def test_a_configuration_lists_each_server_once_and_may_be_a_leaders_large_one():
+def test_a_configuration_lists_each_server_once_and_may_be_a_leaders_large_one() -> None:
     twice = struct.pack(">qq", 1, 0) + server(1, b"e") * 2
     refused(decode_configuration, twice, "configuration_malformed")
     many = Configuration(1, 0, tuple(Server(i, "e") for i in range(1, 101)))
@@ -166,7 +175,7 @@ def test_a_configuration_lists_each_server_once_and_may_be_a_leaders_large_one()
         refused(decode_configuration, struct.pack(">qq", *pair), "index_out_of_range")
 
 
-def test_a_server_to_remove_is_four_bytes():
+def test_a_server_to_remove_is_four_bytes() -> None:
     assert decode_server_id(struct.pack(">i", ID_MAX)) == ID_MAX
     refused(decode_server_id, bytes(3), "configuration_malformed")
     refused(decode_server_id, bytes(5), "configuration_malformed")
@@ -181,7 +190,7 @@ def test_a_server_to_remove_is_four_bytes():
         ("tcp://[fd00::1]:65535", ("fd00::1", 65535)),
     ],
 )
-def test_endpoints_that_everybody_understands(endpoint, address):
+def test_endpoints_that_everybody_understands(endpoint: str, address: tuple[str, int]) -> None:
     assert endpoint_address(endpoint) == address
     assert server_checked(7, endpoint) == Server(7, endpoint)
 
@@ -207,7 +216,7 @@ def test_endpoints_that_everybody_understands(endpoint, address):
         ),
     ],
 )
-def test_endpoints_that_break_a_peer_are_refused(endpoint):
+def test_endpoints_that_break_a_peer_are_refused(endpoint: str) -> None:
     with pytest.raises(FarmFrameError) as raised:
         endpoint_address(endpoint)
     assert raised.value.reason == "endpoint_invalid"
@@ -220,7 +229,7 @@ ENTRIES = st.lists(
 
 
 @given(ENTRIES, st.integers(0, 1 << 40))
-def test_log_packs_come_back_with_their_start(entries, start):
+def test_log_packs_come_back_with_their_start(entries: list[Entry], start: int) -> None:
     found, same = decode_log_pack(encode_log_pack(entries, start))
     assert same == tuple(entries)
     assert found == (start if entries else 0)
@@ -231,7 +240,9 @@ def gzip(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-def pack(starts: list[int], data: bytes, index_size=None, data_size=None) -> bytes:
+def pack(
+    starts: list[int], data: bytes, index_size: int | None = None, data_size: int | None = None
+) -> bytes:
     sizes = (
         8 * len(starts) if index_size is None else index_size,
         len(data) if data_size is None else data_size,
@@ -266,11 +277,11 @@ RECORDS = (struct.pack(">qB", 1, 1) + b"ab") * 2
         pytest.param(pack([], RECORDS), id="data without index"),
     ],
 )
-def test_malformed_log_packs_are_refused(value):
+def test_malformed_log_packs_are_refused(value: bytes) -> None:
     refused(decode_log_pack, value, "pack_malformed")
 
 
-def test_a_log_pack_that_unpacks_to_more_than_it_says_is_stopped():
+def test_a_log_pack_that_unpacks_to_more_than_it_says_is_stopped() -> None:
     bomb = pack([0], bytes(256 * MIB), data_size=9)
     tracemalloc.start()
     refused(decode_log_pack, bomb, "pack_malformed")
@@ -281,7 +292,9 @@ def test_a_log_pack_that_unpacks_to_more_than_it_says_is_stopped():
     assert peak < 4 * MIB
 
 
-def test_a_log_pack_at_its_bound_is_taken_and_one_byte_more_is_refused(monkeypatch):
+def test_a_log_pack_at_its_bound_is_taken_and_one_byte_more_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(log_pack, "FARM_PACK_SIZE_MAX", 8 + 16 + len(RECORDS))
     assert len(decode_log_pack(pack([0, 11], RECORDS))[1]) == 2
     refused(decode_log_pack, pack([0, 11], RECORDS + b"x"), "pack_too_large")
@@ -290,14 +303,14 @@ def test_a_log_pack_at_its_bound_is_taken_and_one_byte_more_is_refused(monkeypat
 SERVERS = Configuration(1, 0, (Server(1, "tcp://a:1"),))
 
 
-def test_snapshot_blocks_come_back():
+def test_snapshot_blocks_come_back() -> None:
     for block in (b"", b"text"):
         for done in (True, False):
             made = SnapshotBlock(9, 2, SERVERS, 100, block, done)
             assert decode_snapshot_block(encode_snapshot_block(made)) == made
 
 
-def test_a_snapshot_is_bounded():
+def test_a_snapshot_is_bounded() -> None:
     most = limits.FARM_SNAPSHOT_SIZE_MAX
     whole = SnapshotBlock(9, 2, SERVERS, most - 4, b"last", True)
     assert decode_snapshot_block(encode_snapshot_block(whole)) == whole
@@ -306,7 +319,7 @@ def test_a_snapshot_is_bounded():
         refused(decode_snapshot_block, value, "snapshot_too_large")
 
 
-def test_a_block_is_bounded():
+def test_a_block_is_bounded() -> None:
     most = limits.FARM_BLOCK_SIZE_MAX
     whole = SnapshotBlock(9, 2, SERVERS, 0, bytes(most), False)
     assert decode_snapshot_block(encode_snapshot_block(whole)) == whole
@@ -316,7 +329,7 @@ def test_a_block_is_bounded():
 
 @pytest.mark.parametrize("place", [16, 28 + 34])
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 1, (1 << 31) - 1])
-def test_a_bad_size_in_a_snapshot_block_is_refused(place, size):
+def test_a_bad_size_in_a_snapshot_block_is_refused(place: int, size: int) -> None:
     value = bytearray(encode_snapshot_block(SnapshotBlock(9, 2, SERVERS, 0, b"block", True)))
     struct.pack_into(">i", value, place, size)
     with pytest.raises(FarmFrameError):
@@ -325,7 +338,7 @@ def test_a_bad_size_in_a_snapshot_block_is_refused(place, size):
 
 @given(st.binary(max_size=200))
 @example(b"")
-def test_random_bytes_are_refused_with_a_word_and_nothing_else(data):
+def test_random_bytes_are_refused_with_a_word_and_nothing_else(data: bytes) -> None:
     for decode in (
         decode_request,
         decode_response,
@@ -355,7 +368,7 @@ REQUESTS = st.builds(
 
 
 @given(st.lists(REQUESTS, max_size=4), st.integers(1, 50))
-def test_requests_survive_any_cutting_of_their_stream(requests, step):
+def test_requests_survive_any_cutting_of_their_stream(requests: list[Request], step: int) -> None:
     stream = b"".join(map(encode_request, requests))
     reader, taken = RequestReader(), []
     for offset in range(0, len(stream), step):
@@ -376,5 +389,5 @@ def test_requests_survive_any_cutting_of_their_stream(requests, step):
         st.booleans(),
     )
 )
-def test_responses_come_back(response):
+def test_responses_come_back(response: Response) -> None:
     assert decode_response(encode_response(response)) == response

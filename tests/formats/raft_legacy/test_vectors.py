@@ -39,23 +39,23 @@ from tests.formats.raft_legacy.vectors import vector, vectors
 REQUESTS, RESPONSES = vectors("request"), vectors("response")
 
 
-def test_every_type_of_request_but_pre_vote_is_among_the_vectors():
+def test_every_type_of_request_but_pre_vote_is_among_the_vectors() -> None:
     assert {data[0] for _, data in REQUESTS} == set(ANSWER_OF) - {33}
     assert {data[0] for _, data in RESPONSES} == set(ANSWER_OF.values()) - {34}
 
 
 @pytest.mark.parametrize(("name", "data"), REQUESTS)
-def test_a_request_is_read_and_written_again(name, data):
+def test_a_request_is_read_and_written_again(name: str, data: bytes) -> None:
     assert encode_request(decode_request(data)) == data
 
 
 @pytest.mark.parametrize(("name", "data"), RESPONSES)
-def test_a_response_is_read_and_written_again(name, data):
+def test_a_response_is_read_and_written_again(name: str, data: bytes) -> None:
     assert encode_response(decode_response(data)) == data
 
 
 @pytest.mark.parametrize(("name", "data"), REQUESTS)
-def test_every_truncation_of_a_request_waits_for_more_or_is_refused(name, data):
+def test_every_truncation_of_a_request_waits_for_more_or_is_refused(name: str, data: bytes) -> None:
     for size in range(len(data)):
         with pytest.raises(FarmFrameError):
             decode_request(data[:size])
@@ -68,7 +68,9 @@ def test_every_truncation_of_a_request_waits_for_more_or_is_refused(name, data):
 
 
 @pytest.mark.parametrize(("name", "data"), RESPONSES)
-def test_every_truncation_of_a_response_waits_for_more_or_is_refused(name, data):
+def test_every_truncation_of_a_response_waits_for_more_or_is_refused(
+    name: str, data: bytes
+) -> None:
     for size in range(len(data)):
         with pytest.raises(FarmFrameError):
             decode_response(data[:size])
@@ -80,7 +82,7 @@ def test_every_truncation_of_a_response_waits_for_more_or_is_refused(name, data)
         assert reader.take() is None
 
 
-def test_requests_that_arrive_together_are_taken_one_by_one():
+def test_requests_that_arrive_together_are_taken_one_by_one() -> None:
     reader = RequestReader()
     reader.feed(b"".join(data for _, data in REQUESTS))
     taken = []
@@ -97,7 +99,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("name", "data"), REQUESTS)
-def test_the_values_of_a_request_are_read_and_written_again(name, data):
+def test_the_values_of_a_request_are_read_and_written_again(name: str, data: bytes) -> None:
     request = decode_request(data)
     for entry in request.entries:
         if request.type == ADD_SERVER:
@@ -118,7 +120,7 @@ DECODERS = {
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_every_truncation_of_a_value_is_refused(name):
+def test_every_truncation_of_a_value_is_refused(name: str) -> None:
     (entry,) = decode_request(vector(name)).entries
     wholes = {16, 45, 74} if name == "V3" else set()  # where a server ends: fewer, but whole
     for size in set(range(len(entry.value))) - wholes:
@@ -126,7 +128,7 @@ def test_every_truncation_of_a_value_is_refused(name):
             DECODERS[name](entry.value[:size])
 
 
-def test_what_the_vectors_say():
+def test_what_the_vectors_say() -> None:
     request = decode_request(vector("V12"))
     assert (request.term, request.previous_term, request.previous_index) == (1, 1, 16)
     configuration = decode_configuration(request.entries[0].value)
@@ -139,7 +141,7 @@ def test_what_the_vectors_say():
     assert block.done
 
 
-def test_the_starts_of_a_log_pack_are_absolute():
+def test_the_starts_of_a_log_pack_are_absolute() -> None:
     value = vector("V11")[REQUEST_SIZE + ENTRY_SIZE :]
     unpacked = vector("V11", "unpacked")
     assert zlib.decompress(value, 31) == unpacked

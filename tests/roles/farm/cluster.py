@@ -6,9 +6,9 @@ import os
 import signal
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from appliance.cores.raft.dial import Challenges, Credentials
 from appliance.drivers.host.identity import make_certificate
@@ -19,11 +19,14 @@ from appliance.formats.raft_legacy.frame import Request
 from appliance.roles.farm.client import FarmClient
 from appliance.roles.farm.link import Keys
 from appliance.roles.farm.settings import make_user, write_users
+from tests import forked
 from tests.patience import HUNG_S
 
 REPO = Path(__file__).resolve().parents[3]
 PASSWORD = "a password of a test"
 FARM = "farm"
+
+Process = subprocess.Popen[bytes] | forked.Started
 
 
 class Cluster:
@@ -34,7 +37,7 @@ class Cluster:
     ) -> None:
         self.folder, self.carrier, self.static = folder, carrier, static
         self.ports = dict(enumerate(ports, 1))
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.processes: dict[int, Process] = {}
         self.pins: dict[int, bytes] = {}
         self.options: list[str] = []
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,26 +49,33 @@ class Cluster:
         for member in self.ports:
             self._make_key(member)
 
-    def _row(self, name: str, role: str, server_id: int) -> dict:
+    def _row(self, name: str, role: str, server_id: int) -> dict[str, Any]:
         return make_user(name=name, role=role, server_id=server_id, realm="farm", password=PASSWORD)
 
     def _make_key(self, member: int) -> None:
-        key, certificate = make_certificate(f"node{member}", "127.0.0.1")
+        key, certificate = make_certificate(f"node{member}", self.host(member))
         (self.folder / f"key{member}.pem").write_text(key)
         (self.folder / f"certificate{member}.pem").write_text(certificate)
         self.pins[member] = spki_digest(ssl.PEM_cert_to_DER_cert(certificate))
 
+    def host(self, member: int) -> str:
+        return "127.0.0.1"
+
+    def started(self, member: int, log: int) -> Process:
+        """Its process, where it lives."""
+        return forked.start(self.words(member), environment=os.environ, output=log)
+
     def endpoint(self, member: int) -> str:
-        return f"tcp://127.0.0.1:{self.ports[member]}"
+        return f"tcp://{self.host(member)}:{self.ports[member]}"
 
     def member_folder(self, member: int) -> Path:
         return self.folder / f"member{member}"
 
     def words(self, member: int) -> list[str]:
         joins = member > self.static
-        words = [sys.executable, "-m", "appliance", "farm", "serve"]
+        words = ["farm", "serve"]
         words += ["--folder", str(self.member_folder(member)), "--id", str(member)]
-        words += ["--farm", FARM, "--listen", f"127.0.0.1:{self.ports[member]}"]
+        words += ["--farm", FARM, "--listen", f"{self.host(member)}:{self.ports[member]}"]
         words += ["--carrier", self.carrier, "--log-level", "warning", *self.options]
         if joins:
             words.append("--join")
@@ -88,9 +98,7 @@ class Cluster:
         for member in members:
             assert member not in self.processes
             with (self.folder / f"log{member}").open("ab") as log:
-                self.processes[member] = subprocess.Popen(
-                    self.words(member), cwd=REPO, stdout=log, stderr=log, env=dict(os.environ)
-                )
+                self.processes[member] = self.started(member, log.fileno())
 
     def kill(self, member: int) -> None:
         process = self.processes.pop(member)
@@ -139,20 +147,13 @@ class Cluster:
     def leader(self) -> int:
         return self.ask(Request(5), "poster")
 
-    def dump(self, member: int, *options: str) -> list[dict]:
-        done = subprocess.run(
-            [sys.executable, "-m", "appliance", "farm", "dump", *options]
-            + ["--folder", str(self.member_folder(member))],
-            cwd=REPO,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=HUNG_S,
-        )
+    def dump(self, member: int, *options: str) -> list[dict[str, Any]]:
+        done = forked.run(["farm", "dump", *options, "--folder", self.member_folder(member)])
+        assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def running(folder: Path, ports: list[int], static: int, **options) -> Iterator[Cluster]:
+def running(folder: Path, ports: list[int], static: int, **options: Any) -> Iterator[Cluster]:
     cluster = Cluster(folder, ports, static=static, **options)
     cluster.start(*range(1, static + 1))
     yield cluster

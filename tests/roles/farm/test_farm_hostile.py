@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import os
 import struct
 import tracemalloc
 import zlib
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +45,7 @@ from tests.roles.farm.inside import Inside, ask, closed, inside, until
 PATH = path_of("farm")
 
 
-def go(folder, port, story, **options) -> None:
+def go(folder: Path, port: int, story, **options: Any) -> None:
     async def run() -> None:
         async with inside(folder, port, **options) as farm:
             await story(farm)
@@ -108,7 +111,9 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_member_that_sends_such_a_frame_is_hung_up_on_and_counted(tmp_path, free_port, name):
+def test_a_member_that_sends_such_a_frame_is_hung_up_on_and_counted(
+    tmp_path: Path, free_port: int, name: str
+) -> None:
     data, reason = FRAMES[name]
 
     async def story(farm: Inside) -> None:
@@ -195,7 +200,9 @@ NOES = {
 
 
 @pytest.mark.parametrize("name", NOES)
-def test_such_a_request_is_answered_no_and_counted(tmp_path, free_port, name):
+def test_such_a_request_is_answered_no_and_counted(
+    tmp_path: Path, free_port: int, name: str
+) -> None:
     request, who, reason = NOES[name]
 
     async def story(farm: Inside) -> None:
@@ -214,7 +221,9 @@ def test_such_a_request_is_answered_no_and_counted(tmp_path, free_port, name):
         *(("admin", kind) for kind in (1, 3, 10, 12, 14, 16, 33)),
     ],
 )
-def test_a_user_of_another_class_is_hung_up_on(tmp_path, free_port, who, kind):
+def test_a_user_of_another_class_is_hung_up_on(
+    tmp_path: Path, free_port: int, who: str, kind: int
+) -> None:
     async def story(farm: Inside) -> None:
         async with farm.visit(who) as stream:
             stream[1].write(head(kind, source=1))
@@ -224,20 +233,22 @@ def test_a_user_of_another_class_is_hung_up_on(tmp_path, free_port, who, kind):
     go(tmp_path, free_port, story)
 
 
-def test_what_is_said_before_the_login_is_no_frame(tmp_path, free_port):
+def test_what_is_said_before_the_login_is_no_frame(tmp_path: Path, free_port: int) -> None:
     async def story(farm: Inside) -> None:
         for data in (head(), encode_request(Request(CLIENT_REQUEST)) + b"\r\n\r\n"):
             stream = await farm.stream()
             stream[1].write(data)
             stream[1].write_eof()
             answer = await closed(stream)
-            assert b"101" not in answer
+            assert not answer.startswith(b"HTTP/1.1 101"), answer  # a nonce may hold "101"
             stream[1].close()
 
     go(tmp_path, free_port, story)
 
 
-def test_a_slow_head_is_cut_off(tmp_path, free_port, monkeypatch):
+def test_a_slow_head_is_cut_off(
+    tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doors, "FARM_HANDSHAKE_MS_MAX", 300)
 
     async def story(farm: Inside) -> None:
@@ -249,7 +260,9 @@ def test_a_slow_head_is_cut_off(tmp_path, free_port, monkeypatch):
     go(tmp_path, free_port, story)
 
 
-def test_too_many_strangers_are_turned_away_and_those_inside_stay(tmp_path, free_port):
+def test_too_many_strangers_are_turned_away_and_those_inside_stay(
+    tmp_path: Path, free_port: int
+) -> None:
     async def story(farm: Inside) -> None:
         async with farm.visit("node2") as stream:
             strangers = [await farm.stream() for _ in range(FARM_STRANGERS_PER_ADDRESS_MAX)]
@@ -266,7 +279,9 @@ def test_too_many_strangers_are_turned_away_and_those_inside_stay(tmp_path, free
     go(tmp_path, free_port, story)
 
 
-def test_the_65th_stranger_of_all_is_turned_away(tmp_path, free_port, monkeypatch):
+def test_the_65th_stranger_of_all_is_turned_away(
+    tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doors, "FARM_STRANGERS_PER_ADDRESS_MAX", 1000)
 
     async def story(farm: Inside) -> None:
@@ -281,7 +296,9 @@ def test_the_65th_stranger_of_all_is_turned_away(tmp_path, free_port, monkeypatc
     go(tmp_path, free_port, story)
 
 
-def test_the_ninth_connection_of_a_user_closes_its_oldest_idle_one(tmp_path, free_port):
+def test_the_ninth_connection_of_a_user_closes_its_oldest_idle_one(
+    tmp_path: Path, free_port: int
+) -> None:
     async def story(farm: Inside) -> None:
         async with contextlib.AsyncExitStack() as stack:
             streams = [
@@ -298,7 +315,7 @@ def test_the_ninth_connection_of_a_user_closes_its_oldest_idle_one(tmp_path, fre
     go(tmp_path, free_port, story)
 
 
-def test_a_leave_cluster_from_no_leader_makes_nobody_leave(tmp_path, free_port):
+def test_a_leave_cluster_from_no_leader_makes_nobody_leave(tmp_path: Path, free_port: int) -> None:
     async def story(farm: Inside) -> None:
         async with farm.visit("node2") as stream:
             answer = await ask(stream, Request(LEAVE_CLUSTER, 2, 1, 0))
@@ -307,7 +324,7 @@ def test_a_leave_cluster_from_no_leader_makes_nobody_leave(tmp_path, free_port):
     go(tmp_path, free_port, story)
 
 
-def test_two_farms_on_one_listener_share_nothing(tmp_path, free_port):
+def test_two_farms_on_one_listener_share_nothing(tmp_path: Path, free_port: int) -> None:
     async def run() -> None:
         async with inside(tmp_path, free_port, "north", "south") as farm:
             north, south = farm.members["north"], farm.members["south"]
@@ -318,14 +335,14 @@ def test_two_farms_on_one_listener_share_nothing(tmp_path, free_port):
             assert north.directory.documents[9].value == value
             assert south.directory.documents == {}
             assert south.node.status().last == 1
-            assert {path.name for path in tmp_path.iterdir()} == {"north", "south"}
+            assert set(os.listdir(tmp_path)) == {"north", "south"}
 
     asyncio.run(run())
 
 
 def test_100_000_random_strings_before_and_after_the_login_change_nothing(
-    tmp_path, free_port, seed
-):
+    tmp_path: Path, free_port: int, seed: int
+) -> None:
     """Half of them before, by the login's own code; half after, as frames of a member."""
     prng = Prng(seed)
 

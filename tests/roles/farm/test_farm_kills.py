@@ -4,7 +4,9 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,7 @@ from appliance.formats.raft_legacy.frame import (
 )
 from appliance.roles.farm.storage import FarmStorage, directory_of
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.roles.farm.cluster import FARM, Cluster
 
 POSTERS = 3
@@ -168,7 +171,7 @@ def settle(cluster: Cluster, members: list[int], posters: Posters) -> None:
     held = {row["id"]: row["date"] for row in states[members[0]][2:]}
     for poster, date in posters.newest.items():
         assert held.get(poster, 0) >= date, (poster, date, held)
-    by_index: dict[int, dict] = {}
+    by_index: dict[int, dict[str, Any]] = {}
     for member in members:
         for row in cluster.dump(member):
             assert row["committed"]
@@ -185,8 +188,8 @@ def state_of(cluster: Cluster, member: int) -> Directory:
 
 
 @pytest.fixture
-def cluster_of(tmp_path, free_ports):
-    made = []
+def cluster_of(tmp_path: Path, free_ports: FreePorts) -> Iterator[Callable[..., Cluster]]:
+    made: list[Cluster] = []
 
     def make(static: int, total: int, *options: str) -> Cluster:
         cluster = Cluster(tmp_path / "farm", free_ports(total), static=static)
@@ -200,7 +203,9 @@ def cluster_of(tmp_path, free_ports):
         cluster.end()
 
 
-def test_three_members_and_a_joiner_keep_every_yes_through_16_kills(cluster_of, seed):
+def test_three_members_and_a_joiner_keep_every_yes_through_16_kills(
+    cluster_of: Callable[..., Cluster], seed: int
+) -> None:
     cluster = cluster_of(3, 4)
     posters = asyncio.run(three_members_and_a_joiner(cluster, random.Random(seed)))
     settle(cluster, [1, 2, 3, 4], posters)
@@ -209,7 +214,9 @@ def test_three_members_and_a_joiner_keep_every_yes_through_16_kills(cluster_of, 
         assert not {value.decode() for value in posters.yes} - committed
 
 
-def test_five_members_with_snapshots_and_changes_keep_every_yes_through_15_kills(cluster_of, seed):
+def test_five_members_with_snapshots_and_changes_keep_every_yes_through_15_kills(
+    cluster_of: Callable[..., Cluster], seed: int
+) -> None:
     cluster = cluster_of(5, 6, "--snapshot-distance", "40")
 
     async def story() -> Posters:

@@ -1,45 +1,67 @@
 """The farm of a site: every node has the directory, its edge hands it out, acts change it."""
 
+import asyncio
 import json
 import ssl
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from appliance.base.errors import DirectoryRefused
+from appliance.cores.directory.directory import EXPIRY_PERIODS
 from appliance.cores.directory.signed import open_directory
-from appliance.drivers.host.node_folder import FARM_DIRECTORY_FILE, SOCKETS_FOLDER
+from appliance.drivers.chat.client import Client
+from appliance.drivers.host.node_folder import (
+    FARM_DIRECTORY_FILE,
+    SOCKETS_FOLDER,
+    volume_name,
+)
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.site import FARM
+from appliance.node.supervisor import STUCK_S_MAX
+from tests import forked
 from tests.patience import HUNG_S
-from tests.system.local_site import COMMAND, TOP, LocalSite, ports_in_a_row, wait_until
+from tests.ports import FreePorts
+from tests.system.federated_site import FederatedSite
+from tests.system.local_site import (
+    COMMAND,
+    SLOWER_MAX,
+    TOP,
+    LocalSite,
+    ports_in_a_row,
+    run,
+    wait_until,
+)
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory, free_ports) -> Iterator[LocalSite]:
+def site(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts
+) -> Iterator[FederatedSite]:
+    """Which also could share rooms."""
     folder = tmp_path_factory.mktemp("farm") / "run"
-    with LocalSite(folder, ports_in_a_row(free_ports)) as made:
+    with FederatedSite(folder, ports_in_a_row(free_ports), "oslo", farm=True) as made:
+        assert isinstance(made, FederatedSite)
         yield made
 
 
 def farm(site: LocalSite, *words: object, code: int = 0) -> str:
-    done = subprocess.run(
-        [*COMMAND, "farm", *map(str, words), "--local", str(site.folder)],
-        cwd=TOP,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=2 * HUNG_S,
-    )
+    done = forked.run(["farm", *words, "--local", site.folder], timeout_s=2 * HUNG_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
-def told(site: LocalSite, node: int, kind: str = "farm") -> dict:
+def told(site: LocalSite, node: int, kind: str = "farm") -> dict[str, Any]:
     found = ask_status(
-        site.place(node) / SOCKETS_FOLDER, cluster=site.site.cluster, shard=0, kind=kind
+        site.place(node) / SOCKETS_FOLDER,
+        cluster=site.site.cluster,
+        shard=0,
+        kind=kind,
+        timeout_s=HUNG_S,
     )
     return found or {}
 
@@ -57,11 +79,11 @@ def fetched(site: LocalSite, node: int) -> bytes:
         return b""
 
 
-def content(site: LocalSite, data: bytes) -> dict:
+def content(site: LocalSite, data: bytes) -> dict[str, Any]:
     return open_directory(data, cluster=FARM, offline=site.site.farm_key, version_least=0)
 
 
-def until_all_serve(site: LocalSite, condition) -> dict:
+def until_all_serve(site: LocalSite, condition, seconds: float = HUNG_S) -> dict[str, Any]:
     """Every edge hands out the same bytes, whose content fulfils `condition`."""
     found: list[bytes] = []
 
@@ -69,15 +91,15 @@ def until_all_serve(site: LocalSite, condition) -> dict:
         found[:] = [fetched(site, node) for node in site.nodes]
         return all(found) and len(set(found)) == 1 and condition(content(site, found[0]))
 
-    wait_until(there, HUNG_S, lambda: str(found))
+    wait_until(there, seconds, lambda: str(found))
     return content(site, found[0])
 
 
-def listed(found: dict) -> set[int]:
+def listed(found: dict[str, Any]) -> set[int]:
     return {endpoint["node"] for endpoint in found["endpoints"]}
 
 
-def test_every_edge_hands_out_one_directory_with_what_all_nodes_serve(site):
+def test_every_edge_hands_out_one_directory_with_what_all_nodes_serve(site: LocalSite) -> None:
     found = until_all_serve(site, lambda c: listed(c) == {1, 2, 3})
     assert [endpoint["shard"] for endpoint in found["endpoints"]] == [0, 0, 0]
     addresses = {f"wss://127.0.0.1:{node.client_port}/v1" for node in site.site.nodes}
@@ -89,9 +111,9 @@ def test_every_edge_hands_out_one_directory_with_what_all_nodes_serve(site):
     assert {row["term"] for row in rows} == {rows[0]["term"]} and len(rows) == 3
 
 
-def test_the_sites_status_shows_leader_match_and_publisher_of_the_farm(site):
-    words = [*COMMAND, "status", "--json", "--local", str(site.folder)]
-    done = subprocess.run(words, cwd=TOP, capture_output=True, text=True, check=True)
+def test_the_sites_status_shows_leader_match_and_publisher_of_the_farm(site: LocalSite) -> None:
+    done = forked.run(["status", "--json", "--local", site.folder])
+    assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     farm_now = shown["farm"]
     assert farm_now["leader"] in (1, 2, 3) and farm_now["publisher"] in (1, 2, 3)
@@ -101,25 +123,32 @@ def test_the_sites_status_shows_leader_match_and_publisher_of_the_farm(site):
     assert len(table["rows"]) == 3
 
 
-def test_an_edge_keeps_its_directory_when_a_damaged_or_an_older_one_is_put_there(site):
+def test_an_edge_keeps_its_directory_when_a_damaged_or_an_older_one_is_put_there(
+    site: LocalSite,
+) -> None:
     until_all_serve(site, lambda c: listed(c) == {1, 2, 3})
     path = site.place(0) / FARM_DIRECTORY_FILE
     good = fetched(site, 0)
     at = good.index(b'"weight":') - 3
-    path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    damaged = good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
     with pytest.raises(DirectoryRefused):
-        content(site, path.read_bytes())
-    refusals = ("malformed", "signature", "delegation")
-    wait_until(lambda: told(site, 0, "edge")["directory"]["refused"] in refusals, HUNG_S, "told")
+        content(site, damaged)
+
+    def refused(put: bytes, *refusals: str) -> bool:
+        """Put there again: the farm writes a newer one every few seconds."""
+        path.write_bytes(put)
+        return told(site, 0, "edge")["directory"]["refused"] in refusals
+
+    words = ("malformed", "signature", "delegation")
+    wait_until(lambda: refused(damaged, *words), HUNG_S / SLOWER_MAX, "told")
     assert content(site, fetched(site, 0))["version"] >= content(site, good)["version"]
     farm(site, "place", 0, "node-2", "node-1", "node-0")
     until_all_serve(site, lambda c: c["placement"] == {"0": [3, 2, 1]})
-    path.write_bytes(good)
-    wait_until(lambda: told(site, 0, "edge")["directory"]["refused"] == "version", HUNG_S, "told")
+    wait_until(lambda: refused(good, "version"), HUNG_S / SLOWER_MAX, "told")
     assert content(site, fetched(site, 0))["placement"] == {"0": [3, 2, 1]}
 
 
-def test_who_is_excluded_is_not_in_the_directory_until_that_is_lifted(site):
+def test_who_is_excluded_is_not_in_the_directory_until_that_is_lifted(site: LocalSite) -> None:
     farm(site, "exclude", "node-1")
     found = until_all_serve(site, lambda c: listed(c) == {1, 3})
     assert found["excluded"] == ["2"] and found["publisher"] != 2
@@ -127,7 +156,52 @@ def test_who_is_excluded_is_not_in_the_directory_until_that_is_lifted(site):
     until_all_serve(site, lambda c: listed(c) == {1, 2, 3})
 
 
-def test_publishing_is_begun_by_the_publisher_and_refused_by_others_with_its_name(site):
+def test_whom_the_farm_chooses_carries_shared_rooms_though_another_is_primary(
+    site: FederatedSite,
+) -> None:
+    def chosen() -> int:
+        return int(content(site, fetched(site, 0))["shippers"]["0"]) - 1
+
+    def carrying() -> list[int]:
+        return [
+            told["node"]
+            for told in site.told()
+            if any(shard["carries"] for shard in told.get("shards", []))
+        ]
+
+    until_all_serve(site, lambda c: c["shippers"]["0"] > 0)
+    wait_until(lambda: carrying() == [chosen()], HUNG_S, lambda: f"{carrying()} {chosen()}")
+    primary = site.leader()
+    if chosen() == primary:
+        farm(site, "exclude", f"node-{primary}")
+        until_all_serve(site, lambda c: c["shippers"]["0"] - 1 not in (-1, primary))
+        wait_until(lambda: carrying() == [chosen()], HUNG_S, lambda: f"{carrying()} {chosen()}")
+        farm(site, "exclude", "--lift", f"node-{primary}")
+    assert carrying() != [primary]
+
+
+def test_each_act_is_an_audit_record_in_shard_0(site: LocalSite) -> None:
+    before = [told(site, node)["audit"]["written"] for node in site.nodes]
+    farm(site, "exclude", "nobody-here")
+    farm(site, "exclude", "--lift", "nobody-here")
+
+    def written() -> bool:
+        now = [told(site, node)["audit"] for node in site.nodes]
+        done = sum(row["written"] for row in now) - sum(before)
+        return done >= 2 and not any(row["waiting"] for row in now)
+
+    wait_until(written, HUNG_S, lambda: str([told(site, node)["audit"] for node in site.nodes]))
+    done = subprocess.run(
+        [*COMMAND, "inspect", "wal", "--records", "--json"]
+        + ["--volume", str(site.place(0) / volume_name(0))],
+        cwd=TOP, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.count(b"nobody-here".hex()) >= 2, done.stdout[-3000:]
+
+
+def test_publishing_is_begun_by_the_publisher_and_refused_by_others_with_its_name(
+    site: LocalSite,
+) -> None:
     before = until_all_serve(site, lambda c: listed(c) == {1, 2, 3})
     farm(site, "publish")
     until_all_serve(site, lambda c: c["version"] > before["version"])
@@ -140,7 +214,7 @@ def test_publishing_is_begun_by_the_publisher_and_refused_by_others_with_its_nam
     assert done.returncode == 1 and f"member {publisher} publishes" in done.stderr
 
 
-def test_a_leader_that_yields_is_followed_by_another(site):
+def test_a_leader_that_yields_is_followed_by_another(site: LocalSite) -> None:
     leader = told(site, 0)["leader"]
     term = told(site, 0)["term"]
     farm(site, "yield")
@@ -148,20 +222,77 @@ def test_a_leader_that_yields_is_followed_by_another(site):
     assert told(site, 0)["term"] > term
 
 
-def test_a_directory_that_expired_is_told_and_still_handed_out(site):
-    """The majority is gone: what was signed last serves on, and whoever asks is told."""
-    farm(site, "period", 200)
-    until_all_serve(site, lambda c: listed(c) == {1, 2, 3})
-    for node in (1, 2):
-        site.kill_node(node)
-    wait_until(lambda: told(site, 0, "edge")["directory"]["expired_ms"] > 0, HUNG_S, "expired")
-    assert listed(content(site, fetched(site, 0))) <= {1, 2, 3}
-    site.start(1, 2)
+SHORT_MS = 1000  # a status counts for 3 of these, a directory for 10
+EXPIRED_S_MAX = 60.0  # six times what a directory is valid for
+
+
+def is_short_lived(found: dict[str, Any]) -> bool:
+    """It lists all nodes, and was signed after the period was shortened."""
+    left_ms = found["expires"] - time.time() * 1000
+    return listed(found) == {1, 2, 3} and left_ms <= EXPIRY_PERIODS * SHORT_MS
+
+
+def want(site: LocalSite, verb: str, *nodes: int) -> None:
+    """The operator's word to supervisors about the farm's process."""
+    for node in nodes:
+        said = ask_status(
+            site.place(node) / SOCKETS_FOLDER, cluster=site.site.cluster, shard=0,
+            kind="supervisor", wish={verb: "farm"}, timeout_s=HUNG_S,
+        )  # fmt: skip
+        assert said == {"done": True}
+
+
+def send(site: LocalSite, node: int, text: str) -> None:
+    """Acknowledged by the edge of this very node."""
+    access = site.access()
+
+    async def say() -> None:
+        async with Client([access.endpoints[node]], access.token) as client:
+            async with asyncio.timeout(HUNG_S):
+                room = await client.create_room("hall")
+                await client.send(room.room_id, text)
+
+    asyncio.run(say())
+
+
+def test_without_a_majority_the_directory_expires_and_chat_goes_on_through_every_edge(
+    site: LocalSite,
+) -> None:
+    """What was signed last serves on, whoever asks is told, nobody is chosen anew, no process of
+    the farm is taken for stuck."""
+    farm(site, "period", SHORT_MS)
+    until_all_serve(
+        site, is_short_lived, EXPIRED_S_MAX
+    )  # one of the old period would outlive the test
+    before = told(site, 0)
+    want(site, "stop", 1, 2)
+    try:
+        begun = time.monotonic()
+        wait_until(
+            lambda: all(
+                told(site, node, "edge")["directory"]["expired_ms"] > 0 for node in site.nodes
+            ),
+            EXPIRED_S_MAX,
+            "expired",
+        )
+        kept = fetched(site, 0)
+        for number, node in enumerate((*site.nodes, *site.nodes)):
+            send(site, node, f"word {number}")
+        status = run("status", "--json", "--local", str(site.folder))
+        assert "directory_expired" in status.stdout, status.stdout
+        while time.monotonic() < begun + STUCK_S_MAX + 4:
+            time.sleep(0.1)
+        now = told(site, 0)
+        assert now["process"]["started"] == before["process"]["started"]
+        assert now["view"]["publisher"] == before["view"]["publisher"]
+        assert fetched(site, 0) == kept and listed(content(site, kept)) == {1, 2, 3}
+    finally:
+        want(site, "start", 1, 2)
     wait_until(lambda: told(site, 0, "edge")["directory"]["expired_ms"] == 0, HUNG_S, "fresh")
     farm(site, "period", 60_000)
 
 
-def test_a_member_that_is_removed_stays_out_and_the_leader_can_be(site):
+def test_a_member_that_is_removed_stays_out_and_the_leader_can_be(site: LocalSite) -> None:
     wait_until(lambda: told(site, 0).get("leader", -1) > 0, HUNG_S, "somebody leads")
     leader = told(site, 0)["leader"]
     farm(site, "remove", f"node-{leader - 1}")

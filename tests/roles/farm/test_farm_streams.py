@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +19,13 @@ from appliance.roles.farm.client import FarmClient
 from appliance.roles.farm.link import Keys, LoginFailed, logged_in
 from appliance.roles.farm.settings import FarmSettings, read_password, read_users, write_users
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 from tests.roles.farm.cluster import FARM, PASSWORD, Cluster
 from tests.roles.farm.inside import USERS, ask, inside, until
 
 
 @pytest.fixture
-def one(tmp_path, free_ports) -> Iterator[Cluster]:
+def one(tmp_path: Path, free_ports: FreePorts) -> Iterator[Cluster]:
     """A farm of one member, over TLS."""
     cluster = Cluster(tmp_path / "farm", free_ports(1), static=1)
     cluster.start(1)
@@ -44,7 +46,9 @@ def tinyproxy(folder: Path, port: int) -> Iterator[None]:
         process.wait(HUNG_S)
 
 
-def test_a_member_is_reached_through_connect_of_a_real_proxy(one, free_port, tmp_path):
+def test_a_member_is_reached_through_connect_of_a_real_proxy(
+    one: Cluster, free_port: int, tmp_path: Path
+) -> None:
     with tinyproxy(tmp_path, free_port):
 
         def route_of(server_id: int, endpoint: str) -> Route:
@@ -62,7 +66,9 @@ def test_a_member_is_reached_through_connect_of_a_real_proxy(one, free_port, tmp
     assert one.dump(1)[-1]["value"] == "through a proxy"
 
 
-def test_a_proxy_that_cannot_reach_the_member_is_told_by_name(free_ports, tmp_path):
+def test_a_proxy_that_cannot_reach_the_member_is_told_by_name(
+    free_ports: FreePorts, tmp_path: Path
+) -> None:
     port, nobody = free_ports(2)
     with tinyproxy(tmp_path, port):
 
@@ -78,7 +84,7 @@ def test_a_proxy_that_cannot_reach_the_member_is_told_by_name(free_ports, tmp_pa
         assert asyncio.run(story()) == "proxy_refused"
 
 
-def test_another_key_than_the_pinned_one_is_not_spoken_to(one):
+def test_another_key_than_the_pinned_one_is_not_spoken_to(one: Cluster) -> None:
     one.leader()  # it serves
 
     async def story() -> None:
@@ -93,7 +99,9 @@ def test_another_key_than_the_pinned_one_is_not_spoken_to(one):
     asyncio.run(story())
 
 
-def test_a_second_connection_begins_with_the_proof_and_a_wrong_password_waits(tmp_path, free_port):
+def test_a_second_connection_begins_with_the_proof_and_a_wrong_password_waits(
+    tmp_path: Path, free_port: int
+) -> None:
     async def story() -> None:
         async with inside(tmp_path, free_port) as farm:
             keys = Keys("farm", Credentials("poster", "correct horse"), Challenges())
@@ -146,13 +154,15 @@ BASE = FarmSettings(
         ({"carrier": "carrier pigeon"}, "allowed: tls, plain, raw"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_with_what_is_allowed(changes, words):
+def test_settings_that_cannot_be_are_refused_with_what_is_allowed(
+    changes: dict[str, Any], words: str
+) -> None:
     BASE.check()
     with pytest.raises(ConfigurationError, match=words):
         replace(BASE, **changes).check()
 
 
-def test_secrets_that_others_may_read_are_refused(tmp_path):
+def test_secrets_that_others_may_read_are_refused(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("p\n")
     password.chmod(0o640)

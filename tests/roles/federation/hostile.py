@@ -81,7 +81,8 @@ class Forger:
         typing = Message(victim, "e", CHANNEL, content=b"typing")
         yield Hostile("an ephemeral of another", packet(typing), "forged_sender")
         signed = self.content()
-        forged = replace(signed, content=signed.content[:-1] + b"\x00")
+        last = signed.content[-1] ^ 1  # a fixed byte is the right one now and then
+        forged = replace(signed, content=signed.content[:-1] + bytes([last]))
         yield Hostile("a forged signature", packet(forged), "content_signature")
         moved = replace(signed, lamport=signed.lamport + 1)
         yield Hostile("another place in the order", packet(moved), "content_signature")

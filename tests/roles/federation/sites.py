@@ -125,7 +125,7 @@ class Site:
             site.name: Member(site.node.key.public, self.rights[site.name]) for site in sites
         }
         exchange = Exchange(self.name)
-        exchange.share(ROOM, channel, members)
+        exchange.share(ROOM, channel, members, now)
         self.carrier = Carrier(
             exchange,
             {ROOM: store},
@@ -266,7 +266,7 @@ class QuicSite(Site):
         self.ways.clear()
 
 
-async def until(holds: Callable[[], bool], within_s: float = 60) -> None:
+async def until(holds: Callable[[], bool], within_s: float = 150) -> None:
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)

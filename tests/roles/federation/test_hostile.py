@@ -4,19 +4,24 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
+from pathlib import Path
 
 import psutil
+import pytest
 import uvloop
 
+from appliance.base.limits import LINK_DATAGRAM_SIZE_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation.exchange import READ
+from appliance.cores.federation.link.quic_link import Identity
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.stream.stream import Stream
 from appliance.drivers.network.tls import client_context
 from appliance.formats.causal import link
 from appliance.formats.causal import message as sds
+from appliance.roles.federation.datagrams import Peer, QuicPort
 from tests.roles.federation.hostile import MINUTE_MS, Forger
-from tests.roles.federation.sites import ROOM, Site, until
+from tests.roles.federation.sites import ROOM, QuicSite, Site, until
 
 RANDOM_STRINGS = 100_000
 BATCH = 1_000
@@ -66,19 +71,75 @@ async def attack(sites: list[Site]) -> tuple[Attacker, Dialler]:
     return found[0], dialler
 
 
-def with_attacker(tmp_path, story) -> None:
+class QuicAttacker:
+    """The carrier of a link over QUIC that is let in: nothing of what it hears interests it."""
+
+    def __init__(self) -> None:
+        self.port: QuicPort | None = None
+
+    def attach(self, bearer: object, site: str) -> int:
+        return 0
+
+    def detach(self, number: int) -> None:
+        pass
+
+    def on_frames(self, number: int, found: object) -> None:
+        pass
+
+    async def close(self) -> None:
+        assert self.port is not None
+        self.port.close()
+
+    def say(self, frame: bytes) -> None:
+        """In a datagram whatever fits one, past the rules of our own links."""
+        assert self.port is not None
+        link_ = next(iter(self.port.numbers))
+        if len(frame) <= LINK_DATAGRAM_SIZE_MAX:
+            link_.connection.send_datagram_frame(frame)
+        else:
+            assert link_._send_on_stream(frame)
+        self.port.wake()
+
+
+async def attack_by_quic(sites: list[Site]) -> tuple[QuicAttacker, QuicAttacker]:
+    """The same over QUIC."""
+    victim, mallory = sites[0], sites[1]
+    attacker = QuicAttacker()
+    port = attacker.port = QuicPort(
+        attacker,  # type: ignore[arg-type]
+        Identity(mallory.name, mallory.node.key, mallory.node.spki),
+        {victim.name: victim.node.key.public},
+        certificate=mallory.node.certificate,
+        private_key=mallory.node.private,
+        prng=Prng(1),
+    )
+    await port.start("127.0.0.1", 0)
+    port.keep(Peer(victim.name, ("127.0.0.1", victim.port), victim.node.spki))
+    await until(lambda: bool(port.numbers))
+    attacker.say(link.encode(link.Hello(mallory.name, (ROOM,))))
+    exchange = victim.carrier.exchange
+    await until(lambda: any(found.greeted for found in exchange.links.values()))
+    return attacker, attacker
+
+
+CARRIERS = {"stream": (Site, attack), "datagram": (QuicSite, attack_by_quic)}
+
+
+def with_attacker(tmp_path: Path, story, carrier: str = "stream") -> None:
+    kind, attacked = CARRIERS[carrier]
+
     async def whole() -> None:
-        sites = [Site(tmp_path, number, 3) for number in range(3)]
+        sites = [kind(tmp_path, number, 3) for number in range(3)]
         sites[0].rights["site-2"] = READ
-        dialler = None
+        way = None
         try:
             async with asyncio.timeout(300):
                 await sites[0].start(sites, [])
-                attacker, dialler = await attack(sites)
+                attacker, way = await attacked(sites)
                 await story(sites, attacker)
         finally:
-            if dialler is not None:
-                await dialler.close()
+            if way is not None:
+                await way.close()
             await sites[0].stop()
 
     uvloop.run(whole())
@@ -96,7 +157,10 @@ async def one_more(site: Site, before: Counter[str]) -> Counter[str]:
     return counted(site) - before
 
 
-def test_each_hostile_message_is_counted_by_its_reason_and_moves_nothing(tmp_path):
+@pytest.mark.parametrize("carrier", list(CARRIERS))
+def test_each_hostile_message_is_counted_by_its_reason_and_moves_nothing(
+    tmp_path: Path, carrier: str
+) -> None:
     async def story(sites: list[Site], attacker: Attacker) -> None:
         victim = sites[0]
         forger = Forger("site-1", sites[1].node.key, victim.now_ms())
@@ -119,10 +183,10 @@ def test_each_hostile_message_is_counted_by_its_reason_and_moves_nothing(tmp_pat
         victim.post("1")
         assert victim.log.records[-1].timestamp_ms <= victim.now_ms() + 10 * MINUTE_MS + 1
 
-    with_attacker(tmp_path, story)
+    with_attacker(tmp_path, story, carrier)
 
 
-def test_a_hundred_thousand_random_strings_are_counted_and_cost_no_memory(tmp_path):
+def test_a_hundred_thousand_random_strings_are_counted_and_cost_no_memory(tmp_path: Path) -> None:
     async def story(sites: list[Site], attacker: Attacker) -> None:
         victim = sites[0]
         chance = random.Random(20261124)

@@ -9,7 +9,7 @@ import uvloop
 
 from tests.roles.federation.sites import Site, equal, until
 
-STORY_S = 120
+STORY_S = 300
 
 
 def run(
@@ -44,7 +44,7 @@ async def check(sites: list[Site]) -> None:
         site.channel.check()
 
 
-def test_two_sites_end_with_each_message_once_in_the_same_order(tmp_path):
+def test_two_sites_end_with_each_message_once_in_the_same_order(tmp_path: Path) -> None:
     async def story(sites: list[Site]) -> None:
         for number in range(40):
             site = sites[number % 2]
@@ -55,7 +55,7 @@ def test_two_sites_end_with_each_message_once_in_the_same_order(tmp_path):
     run(tmp_path, 2, [[], [0]], story)
 
 
-def test_sites_in_a_line_converge_though_the_ends_never_meet(tmp_path):
+def test_sites_in_a_line_converge_though_the_ends_never_meet(tmp_path: Path) -> None:
     async def story(sites: list[Site]) -> None:
         for number in range(45):
             site = sites[number % 3]
@@ -67,7 +67,7 @@ def test_sites_in_a_line_converge_though_the_ends_never_meet(tmp_path):
     run(tmp_path, 3, [[], [0], [1]], story)
 
 
-def test_what_is_said_on_both_sides_of_a_cut_is_exchanged_afterwards(tmp_path):
+def test_what_is_said_on_both_sides_of_a_cut_is_exchanged_afterwards(tmp_path: Path) -> None:
     async def story(sites: list[Site]) -> None:
         for site in sites:
             site.post("1")
@@ -83,7 +83,7 @@ def test_what_is_said_on_both_sides_of_a_cut_is_exchanged_afterwards(tmp_path):
     run(tmp_path, 2, [[], [0]], story)
 
 
-def test_a_site_without_its_quorum_takes_nothing_and_loses_nothing(tmp_path):
+def test_a_site_without_its_quorum_takes_nothing_and_loses_nothing(tmp_path: Path) -> None:
     async def story(sites: list[Site]) -> None:
         sites[1].log.quorum = False
         for number in range(1, 20):
@@ -102,7 +102,7 @@ def test_a_site_without_its_quorum_takes_nothing_and_loses_nothing(tmp_path):
     run(tmp_path, 2, [[], [0]], story)
 
 
-def test_a_store_that_is_lost_is_made_again_from_the_log_and_the_others(tmp_path):
+def test_a_store_that_is_lost_is_made_again_from_the_log_and_the_others(tmp_path: Path) -> None:
     async def story(sites: list[Site]) -> None:
         for number in range(1, 16):
             for site in sites:

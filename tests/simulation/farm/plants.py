@@ -5,17 +5,21 @@ The numbers are those of the table in docs/farm.md, "Where JRaft is unsafe".
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 from unittest.mock import patch
 
 from appliance.cores.raft import election, membership, replication, requests
 from appliance.cores.raft.effects import Apply
 from appliance.cores.raft.member import Member
 from appliance.cores.raft.node import Node
+from appliance.cores.raft.progress import Progress
 from appliance.formats.raft_legacy import reader
+from appliance.formats.raft_legacy.configuration import Configuration
+from appliance.formats.raft_legacy.frame import Request
 from appliance.simulation.farm.host import Host
 
 
-def _yes_at_once(m, token, request):
+def _yes_at_once(m: Member, token: int, request: Request) -> None:
     if m.role != "leader" or not request.entries:
         return _on_client_request(m, token, request)
     entries = tuple(entry._replace(term=m.term) for entry in request.entries)
@@ -29,11 +33,11 @@ def _yes_at_once(m, token, request):
 _on_client_request = requests.on_client_request
 
 
-def _committed_only(m):
+def _committed_only(m: Member) -> list[Configuration]:
     return [m.log.configuration_at(m.commit)[1]]
 
 
-def _speak_before_written(host):
+def _speak_before_written(host: Host) -> None:
     beat = host.node.take()
     if beat.writes:
         delay_us = host.options.disk_us_max  # always the same: writes keep their order
@@ -41,49 +45,49 @@ def _speak_before_written(host):
     host._speak(beat.words)
 
 
-def _write_late(host, life, writes):
+def _write_late(host: Host, life: int, writes: Any) -> None:
     if host.up and host.life == life:
         host._apply(writes)
 
 
-def _skip_after_start(m, applied):
+def _skip_after_start(m: Member, applied: int) -> None:
     if m.commit > applied:
         first = m.commit if m.tick == 0 else applied + 1  # commit is kept apart from the state
         m.beat.words.append(Apply(first, m.log.take(first, m.commit)))
 
 
-def _emptied_is_term_0(m, request):
+def _emptied_is_term_0(m: Member, request: Request) -> bool:
     last_term = m.log.last_term if m.log.entries else 0
     return (request.previous_term, request.previous_index) >= (last_term, m.log.last)
 
 
-def _replace_running(m, *, without, force):
+def _replace_running(m: Member, *, without: int, force: bool) -> str:
     return "" if m.newest[0] <= m.commit or m.change is not None else "change_under_way"
 
 
-def _match_kept(m, peer):
+def _match_kept(m: Member, peer: Progress) -> None:
     peer.next, peer.transfer, peer.learner = m.log.free, None, False
 
 
-def _hint_as_it_comes(m, request):
+def _hint_as_it_comes(m: Member, request: Request) -> int:
     return max(1, min(m.log.free, request.previous_index))
 
 
-def _readable_at_once(m, token):
+def _readable_at_once(m: Member, token: int) -> None:
     m.reads.append((token, m.commit, -1))
     with patch.object(requests, "is_confirmed", lambda m, sent: True):
         requests.confirm_reads(m)
 
 
-def _size_trusted(head):
+def _size_trusted(head: bytearray) -> int:
     return int.from_bytes(head[41:45], "big")
 
 
-def _told_all(m, last):
+def _told_all(m: Any, last: Any) -> Any:
     return m.commit
 
 
-def _proven_by_nothing(m, request, last):
+def _proven_by_nothing(m: Member, request: Request, last: int) -> int:
     return min(request.commit, m.log.last)
 
 

@@ -21,7 +21,7 @@ assert len(FOUND) >= 8
 
 
 @pytest.mark.parametrize("row", FOUND)
-def test_a_world_finds_a_rule_that_is_replaced(row):
+def test_a_world_finds_a_rule_that_is_replaced(row: int) -> None:
     mode, seed, checker = FOUND[row]
     assert not run(draw(seed, mode)).failure
     with planted(row):

@@ -20,7 +20,7 @@ EXCUSED_MAX = 2  # of a part: worlds in which a legacy member broke the farm, an
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("mode", SEEDS)
-def test_every_seed_keeps_rafts_five_properties_and_every_yes(mode, part):
+def test_every_seed_keeps_rafts_five_properties_and_every_yes(mode: str, part: int) -> None:
     excused, faults, yes = [], Counter(), 0
     for seed in range(part, SEEDS[mode], PARTS):
         outcome = run(draw(seed, mode))
@@ -37,7 +37,7 @@ def test_every_seed_keeps_rafts_five_properties_and_every_yes(mode, part):
 
 
 @pytest.mark.parametrize("mode", SEEDS)
-def test_an_equal_seed_gives_an_equal_trace_in_another_process(mode):
+def test_an_equal_seed_gives_an_equal_trace_in_another_process(mode: str) -> None:
     here = [run(draw(seed, mode)).digest for seed in (3, 4)]
     assert here == [run(draw(seed, mode)).digest for seed in (3, 4)]
     assert here[0] != here[1]

@@ -4,7 +4,7 @@ Each names the trap and the seeds that find it.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -101,7 +101,7 @@ def newest_alone(patch: pytest.MonkeyPatch) -> None:
 def logged_before_commit(patch: pytest.MonkeyPatch) -> None:
     whole = receiving.make_ready
 
-    def make_ready(state: ChannelState, found: list) -> None:
+    def make_ready(state: ChannelState, found: list[Any]) -> None:
         whole(state, found)
         for message_id in [*state.incoming.ready]:
             receiving.commit(state, message_id, state.clock)

@@ -19,12 +19,12 @@ FOUND = {
 }
 
 
-def test_every_plant_has_its_seed():
+def test_every_plant_has_its_seed() -> None:
     assert set(FOUND) == set(PLANTS) and len(PLANTS) >= 6
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed, rule = FOUND[name]
     assert not run(seed).failure
     PLANTS[name].sow(monkeypatch)

@@ -8,6 +8,7 @@ import sys
 import time
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ FIXED, FRESH = 250, 60
 PROCESSES = 2
 
 
-def verdict(seed: int) -> tuple[int, str, dict]:
+def verdict(seed: int) -> tuple[int, str, dict[str, Any]]:
     outcome = run(seed)
     failure = "\n".join(failure_report(outcome)) if outcome.failure else ""
     return seed, failure, outcome.counts
@@ -39,7 +40,7 @@ def run_all(seeds: range) -> dict[str, int]:
     return total
 
 
-def test_fixed_worlds_keep_every_promise_and_reach_every_fault():
+def test_fixed_worlds_keep_every_promise_and_reach_every_fault() -> None:
     total = run_all(range(FIXED))
     drawn = [draw(seed) for seed in range(FIXED)]
     assert {options.sites for options in drawn} == {2, 3, 4, 5, 8}
@@ -50,13 +51,13 @@ def test_fixed_worlds_keep_every_promise_and_reach_every_fault():
         assert total[seen] > 5, seen
 
 
-def test_fresh_worlds_keep_every_promise(request: pytest.FixtureRequest):
+def test_fresh_worlds_keep_every_promise(request: pytest.FixtureRequest) -> None:
     first = 1_000_000 + request.config.option.seed % 1_000_000_000
     print(f"seeds from {first}")
     run_all(range(first, first + FRESH))
 
 
-def test_equal_seeds_give_equal_traces_in_another_process():
+def test_equal_seeds_give_equal_traces_in_another_process() -> None:
     program = (
         "import json, sys\n"
         "from appliance.simulation.federation.report import run\n"
@@ -77,7 +78,7 @@ def test_equal_seeds_give_equal_traces_in_another_process():
 
 
 @pytest.mark.soak
-def test_fresh_worlds_for_as_long_as_asked(request: pytest.FixtureRequest):
+def test_fresh_worlds_for_as_long_as_asked(request: pytest.FixtureRequest) -> None:
     end = time.monotonic() + request.config.option.soak_seconds / 4
     first = request.config.option.seed
     for batch in count():

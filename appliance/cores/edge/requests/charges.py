@@ -1,6 +1,7 @@
 """Every frame counts against the rates of device, user, address, room, also one that is refused."""
 
 from appliance.base.errors import InputError
+from appliance.base.limits import TURN_COST_SIZE
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.session import Session
@@ -18,9 +19,9 @@ class Charges:
         """Add to a counter, for metrics."""
         self._counters[name] = self._counters.get(name, 0) + by
 
-    def admit_address(self, session: Session) -> int:
-        """Count a try of a connection that is nobody yet; milliseconds to wait if too many."""
-        return self._admission.admit_address(self._clock.now_ns, session.address)
+    def admit_address(self, address: str) -> int:
+        """Count a try of somebody who is nobody yet; milliseconds to wait if too many."""
+        return self._admission.admit_address(self._clock.now_ns, address)
 
     def admit_user(self, author_id: int) -> int:
         """Count a hello of a user; milliseconds to wait if too many."""
@@ -32,11 +33,24 @@ class Charges:
         if granted < min(count, 1):
             raise RateLimited(f"too much for this {name}", wait_ms)
 
-    def charge_refused(self, session: Session) -> int:
-        """Count a frame that was no frame of ours; milliseconds to wait if that is too much."""
+    def charge_refused(self, session: Session, count: int = 1) -> int:
+        """Count what is refused whatever the rates say; milliseconds to wait if that is too much.
+        All of it counts: to refuse a message costs nearly what it costs to take one."""
         if session.state == "new":
-            return self.admit_address(session)
-        return self.admit(session, 1)[2]
+            return self.admit_address(session.address)
+        assert session.claims is not None
+        return self._admission.admit_refused(
+            self._clock.now_ns,
+            count,
+            device=session.device,
+            user=session.claims.author_id,
+            address=session.address,
+        )
+
+    def charge_malformed(self, session: Session, size: int) -> int:
+        """Count a frame that is none, by its bytes; milliseconds to wait if that is too much."""
+        self.count("malformed")
+        return self.charge_refused(session, 1 + size // TURN_COST_SIZE)
 
     def count_error(self, error: InputError, by: int = 1) -> None:
         """A client was answered with `error`."""

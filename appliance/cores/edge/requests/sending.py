@@ -9,7 +9,7 @@ from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Sends, Session
-from appliance.cores.edge.token import MODERATE, SEND
+from appliance.cores.edge.token import IMPORT, MODERATE, SEND
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.rooms import CreateRoom, RoomAnswer
 from appliance.formats.client.sending import SendItem, parse_sends
@@ -20,7 +20,7 @@ from appliance.formats.client_errors import (
     RateLimited,
     RoomNameInvalid,
 )
-from appliance.formats.record import KIND_ROOM_CREATE
+from appliance.formats.record import KIND_IMPORTED, KIND_MESSAGE, KIND_ROOM_CREATE
 from appliance.formats.room_name import room_creator_id, room_id_of, room_name_valid
 
 
@@ -65,8 +65,7 @@ class Sending:
                     except InputError as error:
                         denied = error.with_traceback(None)
                 if denied is not None:
-                    self._charges.admit(session, len(run))
-                    self._charges.refuse_items(session, run, denied)
+                    self._refuse_run(session, run, denied)
                     first = end
                     continue
                 if room is None:
@@ -92,22 +91,29 @@ class Sending:
 
     def _send_run(self, session: Session, room_id: bytes, run: list[SendItem]) -> None:
         bits, shard = session.rights[room_id]
-        if not bits & SEND:
-            self._charges.admit(session, len(run))
-            error = Forbidden("the token does not allow to send to this room")
-            self._charges.refuse_items(session, run, error)
+        kind = KIND_IMPORTED if run[0][4] == KIND_IMPORTED else KIND_MESSAGE
+        right, verb = (IMPORT, "import into") if kind == KIND_IMPORTED else (SEND, "send to")
+        if not bits & right:
+            self._refuse_run(
+                session, run, Forbidden(f"the token does not allow to {verb} this room")
+            )
             return
         assert session.claims is not None
         author_id, device = session.claims.author_id, session.client_id
-        granted, limit, wait_ms = self._charges.admit(session, len(run), room_id)
         lane = session.lanes.get(shard)
         if lane is None:
             lane = session.lanes[shard] = self._access.lane(shard, device)
-        fitting = min(granted, limits.SESSION_SENDS_MAX - session.in_flight, lane.vacancy())
+        vacancy = lane.vacancy()
+        if kind == KIND_IMPORTED:  # as much as the site takes, but the last request is for people
+            granted, limit, wait_ms = len(run), "", 0
+            vacancy = max(0, vacancy - lane.records_max)
+        else:
+            granted, limit, wait_ms = self._charges.admit(session, len(run), room_id)
+        fitting = min(granted, limits.SESSION_SENDS_MAX - session.in_flight, vacancy)
         sound = []
         for item in run[:fitting]:
             try:
-                check_item(item)
+                check_item(item, kind)
             except InputError as error:
                 self._charges.refuse_items(session, [item], error)
             else:
@@ -117,8 +123,16 @@ class Sending:
             busy = Busy("too many messages are in flight")
             self._charges.refuse_items(session, run[fitting:granted], busy)
         if granted < len(run):
-            limited = RateLimited(f"too many messages for this {limit}", wait_ms)
-            self._charges.refuse_items(session, run[granted:], limited)
+            limited, over = (
+                RateLimited(f"too many messages for this {limit}", wait_ms),
+                run[granted:],
+            )
+            self._charges.refuse_items(session, over, limited, wait_ms * len(over))
+
+    def _refuse_run(self, session: Session, run: list[SendItem], error: InputError) -> None:
+        """Messages that may not be sent, at whatever rate."""
+        wait_ms = self._charges.charge_refused(session, len(run))
+        self._charges.refuse_items(session, run, error, wait_ms)
 
     def _pack(
         self,

@@ -3,10 +3,11 @@
 from appliance.base import limits
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
+from appliance.cores.edge.requests.directory import Directories
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
-from appliance.cores.edge.token import READ, Tokens
+from appliance.cores.edge.token import READ, Claims, Tokens
 from appliance.formats.author import author_name
 from appliance.formats.client.connection import NodeState, Ping, Pong
 from appliance.formats.client.fields import id_bytes, id_of
@@ -47,6 +48,7 @@ class SignIn:
         self.users: dict[int, int] = {}  # author -> connections that are welcome
         self._node, self._epoch = node, epoch
         self._clock, self._charges, self._tokens, self._fanout = clock, charges, tokens, fanout
+        self.directories = Directories(charges=charges)
         self.handlers: dict[type, Handler] = {
             Hello: self._hello,
             RefreshToken: self._refresh,
@@ -61,16 +63,27 @@ class SignIn:
         if not self.users[author_id]:
             del self.users[author_id]
 
+    def admit(self, address: str, token: str) -> Claims:
+        """What the token of a handshake says, while there is no connection yet. Raises RateLimited
+        and as `Tokens.verify`."""
+        wait_ms = self._charges.admit_address(address)
+        if wait_ms:
+            raise RateLimited("too many tokens from this address", wait_ms)
+        return self._tokens.verify(token, self._clock.now_us)
+
     def _hello(self, session: Session, frame: Hello) -> bool:
         if session.state != "new":
             raise HelloRepeated("this connection has said hello already")
-        wait_ms = self._charges.admit_address(session)
+        admitted = session.claims  # by the handshake, and counted there
+        wait_ms = 0 if admitted else self._charges.admit_address(session.address)
         if wait_ms:
             raise RateLimited("too many hellos from this address", wait_ms)
         client_id = id_bytes(frame.client_id)
         if not any(client_id):
             raise FieldInvalid("client_id is zero")
-        claims = self._tokens.verify(frame.token, self._clock.now_us)
+        claims = self._claims(frame.token, admitted)
+        if self.directories.excluded:
+            raise self.directories.go_elsewhere()
         author_id = claims.author_id
         wait_ms = self._charges.admit_user(author_id)
         if wait_ms:
@@ -82,6 +95,18 @@ class SignIn:
         session.device = client_id + author_id.to_bytes(8, "little")
         self._welcome(session, frame.request)
         return True
+
+    def _claims(self, token: str | None, admitted: Claims | None) -> Claims:
+        """Of the token in hello, else of the handshake's; both are one author's."""
+        if token is None:
+            if admitted is None:
+                raise TokenInvalid("neither the handshake nor hello has brought a token")
+            self._tokens.verify_still(admitted, self._clock.now_us)
+            return admitted
+        claims = self._tokens.verify(token, self._clock.now_us)
+        if admitted is not None and claims.author != admitted.author:
+            raise TokenInvalid("the token of hello is another author's than the handshake's")
+        return claims
 
     def _refresh(self, session: Session, frame: RefreshToken) -> bool:
         assert session.claims is not None

@@ -1,0 +1,80 @@
+"""`tigerchat found`: begin a site of several machines; the others join it by a code each."""
+
+import asyncio
+import secrets
+from pathlib import Path
+
+import click
+
+from appliance.base.limits import REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
+from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE
+from appliance.drivers.network.joining import Founding
+from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
+from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW
+from appliance.node import founding
+from appliance.node.new_node import PORTS_DEFAULT, fresh_id
+
+JOIN_PORT = 99  # from a node's first port: free once the site is formed
+
+
+@click.command("found")
+@click.option("--node-folder", type=click.Path(path_type=Path), required=True, metavar="F")
+@click.option("--name", required=True, help="Of this machine.")
+@click.option("--host", required=True, help="Name or address at which the others reach it.")
+@click.option("--port", type=click.IntRange(1, 65435), default=PORTS_DEFAULT, show_default=True,
+              help="First of the hundred ports of this node.")  # fmt: skip
+@click.option("--nodes", type=click.IntRange(2, REPLICAS_MAX), default=3, show_default=True)
+@click.option("--shards", type=click.IntRange(1, 40), default=1, show_default=True)
+@click.option(
+    "--segments-max",
+    type=click.IntRange(SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH),
+    default=SEGMENTS_MAX_DEFAULT,
+    show_default=True,
+    help="Extents of 23 MiB that each shard may come to hold, on every machine.",
+)
+@click.option("--minutes", type=click.FloatRange(0, 1440), default=60, show_default=True,
+              help="For the others to come; then their codes expire.")  # fmt: skip
+@click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
+def command(
+    node_folder: Path,
+    name: str,
+    host: str,
+    port: int,
+    nodes: int,
+    shards: int,
+    segments_max: int,
+    minutes: float,
+    geometry: str,
+) -> None:
+    """Begin a new site: print a code for each other machine, wait until all have joined.
+
+    Each code is used once. When all have come, every machine makes its volumes.
+    """
+    folder = node_folder.absolute()
+    founding.refuse_known(folder)
+    own = founding.describe(folder, name, host, port)
+    jwks, cluster = founding.make_token_key(folder), fresh_id()
+    keys = [secrets.token_bytes(SECRET_SIZE) for _ in range(nodes - 1)]
+
+    def form(rows: list[founding.Row]) -> list[founding.Row]:
+        site = founding.form_site(cluster, [own, *rows], shards=shards, segments_max=segments_max)
+        founding.take(folder, founding.answer(site, jwks, 0), own["public_key"])
+        return [founding.answer(site, jwks, index) for index in range(1, nodes)]
+
+    waiting = Founding(
+        folder / TLS_CERTIFICATE_FILE,
+        folder / TLS_KEY_FILE,
+        keys,
+        seconds=minutes * 60,
+        check=lambda row, others: founding.check_description(row, [own, *others]),
+        told=lambda line: click.echo(f"found: {line}"),
+    )
+    click.echo(f"found: site {founding.short(cluster)}; on each other machine, within {minutes:g} "
+               "minutes, one of:")  # fmt: skip
+    for key in keys:
+        code = JoinCode(host, port + JOIN_PORT, cluster, founding.fingerprint(folder), key)
+        click.echo(f"tigerchat join {encode_join_code(code)}")
+    asyncio.run(waiting.gather(host, port + JOIN_PORT, form))
+    click.echo("found: all have come; the site is formed")
+    founding.make_volumes(folder, geometry)

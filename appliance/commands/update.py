@@ -1,0 +1,129 @@
+"""`tigerchat update`: signed updates, tried and kept or left by themselves.
+
+pack TREE BUNDLE       sign a program's folder (whoever releases)
+begin-with TREE        make the slots of a machine
+stage BUNDLE           check an update and put it into the free slot
+on-start, on-ready     called by the unit: count a try, keep what was ready
+status                 what runs, what is on trial
+"""
+
+import hashlib
+import platform
+import tarfile
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from appliance import VERSION
+from appliance.base.errors import ConfigurationError
+from appliance.base.limits import MIB
+from appliance.base.printable import json_line
+from appliance.base.signature import SigningKey
+from appliance.drivers.host.node_folder import read_seed
+from appliance.drivers.host.slots import PROGRAM, TRIES, SlotFolder
+from appliance.formats.update_bundle import Manifest, encode_head
+
+_FILE = click.Path(path_type=Path)
+SLOTS_DEFAULT = Path("/var/lib/tigerchat/slots")
+_slots = click.option(
+    "--slots", type=_FILE, default=SLOTS_DEFAULT, show_default=True, metavar="DIR"
+)
+_counter = click.option(
+    "--counter",
+    type=click.IntRange(1),
+    required=True,
+    help="Number of the release; a machine takes none that is not above its own.",
+)
+
+
+@click.group("update")
+def command() -> None:
+    """Update the program of a machine from signed bundles."""
+
+
+@command.command("pack")
+@click.argument("tree", type=_FILE)
+@click.argument("bundle", type=_FILE)
+@click.option(
+    "--key", type=_FILE, required=True, help="File of the seed that signs: 64 hex digits."
+)
+@_counter
+@click.option("--release", default=VERSION, show_default=True, help="Version of the program in it.")
+def pack(tree: Path, bundle: Path, key: Path, counter: int, release: str) -> None:
+    """Sign the program's folder TREE as an update."""
+    if not (tree / PROGRAM).is_file():
+        raise ConfigurationError(f"{tree} holds no {PROGRAM}: name the folder that was frozen")
+    signing = SigningKey(read_seed(key))
+    with tempfile.TemporaryFile(dir=bundle.absolute().parent) as payload:
+        with tarfile.open(fileobj=payload, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            archive.add(tree, ".", filter=_nobodys)
+        size = payload.tell()
+        payload.seek(0)
+        digest = hashlib.file_digest(payload, "sha256").hexdigest()
+        manifest = Manifest(release, counter, platform.machine(), size, digest)
+        payload.seek(0)
+        with bundle.open("wb") as file:
+            file.write(encode_head(manifest, signing))
+            while piece := payload.read(MIB):
+                file.write(piece)
+    click.echo(f"update: {bundle}: {release}, release {counter}, key {signing.public.hex()}")
+
+
+def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The same bytes whoever packs them."""
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+@command.command("begin-with")
+@click.argument("tree", type=_FILE)
+@click.option("--key", required=True, metavar="HEX", help="Public key that signs updates.")
+@_counter
+@_slots
+def begin_with(tree: Path, key: str, counter: int, slots: Path) -> None:
+    """Make the slots of this machine: a copy of TREE runs, updates go beside it."""
+    try:
+        SlotFolder.make(slots, tree, VERSION, counter, key)
+    except ValueError as error:
+        raise ConfigurationError(f"--key {key}: allowed: 64 hexadecimal digits") from error
+    click.echo(f"update: {slots} holds {VERSION}, release {counter}")
+
+
+@command.command("stage")
+@click.argument("bundle", type=_FILE)
+@_slots
+def stage(bundle: Path, slots: Path) -> None:
+    """Check an update and put it into the free slot; it is tried at the next start of the node.
+
+    One that is not signed, older than what runs, damaged, or whose program does not run here is
+    refused, and nothing is changed.
+    """
+    manifest = SlotFolder(slots).stage(bundle)
+    click.echo(
+        f"update: {manifest.version} is staged: restart the node; if it is not ready in {TRIES} "
+        "starts, the program of before runs again"
+    )
+
+
+@command.command("on-start")
+@_slots
+def on_start(slots: Path) -> None:
+    """Decide what runs now. The unit calls this before each start, of the known program."""
+    click.echo(f"update: {SlotFolder(slots).on_start()}")
+
+
+@command.command("on-ready")
+@_slots
+def on_ready(slots: Path) -> None:
+    """Keep what runs: it was ready. The unit calls this after READY."""
+    click.echo(f"update: {SlotFolder(slots).confirm()}")
+
+
+@command.command("status")
+@_slots
+def status(slots: Path) -> None:
+    """Show the slots as a line of JSON."""
+    click.echo(json_line(asdict(SlotFolder(slots).state)))

@@ -1,0 +1,153 @@
+"""Tables of what is wider than a shard: machines, disks, the farm, the objects, other sites."""
+
+from appliance.cores.console.alarms import node_name
+from appliance.cores.console.cells import (
+    BAD,
+    GOOD,
+    NOTHING,
+    PLAIN,
+    WARN,
+    Cell,
+    Table,
+    count,
+    duration,
+)
+from appliance.cores.console.disks import troubles
+from appliance.cores.console.model import Look
+
+MACHINE_COLUMNS = ("machine of", "profile", "differences", "what differs")
+
+
+def machine_table(look: Look) -> Table:
+    """How far each node's machine is from what its model is expected to be."""
+    rows = tuple(
+        (
+            Cell(node_name(look, machine.node)),
+            Cell(machine.profile),
+            Cell(count(len(machine.differences)), WARN if machine.differences else GOOD),
+            Cell(", ".join(machine.differences) or NOTHING),
+        )
+        for machine in look.machines
+    )
+    return Table("Machines", MACHINE_COLUMNS, (2,), rows)
+
+
+DISK_COLUMNS = ("disks of", "disk", "health", "spare", "used", "temperature", "media errors")
+
+
+def disk_table(look: Look) -> Table:
+    """The disks under the volumes of each node that says so, once for each."""
+    rows: dict[tuple[str, str], tuple[Cell, ...]] = {}
+    for member in (member for shard in look.shards for member in shard.members):
+        disk = member.own.disk if member.own is not None and not member.removed else None
+        if disk is None or not (disk.health or disk.device):
+            continue  # a volume of files on a disk that tells nothing: as everywhere
+        node = node_name(look, member.node)
+        for name, why in disk.untold:
+            shown = disk.device or name
+            rest = (Cell(NOTHING),) * 4
+            rows[node, shown] = (Cell(node), Cell(shown), Cell(f"not told: {why}"), *rest)
+        for name, health in disk.health:
+            found = sorted(troubles(health))
+            words = "; ".join(text for _, text in found) or "good"
+            rows[node, name] = (
+                Cell(node),
+                Cell(name),
+                Cell(words, found[0][0] if found else GOOD),
+                Cell(f"{health.spare_percent} %"),
+                Cell(f"{health.used_percent} %"),
+                Cell(f"{health.temperature_c} °C"),
+                Cell(count(health.media_errors)),
+            )
+    return Table("Disks", DISK_COLUMNS, (3, 4, 5, 6), tuple(rows.values()))
+
+
+FARM_COLUMNS = ("member", "role", "term", "match", "status age", "directory", "why")
+
+
+def farm_table(look: Look) -> Table:
+    """Members of the farm whose nodes belong to the site; beside the publisher stands why it is
+    the one.
+    """
+    farm = look.farm
+    removed = {edge.node for edge in look.edges if edge.removed}
+    rows = []
+    for member in farm.members if farm is not None else ():
+        assert farm is not None
+        if member.id - 1 in removed:
+            continue
+        nodes = look.site.nodes
+        known = 0 < member.id <= len(nodes)
+        publishes = member.id == farm.publisher
+        rows.append(
+            (
+                Cell(node_name(look, member.id - 1) if known else str(member.id)),
+                Cell("leader", GOOD) if member.id == farm.leader else Cell("follower"),
+                Cell(count(farm.term)),
+                Cell(count(member.match)),
+                Cell(duration(member.age_ms) if member.age_ms >= 0 else NOTHING),
+                Cell(f"publishes {farm.directory}" if publishes else NOTHING),
+                Cell(farm.why if publishes else NOTHING),
+            )
+        )
+    return Table("Farm", FARM_COLUMNS, (2, 3, 4), tuple(rows))
+
+
+OBJECTS_COLUMNS = ("objects of", "source", "links", "live", "sites", "lag", "refused", "seen")
+
+
+def objects_table(look: Look) -> Table:
+    """Objects of each node: who it is linked to, what it has seen and what it refused."""
+    rows = []
+    for line in look.objects:
+        sites = ", ".join(map(str, line.sites))
+        rows.append(
+            (
+                Cell(node_name(look, line.node), BAD if line.alarm else PLAIN),
+                Cell(line.source),
+                Cell(", ".join(line.links) or NOTHING),
+                Cell(count(line.live_links)),
+                Cell(sites or NOTHING),
+                Cell(count(line.behind)),
+                Cell(count(line.refused)),
+                Cell(line.vector or NOTHING),
+            )
+        )
+    return Table("Objects", OBJECTS_COLUMNS, (3, 5, 6), tuple(rows))
+
+
+FEDERATION_COLUMNS = (
+    "federation of",
+    "other site",
+    "links",
+    "rooms",
+    "not acknowledged",
+    "waiting",
+    "missing",
+    "sent again",
+    "dropped",
+)
+
+
+def federation_table(look: Look) -> Table:
+    """Each other site as each node sees it; what a node dropped stands beside the first of them."""
+    rows = []
+    for line in look.federation:
+        name = f"{line.name} on {node_name(look, line.node)}"
+        drops = ", ".join(f"{reason} {count(number)}" for reason, number in line.dropped)
+        for place, site in enumerate(line.sites):
+            again = f"{100 * site.resent / site.sent:.1f} %" if site.sent else NOTHING
+            rows.append(
+                (
+                    Cell(name, BAD if line.errors else PLAIN),
+                    Cell(site.site),
+                    Cell(count(site.links), BAD if site.cut_off else PLAIN),
+                    Cell(count(site.rooms)),
+                    Cell(count(site.unacknowledged)),
+                    Cell(count(site.waiting)),
+                    Cell(count(site.missing)),
+                    Cell(again),
+                    Cell(drops if drops and not place else NOTHING),
+                )
+            )
+    return Table("Federation", FEDERATION_COLUMNS, tuple(range(2, 8)), tuple(rows))

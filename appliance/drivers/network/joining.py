@@ -1,0 +1,201 @@
+"""How machines that have no site yet find each other: the founder listens, each of the others shows
+its code once, and all are answered when the last has come.
+
+    joiner                                   founder
+    TLS 1.3, the key that answers is that of the code
+    {"secret", "node": {...}} ─────────────▶ known, not used, not expired
+                                             waits until all have come
+    ◀───────────────────────────── {"index", "site", "jwks"}  or  {"error"}
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.formats.join_code import JoinCode
+from appliance.formats.site import spki_of
+
+_LINE_SIZE_MAX = 1 << 20
+_ASK_S = 20.0  # for a stranger to say what it wants
+_ANSWER_S = 20.0  # for one to take the answer
+_STRANGERS_MAX = 16  # at once
+_CONNECT_S = 20.0
+
+Row = dict[str, Any]
+
+
+class JoinRefused(StorageError):
+    """The founder does not take this code: the sentence says why."""
+
+    code = 1122
+
+
+@dataclass
+class _Invited:
+    """One code. Invariant: `joined` is set while its machine waits, and after it was answered."""
+
+    secret: bytes
+    joined: Row | None = None
+    answer: "asyncio.Future[Row] | None" = field(default=None)
+
+
+class Founding:
+    """Listens for as many machines as there are `secrets`. `check(node)` raises ConfigurationError
+    for a description that cannot be taken; `told(line)` hears of each that came or was refused."""
+
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path,
+        secrets: list[bytes],
+        *,
+        seconds: float,
+        check: Callable[[Row, list[Row]], None],
+        told: Callable[[str], None],
+    ) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._context.load_cert_chain(certificate, key)
+        self._invited = [_Invited(secret) for secret in secrets]
+        self._seconds, self._check, self._told = seconds, check, told
+        self._strangers = 0
+        self._expired = False
+
+    async def gather(self, host: str, port: int, form: Callable[[list[Row]], list[Row]]) -> None:
+        """Until all have come and `form(their descriptions)` has given each its answer; then until
+        each has taken it. JoinRefused when the time is over before."""
+        loop = asyncio.get_running_loop()
+        self._complete: asyncio.Future[None] = loop.create_future()
+        server = await asyncio.start_server(
+            self._serve, host, port, ssl=self._context, limit=_LINE_SIZE_MAX
+        )
+        try:
+            try:
+                await asyncio.wait_for(self._complete, self._seconds)
+            except TimeoutError as error:
+                self._expired = True
+                self._refuse_waiting()
+                raise JoinRefused(
+                    "the codes have expired before all machines came: found the site anew; nothing "
+                    "was formed"
+                ) from error
+            rows = [each.joined for each in self._invited if each.joined is not None]
+            for each, answer in zip(self._invited, form(rows), strict=True):
+                assert each.answer is not None
+                each.answer.set_result(answer)
+            await asyncio.sleep(0)
+            await self._all_taken()
+        finally:
+            server.close()
+            await server.wait_closed()
+
+    async def _all_taken(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                while self._strangers:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
+    def _refuse_waiting(self) -> None:
+        for each in self._invited:
+            if each.answer is not None and not each.answer.done():
+                each.answer.set_result({"error": "this code has expired: ask for a new one"})
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._strangers += 1
+        try:
+            if self._strangers <= _STRANGERS_MAX:
+                answer = await self._answer(reader)
+                async with asyncio.timeout(_ANSWER_S):
+                    writer.write(json.dumps(answer).encode() + b"\n")
+                    await writer.drain()
+        except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
+            pass  # a stranger that says nothing sensible
+        finally:
+            self._strangers -= 1
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> Row:
+        async with asyncio.timeout(_ASK_S):
+            asked = json.loads(await reader.readuntil(b"\n"))
+        if not isinstance(asked, dict):
+            raise ValueError
+        secret, node = bytes.fromhex(str(asked.get("secret", ""))), asked.get("node")
+        found = [each for each in self._invited if hmac.compare_digest(each.secret, secret)]
+        if not found or not isinstance(node, dict):
+            return self._refused("this code is not one of this site's: it was changed")
+        (each,) = found
+        if self._expired:
+            return self._refused("this code has expired: ask for a new one")
+        if each.joined is not None:
+            return self._refused(f"this code was used, by {each.joined['name']}")
+        try:
+            self._check(node, [other.joined for other in self._invited if other.joined])
+        except ConfigurationError as error:
+            return self._refused(str(error))
+        return await self._wait(each, node, reader)
+
+    async def _wait(self, each: _Invited, node: Row, reader: asyncio.StreamReader) -> Row:
+        """Until the site is formed; one that goes away meanwhile frees its code."""
+        each.joined, each.answer = node, asyncio.get_running_loop().create_future()
+        self._told(f"{node['name']} has come")
+        if all(other.joined is not None for other in self._invited):
+            self._complete.set_result(None)
+        gone = asyncio.ensure_future(reader.read(1))
+        waited: list[asyncio.Future[Any]] = [each.answer, gone]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if not each.answer.done():
+            if self._complete.done():
+                return await each.answer
+            each.joined = each.answer = None
+            self._told(f"{node['name']} has gone away: its code may be used again")
+            raise ValueError
+        return each.answer.result()
+
+    def _refused(self, sentence: str) -> Row:
+        self._told(f"refused: {sentence}")
+        return {"error": sentence}
+
+
+async def ask_to_join(code: JoinCode, node: Row) -> Row:
+    """Show the code and describe this machine; the answer, when the site is formed. JoinRefused
+    with the founder's sentence, or when somebody else answers at its address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # pinned below
+    where = f"{code.host}:{code.port}"
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            reader, writer = await asyncio.open_connection(
+                code.host, code.port, ssl=context, limit=_LINE_SIZE_MAX
+            )
+    except (OSError, TimeoutError) as error:
+        raise JoinRefused(
+            f"nobody answers at {where}: `tigerchat found` must be running there; its codes end "
+            "with it"
+        ) from error
+    try:
+        der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        spki = spki_of(ssl.DER_cert_to_PEM_cert(der))
+        if hashlib.sha256(spki).digest() != code.fingerprint:
+            raise JoinRefused(
+                f"another machine answers at {where} than the one that made this code: nothing was "
+                "told to it"
+            )
+        writer.write(json.dumps({"secret": code.secret.hex(), "node": node}).encode() + b"\n")
+        answer: Row = json.loads(await reader.readuntil(b"\n"))
+    except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+        raise JoinRefused(f"{where} has gone away before the site was formed: try again") from error
+    finally:
+        writer.close()
+    if "error" in answer:
+        raise JoinRefused(f"{where} refuses: {answer['error']}")
+    return answer

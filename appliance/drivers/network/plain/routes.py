@@ -1,0 +1,238 @@
+"""The requests of conversations in plain HTTP: who may ask, and how each is answered.
+
+Beside our own pages those of other nodes of the site may ask: a page whose node is gone goes on
+with another one (CORS). The connection below a request is no stranger's while the request is that
+of a conversation whose client has said who it is.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from appliance.base.limits import PLAIN_POLL_S
+from appliance.drivers.network.entrance import Bearer, address_of
+from appliance.drivers.network.origin import Hosts
+from appliance.drivers.network.plain.conversation import (
+    Batch,
+    Conversation,
+    Displaced,
+    End,
+    OutOfStep,
+)
+from appliance.drivers.network.plain.conversations import Absent, Conversations
+from appliance.formats.client.address import PATH
+
+SESSION_FIELD = "tigerchat-session"
+_SESSION = f"{PATH}/session"
+_JSON, _EVENTS = "application/json", "text/event-stream"
+_ALLOWED_METHODS, _ALLOWED_FIELDS = "GET, POST, DELETE", f"{SESSION_FIELD}, content-type"
+_NUMBER_DIGITS_MAX = 18  # of a batch
+_OVERTAKEN = "another request is served; send one at a time\n"
+
+Handler = Callable[[Request], Awaitable[Response]]
+Found = Callable[[Request, Conversation], Awaitable[Response]]
+
+
+class Routes:
+    """Serves `conversations`; `all` is for the application."""
+
+    def __init__(self, conversations: Conversations, hosts: Hosts) -> None:
+        self._conversations, self._hosts = conversations, hosts
+        rows: list[tuple[str, dict[str, Handler]]] = [
+            (_SESSION, {"POST": self._open, "DELETE": self._found(self._leave)}),
+            (f"{_SESSION}/frames", {"POST": self._found(self._take)}),
+            (f"{_SESSION}/poll", {"GET": self._found(self._poll)}),
+            (f"{_SESSION}/events", {"GET": self._found(self._events)}),
+        ]
+        self.all = [
+            Route(path, self._allowed(handlers), methods=[*handlers, "OPTIONS"])
+            for path, handlers in rows
+        ]
+
+    # --- who may ask
+
+    def _allowed(self, handlers: dict[str, Handler]) -> Handler:
+        """Answers pages of this site, and clients that are no pages."""
+
+        async def answer(request: Request) -> Response:
+            origins = request.headers.getlist("origin")
+            origin = origins[0] if origins else None
+            if len(origins) > 1 or not self._hosts.may_connect(origin, request.headers.get("host")):
+                return PlainTextResponse("not a page of this site\n", status_code=403)
+            if request.method == "OPTIONS":
+                response = Response(status_code=204)
+                response.headers["access-control-allow-methods"] = _ALLOWED_METHODS
+                response.headers["access-control-allow-headers"] = _ALLOWED_FIELDS
+            else:
+                handler = handlers.get(request.method)
+                if handler is None:
+                    return PlainTextResponse("no such request\n", status_code=405)
+                response = await handler(request)
+            if origin is not None:
+                response.headers["access-control-allow-origin"] = origin
+                response.headers["access-control-expose-headers"] = SESSION_FIELD
+                response.headers["vary"] = "origin"
+            return response
+
+        return answer
+
+    def _found(self, handler: Found) -> Handler:
+        """Gives the handler the conversation whose secret the request bears."""
+
+        async def answer(request: Request) -> Response:
+            found = self._conversations.find(request.headers.get(SESSION_FIELD, ""))
+            if found is Absent.ELSEWHERE:
+                text = "another process has this session: ask again on a new connection\n"
+                return PlainTextResponse(text, status_code=421, headers={"connection": "close"})
+            if isinstance(found, Absent):
+                text = f"no such session: open one by POST {_SESSION}\n"
+                return PlainTextResponse(text, status_code=404)
+            with _borne(request, found):
+                return await handler(request, found)
+
+        return answer
+
+    # --- the requests
+
+    async def _open(self, request: Request) -> Response:
+        address = address_of(request.client.host if request.client else "")
+        opened = self._conversations.open(address)
+        if opened is None:
+            text = "too many connections\n"
+            return PlainTextResponse(text, status_code=503, headers={"retry-after": "1"})
+        secret, conversation = opened
+        batch = None
+        try:
+            await conversation.take(request.stream())
+            batch = await conversation.poll(0, PLAIN_POLL_S)
+        except ClientDisconnect:
+            return Response(status_code=400)  # for nobody
+        finally:
+            if batch is None:  # nobody got the secret
+                conversation.leave()
+        status = 201 if batch.end is None else batch.end.http_status
+        response = Response(_object_of(batch), status_code=status, media_type=_JSON)
+        if batch.end is None:
+            response.headers[SESSION_FIELD] = secret
+            return response
+        if batch.end.retry_after_ms:
+            response.headers["retry-after"] = str(-(-batch.end.retry_after_ms // 1000))
+        conversation.leave()
+        return response
+
+    async def _take(self, request: Request, conversation: Conversation) -> Response:
+        if conversation.is_taking:
+            return PlainTextResponse(_OVERTAKEN, status_code=409)
+        with contextlib.suppress(ClientDisconnect):
+            await conversation.take(request.stream())
+        return Response(status_code=202)
+
+    async def _poll(self, request: Request, conversation: Conversation) -> Response:
+        try:
+            batch = await conversation.poll(_after(request), PLAIN_POLL_S)
+        except OutOfStep:
+            return _out_of_step()
+        except Displaced:
+            return PlainTextResponse(_OVERTAKEN, status_code=409)
+        return Response(_object_of(batch), media_type=_JSON)
+
+    async def _events(self, request: Request, conversation: Conversation) -> Response:
+        reader = object()
+        batches = conversation.events(_after(request), reader)
+        try:
+            first = await anext(batches)
+        except OutOfStep:
+            return _out_of_step()
+        except Displaced:
+            return PlainTextResponse(_OVERTAKEN, status_code=409)
+        return EventStream(request, conversation, reader, first, batches)
+
+    async def _leave(self, request: Request, conversation: Conversation) -> Response:
+        conversation.leave()
+        return Response(status_code=204)
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events: a frame each, and last one of type `close`. Whoever breaks it off has
+    left the conversation, unless another request took over."""
+
+    def __init__(
+        self,
+        request: Request,
+        conversation: Conversation,
+        reader: object,
+        first: Batch,
+        batches: AsyncIterator[Batch],
+    ) -> None:
+        self._request, self._conversation, self._reader = request, conversation, reader
+        self._first, self._batches = first, batches
+        super().__init__(self._texts(), media_type=_EVENTS)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        with _borne(self._request, self._conversation):
+            try:
+                await super().__call__(scope, receive, send)
+            finally:
+                self._conversation.break_off(self._reader)
+
+    async def _texts(self) -> AsyncIterator[bytes]:
+        yield _events_of(self._first)
+        if self._first.end is not None:
+            return
+        with contextlib.suppress(Displaced):
+            async for batch in self._batches:
+                yield _events_of(batch)
+
+
+@contextlib.contextmanager
+def _borne(request: Request, conversation: Conversation) -> Iterator[None]:
+    """The request belongs to the conversation, and so does what carries it meanwhile."""
+    bearer: Bearer | None = request.scope["state"].get("bearer")
+    if bearer is None or not conversation.is_welcome:
+        yield
+        return
+    bearer.welcome()
+    try:
+        yield
+    finally:
+        bearer.leave()
+
+
+def _after(request: Request) -> int:
+    """The batch that the client has; one that is no number is none that there was."""
+    text = request.query_params.get("after", "")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX
+    return int(text) if is_number else -1
+
+
+def _out_of_step() -> Response:
+    text = "`after` is the `next` of the newest answer that came\n"
+    return PlainTextResponse(text, status_code=409)
+
+
+def _object_of(batch: Batch) -> bytes:
+    """As a poll is answered. Frames are encoded already, and no line break is within one."""
+    frames = batch.lines.removesuffix(b"\n").replace(b"\n", b",")
+    closed = b"" if batch.end is None else b',"closed":' + _told(batch.end)
+    return b'{"next":%d,"frames":[%b]%b}' % (batch.number, frames, closed)
+
+
+def _events_of(batch: Batch) -> bytes:
+    """As a stream tells it."""
+    lines = batch.lines.removesuffix(b"\n")
+    text = b"data: " + lines.replace(b"\n", b"\n\ndata: ") + b"\n\n" if lines else b""
+    if batch.end is not None:
+        text += b"event: close\ndata: " + _told(batch.end) + b"\n\n"
+    return text or b":\n\n"
+
+
+def _told(end: End) -> bytes:
+    told: dict[str, Any] = {"code": end.code, "name": end.name, "temporary": end.temporary}
+    if end.retry_after_ms:
+        told["retry_after"] = end.retry_after_ms
+    return msgspec.json.encode(told)

@@ -1,0 +1,144 @@
+"""How the machines of a new site become one: each describes itself, the founder writes the site
+file, and every machine makes its own volumes.
+
+Nothing private leaves a machine: a description holds public keys and addresses.
+"""
+
+import base64
+import hashlib
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.drivers.host import identity
+from appliance.drivers.host.durable_file import write_durable
+from appliance.drivers.host.node_folder import (
+    JWKS_FILE,
+    TLS_CERTIFICATE_FILE,
+    TOKEN_KEY_FILE,
+)
+from appliance.drivers.host.process import child_environment, own_command
+from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from appliance.formats.site import SITE_FILE, Node, Shard, Site, encode_site, load_site, spki_of
+from appliance.node.new_node import TOKEN_NAME, described_node, fresh_id, make_keys, make_once
+
+_TEXTS = ("name", "host", "certificate_pem")
+_NUMBERS = ("peer_port", "client_port", "console_port", "objects_port")
+_NAME_SIZE_MAX = 64
+
+Row = dict[str, Any]
+
+
+def refuse_known(folder: Path) -> None:
+    """A folder that belongs to a site already is not made part of another."""
+    if (folder / SITE_FILE).exists():
+        raise ConfigurationError(
+            f"{folder} belongs to a site: start it with `tigerchat start --node-folder {folder}`, "
+            "or name another folder"
+        )
+
+
+def describe(folder: Path, name: str, host: str, first_port: int) -> Row:
+    """This machine for the founder, after its keys were made in `folder`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_keys(folder, name, host)
+    node = described_node(folder, 0, first_port, objects=True, farm=False, name=name, host=host)
+    row: Row = {key: getattr(node, key) for key in (*_TEXTS, *_NUMBERS)}
+    return row | {"public_key": node.public_key.hex()}
+
+
+def fingerprint(folder: Path) -> bytes:
+    """SHA-256 of the key that answers for the machine of `folder`."""
+    return hashlib.sha256(spki_of((folder / TLS_CERTIFICATE_FILE).read_text())).digest()
+
+
+def check_description(row: Row, others: list[Row]) -> None:
+    """ConfigurationError for a machine that cannot be one of these."""
+    try:
+        _node(0, row)
+        fits = all(0 < len(str(row[key])) for key in _TEXTS)
+        fits = fits and len(row["name"]) <= _NAME_SIZE_MAX and row["name"].isprintable()
+        fits = fits and all(1 <= row[key] <= 65535 for key in _NUMBERS)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError("it does not describe itself as a machine does") from error
+    if not fits:
+        raise ConfigurationError("it does not describe itself as a machine does")
+    for other in others:
+        for key in ("name", "public_key"):
+            if row[key] == other[key]:
+                raise ConfigurationError(f"{key} {row[key]} is taken: name this machine otherwise")
+        if row["host"] == other["host"] and abs(row["peer_port"] - other["peer_port"]) < 100:
+            raise ConfigurationError(
+                f"{row['host']} has a node from port {other['peer_port']} on: name a first port "
+                "100 higher"
+            )
+
+
+def _node(index: int, row: Row) -> Node:
+    spki_of(row["certificate_pem"])
+    return Node(
+        index=index,
+        **{key: row[key] for key in (*_TEXTS, *_NUMBERS)},
+        farm_port=0,
+        public_key=bytes.fromhex(row["public_key"]),
+        client_certificate_pem="",
+    )
+
+
+def form_site(cluster: bytes, rows: list[Row], *, shards: int, segments_max: int) -> Site:
+    """The site of these machines, the founder's row first."""
+    members = list(range(len(rows)))
+    return Site(
+        cluster=cluster,
+        nodes=[_node(index, row) for index, row in enumerate(rows)],
+        shards=[
+            Shard(
+                number=number,
+                members=members,
+                replica_ids=[fresh_id() for _ in members],
+                replica_count=len(members),
+                standby_count=0,
+                segments_max=segments_max,
+            )
+            for number in range(shards)
+        ],
+        token_issuer=TOKEN_NAME,
+        token_audience=TOKEN_NAME,
+    )
+
+
+def make_token_key(folder: Path) -> str:
+    """The issuer of the site's tokens lies with the founder; its public half, for all."""
+    make_once(folder / TOKEN_KEY_FILE, identity.make_token_key, 0o600)
+    return identity.jwks_of((folder / TOKEN_KEY_FILE).read_text())
+
+
+def answer(site: Site, jwks: str, index: int) -> Row:
+    """What the machine at `index` is told."""
+    return {"index": index, "site": encode_site(site), "jwks": jwks}
+
+
+def take(folder: Path, told: Row, public_key: str) -> None:
+    """Write down what the founder told: the site file last, as it says that all is there."""
+    make_once(folder / SETTINGS_FILE, lambda: encode_settings(int(told["index"])), 0o644)
+    write_durable(folder / JWKS_FILE, str(told["jwks"]))
+    fresh = folder / f"{SITE_FILE}.told"
+    write_durable(fresh, str(told["site"]))
+    site = load_site(fresh)
+    if site.nodes[int(told["index"])].public_key.hex() != public_key:
+        raise ConfigurationError("the founder has told another machine's place: join again")
+    fresh.rename(folder / SITE_FILE)
+
+
+def make_volumes(folder: Path, geometry: str) -> None:
+    """The volumes of this machine, once its site is formed. StorageError: `format` has said why."""
+    words = ["format", "--node-folder", str(folder), "--new-site", "--geometry", geometry]
+    done = subprocess.run([*own_command(), *words], env=child_environment(), check=False)
+    if done.returncode:
+        raise StorageError(f"`tigerchat format` ended with code {done.returncode}; see above")
+
+
+def short(cluster: bytes) -> str:
+    """A site's id as people compare it."""
+    return base64.b32encode(cluster[:5]).decode()

@@ -1,0 +1,239 @@
+"""A process of the node beside one replica: reads what is committed, appends under one session."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from appliance.base.limits import TICK_MS
+from appliance.base.prng import Prng
+from appliance.cores.shipping.source import Source
+from appliance.cores.vsr.client import Client
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.host.ticks import Ticks
+from appliance.drivers.network.local import LocalLink
+from appliance.drivers.nvme.mapped_segments import MappedSegments
+from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
+from appliance.formats.envelope import (
+    LOCAL_BROKEN,
+    LOCAL_COMMITTED,
+    LOCAL_STATUS,
+    OPERATION_APPEND,
+    REPLY,
+    Message,
+)
+from appliance.formats.session import RESULT, RESULT_STRUCT
+from appliance.formats.site import Shard
+
+# Between two questions for the state of the shard, while it stores records; and while it does not:
+# it tells the rest itself
+STATUS_TICKS, STATUS_TICKS_IDLE = 25, 100
+
+
+class Result(NamedTuple):
+    """What the log says to one record; fields as in RESULT."""
+
+    code: int
+    seq: int
+    log_seq: int
+
+
+@dataclass(slots=True)
+class _Request:
+    """Records that wait for the session, or for its answer."""
+
+    body: bytes
+    count: int
+    answer: "asyncio.Future[list[Result]]"
+    sent: bool = field(default=False)
+
+
+class LogSession:
+    """One shard's. `on_status` hears what the replica tells of itself, `on_records` that there are
+    new ones; without it they are met by whoever looks at `source`.
+    """
+
+    def __init__(
+        self,
+        node: NodeFolder,
+        shard: Shard,
+        prng: Prng,
+        *,
+        counters: Counter[str],
+        drops: Counter[str],
+        on_status: Callable[[dict[str, Any]], None],
+        on_records: Callable[[], None] = lambda: None,
+        appends: bool = True,
+    ) -> None:
+        """`appends`: else it takes no session of the log, of which a shard has few."""
+        self.geometry = GEOMETRIES[read_facts(node.volume(shard.number))["geometry"]]
+        self.client_id = prng.bytes(16)
+        self.source: Source | None = None  # while the replica serves us
+        self._attached: tuple[memoryview, dict[str, Any]] | None = None  # ring and facts
+        self._on_status, self._on_records, self._appends = on_status, on_records, appends
+        self._client_ticks = node.site.tick_ms // TICK_MS  # in one of the client's
+        self._client = Client(
+            client_id=self.client_id,
+            cluster=node.site.cluster,
+            shard=shard.number,
+            replica_count=shard.replica_count,
+            geometry=self.geometry,
+            prng=prng.fork(),
+            members=tuple(shard.replica_ids),
+        )
+        replica = shard.members.index(node.settings.index)
+        self._replica_id = shard.replica_ids[replica]
+        self.link = LocalLink(
+            self,
+            Path(SOCKETS_FOLDER) / f"shard-{shard.number}",
+            cluster=node.site.cluster,
+            shard=shard.number,
+            replica=replica,
+            attach=True,
+            message_size_max=self.geometry.message_size_max,
+            prng=prng.fork(),
+            counters=counters,
+            drops=drops,
+        )
+        self._waiting: _Request | None = None
+        self.ticks: Ticks | None = None  # whoever counts them for us
+        self._ticks = 0
+        self._asked_at = -1  # log_seq at the newest question for the state
+
+    # --- for whoever owns it
+
+    async def append(self, records: Sequence[bytes]) -> list[Result]:
+        """The log's answer to each, however long that takes. One call at a time; one that is
+        cancelled may have appended them.
+        """
+        assert self._appends and 0 < len(records) <= self.geometry.records_max
+        self._catch_up()
+        answer: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        request = _Request(b"".join(records), len(records), answer)
+        self._waiting = request
+        self._perform()
+        try:
+            return await answer
+        finally:
+            if self._waiting is request:
+                self._waiting = None
+
+    def ask_status(self) -> None:
+        if self.link.connected:
+            self.link.ask(LOCAL_STATUS)
+
+    def idle_ticks(self) -> int:
+        """How many of the next ticks may be counted together: all that are patience only."""
+        return 0 if self._client.in_flight is not None else STATUS_TICKS - 1
+
+    def on_ticks(self, ticks: int) -> None:
+        """So many times 10 ms."""
+        before, self._ticks = self._ticks, self._ticks + ticks
+        for _ in range(self._ticks // self._client_ticks - before // self._client_ticks):
+            self._client.on_tick()
+        self._perform()
+        if self.source is not None and self.source.broken and self.link.connected:
+            for number in sorted(self.source.broken):
+                self.link.ask(LOCAL_BROKEN, op=number)
+            self.source.broken.clear()
+        if self._ticks // STATUS_TICKS > before // STATUS_TICKS:
+            log_seq = 0 if self.source is None else self.source.log_seq
+            idle = self._ticks // STATUS_TICKS_IDLE == before // STATUS_TICKS_IDLE
+            if log_seq != self._asked_at or not idle:
+                self._asked_at = log_seq
+                self.ask_status()
+
+    # --- the link calls
+
+    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
+        assert ring is not None
+        self._catch_up()
+        self._attached = ring, facts
+        self.source = self._new_source(ring, facts)
+        if self._appends:
+            self._client.on_connected(self._replica_id)
+        link.ask(LOCAL_STATUS)
+        asyncio.get_running_loop().call_soon(self._perform)
+
+    def _new_source(self, ring: memoryview, facts: dict[str, Any]) -> Source:
+        segments = MappedSegments(
+            Path(facts["segments_folder"]), self.geometry, facts["segments_max"]
+        )
+        source = Source(self.geometry, ring, segments)
+        source.log_seq = facts["log_seq"]
+        return source
+
+    def second_source(self) -> Source:
+        """Another reader of what `source` reads, for another thread. Whoever has it learns from
+        `source` what the replica has told, and gives it up when there is another `source`."""
+        assert self._attached is not None
+        return self._new_source(*self._attached)
+
+    def on_message(self, link: LocalLink, message: Message) -> None:
+        header = message.header
+        if header.command == LOCAL_COMMITTED:
+            if self.source is not None and header.op > self.source.log_seq:
+                self.source.log_seq = header.op
+                self._on_records()
+        elif header.command == LOCAL_STATUS:
+            status = json.loads(bytes(message.body))
+            if self.source is not None:
+                self.source.oldest_segment = status["oldest_segment"]
+            self._on_status(status)
+        else:
+            owner = bytes(message.body[:16]) if header.command == REPLY else header.area[:16]
+            if owner == self.client_id:
+                self._catch_up()
+                self._client.on_message(message)
+                self._perform()
+
+    def on_batch(self, link: LocalLink) -> None:
+        """Everything was handled as it came."""
+
+    def on_detached(self, link: LocalLink) -> None:
+        self.source = self._attached = None
+        self._catch_up()
+        self._client.on_disconnected(self._replica_id)
+
+    def _perform(self) -> None:
+        """Do what the session wants, and give it the request that waits."""
+        client = self._client
+        effects, client.effects = client.effects, []
+        for effect in effects:
+            if effect[0] == "send" and self.link.connected:
+                self.link.send(self.link.signer.frame(effect[2], effect[3]))
+            elif effect[0] == "evicted" and self._waiting is not None:
+                self._waiting.sent = False  # again, under the next session; the rooms deduplicate
+            elif effect[0] == "reply":
+                self._answer(bytes(effect[1]))
+        request = self._waiting
+        if client.ready and request is not None and not request.sent:
+            request.sent = True
+            client.request(OPERATION_APPEND, request.body, request.count)
+            self._perform()
+        if self.ticks is not None:
+            self.ticks.plan()
+
+    def _catch_up(self) -> None:
+        """Patience that begins now is not that of the ticks before."""
+        if self.ticks is not None:
+            self.ticks.catch_up()
+
+    def _answer(self, raw: bytes) -> None:
+        """Of the request that waits, unless its owner has gone and another waits already."""
+        request = self._waiting
+        if request is None or not request.sent or request.answer.done():
+            return
+        size = RESULT.itemsize
+        if len(raw) != request.count * size:
+            return
+        self._waiting = None
+        request.answer.set_result([_result(raw, at) for at in range(0, len(raw), size)])
+
+
+def _result(raw: bytes, at: int) -> Result:
+    seq, log_seq, _, code, _, _ = RESULT_STRUCT.unpack_from(raw, at)
+    return Result(code, seq, log_seq)

@@ -1,0 +1,381 @@
+"""The console of a node: asks its processes how they are, once a second while anybody looks, and
+shows it to operators.
+
+    processes of this machine ──status, each second──▶ ┌──────┐ ──▶ /console/status   JSON
+    clock ─────────────────────────────────────────── ▶│ core │ ──▶ /console/events   each second
+                                                       └──────┘ ──▶ /console/history  five minutes
+
+It listens on the management address only, over TLS. A secret that is printed at start opens one
+session; the cookie is sent by no other site and read by no script.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import argon2
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import (
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Mount, Route
+
+from appliance.base.authority import authority
+from appliance.base.errors import ConfigurationError, FormatError
+from appliance.base.limits import SIGN_INS_WAITING_MAX
+from appliance.drivers.host import resources, service
+from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.neighbours import neighbours
+from appliance.drivers.host.node_folder import (
+    METRICS_KEY_FILE,
+    SOCKETS_FOLDER,
+    NodeFolder,
+    own_secret,
+)
+from appliance.drivers.host.operator_door import (
+    SESSION_S,
+    THIS_MACHINE,
+    Door,
+    SecretExpired,
+)
+from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.network.address import address_group
+from appliance.drivers.network.http_requests import Page, PageFiles
+from appliance.drivers.network.metrics import Probes, Said, serves
+from appliance.drivers.network.operator_port import (
+    Guard,
+    OperatorPort,
+    bind,
+    secret_in,
+)
+from appliance.drivers.network.pages import SafeHeaders
+from appliance.drivers.network.status import StatusServer
+from appliance.drivers.network.tls import show_certificate
+from appliance.roles.console.watch import POLL_S, Watch
+
+WEB = resources.web()
+COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
+STREAMS_MAX = 32  # pages that are told each second
+# Nobody has looked for so long: then the processes are asked as seldom as this, for the alarms
+UNWATCHED_S, POLL_UNWATCHED_S = 15.0, 5.0
+
+
+class ConsoleRole:
+    """Wires one console. Made before the loop runs; `serve` runs it until it is told to stop."""
+
+    def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
+        self._node, self._log = node, log
+        self.watch = Watch(node.site, neighbours(node.path, node.site))
+        self._door = Door(now=time.monotonic, tell=self._tell, hasher=argon2.PasswordHasher())
+        self._entering = asyncio.Lock()
+        self._news = asyncio.Condition()
+        self._looks = 0
+        self._looked_s, self._watched_s = 0.0, time.monotonic()
+        self._wanted = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._streams = 0
+        self._process = Figures()
+        self._status = b"{}"
+        self._waiting: Counter[str] = Counter()  # sign-ins by address
+        self._strangers: Counter[str] = Counter()
+
+    @property
+    def url(self) -> str:
+        where = authority(self._node.settings.console_host, self._node.node.console_port)
+        return f"https://{where}/console"
+
+    def _tell(self, secret: str) -> None:
+        print(
+            f"console of {self._node.node.name}: {self.url}   one-time secret: {secret}", flush=True
+        )
+
+    # --- life
+
+    async def serve(self) -> int:
+        """Until told to stop; the exit code."""
+        loop = asyncio.get_running_loop()
+        on_stop_signal(self._stopped.set)
+        port = self._port()
+        port.start(self._listen())
+        door = StatusServer(
+            Path(SOCKETS_FOLDER) / "console-0",
+            cluster=self._node.site.cluster,
+            number=0,
+            status=self._told,
+        )
+        await door.start()
+        serving = loop.create_task(port.serve(), name="console-http")
+        polling = loop.create_task(self._poll(), name="console-poll")
+        stopped = loop.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait((serving, polling, stopped), return_when=asyncio.FIRST_COMPLETED)
+            service.notify("STOPPING=1")
+        finally:
+            self._stopped.set()
+            async with self._news:
+                self._news.notify_all()
+            polling.cancel()
+            await port.close()
+            await door.close()
+            results = await asyncio.gather(serving, polling, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return 0
+
+    def _told(self) -> dict[str, Any]:
+        """For `tigerchat status`: since when each alarm holds, by the machine's forward clock."""
+        alarms = self.watch.console.alarms()
+        return {"since": [(alarm.name, alarm.subject, alarm.since_ms) for alarm in alarms]}
+
+    def _listen(self) -> socket.socket:
+        host, port = self._node.settings.console_host, self._node.node.console_port
+        try:
+            return bind(host, port)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self._node.path}: the console cannot listen on {host}, port {port} "
+                f"({error.strerror or error}); allowed: an address of this machine as console_host "
+                "and a free port as console_port"
+            ) from error
+
+    def _port(self) -> OperatorPort:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        show_certificate(tls, *self._node.client_certificate)
+        return OperatorPort(self._app(), tls, self._strangers)
+
+    def _connections(self) -> dict[str, int]:
+        """What came to the port since the start, by name."""
+        always = ("handshakes", "closed_handshake", "connected", "malformed")
+        return {name: self._strangers[name] for name in always} | self._strangers
+
+    def _app(self) -> Starlette:
+        key = own_secret(self._node.path / METRICS_KEY_FILE)
+        probes = Probes(key, allowed=self._allowed, said=self._said, ready=self._is_ready)
+        return Starlette(
+            routes=[
+                Route("/", self._to_page),
+                Route("/console", self._page),
+                *probes.routes(),
+                Route("/console/sign-in", self._sign_in, methods=["POST"]),
+                Route("/console/sign-out", self._sign_out, methods=["POST"]),
+                Route("/console/status", self._show),
+                Route("/console/history", self._history),
+                Route("/console/events", self._events),
+                Mount("/web", PageFiles(directory=WEB)),
+            ],
+            middleware=[
+                Middleware(SafeHeaders),
+                Middleware(Guard, names=self._names(), counters=self._strangers),
+            ],
+        )
+
+    def _names(self) -> list[str]:
+        """Hosts under which operators know this console."""
+        settings = self._node.settings
+        return [settings.console_host, self._node.node.name, *settings.console_names.split()]
+
+    # --- looking
+
+    async def _poll(self) -> None:
+        """Each second, or seldom; what a stall swallowed is not caught up."""
+        due_s = time.monotonic()
+        while True:
+            self._wanted.clear()
+            began_s = time.monotonic()
+            try:
+                await self.watch.poll_beside()
+            except FormatError as error:
+                self._log.error("%s; is it of another version?", error)
+            else:
+                shown = self.watch.console.plain() | {"connection_events": self._connections()}
+                self._status = json.dumps(shown).encode()
+                self._looks += 1
+                self._looked_s = began_s
+                async with self._news:
+                    self._news.notify_all()
+            if self._looks == 1:
+                service.notify("READY=1", f"STATUS=console at {self.url}")
+            due_s = max(due_s + POLL_S, time.monotonic())
+            await self._rest(due_s)
+            due_s = max(due_s, time.monotonic() - POLL_S)
+
+    async def _rest(self, due_s: float) -> None:
+        """Until the next look is due; without anybody who looks until one comes, or for long."""
+        unwatched_s = self._looked_s + POLL_UNWATCHED_S
+        while True:
+            service.notify("WATCHDOG=1")
+            now_s = time.monotonic()
+            watched = self._streams > 0 or now_s < self._watched_s + UNWATCHED_S
+            end_s = due_s if watched else max(due_s, unwatched_s)
+            if now_s >= end_s:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(end_s - now_s, service.HEARTBEAT_S)):
+                    await self._wanted.wait()
+                    return
+
+    def _is_watched(self) -> bool:
+        """Somebody looks now; whether what is known is young enough for him."""
+        self._watched_s = time.monotonic()
+        if self._watched_s < self._looked_s + 2 * POLL_S:
+            return True
+        self._wanted.set()
+        return False
+
+    async def _fresh(self) -> None:
+        """Somebody looks now, and is shown what has just been asked, if that can be."""
+        if self._is_watched():
+            return
+        seen = self._looks
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * POLL_S), self._news:
+                while self._looks == seen and not self._stopped.is_set():
+                    await self._news.wait()
+
+    # --- requests
+
+    def _allowed(self, request: Request) -> bool:
+        allowed = self._door.knows(request.cookies.get(COOKIE))
+        request.state.visitor.signed_in = allowed
+        return allowed
+
+    async def _to_page(self, request: Request) -> Response:
+        return RedirectResponse("/console")
+
+    async def _page(self, request: Request) -> Response:
+        return Page(WEB / "console.html", media_type="text/html")
+
+    async def _sign_in(self, request: Request) -> Response:
+        """The secret in a JSON object: a form of another site cannot send one."""
+        secret = await secret_in(request)
+        if secret is None:
+            return _refusal(400, "expected a JSON object with the secret")
+        address = address_group(request.client.host) if request.client else ""
+        if self._is_crowded(address):
+            return _refusal(503, "others are signing in; try again in a second")
+        self._waiting[address] += 1
+        try:
+            async with self._entering:
+                shut = self._door.shut_for(address)
+                if shut > 0:
+                    return _refusal(429, f"too many wrong secrets; try again in {shut:.0f} s")
+                token = await asyncio.to_thread(self._door.enter, secret, address)
+        except SecretExpired:
+            return _refusal(403, "the secret has expired; a new one was printed just now")
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+        if token is None:
+            return _refusal(403, "this is not the secret printed last")
+        request.state.visitor.signed_in = True
+        response = Response(status_code=204)
+        response.set_cookie(
+            COOKIE,
+            token,
+            max_age=SESSION_S,
+            path="/",
+            secure=True,
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    def _is_crowded(self, address: str) -> bool:
+        """Secrets are judged one by one. A stranger waits for few, this machine for all."""
+        if address in THIS_MACHINE:
+            return False
+        return self._waiting[address] > 0 or self._waiting.total() >= SIGN_INS_WAITING_MAX
+
+    async def _sign_out(self, request: Request) -> Response:
+        self._door.leave(request.cookies.get(COOKIE))
+        response = Response(status_code=204)
+        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+        return response
+
+    async def _said(self) -> list[Said]:
+        """What all processes of this machine answered last."""
+        await self._fresh()
+        said = [
+            Said(source.kind, source.node, source.number, answer)
+            for source, answer in self.watch.answers.items()
+        ]
+        own = {
+            "alarms": Counter(alarm.name for alarm in self.watch.console.alarms()),
+            "streams": self._streams,
+            "connection_events": self._connections(),
+            "process": self._process.read(),
+        }
+        return [*said, Said("console", self._node.settings.index, 0, own)]
+
+    def _is_ready(self) -> bool:
+        """Whether each process of this node that clients need serves."""
+        self._is_watched()
+        index = self._node.settings.index
+        own = [
+            answer
+            for source, answer in self.watch.answers.items()
+            if source.node == index and source.kind in ("replica", "edge")
+        ]
+        return bool(own) and all(map(serves, own))
+
+    async def _show(self, request: Request) -> Response:
+        if not self._allowed(request):
+            return _refusal(401, "sign in first")
+        await self._fresh()
+        return Response(self._status, media_type="application/json", headers=_FRESH)
+
+    async def _history(self, request: Request) -> Response:
+        if not self._allowed(request):
+            return _refusal(401, "sign in first")
+        await self._fresh()
+        return JSONResponse({"points": self.watch.console.history()}, headers=_FRESH)
+
+    async def _events(self, request: Request) -> Response:
+        if not self._allowed(request):
+            return _refusal(401, "sign in first")
+        if self._streams >= STREAMS_MAX:
+            return _refusal(503, f"{STREAMS_MAX} pages are open already")
+        return StreamingResponse(
+            self._stream(request), media_type="text/event-stream", headers=_FRESH
+        )
+
+    async def _stream(self, request: Request) -> AsyncIterator[bytes]:
+        """Each look as an event, until the page or the session ends."""
+        self._streams += 1
+        try:
+            await self._fresh()
+            while not self._stopped.is_set() and self._allowed(request):
+                seen = self._looks
+                yield b"data: " + self._status + b"\n\n"
+                async with self._news:
+                    while self._looks == seen and not self._stopped.is_set():
+                        await self._news.wait()
+        finally:
+            self._streams -= 1
+
+
+_FRESH = {"cache-control": "no-store"}
+
+
+def _refusal(code: int, why: str) -> Response:
+    return JSONResponse({"error": why}, status_code=code, headers=_FRESH)
+
+
+def make_role(node: NodeFolder, number: int, log: logging.Logger) -> ConsoleRole:
+    """The console of a node."""
+    return ConsoleRole(node, log)

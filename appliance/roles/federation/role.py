@@ -1,0 +1,225 @@
+"""The federation of a node: links to other sites, and the shared rooms of each of its shards."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.prng import Prng
+from appliance.cores.federation import effects as told
+from appliance.cores.federation.exchange import Exchange
+from appliance.drivers.host import clock, service
+from appliance.drivers.host.federation_file import read_federation
+from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.network.status import StatusServer
+from appliance.formats.causal.link import Summary
+from appliance.formats.federation_site import FederationSite
+from appliance.roles.attached.directory_file import DirectoryFile
+from appliance.roles.attached.shard_tasks import ShardTasks
+from appliance.roles.federation.carrier import Carrier
+from appliance.roles.federation.rooms import Identity, SharedRoom
+from appliance.roles.federation.shard import ShardCarrying, now_ms
+from appliance.roles.federation.site_links import SiteLinks
+from appliance.roles.federation.telling import Telling
+
+POLL_S = 1.0  # between two polls of the farm's directory
+STORE_FOLDER = "federation"  # of the node: a folder for each shard, one in it for each room
+
+
+class FederationRole:
+    """Wires links and shards. `serve` runs until it is told to stop."""
+
+    def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
+        self.node, self.log = node, log
+        self.site = read_federation(node.path)
+        self.counters: Counter[str] = Counter()
+        self.drops: Counter[str] = Counter()
+        prng = Prng(clock.seed())
+        self._refused = set(self.site.removed)
+        identity = Identity(self.site.name, self.site.key, self._refused)
+        self.exchange = Exchange(self.site.name)
+        self.carrier = Carrier(self.exchange, {}, self, now_ms=now_ms, tell=self._tell)
+        self.links = SiteLinks(
+            node,
+            identity,
+            self.carrier,
+            self.site.ports[node.settings.index],
+            prng.fork(),
+            self.counters,
+        )
+        self.shards = [
+            ShardCarrying(
+                node,
+                shard,
+                node.path / STORE_FOLDER / str(shard.number),
+                identity,
+                self.carrier,
+                prng.fork(),
+                log=log,
+                counters=self.counters,
+                drops=self.drops,
+            )
+            for shard in node.shards
+        ]
+        self.telling = Telling(node, self)
+        self._status_server = StatusServer(
+            Path(SOCKETS_FOLDER) / "federation-0",
+            cluster=node.site.cluster,
+            number=0,
+            status=self.status,
+            on_wish=self.on_wish,
+        )
+        has_farm = node.node.farm_port and node.site.farm_key
+        self._directory = DirectoryFile(node) if has_farm else None
+        self._tasks = ShardTasks("federation", self.shards)
+        self._figures = Figures()
+
+    async def serve(self) -> int:
+        """Until SIGTERM; the exit code."""
+        on_stop_signal(self._tasks.end)
+        await self.links.start(self.site.peers)
+        self.carrier.start({})
+        await self._status_server.start()
+        self._take(read_federation(self.node.path))  # it may have changed before we could be told
+        self._poll_directory()
+        self.telling.start()
+        self._tasks.start()
+        service.notify("READY=1", f"STATUS=site {self.site.name}, {len(self.site.peers)} others")
+        await self._tasks.wait()
+        service.notify("STOPPING=1")
+        await self._tasks.stop()
+        await self._status_server.close()
+        await self.telling.close()
+        self.carrier.close()
+        await self.links.close()
+        return self._tasks.exit_code
+
+    def _poll_directory(self) -> None:
+        """Tell each shard, again and again, whom the farm has chosen for it; where the node belongs
+        to no farm it is the primary's turn."""
+        if self._directory is None:
+            return
+        self._directory.look()
+        for shard in self.shards:
+            shard.turn.chosen = self._directory.shipper_of(shard.shard.number)
+        asyncio.get_running_loop().call_later(POLL_S, self._poll_directory)
+
+    # --- the carrier calls
+
+    def append(self, channel: str, due: told.Append) -> None:
+        """A message of another site, for the log of the room's shard."""
+        shard = self._shard_of(channel)
+        if shard is not None:
+            shard.append(channel, due)
+
+    def _tell(self, channel: str, event: told.Effect) -> None:
+        shard = self._shard_of(channel)
+        if shard is not None:
+            shard.on_event(channel, event)
+            self.telling.on_event(shard.rooms[channel], event)
+
+    def _shard_of(self, channel: str) -> ShardCarrying | None:
+        return next((shard for shard in self.shards if channel in shard.rooms), None)
+
+    # --- telling calls
+
+    def live_rooms(self) -> list[SharedRoom]:
+        """Shared rooms that this node carries."""
+        return [room for shard in self.shards for room in shard.rooms.values() if room.is_live]
+
+    def live_room(self, channel: str) -> SharedRoom | None:
+        """One of them."""
+        shard = self._shard_of(channel)
+        room = None if shard is None else shard.rooms[channel]
+        return room if room is not None and room.is_live else None
+
+    def say_ephemeral(self, channel: str, content: bytes) -> None:
+        """To the other sites of a room that is live, once."""
+        self.carrier.on_ephemeral(channel, content)
+
+    def count(self, reason: str) -> None:
+        """Something of another site was dropped."""
+        self.exchange.dropped[reason] += 1
+
+    # --- what processes of this machine ask
+
+    def status(self) -> dict[str, Any]:
+        """Everything an operator may want to know, as plain values."""
+        return {
+            "node": self.node.settings.index,
+            "site": self.site.name,
+            "time": time.time(),
+            "sites": [peer.name for peer in self.site.peers],
+            **self.links.status(),
+            "frames": dict(self.carrier.counters),
+            "dropped": dict(self.exchange.dropped),
+            "summaries": self._summaries(),
+            "shards": [shard.status() for shard in self.shards],
+            "process": self._figures.read(),
+        }
+
+    def _summaries(self) -> dict[str, dict[str, Any]]:
+        """What other sites said last of the logs of shared rooms."""
+        return {
+            name: {site: plain_summary(summary) for site, summary in shared.summaries.items()}
+            for name, shared in self.exchange.shared.items()
+        }
+
+    def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
+        """`reload`: sites were added or removed; `summaries`: ask every site for its logs, or for
+        the places from `first` to before `last` of one `channel`."""
+        what = wish.get("wish")
+        if what == "reload":
+            try:
+                self._take(read_federation(self.node.path))
+            except ConfigurationError as error:
+                return {"error": str(error)}
+            return self.status()
+        if what == "summaries":
+            return self._sum_up(wish)
+        return {"error": f"no such wish: {str(wish)[:100]}"}
+
+    def _sum_up(self, wish: dict[str, Any]) -> dict[str, Any]:
+        shared, first, last = self.exchange.shared, wish.get("first", 0), wish.get("last", 0)
+        if type(first) is not int or type(last) is not int or not 0 <= first <= last < 1 << 63:
+            return {"error": f"no places of a log: {str(wish)[:100]}"}
+        names = [name for name in shared if wish.get("channel") in (None, name)]
+        self.carrier.ask_summaries(names, first, last)
+        own = {name: plain_summary(shared[name].channel.summary(first, last)) for name in names}
+        titles = {room.name: room.title for room in self.live_rooms() if room.name in own}
+        return {"own": own, "rooms": titles}
+
+    def _take(self, site: FederationSite) -> None:
+        """Follow a changed file; its name and key stay those of the start."""
+        before = {peer.name: peer for peer in self.site.peers}
+        now = {peer.name: peer for peer in site.peers}
+        for name in before.keys() - now.keys():
+            self.links.remove(name)
+        for name, peer in now.items():
+            if before.get(name) != peer:
+                self.links.add(peer)
+        self._refused.clear()
+        self._refused.update(site.removed)
+        for shard in self.shards:
+            shard.take_members()
+        self.site = site
+
+
+def plain_summary(summary: Summary) -> dict[str, Any]:
+    return {
+        "count": summary.count,
+        "newest": summary.message_id,
+        "order": summary.order_hash.hex(),
+        "places": [summary.first, summary.last],
+        "marks": [mark.hex() for mark in summary.marks],
+    }
+
+
+def make_role(node: NodeFolder, number: int, log: logging.Logger) -> FederationRole:
+    """The federation of a node."""
+    return FederationRole(node, log)

@@ -1,0 +1,57 @@
+"""Which rooms of a shard are shared, as of a place in the log, and what rooms are called: rows of
+an LMDB environment."""
+
+from pathlib import Path
+
+import numpy as np
+
+from appliance.cores.federation.effects import Write
+from appliance.formats import record as rec
+from appliance.formats.sharing import Sharing, decode_sharing, encode_sharing
+from appliance.roles.federation.store import LmdbChannelStore
+
+_NAME, _POSITION, _ROOM, _END = b"N", b"P", b"R", b"S"
+
+
+class SharedRooms:
+    """`position`: the newest record of the log whose policy, if it is one, is in `rooms`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._store = LmdbChannelStore(folder)
+        raw = self._store.get(_POSITION)
+        self.position = 0 if raw is None else int.from_bytes(raw, "big")
+        self.rooms: dict[bytes, Sharing] = {}
+        for key, value in self._store.items(_ROOM, _END):
+            sharing = decode_sharing(value)
+            assert sharing is not None
+            self.rooms[key[1:]] = sharing
+
+    def take_names(self, records: np.ndarray) -> None:
+        """What the rooms that are created among these are called."""
+        kinds = records["flags"] & rec.FLAGS_KIND_MASK
+        for row in records[kinds == rec.KIND_ROOM_CREATE]:
+            name = bytes(row["body"])[: int(row["body_len"])]
+            self._store.apply([Write(_NAME + bytes(row["room_id"]), name)])
+
+    def name_of(self, room_id: bytes) -> str:
+        """What a room is called; empty if its first record was not read here."""
+        return (self._store.get(_NAME + room_id) or b"").decode(errors="replace")
+
+    def put(self, room_id: bytes, sharing: Sharing | None) -> None:
+        """Kept with the next position."""
+        value = None if sharing is None else encode_sharing(sharing)
+        if sharing is None:
+            self.rooms.pop(room_id, None)
+        else:
+            self.rooms[room_id] = sharing
+        self._store.apply([Write(_ROOM + room_id, value)])
+
+    def keep_position(self, position: int) -> None:
+        """Durable together with what was put since the last time; not flushed for itself, as what
+        is lost is read again.
+        """
+        self.position = position
+        self._store.apply([Write(_POSITION, position.to_bytes(8, "big"))])
+
+    def close(self) -> None:
+        self._store.close()

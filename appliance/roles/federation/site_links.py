@@ -1,0 +1,116 @@
+"""Links to the nodes of other sites: listens, dials, and follows which sites are known.
+
+Of two sites the one whose name is smaller dials. Every node is linked to every node of the other
+site, since only the two that carry a room have it to offer, and either may change at any time.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from appliance.base.prng import Prng
+from appliance.cores.federation.link.quic_link import Identity as QuicIdentity
+from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE, NodeFolder
+from appliance.drivers.network.stream.acceptor import Acceptor
+from appliance.drivers.network.stream.certificate import add_anchor
+from appliance.drivers.network.stream.dialler import Dialler
+from appliance.drivers.network.tls import client_context, server_context
+from appliance.formats.federation_site import PeerSite
+from appliance.roles.federation.carrier import Carrier
+from appliance.roles.federation.datagrams import Peer, QuicPort
+from appliance.roles.federation.rooms import Identity
+
+
+class SiteLinks:
+    """One node's links. Sites are added and removed while it runs."""
+
+    def __init__(
+        self,
+        node: NodeFolder,
+        identity: Identity,
+        carrier: Carrier,
+        port: int,
+        prng: Prng,
+        counters: Counter[str],
+    ) -> None:
+        self._node, self._identity, self._carrier = node, identity, carrier
+        self._port, self._prng, self.counters = port, prng, counters
+        self._files = (node.path / TLS_CERTIFICATE_FILE, node.path / TLS_KEY_FILE)
+        own = node.node
+        self._context = server_context(*self._files, [own.certificate_pem])
+        self._pins: dict[bytes, str] = {}
+        self._keys: dict[str, bytes] = {}
+        self._acceptor = Acceptor(
+            carrier.make_codec, context=self._context, pins=self._pins, counters=counters
+        )
+        self._quic = QuicPort(
+            carrier,
+            QuicIdentity(identity.site, identity.key, own.spki),
+            self._keys,
+            certificate=self._files[0],
+            private_key=self._files[1],
+            prng=prng.fork(),
+        )
+        self._diallers: dict[str, list[Dialler]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def start(self, peers: tuple[PeerSite, ...]) -> None:
+        """Listen by TCP and by UDP; ConfigurationError when that is impossible."""
+        host = self._node.node.host
+        await self._acceptor.start(host, self._port)
+        await self._quic.start(host, self._port)
+        for peer in peers:
+            self.add(peer)
+
+    def add(self, peer: PeerSite) -> None:
+        """Let this site in, and dial it if that is ours to do."""
+        self.remove(peer.name)
+        pins = {node.spki: peer.name for node in peer.nodes}
+        self._pins.update(pins)
+        self._keys[peer.name] = bytes.fromhex(peer.public_key)
+        for node in peer.nodes:
+            add_anchor(self._context, node.certificate)
+        self._diallers[peer.name] = []
+        if self._identity.site > peer.name:
+            return
+        for node in peer.nodes:
+            dialler = Dialler(
+                self._carrier.make_codec,
+                node.host,
+                node.port,
+                context=client_context(*self._files, [node.certificate]),
+                pins={node.spki: peer.name},
+                prng=self._prng.fork(),
+                counters=self.counters,
+            )
+            dialler.start()
+            self._diallers[peer.name].append(dialler)
+            if peer.carrier == "datagram":
+                address = (node.host, node.port)
+                self._quic.keep(Peer(peer.name, address, node.spki))
+
+    def remove(self, name: str) -> None:
+        """Let it in no more, and end its links."""
+        for spki in [spki for spki, site in self._pins.items() if site == name]:
+            del self._pins[spki]
+        self._keys.pop(name, None)
+        for dialler in self._diallers.pop(name, []):
+            task = asyncio.get_running_loop().create_task(dialler.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        self._quic.forget(name)
+        self._carrier.close_links(name)
+
+    def status(self) -> dict[str, Any]:
+        """Links that are up, by site, and counters."""
+        return {
+            "links": self._carrier.links_by_site(),
+            "events": dict(self.counters),
+            "datagram_events": dict(self._quic.endpoint.counters),
+        }
+
+    async def close(self) -> None:
+        diallers = [dialler for found in self._diallers.values() for dialler in found]
+        await asyncio.gather(*(dialler.close() for dialler in diallers), *self._closing)
+        self._quic.close()
+        await self._acceptor.close()

@@ -1,0 +1,149 @@
+"""What an operator does with a site among others: its file on every node, what it tells."""
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.printable import counted, safe
+from appliance.cores.federation.difference import DifferenceSearch
+from appliance.drivers.host.federation_file import write_federation
+from appliance.drivers.host.neighbours import neighbours
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
+from appliance.drivers.network.ask import ask_status
+from appliance.formats.federation_site import FederationSite
+from appliance.formats.site import SITE_FILE, load_site
+
+_ANSWERS_S = 3.0  # for other sites to tell of their logs
+_PAUSE_S = 1.1  # between two questions for one log: a site answers one a second
+
+
+def nodes_of(folder: Path) -> list[NodeFolder]:
+    """The nodes of a local site that are on this machine, by index."""
+    site = load_site(folder / SITE_FILE)
+    found = neighbours(folder / site.nodes[0].name, site)
+    nodes = [read_node(place.sockets.parent) for place in found]
+    if not nodes:
+        raise ConfigurationError(f"no node of the site in {folder} is on this machine")
+    return nodes
+
+
+def write_site(nodes: list[NodeFolder], site: FederationSite) -> None:
+    """To every node of this machine; those that run follow at once."""
+    for node in nodes:
+        write_federation(node.path, site)
+    for node in nodes:
+        told = ask(node, {"wish": "reload"})
+        if told is not None and "error" in told:
+            raise StorageError(f"{node.node.name}: {told['error']}")
+
+
+def ask(node: NodeFolder, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    """What the node's federation tells; None: it does not run."""
+    return ask_status(
+        node.path / SOCKETS_FOLDER,
+        cluster=node.site.cluster,
+        shard=0,
+        kind="federation",
+        timeout_s=5.0,
+        wish=wish,
+    )
+
+
+def status_lines(name: str, told: dict[str, Any]) -> list[str]:
+    links = [f"{site} {told['links'].get(site, 0)}" for site in told["sites"]]
+    lines = [f"{name}: site {told['site']}; links: {', '.join(links) or 'no site is known'}"]
+    for shard in told["shards"]:
+        who = f"carries, claim {shard['generation']}" if shard["carries"] else "stands by"
+        lines.append(f"  shard {shard['shard']}: {who}{_if(shard['error'])}")
+        lines += [f"    {_room_line(room)}" for room in shard["rooms"]]
+    drops = ", ".join(f"{reason} {count}" for reason, count in sorted(told["dropped"].items()))
+    return [*lines, f"  dropped: {drops}"] if drops else lines
+
+
+def _if(error: str) -> str:
+    return f"; {error}" if error else ""
+
+
+def _room_line(room: dict[str, Any]) -> str:
+    sites = ", ".join(f"{site} ({room['numbers'][site]})" for site in sorted(room["sites"]))
+    name = called(room["channel"], room["room"])
+    return (
+        f"{name}  {counted(room['log'], 'message')} of {sites}; not yet "
+        f"acknowledged {room['outgoing'] + room['backlog']}, waiting {room['waiting']}, "
+        f"to be committed {room['ready']}, missing {room['wanted']}"
+    )
+
+
+def called(channel: str, title: str) -> str:
+    """How people read which room it is: by its name, or by its id where no name is known."""
+    return safe(title) or str(UUID(int=int.from_bytes(bytes.fromhex(channel), "little")))
+
+
+def others_of(node: NodeFolder, name: str) -> dict[str, dict[str, Any]]:
+    """What the other sites of a room say of its log, as far as they answer in time."""
+    deadline = time.monotonic() + _ANSWERS_S
+    found: dict[str, dict[str, Any]] = {}
+    while time.monotonic() < deadline:
+        told = ask(node) or {}
+        found = told.get("summaries", {}).get(name, {})
+        rooms = [room for shard in told.get("shards", []) for room in shard["rooms"]]
+        sites = next((set(room["sites"]) for room in rooms if room["channel"] == name), set())
+        reached = {site for site in sites if told.get("links", {}).get(site)}
+        if reached <= found.keys():
+            break
+        time.sleep(0.1)
+    return found
+
+
+class Difference(NamedTuple):
+    """The first place, from 0, at which two logs differ, and what both have there; an entry that
+    is not there has an empty `newest`."""
+
+    place: int
+    own: dict[str, Any]
+    other: dict[str, Any]
+
+
+def first_difference(node: NodeFolder, name: str, site: str, count: int) -> Difference | None:
+    """Of a room here and at another site, the longer log of which has `count` messages. None: the
+    site gave no answer, or the logs have become equal meanwhile.
+
+    Takes a second for each sixteenfold of `count`, as sites sum up once a second.
+    """
+    search = DifferenceSearch(count)
+    while True:
+        time.sleep(_PAUSE_S)
+        first, last = search.places
+        wish = {"wish": "summaries", "channel": name, "first": first, "last": last}
+        own = (ask(node, wish) or {}).get("own", {}).get(name)
+        other = others_of(node, name).get(site)
+        if own is None or other is None or other["places"] != [first, last]:
+            return None
+        if search.found:
+            differs = own["newest"] != other["newest"]
+            return Difference(first, own, other) if differs else None
+        if not search.take(own["marks"], other["marks"]):
+            return None
+
+
+def difference_line(room: str, site: str, found: Difference | None) -> str:
+    """What an operator reads of it; `room` as it is `called`."""
+    if found is None:
+        return f"{room}  {site}: told no place where it differs; ask again"
+    here, there = (one["newest"] or "nothing" for one in (found.own, found.other))
+    return f"{room}  {site}: differs first at message {found.place + 1}: here {here}, there {there}"
+
+
+def verified_lines(room: str, own: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str]:
+    """What an operator reads of one room, as it is `called`, here and elsewhere."""
+    lines = [f"{room}  here: {counted(own['count'], 'message')}, order {own['order'][:16]}"]
+    for site, other in sorted(others.items()):
+        what = (
+            "equal" if other == own else f"{other['count']} messages, order {other['order'][:16]}"
+        )
+        lines.append(f"{room}  {site}: {what}")
+    if not others:
+        lines.append(f"{room}  no other site answered")
+    return lines

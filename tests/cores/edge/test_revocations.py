@@ -1,0 +1,153 @@
+"""Tokens that an operator takes back: at once, and also by an edge that begins later."""
+
+import os
+
+import pytest
+
+from appliance.base import limits
+from appliance.cores.edge.revocations import Revocations
+from appliance.cores.edge.session import Session
+from appliance.formats import record as rec
+from appliance.formats.client.sign_in import Hello, Welcome
+from appliance.formats.client_errors import TokenInvalid, TokenRevoked
+from appliance.formats.geometry import SMALL
+from appliance.formats.revocation import Revocation, decode_revocation, encode_revocation
+from tests.cores.edge.world import ENCODINGS, START_US, World, device, errors, token
+
+LIFE_S = limits.TOKEN_LIFE_S_DEFAULT
+
+
+def world() -> World:
+    made = World(revocations=Revocations(LIFE_S))
+    made.tick()
+    return made
+
+
+def audit(world: World, body: bytes, seq: int) -> None:
+    """An audit record is committed; the edge has not heard of it yet."""
+    shard = world.shard
+    empty = {"count": 0, "head": bytes(32), "created": 0, "sealed": 0}
+    shard.rooms.setdefault(rec.SHARD_ROOM_ID, empty)
+    raw = rec.encode(
+        room_id=rec.SHARD_ROOM_ID,
+        msg_id=os.urandom(16),
+        author_id=0,
+        body=body,
+        client_id=bytes(15) + b"o",
+        client_seq=seq,
+        kind=rec.KIND_AUDIT,
+    )
+    shard.apply(raw)
+
+
+def revoke(world: World, claim: str, value: str, seq: int = 1) -> None:
+    audit(world, encode_revocation(Revocation(claim, value), node="node0", at_us=0), seq)
+
+
+def hello(world: World, sent: str) -> Session:
+    session = world.edge.on_open("10.0.0.1", ENCODINGS[False])
+    world.send(session, Hello(token=sent, client_id=device(9)))
+    return session
+
+
+def test_a_revoked_user_leaves_at_once_and_nobody_else() -> None:
+    one = world()
+    anna, other, bert = one.open(), one.open(number=2), one.open(number=3, name="bert")
+    revoke(one, "sub", "anna")
+    one.publish()
+    for session in (anna, other):
+        assert errors(one.take(session)) == ["token_revoked"]
+        assert one.closed[session.number] == "token_revoked"
+    assert one.take(bert) == [] and not one.closed[bert.number]
+    assert one.closed[hello(one, token("anna")).number] == "token_revoked"
+    later = hello(one, token("anna", iat=START_US // 1_000_000 + 2))
+    assert [type(frame) for frame in one.take(later)] == [Welcome]
+
+
+def test_a_token_is_revoked_by_its_name_and_others_of_its_user_stay() -> None:
+    one = world()
+    stolen, kept = hello(one, token(jti="stolen")), hello(one, token(jti="kept"))
+    one.take(stolen), one.take(kept)
+    revoke(one, "jti", "stolen")
+    one.publish()
+    assert errors(one.take(stolen)) == ["token_revoked"]
+    assert not one.closed[kept.number]
+    with pytest.raises(TokenRevoked):
+        one.edge.admit("10.0.0.1", token(jti="stolen"))
+
+
+def test_an_edge_that_begins_reads_what_was_said_before_it() -> None:
+    past = world()
+    bert = past.open(name="bert")
+    room = past.room(bert)
+    revoke(past, "sub", "anna")
+    seqs = iter(range(2, 10_000))
+    while len(past.shard.log) < 3 * SMALL.segment_records:  # in a sealed segment, pages ago
+        audit(past, b'{"act":{"do":"something else"}}', next(seqs))
+    past.say(bert, room, 1, 20)
+    past.settle()
+    fresh = World(revocations=Revocations(LIFE_S), attached=False)
+    fresh.shard = past.shard
+    fresh.attach()
+    fresh.tick(2 + len(past.shard.log) // limits.REVOCATIONS_PAGE)
+    revocations = fresh.edge.lookup.revocations
+    assert revocations is not None and revocations.is_read and len(revocations) == 1
+    assert fresh.closed[hello(fresh, token("anna")).number] == "token_revoked"
+
+
+def test_what_was_revoked_before_any_token_was_issued_is_not_looked_for() -> None:
+    past = world()
+    for seq in range(1, 4 * limits.REVOCATIONS_PAGE):
+        audit(past, b"{}", seq)
+    fresh = World(revocations=Revocations(LIFE_S), attached=False)
+    fresh.shard, fresh.now_us = past.shard, START_US + 2 * LIFE_S * 1_000_000
+    fresh.attach()
+    fresh.tick(3)
+    revocations = fresh.edge.lookup.revocations
+    assert revocations is not None and revocations.is_read
+    assert revocations._next_op > limits.REVOCATIONS_PAGE
+
+
+def test_a_replica_that_has_no_tables_is_asked_again() -> None:
+    past = world()
+    revoke(past, "sub", "anna")
+    fresh = World(revocations=Revocations(LIFE_S), attached=False)
+    fresh.shard, fresh.rooms_here = past.shard, False
+    fresh.attach()
+    fresh.tick(30)
+    revocations = fresh.edge.lookup.revocations
+    assert revocations is not None and not revocations.is_read
+    fresh.rooms_here = True
+    fresh.tick(30)
+    assert revocations.is_read and len(revocations) == 1
+
+
+def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.cores.edge.revocations.REVOCATIONS_MAX", 100)
+    one = world()
+    for seq in range(1, 1000):
+        revoke(one, "jti", f"t{seq}", seq)
+        one.publish()
+    revocations = one.edge.lookup.revocations
+    assert revocations is not None and 80 <= len(revocations) <= 100
+    with pytest.raises(TokenRevoked):
+        one.edge.admit("10.0.0.1", token(jti="t999"))  # the newest stay
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"{}", b'{"act":5}', b'{"act":{"do":"revoke_token"}}',
+        b'{"act":{"do":"revoke_token","sub":5}}', b'{"act":{"do":"revoke_token","sub":""}}',
+        b'{"act":{"do":"revoke_token","sub":"' + b"x" * 129 + b'"}}', b"\xff", b"[" * 5000,
+        b'{"act":{"do":"exclude","sub":"anna"}}',
+    ],
+)  # fmt: skip
+def test_any_other_audit_record_revokes_nothing(body: bytes) -> None:
+    assert decode_revocation(body) is None
+
+
+def test_a_name_of_a_token_is_text() -> None:
+    for jti in (5, ["x"], "x" * 129):
+        with pytest.raises(TokenInvalid, match="jti"):
+            world().edge.admit("10.0.0.1", token(jti=jti))

@@ -1,0 +1,200 @@
+"""Verbs for tests that look at what a verb prints: forked from one process that has imported all.
+
+Starting Python and importing the program costs several times what most verbs do. The words, the
+environment, the folder, the streams, the exit code and how signals end it are those of `python -m
+appliance`; output goes to memory, not through pipes. Tests about the process itself, what it
+imports or what it was given at its start, run a real one.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO
+
+from tests.fork_server import ANSWER, FORK, GOODBYE, LENGTH
+from tests.patience import HUNG_S
+
+TOP = Path(__file__).parents[1]
+# Sites of tests are run by an executable that a run of tests names: then verbs are too.
+EXECUTABLE = os.environ.get("TIGERCHAT_TEST_EXECUTABLE")
+TITLE_MAX = 512  # characters of a fork's words
+
+_lock = threading.Lock()
+_server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+
+
+def run(
+    words: Iterable[object],
+    *,
+    environment: Mapping[str, str] | None = None,
+    text: str | None = None,
+    timeout_s: float = HUNG_S,
+    folder: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """`tigerchat` with these words, to its end; subprocess.TimeoutExpired after `timeout_s`.
+
+    Environment and folder are this process' own unless told otherwise.
+    """
+    words = [*map(str, words)]
+    variables = dict(os.environ if environment is None else environment)
+    if EXECUTABLE:
+        return subprocess.run(
+            [EXECUTABLE, *words],
+            env=variables,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            cwd=folder,
+        )
+    asked = {"words": words, "environment": variables, "folder": str(folder or Path.cwd())}
+    files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
+    try:
+        os.pwrite(files[0], (text or "").encode(), 0)
+        status = _status_of(json.dumps(asked).encode(), files, timeout_s)
+        out, err = (os.pread(file, os.fstat(file).st_size, 0).decode() for file in files[1:])
+    except TimeoutError:
+        raise subprocess.TimeoutExpired(["tigerchat", *words], timeout_s) from None
+    finally:
+        for file in files:
+            os.close(file)
+    code = os.waitstatus_to_exitcode(status)
+    return subprocess.CompletedProcess(["tigerchat", *words], code, out, err)
+
+
+class Started:
+    """What `start` has started; it has the face of `subprocess.Popen`, as far as tests need it."""
+
+    def __init__(self, asked: bytes, files: list[int], stderr: IO[str] | None) -> None:
+        self.stderr = stderr
+        self._answer, theirs = socket.socketpair()
+        with theirs, _lock:
+            socket.send_fds(_control(), [FORK], [*files, theirs.fileno()])
+        self._answer.sendall(LENGTH.pack(len(asked)) + asked)
+        self.pid = _received(self._answer)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """How it has ended, as subprocess has it; None: it runs."""
+        if self.returncode is None and select.select([self._answer], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Until it has ended; subprocess.TimeoutExpired when that takes too long."""
+        if self.returncode is None:
+            if not select.select([self._answer], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0.0)
+            self.returncode = os.waitstatus_to_exitcode(_received(self._answer))
+            self._answer.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Until it has ended; what is left of its streams."""
+        assert self.stderr is not None
+        self.wait(timeout)
+        with self.stderr:
+            return "", self.stderr.read()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start(
+    words: Iterable[object], *, environment: Mapping[str, str], output: int | None = None
+) -> Started:
+    """`tigerchat` with these words in a session of its own, which goes on. Both its streams are
+    `output`, a descriptor; without one, only what it says of errors is kept, in `stderr`, as much
+    as a pipe holds. It ends with this run of tests at the latest."""
+    asked = {
+        "words": [*map(str, words)],
+        "environment": dict(environment),
+        "folder": str(Path.cwd()),
+        "session": True,
+    }
+    nothing = os.open(os.devnull, os.O_RDWR)
+    own = [nothing]
+    said: IO[str] | None = None
+    try:
+        files = [nothing, nothing, nothing] if output is None else [nothing, output, output]
+        if output is None:
+            reading, files[2] = os.pipe()
+            said = os.fdopen(reading)
+            own.append(files[2])
+        return Started(json.dumps(asked).encode(), files, said)
+    finally:
+        for file in own:
+            os.close(file)
+
+
+def _status_of(asked: bytes, files: list[int], timeout_s: float) -> int:
+    """Have it run on these streams; its status as wait(2) has it, or TimeoutError and its end."""
+    answer, theirs = socket.socketpair()
+    with answer:
+        with theirs, _lock:
+            socket.send_fds(_control(), [FORK], [*files, theirs.fileno()])
+        answer.sendall(LENGTH.pack(len(asked)) + asked)
+        pid = _received(answer)
+        status: int | None = None
+        try:
+            answer.settimeout(timeout_s)
+            status = _received(answer)
+            return status
+        finally:
+            if status is None:  # it took too long, or the test was interrupted: nothing stays
+                os.kill(pid, signal.SIGKILL)
+                answer.settimeout(None)
+                _received(answer)
+
+
+def _received(answer: socket.socket) -> int:
+    data = answer.recv(ANSWER.size, socket.MSG_WAITALL)
+    assert len(data) == ANSWER.size, "the process that forks has ended"
+    return int(ANSWER.unpack(data)[0])
+
+
+def _control() -> socket.socket:
+    """The socket on which the process that forks is asked; it is started for the first verb."""
+    global _server
+    if _server is None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fork_server", str(os.getpid()), "." * TITLE_MAX],
+                cwd=TOP,
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # whoever kills the run's group leaves it its last duty
+            )
+        atexit.register(end)
+        _server = process, ours
+    return _server[1]
+
+
+def end() -> None:
+    """End the process that forks, and what still runs of its forks."""
+    global _server
+    if _server is not None:
+        process, control = _server
+        control.send(GOODBYE)
+        process.wait()
+        control.close()
+        _server = None

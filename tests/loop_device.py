@@ -1,0 +1,21 @@
+"""Block devices for tests: the kernel's loop driver over a sparse file."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def loop_device(file: Path, size: int, *, sector_size: int = 512) -> Iterator[Path]:
+    """A device of `size` bytes that lie in `file`, which is made; gone afterwards."""
+    with file.open("wb") as made:
+        made.truncate(size)
+    words = ["losetup", "--find", "--show", "--direct-io=on", f"--sector-size={sector_size}"]
+    done = subprocess.run([*words, str(file)], capture_output=True, text=True, check=True)
+    device = Path(done.stdout.strip())
+    try:
+        yield device
+    finally:
+        subprocess.run(["losetup", "--detach", str(device)], check=True)
+        file.unlink()

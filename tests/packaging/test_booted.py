@@ -1,0 +1,224 @@
+"""Three machines, each booted with a systemd of its own, run the frozen executable under its units:
+two by the supervisor, one role by role."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.drivers.network.ask import ask_status
+from appliance.formats.site import SITE_FILE, load_site
+from appliance.node.supervisor import STUCK_S_MAX
+from tests.packaging import frozen
+from tests.patience import HUNG_S
+from tests.ports import FreePorts
+from tests.system.local_site import TOP, ports_in_a_row, run, wait_until, words_of
+
+pytestmark = pytest.mark.root
+BOOT = Path(__file__).with_name("boot.sh")
+SUPERVISED = "multi-user.target tigerchat.service"
+BY_ROLE = "\n".join(
+    [
+        "multi-user.target tigerchat.target",
+        "tigerchat.target tigerchat-replica@0.service",
+        "tigerchat.target tigerchat-edge@0.service",
+        "tigerchat.target tigerchat-console.service",
+        "tigerchat.target tigerchat-farm.service",
+    ]
+)
+CREDENTIAL = "of the machine's store"  # as boot.sh puts it there
+ENABLED = (SUPERVISED, SUPERVISED, BY_ROLE)
+
+
+class Machines:
+    """Three containers on this machine's network, a node in each."""
+
+    def __init__(self, folder: Path, first_port: int) -> None:
+        self.folder, self.site_folder = folder, folder / "s"
+        self.tree = folder / "tree"
+        self.tree.mkdir(parents=True)
+        words = ["--nodes", "3", "--geometry", "small", "--ports", str(first_port)]
+        assert run("format", "--local", str(self.site_folder), *words).returncode == 0
+        self.site = load_site(self.site_folder / SITE_FILE)
+        booted = TOP / ".base" / "booted.tar"
+        subprocess.run(["tar", "-xf", booted, "-C", self.tree], check=True)
+        self.containers: dict[int, subprocess.Popen[Any]] = {}
+
+    def name(self, node: int) -> str:
+        return f"tigerchat-{os.getpid()}-{node}"
+
+    def boot(self, node: int) -> None:
+        program = frozen.dist() / "tigerchat"
+        place = self.site_folder / f"node-{node}"
+        words = ["unshare", "--mount", "--propagation", "private", "sh", BOOT, self.name(node)]
+        words += [self.tree, self.folder / f"layer-{node}", program, place, TOP / "systemd"]
+        with (self.folder / f"console-{node}").open("ab") as out:
+            self.containers[node] = subprocess.Popen(
+                [*words, ENABLED[node]], stdout=out, stderr=out, stdin=subprocess.DEVNULL
+            )
+
+    def init(self, node: int) -> psutil.Process:
+        """The first process of a container: what happens to it happens to all."""
+        (first,) = psutil.Process(self.containers[node].pid).children()
+        return first
+
+    def inside(self, node: int, *words: str) -> str:
+        """What a command prints inside."""
+        enter = ["nsenter", "--target", str(self.init(node).pid), "--all"]
+        done = subprocess.run(
+            [*enter, *words], capture_output=True, text=True, check=False, timeout=HUNG_S
+        )
+        return done.stdout + done.stderr
+
+    def status(self, node: int, kind: str = "shard") -> dict[str, Any] | None:
+        sockets = self.site_folder / f"node-{node}" / SOCKETS_FOLDER
+        return ask_status(sockets, cluster=self.site.cluster, shard=0, kind=kind)
+
+    def serves(self, node: int) -> bool:
+        replica, edge = self.status(node), self.status(node, "edge")
+        return (
+            replica is not None
+            and replica["status"] == "normal"
+            and edge is not None
+            and edge["health"] == ""
+        )
+
+    def until_serving(self, *nodes: int) -> None:
+        for node in nodes:
+            wait_until(
+                lambda node=node: self.serves(node), HUNG_S, lambda node=node: self.log(node)
+            )
+
+    def log(self, node: int) -> str:
+        printed = (self.folder / f"console-{node}").read_text(errors="replace")[-3000:]
+        with contextlib.suppress(ValueError, psutil.Error):
+            printed += self.inside(node, "journalctl", "--no-pager", "-n", "60")
+        return printed
+
+    def lose(self, node: int) -> None:
+        """As if its plug were pulled."""
+        self.init(node).kill()
+        self.containers.pop(node).wait(HUNG_S)
+
+    def replica(self, node: int) -> psutil.Process:
+        """The process that runs the replica of a node."""
+        (found,) = [
+            process
+            for process in self.init(node).children(recursive=True)
+            if words_of(process)[1:3] == ["start", "replica"]
+        ]
+        return found
+
+    def close(self) -> None:
+        for node in list(self.containers):
+            with contextlib.suppress(ValueError, psutil.Error):
+                self.init(node).kill()
+            self.containers[node].wait(HUNG_S)
+        for group in Path("/sys/fs/cgroup").glob("**/" + f"tigerchat-{os.getpid()}-[0-9]"):
+            for place in sorted(group.rglob("*/"), reverse=True):
+                with contextlib.suppress(OSError):
+                    place.rmdir()
+            with contextlib.suppress(OSError):
+                group.rmdir()
+        shutil.rmtree(self.folder)
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[Machines]:
+    made = Machines(tmp_path_factory.mktemp("booted") / "m", ports_in_a_row(free_ports))
+    try:
+        for node in range(3):
+            made.boot(node)
+        made.until_serving(0, 1, 2)
+        done = run("room", "create", "general", "--local", str(made.site_folder))
+        assert done.returncode == 0, done.stderr
+        yield made
+    finally:
+        made.close()
+
+
+def say(machines: Machines, text: str) -> None:
+    done = run("send", "general", text, "--local", str(machines.site_folder))
+    assert done.returncode == 0, done.stderr
+
+
+def said(machines: Machines) -> str:
+    words = ["--no-follow", "--last", "50", "--local", str(machines.site_folder)]
+    return run("tail", "general", *words).stdout
+
+
+def test_three_machines_acknowledge_lose_one_and_go_on(machines: Machines) -> None:
+    say(machines, "all three are up")
+    view = machines.status(0)["view"]
+    lost = view % 3
+    machines.lose(lost)
+    for number in range(3):
+        say(machines, f"one is lost, message {number}")
+    machines.boot(lost)
+    machines.until_serving(lost)
+    say(machines, "and it is back")
+    told = said(machines)
+    for text in ("all three are up", *(f"lost, message {n}" for n in range(3)), "and it is back"):
+        assert told.count(text) == 1, told
+
+
+def test_systemd_sees_them_as_they_are(machines: Machines) -> None:
+    machines.until_serving(0, 1, 2)
+    shown = machines.inside(0, "systemctl", "show", "tigerchat", "-p", "ActiveState,StatusText")
+    assert "ActiveState=active" in shown and "processes serve" in shown
+    failed = [machines.inside(n, "systemctl", "--failed", "--no-legend") for n in range(3)]
+    assert failed == ["", "", ""], [machines.log(n) for n in range(3) if failed[n]]
+    assert machines.inside(2, "systemctl", "is-active", "tigerchat.service").strip() == "inactive"
+
+
+def test_the_journal_says_in_fields_whose_line_it_is(machines: Machines) -> None:
+    for node, unit in ((0, "tigerchat.service"), (2, "tigerchat-replica@0.service")):
+        fields = ["TIGERCHAT_ROLE=replica-0", f"TIGERCHAT_UNIT={unit}"]
+        shown = machines.inside(node, "journalctl", "--no-pager", "--output=json", *fields)
+        lines = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
+        assert any(line["MESSAGE"].endswith(" begins") for line in lines), shown
+        assert {line["_SYSTEMD_UNIT"] for line in lines} == {unit}
+
+
+def test_a_credential_of_the_machine_reaches_the_node_and_nobody_else(machines: Machines) -> None:
+    (supervisor,) = [
+        process
+        for process in machines.init(0).children()
+        if words_of(process)[1:3] == ["start", "--node-folder"]
+    ]
+    place = Path(supervisor.environ()["CREDENTIALS_DIRECTORY"]) / "ship.token"
+    enter = ["nsenter", "--target", str(supervisor.pid), "--mount", "--pid"]
+    for user, code in (("tigerchat", 0), ("nobody", 1)):
+        words = ["setpriv", "--reuid", user, "--clear-groups", "cat", place]
+        done = subprocess.run([*enter, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert (done.stdout == CREDENTIAL) == (code == 0)
+
+
+def test_a_stuck_loop_is_killed_within_its_bound_and_loses_nothing(machines: Machines) -> None:
+    """By systemd, which was told to wait 3 s, and by the supervisor."""
+    machines.until_serving(0, 1, 2)
+    for node, bound_s in ((2, 3.0), (0, STUCK_S_MAX)):
+        say(machines, f"before {node} is stuck")
+        stuck = machines.replica(node)
+        stuck.suspend()
+        say(machines, f"while {node} is stuck")
+        wait_until(
+            lambda stuck=stuck: not stuck.is_running(),
+            2 * bound_s,
+            lambda node=node: machines.log(node),
+        )
+        machines.until_serving(node)
+        say(machines, f"after {node} was stuck")
+    told = said(machines)
+    for text in ("before {} is stuck", "while {} is stuck", "after {} was stuck"):
+        assert [told.count(text.format(node)) for node in (2, 0)] == [1, 1], told
+    assert "replica-0 was silent for 15 s: killed" in machines.log(0)

@@ -1,0 +1,46 @@
+"""Audit records of acts: what is in them, and that they wait for shard 0 within bounds."""
+
+import json
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from appliance.base.limits import BODY_SIZE_MAX
+from appliance.drivers.host.node_folder import NodeFolder
+from appliance.roles.farm.audit import WAITING_MAX, AuditTrail, body_of
+
+
+def test_a_record_says_who_did_what_when_and_how_it_ended() -> None:
+    body = body_of("farm", "node-1", 17, {"do": "remove", "id": 3}, "nobody leads")
+    assert json.loads(body) == {
+        "farm": "farm",
+        "node": "node-1",
+        "at_us": 17,
+        "act": {"do": "remove", "id": 3},
+        "outcome": "nobody leads",
+    }
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"do": "exclude", "names": ["é" * 900, "b" * 900]},
+        {"do": "exclude", "lift": "x" * 3000},
+        {"do": "y" * 3000},
+    ],
+)
+def test_an_act_too_long_for_a_record_is_told_without_its_list(wish: dict[str, Any]) -> None:
+    body = body_of("farm", "node-1", 17, wish, "z" * 5000)
+    assert len(body) <= BODY_SIZE_MAX
+    assert json.loads(body)["act"]["cut"] is True
+    assert json.loads(body)["act"]["do"] == wish["do"][:40]
+
+
+def test_acts_wait_for_shard_0_and_beyond_a_bound_the_oldest_are_counted_as_forgotten() -> None:
+    node = cast(NodeFolder, SimpleNamespace(node=SimpleNamespace(name="node-1")))
+    trail = AuditTrail(node, "farm", logging.getLogger("test"))
+    for number in range(WAITING_MAX + 5):
+        trail.note({"do": "place", "shard": number}, "")
+    assert trail.told() == {"written": 0, "waiting": WAITING_MAX, "forgotten": 5}

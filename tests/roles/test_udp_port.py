@@ -1,0 +1,124 @@
+"""Whatever comes to the UDP port of an edge fills no memory, and who sends over TCP goes on."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from appliance.formats.client.sign_in import Hello, Welcome
+from tests.drivers.network.quic.raw_client import raw_dial
+from tests.patience import HUNG_S
+from tests.ports import FreePorts
+from tests.roles.edge_site import EdgeSite, until
+from tests.roles.replica_group import REPO
+from tests.roles.talk import Talk
+from tests.roles.ways import WebSocketHttp3
+
+BUILD = REPO / "build"
+GROWTH_MAX = 1.1
+STRINGS, STRINGS_SOAK, AT_ONCE = 10_000, 100_000, 50
+NAMED = {  # what becomes of a datagram that belongs to no connection
+    *("quic_malformed", "quic_stray", "quic_retry", "quic_version", "quic_reset"),
+    *("quic_answers_too_many", "quic_handshakes_too_many"),
+}
+
+
+@pytest.fixture(scope="module")
+def site(free_ports: FreePorts) -> Iterator[EdgeSite]:
+    """One node."""
+    BUILD.mkdir(exist_ok=True)
+    ports = next(port for port in free_ports(310) if port % 10 == 0)
+    with tempfile.TemporaryDirectory(prefix="test-", dir=BUILD) as name:
+        with EdgeSite(Path(name) / "a", nodes=1, ports=ports, geometry="small") as made:
+            made.start_all()
+            yield made
+
+
+def packets(chance: random.Random, identifier: bytes) -> Iterator[bytes]:
+    """Random bytes, some behind what gets them past the first look."""
+    stems = (
+        b"",
+        b"\xc3\x00\x00\x00\x01\x08" + bytes(8) + b"\x08" + bytes(8),  # an Initial
+        b"\xc3\x00\x00\x00\x09\x08" + bytes(8) + b"\x08" + bytes(8),  # of another version
+        b"\xe3\x00\x00\x00\x01\x08" + identifier + b"\x08" + bytes(8),  # a Handshake
+        b"\x43" + identifier,  # of a connection that was there
+    )
+    for index in itertools.count():
+        stem = stems[index % len(stems)]
+        size = 1200 if index % 16 < 5 else chance.randrange(1, 300)
+        yield stem + chance.randbytes(size)
+
+
+def came(site: EdgeSite) -> int:
+    """Datagrams that the edge has taken notice of, by any name."""
+    status = site.edge_status(0)
+    assert status is not None
+    named = status["connection_events"]
+    return sum(count for name, count in named.items() if name in NAMED)
+
+
+@pytest.mark.parametrize("count", [STRINGS, pytest.param(STRINGS_SOAK, marks=pytest.mark.soak)])
+def test_random_strings_at_the_udp_port_do_no_harm_and_are_counted(
+    site: EdgeSite, seed: int, count: int
+) -> None:
+    edge = psutil.Process(site.edges[0].pid)
+    thrown = packets(random.Random(seed), identifier_of(site))
+    with Talk(site) as talk, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("127.0.0.1", site.ports[0]))
+
+        def throw(count: int) -> None:
+            for _ in range(0, count, AT_ONCE):  # few, so that the system drops none
+                before = came(site)
+                for _ in range(AT_ONCE):
+                    with contextlib.suppress(ConnectionError):
+                        sock.send(next(thrown))
+                until(lambda before=before: came(site) >= before + AT_ONCE, "they are counted")
+
+        throw(count // 4)
+        before = edge.memory_info().rss
+        throw(count - count // 4)
+    assert talk.said > 0
+    until(lambda: edge.memory_info().rss <= before * GROWTH_MAX, "what they took is given back")
+
+
+def identifier_of(site: EdgeSite) -> bytes:
+    """Of a connection that has ended."""
+
+    async def test() -> bytes:
+        async with raw_dial(site.ports[0]) as client:
+            return bytes(client.quic._peer_cid.cid)
+
+    found = asyncio.run(test())
+    until(lambda: (site.edge_status(0) or {})["quic_connections"] == 0, "it is forgotten")
+    return found
+
+
+def test_an_edge_that_was_killed_and_started_again_resets_what_it_has_forgotten(
+    site: EdgeSite,
+) -> None:
+    async def promised() -> tuple[bytes, bytes]:
+        async with WebSocketHttp3(site.ports[0], binary=True) as way:
+            await way.send(Hello(token=site.token(), client_id=uuid.uuid4()))
+            assert isinstance(await way.next(), Welcome)
+            peer = way.client._quic._peer_cid
+            site.edges[0].kill()
+            return bytes(peer.cid), bytes(peer.stateless_reset_token)
+
+    identifier, token = asyncio.run(promised())
+    site.stop_edge(0)
+    site.start_edge(0)
+    site.wait_serving(0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(HUNG_S)
+        sock.sendto(b"\x43" + identifier + os.urandom(60), ("127.0.0.1", site.ports[0]))
+        heard = sock.recv(2000)
+    assert heard[-16:] == token and len(heard) < 1 + len(identifier) + 60

@@ -1,0 +1,252 @@
+"""Rooms shared between sites of real processes, by the commands that an operator has."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.base.limits import BODY_SIZE_MAX
+from appliance.cores.federation.effects import Write
+from appliance.formats.causal import rows
+from appliance.formats.client.federation import (
+    FederationEvent,
+    FederationRequest,
+    PlacedMessage,
+)
+from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON, Frame
+from appliance.formats.client.objects import Typing
+from appliance.formats.room_name import room_id_of
+from appliance.formats.sharing import FEDERATED_TEXT_SIZE_MAX
+from appliance.roles.federation.role import STORE_FOLDER
+from appliance.roles.federation.rooms import channel_name
+from appliance.roles.federation.store import LmdbChannelStore
+from tests.ports import FreePorts
+from tests.system.federated_site import FederatedSite, running, said
+from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
+from tests.system.object_client import ObjectClient, until
+
+KILLS = 5  # of each site's carrying process
+
+
+def carried_as(room: str) -> str:
+    return channel_name(room_id_of(room))
+
+
+def channels(site: FederatedSite) -> set[str]:
+    """Of the rooms that it carries."""
+    return {room["channel"] for room in site.rooms()}
+
+
+def reached(sites: list[FederatedSite], channel: str) -> bool:
+    """Whether a room is carried at each and as long, and nothing of it waits anywhere."""
+    buffers = ("outgoing", "backlog", "waiting", "ready", "wanted")
+    found = [room for site in sites for room in site.rooms() if room["channel"] == channel]
+    empty = not any(room[name] for room in found for name in buffers)
+    return len(found) == len(sites) and len({room["log"] for room in found}) == 1 and empty
+
+
+class Follower(ObjectClient):
+    """A device that keeps the newest place of each message it was told of."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.places: dict[int, PlacedMessage] = {}
+
+    def _on_frame(self, frame: Frame) -> None:
+        if isinstance(frame, FederationEvent):
+            self.places |= {place.op: place for place in frame.messages}
+        super()._on_frame(frame)
+
+    def ask_places(self, frame: FederationRequest) -> None:
+        self._send(frame)
+
+    def order(self) -> list[tuple[int, str]]:
+        return sorted((place.lamport, place.message_id) for place in self.places.values())
+
+    def ticks(self) -> set[str]:
+        """Sites that have some message of ours."""
+        found = [place.acknowledged for place in self.places.values()]
+        return {site for one in found if one for site in one.split()}
+
+    @property
+    def typing(self) -> set[str | None]:
+        return {event.author for event in self.events if event.kind == "typing"}
+
+
+def follower(site: FederatedSite, user: str, subprotocol: str) -> Follower:
+    access = site.access(user)
+    return Follower(access.endpoints, access.token, subprotocol=subprotocol)
+
+
+@pytest.fixture(scope="module")
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts
+) -> Iterator[tuple[FederatedSite, FederatedSite]]:
+    """Paris and Oslo, each of one node, which know each other."""
+    folder = tmp_path_factory.mktemp("sites")
+    paris, oslo = (
+        FederatedSite(folder / name[0], ports_in_a_row(free_ports), name, nodes=1, objects=True)
+        for name in ("paris", "oslo")
+    )
+    with running(paris, oslo):
+        yield paris, oslo
+
+
+@pytest.fixture
+def sites(pair: tuple[FederatedSite, FederatedSite]) -> tuple[FederatedSite, FederatedSite]:
+    """The same, whatever a test before did with their links; rooms are each test's own."""
+    paris, oslo = pair
+    wait_until(lambda: all("sites" in told for site in pair for told in site.told()), 60, "it runs")
+    for site, other, words in ((paris, oslo, ()), (oslo, paris, ("--carrier", "datagram"))):
+        if site.told()[0]["sites"] != [other.name]:
+            site.know(other, *words)
+    return pair
+
+
+def share(paris: FederatedSite, oslo: FederatedSite, room: str, right: str = "") -> None:
+    """Both take part in it."""
+    accept = paris.federation("share", room, "--with", "oslo" + right).removeprefix("tigerchat ")
+    said(*accept.split(), "--local", str(oslo.folder))
+
+
+def forget(site: FederatedSite, channel: str, place: int) -> str:
+    """Take one entry out of a log, beneath the process that carries it; the id of it."""
+    store = LmdbChannelStore(site.place(0) / STORE_FOLDER / "0" / channel)
+    keys = [key for key, _ in store.items(rows.LOG, rows.end_of(rows.LOG))]
+    store.apply([Write(keys[place], None)])
+    store.close()
+    return rows.split_ordered(keys[place])[1]
+
+
+def test_a_room_shared_by_two_sites_has_all_that_was_said_before_and_after(
+    sites: tuple[FederatedSite, FederatedSite],
+) -> None:
+    paris, oslo = sites
+    said("room", "create", "lobby", "--local", str(paris.folder))
+    paris.send("lobby", "before")
+    long = "long " * (FEDERATED_TEXT_SIZE_MAX // 5) + "æøå" * 8
+    assert FEDERATED_TEXT_SIZE_MAX < len(long.encode()) <= BODY_SIZE_MAX
+    paris.send("lobby", long)
+    share(paris, oslo, "lobby")
+    carried = carried_as("lobby")
+    oslo.send("lobby", "hej")
+    for number in range(KILLS):
+        paris.kill_federation()
+        paris.send("lobby", f"paris {number}")
+        oslo.kill_federation()
+        oslo.send("lobby", f"oslo {number}")
+        wait_until(
+            lambda: all(carried in channels(site) for site in sites), 20, "both carry it again"
+        )
+    wait_until(
+        lambda: reached(list(sites), carried), 60, lambda: str([site.rooms() for site in sites])
+    )
+    for site, other in ((paris, "oslo"), (oslo, "paris")):
+        assert f"lobby  {other}: equal" in site.federation("verify")
+        assert "lobby  0" in site.federation("lag")
+    tail = said("tail", "lobby", "--no-follow", "--last", "100", "--local", str(paris.folder))
+    assert "@oslo: hej\n" in tail and "@" not in tail.split("before\n")[0].splitlines()[-1]
+    expected = {"before", "hej", *(f"{site.name} {n}" for site in sites for n in range(KILLS))}
+    for site in sites:
+        texts = Counter(site.texts("lobby"))
+        assert texts.keys() >= expected
+        assert set(texts.values()) == {1}, "each message once"
+    (shown,) = json.loads(said("status", "--json", "--local", str(paris.folder)))["federation"]
+    (other,) = shown["sites"]
+    assert (shown["name"], other["site"], other["rooms"]) == ("paris", "oslo", 1)
+    assert other["links"] > 0 and not other["unacknowledged"] and not other["missing"]
+    table = said("status", "--local", str(paris.folder)).split("federation of", 1)[1]
+    assert "paris on node-0" in table and "oslo" in table
+    lost = forget(oslo, carried, 7)
+    done = run("federation", "verify", "--local", str(paris.folder))
+    assert done.returncode == 1 and f"differs first at message 8: here {lost}, there" in done.stdout
+    assert long in paris.texts("lobby")
+    assert long in "".join(oslo.texts("lobby")), "a long message comes in two parts"
+
+
+def test_clients_are_told_order_site_ticks_and_who_types(
+    sites: tuple[FederatedSite, FederatedSite],
+) -> None:
+    asyncio.run(_talk(*sites))
+
+
+async def _talk(paris: FederatedSite, oslo: FederatedSite) -> None:
+    share(paris, oslo, "talk")
+    async with (
+        follower(paris, "anna", SUBPROTOCOL_BINARY) as anna,
+        follower(oslo, "ola", SUBPROTOCOL_JSON) as ola,
+    ):
+        room = (await anna.create_room("talk")).room_id
+        for client in (anna, ola):
+            await client.subscribe(room, last=1)
+        for number, client in enumerate((anna, ola, anna), 1):  # each names the one before it
+            await client.send(room, f"message {number}")
+            await until(lambda n=number: len(anna.places) == len(ola.places) == n, "the places")
+        assert anna.order() == ola.order(), "the same order at both sites"
+        assert {place.site for place in anna.places.values()} == {"paris", "oslo"}
+        await until(lambda: anna.ticks() == {"oslo"} and ola.ticks() == {"paris"}, "ticks")
+        asked = FederationRequest(room_id=room, from_op=1, until_op=10)
+        before = dict(anna.places)
+        anna.places.clear()
+        anna.ask_places(asked)
+        await until(lambda: anna.places == before, "all of it again when it is asked for")
+        await anna.change(Typing(room_id=room))
+        await until(lambda: "anna@paris" in ola.typing, "who types is told elsewhere")
+
+
+def test_what_a_removed_site_says_is_refused_and_a_room_of_ones_own_stays_here(
+    sites: tuple[FederatedSite, FederatedSite],
+) -> None:
+    paris, oslo = sites
+    share(paris, oslo, "hall", ":read")
+    paris.send("hall", "to all")
+    wait_until(lambda: "to all" in oslo.texts("hall"), 20, "the message crosses")
+    oslo.send("hall", "only here")
+    paris.send("hall", "second")
+    wait_until(lambda: "second" in oslo.texts("hall"), 20, "the message crosses")
+    assert "only here" not in paris.texts("hall"), "who may only read was heard"
+    share(paris, oslo, "yard")
+    oslo.federation("remove-site", "paris")
+    paris.send("hall", "unheard")
+    oslo.send("yard", "to nobody")
+    wait_until(lambda: paris.told()[0]["links"] == {}, 20, "the link ends")
+    assert "unheard" not in oslo.texts("hall")
+    (yard,) = (room for room in oslo.rooms() if room["channel"] == carried_as("yard"))
+    assert (yard["removed"], list(yard["sites"]), yard["outgoing"]) == (["paris"], ["oslo"], 0)
+    oslo.know(paris)
+    wait_until(lambda: "unheard" in oslo.texts("hall"), 30, "who is known again is heard")
+    wait_until(lambda: "to nobody" in paris.texts("yard"), 30, "and hears what it missed")
+    paris.federation("unshare", "hall")
+    unshared = carried_as("hall")
+    wait_until(lambda: unshared not in channels(paris), 20, "the room is not carried")
+    paris.send("hall", "of our own")
+    assert "of our own" not in oslo.texts("hall")
+    oslo.federation("unshare", "hall")
+
+
+def test_wrong_codes_and_names_are_refused_with_what_to_do(
+    sites: tuple[FederatedSite, FederatedSite],
+) -> None:
+    paris, oslo = sites
+    for words, sentence in (
+        (["add-site", "nonsense"], "copy all of it again"),
+        (["add-site", paris.federation("invite")], "add the code of another one"),
+        (["remove-site", "berlin"], "known: oslo"),
+        (["share", "lobby", "--with", "berlin"], "known: oslo"),
+        (["share", "lobby", "--with", "oslo:write"], "allowed: read, send"),
+        (["init", "Paris!"], "letters a-z"),
+        (["init", "again"], "of the site paris already"),
+        (["accept", paris.federation("invite")], "copy all of it again"),
+    ):
+        done = run("federation", *words, "--local", str(paris.folder))
+        assert done.returncode == 2 and sentence in done.stderr, (words, done.stderr)
+
+
+def test_a_site_that_is_none_among_others_says_so(tmp_path: Path, free_ports: FreePorts) -> None:
+    with LocalSite(tmp_path / "s", ports_in_a_row(free_ports), nodes=1) as site:
+        done = run("federation", "invite", "--local", str(site.folder))
+    assert done.returncode == 2 and "federation init NAME" in done.stderr

@@ -1,0 +1,215 @@
+"""What people share besides messages, in windows on different nodes of a real site."""
+
+from playwright.sync_api import Locator, expect
+
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.drivers.network.ask import ask_status
+from tests.web.site import LiveSite, wait_for
+from tests.web.test_chat_page import Windows, room_name
+from tests.web.window import Window
+
+TOPIC = "Who brings <b>what</b> on Thursday"
+THUMB = "👍"
+
+
+def set_topic(window: Window, text: str) -> None:
+    window.page.locator("button.topic").click()
+    window.page.get_by_label("Topic of").fill(text)
+    window.page.keyboard.press("Enter")
+
+
+def topic(window: Window) -> Locator:
+    return window.page.locator(".title .topic span")
+
+
+def message(window: Window, text: str) -> Locator:
+    return window.page.locator(".text", has_text=text)
+
+
+def act(window: Window, text: str, name: str) -> None:
+    """Press one of the buttons beside a message."""
+    message(window, text).hover()
+    message(window, text).get_by_role("button", name=name).click()
+
+
+def react(window: Window, text: str, words: str) -> None:
+    act(window, text, "React to this message")
+    window.page.get_by_role("group", name="React with").get_by_role("button", name=words).click()
+
+
+def both(window: Windows, what: str, other: str = "bob") -> tuple[Window, Window, str]:
+    """Alice on node 0 and Bob on node 1, in a room with one message."""
+    room = room_name(what)
+    alice, bob = window("alice", node=0), window(other, node=1)
+    alice.create(room)
+    bob.open(room)
+    alice.write("first of all")
+    bob.wait_text("first of all")
+    alice.wait_text("first of all", "acknowledged")
+    return alice, bob, room
+
+
+def test_topic_pins_and_reactions_appear_in_the_other_window(window: Windows) -> None:
+    alice, bob, room = both(window, "shared")
+    set_topic(alice, TOPIC)
+    expect(topic(bob)).to_have_text(TOPIC)
+    set_topic(bob, "Something else")
+    expect(topic(alice)).to_have_text("Something else")
+
+    act(alice, "first of all", "Pin this message")
+    expect(bob.page.locator(".opens.pins")).to_have_attribute("aria-label", "1 pinned message")
+    expect(message(bob, "first of all")).to_have_attribute("data-pinned", "true")
+    bob.page.locator(".opens.pins").click()
+    expect(bob.page.locator(".panel .pinned")).to_contain_text("first of all")
+    bob.page.locator(".panel .shows").click()
+    expect(message(bob, "first of all")).to_have_class("text shown")
+    act(bob, "first of all", "Unpin this message")
+    expect(alice.page.locator(".opens.pins")).to_have_attribute("aria-label", "0 pinned messages")
+
+    react(alice, "first of all", "Thumbs up")
+    theirs = message(bob, "first of all").locator(f'[data-emoji="{THUMB}"]')
+    own = message(alice, "first of all").locator(f'[data-emoji="{THUMB}"]')
+    expect(theirs).to_have_attribute("aria-label", "Thumbs up: 1 person")
+    expect(theirs).to_have_attribute("title", "alice")
+    expect(theirs).to_have_attribute("aria-pressed", "false")
+    theirs.click()
+    expect(own.locator(".count")).to_have_text("2")
+    expect(own).to_have_attribute("aria-pressed", "true")
+    own.click()
+    expect(theirs.locator(".count")).to_have_text("1")
+    theirs.click()
+    expect(own).to_have_count(0)
+
+    # Whoever comes later, on a third node, is shown what holds.
+    react(bob, "first of all", "Heart")
+    carol = window("carol", node=2)
+    carol.open(room)
+    expect(topic(carol)).to_have_text("Something else")
+    expect(message(carol, "first of all").locator(".reaction")).to_have_attribute("title", "bob")
+
+
+def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) -> None:
+    alice, bob, _ = both(window, "people", other="builder")  # a name is kept
+    bob.write("an answer")
+    alice.wait_text("an answer")
+    for each in (alice, bob):
+        each.page.locator(".opens.people").click()
+        expect(each.page.locator('.person[data-author="builder"]')).to_have_attribute(
+            "data-state", "online"
+        )
+        expect(each.page.locator(".person")).to_have_count(2)
+
+    bob.page.get_by_role("button", name="Edit your name").click()
+    bob.page.get_by_label("Name that others see").fill("Bob the Builder")
+    bob.page.keyboard.press("Enter")
+    for each in (alice, bob):
+        expect(each.page.locator(".block .author").last).to_have_text("Bob the Builder")
+        expect(each.page.locator(".block .login")).to_have_text("builder")  # a name proves nothing
+        expect(each.page.locator('.person[data-author="builder"] .name')).to_have_text(
+            "Bob the Builder"
+        )
+
+    bob.page.locator("#message").press_sequentially("well")
+    expect(alice.page.locator(".typing")).to_have_text("Bob the Builder is typing")
+    expect(bob.page.locator(".typing")).to_have_count(0)
+    bob.page.keyboard.press("Enter")
+    alice.wait_text("well")
+    expect(alice.page.locator(".typing")).to_have_count(0)
+
+    bob.page.get_by_role("button", name="Sign out").click()
+    expect(alice.page.locator(".person")).to_have_count(1)
+    # The name is that of the user, not of a tab.
+    again = window("builder", node=2)
+    expect(again.page.locator(".foot .who")).to_contain_text("Bob the Builder")
+
+
+def test_what_was_read_in_one_window_is_read_in_the_others_of_that_user(window: Windows) -> None:
+    quiet, busy = room_name("aaa-quiet"), room_name("marks")
+    alice, bob = window("alice", node=0), window("bob", node=1)
+    alice.create(busy)
+    alice.create(quiet)
+    bob.open(busy)
+    other = window("alice", node=2)
+    other.open(quiet)
+    for i in range(3):
+        bob.write(f"news {i}")
+    for each in (alice, other):
+        expect(each.page.locator(f'[data-room="{busy}"]')).to_have_attribute("data-unread", "3")
+    alice.open(busy)
+    expect(other.page.locator(f'[data-room="{busy}"]')).to_have_attribute("data-unread", "0")
+    alice.open(quiet)
+    bob.write("news 3")
+    expect(alice.page.locator(f'[data-room="{busy}"]')).to_have_attribute("data-unread", "1")
+    # A browser in which nothing is known counts from the marker.
+    fresh = window("alice", node=1)
+    expect(fresh.page.locator(f'[data-room="{busy}"]')).to_have_attribute("data-unread", "1")
+
+
+def test_without_a_quorum_topic_and_reactions_go_on_and_messages_wait(
+    window: Windows, site: LiveSite
+) -> None:
+    room = room_name("alone")
+    alice, bob = window("alice", node=0), window("bob", node=0)
+    alice.create(room)
+    bob.open(room)
+    alice.write("before")
+    bob.wait_text("before")
+    own = site.chat_url(0).replace("https", "wss") + "v1"
+    returned: dict[Window, list[str]] = {alice: [], bob: []}
+    for each, urls in returned.items():
+        each.page.on("websocket", lambda socket, urls=urls: urls.append(socket.url))
+    site.kill(1)
+    site.kill(2)
+    alice.write("waits")
+    alice.wait_text("waits", "pending")
+    sockets = site.folder / "node-0" / SOCKETS_FOLDER
+    wait_for(
+        lambda: (ask_status(sockets, cluster=site.site.cluster, shard=0, kind="edge") or {}).get(
+            "health"
+        ),
+        "the node to notice that it is alone",
+    )
+    for each in (alice, bob):
+        # A page leaves a node that is cut off, and comes back when it finds no other.
+        wait_for(lambda each=each: each.page.wait_for_timeout(50) or own in returned[each], "it")
+        each.wait_live()
+    set_topic(alice, "Alone")
+    expect(topic(bob)).to_have_text("Alone")
+    expect(topic(alice)).to_have_text("Alone")
+    react(bob, "before", "Thanks")
+    expect(message(alice, "before").locator(".reaction")).to_have_attribute("title", "bob")
+    assert "waits" in alice.texts("pending") and "waits" not in bob.texts()
+    site.start(1, 2)
+    alice.wait_text("waits", "acknowledged")
+    bob.wait_text("waits")
+    carol = window("carol", node=2)
+    carol.open(room)
+    expect(topic(carol)).to_have_text("Alone")
+
+
+def test_nothing_of_it_is_too_wide_for_a_telephone(window: Windows) -> None:
+    alice, _, _ = both(window, "narrow")
+    set_topic(alice, "A topic that is far too long for the width of a telephone " * 3)
+    act(alice, "first of all", "Pin this message")
+    alice.page.set_viewport_size({"width": 360, "height": 640})
+    act(alice, "first of all", "React to this message")
+    inside(alice, ".picker")
+    expect(alice.page.locator(".picker button").first).to_be_focused()
+    alice.page.keyboard.press("ArrowLeft")
+    expect(alice.page.locator(".picker button").last).to_be_focused()
+    alice.page.keyboard.press("Escape")
+    expect(alice.page.locator(".picker")).to_have_count(0)
+    for panel in ("pins", "people"):
+        alice.page.locator(f".opens.{panel}").click()
+        inside(alice, ".panel")
+    alice.page.keyboard.press("Escape")
+    expect(alice.page.locator(".panel")).to_have_count(0)
+    expect(alice.page.locator(".opens.people")).to_be_focused()
+    alice.page.locator("button.topic").click()
+    inside(alice, ".topic-form")
+    assert alice.page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def inside(window: Window, what: str) -> None:
+    box = window.page.locator(what).bounding_box()
+    assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 360, box

@@ -1,0 +1,186 @@
+"""The rules of the tree as data, with exceptions and their reasons; `tools/tidy.py` checks them."""
+
+import re
+
+LINE_LENGTH_MAX = 100
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 800
+
+# Where protocols and duties live, a reader holds a whole module, and a whole object, in mind.
+SMALL_ROOMS = ("cores/*", "roles/*")
+MODULE_LINES_MAX = 400
+CLASS_FIELDS_MAX = 25
+
+ON_ATTACHED = ("base", "formats", "cores/*", "drivers/*", "roles/attached", "roles/=")
+BELOW_NODE = ("base", "formats", "cores/*", "drivers/*", "roles/*")
+
+# room -> rooms it may import: `*` is any one name, `=` the module's own. `appliance` itself, which
+# holds the version, is for all. A room that is absent is refused.
+FLOORS: dict[str, tuple[str, ...]] = {
+    "": (),
+    "base": ("base",),
+    "formats": ("base", "formats"),
+    "cores/*": ("base", "formats", "cores/="),
+    "drivers/*": ("base", "formats", "drivers/="),
+    "reports": ("base", "formats", "reports"),
+    # they write to the log as an operator's command does
+    "roles/farm": ("base", "formats", "cores/*", "drivers/*", "roles/operator", "roles/="),
+    "roles/keeper": ("base", "formats", "cores/*", "drivers/*", "roles/operator", "roles/="),
+    # they work beside the replicas of their node
+    "roles/edge": ON_ATTACHED,
+    "roles/federation": ON_ATTACHED,
+    "roles/metadata": ON_ATTACHED,
+    "roles/shipper": ON_ATTACHED,
+    "roles/*": ("base", "formats", "cores/*", "drivers/*", "roles/="),
+    "simulation": ("base", "formats", "cores/*", "simulation"),
+    "node": (*BELOW_NODE, "node"),
+    "commands/*": (*BELOW_NODE, "reports", "simulation", "node", "commands/="),
+    "__main__": (*BELOW_NODE, "node", "commands/*"),
+}
+
+# room -> packages of others it may import; the first pattern that fits counts. None: any but
+# those of ONLY_IN. The standard library is governed by BANNED_MODULES.
+PACKAGES: list[tuple[str, set[str] | None]] = [
+    # base defines the product's digests and signatures, each under one name, over these libraries
+    ("base", {"numpy", "crc32c", "blake3", "nacl"}),
+    ("formats", {"numpy", "msgspec", "google"}),  # google.protobuf: only formats/causal
+    # sans-I/O protocols; keys of tokens, which PyJWT takes as objects of cryptography
+    ("cores/edge", {"numpy", "msgspec", "websockets", "h11", "aioquic", "jwt", "cryptography"}),
+    # sans-I/O QUIC: only cores/federation/link; keys of certificates it has seen; protobuf's errors
+    ("cores/federation", {"numpy", "msgspec", "aioquic", "cryptography"}),
+    ("cores/*", {"numpy", "msgspec"}),
+    ("simulation", {"numpy", "msgspec"}),
+    ("reports", {"numpy", "pyspark", "pyarrow", "pandas", "nacl", "crc32c"}),
+    ("*", None),
+]
+ONLY_IN = {
+    "pyspark": "reports",
+    "pyarrow": "reports",
+    "pandas": "reports",
+    "lmdb": "drivers/store",
+}
+
+# Distribution -> module, where they differ; and those that another one of the list imports.
+MODULE_OF = {
+    "PyNaCl": "nacl",
+    "PyJWT": "jwt",
+    "argon2-cffi": "argon2",
+    "prometheus-client": "prometheus_client",
+    "protobuf": "google",
+    "systemd-python": "systemd",
+}
+IMPORTED_BY_OTHERS = {"h11": "uvicorn"}
+
+# Rooms that are given time, chance, input and output as arguments.
+PURE_ROOMS = ("base", "formats", "cores/*", "simulation")
+BANNED_MODULES = {
+    *("asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "queue", "random"),
+    *("sched", "secrets", "select", "selectors", "shutil", "signal", "socket", "ssl"),
+    *("subprocess", "tempfile", "threading", "time"),
+}
+BANNED_METHODS = {"utcnow", "today", "uuid1", "uuid4", "urandom"}  # and datetime.now
+
+# Where every run must be repeatable in another process.
+REPEATABLE_ROOMS = ("cores/*", "simulation")
+BANNED_CALLS = {
+    "hash": "differs from process to process",
+    "id": "differs from process to process",
+    "open": "is input or output",
+    "input": "is input or output",
+    "print": "is input or output",
+}
+FLOAT_FREE_ROOMS = ("cores/vsr", "cores/rooms", "cores/raft", "cores/directory")
+
+BANNED_NAMES = {
+    *("util", "utils", "helper", "helpers", "manager", "managers", "common", "misc", "stuff"),
+}
+
+# May import inside functions: (importing module, imported module, reason).
+LAZY_IMPORTS: list[tuple[str, str, str]] = [
+    ("appliance.__main__", "appliance.commands.*", "a verb pays for its own imports only"),
+    ("appliance.commands.*", "*", "a verb pays for what its options ask for only"),
+    (
+        "appliance.drivers.host.natives",
+        "*",
+        "each native part is tried alone, and named if it fails",
+    ),
+    (
+        "appliance.drivers.network.tls",
+        "cryptography.*",
+        "every local command and role passes here, few of them ever meet a peer's certificate",
+    ),
+]
+
+# Where catching everything is right: (file, at most so many times, reason).
+CATCH_ALL: list[tuple[str, int, str]] = [
+    ("appliance/drivers/host/role_process.py", 1, "around a role's loop; it ends the process"),
+    ("appliance/roles/replica.py", 1, "around a replica's life; it halts the replica, with a code"),
+    ("appliance/simulation/farm/world.py", 1, "around a seed; it ends the world, with a report"),
+    ("appliance/simulation/world.py", 1, "around a seed; it ends the world, with a report"),
+]
+
+# Exceptions to any rule: (rule, file, reason).
+EXCEPTIONS: list[tuple[str, str, str]] = [
+    ("words", "tools/tidy_rules.py", "the rules name what they forbid"),
+    ("words", "tests/tidy/*", "plants what must be found"),
+    ("todo", "tools/tidy_rules.py", "the rule names what it forbids"),
+    ("todo", "tests/tidy/*", "plants what must be found"),
+    ("*", "appliance/web/vendor/*", "written by others, kept byte for byte"),
+    ("*", "appliance/formats/causal/causal_pb2.py", "generated by protoc from causal.proto"),
+    ("words", "packaging/locks/*.txt", "made by a resolver: hashes only, checked by rule `locks`"),
+]
+
+# What is larger than SMALL_ROOMS allow, from before there was a rule: (file, class or empty, size).
+# A row may only shrink, and goes when what it names is small enough.
+STILL_LARGE: list[tuple[str, str, int]] = [
+    ("appliance/cores/console/figures.py", "Replica", 29),
+    ("appliance/cores/edge/session.py", "Session", 27),
+    ("appliance/cores/federation/parameters.py", "Parameters", 38),
+    ("appliance/cores/raft/member.py", "Member", 28),
+    ("appliance/cores/vsr/member.py", "", 669),
+    ("appliance/cores/vsr/member.py", "Member", 121),
+    ("appliance/cores/vsr/normal.py", "", 487),
+    ("appliance/cores/vsr/repair.py", "", 423),
+    ("appliance/cores/vsr/replica.py", "", 611),
+    ("appliance/cores/vsr/replica.py", "Replica", 34),
+    ("appliance/cores/vsr/view_change.py", "", 568),
+    ("appliance/roles/replica.py", "", 581),
+    ("appliance/roles/replica.py", "ReplicaRole", 36),
+]
+
+# Words that betray a machine or a registry; built from parts where a part alone would be found.
+FORBIDDEN_WORDS: list[tuple[re.Pattern[str], str]] = [
+    (re.compile(r"(?<![\w.*~-])/(work|root)/"), "path of one machine"),
+    (re.compile(r"\b(pypi|pythonhosted|npmjs|crates|maven|unpkg)\.(org|com|io)\b"), "registry"),
+    (re.compile(r"\b(deb|ftp|security|registry|proxy|mirrors?)\.\w+\.(org|com|io)\b"), "registry"),
+    (re.compile(r"--(extra-)?index-url|--trusted-host|--find-links"), "registry"),
+]
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+
+TEXT_SUFFIXES = {
+    *("", ".py", ".md", ".toml", ".txt", ".in", ".js", ".css", ".html", ".service", ".target"),
+    *(".slice", ".json", ".cfg", ".sh", ".yml", ".yaml"),
+}
+CODE_SUFFIXES = {".py", ".js", ".css"}
+SKIPPED_FOLDERS = {
+    *(".git", ".venv", ".venv-locks", "run", "build", "dist", "__pycache__", "node_modules"),
+    *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
+}
+
+# Words that docs/glossary.md advises against, and in how many names of modules, classes and
+# functions they still are, from before that page. A count may only go down.
+STILL_SAID: dict[str, int] = {
+    "beat": 10,
+    "company": 1,
+    "door": 14,
+    "judge": 35,
+    "lane": 13,
+    "look": 26,
+    "mend": 5,
+    "place": 49,
+    "settle": 25,
+    "sights": 1,
+    "talker": 5,
+    "tour": 3,
+    "wish": 6,
+}
