@@ -17,6 +17,7 @@ import numpy as np
 from appliance.base.errors import StorageError
 from appliance.cores.rooms.keeping import DAY_US, Kept, keep
 from appliance.drivers.host import clock, service
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.ask import ask_status
@@ -97,7 +98,8 @@ class KeeperRole:
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
         on_stop_signal(self._stopped.set)
-        feeding = asyncio.create_task(self._feed())
+        life = Lifetime()
+        life.task(asyncio.create_task(self._feed()))
         service.notify("READY=1", f"STATUS=keeps {self._node.site.retention_days} days")
         while not self._stopped.is_set():
             for shard in self._node.shards:
@@ -110,8 +112,8 @@ class KeeperRole:
                     await self._stopped.wait()
             except TimeoutError:
                 continue
-        feeding.cancel()
         service.notify("STOPPING=1")
+        await life.close()
         return 0
 
     async def _feed(self) -> None:

@@ -43,6 +43,7 @@ from appliance.cores.vsr.report import condition, standing
 from appliance.cores.vsr.route import Routing
 from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
     TLS_CERTIFICATE_FILE,
@@ -130,7 +131,6 @@ class ReplicaRole:
         self._published = self._announced = 0
         self._figures = Figures()
         self._knobs: dict[str, str] = {}
-        self._stopped = asyncio.Event()
         self._exit_code = 0
         self._ticks = Ticks(
             node.site.tick_ms / 1000,
@@ -138,6 +138,7 @@ class ReplicaRole:
             count=self._count_ticks,
             woke=self._woke,
         )
+        self._life = Lifetime(self._ticks.stop)
         self._heartbeat = service.Heartbeat()
         self._told: tuple[Any, ...] = ()  # the condition that this node's readers know
         self._local = LocalServer(
@@ -232,7 +233,7 @@ class ReplicaRole:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_exception)
         threading.excepthook = lambda args: loop.call_soon_threadsafe(self._on_bug, args.exc_value)
-        on_stop_signal(self._stopped.set)
+        on_stop_signal(self._life.asked.set)
         try:
             loaded = load(self._geometry, self._volume.flush_all, self._volume.read_many)
         except VolumeUnusable as error:
@@ -257,6 +258,9 @@ class ReplicaRole:
         for link in self._links:
             if link is not None:
                 link.start()
+        self._life.opened(
+            self._volume.close, self._close_links, self._listener.close, self._local.close
+        )
         self._knobs = {
             "timers": knobs.fine_timers(),
             "threads": knobs.quick_threads(),
@@ -265,26 +269,24 @@ class ReplicaRole:
         }
         self._ticks.start()
         service.notify("READY=1", f"STATUS=shard {self._shard.number}, replica {self._index}")
-        await self._stopped.wait()
+        await self._life.asked.wait()
         service.notify("STOPPING=1")
         if self._exit_code == 0:
             await self._close()
         return self._exit_code
 
     async def _close(self) -> None:
-        """Let another replica lead, and finish what was begun; what peers were not told they ask
-        for again."""
+        """Let another lead, and finish what was begun; what peers were not told they ask for."""
         for _ in range(HAND_OVER_TRIES):
             if not hand_over.ask(self._core):
                 break
             self._perform()
             await asyncio.sleep(HAND_OVER_S)
         self._perform()
-        self._ticks.stop()  # a beat more would use what is closed from here on
-        await self._local.close()
-        await self._listener.close()
+        await self._life.close()
+
+    async def _close_links(self) -> None:
         await asyncio.gather(*(link.close() for link in self._links if link is not None))
-        self._volume.close()
 
     def _halt(self, code: str, reason: str) -> None:
         """Say in one line what happened, where and what to do, and stop. The first one counts."""
@@ -297,8 +299,8 @@ class ReplicaRole:
         print(line, file=sys.stderr, flush=True)
         said = f"HALT {code}: {reason}; {remedy}".replace("\n", " ")[:HALT_SAID_MAX]
         service.notify(f"STATUS={said}", f"{service.REASON}{said}")
-        self._ticks.stop()
-        self._stopped.set()
+        self._life.still()
+        self._life.asked.set()
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Nobody caught it: an operating system's error is weather, anything else is a bug."""
@@ -339,7 +341,7 @@ class ReplicaRole:
             self._halt("VOLUME_MOVED", "its folder no longer leads to the files that are open")
         if self._signer is not None and self._signer.left() < _NONCES_LEFT_MIN:
             self._log.warning("nonces used up: starting again with fresh ones")
-            self._stopped.set()
+            self._life.asked.set()
 
     def _look_for_suspicions(self) -> None:
         names = self._node.site.nodes

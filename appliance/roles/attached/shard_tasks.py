@@ -9,6 +9,7 @@ from typing import Protocol
 
 from appliance.base.limits import TICK_MS
 from appliance.drivers.host import service
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.ticks import Ticks
 from appliance.roles.attached.log_session import LogSession
 
@@ -23,27 +24,36 @@ class AttachedShard(Protocol):
 
 
 class ShardTasks:
-    """`role` names whose they are in the one line that a bug leaves behind. `start`, `wait`,
-    `stop`, in this order, once each.
+    """`role` names whose they are in the one line that a bug leaves behind. `start` and `wait`,
+    in this order, once each; they end with the `life` of the role.
     """
 
-    def __init__(self, role: str, shards: Sequence[AttachedShard]) -> None:
+    def __init__(self, role: str, shards: Sequence[AttachedShard], life: Lifetime) -> None:
         self.exit_code = 0
-        self._role, self._shards = role, shards
-        self._tasks: list[asyncio.Task[None]] = []
+        self._role, self._shards, self._life = role, shards, life
         self._stopped = asyncio.Event()
         self._ticks = Ticks(TICK_MS / 1000, idle=self._idle, count=self._count, woke=self._woke)
         self._heartbeat = service.Heartbeat()
 
     def start(self) -> None:
         """Open the links; tasks find no log until theirs is open."""
+        self._life.goes_on(self.end)
+        self._life.opened(self._close_links)
         for shard in self._shards:
             shard.session.ticks = self._ticks
             shard.session.link.start()
-        self._tasks = [asyncio.create_task(shard.run()) for shard in self._shards]
-        for task in self._tasks:
-            task.add_done_callback(self.on_done)
-        asyncio.get_running_loop().call_soon(self._ticks.start)
+        for shard in self._shards:
+            self.add(asyncio.create_task(shard.run()))
+        asyncio.get_running_loop().call_soon(self._start_ticks)
+
+    def add(self, task: "asyncio.Task[None]") -> None:
+        """A task of the role, which ends only by being cancelled."""
+        task.add_done_callback(self._on_done)
+        self._life.task(task)
+
+    def _start_ticks(self) -> None:
+        if not self._stopped.is_set():
+            self._ticks.start()
 
     async def wait(self) -> None:
         """Until `end` was called, or a task met a bug."""
@@ -54,16 +64,11 @@ class ShardTasks:
         self._stopped.set()
         self._ticks.stop()
 
-    async def stop(self) -> None:
-        """Cancel the tasks, close the links."""
-        self.end()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def _close_links(self) -> None:
         await asyncio.gather(*(shard.session.link.close() for shard in self._shards))
 
-    def on_done(self, task: "asyncio.Task[None]") -> None:
-        """A task of the role ended. Only because it was cancelled; anything else is a bug."""
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        """Only because it was cancelled; anything else is a bug."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             traceback.print_exception(error)

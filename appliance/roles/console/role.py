@@ -38,6 +38,7 @@ from appliance.base.errors import ConfigurationError, FormatError
 from appliance.base.limits import SIGN_INS_WAITING_MAX
 from appliance.drivers.host import resources, service
 from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import (
     METRICS_KEY_FILE,
@@ -108,6 +109,7 @@ class ConsoleRole:
         """Until told to stop; the exit code."""
         loop = asyncio.get_running_loop()
         on_stop_signal(self._stopped.set)
+        life = Lifetime()
         port = self._port()
         port.start(self._listen())
         door = StatusServer(
@@ -120,6 +122,10 @@ class ConsoleRole:
         serving = loop.create_task(port.serve(), name="console-http")
         polling = loop.create_task(self._poll(), name="console-poll")
         stopped = loop.create_task(self._stopped.wait())
+        life.task(polling)
+        life.task(stopped)
+        life.opened(door.close)
+        life.opened(port.close)
         try:
             await asyncio.wait((serving, polling, stopped), return_when=asyncio.FIRST_COMPLETED)
             service.notify("STOPPING=1")
@@ -127,9 +133,7 @@ class ConsoleRole:
             self._stopped.set()
             async with self._news:
                 self._news.notify_all()
-            polling.cancel()
-            await port.close()
-            await door.close()
+            await life.close()
             results = await asyncio.gather(serving, polling, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):

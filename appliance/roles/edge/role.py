@@ -33,6 +33,7 @@ from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Claims, Tokens
 from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import JWKS_FILE, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
@@ -134,9 +135,9 @@ class EdgeRole:
             number=number,
             status=self.status,
         )
-        self._figures, self._traffic = Figures(), Traffic()
-        self._stopped, self._exit_code = asyncio.Event(), 0
+        self._figures, self._traffic, self._exit_code = Figures(), Traffic(), 0
         self._waking = Waking(is_busy=self._is_busy, count=self._count_ticks, woke=self._woke)
+        self._life = Lifetime(self._waking.stop)
         self._awake = self._is_draining = False
         self._heartbeat = service.Heartbeat()
         self._knobs: dict[str, str] = {}
@@ -159,7 +160,7 @@ class EdgeRole:
         """Until SIGTERM; the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_exception)
-        on_stop_signal(self._stopped.set)
+        on_stop_signal(self._life.asked.set)
         self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
         await self._listeners.start()
         await self._status_server.start()
@@ -174,9 +175,15 @@ class EdgeRole:
             "memory": knobs.settle_memory(),
         }
         self._slack = Slack()
+        self._life.opened(
+            self._replicas.objects.close,
+            self._replicas.close,
+            self._status_server.close,
+            self._listeners.close,
+        )
         self._waking.start()
         service.notify("READY=1", f"STATUS=edge {self._number} on port {self._listeners.port}")
-        await self._stopped.wait()
+        await self._life.asked.wait()
         service.notify("STOPPING=1")
         await self._close()
         return self._exit_code
@@ -190,10 +197,8 @@ class EdgeRole:
         await answered(self._edge)
         self._edge.shut_down(elsewhere(self._node))
         self._beat()
-        await self._listeners.close()
-        await self._status_server.close()
-        await self._replicas.close()
-        await self._replicas.objects.close()
+        await self._life.close()
+        self._awake = True  # whatever is said yet wakes nobody
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Nobody caught it: an operating system's error is weather, anything else is a bug."""
@@ -208,7 +213,7 @@ class EdgeRole:
             flush=True,
         )
         self._exit_code = 1
-        self._stopped.set()
+        self._life.asked.set()
 
     # --- the beat
 

@@ -31,6 +31,10 @@ class Waking:
     def start(self) -> None:
         self._ticks.start()
 
+    def stop(self) -> None:
+        """It wakes no more."""
+        self._ticks.stop()
+
     def stir(self) -> None:
         """A client does something: let time be now, and the next tick be the next."""
         self._stirred_s = asyncio.get_running_loop().time()

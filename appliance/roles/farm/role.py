@@ -23,6 +23,7 @@ from appliance.cores.raft.member import LEADER
 from appliance.cores.raft.settings import TICK_MS
 from appliance.drivers.host import service
 from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import FARM_USERS_FILE, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
@@ -117,11 +118,14 @@ class FarmRole:
         """Until SIGTERM; the exit code."""
         loop = asyncio.get_running_loop()
         on_stop_signal(self._stop)
+        life = Lifetime()
         await self._door.start()
-        duties = (_feed(), self.status.lag.watch(), self._look_after(), self.audit.run())
-        tasks = [loop.create_task(duty) for duty in duties]
-        for task in tasks:
+        life.opened(self._door.close)
+        life.opened(self._client.close)
+        for duty in (_feed(), self.status.lag.watch(), self._look_after(), self.audit.run()):
+            task = loop.create_task(duty)
             task.add_done_callback(self._on_task_done)
+            life.task(task)
         try:
             if self.member is not None:
                 await self._host(self.member)
@@ -130,11 +134,7 @@ class FarmRole:
             await self._stopped.wait()
             service.notify("STOPPING=1")
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._client.close()
-            await self._door.close()
+            await life.close()
         return self._exit_code
 
     def _on_task_done(self, task: "asyncio.Task[None]") -> None:

@@ -176,12 +176,16 @@ class Carrier:
             self._perform(self.exchange.take(name, effects))
         self._arm()
 
-    def close(self) -> None:
-        """Say no more; stores are closed by who opened them."""
+    def still(self) -> None:
+        """Nothing is said again of itself."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def close(self) -> None:
+        """Say no more; stores are closed by who opened them."""
+        self.still()
         for bearer in list(self._bearers.values()):
             bearer.close("closing")
 

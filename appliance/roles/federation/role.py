@@ -1,6 +1,5 @@
 """The federation of a node: links to other sites, and the shared rooms of each of its shards."""
 
-import asyncio
 import logging
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from appliance.cores.federation.exchange import Exchange
 from appliance.drivers.host import clock, service
 from appliance.drivers.host.federation_file import read_federation
 from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.status import StatusServer
@@ -76,38 +76,39 @@ class FederationRole:
         )
         has_farm = node.node.farm_port and node.site.farm_key
         self._directory = DirectoryFile(node) if has_farm else None
-        self._tasks = ShardTasks("federation", self.shards)
+        self._life = Lifetime()
+        self._tasks = ShardTasks("federation", self.shards, self._life)
         self._figures = Figures()
 
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
         on_stop_signal(self._tasks.end)
         await self.links.start(self.site.peers)
+        self._life.opened(self.links.close)
         self.carrier.start({})
+        self._life.goes_on(self.carrier.still)
+        self._life.opened(self.carrier.close)
         await self._status_server.start()
+        self._life.opened(self._status_server.close)
         self._take(read_federation(self.node.path))  # it may have changed before we could be told
-        self._poll_directory()
+        if self._directory is not None:
+            self._life.every(POLL_S, self._poll_directory)
         self.telling.start()
+        self._life.goes_on(self.telling.still)
+        self._life.opened(self.telling.close)
         self._tasks.start()
         service.notify("READY=1", f"STATUS=site {self.site.name}, {len(self.site.peers)} others")
         await self._tasks.wait()
         service.notify("STOPPING=1")
-        await self._tasks.stop()
-        await self._status_server.close()
-        await self.telling.close()
-        self.carrier.close()
-        await self.links.close()
+        await self._life.close()
         return self._tasks.exit_code
 
     def _poll_directory(self) -> None:
-        """Tell each shard, again and again, whom the farm has chosen for it; where the node belongs
-        to no farm it is the primary's turn."""
-        if self._directory is None:
-            return
+        """Tell each shard whom the farm has chosen; without a farm it is the primary's turn."""
+        assert self._directory is not None
         self._directory.look()
         for shard in self.shards:
             shard.turn.chosen = self._directory.shipper_of(shard.shard.number)
-        asyncio.get_running_loop().call_later(POLL_S, self._poll_directory)
 
     # --- the carrier calls
 

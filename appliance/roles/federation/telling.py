@@ -55,9 +55,12 @@ class Telling:
             self._link.start()
             self._timer = asyncio.get_running_loop().call_later(_TOLD_S, self._tell_new)
 
-    async def close(self) -> None:
+    def still(self) -> None:
+        """Tell nothing more of itself."""
         if self._timer is not None:
             self._timer.cancel()
+
+    async def close(self) -> None:
         await self._link.close()
 
     # --- what happens in the channels

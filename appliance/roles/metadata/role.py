@@ -16,6 +16,7 @@ from appliance.cores.metadata.objects import Objects
 from appliance.cores.metadata.session import Pace
 from appliance.drivers.host import service
 from appliance.drivers.host.durable_file import write_durable
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
     TLS_CERTIFICATE_FILE,
@@ -93,23 +94,23 @@ class MetadataRole:
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
         on_stop_signal(self._stopped.set)
+        life = Lifetime()
         beat = self.service.start()
-        beat.add_done_callback(self._on_beat_done)
+        beat.add_done_callback(self._on_beat_done)  # it goes on: who closes writes what waits
+        life.opened(
+            self.service.close, self.live.close, self._status_server.close, self._door.close
+        )
         try:
             await self._listen()
             await self._door.open()
             await self._status_server.start()
             self._link_live()
-            live = asyncio.get_running_loop().create_task(self.live.beat(), name="live")
+            life.task(asyncio.get_running_loop().create_task(self.live.beat(), name="live"))
             service.notify("READY=1", f"STATUS=objects as source {self.source:x}")
             await self._keep_linked()
             service.notify("STOPPING=1")
-            live.cancel()
         finally:
-            await self._door.close()
-            await self._status_server.close()
-            await self.live.close()
-            await self.service.close()
+            await life.close()
         return self._exit_code
 
     def stop(self) -> None:

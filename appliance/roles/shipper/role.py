@@ -12,6 +12,7 @@ from appliance.drivers.hdfs.open_target import open_target
 from appliance.drivers.hdfs.target import Target
 from appliance.drivers.host import clock, service
 from appliance.drivers.host.figures import Figures
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import SHIPPED_FOLDER, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.status import StatusServer
@@ -72,43 +73,37 @@ class ShipperRole:
         )
         has_farm = node.node.farm_port and node.site.farm_key
         self._directory = DirectoryFile(node) if has_farm else None
-        self._tasks = ShardTasks("shipper", read)
+        self._life = Lifetime()
+        self._tasks = ShardTasks("shipper", read, self._life)
         self._figures = Figures()
 
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
         on_stop_signal(self._tasks.end)
         await self._status_server.start()
-        self._look_at_directory()
+        self._life.opened(self._status_server.close)
+        if self._directory is not None:
+            self._life.every(LOOK_S, self._look_at_directory)
         remove_parts(self.node.path)
         self._tasks.start()
-        making = [asyncio.create_task(snapshots.run()) for snapshots in self._snapshots]
-        for task in making:
-            task.add_done_callback(self._tasks.on_done)
+        for snapshots in self._snapshots:
+            self._life.goes_on(snapshots.abort)
+            self._tasks.add(asyncio.create_task(snapshots.run()))
+        if self._target is not None:
+            self._life.goes_on(self._target.abort)
         service.notify("READY=1", f"STATUS=ships {counted(len(self.shards), 'shard')}")
         await self._tasks.wait()
         service.notify("STOPPING=1")
-        for snapshots in self._snapshots:
-            snapshots.abort()
-        for task in making:
-            task.cancel()
-        await asyncio.gather(*making, return_exceptions=True)
-        if self._target is not None:
-            self._target.abort()
-        await self._tasks.stop()
-        await self._status_server.close()
+        await self._life.close()
         return self._tasks.exit_code
 
     def _look_at_directory(self) -> None:
-        """Tell each shard, again and again, whom the farm wants to ship it; where the node belongs
-        to no farm they keep to their turns."""
-        if self._directory is None:
-            return
+        """Tell each shard whom the farm wants to ship; without a farm they keep to their turns."""
+        assert self._directory is not None
         self._directory.look()
         for shard in self.shards:
             core = shard.core
             core.chosen.learn(self._directory.shipper_of(core.role.shard), core.role.node)
-        asyncio.get_running_loop().call_later(LOOK_S, self._look_at_directory)
 
     # --- what processes of this machine ask
 

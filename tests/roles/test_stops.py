@@ -1,0 +1,99 @@
+"""Each role stops in order, though a beat of it is due in the very turn in which it is told to."""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from appliance.drivers.host import process, service
+from appliance.drivers.host.node_folder import NodeFolder, open_node
+from appliance.node.catalogue import ROLES, RoleRow
+from appliance.roles import replica
+from tests import forked
+from tests.patience import HUNG_S
+from tests.ports import FreePorts
+from tests.system.local_site import ports_in_a_row
+
+STOPS = 20
+LEAP_S = 6.0  # every beat of a role comes more often than that
+LATER_S = 0.05  # what was left going and is due would be heard of in this time
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> NodeFolder:
+    """Of a site of one node, with all that a role wants to find."""
+    site = tmp_path_factory.mktemp("stops") / "site"
+    words = ["--ports", ports_in_a_row(free_ports), "--nodes", "1", "--geometry", "small"]
+    for said in (["format", *words], ["federation", "init", "north"]):
+        done = forked.run([*said, "--local", site])
+        assert done.returncode == 0, done.stderr
+    found = open_node(site / "node-0")
+    keeping = dataclasses.replace(found.site, retention_days=7)
+    return dataclasses.replace(found, site=keeping)
+
+
+class Leaping(asyncio.SelectorEventLoop):
+    """A loop whose clock can leap: all beats that would have come meanwhile are due at once."""
+
+    leapt_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.leapt_s
+
+
+class Life:
+    """One life of a role, in a loop of this process."""
+
+    def __init__(self, row: RoleRow, node: NodeFolder) -> None:
+        self.row, self.node = row, node
+        self.ready = asyncio.Event()
+        self.lost: list[str] = []  # what nobody caught, and what was left going
+
+    def hear(self, *fields: str) -> None:
+        if "READY=1" in fields:
+            self.ready.set()
+
+    async def lead(self, stop: Callable[[], None], after_s: float) -> int:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Leaping)
+        role = self.row.make(self.node, 0, logging.getLogger("tigerchat.stops"))
+        serving = loop.create_task(role.serve())
+        ready = loop.create_task(self.ready.wait())
+        async with asyncio.timeout(HUNG_S):
+            await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(after_s)
+            loop.leapt_s += LEAP_S
+            stop()
+            code = await serving
+        loop.set_exception_handler(lambda _, context: self.lost.append(str(context)))
+        loop.leapt_s += LEAP_S
+        await asyncio.sleep(LATER_S)
+        self.lost += [
+            f"left going: {task.get_name()}"
+            for task in asyncio.all_tasks(loop)
+            if task is not asyncio.current_task() and not task.done()
+        ]
+        return code
+
+
+@pytest.mark.parametrize("row", ROLES, ids=lambda row: row.name)
+def test_a_role_that_is_told_to_stop_leaves_nothing_going(
+    row: RoleRow,
+    node: NodeFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    seed: int,
+) -> None:
+    monkeypatch.chdir(node.path)
+    monkeypatch.setattr(replica, "lock_replica", lambda folder, shard: 0)  # held by a life before
+    for number in range(STOPS):
+        monkeypatch.setattr(process, "_stop_calls", [])
+        life = Life(row, node)
+        monkeypatch.setattr(service, "notify", life.hear)
+        with asyncio.Runner(loop_factory=Leaping) as runner:
+            code = runner.run(life.lead(process._stop_all, (seed + number) % 7 / 100))
+        assert (code, life.lost) == (0, []), f"stop {number}"
+        said = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
+        assert said == [], f"stop {number}"
