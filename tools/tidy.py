@@ -42,9 +42,12 @@ from tools.tidy_rules import (
     MODULE_OF,
     ONLY_IN,
     PACKAGES,
+    PATIENCE_S_MIN,
+    PATIENT_TESTS,
     PURE_ROOMS,
     REPEATABLE_ROOMS,
     SKIPPED_FOLDERS,
+    SLEEPS,
     SMALL_ROOMS,
     STILL_LARGE,
     STILL_SAID,
@@ -541,6 +544,43 @@ def passes_on(handler: ast.ExceptHandler) -> bool:
     return handler.type is not None and stays and again
 
 
+def check_patience(source: Source) -> None:
+    """Tests wait for what they caused, for as long as a busy machine may take."""
+    if not any(fnmatchcase(source.path, where) for where in PATIENT_TESTS):
+        return
+    for node in source.nodes:
+        if isinstance(node, ast.Call) and called(node) in {"timeout", "within"} and node.args:
+            bound = node.args[0]
+            if isinstance(bound, ast.Constant) and isinstance(bound.value, int | float):
+                if bound.value < PATIENCE_S_MIN:
+                    message = f"{bound.value} s is a claim about speed: tests/patience.py"
+                    source.report(node.lineno, "patience", message)
+    found = sorted(sleeps_before_asserting(source.nodes))
+    allowed = sum(count for where, count, _ in SLEEPS if fnmatchcase(source.path, where))
+    for line in found[allowed:]:
+        source.report(line, "patience", "sleeps and asserts: wait until it holds")
+
+
+def sleeps_before_asserting(nodes: Iterable[ast.AST]) -> Iterator[int]:
+    """Lines; a turn of the loop, `sleep(0)`, is no sleep."""
+    for node in nodes:
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if not isinstance(block, list):
+                continue
+            for first, second in zip(block, block[1:], strict=False):
+                call = first.value if isinstance(first, ast.Expr) else None
+                call = call.value if isinstance(call, ast.Await) else call
+                if isinstance(call, ast.Call) and isinstance(second, ast.Assert):
+                    if called(call) == "sleep" and [*map(ast.unparse, call.args)] != ["0"]:
+                        yield first.lineno
+
+
+def called(call: ast.Call) -> str:
+    """The last word of what is called."""
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
 def check_package_front(source: Source) -> None:
     """A package's first file tells its theory of operation and holds nothing else."""
     if not source.is_package or source.room is None:
@@ -691,6 +731,7 @@ def _violations_of(top: Path) -> list[Violation]:
         check_imports(source)
         check_repeatable(source)
         check_catch_all(source)
+        check_patience(source)
         check_package_front(source)
         check_small(source)
         check_limits(source)

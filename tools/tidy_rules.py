@@ -119,6 +119,20 @@ CATCH_ALL: list[tuple[str, int, str]] = [
     ("appliance/simulation/world.py", 1, "around a seed; it ends the world, with a report"),
 ]
 
+# Tests with real processes, which a busy machine may starve: what they wait for has no bound of a
+# few seconds, and is waited for, not looked at after a while.
+PATIENT_TESTS = ("tests/system/*", "tests/roles/*", "tests/web/*")
+PATIENCE_S_MIN = 60
+
+# Where it is the time itself that is tested: (file, at most so many times, reason).
+SLEEPS: list[tuple[str, int, str]] = [
+    ("tests/roles/farm/test_farm_cut_off.py", 1, "nothing happens for some elections' time"),
+    ("tests/roles/test_edge_stops.py", 1, "it goes on waiting"),
+    ("tests/roles/test_metadata_tree.py", 2, "nobody follows what is not theirs"),
+    ("tests/roles/test_ways.py", 1, "a token has ended"),
+    ("tests/system/test_objects_apart.py", 1, "nothing is acknowledged while the cut is held"),
+]
+
 # Exceptions to any rule: (rule, file, reason).
 EXCEPTIONS: list[tuple[str, str, str]] = [
     ("words", "tools/tidy_rules.py", "the rules name what they forbid"),

@@ -34,7 +34,7 @@ def test_every_exception_names_a_known_rule_and_has_a_reason() -> None:
         assert rule and path and len(reason) > 10
     for importer, imported, reason in tidy_rules.LAZY_IMPORTS:
         assert importer and imported and len(reason) > 10
-    for path, count, reason in tidy_rules.CATCH_ALL:
+    for path, count, reason in (*tidy_rules.CATCH_ALL, *tidy_rules.SLEEPS):
         assert path and count > 0 and len(reason) > 10
 
 
@@ -214,6 +214,18 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
     ),
     "long_module": (CORE, LONG_MODULE, 1, "small"),
     "wide_class": (ROLE, WIDE_CLASS, 1, "small"),
+    "impatient_test": (
+        "tests/roles/test_x.py",
+        "async def test():\n    async with asyncio.timeout(20):\n        pass\n",
+        2,
+        "patience",
+    ),
+    "test_that_sleeps": (
+        "tests/web/test_x.py",
+        "async def test():\n    if a:\n        await asyncio.sleep(0.2)\n        assert it\n",
+        3,
+        "patience",
+    ),
     "broken_python": (BASE, "def\n", 1, "syntax"),
 }
 
