@@ -23,18 +23,24 @@ import psutil
 import pytest
 
 from tests import forked, side_by_side, speed
-from tests.failures import logs_of_sites
 from tests.marked import RUN_FOLDER, RUN_MARK, RUN_OWNER, processes_marked
+from tests.patience import HUNG_S
 from tests.ports import FreePorts, ports_of_a_run
+from tests.record import SOAK, left_to_soak, logs_of_sites
 from tests.system import hdfs_site
 
 SEED_DEFAULT = 20260701
 # By themselves, after the last test; a test of this file has less patience.
 PROCESSES_END_WITHIN_S = float(os.environ.get("TIGERCHAT_TEST_PATIENCE_S", "120"))
-REPORTS_WORTH_A_TABLE = 100
 HARDWARE = Path(__file__).parent / "hardware"
 
+# Of a test with its set-up and tear-down, on a usual machine; then it hangs, and its stacks are
+# shown. What needs real processes waits for up to `patience.HUNG_S` by itself, and says for what.
+LIMIT_S, LIMIT_ALONE_S = 120.0, HUNG_S + 120.0
+SLOWER_MAX = 4.0
+
 MARKERS = {
+    "alone": "needs real processes: runs apart from what only computes",
     "soak": "long, with fresh seeds; only by `make soak`",
     "browser": "drives a headless browser",
     "root": "needs root",
@@ -50,6 +56,7 @@ run_mark = pytest.StashKey[str]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tigerchat")
     group.addoption("--seed", type=int, help="seed of the run; each test derives its own from it")
+    group.addoption("--part", choices=side_by_side.PARTS, help="run this part only")
     group.addoption("--soak-seconds", type=int, default=0, help="run the soak tests, for so long")
 
 
@@ -102,31 +109,36 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> side_by_side
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests are arranged for several processes. Soak tests are no part of a normal run: left out,
-    not skipped.
+    not skipped. Whatever takes too long is ended.
     """
     side_by_side.arrange(items)
     if config.getoption("--soak-seconds") > 0:
         return
-    left_out = [item for item in items if item.get_closest_marker("soak")]
+    part = config.getoption("--part")
+    left_out, kept = [], []
+    for item in items:
+        alone = item.get_closest_marker("alone") is not None
+        if item.get_closest_marker("soak") or (part and alone != (part == "alone")):
+            left_out.append(item)
+            continue
+        kept.append(item)
+        limit_s = LIMIT_ALONE_S if alone else LIMIT_S
+        item.add_marker(
+            pytest.mark.timeout(
+                limit_s * min(SLOWER_MAX, 1 / speed.machine_speed()), method="signal"
+            )
+        )
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        if is_worker(config):
+            config.workeroutput[SOAK] = left_to_soak(left_out)
+        items[:] = kept
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Where the time went, by folder: with several processes more than the run itself took."""
-    reports = [
-        report
-        for kind in ("", "passed", "failed", "error")  # the first: set-up and tear-down
-        for report in terminalreporter.stats.get(kind, [])
-        if isinstance(report, pytest.TestReport)
-    ]
-    if len(reports) < REPORTS_WORTH_A_TABLE:
-        return
-    terminalreporter.section("time by folder")
-    durations = [(report.nodeid, report.duration) for report in reports]
-    for folder, seconds, tests in side_by_side.seconds_by_folder(durations):
-        terminalreporter.write_line(f"{seconds:8.1f} s  {tests:5} tests  {folder}")
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A loop that a test has closed leaves none of our handlers behind."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 # --- skips ----------------------------------------------------------------------------------------

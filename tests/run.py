@@ -1,9 +1,13 @@
-"""`make test`: a run of all tests, and one more look, alone, at the few that failed beside others.
+"""`make test`: what only computes, then what needs real processes; and one more look at the few of
+these that failed.
 
-A busy machine may starve a real process for longer than a test thought possible. What fails so is
-shown as FLAKY and is a fault of the test, to be mended next; a fault of the product stays red:
-nothing is repeated that more than a few tests say, that needs no real process, or that speaks of
-one.
+    tests of cores, formats, worlds ──▶ beside ─┐
+    tests with real processes ────────▶ alone ──┴─▶ once more? ─▶ build/test-report, table
+
+A machine that is busy all the same may starve a real process for longer than a test thought
+possible. What fails so is shown as FLAKY and is a fault of the test, to be mended next; a fault of
+the product stays red: nothing is repeated that more than a few tests say, that needs no real
+process, or that speaks of one.
 """
 
 import json
@@ -11,31 +15,94 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.failures import Failure, speaks_of_a_fault
+from tests import record, side_by_side, speed
+from tests.record import Failure, Record, speaks_of_a_fault
 
 REPEATED_MAX = 3
-TESTS_FAILED = 1  # as pytest exits
+TESTS_FAILED, NONE_COLLECTED, STOPPED = 1, 5, 2  # as pytest exits
 REPEAT_S_MAX = 600  # of one test
-FAILURES = Path("build/test-report/failures.json")
-REAL_PROCESSES = tuple(
-    f"tests/{folder}/"
-    for folder in (
-        "bench",
-        "commands",
-        "drivers/hdfs",
-        "interoperability",
-        "node",
-        "packaging",
-        "reports",
-        "roles",
-        "system",
-        "web",
-    )
-)
+RUN_S_MAX, SLOWER_MAX = 3600, 1.35  # of all, and how much longer a slow machine may take
+ENDS_WITHIN_S = 120  # what is told to end, with all that it has started
+REPORT = Path("build/test-report")
+SLOWEST_SHOWN = 25
+WORTH_A_TABLE = 100  # tests
 _VERDICT = re.compile(r"\b(lost|doubled|reordered|diverged)\b")
+
+
+class Run:
+    """Of the parts, one after the other; `start` runs pytest with these words, for so long at most,
+    and gives its exit code; None: it was ended."""
+
+    def __init__(
+        self, start: Callable[[list[str], float], int | None], report: Path = REPORT
+    ) -> None:
+        self._start, self._report = start, report
+        self._began_s = time.monotonic()
+        self._end_s = self._began_s + RUN_S_MAX * min(SLOWER_MAX, 1 / speed.machine_speed())
+        self.records: dict[str, Record] = {}
+
+    def part(self, name: str, arguments: list[str]) -> int:
+        """Run one; how pytest exits."""
+        self._report.mkdir(parents=True, exist_ok=True)
+        file = self._report / f"{name}.json"
+        file.unlink(missing_ok=True)
+        words = ["-p", "tests.record", f"--record={file}", f"--part={name}"]
+        words += [f"--junitxml={self._report / name}.xml", *arguments]
+        print(f"\npart {name}", flush=True)
+        code = self._start(words, max(1.0, self._end_s - time.monotonic()))
+        self.records[name] = json.loads(file.read_text()) if file.exists() else record.empty()
+        if code is None:
+            print(f"ended after {self.seconds / 60:.0f} minutes, as long as a run may take")
+            for test in self.records[name]["running"]:
+                print(f"  was running: {test}")
+            return STOPPED
+        return code
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began_s
+
+    @property
+    def failures(self) -> list[Failure]:
+        return [failure for each in self.records.values() for failure in each["failures"]]
+
+    def once_more(self) -> list[str] | None:
+        """Look at what failed once more, alone; those that are green then. None: it stays red."""
+        if why := refused(self.failures):
+            print(f"not looked at once more: {why}", flush=True)
+            return None
+        tests = sorted({failure["test"] for failure in self.failures})
+        for test in tests:
+            print(f"\nonce more, alone: {test}", flush=True)
+            if self._start([test], REPEAT_S_MAX) != 0:
+                return None
+        return tests
+
+    def told(self, flaky: list[str]) -> list[str]:
+        """The closing lines."""
+        seconds = {name: s for each in self.records.values() for name, s in each["seconds"].items()}
+        lines = []
+        if len(seconds) >= WORTH_A_TABLE:
+            lines += [f"slowest {SLOWEST_SHOWN}:"]
+            slowest = sorted(seconds.items(), key=lambda pair: -pair[1])[:SLOWEST_SHOWN]
+            lines += [f"{spent:8.1f} s  {name}" for name, spent in slowest]
+            lines += [
+                "time by folder:",
+                *side_by_side.table(seconds.items(), speed.machine_speed()),
+            ]
+            counts = [f"{len(each['seconds'])} {name}" for name, each in self.records.items()]
+            soak = max(each["soak"] for each in self.records.values())
+            lines += [f"tests: {', '.join(counts)}; {soak} more by `make soak`"]
+        lines += [f"FLAKY {test}: red beside others, green alone" for test in flaky]
+        failed = sorted({failure["test"] for failure in self.failures} - {*flaky})
+        lines += [f"FAILED {test}" for test in failed]
+        passed = sum(each["passed"] for each in self.records.values()) + len(flaky)
+        words = [f"{len(failed)} failed"] if failed else []
+        return [*lines, f"{', '.join([*words, f'{passed} passed'])} in {self.seconds:.2f}s"]
 
 
 def refused(failures: list[Failure]) -> str | None:
@@ -47,7 +114,7 @@ def refused(failures: list[Failure]) -> str | None:
         test = failure["test"]
         if failure["when"] not in ("setup", "call"):
             return f"{test} failed in its {failure['when']}"
-        if not test.startswith(REAL_PROCESSES):
+        if not test.startswith(side_by_side.ALONE):
             return f"{test} needs no real process"
         errors = "\n".join(line for line in failure["text"].splitlines() if line[:2] == "E ")
         if speaks_of_a_fault(failure["text"]) or _VERDICT.search(errors):
@@ -55,41 +122,50 @@ def refused(failures: list[Failure]) -> str | None:
     return None
 
 
-def pytest(arguments: list[str], seconds_max: float | None = None) -> int:
+def pytest(arguments: list[str], seconds_max: float) -> int | None:
     """Run it to its end; who stops this stops it, and it ends what it started."""
-    process = subprocess.Popen([sys.executable, "-m", "pytest", *arguments])
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all of a group
+    return execute([sys.executable, "-m", "pytest", *arguments], seconds_max)
+
+
+def execute(words: list[str], seconds_max: float) -> int | None:
+    """A command to its end; None: to the end of its time."""
+    process = subprocess.Popen(words)
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    # The terminal tells all of a group.
+    before_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return process.wait(seconds_max)
     except subprocess.TimeoutExpired:
-        process.terminate()
-        process.wait()
-        return TESTS_FAILED
+        process.send_signal(signal.SIGINT)  # as Ctrl-C: it tells what ran
+        try:
+            process.wait(ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, before_interrupt)
 
 
 def main(
     arguments: list[str],
-    run: Callable[[list[str], float | None], int] = pytest,
-    file: Path = FAILURES,
+    start: Callable[[list[str], float], int | None] = pytest,
+    report: Path = REPORT,
 ) -> int:
-    file.unlink(missing_ok=True)
-    code = run(["-p", "tests.failures", f"--failures={file}", *arguments], None)
-    if code != TESTS_FAILED or not file.exists():
-        return code
-    failures: list[Failure] = json.loads(file.read_text())
-    if why := refused(failures):
-        print(f"not looked at once more: {why}", flush=True)
-        return code
-    tests = sorted({failure["test"] for failure in failures})
-    for test in tests:
-        print(f"\nonce more, alone: {test}", flush=True)
-        if code := run([test], REPEAT_S_MAX):
-            return code
-    for test in tests:
-        print(f"FLAKY {test}: red beside others, green alone")
-    print(f"{len(tests)} passed", flush=True)
-    return 0
+    run = Run(start, report)
+    code, flaky = NONE_COLLECTED, []
+    for name in side_by_side.PARTS:
+        ended = run.part(name, arguments)
+        if ended == TESTS_FAILED or (ended == 0 and code == NONE_COLLECTED):
+            code = ended
+        elif ended not in (0, NONE_COLLECTED):
+            code = ended
+            break
+    if code == TESTS_FAILED and (green := run.once_more()) is not None:
+        code, flaky = 0, green
+    print("", *run.told(flaky), sep="\n", flush=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""How the tests of a run are spread over its processes: `pytest -n 3`, through pytest-xdist.
+"""In which part of a run a test is, and how parts are spread over processes: `pytest -n 3`, through
+pytest-xdist.
 
-Most tests with real processes wait: for elections, for a disk, for a page. So three processes share
+Tests that need real processes run apart from those that only compute, which would take both cores
+from what they wait for. They wait for elections, for a disk, for a page: so three processes share
 two cores. A group of tests stays together, in order, in one process:
 
     tests that share a fixture of their file or folder      the fixture is made once
-    tests that need the run's HDFS                          there is one HDFS, not one a process
+    tests of a file that needs the run's HDFS               there is one HDFS, not one a process
     tests of a file that is light                           the file is imported once
 
 Every other test is a group of its own. What takes long begins first, so that all processes end at
@@ -22,6 +24,26 @@ from xdist.scheduler import LoadScopeScheduling
 
 TOP = Path(__file__).parents[1]
 
+# Folders whose tests need real processes, and fixtures that start some.
+ALONE = tuple(
+    f"tests/{folder}/"
+    for folder in (
+        "bench",
+        "commands",
+        "drivers/hdfs",
+        "interoperability",
+        "node",
+        "packaging",
+        "reports",
+        "roles",
+        "security/test_abuse.py",
+        "system",
+        "web",
+    )
+)
+FIXTURES_ALONE = {"hdfs_of_run", "browser"}
+PARTS = ("beside", "alone")
+
 # Folders whose tests are heavy: each is a group of its own, unless it shares a fixture.
 SPREAD = ("tests/system", "tests/simulation", "tests/roles", "tests/bench", "tests/scenarios")
 
@@ -38,7 +60,7 @@ HDFS_FILES = (
 LONGEST = (
     "tests/system/test_shipping.py",
     "tests/reports",
-    "tests/bench/test_run.py",
+    "tests/packaging",
     "tests/system",
     "tests/simulation",
     "tests/web",
@@ -81,8 +103,10 @@ def arrange(items: list[Any]) -> None:
     """
     items.sort(key=lambda item: order_of(item.nodeid))
     for item in items:
-        needs = HDFS_FIXTURE in item._fixtureinfo.name2fixturedefs  # there is no public name
-        if needs and item.nodeid.split("::")[0] not in HDFS_FILES:
+        fixtures = item._fixtureinfo.name2fixturedefs  # there is no public name
+        if item.nodeid.startswith(ALONE) or not FIXTURES_ALONE.isdisjoint(fixtures):
+            item.add_marker("alone")
+        if HDFS_FIXTURE in fixtures and item.nodeid.split("::")[0] not in HDFS_FILES:
             raise pytest.UsageError(f"{item.nodeid} needs HDFS: add its file to {__name__}")
 
 
@@ -92,6 +116,22 @@ def order_of(nodeid: str) -> int:
         if nodeid.startswith(name):
             return place
     return len(LONGEST)
+
+
+# Seconds of tests that each folder may take on a usual machine. Whoever adds a minute says what
+# leaves.
+BUDGETS = {
+    "bench": 10,
+    "commands": 120,
+    "packaging": 60,
+    "reports": 200,
+    "roles": 80,
+    "roles/farm": 60,
+    "simulation": 350,
+    "system": 350,
+    "tidy": 60,
+    "web": 120,
+}
 
 
 def seconds_by_folder(durations: Iterable[tuple[str, float]]) -> list[tuple[str, float, int]]:
@@ -104,3 +144,17 @@ def seconds_by_folder(durations: Iterable[tuple[str, float]]) -> list[tuple[str,
         totals[folder] = (spent + seconds, tests)
     rows = [(folder, spent, len(tests)) for folder, (spent, tests) in totals.items()]
     return sorted(rows, key=lambda row: -row[1])
+
+
+def table(durations: Iterable[tuple[str, float]], machine_speed: float) -> list[str]:
+    """Lines of seconds by folder beside the budget, stretched for a machine that is slower."""
+    lines = []
+    for folder, spent, tests in seconds_by_folder(durations):
+        budget = BUDGETS.get(folder)
+        beside = ""
+        if budget is not None:
+            beside = f"  of {budget / machine_speed:.0f} s"
+            if spent * machine_speed > budget:
+                beside += "  OVER ITS BUDGET: move something to `make soak`, with a sister here"
+        lines.append(f"{spent:8.1f} s  {tests:5} tests  {folder}{beside}")
+    return lines

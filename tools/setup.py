@@ -35,6 +35,7 @@ COMMAND = VENV / "bin" / "tigerchat"
 PYTHON_VERSION = (3, 11)  # the locks hold hashes resolved for this one
 JAVA_VERSION_MIN = 17
 LOG_LINES_SHOWN = 40  # of pip's output, when it failed
+PAUSES_S = (10, 60)  # before what a network may have failed is tried again; pip and apt do so too
 
 # Settings under which pip would install somewhere else than into `.venv`.
 PIP_SETTINGS_DROPPED = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
@@ -211,13 +212,13 @@ def set_up(environment: str) -> None:
     locks, packages = ENVIRONMENTS[environment]
     install_packages([package for package in packages if not package.present()])
     if environment == "tests":
-        run(
+        run_patiently(
             [sys.executable, str(TOP / "tools" / "hdfs.py"), "fetch"],
             "the jars of HDFS could not be fetched; see above",
         )
         install_modules()
         if os.geteuid() == 0:  # who is not root has no chroot to test in
-            run(
+            run_patiently(
                 [sys.executable, str(TOP / "tools" / "base_tree.py"), "fetch"],
                 "a bare Debian could not be fetched; see above",
             )
@@ -230,7 +231,7 @@ def set_up(environment: str) -> None:
     if not runs():
         say("making .venv")
         command = [sys.executable, "-m", "venv", "--clear", str(VENV)]
-        run(command, "python3 could not make .venv; see above")
+        run_patiently(command, "python3 could not make .venv; see above")
         installed, stale = {}, list(locks)
     for lock in stale:
         install_lock(lock)
@@ -276,7 +277,7 @@ def install_modules() -> None:
     say(f"installing the packages of {SDS_LOCK.relative_to(TOP)}")
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
     command = ["npm", "ci", "--prefix", str(SDS), *options]
-    run(command, "npm could not install the packages; see above")
+    run_patiently(command, "npm could not install the packages; see above")
     stamp.write_text(wanted)
 
 
@@ -387,6 +388,21 @@ def quietly(
 def run(command: list[str], complaint: str) -> None:
     if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode != 0:
         raise SetupError(complaint)
+
+
+def run_patiently(
+    command: list[str], complaint: str, pause: Callable[[float], None] = time.sleep
+) -> None:
+    """What needs a network: tried again after pauses, and a line says so."""
+    for pause_s in PAUSES_S:
+        try:
+            run(command, complaint)
+            return
+        except SetupError:
+            words = " ".join(Path(word).name for word in command[:3])
+            say(f"{words} failed: tried again in {pause_s} s")
+            pause(pause_s)
+    run(command, complaint)
 
 
 def compile_locks() -> None:

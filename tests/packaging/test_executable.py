@@ -89,6 +89,7 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.soak
 def test_two_clean_builds_of_one_commit_are_equal_byte_for_byte(dist: Path, tmp_path: Path) -> None:
     again = digests(frozen.build(tmp_path))
     assert len(again) > 100

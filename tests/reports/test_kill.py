@@ -73,10 +73,11 @@ def killed_and_finished(tables: MakeTables, tmp_path: Path, seed: int, kills: in
     } == listed
 
 
-def test_ingest_killed_three_times_makes_the_same_tables(
-    tables: MakeTables, tmp_path: Path, seed: int
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.soak)])
+def test_ingest_that_was_killed_makes_the_same_tables(
+    tables: MakeTables, tmp_path: Path, seed: int, kills: int
 ) -> None:
-    killed_and_finished(tables, tmp_path, seed, 3)
+    killed_and_finished(tables, tmp_path, seed, kills)
 
 
 @pytest.mark.soak

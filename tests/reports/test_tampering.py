@@ -7,6 +7,8 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
+
 from appliance.base.signature import SigningKey
 from appliance.formats import manifest as shipped
 from appliance.formats import snapshot
@@ -18,7 +20,7 @@ from tests.reports.rows import log_seqs
 from tests.reports.site_tables import MakeTables
 
 HOURS, PER_HOUR, FILE_RECORDS = 4, 36, 12
-TAMPERINGS_MIN = 200
+TAMPERINGS_MIN, TAMPERINGS_SOAK = 1, 200  # each way once, in any case
 STRANGER = SigningKey(b"not a node's key, but as good as")
 
 
@@ -305,12 +307,15 @@ WAYS: list[Callable[[Victim], Found]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    "tamperings", [TAMPERINGS_MIN, pytest.param(TAMPERINGS_SOAK, marks=pytest.mark.soak)]
+)
 def test_every_tampering_is_found_where_it_is_and_clean_shards_stay_clean(
-    tables: MakeTables, tmp_path: Path, seed: int
+    tables: MakeTables, tmp_path: Path, seed: int, tamperings: int
 ) -> None:
     prng = random.Random(seed)
-    count = -(-TAMPERINGS_MIN // len(WAYS)) * len(WAYS)
-    clean = 24
+    count = -(-tamperings // len(WAYS)) * len(WAYS)
+    clean = count // 8
     site = Site(seed=seed % 10**6, shards=count + clean)
     wanted: dict[int, tuple[str, Found]] = {}
     shards = []

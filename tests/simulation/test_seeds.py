@@ -8,6 +8,7 @@ import sys
 import time
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,18 @@ from tests.speed import fresh, seed_of_commit
 FRESH = {SWARM: 10, LITE: 190}
 FRESH_FROM = {SWARM: UNKIND_FROM, LITE: UNKIND_LITE_FROM}  # with all classes of faults
 PARTS = 10  # of each list, run side by side
+HERE = 2  # of them in a normal run, all of them in a soak
 # The one fault that no world of a part of the fixed ones draws; the other parts do.
 LACKING = {2: "read_corruption", 6: "replay", 8: "pause", 9: "replay"}
 SOAK_BATCH = 8
 
 ROOT = Path(__file__).parents[2]
+
+
+def shared(here: int) -> list[Any]:
+    """The parts, of which so many belong to a normal run."""
+    later = [pytest.param(part, marks=pytest.mark.soak) for part in range(here, PARTS)]
+    return [*range(here), *later]
 
 
 def passed(jobs: list[tuple[int, str]]) -> Tally:
@@ -50,7 +58,7 @@ def passed(jobs: list[tuple[int, str]]) -> Tally:
     return tally
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", shared(HERE))
 def test_two_hundred_fixed_worlds_keep_every_promise(part: int) -> None:
     jobs = jobs_from(0, FIXED)
     assert len(jobs) == 200
@@ -62,12 +70,15 @@ def test_two_hundred_fixed_worlds_keep_every_promise(part: int) -> None:
             assert tally.faults[name] > 0, f"no world has met {name}"
 
 
-@pytest.mark.parametrize("job", UNKIND)
+@pytest.mark.parametrize(
+    "job",
+    [*UNKIND[:HERE], *(pytest.param(job, marks=pytest.mark.soak) for job in UNKIND[HERE:])],
+)
 def test_worlds_of_the_youngest_faults_keep_every_promise(job: tuple[int, str]) -> None:
     assert passed([job]).acknowledged > 0, "there is something to lose"
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", shared(HERE))
 def test_two_hundred_small_worlds_of_the_youngest_faults_keep_every_promise(part: int) -> None:
     tally = passed(UNKIND_LITE[part::PARTS])
     assert tally.acknowledged > 2_000 // PARTS, "there is something to lose"
@@ -98,9 +109,9 @@ def test_worlds_that_found_bugs_keep_every_promise_now(part: int) -> None:
     assert passed(MENDED[part::PARTS]).seeds > 0
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", shared(HERE))
 def test_fresh_worlds_keep_every_promise(part: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two hundred in all on a usual machine, fewer on a slower one."""
+    """Forty on a usual machine, fewer on a slower one; two hundred in a soak."""
     counts = {mode: fresh(count // PARTS) for mode, count in FRESH.items()}
     chance = seed_of_commit()
     jobs = []

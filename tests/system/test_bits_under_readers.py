@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from appliance.drivers.chat.client import Client
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.geometry import PRODUCTION, RECORD_SIZE
@@ -39,6 +41,7 @@ MEND_S = 60.0
 assert NODES * sum(FLIPS.values()) >= 2000
 
 
+@pytest.mark.soak
 def test_two_thousand_bits_flip_under_readers_who_never_get_a_wrong_byte(
     tmp_path: Path, free_ports: FreePorts, seed: int
 ) -> None:

@@ -241,6 +241,7 @@ def kill_and_judge(
     assert len(stored[0]) == ledger.counts["invoke"] + ROOMS
 
 
+@pytest.mark.soak
 def test_thirty_kills_lose_double_and_reorder_nothing(
     tmp_path: Path, free_ports: FreePorts, seed: int
 ) -> None:

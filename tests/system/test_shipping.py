@@ -33,7 +33,7 @@ PATIENCE_S = 180.0
 PACE_S = 0.4  # between two handfuls of messages: shipping keeps up with them
 FLOW_S = 60.0
 ANSWER_S = 10.0  # of a shipper on a busy machine; one that stands still costs a look as much
-KILLS = {"shipper": 4, "node": 2, "data": 3}  # of each round
+KILLS = {"shipper": 4, "node": 2, "data": 3}  # of each round in a soak; here once each
 
 
 class Talker(threading.Thread):
@@ -276,10 +276,9 @@ def test_kills_of_shipper_node_and_data_node_ship_each_record_once(
 ) -> None:
     on_hdfs = make_on_hdfs(ship_period_s=CAUGHT_UP_PERIOD_S)
     talking = talker(on_hdfs)
-    steps = [step for step, count in KILLS.items() for _ in range(count)]
-    Killer(on_hdfs, hdfs, seed).run(steps)
+    Killer(on_hdfs, hdfs, seed).run([*KILLS])
     found = on_hdfs.judge(talking)
-    assert len(found.manifests) > 5
+    assert len(found.manifests) >= len(KILLS)
     assert {manifest["period_us"] for manifest in found.manifests} == {
         CAUGHT_UP_PERIOD_S * 1_000_000
     }
@@ -300,6 +299,7 @@ def test_hundreds_of_kills_ship_each_record_once(
     on_hdfs.judge(talking)
 
 
+@pytest.mark.soak
 def test_a_name_node_that_is_away_and_in_safe_mode_delays_and_loses_nothing(
     make_on_hdfs: Callable[..., Site], hdfs: hdfs_site.Hdfs, talker: Callable[[Site], Talker]
 ) -> None:

@@ -273,3 +273,24 @@ def test_the_time_of_a_run_is_told_by_folder() -> None:
         ]
     )
     assert rows == [("base", 4.0, 1), ("cores/vsr", 3.5, 2)]
+
+
+@pytest.mark.parametrize(("machine", "is_over"), [(1.0, True), (0.5, False)])
+def test_a_folder_that_takes_more_than_its_budget_is_told_loudly(
+    machine: float, is_over: bool
+) -> None:
+    budget = side_by_side.BUDGETS["web"]
+    durations = [("tests/web/test_a.py::test_it", 1.5 * budget), ("tests/base/test_b.py::x", 9.0)]
+    web, base = side_by_side.table(durations, machine)
+    assert f"of {budget / machine:.0f} s" in web and ("OVER" in web) == is_over
+    assert base.endswith("base")
+
+
+def test_tests_that_need_real_processes_run_in_a_part_of_their_own() -> None:
+    parts = {}
+    for name in side_by_side.PARTS:
+        words = (sys.executable, "-m", "pytest", "--collect-only", "-q", f"--part={name}")
+        files = ("tests/node/test_ports.py", "tests/base/test_table.py")
+        done = subprocess.run((*words, *files), cwd=TOP, capture_output=True, text=True)
+        parts[name] = {line.split("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    assert parts == {"alone": {files[0]}, "beside": {files[1]}}

@@ -59,3 +59,30 @@ def test_every_make_target_that_a_page_names_exists() -> None:
         named = set(re.findall(r"\bmake ([a-z]+)\b(?!-)", (TOP / page).read_text()))
         named -= {"it", "a", "for", "the"}
         assert named <= targets, page
+
+
+# --- what is run by `make soak` alone has a sister in `make test`
+
+PAIR = re.compile(
+    r"^\| `(tests/[\w/]+\.py)` `(test_\w+)` \| `(tests/[\w/]+\.py)` `(test_\w+)` \|$", re.M
+)
+
+
+def left_to_soak() -> set[tuple[str, str]]:
+    """(file, name) of each test that no normal run has, whatever its parameters."""
+    found = set()
+    for path in (TOP / "tests").rglob("test_*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if "pytest.mark.soak" in map(ast.unparse, node.decorator_list):
+                    found.add((str(path.relative_to(TOP)), node.name))
+    return found
+
+
+def test_every_test_of_a_soak_has_a_sister_in_a_normal_run() -> None:
+    rows = PAIR.findall((TOP / "CONTRIBUTING.md").read_text())
+    later = left_to_soak()
+    assert {(file, name) for file, name, *_ in rows} == later
+    for *_, file, name in rows:
+        assert name in defined(TOP / file), f"{file}: {name}"
+        assert (file, name) not in later, f"{name} is no sister: `make test` does not run it"

@@ -62,3 +62,18 @@ def test_what_make_report_sets_up_are_the_lock_of_the_reports_and_java() -> None
     assert beside
     recipe = (setup.TOP / "Makefile").read_text().partition("\nreport:")[2].partition("\n\n")[0]
     assert "$(SETUP) report\n" in recipe
+
+
+def test_what_a_network_may_fail_is_tried_again_and_a_line_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tries = tmp_path / "tries"
+    text = f"import os; p = {str(tries)!r}; os.system('printf x >> ' + p); "
+    pauses: list[float] = []
+    second = [sys.executable, "-c", text + "exit(os.stat(p).st_size < 2)"]
+    setup.run_patiently(second, "not done", pauses.append)
+    assert (tries.read_text(), pauses) == ("xx", [10])
+    assert capsys.readouterr().out.endswith("failed: tried again in 10 s\n")
+    with pytest.raises(setup.SetupError, match="never done"):
+        setup.run_patiently([sys.executable, "-c", text + "exit(1)"], "never done", pauses.append)
+    assert len(tries.read_text()) == 5

@@ -1,15 +1,16 @@
-"""What may be looked at once more after a run, and what stays red."""
+"""How a run of all tests is put together: its parts, its limits, what is looked at once more."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests import run
-from tests.failures import Failure, logs_of_sites
+from tests import record, run, side_by_side
 from tests.patience import HUNG_S
+from tests.record import Failure, Record, logs_of_sites
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOW = "E   AssertionError: after 480 s not yet: all serve"
@@ -47,49 +48,96 @@ def test_what_speaks_against_the_product_stays_red(failures: list[Failure]) -> N
     assert run.refused(failures) is not None
 
 
+class Played:
+    """Runs of pytest that end as they are told to; `failed` is what the parts record."""
+
+    def __init__(self, report: Path, codes: list[int | None], failed: list[Failure]) -> None:
+        self.report, self.codes, self.failed = report, codes, failed
+        self.asked: list[list[str]] = []
+
+    def __call__(self, arguments: list[str], seconds_max: float) -> int | None:
+        self.asked.append(arguments)
+        for name in side_by_side.PARTS:
+            if f"--part={name}" in arguments:
+                own = [one for one in self.failed if (name == "alone") == ("system" in one["test"])]
+                told = record.empty() | {"failures": own, "passed": 7, "running": ["tests/x"]}
+                (self.report / f"{name}.json").write_text(json.dumps(told))
+        return self.codes.pop(0)
+
+
 @pytest.mark.parametrize(("again", "expected"), [(0, 0), (1, 1)])
 def test_a_test_is_red_or_flaky_as_its_second_look_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], again: int, expected: int
 ) -> None:
-    file = tmp_path / "failures.json"
-    asked: list[list[str]] = []
+    played = Played(tmp_path, [0, 1, again], [system(1)])
+    assert run.main(["tests"], played, tmp_path) == expected
+    assert played.asked[2:] == [[system(1)["test"]]]
+    said = capsys.readouterr().out
+    assert ("FLAKY" in said) == (expected == 0) == ("FAILED" not in said)
+    assert re.search(r"\n1 failed, 14 passed in |\n15 passed in ", said)
 
-    def played(arguments: list[str], seconds_max: float | None) -> int:
-        asked.append(arguments)
-        if len(asked) == 1:
-            file.write_text(json.dumps([system(1)]))
-            return 1
-        return again
 
-    assert run.main(["tests"], played, file) == expected
-    assert asked[1:] == [[system(1)["test"]]]
-    assert ("FLAKY" in capsys.readouterr().out) == (expected == 0)
+def test_the_second_part_runs_when_the_first_is_red_and_nothing_is_repeated(tmp_path: Path) -> None:
+    failed = [failure("tests/cores/vsr/test_wal.py::test_it"), system(1)]
+    played = Played(tmp_path, [1, 1], failed)
+    assert run.main(["tests"], played, tmp_path) == 1
+    assert len(played.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"), [([5, 0], 0), ([0, 5], 0), ([5, 5], 5), ([1, 0], 1), ([0, 0], 0)]
+)
+def test_a_part_may_have_no_tests(tmp_path: Path, codes: list[int | None], expected: int) -> None:
+    assert run.main(["tests"], Played(tmp_path, codes, []), tmp_path) == expected
 
 
 def test_a_run_that_was_broken_off_is_not_repeated(tmp_path: Path) -> None:
-    asked: list[list[str]] = []
-
-    def played(arguments: list[str], seconds_max: float | None) -> int:
-        asked.append(arguments)
-        return 2
-
-    assert run.main(["tests"], played, tmp_path / "failures.json") == 2
-    assert len(asked) == 1
+    played = Played(tmp_path, [2], [system(1)])
+    assert run.main(["tests"], played, tmp_path) == 2
+    assert len(played.asked) == 1
 
 
-def test_what_failed_is_written_for_each_phase(tmp_path: Path) -> None:
+def test_a_run_that_takes_too_long_is_ended_and_says_what_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played = Played(tmp_path, [None], [])
+    assert run.main(["tests"], played, tmp_path) == 2
+    assert "was running: tests/x" in capsys.readouterr().out
+    assert run.execute([sys.executable, "-c", "import time; time.sleep(3600)"], 0.5) is None
+
+
+RED = """
+def test_a():
+    assert 1 == 2
+def test_b(nothing):
+    pass
+def test_c():
+    pass
+"""
+
+
+def test_what_ran_and_what_failed_is_recorded_for_each_phase(tmp_path: Path) -> None:
     red = tmp_path / "test_red.py"
-    red.write_text("def test_a():\n    assert 1 == 2\n\n\ndef test_b(nothing):\n    pass\n")
-    file = tmp_path / "out" / "failures.json"
-    words = (sys.executable, "-m", "pytest", "-p", "tests.failures", f"--failures={file}", str(red))
+    red.write_text(RED)
+    file = tmp_path / "out" / "record.json"
+    words = (sys.executable, "-m", "pytest", "-p", "tests.record", f"--record={file}", str(red))
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
     assert done.returncode == 1, done.stdout + done.stderr
-    found: list[Failure] = json.loads(file.read_text())
-    assert [(one["test"].rpartition("::")[2], one["when"]) for one in found] == [
+    found: Record = json.loads(file.read_text())
+    assert [(one["test"].rpartition("::")[2], one["when"]) for one in found["failures"]] == [
         ("test_a", "call"),
         ("test_b", "setup"),
     ]
-    assert "assert 1 == 2" in found[0]["text"]
+    assert "assert 1 == 2" in found["failures"][0]["text"]
+    assert (len(found["seconds"]), found["passed"], found["running"]) == (3, 1, [])
+
+
+def test_a_test_that_hangs_is_ended_and_shows_where(tmp_path: Path) -> None:
+    hanging = tmp_path / "test_hangs.py"
+    hanging.write_text("import time\ndef test_it():\n    time.sleep(3600)\n")
+    words = (sys.executable, "-m", "pytest", "--timeout=1", str(hanging))
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
+    assert done.returncode == 1 and "time.sleep(3600)" in done.stdout, done.stdout
 
 
 def test_logs_show_their_faults_and_their_end(tmp_path: Path) -> None:

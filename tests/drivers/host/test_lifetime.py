@@ -58,11 +58,11 @@ def test_a_beat_that_ends_the_role_is_its_last() -> None:
     async def story() -> None:
         life, beats = Lifetime(), []
 
-        def beat() -> None:
+        def turn() -> None:
             beats.append("x")
             life.still()
 
-        life.every(1.0, beat)
+        life.every(1.0, turn)
         await passing(5.0)
         assert beats == ["x"]
 
