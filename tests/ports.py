@@ -48,8 +48,8 @@ def ports_of_a_run() -> Iterator[FreePorts]:
     """Yields `take(count)`: so many ports, ascending, free for TCP and UDP, kept from other runs
     until the generator is closed.
 
-    Up to a row they lie side by side, but for single ones that are taken. A run has few rows: what
-    it has used first is free again when it comes to it once more.
+    As many as a site has lie side by side, up to a row; fewer may have taken ones between them. A
+    run has few rows: what it has used first is free again when it comes to it once more.
     """
     size = BLOCKS_IN_A_ROW * PORTS_AT_ONCE
     firsts = iter(range(PORTS.start, PORTS.stop - size + 1, size))
@@ -81,6 +81,8 @@ def ports_of_a_run() -> Iterator[FreePorts]:
                 port = rest.pop(0)
                 if port_is_free(port):
                     ports.append(port)
+                elif count >= PORTS_AT_ONCE:
+                    ports.clear()  # who takes so many counts on from the first one
             if len(ports) == count:
                 return ports
             rest = next_row()

@@ -25,21 +25,18 @@ from xdist.scheduler import LoadScopeScheduling
 TOP = Path(__file__).parents[1]
 
 # Folders whose tests need real processes, and fixtures that start some.
-ALONE = tuple(
-    f"tests/{folder}/"
-    for folder in (
-        "bench",
-        "commands",
-        "drivers/hdfs",
-        "interoperability",
-        "node",
-        "packaging",
-        "reports",
-        "roles",
-        "security/test_abuse.py",
-        "system",
-        "web",
-    )
+ALONE = (
+    "tests/bench/",
+    "tests/commands/",
+    "tests/drivers/hdfs/",
+    "tests/interoperability/",
+    "tests/node/",
+    "tests/packaging/",
+    "tests/reports/",
+    "tests/roles/",
+    "tests/security/test_abuse.py",
+    "tests/system/",
+    "tests/web/",
 )
 FIXTURES_ALONE = {"hdfs_of_run", "browser"}
 PARTS = ("beside", "alone")

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import closing
@@ -138,6 +139,16 @@ def test_a_row_of_ports_costs_few_sockets(free_ports: FreePorts) -> None:
     ports = free_ports(3 * PORTS_AT_ONCE)
     assert len({port // PORTS_AT_ONCE for port in ports}) <= BLOCKS_IN_A_ROW
     assert psutil.Process().num_fds() - before <= BLOCKS_IN_A_ROW
+
+
+def test_the_ports_of_a_site_lie_side_by_side_though_one_of_them_is_taken() -> None:
+    with closing(ports_of_a_run()) as run, socket.socket() as other:
+        take = next(run)
+        (first,) = take(1)
+        other.bind(("127.0.0.1", first + PORTS_AT_ONCE // 2))
+        ports = take(PORTS_AT_ONCE)
+        assert ports == list(range(ports[0], ports[0] + PORTS_AT_ONCE))
+        assert ports[0] > first + PORTS_AT_ONCE // 2
 
 
 def test_runs_that_take_turns_have_their_ports_in_rows() -> None:
@@ -284,6 +295,10 @@ def test_a_folder_that_takes_more_than_its_budget_is_told_loudly(
     web, base = side_by_side.table(durations, machine)
     assert f"of {budget / machine:.0f} s" in web and ("OVER" in web) == is_over
     assert base.endswith("base")
+
+
+def test_every_place_of_real_processes_is_there() -> None:
+    assert [place for place in side_by_side.ALONE if not (TOP / place).exists()] == []
 
 
 def test_tests_that_need_real_processes_run_in_a_part_of_their_own() -> None:
