@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from appliance.base.limits import MIB
+from appliance.drivers.network.stream_end import end
 
 _AGAIN_S = 0.25
 _LINE_SIZE_MAX = 64 * MIB  # the state of a room with very many reactions
@@ -73,9 +74,9 @@ class ObjectsLink:
                 pass  # the objects have stopped: they come again
             finally:
                 self._writer = None
-                writer.close()
                 self._user.on_detached()
                 self._wake()
+                await end(writer)
             await asyncio.sleep(_AGAIN_S)
 
     async def _follow(self, reader: asyncio.StreamReader) -> None:

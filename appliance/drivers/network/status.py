@@ -18,6 +18,7 @@ from appliance.base.limits import CONNECTIONS_MAX, HANDSHAKE_MS_MAX
 from appliance.base.signature import SIGNATURE_SIZE
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.local_peer import peer_allowed
+from appliance.drivers.network.stream_end import end
 from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
 from appliance.formats.geometry import HEADER_SIZE
 
@@ -73,7 +74,7 @@ class StatusServer:
             pass  # whoever asked has gone, or takes no answer
         finally:
             self._open.remove(writer)
-            writer.close()
+            await end(writer)
 
     async def _question(self, reader: asyncio.StreamReader) -> dict[str, Any] | None:
         """The wish that comes next, empty for a question, None for anything else; it may take its

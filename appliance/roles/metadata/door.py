@@ -21,6 +21,7 @@ from appliance.base.limits import (
     DOOR_WAITING_MAX,
     MIB,
 )
+from appliance.drivers.network.stream_end import end
 
 SOCKET = "objects"
 _LINE_SIZE_MAX = 1 * MIB
@@ -99,7 +100,7 @@ class Door:
             pass  # whoever asked has gone, or sends lines without end
         finally:
             self._callers.remove(caller)
-            writer.close()
+            await end(writer)
 
     def _begin(self, caller: Caller, request: dict[str, Any]) -> None:
         async def answer() -> None:

@@ -1,6 +1,7 @@
 """The status socket: questions are answered, anything else ends the connection."""
 
 import asyncio
+import gc
 import json
 import socket
 from collections.abc import Callable
@@ -128,3 +129,28 @@ def test_a_socket_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="cannot be made"):
         asyncio.run(run())
+
+
+def test_who_goes_before_the_answer_leaves_no_error_that_nobody_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio's own remedy for it depends on the order in which a connection is collected."""
+    monkeypatch.delattr(asyncio.StreamReaderProtocol, "__del__")
+
+    async def run() -> list[str]:
+        lost: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: lost.append(str(context)))
+        path = tmp_path / "edge-0"
+        server = StatusServer(path, cluster=CLUSTER, number=0, status=lambda: {"x": "y" * 300_000})
+        await server.start()
+        for _ in range(5):
+            with connected(path) as sock:
+                sock.sendall(question())
+            await asyncio.sleep(0.02)
+        await server.close()
+        await asyncio.sleep(0)
+        gc.collect()
+        return lost
+
+    assert asyncio.run(run()) == []
