@@ -18,6 +18,7 @@ SHIM_SOURCES = [Path(__file__).with_name(name) for name in ("disk_shim.c", "disk
 FAKETIME = "/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"
 FLUSH_METHODS = ("o_dsync", "rwf_dsync", "fdatasync")  # of nodes 0, 1, 2: all calls are in use
 HALTED = 3
+LETS_GO_WITHIN_S = 10.0
 HALT_LINE = re.compile(r"tigerchat: HALT (\w+) at (\S+), replica (\d+): (.+)")
 
 
@@ -46,7 +47,17 @@ def failing_calls(pid: int, folder: Path, calls: str, error: str, when: str) -> 
         try:
             yield told
         finally:
-            tracer.terminate()
+            _end(tracer)
+
+
+def _end(tracer: subprocess.Popen[bytes]) -> None:
+    """One that lets go of a process which is just ending may wait for it for ever: then the kernel
+    lets go."""
+    tracer.terminate()
+    try:
+        tracer.wait(LETS_GO_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        tracer.kill()
 
 
 def _traced(pid: int, tracer: int) -> bool:
