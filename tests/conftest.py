@@ -48,6 +48,8 @@ MARKERS = {
 
 run_folder = pytest.StashKey[Path]()
 run_mark = pytest.StashKey[str]()
+first_seen = pytest.StashKey[dict[str, str]]()  # what lasts longer than its file, and behind which
+file_of_test = pytest.StashKey[str]()  # which ends now
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -77,7 +79,8 @@ def own_folder(config: pytest.Config) -> None:
     """Short, because paths of Unix sockets lie in it."""
     folder = Path(tempfile.mkdtemp(prefix=RUN_FOLDER))
     config.stash[run_folder] = folder
-    config.stash[run_mark] = uuid.uuid4().hex
+    config.stash[run_mark] = os.environ.get(RUN_MARK, "") + uuid.uuid4().hex
+    config.stash[first_seen] = {}
     os.environ[RUN_MARK] = config.stash[run_mark]
     os.environ[RUN_OWNER] = str(os.getpid())
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -233,25 +236,50 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     forked.end()
     config = request.config
-    processes = processes_left(config.stash[run_mark])
-    folder = config.stash[run_folder]
-    own = Path(config.option.basetemp)
-    entries = sorted(path.name for path in folder.iterdir() if path != own)
-    lines = [f"process left behind: {line}" for line in processes]
-    lines += [f"left behind in TMPDIR: {name}" for name in entries]
+    seen, last = config.stash[first_seen], config.stash[file_of_test]
+    lines = [
+        f"process left behind: {pid} {command}, first seen behind {seen.get(pid, last)}"
+        for pid, command in processes_left(config.stash[run_mark])
+    ]
+    lines += [
+        f"left behind in TMPDIR: {name}, first seen behind {seen.get(name, last)}"
+        for name in sorted(entries_left(config))
+    ]
     if lines:
         pytest.fail("\n".join(lines), pytrace=False)
 
 
-def processes_left(mark: str) -> list[str]:
-    """Command lines of the run's processes that did not end by themselves; they are ended here."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """Behind the last test of a file, note what is still there, to name the file if it is left."""
+    file = item.config.stash[file_of_test] = item.nodeid.split("::")[0]
+    yield
+    if nextitem is not None and nextitem.path != item.path:
+        seen = item.config.stash[first_seen]
+        for process in processes_marked(item.config.stash[run_mark]):
+            seen.setdefault(str(process.pid), file)
+        for name in entries_left(item.config):
+            seen.setdefault(name, file)
+
+
+def entries_left(config: pytest.Config) -> list[str]:
+    """What lies in the run's folder beside pytest's own."""
+    own = Path(config.option.basetemp)
+    return [path.name for path in config.stash[run_folder].iterdir() if path != own]
+
+
+def processes_left(mark: str) -> list[tuple[str, str]]:
+    """Pids and command lines of the run's processes that did not end by themselves; they are ended
+    here."""
     deadline = time.monotonic() + PROCESSES_END_WITHIN_S
     while (found := processes_marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
     lines = []
     for process in found:
         try:
-            lines.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+            lines.append((str(process.pid), " ".join(process.cmdline())[:200]))
             process.kill()
         except psutil.NoSuchProcess:
             continue  # it ended meanwhile

@@ -25,7 +25,7 @@ from tests.ports import (
 TOP = Path(__file__).resolve().parents[2]
 
 
-def run(folder: Path, text: str, *options: str) -> tuple[int, str]:
+def run(folder: Path, text: str, *options: str | Path) -> tuple[int, str]:
     """Exit code and output of a run of its own over one file."""
     (folder / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "tests.conftest"]
@@ -49,9 +49,38 @@ def test_a_process_left_behind_fails_the_run_and_is_ended(tmp_path: Path) -> Non
     status, output = run(tmp_path, SLEEPER)
     assert status == 1
     assert "1 passed, 1 error" in output
-    match = re.search(r"process left behind: (\d+) ", output)
+    told = r"process left behind: (\d+) .*, first seen behind test_it.py$"
+    match = re.search(told, output, re.MULTILINE)
     assert match, output
     assert not Path("/proc", match[1], "exe").exists()  # a zombie has none
+
+
+def test_what_is_left_behind_is_named_after_the_file_behind_which_it_was_first_seen(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "test_next.py").write_text("def test_next():\n    pass\n")
+    output = run(tmp_path, SLEEPER, tmp_path / "test_next.py")[1]
+    assert re.search(r"left behind: .* first seen behind test_it.py$", output, re.MULTILINE), output
+
+
+INSIDE = """
+import os, subprocess, sys
+def test_it(tmp_path):
+    inner = tmp_path / "test_inner.py"
+    inner.write_text(
+        "import os, subprocess, sys\\n"
+        "def test_it():\\n"
+        "    subprocess.Popen(['sleep', '600'], start_new_session=True)\\n"
+        "    os._exit(0)\\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "tests.conftest", inner]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+"""
+
+
+def test_what_a_run_inside_a_run_left_behind_is_found_too(tmp_path: Path) -> None:
+    status, output = run(tmp_path, INSIDE)
+    assert status == 1 and re.search(r"process left behind: \d+ sleep 600", output), output
 
 
 def test_a_folder_left_behind_fails_the_run_and_is_removed(tmp_path: Path) -> None:
