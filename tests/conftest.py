@@ -24,7 +24,6 @@ import pytest
 
 from tests import forked, side_by_side, speed
 from tests.marked import RUN_FOLDER, RUN_MARK, RUN_OWNER, processes_marked
-from tests.patience import HUNG_S
 from tests.ports import FreePorts, ports_of_a_run
 from tests.record import SOAK, left_to_soak, logs_of_sites
 from tests.system import hdfs_site
@@ -34,9 +33,9 @@ SEED_DEFAULT = 20260701
 PROCESSES_END_WITHIN_S = float(os.environ.get("TIGERCHAT_TEST_PATIENCE_S", "120"))
 HARDWARE = Path(__file__).parent / "hardware"
 
-# Of a test with its set-up and tear-down, on a usual machine; then it hangs, and its stacks are
-# shown. What needs real processes waits for up to `patience.HUNG_S` by itself, and says for what.
-LIMIT_S, LIMIT_ALONE_S = 120.0, HUNG_S + 120.0
+# Of a test with its set-up and tear-down, on a usual machine, and of one that needs real processes;
+# then it hangs, and its stacks are shown.
+LIMIT_S, LIMIT_ALONE_S = 120.0, 300.0
 SLOWER_MAX = 4.0
 
 MARKERS = {
