@@ -79,7 +79,7 @@ def own_folder(config: pytest.Config) -> None:
     folder = Path(tempfile.mkdtemp(prefix=RUN_FOLDER))
     config.stash[run_folder] = folder
     config.stash[run_mark] = os.environ.get(RUN_MARK, "") + uuid.uuid4().hex
-    config.stash[first_seen] = {}
+    config.stash[first_seen], config.stash[file_of_test] = {}, "no test"
     os.environ[RUN_MARK] = config.stash[run_mark]
     os.environ[RUN_OWNER] = str(os.getpid())
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
