@@ -49,6 +49,8 @@ def test_the_console_keeps_its_secret_under_a_hash_that_is_dear_to_guess(
     node: NodeFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     role = ConsoleRole(node, logging.getLogger("test"))
+    assert "one-time secret" not in capsys.readouterr().out  # before it listens
+    role._door.open()
     kept = argon2.extract_parameters(role._door._hash)
     assert kept.type is argon2.Type.ID
     assert kept.memory_cost >= 19 * 1024 and kept.time_cost >= 2  # KiB; OWASP's least

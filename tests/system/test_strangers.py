@@ -12,7 +12,6 @@ import random
 import re
 import socket
 import ssl
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -108,20 +107,8 @@ class Console:
             data=json.dumps({"secret": secrets[-1]}).encode(),
             headers={"content-type": "application/json"},
         )
-        self._cookie = ""
-
-        def signed_in() -> bool:
-            """The secret is printed before the console listens; it is not used up by a refusal."""
-            try:
-                with urllib.request.urlopen(enter, context=self._tls, timeout=HUNG_S) as answer:
-                    self._cookie = answer.headers["set-cookie"].split(";")[0]
-            except urllib.error.URLError as error:
-                if isinstance(error, urllib.error.HTTPError):
-                    raise
-                return False
-            return True
-
-        wait_until(signed_in, HUNG_S, "the console lets its operator in")
+        with urllib.request.urlopen(enter, context=self._tls, timeout=HUNG_S) as answer:
+            self._cookie = answer.headers["set-cookie"].split(";")[0]
 
     def counted(self) -> dict[str, int]:
         """What came to its port, by name; as of its last look, a second ago."""

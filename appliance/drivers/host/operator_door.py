@@ -61,6 +61,9 @@ class Door:
         self._expires = 0.0
         self._sessions: dict[bytes, float] = {}  # digest -> when it ends; oldest first
         self._failures: dict[str, _Failures] = {}  # longest unseen first
+
+    def open(self) -> None:
+        """Tell the first secret, when somebody listens who takes it."""
         self._renew()
 
     def _renew(self) -> None:

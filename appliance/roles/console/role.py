@@ -112,6 +112,7 @@ class ConsoleRole:
         life = Lifetime()
         port = self._port()
         port.start(self._listen())
+        self._door.open()
         door = StatusServer(
             Path(SOCKETS_FOLDER) / "console-0",
             cluster=self._node.site.cluster,

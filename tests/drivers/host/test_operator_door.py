@@ -27,6 +27,8 @@ class World:
         self.told: list[str] = []
         quick = argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
         self.door = Door(now=lambda: self.now, tell=self.told.append, hasher=quick)
+        assert self.told == []  # nobody listens yet
+        self.door.open()
 
 
 @pytest.fixture(scope="module")
