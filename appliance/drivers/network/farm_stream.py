@@ -15,6 +15,7 @@ from pathlib import Path
 
 from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError
+from appliance.drivers.network.stream_end import end
 from appliance.drivers.network.tls import show_certificate, spki_digest
 
 ALPN = "http/1.1"
@@ -96,7 +97,7 @@ async def _open(route: Route) -> Stream:
             if certificate is None or spki_digest(certificate) != route.pin:
                 raise DialFailed("key_not_pinned")
     except BaseException:
-        writer.close()
+        await end(writer)
         raise
     return reader, writer
 

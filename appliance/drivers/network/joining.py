@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.drivers.network.stream_end import end
 from appliance.formats.join_code import JoinCode
 from appliance.formats.site import spki_of
 
@@ -120,7 +121,7 @@ class Founding:
             pass  # a stranger that says nothing sensible
         finally:
             self._strangers -= 1
-            writer.close()
+            await end(writer)
 
     async def _answer(self, reader: asyncio.StreamReader) -> Row:
         async with asyncio.timeout(_ASK_S):
@@ -195,7 +196,7 @@ async def ask_to_join(code: JoinCode, node: Row) -> Row:
     except (OSError, ValueError, asyncio.IncompleteReadError) as error:
         raise JoinRefused(f"{where} has gone away before the site was formed: try again") from error
     finally:
-        writer.close()
+        await end(writer)
     if "error" in answer:
         raise JoinRefused(f"{where} refuses: {answer['error']}")
     return answer

@@ -1,7 +1,6 @@
 """Accepted connections: a login, then requests in and answers out, in order."""
 
 import asyncio
-import contextlib
 import os
 import time
 from collections import Counter, deque
@@ -26,6 +25,7 @@ from appliance.cores.raft.login import (
 )
 from appliance.cores.raft.users import MEMBER, SHARED, User, refusal_of
 from appliance.drivers.network.farm_stream import keep_alive
+from appliance.drivers.network.stream_end import end
 from appliance.formats.raft_legacy.frame import Request, Response, encode_response
 from appliance.formats.raft_legacy.reader import RequestReader
 
@@ -102,9 +102,7 @@ class Door:
             self.counts["connection_lost"] += 1
         finally:
             del self.tasks[task]
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            await end(writer)
 
     async def _enter(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

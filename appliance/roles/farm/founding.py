@@ -20,6 +20,7 @@ from appliance.cores.raft.users import MEMBER
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.identity import make_certificate
 from appliance.drivers.network.farm_stream import DialFailed, Route, open_stream
+from appliance.drivers.network.stream_end import end
 from appliance.drivers.network.tls import spki_digest
 from appliance.formats.raft_legacy.configuration import endpoint_address
 from appliance.roles.farm.exchange import (
@@ -125,4 +126,4 @@ async def _fetch(code: Code, endpoint: str, pin: bytes) -> dict[str, Any]:
     except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
         raise StorageError(refused) from error
     finally:
-        writer.close()
+        await end(writer)

@@ -16,6 +16,7 @@ from appliance.cores.raft.dial import Again, Challenges, ClientLogin, Credential
 from appliance.cores.raft.hint import LeaderHint
 from appliance.cores.raft.login import FEATURE_PRE_VOTE
 from appliance.drivers.network.farm_stream import DialFailed, Route, Stream, open_stream
+from appliance.drivers.network.stream_end import end
 from appliance.formats.raft_legacy.frame import Request, Response, encode_request
 from appliance.formats.raft_legacy.reader import ResponseReader
 from appliance.roles.farm.door import now_ms
@@ -58,7 +59,7 @@ async def logged_in(
     try:
         yield stream, entered
     finally:
-        await _close(stream)
+        await end(stream[1])
 
 
 async def _log_in(
@@ -79,11 +80,11 @@ async def _log_in(
         try:
             step = await _try(login, stream)
         except BaseException:
-            await _close(stream)
+            await end(stream[1])
             raise
         if isinstance(step, Entered):
             return stream, step
-        await _close(stream)
+        await end(stream[1])
         if isinstance(step, GaveUp):
             raise LoginFailed(step.reason, step.wait_ms)
     raise LoginFailed("login_too_long", 0)
@@ -99,12 +100,6 @@ async def _try(login: ClientLogin, stream: Stream) -> Again | Entered | GaveUp:
         step = login.on_bytes(data, now_ms())
         if step is not None:
             return step
-
-
-async def _close(stream: Stream) -> None:
-    stream[1].close()
-    with contextlib.suppress(OSError):
-        await stream[1].wait_closed()
 
 
 class LinkOwner(Protocol):

@@ -28,6 +28,7 @@ from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.opening import LogRecord
 from appliance.cores.federation.parameters import Parameters
 from appliance.cores.federation.state import ChannelStore
+from appliance.drivers.network.stream_end import end
 from appliance.formats.causal.link import SIZE_SIZE, FrameReader
 from appliance.formats.causal.message import HistoryEntry
 
@@ -237,7 +238,7 @@ class Attached:
             writer.write(frame(ANSWER, json.dumps(refusal).encode()))
         finally:
             self.writers.remove(writer)
-            writer.close()
+            await end(writer)
 
 
 assert LINK_FRAME_SIZE_MAX < _WAITING_MAX

@@ -82,7 +82,7 @@ class Door:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._callers) >= DOOR_CONNECTIONS_MAX:
-            writer.close()
+            await end(writer)
             return
         caller = Caller(writer)
         self._callers.append(caller)
