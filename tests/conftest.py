@@ -72,6 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("soak" if soaks else "test")
     own_folder(config)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what was started ends
+    # Who starts a run behind a shell's `&` has it ignored, and all that tests start would as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def own_folder(config: pytest.Config) -> None:

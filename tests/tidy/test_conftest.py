@@ -83,6 +83,24 @@ def test_what_a_run_inside_a_run_left_behind_is_found_too(tmp_path: Path) -> Non
     assert status == 1 and re.search(r"process left behind: \d+ sleep 600", output), output
 
 
+def test_what_tests_start_hears_ctrl_c_though_the_run_was_started_where_it_is_ignored(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "import signal, subprocess, sys\n"
+        "def test_it():\n"
+        "    said = 'import signal; print(signal.getsignal(signal.SIGINT))'\n"
+        "    done = subprocess.run([sys.executable, '-c', said], capture_output=True, text=True)\n"
+        "    assert 'default_int_handler' in done.stdout\n"
+    )
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        status, output = run(tmp_path, text)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert status == 0, output
+
+
 def test_a_folder_left_behind_fails_the_run_and_is_removed(tmp_path: Path) -> None:
     text = "import tempfile\ndef test_it():\n    print('made', tempfile.mkdtemp(prefix='left-'))\n"
     status, output = run(tmp_path, text, "-s")
