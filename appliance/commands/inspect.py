@@ -175,6 +175,9 @@ def _superblock_row(block: Superblock, repairs: list[int]) -> Row:
         "checkpoint_log_seq": state.log_seq,
         "manifest_size": state.manifest_size,
         "view_headers": "DVC" if block.view_headers_kind == superblock.KIND_DVC else "SV",
+        "file_inode": block.file.inode,
+        "file_birth_ns": block.file.birth_ns,
+        "volume_id": block.file.volume_id.hex(),
         "copies_to_repair": repairs,
     }
 

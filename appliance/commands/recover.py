@@ -5,6 +5,8 @@ one acknowledged.
     its view w is noted               the new volume begins at w + 2: in no view that the old one
                                       may have voted in, and with the log of none
     format, start, state sync         the replica serves and votes when it holds the group's state
+
+With `--moved` nothing is made: a volume that was carried to another disk as it was left is let in.
 """
 
 import asyncio
@@ -23,6 +25,7 @@ from appliance.base.limits import SUPERBLOCK_COPIES
 from appliance.base.printable import counted
 from appliance.cores.vsr import open as opening
 from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
+from appliance.drivers.host.moved import say_moved
 from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
     NodeFolder,
@@ -33,7 +36,7 @@ from appliance.drivers.host.node_folder import (
 from appliance.drivers.host.process import child_environment, die_with_parent, own_command
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.nvme.reader import VolumeReader
-from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
+from appliance.drivers.nvme.volume import GEOMETRIES, file_in, read_facts
 from appliance.formats.envelope import OPERATION_NOOP
 from appliance.formats.geometry import (
     RECORD_SIZE,
@@ -41,6 +44,7 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_STRIDE,
 )
 from appliance.formats.site import Shard
+from appliance.formats.superblock import Superblock
 from appliance.roles.operator.session import OperatorSession
 from appliance.roles.operator.volumes import (
     check_room,
@@ -85,6 +89,13 @@ STRANGER_S = 5.0  # for a process that works on another volume to end
     help="A raw device for a lost volume, as in `tigerchat format`.",
 )
 @click.option("--erase", count=True, help="Said twice: overwrite devices that carry something.")
+@click.option(
+    "--moved",
+    is_flag=True,
+    help="The volumes that are there were moved or copied after their replicas had stopped for the "
+    "last time, and the others are gone: let the node open them. An older copy loses what was "
+    "acknowledged since.",
+)
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
 @click.pass_context
 def command(
@@ -94,11 +105,15 @@ def command(
     once: bool,
     devices: tuple[str, ...],
     erase: int,
+    moved: bool,
     geometry: str,
 ) -> None:
     """Make the lost volumes of a node anew and bring them up to date."""
     folder = node_folder.absolute()
     node = read_node(folder)
+    if moved:
+        _let_in(node)
+        return
     lost = [shard for shard in node.shards if not volume_complete(node.volume(shard.number))]
     if not lost:
         raise ConfigurationError(
@@ -119,6 +134,29 @@ def command(
         place = Path(os.fsdecode(error.filename)) if error.filename else folder
         raise unusable(place, error) from error
     ctx.exit(_start_and_watch(node, lost, once=once))
+
+
+def _let_in(node: NodeFolder) -> None:
+    """Volumes that are other files than they were have forgotten nothing: the operator says so."""
+    held = [shard for shard in node.shards if volume_complete(node.volume(shard.number))]
+    others = 0
+    with identities(node, held):
+        for shard in held:
+            place, number = node.volume(shard.number), shard.number
+            was, now = _superblock(place).file, file_in(place)
+            if now.is_other(than=was):
+                say_moved(node.path, number, now)
+                others += 1
+                click.echo(
+                    f"recover: shard {number}: {place} was open last as another file ({was}); "
+                    f"this one ({now}) is let in: you say that it was made after its replica had "
+                    "stopped for the last time, and that the other one will never run again"
+                )
+    if not others:
+        raise ConfigurationError(
+            f"{node.path}: its volumes are the files that they were: nothing to say; start the node"
+        )
+    click.echo("recover: start the node, unless its supervisor runs and does so itself")
 
 
 async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
@@ -228,14 +266,19 @@ def works_on(status: dict[str, Any], volume: Path) -> bool:
     superblock names: a copy of the volume has the same id."""
     if status["volume"]["id"] != read_facts(volume)["id"]:
         return False
-    places = [copy * SUPERBLOCK_COPY_STRIDE for copy in range(SUPERBLOCK_COPIES)]
-    with closing(VolumeReader(volume)) as reader:
-        copies = reader.read_many([(place, SUPERBLOCK_COPY_SIZE) for place in places])
     try:
-        block, _ = opening.choose(copies)
+        block = _superblock(volume)
     except opening.VolumeUnusable:  # in the middle of an update: asked again soon
         return False
     return bool(status["incarnation"] == block.incarnation)
+
+
+def _superblock(volume: Path) -> Superblock:
+    """The one that counts; VolumeUnusable as at a start."""
+    places = [copy * SUPERBLOCK_COPY_STRIDE for copy in range(SUPERBLOCK_COPIES)]
+    with closing(VolumeReader(volume)) as reader:
+        copies = reader.read_many([(place, SUPERBLOCK_COPY_SIZE) for place in places])
+    return opening.choose(copies)[0]
 
 
 def whole(status: dict[str, Any]) -> bool:

@@ -29,6 +29,12 @@ from appliance.formats.lives import (
     encode_lives,
     encode_told,
 )
+from appliance.formats.volume_file import (
+    NOT_KNOWN,
+    VolumeFile,
+    decode_volume_file,
+    encode_volume_file,
+)
 
 MAGIC = b"TIGRSUPR"
 VERSION = 1
@@ -90,7 +96,8 @@ SUPERBLOCK = np.dtype(
         ("life_gone", "<u4"),  # the highest that a member told which was removed
         ("told", "V192"),  # 8 rows of lives.TOLD, by index of the member
         ("lives", "V136"),  # as in lives.LIFE
-        ("reserved_e", "V3048"),
+        ("file", "V32"),  # as in volume_file.VOLUME_FILE; zero = not known yet
+        ("reserved_e", "V3016"),
         ("view_headers", "V4096"),
     ]
 )
@@ -149,6 +156,7 @@ class Superblock:
     told: list[Told] = field(default_factory=list)  # by index of the member; none: of nobody
     lives: list[tuple[int, int]] = field(default_factory=list)  # own ones; the oldest first
     life_gone: int = 0  # highest incarnation told by a member that was removed
+    file: VolumeFile = NOT_KNOWN  # that the volume was when it was open last
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -247,6 +255,7 @@ def encode(superblock: Superblock, copy: int) -> bytes:
             s.life_gone,
             b"".join(encode_told(told) for told in s.told),
             encode_lives(s.lives),
+            encode_volume_file(s.file),
             b"",
             b"".join(header.raw for header in s.view_headers),
         )
@@ -293,6 +302,7 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
         view_headers=headers,
         told=_told(row["told"], len(members)),
         lives=lives,
+        file=decode_volume_file(row["file"]),
     )
     superblock.check()  # the digest was right: whoever wrote this broke its own rules
     return superblock, row["copy"], row["digest"]

@@ -25,11 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ApplianceError, StorageError
-from appliance.base.limits import (
-    CLIENT_ROUTES_MAX,
-    LOCAL_ROOMS_MAX,
-    MEMBERS_MAX,
-)
+from appliance.base.limits import CLIENT_ROUTES_MAX, LOCAL_ROOMS_MAX, MEMBERS_MAX
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.shipping.lateness import shipping_facts
@@ -44,6 +40,7 @@ from appliance.cores.vsr.route import Routing
 from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
+from appliance.drivers.host.moved import is_said_moved
 from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
     TLS_CERTIFICATE_FILE,
@@ -240,18 +237,21 @@ class ReplicaRole:
             self._halt(error.halt, str(error))
         except StorageError as error:  # what was written before cannot be made durable
             self._halt("STORAGE_WRITE", str(error))
+        else:
+            loaded.file = self._volume.file
+            loaded.moved = is_said_moved(self._node.path, loaded.superblock, loaded.file)
+            self._volume.start(
+                loop,
+                on_writes_done=self._on_writes_done,
+                on_reads_done=self._on_reads_done,
+                on_failed=self._halt,
+            )
+            self._core.open(loaded, clock.monotonic_ns(), clock.realtime_us())
+            del loaded
+            self._perform()
         if self._exit_code:
             self._volume.close()
             return self._exit_code
-        self._volume.start(
-            loop,
-            on_writes_done=self._on_writes_done,
-            on_reads_done=self._on_reads_done,
-            on_failed=self._halt,
-        )
-        self._core.open(loaded, clock.monotonic_ns(), clock.realtime_us())
-        del loaded
-        self._perform()
         node = self._node.node
         await self._listener.start(node.host, node.peer_port + self._shard.number)
         await self._local.start(Path(SOCKETS_FOLDER) / f"shard-{self._shard.number}")

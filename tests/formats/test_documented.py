@@ -16,6 +16,7 @@ MODULES = (
     "session",
     "superblock",
     "lives",
+    "volume_file",
     "segment",
     "checkpoint",
     "snapshot",

@@ -8,6 +8,7 @@ from appliance.base.checksum import blake2b_256
 from appliance.base.layout import offset_of
 from appliance.formats import envelope, lives, superblock
 from appliance.formats.superblock import CHECKPOINT_STATE, SUPERBLOCK, CheckpointState, Superblock
+from appliance.formats.volume_file import NOT_KNOWN, VolumeFile
 
 CLUSTER = bytes(range(16))
 MEMBERS = [bytes([16 + i]) * 16 for i in range(4)]
@@ -51,7 +52,8 @@ FIELDS = [
     ("life_gone", 716, 4),
     ("told", 720, 192),
     ("lives", 912, 136),
-    ("reserved_e", 1048, 3048),
+    ("file", 1048, 32),
+    ("reserved_e", 1080, 3016),
     ("view_headers", 4096, 4096),
 ]
 STATE_FIELDS = [
@@ -154,6 +156,43 @@ def test_what_members_told_and_the_flags_are_kept() -> None:
     found = superblock.decode(superblock.encode(kept, 1))
     assert found is not None and found[0].told == told and found[0].flags == lives.FLAG_REMADE
     assert found[0].lives == own
+
+
+def test_which_file_the_volume_was_is_kept_and_not_known_of_volumes_from_before() -> None:
+    was = VolumeFile(1 << 63, 1_750_000_000_000_000_001, bytes(range(16)))
+    raw = superblock.encode(dataclasses.replace(example(), file=was), 1)
+    found = superblock.decode(raw)
+    assert found is not None and found[0].file == was
+    before = superblock.decode(superblock.encode(example(), 1))
+    assert before is not None and before[0].file == NOT_KNOWN
+    assert not was.is_other(than=before[0].file)
+
+
+@pytest.mark.parametrize(
+    ("now", "other"),
+    [
+        (VolumeFile(7, 8, b"v" * 16), False),
+        (VolumeFile(8, 8, b"v" * 16), True),
+        (VolumeFile(7, 9, b"v" * 16), True),  # the number of a file that was removed, given again
+        (VolumeFile(7, 8, b"w" * 16), True),
+        (VolumeFile(7, 0, b"v" * 16), False),  # a kernel that does not tell
+        (VolumeFile(0, 0, b"v" * 16), False),
+        (VolumeFile(0, 0, b"w" * 16), True),  # another device
+        (NOT_KNOWN, False),
+    ],
+)
+def test_a_file_is_another_one_if_anything_differs_that_is_known_of_both(
+    now: VolumeFile, other: bool
+) -> None:
+    was = VolumeFile(7, 8, b"v" * 16)
+    assert now.is_other(than=was) == was.is_other(than=now) == other
+
+
+def test_what_is_not_known_of_a_file_now_stays_as_it_was_known() -> None:
+    was = VolumeFile(7, 8, b"v" * 16)
+    assert VolumeFile(9, 0).completed(by=was) == VolumeFile(9, 8, b"v" * 16)
+    assert NOT_KNOWN.completed(by=was) == was
+    assert was.completed(by=NOT_KNOWN) == was
 
 
 def test_all_copies_share_one_digest_and_differ_in_two_bytes_only() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 import resource
+import shutil
 import signal
 import socket
 import time
@@ -24,6 +25,7 @@ from appliance.formats.segment import RingView
 from tests.patience import HUNG_S
 from tests.roles.edge_site import until
 from tests.roles.replica_group import EdgeLike, Group, peer_ports
+from tests.system.local_site import run
 
 GARBAGE_COUNT = 100_000
 GARBAGE_AT_ONCE = 8  # connections: neither end waits for the other
@@ -225,6 +227,34 @@ def test_a_volume_without_superblock_halts_with_one_line(lone: Group) -> None:
     assert code == 3
     assert len(lines) == 1 and lines[0].startswith("tigerchat: HALT SUPERBLOCK_MISSING")
     assert str(lone.node(0)) in lines[0] and "replica 0" in lines[0]
+
+
+def test_a_copy_of_a_volume_is_not_opened_until_its_operator_says_that_it_was_moved(
+    lone: Group,
+) -> None:
+    place, word = lone.node(0), ("recover", "--moved", "--node-folder", str(lone.node(0)))
+    lone.start_all()
+    refused = run(*word)
+    assert refused.returncode == 1 and "works as this replica: stop that one" in refused.stderr
+    lone.kill(0)
+    refused = run(*word)
+    assert refused.returncode == 2 and "nothing to say" in refused.stderr
+    shutil.copytree(place / "shard-0", place / "copy")
+    (place / "shard-0").rename(place / "former")
+    (place / "copy").rename(place / "shard-0")
+    for _ in range(2):  # as its supervisor tries again
+        lone.start(0)
+        code, lines = ended(lone, 0)
+        assert code == 3 and len(lines) == 1
+        assert lines[0].startswith(f"tigerchat: HALT VOLUME_COPIED at {place / 'shard-0'}")
+        assert lines[0].endswith("say so: `tigerchat recover --moved`")
+    said = run(*word)
+    assert said.returncode == 0, said.stderr
+    assert "the other one will never run again" in said.stdout
+    lone.start_all()
+    lone.kill(0)
+    lone.start_all()  # it knows by itself now which file it is
+    assert not list(place.glob("*.moved"))
 
 
 def test_a_failed_write_halts_with_one_line(lone: Group) -> None:

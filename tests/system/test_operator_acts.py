@@ -80,6 +80,19 @@ def recover(site: LocalSite, node: int, *words: str):
     return run("recover", "--node-folder", str(site.place(node)), "--once", *SMALL, *words)
 
 
+def let_in(site: LocalSite, node: int) -> None:
+    """Say that the volumes of a node were moved or copied as they had been left."""
+    said = run("recover", "--moved", "--node-folder", str(site.place(node)))
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+def halts(site: LocalSite, code: str) -> str:
+    """What the first replica that halts so says, waited for."""
+    log = site.folder.parent / "site.log"
+    wait_until(lambda: f"HALT {code}" in log.read_text(errors="replace"), BACK_S, "it halts")
+    return next(line for line in log.read_text().splitlines() if f"HALT {code}" in line)
+
+
 def normal(site: LocalSite, node: int) -> bool:
     return (site.status(node) or {}).get("status") == "normal"
 
@@ -150,8 +163,8 @@ def test_a_replica_whose_volume_was_replaced_halts_and_says_so(site: LocalSite) 
     place = site.place(1)
     (place / "shard-0").rename(place / "shard-0.broken")
     shutil.copytree(place / "shard-0.broken", place / "shard-0")
-    log = site.folder.parent / "site.log"
-    wait_until(lambda: "HALT VOLUME_MOVED" in log.read_text(errors="replace"), 10, "it halts")
+    halts(site, "VOLUME_MOVED")
+    halts(site, "VOLUME_COPIED")  # the copy that its supervisor found there, when it tried again
 
 
 def test_a_volume_that_was_moved_away_and_put_back_goes_on(site):
@@ -302,13 +315,16 @@ def test_the_only_replica_may_be_brought_back_from_a_copy_made_after_it_had_stop
         refused = run("start", "--quiet", "--node-folder", str(place))
         assert refused.returncode == 1 and "nor with an older copy" in refused.stderr
         (place / "copy").rename(place / "shard-0")
+        let_in(site, 0)
         site.start(0)
         told.post(0)
         told.check(0)
 
 
 def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site: LocalSite) -> None:
-    """What was acknowledged behind the copy stays, also when who else knew it is lost then."""
+    """What was acknowledged behind the copy stays, also when who else knew it is lost then. Its
+    file tells; an operator who says all the same that it was moved is told by the others.
+    """
     told = Acknowledged(site)
     told.post(0)
     place, copy = site.place(1), site.place(1) / "older"
@@ -322,11 +338,10 @@ def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site: Lo
     (place / "shard-0").rename(place / "shard-0.newer")
     copy.rename(place / "shard-0")
     site.start(1)
-    log = site.folder.parent / "site.log"
-    wait_until(
-        lambda: "HALT VOLUME_OUTDATED" in log.read_text(errors="replace"), BACK_S, "it halts"
-    )
-    (said,) = {line for line in log.read_text().splitlines() if "HALT VOLUME_OUTDATED" in line}
+    said = halts(site, "VOLUME_COPIED")
+    assert str(place / "shard-0") in said and "`tigerchat recover --moved`" in said
+    let_in(site, 1)  # its supervisor tries again by itself
+    said = halts(site, "VOLUME_OUTDATED")
     assert str(place / "shard-0") in said and "`tigerchat recover`" in said
     told.post(0)  # the others go on
     told.check(0, 2)
@@ -349,6 +364,7 @@ def test_a_node_moves_to_another_address_with_its_folder(site: LocalSite) -> Non
     shutil.copytree(old, new, ignore=shutil.ignore_patterns("sockets"))
     old.rename(old.with_name("node-1.left"))
     new.rename(old)
+    let_in(site, 1)
     nodes = [
         dataclasses.replace(node, host="127.0.0.2") if node.index == 1 else node
         for node in site.site.nodes
@@ -388,14 +404,13 @@ def test_one_of_two_comes_back_with_the_copy_made_after_its_last_stop_alone(
         assert refused.returncode == 1 and "could not be committed in 5 s" in refused.stderr
         assert not (place / "shard-0").exists()
         (place / "older").rename(place / "shard-0")
+        let_in(site, 1)
         site.start(1)
-        log = site.folder.parent / "site.log"
-        wait_until(
-            lambda: "HALT VOLUME_OUTDATED" in log.read_text(errors="replace"), BACK_S, "it halts"
-        )
+        halts(site, "VOLUME_OUTDATED")
         site.kill_node(1)
         shutil.rmtree(place / "shard-0")
         (place / "newest").rename(place / "shard-0")
+        let_in(site, 1)
         site.start(1)
         wait_until(site.caught_up, BACK_S, "both serve again")
         told.post(0)

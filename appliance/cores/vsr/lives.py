@@ -53,7 +53,6 @@ def begin(member: Member, block: sb.Superblock) -> None:
     """
     known = block.lives or [(block.incarnation, 0)]
     member.lives = one_more(known, (member.incarnation, _start(member)))
-    member.volume_flags = block.flags
     if block.told:
         member.told = keep(dict(zip(block.members, block.told, strict=True)), member.members)
     if block.life_gone > gone(member).incarnation:

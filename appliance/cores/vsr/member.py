@@ -15,6 +15,7 @@ from appliance.base.prng import Prng
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr.clock import Clock
 from appliance.cores.vsr.journal import Journal
+from appliance.cores.vsr.origin import Origin
 from appliance.cores.vsr.quorums import quorums
 from appliance.cores.vsr.route import Route, Routing
 from appliance.cores.vsr.sessions import Sessions
@@ -217,8 +218,7 @@ class Member:
         self.chain_removals = 0  # and the journal's removals by then
         self.sessions = Sessions(self.geometry)
         self.peers: list[Peer] = []
-        # of this start: an answer to an older question is no answer
-        self.nonce = prng.bytes(16)
+        self.nonce = prng.bytes(16)  # of this start: an answer to an older question is none
         self.incarnation = 0
         self._begin_lives()
 
@@ -226,7 +226,7 @@ class Member:
         """Which life this is, and what is known of those of others: see `lives`."""
         # (incarnation, start) of the newest that others are known to remember, and of those since
         self.lives: list[tuple[int, int]] = []
-        self.volume_flags = 0
+        self.origin = Origin()
         self.held = 0  # the newest op that the rings may have held then
         self.told: dict[bytes, Told] = {}  # what members told of themselves
         self.refused: dict[bytes, Refusal] = {}  # members that are not listened to

@@ -26,6 +26,7 @@ from appliance.formats.geometry import (
     Geometry,
 )
 from appliance.formats.lives import FLAG_REMADE, FLAG_UNVOUCHED
+from appliance.formats.volume_file import NOT_KNOWN, VolumeFile
 
 FlushAll = Callable[[], None]
 ReadMany = Callable[[list[tuple[int, int]]], list[bytes | None]]
@@ -40,6 +41,8 @@ class Loaded:
     # copies to be written again before anything else, in this order
     repairs: list[int]
     slots: list[Slot]
+    file: VolumeFile = NOT_KNOWN  # that the volume is now
+    moved: bool = False  # the operator has said that it is the same volume all the same
 
 
 class VolumeUnusable(StorageError):

@@ -7,6 +7,11 @@ REMEDIES = {
         "this is an older copy of the volume, never start it again: move it away, then run "
         "`tigerchat recover`"
     ),
+    "VOLUME_COPIED": (
+        "if it is older than what its replica has acknowledged since, that would be lost: move it "
+        "away, then run `tigerchat recover`; if it was moved or copied after its replica had "
+        "stopped for the last time, and the other one is gone, say so: `tigerchat recover --moved`"
+    ),
     "VOLUME_NOT_NEW": "this replica is no new one: move the volume away, then `tigerchat recover`",
     "DIVERGED": "compare the replicas with `tigerchat inspect` before anything else is started",
     "VOLUME_MOVED": "put the same folder back if it was moved by mistake; else run `tigerchat "

@@ -17,6 +17,7 @@ from appliance.cores.vsr import (
     lives,
     membership,
     normal,
+    origin,
     recovery,
     repair,
     report,
@@ -56,14 +57,13 @@ class Replica(Member):
         assert self.status == Status.RECOVERING and self.superblock is None
         block = loaded.superblock
         self.monotonic_ns, self.realtime_us = monotonic_ns, realtime_us
-        if (
-            block.cluster != self.cluster
-            or block.shard != self.shard
-            or block.replica_id != self.replica_id
-        ):
-            self.halt("CLUSTER_MISMATCH", "the volume belongs to another cluster, shard or replica")
+        whose = (self.cluster, self.shard, self.replica_id)
+        foreign = origin.foreign(block, whose, loaded.file, moved=loaded.moved)
+        if foreign is not None:
+            self.halt(*foreign)
             return
         self.superblock = block
+        self.origin = origin.Origin(block.flags, loaded.file.completed(by=block.file))
         if not self._open_membership(block):
             return
         self.view, self.log_view = block.view, block.log_view
@@ -311,7 +311,7 @@ class Replica(Member):
                 if not lives.is_vouched(self):
                     return
                 self.mark("vouched_for")
-                self.volume_flags &= ~FLAG_UNVOUCHED
+                self.origin.flags &= ~FLAG_UNVOUCHED
                 self._begin()
                 self.persist()
             checkpoint.advance(self)

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import mmap
 import os
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,10 @@ ZERO_FILL_STEP = 1 * MIB
 
 _MEMORY_FILE_SYSTEMS = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
 _LIBC = ctypes.CDLL(None, use_errno=True)
+
+# struct statx: its first word says which fields are filled, among them the time of birth
+_AT_EMPTY_PATH, _STATX_BTIME, _STATX_SIZE, _STATX_BIRTH_AT = 0x1000, 0x800, 256, 80
+_STATX_BIRTH = struct.Struct("<qI")  # seconds, nanoseconds
 
 
 def aligned_buffer(size: int) -> memoryview:
@@ -48,6 +53,20 @@ def refuse_memory(folder: Path) -> None:
             f"{folder} is on {name}, which lives in memory and forgets all at power-off: "
             f"choose a folder on a disk"
         )
+
+
+def birth_ns(fd: int) -> int:
+    """When the file of `fd` was made, in nanoseconds since 1970; 0 where that is not told: the file
+    system does not keep it, or the kernel or the C library has no statx."""
+    answer = ctypes.create_string_buffer(_STATX_SIZE)
+    try:
+        refused = _LIBC.statx(fd, b"", _AT_EMPTY_PATH, _STATX_BTIME, answer) != 0
+    except AttributeError:
+        return 0
+    if refused or not int.from_bytes(answer.raw[:4], "little") & _STATX_BTIME:
+        return 0
+    seconds, nanoseconds = _STATX_BIRTH.unpack_from(answer, _STATX_BIRTH_AT)
+    return max(0, seconds * 1_000_000_000 + nanoseconds)
 
 
 def sync_folder(folder: Path) -> None:

@@ -23,6 +23,7 @@ from appliance.drivers.nvme.direct import (
     ZERO_FILL_STEP,
     DirectFile,
     aligned_buffer,
+    birth_ns,
     flush_file,
     open_direct,
     refuse_memory,
@@ -33,6 +34,7 @@ from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT, Extents
 from appliance.drivers.nvme.flush import Flush, measure
 from appliance.drivers.nvme.lane import Buffer, Lane, ReadItem, WriteItem
 from appliance.formats.geometry import PRODUCTION, SMALL, SUPERBLOCK_ZONE_SIZE, Geometry
+from appliance.formats.volume_file import ID_SIZE, VolumeFile
 from appliance.formats.volume_label import LABEL_OFFSETS, encode_label
 
 GEOMETRIES = {"production": PRODUCTION, "small": SMALL}
@@ -162,6 +164,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
             facts["format"] == _FORMAT
             and facts["geometry"] in GEOMETRIES
             and facts["segments_max"] >= EXTENTS_AT_FORMAT
+            and len(bytes.fromhex(facts.get("id", ""))) in (0, ID_SIZE)
         )
         Flush(**facts["flush"])
     except FileNotFoundError as error:
@@ -182,6 +185,26 @@ def read_facts(folder: Path) -> dict[str, Any]:
             f"{path} was written by another version: use the version that formatted it"
         )
     return facts
+
+
+def file_of(fd: int, facts: dict[str, Any], *, on_device: bool) -> VolumeFile:
+    """Which file the data of a volume is; of a device its label alone tells."""
+    volume_id = bytes.fromhex(facts.get("id", "")).rjust(ID_SIZE, b"\0")
+    if on_device:
+        return VolumeFile(volume_id=volume_id)
+    return VolumeFile(os.fstat(fd).st_ino, birth_ns(fd), volume_id)
+
+
+def file_in(folder: Path) -> VolumeFile:
+    """The same of a volume that nobody need have open. StorageError as of `Volume`."""
+    facts = read_facts(folder)
+    if devices.device_of(folder) is not None:
+        return file_of(-1, facts, on_device=True)
+    fd = open_direct(folder / _DATA, os.O_RDONLY)
+    try:
+        return file_of(fd, facts, on_device=False)
+    finally:
+        os.close(fd)
 
 
 def _lock(fd: int, path: Path) -> None:
@@ -224,6 +247,7 @@ class Volume:
         flush = Flush(**self.facts["flush"])
         self._group_once = flush.group_once
         self._data, self._extents = self._open(flush.method, flush_slow_ms / 1000)
+        self.file = file_of(self._data.fileno(), self.facts, on_device=self.device is not None)
         self._writing: dict[int, tuple[int, int]] = {}  # token -> address, end
         self._held: list[ReadItem] = []
         self._failed = False

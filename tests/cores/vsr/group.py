@@ -32,6 +32,7 @@ from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import RESULT_SIZE, SMALL, Geometry
 from appliance.formats.segment import ring_size
 from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT
+from appliance.formats.volume_file import NOT_KNOWN
 from tests.cores.vsr.disk import Disk, Write
 
 CLUSTER = b"a group of tests"
@@ -67,6 +68,7 @@ class Node:
         self.clock_error_us = 0  # of its wall clock, once it runs
         self.marks: list[str] = []
         self.halted: tuple[str, str] | None = None
+        self.file, self.moved = NOT_KNOWN, False  # which one the disk is, what its operator says
 
     @property
     def core(self) -> Replica:
@@ -209,7 +211,9 @@ class Group:
         node.replica = core
         if self.acquainted:
             core.introduced = set(self.members)
-        core.open(load(self.geometry, node.disk.flush_all, node.disk.read_many), *self.times())
+        loaded = load(self.geometry, node.disk.flush_all, node.disk.read_many)
+        loaded.file, loaded.moved = node.file, node.moved
+        core.open(loaded, *self.times())
         node.commit_seen = core.commit_min
         self.after(node)
         for session in self.sessions:

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +22,9 @@ from appliance.base.limits import IO_SAMPLES, MIB, SECTOR_SIZE
 from appliance.drivers.nvme.direct import FLUSH_METHODS, DirectFile
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.latency import Latency
-from appliance.drivers.nvme.volume import Volume, create, read_facts
+from appliance.drivers.nvme.volume import Volume, create, file_in, read_facts
 from appliance.formats.geometry import SMALL, SUPERBLOCK_COPY_STRIDE
+from appliance.formats.volume_file import VolumeFile
 from tests.drivers.nvme import serving as serving_module
 from tests.drivers.nvme.serving import Serving, numbered_sector
 from tests.patience import HUNG_S, within
@@ -119,6 +121,60 @@ def test_memory_is_refused_with_a_sentence(tmp_path: Path) -> None:
 
 
 # --- open -----------------------------------------------------------------------------------------
+
+
+def opened_as(folder: Path) -> VolumeFile:
+    """Which file the volume says that it is, opened and closed again."""
+    volume = Volume(folder)
+    volume.close()
+    return volume.file
+
+
+def test_a_volume_knows_which_file_it_is_and_stays_it_when_its_folder_is_moved(
+    folder: Path,
+) -> None:
+    """As `stat` tells it; the time of birth only where the file system keeps it."""
+    file, data = opened_as(folder), folder / "data"
+    assert file.inode == data.stat().st_ino
+    assert file.volume_id.hex() == read_facts(folder)["id"]
+    told = subprocess.run(["stat", "-c", "%W", data], capture_output=True, text=True, check=True)
+    assert file.birth_ns // 1_000_000_000 == int(told.stdout)
+    assert file_in(folder) == file
+    moved = folder.rename(folder.with_name("elsewhere"))
+    assert opened_as(moved) == file == file_in(moved)
+
+
+def test_a_copy_of_a_volume_is_another_file_also_under_the_number_of_the_first(
+    folder: Path, disk_folder: Path
+) -> None:
+    """A file system may give the number of a file that was removed again; not its time of birth."""
+    file = opened_as(folder)
+    copy = Path(shutil.copytree(folder, disk_folder / "copy"))
+    found = opened_as(copy)
+    assert found.is_other(than=file) and found.volume_id == file.volume_id
+    if file.birth_ns:
+        assert found._replace(inode=file.inode).is_other(than=file)
+
+
+def test_a_time_of_birth_that_nobody_tells_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A C library without the call, a kernel that refuses it, a file system that keeps no time."""
+
+    class Refuses:
+        @staticmethod
+        def statx(*_: object) -> int:
+            return -1
+
+    class Empty:
+        @staticmethod
+        def statx(*_: object) -> int:
+            return 0
+
+    for library in (object(), Refuses(), Empty()):
+        monkeypatch.setattr("appliance.drivers.nvme.direct._LIBC", library)
+        found = file_in(folder)
+        assert found.birth_ns == 0 and found.inode
 
 
 def test_two_processes_never_open_one_volume(folder: Path) -> None:
