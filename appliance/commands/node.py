@@ -2,12 +2,14 @@
 
 Whoever keeps the processes is asked to: the supervisor of the local site for a whole node, that of
 the node for its edges. Before a node is stopped it is looked whether each shard keeps a quorum.
+Nothing is told as done before whoever keeps the process has said that it is.
 """
 
 import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,9 @@ from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.roles.console.watch import Watch
 
 LOOK_S = 0.4  # for a process to say how it is: whoever does not answer is not counted
-STOP_S = 30.0  # for a node to end; its supervisor kills it long before
+ANSWER_S = 5.0  # for a supervisor that is there and busy
+STOP_S = 30.0  # for a process to end; its supervisor kills it long before
+START_S = 60.0  # for a process to serve, or to be told as halted
 POLL_S = 0.05
 _LOCAL = click.option(
     "--local",
@@ -49,11 +53,7 @@ def stop(name: str, local: Path, force: bool) -> None:
     if not force:
         _refuse_loss(site, local, index)
     _wish(site, local, {"stop": name})
-    deadline = time.monotonic() + STOP_S
-    while _child(site, local, name)["pid"] is not None:
-        if time.monotonic() > deadline:
-            raise StorageError(f"{name} has not ended after {STOP_S:.0f} s: look at its output")
-        time.sleep(POLL_S)
+    _until(lambda: _ended(_child(site, local, name)), STOP_S, f"{name} has not ended")
     click.echo(f"node: {name} has stopped; `tigerchat node start {name}` starts it again")
 
 
@@ -64,9 +64,11 @@ def kill(name: str, local: Path) -> None:
     """Kill all processes of the node NAME with -9, to see that nothing is lost: the others go on,
     the node is started again by itself and catches up."""
     site, _ = _find(local, name)
-    pid = _child(site, local, name)["pid"]
+    child = _child(site, local, name)
+    pid = child["pid"]
     if pid is None:
-        raise StorageError(f"{name} does not run: `tigerchat node start {name}` starts it")
+        again = "is being started" if child["wanted"] else f"`tigerchat node start {name}` does so"
+        raise StorageError(f"{name} does not run now: {again}")
     try:
         os.kill(pid, signal.SIGKILL)  # the kernel ends its processes with it
     except OSError as error:
@@ -83,9 +85,15 @@ def drain(name: str, local: Path) -> None:
     """Send the chat clients of NAME to other nodes; its replicas go on, until `node start NAME`."""
     site, _ = _find(local, name)
     sockets = local.absolute() / name / SOCKETS_FOLDER
-    edges = [edge for edge in _edges(site, sockets) if edge["wanted"]]
-    for edge in edges:
-        _wish(site, sockets, {"stop": edge["name"]})
+    _refuse_without_edges(site, local, name)
+    for edge in _edges(site, sockets):
+        if edge["wanted"]:
+            _wish(site, sockets, {"stop": edge["name"]})
+    _until(
+        lambda: all(_ended(edge) for edge in _edges(site, sockets)),
+        STOP_S,
+        f"not every edge of {name} has ended",
+    )
     click.echo(
         f"node: {name} takes no chat clients any more; its replicas go on; "
         f"`tigerchat node start {name}` takes them again"
@@ -96,13 +104,21 @@ def drain(name: str, local: Path) -> None:
 @click.argument("name")
 @_LOCAL
 def start(name: str, local: Path) -> None:
-    """Start the node NAME again after `node stop`, or its edges after `node drain`."""
+    """Start the node NAME again after `node stop`, or its edges after `node drain`; wait until it
+    serves, or says what has halted."""
     site, _ = _find(local, name)
     _wish(site, local, {"start": name})
+    _until(lambda: bool(_child(site, local, name)["ready"]), START_S, f"{name} is not ready")
     sockets = local.absolute() / name / SOCKETS_FOLDER
-    for edge in _edges(site, sockets):
-        if not edge["wanted"]:
-            _wish(site, sockets, {"start": edge["name"]})
+    if not _answers_alone(site, sockets):
+        for edge in _edges(site, sockets):
+            if not edge["wanted"]:
+                _wish(site, sockets, {"start": edge["name"]})
+        _until(
+            lambda: all(edge["ready"] or edge["halt"] for edge in _edges(site, sockets)),
+            START_S,
+            f"not every edge of {name} is ready",
+        )
     click.echo(f"node: {name} is started")
 
 
@@ -118,29 +134,93 @@ def _find(local: Path, name: str) -> tuple[Site, int]:
     raise ConfigurationError(f"{name} is no node of the site; allowed: {names}")
 
 
+def _asked(site: Site, folder: Path, wish: dict[str, str] | None = None) -> dict[str, Any] | None:
+    return ask_status(
+        folder,
+        cluster=site.cluster,
+        shard=0,
+        kind="supervisor",
+        timeout_s=ANSWER_S,
+        wish=wish,
+    )
+
+
 def _wish(site: Site, folder: Path, wish: dict[str, str]) -> None:
-    said = ask_status(folder, cluster=site.cluster, shard=0, kind="supervisor", wish=wish)
+    said = _asked(site, folder, wish)
     if said is None:
-        raise StorageError(
-            f"nobody keeps the processes of {folder}: only a site that `tigerchat start --local` "
-            "runs can be told so; under systemd use systemctl"
-        )
+        raise _nobody(folder)
+    if said.get("ending"):
+        raise StorageError("the site is being stopped: start it again first")
     if not said.get("done"):
         (name,) = wish.values()
         raise StorageError(f"{name} was removed, or added since the site was started: restart it")
 
 
+def _nobody(folder: Path) -> StorageError:
+    return StorageError(
+        f"nobody keeps the processes of {folder}: only a site that `tigerchat start --local` "
+        "runs can be told so; under systemd use systemctl"
+    )
+
+
+def _children(site: Site, folder: Path) -> list[dict[str, Any]]:
+    """What the supervisor at `folder` keeps; StorageError when none answers."""
+    said = _asked(site, folder)
+    if said is None:
+        raise _nobody(folder)
+    children: list[dict[str, Any]] = said["children"]
+    return children
+
+
 def _child(site: Site, folder: Path, name: str) -> dict[str, Any]:
-    said = ask_status(folder, cluster=site.cluster, shard=0, kind="supervisor")
-    children = said["children"] if said is not None else []
-    found: dict[str, Any] = next((c for c in children if c["name"] == name), {"pid": None})
-    return found
+    for child in _children(site, folder):
+        if child["name"] == name:
+            return child
+    raise StorageError(f"{name} was removed, or added since the site was started: restart it")
 
 
 def _edges(site: Site, sockets: Path) -> list[dict[str, Any]]:
-    said = ask_status(sockets, cluster=site.cluster, shard=0, kind="supervisor")
-    children = said["children"] if said is not None else []
-    return [child for child in children if child["name"].startswith("edge-")]
+    return [child for child in _children(site, sockets) if child["name"].startswith("edge-")]
+
+
+def _ended(child: dict[str, Any]) -> bool:
+    return child["pid"] is None and not child["spawning"]
+
+
+def _answers_alone(site: Site, sockets: Path) -> bool:
+    """Whether the node serves without a supervisor of its own: all its roles are one process."""
+    if _asked(site, sockets) is not None:
+        return False
+    return ask_status(sockets, cluster=site.cluster, shard=0, kind="edge") is not None
+
+
+def _refuse_without_edges(site: Site, local: Path, name: str) -> None:
+    """StorageError if the node has no edges that could be stopped alone."""
+    if _child(site, local, name)["pid"] is None:
+        raise StorageError(f"{name} does not run: it has no chat clients")
+    sockets = local.absolute() / name / SOCKETS_FOLDER
+    if _answers_alone(site, sockets):
+        raise StorageError(
+            f"the roles of {name} are one process (`start --one-process`), whose edge cannot be "
+            f"stopped alone: nothing was changed; `tigerchat node stop {name}` stops all of it"
+        )
+
+
+def _until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Wait for `condition`; StorageError says `what` after `seconds`. Whoever is asked may be too
+    busy to answer once; that it never answers is told, too."""
+    deadline = time.monotonic() + seconds
+    why = ""
+    while True:
+        try:
+            if condition():
+                return
+            why = ""
+        except StorageError as error:
+            why = f": {error}"
+        if time.monotonic() > deadline:
+            raise StorageError(f"{what} after {seconds:.0f} s: look at its output{why}")
+        time.sleep(POLL_S)
 
 
 def _refuse_loss(site: Site, local: Path, index: int) -> None:

@@ -86,6 +86,7 @@ class _Kept:
     halt: str = ""
     halt_since: float = 0.0
     refused: dict[str, str] = field(default_factory=dict)  # how it could not be tuned, and why
+    spawning: bool = False  # there may be a process already whose pid is not known here yet
     wanted: bool = True  # False: the operator has stopped it
     go: asyncio.Event = field(default_factory=asyncio.Event)  # it is wanted again
 
@@ -180,6 +181,8 @@ class Supervisor:
             process = await self._start(kept)
             if self._stop.is_set():
                 _send(kept, signal.SIGKILL)  # it came too late to be asked
+            elif not kept.wanted:
+                self._ask_to_end(kept)  # the operator's word came before there was a pid
             code = await process.wait()
             self._on_notification()  # what it said last, before its pid means nothing any more
             kept.process, kept.ready, kept.heard = None, False, None
@@ -194,10 +197,12 @@ class Supervisor:
         kept.refused = {}
         kept.starts += 1
         self._starting += 1
+        kept.spawning = True
         try:
             kept.process = await _made(kept.child, environment)
         finally:
             self._starting -= 1
+            kept.spawning = False
             early, self._early = self._early, []
             for pid, fields in early:
                 self._on_message(pid, fields)
@@ -255,7 +260,8 @@ class Supervisor:
     # --- what whoever asks is told, and may wish
 
     def status(self) -> dict[str, Any]:
-        """Each child in plain values; `halt_since_ms` is of the machine's forward clock."""
+        """Each child in plain values; `halt_since_ms` is of the machine's forward clock. A child
+        that is `spawning` may have a process whose `pid` is not known yet."""
         return {
             "pid": os.getpid(),
             "machine": self._machine,
@@ -263,6 +269,7 @@ class Supervisor:
                 {
                     "name": kept.child.name,
                     "pid": kept.process.pid if kept.process is not None else None,
+                    "spawning": kept.spawning,
                     "ready": kept.ready,
                     "wanted": kept.wanted,
                     "starts": kept.starts,
@@ -276,7 +283,10 @@ class Supervisor:
         }
 
     def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
-        """`{"stop": NAME}` or `{"start": NAME}`: the operator's word about one child."""
+        """`{"stop": NAME}` or `{"start": NAME}`: the operator's word about one child. Nothing is
+        `done` for a name that is none of ours, nor once all are being stopped (`ending`)."""
+        if self._stop.is_set():
+            return {"done": False, "ending": True}
         for verb in ("stop", "start"):
             for kept in self._kept:
                 if wish.get(verb) == kept.child.name:
@@ -291,8 +301,12 @@ class Supervisor:
             kept.backoff_s = BACKOFF_S_MIN
             kept.go.set()
         else:
-            _send(kept, signal.SIGTERM)
-            asyncio.get_running_loop().call_later(WISH_STOP_S, self._kill_unwanted, kept.process)
+            self._ask_to_end(kept)
+
+    def _ask_to_end(self, kept: _Kept) -> None:
+        """For one whose pid is not known yet, it is done again when it is."""
+        _send(kept, signal.SIGTERM)
+        asyncio.get_running_loop().call_later(WISH_STOP_S, self._kill_unwanted, kept.process)
 
     def _kill_unwanted(self, process: Running | None) -> None:
         for kept in self._kept:

@@ -1,5 +1,6 @@
 """The supervisor, with small real processes: what dies comes back, and nothing stays behind."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -16,8 +17,9 @@ import pytest
 
 from appliance.drivers.host import service
 from appliance.drivers.host.service import Listener
-from appliance.node.supervisor import REFUSALS_MIN, REFUSED_S_MIN
-from tests.patience import HUNG_S
+from appliance.node.child import Child
+from appliance.node.supervisor import REFUSALS_MIN, REFUSED_S_MIN, Supervisor
+from tests.patience import HUNG_S, within
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -215,6 +217,58 @@ def test_a_child_that_is_ready_before_its_pid_is_known_counts_as_ready(
     supervisor = run("replica:0:", "edge:0:")
     supervisor.until_ready()
     assert supervisor.stop() == 0
+
+
+async def of_one_child(folder: Path) -> tuple[Supervisor, asyncio.Task[int]]:
+    """A supervisor of this process, seen while its one child is spawned: it knows no pid yet."""
+    child = Child("node-1", [sys.executable, "-c", CHILD, str(folder), "node-1"], stop_group=0)
+    supervisor = Supervisor([child], report=print)
+    running_ = asyncio.create_task(supervisor.run())
+    while not supervisor.status()["children"][0]["spawning"]:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert supervisor.status()["children"][0]["pid"] is None
+    return supervisor, running_
+
+
+async def until_child(supervisor: Supervisor, condition: Callable[[dict[str, Any]], bool]) -> None:
+    async with within(HUNG_S):
+        while not condition(supervisor.status()["children"][0]):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def test_a_child_that_is_stopped_while_it_is_spawned_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TOP))
+
+    async def story() -> None:
+        supervisor, running_ = await of_one_child(tmp_path)
+        assert supervisor.on_wish({"stop": "node-1"}) == {"done": True}
+        await until_child(supervisor, lambda child: not child["spawning"] and child["pid"] is None)
+        assert supervisor.status()["children"][0]["starts"] == 1
+        assert supervisor.on_wish({"start": "node-1"}) == {"done": True}
+        await until_child(supervisor, lambda child: child["ready"])
+        running_.cancel()
+        await asyncio.gather(running_, return_exceptions=True)
+        assert supervisor.on_wish({"start": "node-1"}) == {"done": False, "ending": True}
+
+    asyncio.run(story())
+
+
+def test_a_child_that_is_stopped_and_started_while_it_is_spawned_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TOP))
+
+    async def story() -> None:
+        supervisor, running_ = await of_one_child(tmp_path)
+        for verb in ("stop", "start"):
+            assert supervisor.on_wish({verb: "node-1"}) == {"done": True}
+        await until_child(supervisor, lambda child: child["ready"])
+        running_.cancel()
+        await asyncio.gather(running_, return_exceptions=True)
+
+    asyncio.run(story())
 
 
 def test_a_busy_listener_loses_heartbeats_but_no_other_word(
