@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,11 @@ class Place:
     def answers(self) -> Iterator[tuple[Neighbour, dict[str, Any] | None]]:
         for node in self.nodes:
             yield node, self.ask(node)
+
+    def shards(self) -> list[int]:
+        """Those that the nodes hold, by number."""
+        held = [self.site.shards_of(node.index) for node in self.nodes]
+        return sorted({shard.number for shards in held for shard in shards})
 
     def name(self, index: int) -> str:
         return self.site.nodes[index].name if index < len(self.site.nodes) else f"node {index}"
@@ -192,20 +197,51 @@ def now(
     told = [
         place.ask(node, {"wish": "now", "claim": claim, "close": close}) for node in place.nodes
     ]
-    if not any(told):
-        raise TargetUnavailable(
-            f'no shipper answers: start the node, and see that ship_target is not "{SHIP_OFF}"'
-        )
+    refuse_idle(told)
+    others = {} if claim else elsewhere(place, told)
     asked, due = time.monotonic(), Due()
-    while waits := waits_for(place, claim, due, time.monotonic() - asked):
+    while waits := waits_for(place, claim, due, time.monotonic() - asked, others):
         if time.monotonic() - asked >= wait_s:
             break
         time.sleep(POLL_S)
     if as_json:
-        click.echo(json_line({"done": not waits, "waits_for": waits}))
+        row = {"done": not waits, "waits_for": waits, "elsewhere": sorted(others)}
+        click.echo(json_line(row))
     else:
-        click.echo(waits or "everything that can be shipped is")
+        here = " here" if others else ""
+        click.echo(
+            "\n".join([waits or f"everything that can be shipped{here} is", *others.values()])
+        )
     ctx.exit(1 if waits else 0)
+
+
+def refuse_idle(told: list[dict[str, Any] | None]) -> None:
+    """TargetUnavailable if nobody who was asked ships anything."""
+    answers = [answer for answer in told if answer is not None]
+    if not answers:
+        raise TargetUnavailable("no shipper answers: start the node")
+    if not any(answer["shards"] for answer in answers):
+        raise TargetUnavailable(
+            f'ship_target is "{SHIP_OFF}" in node.toml of every node that answers: nothing is '
+            "shipped; name a target there and start the node again"
+        )
+
+
+def elsewhere(place: Place, told: list[dict[str, Any] | None]) -> dict[int, str]:
+    """Shards that a node ships which was not asked, with a sentence on each. TargetUnavailable if
+    nothing else could have been shipped here."""
+    asked = {node.index for node in place.nodes}
+    rows = [row for answer in told if answer is not None for row in answer["shards"]]
+    here = {row["shard"] for row in rows if row["ships"]}
+    others = {
+        row["shard"]: f"shard {row['shard']}: {place.name(row['node'])} ships it and was not "
+        "asked; say this there, or claim it with --claim"
+        for row in rows
+        if row["shard"] not in here and row["generation"] and row["node"] not in asked
+    }
+    if others and others.keys() == {row["shard"] for row in rows}:
+        raise TargetUnavailable("; ".join(others.values()))
+    return others
 
 
 class Due:
@@ -228,9 +264,14 @@ class Due:
         return "" if shard["settled"] else "a period is not closed yet"
 
 
-def waits_for(place: Place, claim: bool, due: Due, elapsed_s: float) -> str:
-    """What is not shipped yet of what could be when it was asked for; empty for nothing."""
-    filled, shipped = set(), set()  # shards with records; shards that somebody asked ships
+def waits_for(
+    place: Place, claim: bool, due: Due, elapsed_s: float, others: Container[int] = ()
+) -> str:
+    """What is not shipped yet of what could be when it was asked for; empty for nothing. Of shards
+    in `others` nothing is expected: nodes ship them that were not asked."""
+    seen, filled = set(), set()  # shards that somebody tells of; those with records
+    shipped = set()  # those that somebody who was asked ships
+    nobody: dict[int, str] = {}  # why none of those who were asked does
     for node, answer in place.answers():
         for shard in answer["shards"] if answer is not None else ():
             where = f"shard {shard['shard']} on {place.name(node.index)}"
@@ -242,15 +283,20 @@ def waits_for(place: Place, claim: bool, due: Due, elapsed_s: float) -> str:
                 return f"{where}: not claimed yet; {shard['error']}"
             if shard["ships"] and (unshipped := due.unshipped(shard, elapsed_s)):
                 return f"{where}: {unshipped}"
+            seen.add(shard["shard"])
             if shard["log_seq"]:
                 filled.add(shard["shard"])
             if shard["ships"]:
                 shipped.add(shard["shard"])
-    if filled - shipped and len(place.nodes) == len(place.site.nodes):
-        return (
-            f"shard {min(filled - shipped)}: no node ships it; let one begin with "
-            "`tigerchat ship now --claim --node-folder F`"
+            if shard["generation"]:
+                nobody[shard["shard"]] = f"{place.name(shard['node'])} is to ship it and does not"
+    for number in place.shards():
+        if number in shipped or number in others or number in seen - filled:
+            continue
+        why = nobody.get(number) or (
+            "no node ships it; let one begin with `tigerchat ship now --claim --node-folder F`"
         )
+        return f"shard {number}: {why}"
     return ""
 
 
@@ -284,6 +330,9 @@ def verify(
     trusted = frozenset(node.public_key for node in place.site.nodes)
     if keys_file is not None:
         trusted = mf.parse_keys(_read(keys_file)).public_keys
+    if only is not None and only >= len(place.site.shards):
+        last = len(place.site.shards) - 1
+        raise ConfigurationError(f"--shard is {only}; allowed: 0 to {last}, as the site has")
     findings: list[Finding] = []
     counts = {"shards": 0, "manifests": 0, "files": 0, "records": 0}
     for shard in place.site.shards:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from appliance.commands.ship import Due, waits_for
+from appliance.base.errors import TargetUnavailable
+from appliance.commands.ship import Due, elsewhere, refuse_idle, waits_for
 
 QUIET = {
     "shard": 0,
@@ -17,6 +18,8 @@ QUIET = {
     "doing": "",
     "error": "",
     "closing": False,
+    "generation": 0,
+    "node": 0,
     "log_seq": 9,
     "manifests": 4,
     "headed": 4,
@@ -24,23 +27,21 @@ QUIET = {
 SHIPS = QUIET | {"ships": True, "settled": True}
 
 
-def waits(*shards: Any, nodes=2, due=None, elapsed_s=0.0):
-    """For what the shippers of that many nodes of a site of two say of their one shard."""
-    asked = [SimpleNamespace(index=index) for index in range(nodes)]
-    answers = [
-        (node, shard and {"shards": [shard]}) for node, shard in zip(asked, shards, strict=True)
-    ]
-    return waits_for(
-        SimpleNamespace(
-            nodes=asked,
-            site=SimpleNamespace(nodes=range(2)),
-            name=lambda index: f"node-{index}",
-            answers=lambda: answers,
-        ),
-        False,
-        due or Due(),
-        elapsed_s,
+def asked_of(*answers: Any) -> Any:
+    """The first nodes of a site, each with what its shipper answers."""
+    asked = [SimpleNamespace(index=index) for index in range(len(answers))]
+    return SimpleNamespace(
+        nodes=asked,
+        name=lambda index: f"node-{index}",
+        shards=lambda: [0],
+        answers=lambda: list(zip(asked, answers, strict=True)),
     )
+
+
+def waits(*shards: Any, due=None, elapsed_s=0.0):
+    """For what the shippers of that many nodes of a site say of their one shard."""
+    asked = asked_of(*(shard and {"shards": [shard]} for shard in shards))
+    return waits_for(asked, False, due or Due(), elapsed_s)
 
 
 def test_nothing_when_the_shipper_of_each_shard_has_settled() -> None:
@@ -74,11 +75,34 @@ def test_no_period_that_ends_after_it_was_asked() -> None:
     assert waits(QUIET, newer, due=due, elapsed_s=4.0) == ""
 
 
-def test_a_node_that_claims_a_shard_with_records_when_all_nodes_were_asked() -> None:
+def test_somebody_to_ship_a_shard_with_records() -> None:
     nobody = (
         "shard 0: no node ships it; let one begin with `tigerchat ship now --claim --node-folder F`"
     )
     assert waits(QUIET, QUIET) == nobody
     assert waits(QUIET, None) == nobody
-    assert waits(QUIET, nodes=1) == ""
+    assert waits(QUIET) == nobody, "a node that does not ship has shipped nothing"
+    assert waits(None, None) == nobody, "nor has one that fell silent"
+    assert waits(QUIET | {"log_seq": 0}, QUIET) == nobody, "one that lags knows of no records"
+    claimed = QUIET | {"generation": 3, "node": 1}
+    assert waits(claimed, None) == "shard 0: node-1 is to ship it and does not"
     assert waits(QUIET | {"log_seq": 0}, QUIET | {"log_seq": 0}) == ""
+
+
+def test_a_site_that_ships_nothing_is_told_so() -> None:
+    refuse_idle([{"shards": []}, {"shards": [QUIET]}])
+    with pytest.raises(TargetUnavailable, match="no shipper answers"):
+        refuse_idle([None, None])
+    with pytest.raises(TargetUnavailable, match='ship_target is "off"'):
+        refuse_idle([None, {"shards": []}])
+
+
+def test_a_node_alone_is_not_told_that_it_shipped_what_another_ships() -> None:
+    foreign = {"shards": [QUIET | {"generation": 3, "node": 1}]}
+    with pytest.raises(TargetUnavailable, match="shard 0: node-1 ships it and was not asked"):
+        elsewhere(asked_of(foreign), [foreign])
+    assert elsewhere(asked_of(foreign, None), [foreign, None]) == {}
+    both = {"shards": [*foreign["shards"], SHIPS | {"shard": 1, "generation": 1}]}
+    others = elsewhere(asked_of(both), [both])
+    assert others.keys() == {0}
+    assert waits_for(asked_of(both), False, Due(), 0.0, others) == ""
