@@ -487,7 +487,7 @@ def publish_command(local: Path | None, node_folder: Path | None) -> None:
             said["view"]["publisher"] for said in asker.statuses().values() if "view" in said
         ]
         index = max(holders, default=1) - 1
-    asker.do(max(0, index), {"do": "publish"})
+    asker.publish(max(0, index))
 
 
 @command.command("place")
@@ -512,7 +512,7 @@ def yield_command(local: Path | None, node_folder: Path | None) -> None:
     asker = Asker(local, node_folder)
     for index, said in asker.statuses().items():
         if said.get("role") == "leader":
-            asker.do(index, {"do": "yield"})
+            asker.hand_over(index)
             return
     raise StorageError("no member of this machine leads: run it where `farm status` says")
 

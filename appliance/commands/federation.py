@@ -148,6 +148,7 @@ def add_site(code: str, carrier: str, local: Path | None, node_folder: Path | No
     nodes = nodes_of(local, node_folder)
     operated.write_site(nodes, read_federation(nodes[0].path).with_peer(peer))
     click.echo(f"federation: {peer.name} is known, with {counted(len(peer.nodes), 'node')}")
+    _say_rest(nodes, node_folder)
 
 
 @command.command("remove-site")
@@ -158,6 +159,13 @@ def remove_site(name: str, local: Path | None, node_folder: Path | None) -> None
     nodes = nodes_of(local, node_folder)
     operated.write_site(nodes, read_federation(nodes[0].path).without_peer(name))
     click.echo(f"federation: {name} is removed; what it said stays")
+    _say_rest(nodes, node_folder)
+
+
+def _say_rest(nodes: list[NodeFolder], alone: Path | None) -> None:
+    """Of a node alone: the other ones, on their machines, do not know yet."""
+    if alone is not None and len(nodes[0].site.nodes) > 1:
+        click.echo("federation: say the same on the machine of each other node")
 
 
 # --- rooms ----------------------------------------------------------------------------------------
@@ -279,8 +287,8 @@ def status(as_json: bool, local: Path | None, node_folder: Path | None) -> None:
 @on_nodes
 def lag(local: Path | None, node_folder: Path | None) -> None:
     """Show what other sites have not acknowledged yet, room by room."""
-    for node in nodes_of(local, node_folder):
-        for shard in (operated.ask(node) or {"shards": []})["shards"]:
+    for _, told in operated.told_by(nodes_of(local, node_folder)):
+        for shard in (told or {"shards": []})["shards"]:
             for room in shard["rooms"]:
                 behind = room["outgoing"] + room["backlog"]
                 click.echo(f"{operated.called(room['channel'], room['room'])}  {behind}")
@@ -291,9 +299,12 @@ def lag(local: Path | None, node_folder: Path | None) -> None:
 def verify(local: Path | None, node_folder: Path | None) -> int:
     """Ask every site for the order of every shared room; name the first message that differs."""
     code, seen = 0, 0
-    for node in nodes_of(local, node_folder):
-        told = operated.ask(node, {"wish": "summaries"})
-        told = told or {"own": {}}
+    for node, told in operated.told_by(nodes_of(local, node_folder), {"wish": "summaries"}):
+        if told is None:
+            if operated.is_there(node):
+                code = 1
+                click.echo(f"{node.node.name}: its federation does not answer: look again")
+            continue
         for name, own in told["own"].items():
             seen += 1
             others = operated.others_of(node, name)

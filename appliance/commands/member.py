@@ -257,17 +257,11 @@ async def _reconfigure(node: NodeFolder, shard: Shard, up: int, down: int) -> No
             if not await session.look(PATIENCE_S):
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
             group = session.configuration
-            members = list(group.members)
-            if any(replica_id not in members for replica_id in ids):
-                raise ConfigurationError(
-                    f"shard {shard.number}: both must be members: look with `tigerchat member list`"
-                )
-            a, b = (members.index(replica_id) for replica_id in ids)
-            if a < group.replica_count or b >= group.replica_count:
+            members = exchanged(group, shard.number, *ids)
+            if members is None:
                 click.echo(f"member: shard {shard.number}: {what}: it is so already")
                 return
-            members[a], members[b] = members[b], members[a]
-            order = Reconfigure(group.epoch + 1, group.replica_count, tuple(members))
+            order = Reconfigure(group.epoch + 1, group.replica_count, members)
             raw = await session.ask(
                 OPERATION_RECONFIGURE, encode_reconfigure(order), PATIENCE_S, "the reconfiguration"
             )
@@ -277,6 +271,30 @@ async def _reconfigure(node: NodeFolder, shard: Shard, up: int, down: int) -> No
                 break
             await asyncio.sleep(AGAIN_S)
     _judge(shard, verdict, what)
+
+
+def exchanged(
+    group: Configuration, shard: int, standby: bytes, replica: bytes
+) -> tuple[bytes, ...] | None:
+    """The members once a standby and a replica have changed places; None: they have already.
+    ConfigurationError when they are no such pair: then nothing would be exchanged."""
+    members = list(group.members)
+    if standby not in members or replica not in members:
+        raise ConfigurationError(
+            f"shard {shard}: both must be members: look with `tigerchat member list`"
+        )
+    a, b = members.index(standby), members.index(replica)
+    up_votes, down_votes = a < group.replica_count, b < group.replica_count
+    if up_votes and not down_votes:
+        return None
+    if up_votes or not down_votes:
+        both = "both vote already" if up_votes else "neither of them votes"
+        raise ConfigurationError(
+            f"shard {shard}: {both}: name a standby to promote and a replica to retire, as "
+            "`tigerchat member list` shows them"
+        )
+    members[a], members[b] = members[b], members[a]
+    return tuple(members)
 
 
 def _judge(shard: Shard, verdict: Verdict, what: str) -> None:

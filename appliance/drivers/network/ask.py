@@ -1,5 +1,6 @@
 """Asks a replica of this machine how it is: one question, one answer, no loop needed."""
 
+import errno
 import json
 import os
 import socket
@@ -51,6 +52,21 @@ def ask_status(
             return answer
     except (OSError, ValueError):
         return None
+    finally:
+        os.close(holder)
+
+
+def listens(folder: Path, *, kind: str, number: int = 0) -> bool:
+    """Whether a process is there to be asked, though it may be stuck and never answer."""
+    try:
+        holder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as sock:
+            sock.setblocking(False)
+            code = sock.connect_ex(f"/proc/self/fd/{holder}/{kind}-{number}")
+            return code in (0, errno.EAGAIN)  # EAGAIN: more wait to be let in than it takes
     finally:
         os.close(holder)
 

@@ -1,19 +1,23 @@
 """What an operator wants of the farm: wishes on the node's own socket, done one after the other.
 
 A wish is answered at once, with why not or with its number; what became of it stands in the status
-under that number. Whoever may speak to the socket runs as the node's user. Each act that has begun
-becomes an audit record.
+under that number, for as long as it is one of the newest. No number is given twice, not by a later
+life of the role either: who asks must not take another's act for its own. Whoever may speak to the
+socket runs as the node's user. Each act that has begun becomes an audit record.
 """
 
+from collections import deque
 from typing import Any, Protocol
 
 from appliance.base.errors import FarmPostFailed
 from appliance.base.limits import FARM_EXCLUSIONS_MAX, FARM_SHARDS_MAX
 from appliance.cores.directory.directory import PERIOD_MS_MAX, PERIOD_MS_MIN, Directory
+from appliance.drivers.host import clock
 from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.member import FarmMember
 
 ACTS_WAITING_MAX = 16
+ACTS_TOLD_MAX = 2 * ACTS_WAITING_MAX  # that have ended: who asked looks many times a second
 
 
 class Actor(Protocol):
@@ -29,17 +33,18 @@ class Actor(Protocol):
 
 
 class Acts:
-    """`done`: number and outcome of the newest act that has ended; "" is well."""
+    """Invariant: at most ACTS_WAITING_MAX acts wait, at most ACTS_TOLD_MAX outcomes are told."""
 
     def __init__(self, role: Actor) -> None:
         self._role = role
         self._waiting: list[tuple[int, dict[str, Any]]] = []
-        self._number = 0
-        self._done = (0, "")
+        self._number = clock.realtime_us()  # of the newest act; lives begin at different ones
+        self._ended: deque[tuple[int, str]] = deque(maxlen=ACTS_TOLD_MAX)
         self.publish_now = False
 
     def told(self) -> dict[str, Any]:
-        return {"number": self._done[0], "outcome": self._done[1], "waiting": len(self._waiting)}
+        """`ended`: number and outcome of the newest acts that have ended; "" is well."""
+        return {"ended": [list(row) for row in self._ended], "waiting": len(self._waiting)}
 
     def left(self, directory: Directory) -> set[int]:
         """Members that an operator took out: they are not taken in again by themselves."""
@@ -75,7 +80,7 @@ class Acts:
             number, wish = self._waiting[0]
             outcome = await self._perform(wish)
             self._waiting.pop(0)
-            self._done = (number, outcome)
+            self._ended.append((number, outcome))
             self._role.audit.note(wish, outcome)
 
     async def _perform(self, wish: dict[str, Any]) -> str:

@@ -3,8 +3,9 @@
 import contextlib
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
@@ -15,6 +16,11 @@ from appliance.formats.site import SITE_FILE, Node, Site, load_site
 PATIENCE_S = 30.0  # for an act to be committed
 POLL_S = 0.1
 LOCAL_DEFAULT = "run"
+
+
+NOT_COMMITTED = "not committed in time: look whether a majority serves"
+
+T = TypeVar("T")
 
 
 class Asker:
@@ -64,19 +70,50 @@ class Asker:
         number = answer["begun"]
         if not number:
             return
+        why = self._until(index, lambda said: _outcome(said, number), NOT_COMMITTED)
+        if why:
+            raise StorageError(why)
+
+    def publish(self, index: int) -> None:
+        """Until the node has signed a newer directory, and a majority has it."""
+        status = self.ask(index)
+        before = status["directory"]["version"] if status is not None else 0
+        self.do(index, {"do": "publish"})
+        self._until(
+            index,
+            lambda said: said["directory"]["version"] > before or None,
+            NOT_COMMITTED,
+        )
+
+    def hand_over(self, index: int) -> None:
+        """Until another member than that of the node, which leads, leads the farm."""
+        name = self.site.nodes[index].name
+        self.do(index, {"do": "yield"})
+        self._until(
+            index,
+            lambda said: said["leader"] > 0 and said["leader"] != index + 1 or None,
+            f"{name} gave up the lead, and no other member has taken it: look whether a majority "
+            "serves",
+        )
+
+    def _until(self, index: int, told: Callable[[dict[str, Any]], T | None], why: str) -> T:
+        """What `told` makes of a node's status, once it makes anything of it; StorageError(why)."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             status = self.ask(index)
-            if status is not None and status["act"]["number"] >= number:
-                if status["act"]["outcome"]:
-                    raise StorageError(status["act"]["outcome"])
-                return
+            if status is not None and (found := told(status)) is not None:
+                return found
             time.sleep(POLL_S)
-        raise StorageError("not committed in time: look whether a majority serves")
+        raise StorageError(why)
 
     def any(self) -> int:
         """A node that may post: one that is a member."""
         return next((i for i, said in self.statuses().items() if not said["out"]), 0)
+
+
+def _outcome(said: dict[str, Any], number: int) -> str | None:
+    """Why the act was not done; empty: it was; None: it has not ended, or nobody knows any more."""
+    return next((why for ended, why in said["act"]["ended"] if ended == number), None)
 
 
 def member_named(site: Site, name: str) -> Node:

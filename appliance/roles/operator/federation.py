@@ -1,6 +1,7 @@
 """What an operator does with a site among others: its file on every node, what it tells."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -11,10 +12,11 @@ from appliance.cores.federation.difference import DifferenceSearch
 from appliance.drivers.host.federation_file import write_federation
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import ask_status, listens
 from appliance.formats.federation_site import FederationSite
 from appliance.formats.site import SITE_FILE, load_site
 
+ANSWER_S = 5.0  # for the federation of a node that is there and busy
 _ANSWERS_S = 3.0  # for other sites to tell of their logs
 _PAUSE_S = 1.1  # between two questions for one log: a site answers one a second
 
@@ -30,13 +32,19 @@ def nodes_of(folder: Path) -> list[NodeFolder]:
 
 
 def write_site(nodes: list[NodeFolder], site: FederationSite) -> None:
-    """To every node of this machine; those that run follow at once."""
+    """To every node of this machine; those that run follow at once. StorageError names one that
+    does not."""
     for node in nodes:
         write_federation(node.path, site)
     for node in nodes:
         told = ask(node, {"wish": "reload"})
         if told is not None and "error" in told:
             raise StorageError(f"{node.node.name}: {told['error']}")
+        if told is None and is_there(node):
+            raise StorageError(
+                f"{node.node.name}: its federation runs and does not answer: until it is started "
+                "again it goes by what it knew before"
+            )
 
 
 def ask(node: NodeFolder, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
@@ -46,9 +54,27 @@ def ask(node: NodeFolder, wish: dict[str, Any] | None = None) -> dict[str, Any] 
         cluster=node.site.cluster,
         shard=0,
         kind="federation",
-        timeout_s=5.0,
+        timeout_s=ANSWER_S,
         wish=wish,
     )
+
+
+def told_by(
+    nodes: list[NodeFolder], wish: dict[str, Any] | None = None
+) -> Iterator[tuple[NodeFolder, dict[str, Any] | None]]:
+    """Each node with what its federation tells; StorageError in the end if none told anything."""
+    silent = True
+    for node in nodes:
+        told = ask(node, wish)
+        silent = silent and told is None
+        yield node, told
+    if silent:
+        raise StorageError("no federation answers here: start the nodes first")
+
+
+def is_there(node: NodeFolder) -> bool:
+    """Whether the node's federation runs, though it may be stuck."""
+    return listens(node.path / SOCKETS_FOLDER, kind="federation")
 
 
 def status_lines(name: str, told: dict[str, Any]) -> list[str]:
