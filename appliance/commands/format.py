@@ -225,7 +225,8 @@ def format_local(
         if segments_max is None:
             fit = segments_that_fit(folder, volumes, geometry)
             segments_max = max(SEGMENTS_MAX_LOW, min(fit, SEGMENTS_MAX_DEFAULT))
-        if not (folder / SITE_FILE).exists():  # later it says what was begun
+        fresh = not (folder / SITE_FILE).exists()  # else it says what was begun
+        if fresh:
             check_capacity(folder, volumes, geometry, segments_max)
         site = _local_site(
             folder, (nodes, standbys), shards, ports, segments_max, objects=objects, farm=farm
@@ -244,7 +245,7 @@ def format_local(
         opened = [read_node(place) for place in places]
         check_room(folder, [(node, shard) for node in opened for shard in node.shards], geometry)
         for opened_node in opened:
-            _format_node(opened_node, geometry)
+            _format_node(opened_node, geometry, fresh=fresh)
     finally:
         os.close(lock)
     click.echo(f"format: {folder} is ready: `tigerchat start --local {folder}`")
@@ -455,15 +456,18 @@ async def _begun(node: NodeFolder, shard: Shard) -> int | None:
         return session.commit if session.commit >= 0 else None
 
 
-def _format_node(node: NodeFolder, geometry: str, *, vouched: bool = True) -> None:
+def _format_node(
+    node: NodeFolder, geometry: str, *, vouched: bool = True, fresh: bool = False
+) -> None:
     """Make the volumes of `node` that are not there yet, then say that it is formatted. Where other
-    nodes were made elsewhere, the replicas ask each other before they believe in a new site.
+    nodes were made elsewhere, the replicas ask each other before they believe in a new site. The
+    replicas of a `fresh` site have ids of which nobody has heard.
     """
     if (node.path / FORMATTED_FILE).exists() and not [*node.path.glob(group_name("*"))]:
         click.echo(f"format: {node.node.name}: kept, it was complete")
         return
     missing = [s for s in node.shards if not volume_complete(node.volume(s.number))]
-    with identities(node, missing):
+    with identities(node, missing, fresh=fresh):
         make_volumes(node, geometry, click.echo, node.shards, vouched=vouched)
     mark_formatted(node)
 

@@ -1,17 +1,23 @@
 """`tigerchat format`: makes a site once, completes what was interrupted, overwrites nothing."""
 
+import contextlib
 import ctypes
 import hashlib
 import os
 import resource
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from appliance.__main__ import main
 from appliance.base.limits import SEGMENTS_MAX_DEFAULT
 from appliance.cores.vsr import open as opening
 from appliance.drivers.host.node_folder import NodeFolder, open_node
@@ -19,6 +25,7 @@ from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.geometry import PRODUCTION
 from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import encode_site, load_site
+from appliance.roles.operator import volumes
 from tests.commands.conftest import COMMAND, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -403,3 +410,77 @@ def test_a_node_whose_disk_cannot_hold_the_sites_segments_is_not_formatted(
     assert not (place / "shard-0").exists()
     (place / "site.toml").write_text(text)
     assert tigerchat(*words).returncode == 0
+
+
+# --- what listens at the ports of the new site ----------------------------------------------------
+
+
+@contextlib.contextmanager
+def listening(port: int, shows: Path | None) -> Iterator[None]:
+    """Something takes connections there: with the key of the node in the folder `shows`, or with
+    none, and then it says nothing."""
+    door = socket.create_server(("127.0.0.1", port))
+    if shows is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(shows / "keys" / "tls.crt", shows / "keys" / "tls.key")
+        door = context.wrap_socket(door, server_side=True)
+
+    def serve() -> None:
+        while True:
+            try:
+                door.accept()[0].close()
+            except ssl.SSLError:
+                continue
+            except OSError:
+                return  # closed
+
+    thread = threading.Thread(target=serve)
+    if shows is not None:
+        thread.start()
+    try:
+        yield
+    finally:
+        door.shutdown(socket.SHUT_RDWR)
+        door.close()
+        if shows is not None:
+            thread.join(HUNG_S)
+
+
+def test_a_new_site_is_made_beside_one_that_listens_at_its_ports(
+    tigerchat: Tigerchat, tmp_path: Path, free_ports: FreePorts
+) -> None:
+    """As the pattern of a site on several machines is, beside `make run`."""
+    (port,) = free_ports(1)
+    with listening(port, None):
+        made = format_small(tigerchat, tmp_path / "run", "--nodes", 1, "--ports", port)
+    assert made.returncode == 0, made.stderr
+    assert_whole(tmp_path / "run", nodes=1, shards=1)
+
+
+def test_a_volume_is_completed_unless_its_replica_may_be_the_one_that_listens(
+    tigerchat: Tigerchat,
+    tmp_path: Path,
+    free_ports: FreePorts,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(volumes, "RELEASE_S", 0.0)
+    monkeypatch.setattr(volumes, "PROBE_S", 5.0)
+    (port,) = free_ports(1)
+    other, run = tmp_path / "other", tmp_path / "run"
+    for folder in (other, run):
+        assert format_small(tigerchat, folder, "--nodes", 1, "--ports", port).returncode == 0
+    (run / "node-0" / "formatted").unlink()  # as if it had been interrupted
+    (run / "node-0" / "shard-0" / "volume.json").unlink()
+    words = ["format", "--local", str(run), "--nodes", "1", *SMALL]
+    with listening(port, run / "node-0"):
+        assert main(words) == 1
+    assert f"at 127.0.0.1:{port} as the replica of shard 0 of node-0" in capsys.readouterr().err
+    monkeypatch.setattr(volumes, "PROBE_S", 0.1)
+    with listening(port, None):
+        assert main(words) == 1
+    assert f"at 127.0.0.1:{port} and does not show whether it is" in capsys.readouterr().err
+    monkeypatch.setattr(volumes, "PROBE_S", 5.0)
+    with listening(port, other / "node-0"):
+        assert main(words) == 0, capsys.readouterr().err
+    assert_whole(run, nodes=1, shards=1)

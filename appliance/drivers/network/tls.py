@@ -7,6 +7,7 @@ is the digest of the public key (SPKI).
 """
 
 import hashlib
+import socket
 import ssl
 from collections.abc import Iterable
 from pathlib import Path
@@ -67,6 +68,24 @@ def _context(protocol: int, certificate: Path, key: Path, anchors: Iterable[str]
             f"restore site.toml"
         ) from error
     return context
+
+
+def shown_at(host: str, port: int, timeout_s: float) -> bytes:
+    """The SPKI digest of the key that whoever listens there proves to own; nothing is said of us.
+
+    Raises ConnectionRefusedError where nobody listens, another OSError (TimeoutError, ssl.SSLError)
+    where somebody does who shows none.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the caller compares it
+    with (
+        socket.create_connection((host, port), timeout=timeout_s) as plain,
+        context.wrap_socket(plain, server_hostname=host) as tls,
+    ):
+        certificate = tls.getpeercert(binary_form=True)
+        assert certificate is not None
+        return spki_digest(certificate)
 
 
 def identify(tls: ssl.SSLObject, pins: dict[bytes, int]) -> int | None:

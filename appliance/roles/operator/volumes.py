@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import shutil
-import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +27,7 @@ from appliance.drivers.host.node_folder import (
     group_name,
     lock_replica,
 )
+from appliance.drivers.network.tls import shown_at
 from appliance.drivers.nvme.device import DATA, check_free, claim, device_of, notes, probe
 from appliance.drivers.nvme.direct import refuse_memory
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
@@ -272,17 +273,19 @@ def _disks(folder: Path, places: list[Path]) -> list[_Disk]:
 
 
 @contextlib.contextmanager
-def identities(node: NodeFolder, shards: list[Shard]) -> Iterator[None]:
+def identities(node: NodeFolder, shards: list[Shard], *, fresh: bool = False) -> Iterator[None]:
     """Hold the identities of these replicas; StorageError while anything answers under one.
 
-    A replica whose folder was moved away ends by itself within a second or two, so it is waited
-    for; one that stands still does not, and must be stopped first.
+    Under `fresh` ones, which this run has drawn, nobody can, and nobody is asked. A replica whose
+    folder was moved away ends by itself within a second or two, so it is waited for; one that
+    stands still does not, and must be stopped first.
     """
     held: list[int] = []
     try:
         for shard in shards:
             held.append(_lock(node, shard))
-            _refuse_listener(node, shard)
+            if not fresh:
+                _refuse_listener(node, shard)
         yield
     finally:
         for lock in held:
@@ -301,20 +304,24 @@ def _lock(node: NodeFolder, shard: Shard) -> int:
 
 
 def _refuse_listener(node: NodeFolder, shard: Shard) -> None:
-    """The replica may run from another folder, or from this one before it was moved away."""
+    """The replica may run from another folder, or from this one before it was moved away. Whoever
+    listens at its port and shows another key is not it."""
     host, port = node.node.host, node.node.peer_port + shard.number
+    replica = f"the replica of shard {shard.number} of {node.node.name}"
     deadline = time.monotonic() + RELEASE_S
     while True:
+        who = f"and does not show whether it is {replica}"
         try:
-            socket.create_connection((host, port), timeout=PROBE_S).close()
-        except TimeoutError:
+            if shown_at(host, port, PROBE_S) != node.node.spki:
+                return
+            who = f"as {replica}"
+        except (TimeoutError, ssl.SSLError, ConnectionResetError, BrokenPipeError):
             pass  # not refused: a process that stands still takes no more connections
         except OSError:
             return  # nobody there
         if time.monotonic() > deadline:
             raise StorageError(
-                f"something answers at {host}:{port} as the replica of shard {shard.number} of "
-                f"{node.node.name}: a second volume beside it would deny what it acknowledges; "
-                "stop that process first, then run this again"
+                f"something answers at {host}:{port} {who}: a second volume beside it would deny "
+                "what it acknowledges; stop that process first, then run this again"
             )
         time.sleep(PROBE_EVERY_S)
