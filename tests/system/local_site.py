@@ -37,7 +37,8 @@ NODES = 3
 RATES = ("device_rate", "user_rate", "room_rate", "address_rate", "address_connect_rate")
 UNLIMITED = dict.fromkeys(RATES, 10000000)
 IN_FLIGHT_OPS = 16  # two pipelines
-WEATHER = {"clock", "disk_health", "disk_slow", "space"}  # alarms of the machine, not of a site
+# Alarms of the machine, not of a site.
+WEATHER = {"clock", "disk_health", "disk_slow", "log_ahead", "space"}
 SLOWER_MAX = 8  # times slower than usual that a machine may be: nothing here is a claim on time
 # Between two looks at a condition: long ones would take the time from what they look at.
 PAUSE_S, PAUSES_PER_COST, PAUSE_MAX_S = 0.02, 3, 0.5

@@ -24,12 +24,15 @@ directory_expired  warn  the newest directory is past its time and serves on
 objects_refuse  bad    the objects of a node take no edits: their store is full
 site_away       warn   a site that shares rooms with this one cannot be reached: messages wait
 sharing_broken  warn   a node cannot carry the shared rooms of a shard as it should
+log_ahead       warn   the log's newest time is ahead of the clocks; bad when by over a minute
 clock           warn   the clock of this machine jumped, or a node's is not that of the others
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from appliance.base.limits import LOG_AHEAD_US_MAX
+from appliance.cores.console.cells import duration
 from appliance.cores.console.disks import troubles
 from appliance.cores.console.figures import NORMAL, Replica, furthest
 from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
@@ -40,6 +43,7 @@ WRITE_P99_US_MAX = 100_000  # durable journal writes slower than this are felt b
 # Per cent of a volume's extents, or of its disk, that are taken: an alarm, which says how bad.
 SPACE_PERCENT = (80, 90, 95)
 CLOCK_ERROR_MS_MIN = 1000  # a wall clock that is off by more is told
+LOG_AHEAD_MS_LONG = 60_000  # what is less passes by itself, before anybody could do a thing
 GIB = 1 << 30  # bytes
 
 
@@ -150,6 +154,22 @@ def _clock(look: Look) -> Iterator[Alarm]:
             else:
                 words = f"no quorum of clocks agrees; its one is {words} the one that is used"
             yield Alarm("clock", "warn", node_name(look, others[0].node), words)
+
+
+def _log_ahead(look: Look) -> Iterator[Alarm]:
+    """Once for each shard: the log is one, and clocks that agree are behind it together."""
+    for shard in look.shards:
+        for member in shard.members:
+            ahead_ms = member.own.clocks.log_ahead_ms if member.own is not None else 0
+            if ahead_ms * 1000 <= LOG_AHEAD_US_MAX or member.removed:
+                continue
+            words = f"log time is {duration(ahead_ms)} ahead of this clock"
+            severity = "warn"
+            if ahead_ms > LOG_AHEAD_MS_LONG:
+                severity = "bad"
+                words += ": set the clock, if that is wrong"
+            yield Alarm("log_ahead", severity, _subject(look, member), words)
+            break
 
 
 # --- rules about one replica that answered: its figures -> words, or nothing
@@ -341,6 +361,7 @@ RULES = (
     _objects,
     _federation,
     _clock,
+    _log_ahead,
 )
 
 

@@ -40,6 +40,7 @@ class Clocks:
 
     errors: tuple[tuple[int, int], ...] = ()  # replica, ms that it is ahead
     agree: bool = True  # whether a quorum agrees on a time
+    log_ahead_ms: int = 0  # of the log's newest time, before the clock that this replica goes by
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,7 @@ def _clocks(raw: dict[str, Any]) -> Clocks:
     return Clocks(
         tuple((int(index), error_us // 1000) for index, error_us in errors),
         bool(raw.get("agreed", True)),
+        int(raw.get("log_ahead_us", 0)) // 1000,
     )
 
 

@@ -51,6 +51,8 @@ def state(member: Member) -> dict[str, Any]:
             "agreed": member.clock.disagreement is None,
             "round_trips_us": dict(member.clock.round_trips_us),
             "errors_us": member.clock.errors(member.monotonic_ns, member.timestamp_last),
+            "log_us": member.timestamp_last,
+            "log_ahead_us": _log_ahead_us(member),
         },
         "told": {replica_id.hex(): list(told) for replica_id, told in member.told.items()},
         "peers": {
@@ -91,6 +93,14 @@ def condition(member: Member) -> tuple[Any, ...]:
         member.commit_max - member.commit_min > REPLICA_BEHIND_OPS,
         _quorum_silent(member) * TICK_MS > QUORUM_SILENT_MS_MAX,
     )
+
+
+def _log_ahead_us(member: Member) -> int:
+    """By how much the log's newest time is ahead of this node's clock, or of what a quorum of
+    clocks agreed on; without such an agreement the group may go by the very clock that was ahead.
+    """
+    now_us = member.now_us() if member.clock.epoch is not None else None
+    return max(0, member.timestamp_last - (member.realtime_us if now_us is None else now_us))
 
 
 def _quorum_silent(member: Member) -> int:

@@ -82,6 +82,7 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
         Figure("written_bytes", _C, "Bytes written to the volume.", "volume.bytes_written"),
         Figure("write_p50_seconds", _G, "Median durable write.", "volume.journal.p50_us", 1e-6),
         Figure("write_p99_seconds", _G, "99th percentile.", "volume.journal.p99_us", 1e-6),
+        Figure("log_ahead_seconds", _G, "Log time before the clock.", "clock.log_ahead_us", 1e-6),
         Figure("ticks_late", _C, "Ticks that a stall swallowed.", "ticks_late"),
         Figure("received", _C, "Messages from peers, by command.", "received"),
         Figure("sent", _C, "Messages to peers, by command.", "sent"),

@@ -418,6 +418,41 @@ def test_a_wrong_clock_is_named_by_its_node_once(agreed: bool, text: str) -> Non
     assert alarm.text == text
 
 
+@pytest.mark.parametrize(
+    ("ahead_us", "alarm"),
+    [
+        (5_000_000, None),
+        (6_000_000, ("warn", "log time is 6 s ahead of this clock")),
+        (60_000_000, ("warn", "log time is 1 min ahead of this clock")),
+        (
+            34_556_400_000_000,
+            (
+                "bad",
+                "log time is 399 d 23 h ahead of this clock: set the clock, if that is wrong",
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_log_that_is_ahead_of_the_clocks_is_told_once_for_a_shard(
+    nodes: int, ahead_us: int, alarm: tuple[str, str] | None
+) -> None:
+    answers = {
+        source: answer | {"clock": {"log_ahead_us": ahead_us}}
+        for source, answer in healthy().items()
+        if source.kind == "replica" and source.node < nodes
+    }
+    console = looked(answers)
+    (severity, text) = alarm or ("", "")
+    expected = [("log_ahead", severity, "shard 0 on node-0", text)] if alarm else []
+    told = [
+        (alarm.name, alarm.severity, alarm.subject, alarm.text)
+        for alarm in console.alarms()
+        if alarm.name != "peer_down"
+    ]
+    assert told == expected
+
+
 def test_page_and_terminal_show_the_same_cells() -> None:
     console = looked(healthy(), healthy(records=9000))
     for table, plain in zip(console.tables(), console.plain()["tables"], strict=True):

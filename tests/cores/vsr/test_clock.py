@@ -118,6 +118,7 @@ def test_an_own_clock_that_steps_is_clamped_into_what_the_others_agree_on(error:
     assert abs(it.now(error)) <= 2_200
 
 
+DAY_US = 24 * 3600 * 1_000_000
 HOUR_US = 3_600_000_000
 
 
@@ -259,3 +260,37 @@ def test_a_group_goes_on_with_one_replica_down_and_one_clock_wrong(
     said = core.status_report()["clock"]
     assert not said["agreed"] and said["errors_us"][1 - wrong] == 0
     assert abs(said["errors_us"][wrong] - error_us) < 1_000_000
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_log_that_is_ahead_of_its_clocks_says_by_how_much_from_the_first_tick(
+    replicas: int,
+) -> None:
+    group = Group(replicas)
+    for node in group.nodes:
+        node.clock_error_us = 400 * DAY_US
+    group.run(50)
+    session = group.opened()
+    group.put(session, 3)
+    assert group.core(0).status_report()["clock"]["log_ahead_us"] < 1_000_000
+    group.until(group.converged)
+    for node in group.nodes:
+        group.crash(node.index)
+        node.clock_error_us = 0
+    for node in group.nodes:
+        group.start(node.index)
+    group.run(1)
+    for node in group.nodes:
+        ahead_us = group.core(node.index).status_report()["clock"]["log_ahead_us"]
+        assert 399 * DAY_US < ahead_us < 400 * DAY_US
+
+
+def test_a_clock_that_is_behind_the_others_does_not_make_the_log_ahead() -> None:
+    group = Group()
+    session = group.opened()
+    group.nodes[2].clock_error_us = -HOUR_US
+    group.run(6000)
+    group.put(session, 3)
+    group.until(group.converged)
+    assert group.core(2).clock.errors_us[2] < -HOUR_US // 2
+    assert group.core(2).status_report()["clock"]["log_ahead_us"] < 1_000_000

@@ -24,6 +24,7 @@ REPLICA = {
         "health": {"disks": {"nvme0": {"warnings": ["spare"], "spare_percent": 4}, "nvme1": 7}},
     },
     "process": {"rss": 1 << 20},
+    "clock": {"log_ahead_us": 34_556_400_000_000},
 }
 SHIPPER = {"shards": [{"shard": 0, "late_s": 2.5, "ships": True}, {"shard": 1, "late_s": 0}]}
 
@@ -57,6 +58,7 @@ def test_values_scales_and_names_with_any_letters_arrive() -> None:
     assert told["tigerchat_replica_disk_free_bytes", ("2", "3")] == 40
     assert told["tigerchat_replica_disk_spare_ratio", ("nvme0", "2", "3")] == 0.04
     assert told["tigerchat_replica_disk_failing", ("nvme0", "2", "3")] == 1
+    assert told["tigerchat_replica_log_ahead_seconds", ("2", "3")] == 34_556_400
     assert told["tigerchat_replica_write_p50_seconds", ("2", "3")] == 0.0015
     assert told["tigerchat_replica_events_total", ('a "strange" name\n', "2", "3")] == 3
     assert told["tigerchat_shipper_late_seconds", ("2", "0", "0")] == 2.5
