@@ -78,6 +78,12 @@ class ArchiveError(ApplianceError):
         self.file, self.line, self.reason = file, line, reason
 
 
+class NotInTime(ApplianceError):
+    """What a command waits for has not come: what that is, and how long it was waited for."""
+
+    code = 1123
+
+
 class TargetError(ApplianceError):
     """The place to which records are shipped: what it was asked, and what it said."""
 

@@ -205,7 +205,7 @@ def _name(site: Site, shard: Shard, replica_id: bytes) -> str:
 
 
 async def _group(node: NodeFolder, shard: Shard) -> Configuration:
-    async with OperatorSession(node, shard) as session:
+    async with OperatorSession(node, shard, "member") as session:
         if not await session.look(PATIENCE_S):
             raise StorageError(f"shard {shard.number}: no member answers: start the site first")
         return session.configuration
@@ -216,7 +216,7 @@ async def _change(node: NodeFolder, shard: Shard, change: MemberChange) -> Confi
     what = "add" if change.kind == KIND_ADD else "remove"
     name = _name(node.site, shard, change.replica_id)
     deadline = time.monotonic() + READY_S
-    async with OperatorSession(node, shard) as session:
+    async with OperatorSession(node, shard, "member") as session:
         while True:
             if not await session.look(PATIENCE_S):
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
@@ -227,12 +227,14 @@ async def _change(node: NodeFolder, shard: Shard, change: MemberChange) -> Confi
             verdict = decode_verdict(raw)
             if verdict != Verdict.IN_PROGRESS or time.monotonic() > deadline:
                 break
+            session.waits("the end of a change that is under way")
             await asyncio.sleep(AGAIN_S)
         _judge(shard, verdict, f"{what} {name}")
         wanted = change.kind == KIND_ADD
         while (change.replica_id in session.configuration.members) != wanted:
             if time.monotonic() > deadline + PATIENCE_S:
                 raise StorageError(f"shard {shard.number}: changed, but no member tells so yet")
+            session.waits("a member that tells of the change")
             session.greet()
             await asyncio.sleep(AGAIN_S)
         return session.configuration
@@ -252,7 +254,7 @@ async def _reconfigure(node: NodeFolder, shard: Shard, up: int, down: int) -> No
     ids = [shard.replica_ids[shard.members.index(index)] for index in (up, down)]
     what = f"promote {node.site.nodes[up].name}, retire {node.site.nodes[down].name}"
     deadline = time.monotonic() + READY_S
-    async with OperatorSession(node, shard) as session:
+    async with OperatorSession(node, shard, "member") as session:
         while True:
             if not await session.look(PATIENCE_S):
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
@@ -269,6 +271,7 @@ async def _reconfigure(node: NodeFolder, shard: Shard, up: int, down: int) -> No
             waits = verdict in (Verdict.STANDBY_NOT_READY, Verdict.IN_PROGRESS)
             if not waits or time.monotonic() > deadline:
                 break
+            session.waits(f"what a change needs: {verdict.name.lower()}")
             await asyncio.sleep(AGAIN_S)
     _judge(shard, verdict, what)
 

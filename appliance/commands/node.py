@@ -21,6 +21,7 @@ from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.roles.console.watch import Watch
 
@@ -211,16 +212,18 @@ def _until(condition: Callable[[], bool], seconds: float, what: str) -> None:
     busy to answer once; that it never answers is told, too."""
     deadline = time.monotonic() + seconds
     why = ""
-    while True:
-        try:
-            if condition():
-                return
-            why = ""
-        except StorageError as error:
-            why = f": {error}"
-        if time.monotonic() > deadline:
-            raise StorageError(f"{what} after {seconds:.0f} s: look at its output{why}")
-        time.sleep(POLL_S)
+    with Waiting("node") as waiting:
+        waiting.on(what)
+        while True:
+            try:
+                if condition():
+                    return
+                why = ""
+            except StorageError as error:
+                why = f": {error}"
+            if time.monotonic() > deadline:
+                raise StorageError(f"{what} after {seconds:.0f} s: look at its output{why}")
+            time.sleep(POLL_S)
 
 
 def _refuse_loss(site: Site, local: Path, index: int) -> None:

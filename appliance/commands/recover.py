@@ -165,7 +165,7 @@ async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
     assert position is not None
     replica_id = shard.replica_ids[position]
     pipeline = GEOMETRIES["production"].pipeline_max
-    async with OperatorSession(node, shard) as session:
+    async with OperatorSession(node, shard, "recover") as session:
         for count in range(pipeline):
             await session.ask(
                 OPERATION_NOOP,

@@ -176,7 +176,7 @@ def _own(*words: str) -> str:
         check=False,
     )
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().removeprefix("tigerchat: ")
+        said = (done.stderr or done.stdout).strip().rpartition("tigerchat: ")[2]
         raise StorageError(f"`tigerchat {words[0]} {words[1]}` failed: {said}")
     return done.stdout
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import click
 
-from appliance.base.errors import ConfigurationError, FormatError, TargetDamaged, TargetUnavailable
+from appliance.base.errors import (
+    ConfigurationError,
+    FormatError,
+    NotInTime,
+    TargetDamaged,
+    TargetUnavailable,
+)
 from appliance.base.printable import counted, json_line, one_line
 from appliance.base.prng import Prng
 from appliance.cores.console.figures import furthest, parse_shipper
@@ -22,11 +28,13 @@ from appliance.drivers.host.neighbours import Neighbour, neighbours
 from appliance.drivers.host.node_folder import SHIPPED_FOLDER
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats import manifest as mf
 from appliance.formats.settings import SETTINGS_FILE, SHIP_OFF, load_settings
 from appliance.formats.site import SITE_FILE, Site, load_site
 
 POLL_S = 0.2
+GONE_S = 10.0  # for so long a shipper at work may be silent, while its node starts it again
 SEQ_MAX = (1 << 62) - 1
 _FOLDER = click.Path(path_type=Path)
 
@@ -175,9 +183,7 @@ def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
     help="Seconds to wait until all that can be shipped is.",
 )
 @_JSON
-@click.pass_context
 def now(
-    ctx: click.Context,
     local: Path | None,
     node_folder: Path | None,
     claim: bool,
@@ -189,30 +195,36 @@ def now(
 
     No period is closed before its end, but with --close, and none is waited for that ends
     meanwhile. A shipper that pauses after a failure tries again; with --claim, the node ships from
-    now on, whoever did before.
+    now on, whoever did before. What is waited for is told after 3 seconds.
+
+    Exit code 0: all is shipped; 1: not in time, and why.
     """
     if claim and node_folder is None:
         raise click.UsageError("--claim needs --node-folder F: which node is to ship")
     place = _place(local, node_folder)
-    told = [
-        place.ask(node, {"wish": "now", "claim": claim, "close": close}) for node in place.nodes
-    ]
-    refuse_idle(told)
-    others = {} if claim else elsewhere(place, told)
-    asked, due = time.monotonic(), Due()
-    while waits := waits_for(place, claim, due, time.monotonic() - asked, others):
-        if time.monotonic() - asked >= wait_s:
-            break
-        time.sleep(POLL_S)
+    with Waiting("ship") as waiting:
+        waiting.on("no shipper has answered yet")
+        told = [
+            place.ask(node, {"wish": "now", "claim": claim, "close": close}) for node in place.nodes
+        ]
+        refuse_idle(told)
+        others = {} if claim else elsewhere(place, told)
+        asked, due = time.monotonic(), Due()
+        while waits := waits_for(place, claim, due, time.monotonic() - asked, others):
+            waiting.on(waits)
+            if time.monotonic() - asked >= wait_s:
+                break
+            time.sleep(POLL_S)
     if as_json:
         row = {"done": not waits, "waits_for": waits, "elsewhere": sorted(others)}
         click.echo(json_line(row))
     else:
         here = " here" if others else ""
-        click.echo(
-            "\n".join([waits or f"everything that can be shipped{here} is", *others.values()])
-        )
-    ctx.exit(1 if waits else 0)
+        first = [] if waits else [f"everything that can be shipped{here} is"]
+        for line in [*first, *others.values()]:
+            click.echo(line)
+    if waits:
+        raise NotInTime(f"not shipped after {wait_s} s: {one_line(waits)}")
 
 
 def refuse_idle(told: list[dict[str, Any] | None]) -> None:
@@ -534,20 +546,27 @@ def re_ship(
 
 def _follow(place: Place, node: Neighbour, shard: int, *, quiet: bool) -> dict[str, Any]:
     """Until it has ended; how it did."""
-    with click.progressbar(length=1, label=f"shard {shard}", hidden=quiet) as bar:
-        silent = 0
-        while silent < 50:
+    with (
+        click.progressbar(length=1, label=f"shard {shard}", hidden=quiet) as bar,
+        Waiting("ship") as waiting,
+    ):
+        heard = time.monotonic()
+        while time.monotonic() - heard < GONE_S:
             answer = place.ask(node)
             rows = [row for row in answer["shards"] if row["shard"] == shard] if answer else []
             if not rows or rows[0]["mending"] is None:
-                silent += 1
+                waiting.on(f"shard {shard}: the shipper of {place.name(node.index)} is silent")
             else:
                 mending: dict[str, Any] = rows[0]["mending"]
                 bar.length = max(1, mending["total"])
                 bar.update(mending["done"] - bar.pos)
                 if mending["ended"]:
                     return mending
-                silent = 0
+                waiting.on(
+                    f"shard {shard}: {mending['done']} of {mending['total']} files and manifests "
+                    "are looked at"
+                )
+                heard = time.monotonic()
             time.sleep(POLL_S)
     raise TargetUnavailable("the shipper has gone in the middle; run the same again")
 

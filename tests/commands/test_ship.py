@@ -1,11 +1,14 @@
 """What `tigerchat ship now` waits for."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from appliance.__main__ import main
 from appliance.base.errors import TargetUnavailable
+from appliance.commands import ship
 from appliance.commands.ship import Due, elsewhere, refuse_idle, waits_for
 
 QUIET = {
@@ -106,3 +109,28 @@ def test_a_node_alone_is_not_told_that_it_shipped_what_another_ships() -> None:
     others = elsewhere(asked_of(both), [both])
     assert others.keys() == {0}
     assert waits_for(asked_of(both), False, Due(), 0.0, others) == ""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_does_not_come_in_time_ends_with_its_name_and_code_1(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = SimpleNamespace(index=0)
+    answer = {"shards": [SHIPS | {"closing": True}]}
+    place = SimpleNamespace(
+        nodes=[node],
+        shards=lambda: [0],
+        name=lambda index: f"node-{index}",
+        ask=lambda node, wish: answer,
+        answers=lambda: [(node, answer)],
+    )
+    monkeypatch.setattr(ship, "_place", lambda local, node_folder: place)
+    words = ["ship", "now", "--close", "--wait", "0", *(["--json"] if as_json else [])]
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    waits = "shard 0 on node-0: the present period is not shipped yet"
+    assert err == f"tigerchat: not shipped after 0 s: {waits}\n"
+    told = json.dumps({"done": False, "waits_for": waits, "elsewhere": []}) + "\n"
+    assert out == (told if as_json else "")
+    answer["shards"] = [SHIPS]
+    assert main(words) == 0

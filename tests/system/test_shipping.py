@@ -317,7 +317,7 @@ def test_a_name_node_that_is_away_and_in_safe_mode_delays_and_loses_nothing(
     before = on_hdfs.cursor()
     place = str(on_hdfs.local.folder)
     wait_until(
-        lambda: "safe mode" in run("ship", "now", "--wait", "1", "--local", place).stdout,
+        lambda: "safe mode" in run("ship", "now", "--wait", "1", "--local", place).stderr,
         PATIENCE_S,
         lambda: f"a step that safe mode refused: {on_hdfs.picture()}",
     )
@@ -390,7 +390,7 @@ def test_a_replica_that_becomes_a_standby_ships_no_more_and_who_takes_its_place_
     refused = run(
         "ship", "now", "--claim", "--wait", "0", "--node-folder", str(site.local.place(0))
     )
-    assert refused.returncode == 1 and "its replica is a standby" in refused.stdout
+    assert refused.returncode == 1 and "its replica is a standby" in refused.stderr
     site.judge(talking)
 
 
@@ -458,7 +458,7 @@ def test_without_an_hdfs_it_ships_into_the_nodes_own_folder(
     assert site.local.site.nodes[2].public_key.hex() in told.stdout
     other = (node + 1) % len(site.local.nodes)
     done = run("ship", "now", "--claim", "--node-folder", str(site.local.place(other)))
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stderr
     assert site.shipping_node() == other
     # A period that was under way is put again by who took over: the same files in both folders.
     folders = [site.local.place(each) / "shipped" for each in (node, other)]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
+from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import SITE_FILE, Node, Site, load_site
 
@@ -99,11 +100,13 @@ class Asker:
     def _until(self, index: int, told: Callable[[dict[str, Any]], T | None], why: str) -> T:
         """What `told` makes of a node's status, once it makes anything of it; StorageError(why)."""
         deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            status = self.ask(index)
-            if status is not None and (found := told(status)) is not None:
-                return found
-            time.sleep(POLL_S)
+        with Waiting("farm") as waiting:
+            waiting.on(why)
+            while time.monotonic() < deadline:
+                status = self.ask(index)
+                if status is not None and (found := told(status)) is not None:
+                    return found
+                time.sleep(POLL_S)
         raise StorageError(why)
 
     def any(self) -> int:

@@ -27,7 +27,7 @@ async def revoke(node: NodeFolder, revocation: Revocation) -> None:
         client_seq=1,
         kind=record.KIND_AUDIT,
     )
-    async with OperatorSession(node, node.site.shards[SHARD]) as session:
+    async with OperatorSession(node, node.site.shards[SHARD], "token") as session:
         answer = await session.ask(OPERATION_APPEND, raw, PATIENCE_S, "a revocation", records=1)
     code = RESULT_STRUCT.unpack_from(answer)[3]
     if code not in (OK, DUPLICATE):

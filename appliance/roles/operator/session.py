@@ -15,6 +15,7 @@ from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWi
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Secured
 from appliance.drivers.network.tls import client_context
+from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.envelope import PONG_CLIENT, SENDER_CLIENT, Message
 from appliance.formats.geometry import PRODUCTION
 from appliance.formats.membership import Configuration
@@ -24,10 +25,12 @@ POLL_S = 0.02
 
 
 class OperatorSession:
-    """`async with` it. `node` need not hold a volume: its keys are enough."""
+    """`async with` it. `node` need not hold a volume: its keys are enough. A command names
+    itself by `verb`, and what lasts is told."""
 
-    def __init__(self, node: NodeFolder, shard: Shard) -> None:
+    def __init__(self, node: NodeFolder, shard: Shard, verb: str = "") -> None:
         self._node, self._shard = node, shard
+        self._waiting = Waiting(verb) if verb else None
         self._tick_s = node.site.tick_ms / 1000
         prng = Prng(clock.seed())
         self._client = Client(
@@ -71,6 +74,8 @@ class OperatorSession:
         )
 
     async def __aenter__(self) -> "OperatorSession":
+        if self._waiting is not None:
+            self._waiting.__enter__()
         for link in self._links.values():
             link.start()
         self._ticking = asyncio.create_task(self._tick())
@@ -79,6 +84,8 @@ class OperatorSession:
     async def __aexit__(
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._waiting is not None:
+            self._waiting.__exit__()
         self._ticking.cancel()
         await asyncio.gather(*(link.close() for link in self._links.values()))
 
@@ -108,7 +115,13 @@ class OperatorSession:
 
     async def look(self, patience_s: float) -> bool:
         """Whether anybody of the group answers within this time."""
+        self.waits("an answer of any member")
         return await self._until(lambda: self._client.configuration is not None, patience_s)
+
+    def waits(self, what: str) -> None:
+        """What the command waits for from now on."""
+        if self._waiting is not None:
+            self._waiting.on(f"shard {self._shard.number}: for {what}")
 
     async def ask(
         self, operation: int, body: bytes, patience_s: float, what: str, records: int = 0
@@ -116,6 +129,7 @@ class OperatorSession:
         """The results of one operation, of so many `records`, once it is committed; StorageError
         when it cannot be."""
         begun = time.monotonic()
+        self.waits(f"a quorum that commits {what}")
         if not await self._until(lambda: self._client.ready, patience_s):
             raise StorageError(self._hopeless(what, patience_s))
         self._answer = asyncio.get_running_loop().create_future()

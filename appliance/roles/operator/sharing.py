@@ -41,7 +41,7 @@ async def set_sharing(node: NodeFolder, room: str, sharing: Sharing | None) -> N
             kind=rec.KIND_ROOM_POLICY,
         ),
     ]
-    async with OperatorSession(node, shard) as session:
+    async with OperatorSession(node, shard, "federation") as session:
         answer = await session.ask(
             OPERATION_APPEND,
             b"".join(records),
