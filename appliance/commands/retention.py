@@ -4,10 +4,10 @@ The setting is a line of the site file, the same on every node; the keeper of ea
 """
 
 import dataclasses
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,7 +20,7 @@ from appliance.drivers.network.ask import ask_status
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import RETENTION_DAYS_MAX, SITE_FILE, Shard, encode_site, load_site
-from appliance.roles.keeper import Segments, kept_of
+from appliance.roles.keeper import Segments, kept_of, time_of
 
 GIB = 1 << 30
 EVERYTHING = "everything"
@@ -129,15 +129,15 @@ def _shard(nodes: list[NodeFolder], shard: Shard, days: float) -> Iterator[str]:
             continue
         segments = Segments(node, shard)
         kept = kept_of(status, segments, ships=node.settings.ship_target != SHIP_OFF)
-        yield from _lines(shard, kept, segments, status["volume"], days)
+        yield from _lines(shard, kept, segments, status, days)
         return
     yield f"shard {shard.number}: no replica of this machine serves: start it to see what is kept"
 
 
 def _lines(
-    shard: Shard, kept: Kept, segments: Segments, volume: dict[str, int], days: float
+    shard: Shard, kept: Kept, segments: Segments, status: dict[str, Any], days: float
 ) -> Iterator[str]:
-    now_us = time.time_ns() // 1000
+    volume, now_us = status["volume"], time_of(status)
     size = segments.geometry.extent_size
     newest = kept.log_seq // kept.segment_records
     begin_us = segments.oldest_us(kept.oldest)

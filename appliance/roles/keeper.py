@@ -79,6 +79,13 @@ def kept_of(status: dict[str, Any], segments: Segments, *, ships: bool) -> Kept:
     )
 
 
+def time_of(status: dict[str, Any]) -> int:
+    """By which the age of a record counts: what the replica's group goes by, or the log's own time
+    while that is ahead."""
+    log_us: int = status["clock"]["log_us"]
+    return max(clock.realtime_us(), log_us)
+
+
 def _is_crowded(shard: Shard, kept: Kept) -> bool:
     """Whether the shard is about to be full, or is."""
     used = kept.log_seq // kept.segment_records + 1 - kept.oldest
@@ -131,7 +138,7 @@ class KeeperRole:
         ships = self._node.settings.ship_target != SHIP_OFF
         segments = await asyncio.to_thread(Segments, self._node, shard)
         kept = kept_of(status, segments, ships=ships)
-        now_us = clock.realtime_us()
+        now_us = time_of(status)
         oldest = await asyncio.to_thread(
             keep, kept, segments.newest_us, now_us, site.retention_days
         )

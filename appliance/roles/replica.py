@@ -525,9 +525,9 @@ class ReplicaRole:
     def _standing(self, report: dict[str, Any]) -> dict[str, Any]:
         return standing(report, self._node.site.tick_ms, self._rooms.oldest_segment)
 
-    def _shipping(self) -> dict[str, Any]:
+    def _shipping(self, log_us: int) -> dict[str, Any]:
         return {
-            **shipping_facts(self._rooms.shipping, self._node.settings, clock.realtime_us()),
+            **shipping_facts(self._rooms.shipping, self._node.settings, log_us),
             "cursor": self._rooms.shipper_cursor,
             "log_seq": self._rooms.log_seq,
         }
@@ -561,7 +561,7 @@ class ReplicaRole:
             "connection_events": dict(self._counters),
             "local_events": dict(self._counters_local),
             "marks": dict(self._marks),
-            "shipping": self._shipping(),
+            "shipping": self._shipping(report["clock"]["log_us"]),
             "carrying": self._rooms.carrying._asdict(),
             "ticks_late": self._ticks.late,
             "knobs": self._knobs,

@@ -18,7 +18,7 @@ from appliance.formats.event import SHIP_ANNOUNCE, SHIP_CLAIM, SHIP_MANIFEST, Sh
 from appliance.formats.manifest import PeriodManifest, ShippedFile, ShippedHead, manifest_hash
 
 PAUSE_US_MIN, PAUSE_US_MAX = 500_000, 30 * SECOND_US  # after a failure; doubled, with jitter
-REFUSED_PAUSE_US = 200_000  # the log did not take a record: look at the state again
+REFUSED_PAUSE_US = 200_000  # the log did not take a record: look at the state again; doubled too
 LOOKS_PER_PATIENCE = 4  # at the target, while somebody else ships and is late
 
 
@@ -114,9 +114,10 @@ class Shipper:
         self._compared = not role.shared  # a folder of this node alone never has all
         self.hole = ""  # what of the past the target lacks and the log cannot give, in words
         self._close_at_us = 0  # the operator wants a period to end then; 0: no wish is open
+        self._log_us = 0  # the log's time now, as the replica tells
         self._await_log_seq = 0
         self._retry_at_us = 0
-        self.failures = 0  # in a row
+        self.failures = self._refusals = 0  # in a row
         self.error = ""  # why the last step failed; empty while they succeed
         self._known_at_us: int | None = None  # when the state last changed
         self._quiet_since_us: int | None = None  # since when the target shows no other's moves
@@ -127,8 +128,12 @@ class Shipper:
 
     # --- inputs
 
-    def on_state(self, state: ShippingState, cursor: int, log_seq: int, now_us: int) -> None:
-        """What this node's replica has applied, as of record `log_seq`."""
+    def on_state(
+        self, state: ShippingState, cursor: int, log_seq: int, now_us: int, log_us: int = 0
+    ) -> None:
+        """What this node's replica has applied, as of record `log_seq`; `log_us` is the time that a
+        record would be given now, which may be ahead of the wall's clock."""
+        self._log_us = log_us
         if log_seq < self._state_log_seq:
             return
         if (state, cursor) != (self.state, self.cursor) or self._known_at_us is None:
@@ -143,8 +148,11 @@ class Shipper:
         """The log has answered; an accepted record has this place."""
         self._succeeded()
         if not accepted:
-            self._retry_at_us = now_us + REFUSED_PAUSE_US
+            pause_us = min(PAUSE_US_MAX, REFUSED_PAUSE_US << min(self._refusals, 16))
+            self._refusals += 1
+            self._retry_at_us = now_us + pause_us
             return
+        self._refusals = 0
         self._await_log_seq = log_seq
         if step.shipped.action == SHIP_CLAIM:
             self.generation = step.shipped.generation
@@ -192,10 +200,10 @@ class Shipper:
             self._quiet_since_us = None  # the target is gone for us too: no reason to claim
 
     def hurry(self, *, claim: bool, close_at_us: int = 0) -> None:
-        """The operator asks: no pause; with `claim`, ship from here; with `close_at_us`, of the
-        wall's clock in whole seconds, end the period that holds that moment then."""
+        """The operator asks: no pause; with `claim`, ship from here; with `close_at_us`, in whole
+        seconds, end the period that holds that moment then."""
         assert close_at_us % SECOND_US == 0
-        self._retry_at_us = 0
+        self._retry_at_us = self._refusals = 0
         self._asked_to_claim = claim
         self._close_at_us = max(self._close_at_us, close_at_us)
 
@@ -243,7 +251,13 @@ class Shipper:
             return 0
         start = self._start(source)
         length = self.state.period_us if self.state.announced_end else self.role.period_us
-        return max(0, wall_us - period_end(start, length))
+        return max(0, max(wall_us, self._log_us) - period_end(start, length))
+
+    def past_us(self, source: Source, wall_us: int) -> int:
+        """What ends up to then is over: by the wall's clock, or by the log's own time, which goes
+        on also while it is ahead of that. Raises NotHere."""
+        newest_us = source.timestamp(source.log_seq) if source.log_seq else 0
+        return max(wall_us, self._log_us, newest_us)
 
     def _start(self, source: Source) -> int:
         if self.state.period_start_us:
@@ -355,7 +369,7 @@ class Shipper:
         end = period_end(start, self.role.period_us)
         if start < self._close_at_us < end:
             end = self._close_at_us
-        if max(wall_us, source.timestamp(source.log_seq)) < end:
+        if self.past_us(source, wall_us) < end:
             return None
         return Append(
             Shipped(

@@ -16,10 +16,16 @@ earliest one that is not before the log. A clock that fell back is before the lo
 ahead is not the earliest, so of two the right one is taken, as long as the log is fresh; a time
 from the future, once taken, would never be got rid of. All in integers.
 
+A log whose newest time is ahead of all that does not stand still until the clocks have caught up:
+it goes on by what passes here, a tenth slower (`log_us`), so that an hour of log time is hardly
+more than an hour, and a log that was minutes ahead comes back.
+
 Source: Marzullo, Maintaining the Time in a Distributed System (1984); `docs/protocol.md`, clock.
 """
 
 from typing import NamedTuple
+
+from appliance.base.limits import LOG_AHEAD_US_MAX
 
 SAMPLES_FIRST_WINDOW = 3  # of each of a quorum of sources: the first window may close
 WINDOW_NS_MIN = 2_000_000_000
@@ -27,6 +33,7 @@ WINDOW_NS_MAX = 20_000_000_000  # then a window without a quorum of sources is b
 EPOCH_NS_MAX = 60_000_000_000  # an epoch is worth nothing after this
 TOLERANCE_US_MAX = 10_000_000  # halved as long as a quorum still agrees
 DISAGREED_NS_MIN = 2_000_000_000  # then whoever else may answer has done so
+PACE_AHEAD = (9, 10_000)  # µs of log time in a nanosecond, while it is ahead
 
 
 class Sample(NamedTuple):
@@ -93,6 +100,8 @@ class Clock:
         "errors_us",
         "disagreement",
         "disagreed_ns",
+        "paced_us",
+        "paced_ns",
     )
 
     def __init__(self, *, index: int, replica_count: int, quorum: int) -> None:
@@ -113,9 +122,13 @@ class Clock:
         self.errors_us: dict[int, int] = {}
         self.disagreement: Disagreement | None = None  # of the newest window, if it had one
         self.disagreed_ns = 0  # when that began
+        self.paced_us = self.paced_ns = 0  # a log time, and when it was the time here
 
-    def on_tick(self, monotonic_ns: int, realtime_us: int) -> None:
-        """Close the window when it may be closed."""
+    def on_tick(self, monotonic_ns: int, realtime_us: int, newest_us: int = 0) -> None:
+        """Close the window when it may be closed. To `newest_us`, the newest time in the log, what
+        passes from here on is added."""
+        if newest_us > self._paced(monotonic_ns):
+            self.paced_us, self.paced_ns = newest_us, monotonic_ns
         if self.start_ns < 0:
             self._begin(monotonic_ns, realtime_us)
         if self.epoch is not None and monotonic_ns - self.epoch_start_ns > EPOCH_NS_MAX:
@@ -129,6 +142,18 @@ class Clock:
             self._close(monotonic_ns, realtime_us)
         elif elapsed >= WINDOW_NS_MAX:
             self._begin(monotonic_ns, realtime_us)
+
+    def _paced(self, monotonic_ns: int) -> int:
+        gain, per = PACE_AHEAD
+        return self.paced_us + (monotonic_ns - self.paced_ns) * gain // per
+
+    def log_us(self, monotonic_ns: int, now_us: int | None, newest_us: int) -> int:
+        """The log's time now, if its newest one is `newest_us` and the group's time is `now_us`."""
+        if now_us is None:
+            return newest_us
+        if newest_us - now_us <= LOG_AHEAD_US_MAX:
+            return max(newest_us, now_us)
+        return max(newest_us, self._paced(monotonic_ns))
 
     def on_pong(self, replica: int, *, sent_ns: int, peer_us: int, now_ns: int) -> None:
         """A peer answered the ping we sent at `sent_ns`; answers to older windows are of no use."""

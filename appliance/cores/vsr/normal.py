@@ -195,8 +195,8 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     checkpoint = member.checkpoint
     assert checkpoint is not None
     count = max(1, block.record_count)
-    timestamp = max(member.timestamp_last + count, member.now_us() or 0)
-    member.timestamp_last = timestamp
+    log_us = member.clock.log_us(member.monotonic_ns, member.now_us(), member.timestamp_last)
+    timestamp = member.timestamp_last = max(member.timestamp_last + count, log_us)
     body = bytearray(message.body)
     body[48:64] = request.digest
     body[64:96] = checkpoint.checkpoint_id

@@ -214,7 +214,7 @@ class Replica(Member):
         self.tick += 1
         self.monotonic_ns = monotonic_ns
         self.realtime_us = realtime_us
-        self.clock.on_tick(monotonic_ns, realtime_us)
+        self.clock.on_tick(monotonic_ns, realtime_us, self.timestamp_last)
         if count_tick(self.timeouts.values()) or self.heartbeat_due:
             _timeouts(self)
             self.settle()

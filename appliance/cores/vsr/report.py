@@ -51,8 +51,8 @@ def state(member: Member) -> dict[str, Any]:
             "agreed": member.clock.disagreement is None,
             "round_trips_us": dict(member.clock.round_trips_us),
             "errors_us": member.clock.errors(member.monotonic_ns, member.timestamp_last),
-            "log_us": member.timestamp_last,
-            "log_ahead_us": _log_ahead_us(member),
+            "log_us": _log_us(member),
+            "log_ahead_us": max(0, _log_us(member) - _clock_us(member)),
         },
         "told": {replica_id.hex(): list(told) for replica_id, told in member.told.items()},
         "peers": {
@@ -95,12 +95,17 @@ def condition(member: Member) -> tuple[Any, ...]:
     )
 
 
-def _log_ahead_us(member: Member) -> int:
-    """By how much the log's newest time is ahead of this node's clock, or of what a quorum of
-    clocks agreed on; without such an agreement the group may go by the very clock that was ahead.
-    """
+def _log_us(member: Member) -> int:
+    """The log's time now; its newest one while it is not ahead of the clock. Also a member that
+    does not lead knows what has passed."""
+    return member.clock.log_us(member.monotonic_ns, _clock_us(member), member.timestamp_last)
+
+
+def _clock_us(member: Member) -> int:
+    """This node's clock, or what a quorum of clocks agreed on. Without such an agreement the group
+    may go by the very clock that was ahead."""
     now_us = member.now_us() if member.clock.epoch is not None else None
-    return max(0, member.timestamp_last - (member.realtime_us if now_us is None else now_us))
+    return member.realtime_us if now_us is None else now_us
 
 
 def _quorum_silent(member: Member) -> int:

@@ -92,7 +92,8 @@ class ShardShipping:
         told = status["shipping"]
         state = ShippingState(**{name: told[name] for name in ShippingState._fields})
         state = state._replace(manifest_hash=bytes.fromhex(told["manifest_hash"]))
-        self.core.on_state(state, told["cursor"], told["log_seq"], _now_us())
+        log_us = status["clock"]["log_us"]
+        self.core.on_state(state, told["cursor"], told["log_seq"], _now_us(), log_us)
 
     async def _append(self, shipped: Shipped) -> tuple[int, int]:
         """(code, log_seq) of the record; asks until the shard answers."""
@@ -174,13 +175,13 @@ class ShardShipping:
             shipper.on_done(step)
 
     def close_at_us(self) -> int:
-        """The next whole second by the wall's clock, and past the newest record."""
-        newest = clock.realtime_us()
+        """The next whole second by the wall's clock and by the log's, past the newest record."""
+        now_us = clock.realtime_us()
         source = self.session.source
-        if source is not None and source.log_seq:
+        if source is not None:
             with contextlib.suppress(NotHere):  # it is being fetched: then nothing newer is known
-                newest = max(newest, source.timestamp(source.log_seq))
-        return (newest // SECOND_US + 1) * SECOND_US
+                now_us = self.core.past_us(source, now_us)
+        return (now_us // SECOND_US + 1) * SECOND_US
 
     async def _put_again(self, repair: Repair, source: Source) -> None:
         try:

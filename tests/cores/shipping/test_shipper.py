@@ -1,10 +1,12 @@
 """Whatever fails, whoever dies, however many ship: each record in one file of one manifest."""
 
+import itertools
+
 import pytest
 
 from appliance.base.prng import Prng
 from appliance.cores.shipping.chosen import NOBODY
-from appliance.cores.shipping.plan import SECOND_US
+from appliance.cores.shipping.plan import SECOND_US, period_end
 from appliance.cores.shipping.shipper import Append, Compare, Look, Put, PutHead, PutManifest, Sweep
 from appliance.formats import manifest as mf
 from appliance.formats.event import SHIP_ANNOUNCE, SHIP_CLAIM, SHIP_MANIFEST
@@ -13,6 +15,7 @@ from tests.cores.rooms.shard import CLUSTER, SHARD
 from tests.cores.shipping.world import PATIENCE_US, PERIOD_US, TRUSTED, World
 
 SEEDS = 6
+DAY_US = 86_400 * SECOND_US
 
 
 def told(world: World, node: int, turns: int) -> list[object]:
@@ -20,8 +23,10 @@ def told(world: World, node: int, turns: int) -> list[object]:
     actor, steps = world.actors[node], []
     for _ in range(turns):
         rooms = world.shard.rooms
-        actor.core.on_state(rooms.shipping, rooms.shipper_cursor, rooms.log_seq, world.now_us)
-        step = actor.core.step(world.source, world.now_us, world.wall_us)
+        actor.core.on_state(
+            rooms.shipping, rooms.shipper_cursor, rooms.log_seq, world.now_us, world.log_us
+        )
+        step = actor.core.step(world.source, world.now_us, world.clock_us)
         if step is not None:
             steps.append(step.shipped.action if isinstance(step, Append) else type(step))
             world.do(actor, step)
@@ -110,6 +115,40 @@ def test_the_operator_ends_a_period_at_a_second_of_his(world: World) -> None:
     told(world, 1, 7)
     assert world.manifests()[1].value.period_end_us % PERIOD_US == 0  # in step again
     world.judge()
+
+
+def test_a_period_of_a_log_that_is_ahead_ends_by_the_time_of_the_log(world: World) -> None:
+    """The wall's clock stands far before the period, and nobody writes."""
+    told(world, 1, 3)
+    world.message(3)
+    world.behind_us = 400 * DAY_US
+    world.log_us = world.wall_us
+    source, shipper = world.source, world.actors[1].core
+    assert told(world, 1, 10) == []
+    end = period_end(source.timestamp(1), PERIOD_US)
+    world.log_us = end - 1
+    assert told(world, 1, 3) == []
+    assert shipper.late_us(source, world.clock_us) == 0
+    world.log_us = world.shard.timestamp = end + 7
+    assert told(world, 1, 7) == [SHIP_ANNOUNCE, Put, PutManifest, SHIP_MANIFEST, Sweep, PutHead]
+    world.judge()
+
+
+def test_an_announcement_that_the_log_refuses_is_repeated_after_pauses_that_grow(
+    world: World,
+) -> None:
+    """Who leads has begun later and knows of less that has passed."""
+    told(world, 1, 3)
+    world.behind_us = 400 * DAY_US
+    world.log_us = 2 * world.wall_us
+    begun, asked = world.wall_us, []
+    for _ in range(1000):
+        world.wall_us += 100_000
+        if told(world, 1, 1):
+            asked.append((world.wall_us - begun) // 100_000)
+    pauses = [b - a for a, b in itertools.pairwise(asked)]
+    assert pauses[:4] == [2, 4, 8, 16]
+    assert max(pauses) == 300
 
 
 def test_a_wish_to_end_a_period_leaves_those_that_are_over_as_they_are(world: World) -> None:

@@ -66,6 +66,8 @@ class World:
         self.shared = shared
         self.shard = Shard(GEOMETRY, segments_max=64)
         self.wall_us = START_US
+        self.behind_us = 0  # by which the wall's clock was set back
+        self.log_us = 0  # the log's time, where that is ahead of the wall's clock
         self.files: dict[str, bytes] = {}
         self.source = Source(GEOMETRY, self.shard.ring, Extents(self.shard))
         self.folder = mf.shard_folder(CLUSTER, SHARD)
@@ -96,6 +98,11 @@ class World:
     def now_us(self) -> int:
         return self.wall_us - START_US
 
+    @property
+    def clock_us(self) -> int:
+        """What the wall's clock shows."""
+        return self.wall_us - self.behind_us
+
     def shown(self) -> None:
         self.source.log_seq = self.shard.rooms.log_seq
 
@@ -107,7 +114,7 @@ class World:
         self.shown()
 
     def commit(self, raw: bytes) -> tuple[int, int]:
-        self.shard.timestamp = max(self.shard.timestamp, self.wall_us - 1000)
+        self.shard.timestamp = max(self.shard.timestamp, self.clock_us - 1000)
         result = self.shard.one(raw)
         self.shown()
         return result.code, result.log_seq
@@ -124,7 +131,7 @@ class World:
             if incoming in self.files and path not in self.files:  # a zombie wakes up
                 self.files[path] = self.files.pop(incoming)
             return
-        step = actor.core.step(self.source, self.now_us, self.wall_us)
+        step = actor.core.step(self.source, self.now_us, self.clock_us)
         if step is not None:
             self.do(actor, step)
 

@@ -11,7 +11,7 @@ from appliance.cores.vsr.clock import (
     Clock,
     marzullo,
 )
-from tests.cores.vsr.group import Group
+from tests.cores.vsr.group import Group, Session
 
 MS = 1_000_000  # nanoseconds
 START_US = 1_750_000_000_000_000
@@ -294,3 +294,66 @@ def test_a_clock_that_is_behind_the_others_does_not_make_the_log_ahead() -> None
     group.until(group.converged)
     assert group.core(2).clock.errors_us[2] < -HOUR_US // 2
     assert group.core(2).status_report()["clock"]["log_ahead_us"] < 1_000_000
+
+
+def ahead_once(group: Group, ahead_us: int) -> Session:
+    """Clocks that were ahead by so much are right again, and all processes new."""
+    for node in group.nodes:
+        node.clock_error_us = ahead_us
+    group.run(50)
+    group.put(group.opened(), 3)
+    group.until(group.converged)
+    for node in group.nodes:
+        group.crash(node.index)
+        node.clock_error_us = 0
+    for node in group.nodes:
+        group.start(node.index)
+    group.until(lambda: group.primary is not None)
+    return group.opened()
+
+
+def stamped(group: Group, session: Session) -> int:
+    """The time of a message that is sent now."""
+    group.put(session)
+    core = group.core(group.primary)
+    return core.journal.at(core.op).timestamp
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("written", [True, False])
+def test_a_log_that_is_ahead_goes_on_by_what_passes(replicas: int, written: bool) -> None:
+    """However often it is written meanwhile: nine tenths of what passes, and never less."""
+    group = Group(replicas)
+    session = ahead_once(group, 400 * DAY_US)
+    first, tick = stamped(group, session), group.tick
+    for at in range(500):
+        group.run(1)
+        if written and at % 100 < 20:  # each tick, too
+            group.put(session)
+    told_us = group.core(group.primary).status_report()["clock"]["log_us"]
+    gone_us = stamped(group, session) - first
+    passed_us = (group.tick - tick) * 10_000
+    assert abs(gone_us - passed_us * 9 // 10) < 40_000
+    assert abs(told_us - first - gone_us) < 40_000
+
+
+def test_a_log_that_is_ahead_by_little_comes_back() -> None:
+    group = Group(1)
+    session = ahead_once(group, 20_000_000)
+    stamped(group, session)
+    for _ in range(32):
+        group.tick += 1000
+        group.run(1)
+        newest = stamped(group, session)
+    assert newest == group.times()[1]
+
+
+def test_a_primary_that_takes_over_knows_what_has_passed() -> None:
+    group = Group()
+    session = ahead_once(group, 400 * DAY_US)
+    first, tick = stamped(group, session), group.tick
+    group.tick += 30_000
+    group.run(1)
+    group.crash(group.primary)
+    passed_us = (group.tick - tick) * 10_000
+    assert stamped(group, session) - first > passed_us * 9 // 10
