@@ -76,12 +76,12 @@ def shown_at(host: str, port: int, timeout_s: float) -> bytes:
     Raises ConnectionRefusedError where nobody listens, another OSError (TimeoutError, ssl.SSLError)
     where somebody does who shows none.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the caller compares it
+    probe = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    probe.minimum_version = ssl.TLSVersion.TLSv1_3
+    probe.check_hostname, probe.verify_mode = False, ssl.CERT_NONE  # the caller compares it
     with (
         socket.create_connection((host, port), timeout=timeout_s) as plain,
-        context.wrap_socket(plain, server_hostname=host) as tls,
+        probe.wrap_socket(plain, server_hostname=host) as tls,
     ):
         certificate = tls.getpeercert(binary_form=True)
         assert certificate is not None
