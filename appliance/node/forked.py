@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import setproctitle
 
-from appliance.drivers.host.role_process import EXIT_BUG
+from appliance.drivers.host.beat import EXIT_BUG
 
 STANDARD_DESCRIPTORS = 3
 # What `ps` shows of a fork is written over the words of its parent, and cut off where they end; not

@@ -17,6 +17,7 @@ import numpy as np
 from appliance.base.errors import StorageError
 from appliance.cores.rooms.keeping import DAY_US, Kept, keep
 from appliance.drivers.host import clock, service
+from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
@@ -97,21 +98,24 @@ class KeeperRole:
 
     def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
         self._node, self._log = node, log
-        self._stopped = asyncio.Event()
+        self._life = Lifetime()
+        self._stopped = self._life.asked
+        self._beat = Beat("keeper", log, self._life)
         self._client_id, self._client_seq = os.urandom(16), {s.number: 1 for s in node.shards}
         days = node.site.retention_days
         self._every_s = min(EVERY_S_MAX, max(EVERY_S_MIN, days * DAY_US / 1_000_000 / 10))
 
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
+        self._beat.lead()
         on_stop_signal(self._stopped.set)
-        life = Lifetime()
-        life.task(asyncio.create_task(self._feed()))
+        self._beat.seconds()
         service.notify("READY=1", f"STATUS=keeps {self._node.site.retention_days} days")
         while not self._stopped.is_set():
             for shard in self._node.shards:
                 try:
-                    await self._look(shard)
+                    with self._beat.weathers():
+                        await self._look(shard)
                 except StorageError as error:
                     self._log.warning("%s", error)
             try:
@@ -120,13 +124,8 @@ class KeeperRole:
             except TimeoutError:
                 continue
         service.notify("STOPPING=1")
-        await life.close()
-        return 0
-
-    async def _feed(self) -> None:
-        while True:
-            service.notify("WATCHDOG=1")
-            await asyncio.sleep(1.0)
+        await self._life.close()
+        return self._beat.exit_code
 
     async def _look(self, shard: Shard) -> None:
         site = self._node.site

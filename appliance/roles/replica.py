@@ -38,6 +38,7 @@ from appliance.cores.vsr.replica import Replica
 from appliance.cores.vsr.report import condition, standing
 from appliance.cores.vsr.route import Routing
 from appliance.drivers.host import clock, knobs, service
+from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.moved import is_said_moved
@@ -51,7 +52,6 @@ from appliance.drivers.host.node_folder import (
 )
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
-from appliance.drivers.host.ticks import Ticks
 from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Listener, Secured
@@ -129,14 +129,15 @@ class ReplicaRole:
         self._figures = Figures()
         self._knobs: dict[str, str] = {}
         self._exit_code = 0
-        self._ticks = Ticks(
+        self._life = Lifetime()
+        second, on_bug = self._each_second, self._on_bug
+        self._beat = Beat(f"shard {number}", log, self._life, second=second, on_bug=on_bug)
+        self._ticks = self._beat.ticks(
             node.site.tick_ms / 1000,
             idle=lambda: idle_ticks(self._core),
             count=self._count_ticks,
             woke=self._woke,
         )
-        self._life = Lifetime(self._ticks.stop)
-        self._heartbeat = service.Heartbeat()
         self._told: tuple[Any, ...] = ()  # the condition that this node's readers know
         self._local = LocalServer(
             self,
@@ -228,7 +229,7 @@ class ReplicaRole:
 
     async def _serve(self) -> int:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._on_exception)
+        self._beat.lead()
         threading.excepthook = lambda args: loop.call_soon_threadsafe(self._on_bug, args.exc_value)
         on_stop_signal(self._life.asked.set)
         try:
@@ -302,14 +303,6 @@ class ReplicaRole:
         self._life.still()
         self._life.asked.set()
 
-    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Nobody caught it: an operating system's error is weather, anything else is a bug."""
-        error = context.get("exception")
-        if error is None or isinstance(error, OSError):
-            self._log.warning("%s: %s", context.get("message"), error)
-            return
-        self._on_bug(error)
-
     def _on_bug(self, error: BaseException | None) -> None:
         """What should be impossible happened, in the loop or in an I/O thread."""
         traceback.print_exception(error)
@@ -324,8 +317,6 @@ class ReplicaRole:
     def _woke(self) -> None:
         """Because something of the core was due, and several times a second in any case."""
         self._perform()
-        if self._heartbeat.turned(time.monotonic()):
-            self._each_second()
         self._core.on_space(short=self._room.is_short(self._rooms.log_seq, self._oldest()))
         if self._told != (told := condition(self._core)):
             self._told = told
@@ -564,6 +555,7 @@ class ReplicaRole:
             "shipping": self._shipping(report["clock"]["log_us"]),
             "carrying": self._rooms.carrying._asdict(),
             "ticks_late": self._ticks.late,
+            "beat": self._beat.told(),
             "knobs": self._knobs,
         }
 

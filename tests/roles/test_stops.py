@@ -3,7 +3,9 @@
 import asyncio
 import dataclasses
 import logging
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -97,3 +99,14 @@ def test_a_role_that_is_told_to_stop_leaves_nothing_going(
         assert (code, life.lost) == (0, []), f"stop {number}"
         said = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
         assert said == [], f"stop {number}"
+
+
+def test_every_role_has_the_one_beat_and_no_other() -> None:
+    """Which arms first, ends with the role's life, and says WATCHDOG=1 when the work is done."""
+    folder = Path(replica.__file__).parent
+    texts = {path: path.read_text() for path in sorted(folder.rglob("*.py"))}
+    other = re.compile(r"WATCHDOG|set_exception_handler|\.every\(")
+    assert [str(path) for path, text in texts.items() if other.search(text)] == []
+    for row in ROLES:
+        path = folder.parents[1] / f"{row.module.replace('.', '/')}.py"
+        assert re.search(r"beat\.lead\(\)", texts[path]), row.name

@@ -1,6 +1,10 @@
 """An edge wakes seldom while nobody wants anything, and with each tick while somebody does."""
 
+import logging
+
 from appliance.base.limits import TICK_MS
+from appliance.drivers.host.beat import Beat
+from appliance.drivers.host.lifetime import Lifetime
 from appliance.roles.edge.waking import QUIET_TICKS, STIRRED_S, Waking
 from tests.clockwork import passing, run
 
@@ -10,7 +14,8 @@ TICK_S = TICK_MS / 1000
 class Edge:
     def __init__(self) -> None:
         self.busy, self.counted, self.wakes, self.fulls = False, 0, 0, 0
-        self.waking = Waking(is_busy=lambda: self.busy, count=self.count, woke=self.woke)
+        beat = Beat("edge", logging.getLogger("tigerchat.waking"), Lifetime())
+        self.waking = Waking(beat, is_busy=lambda: self.busy, count=self.count, woke=self.woke)
 
     def count(self, ticks: int) -> None:
         self.counted += ticks

@@ -210,8 +210,8 @@ RULES = (
         where="appliance/roles/edge/role.py",
         test="tests/roles/test_edge.py"
         "::test_a_key_that_is_taken_away_ends_its_open_connections_in_seconds",
-        old="            if self._keys.poll():",
-        new="            if self._keys.poll() and False:",
+        old="        if self._keys.poll():",
+        new="        if self._keys.poll() and False:",
     ),
     Rule(
         threat="topics, pins and reactions without a right",

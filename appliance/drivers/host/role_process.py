@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -12,10 +11,9 @@ import uvloop
 
 from appliance.base.errors import ApplianceError
 from appliance.drivers.host import service, tuning
+from appliance.drivers.host.beat import EXIT_BUG, say_why
 from appliance.drivers.host.log import start_log
 from appliance.drivers.host.node_folder import NodeFolder, open_node
-
-EXIT_BUG = 1
 
 
 class Role(Protocol):
@@ -47,7 +45,7 @@ def run_role(
         service.notify(f"STATUS={error}", f"{service.REASON}{error}")
         raise
     except Exception as error:
-        traceback.print_exception(error)
+        say_why(name, error)
         return EXIT_BUG
 
 

@@ -21,7 +21,7 @@ WATCHDOG = "WATCHDOG=1"
 REASON = "X_REASON="
 REFUSED = "X_REFUSED="
 MESSAGE_SIZE_MAX = 4096
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 1.0  # between two WATCHDOG=1 of a role
 BUSY_S_MAX = 2.0  # for a place among the few messages that the kernel holds for a listener
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
@@ -38,22 +38,6 @@ def notify(*fields: str) -> None:
         sender.settimeout(0 if fields == (WATCHDOG,) else BUSY_S_MAX)
         with contextlib.suppress(OSError):  # a listener that is gone or hangs must not stop us
             sender.sendto("\n".join(fields).encode(), path)
-
-
-class Heartbeat:
-    """Says WATCHDOG=1 each second by the clock, from a loop that turns more often than that. Turns
-    are not counted: on a busy machine as many as make a second elsewhere may take a minute."""
-
-    def __init__(self) -> None:
-        self._due_s = 0.0
-
-    def turned(self, now_s: float) -> bool:
-        """The loop has turned; `now_s` of a clock that only goes forward. True once a second."""
-        if now_s < self._due_s:
-            return False
-        self._due_s = now_s + HEARTBEAT_S
-        notify(WATCHDOG)
-        return True
 
 
 def watchdog_seconds() -> float | None:

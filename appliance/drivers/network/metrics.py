@@ -47,6 +47,8 @@ _PROCESS = (
     Figure("resident_bytes", _G, "Memory that the process holds.", "process.rss"),
     Figure("cpu_seconds", _C, "CPU time that the process used.", "process.cpu_seconds"),
     Figure("open_files", _G, "Descriptors that the process holds.", "process.files"),
+    Figure("seconds_late", _C, "Seconds that a stall swallowed.", "beat.seconds_late"),
+    Figure("weather", _C, "What the machine refused, and nobody expected.", "beat.weather"),
 )
 _EVENTS = Figure(
     "connection_events", _C, "What happened to connections, by name.", "connection_events"

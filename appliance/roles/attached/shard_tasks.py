@@ -1,16 +1,13 @@
 """Runs the shards of a role: the link of each to its replica, its task, its ticks."""
 
 import asyncio
-import sys
-import time
-import traceback
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from appliance.base.limits import TICK_MS
-from appliance.drivers.host import service
+from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.lifetime import Lifetime
-from appliance.drivers.host.ticks import Ticks
 from appliance.roles.attached.log_session import LogSession
 
 
@@ -25,15 +22,22 @@ class AttachedShard(Protocol):
 
 class ShardTasks:
     """`role` names whose they are in the one line that a bug leaves behind. `start` and `wait`,
-    in this order, once each; they end with the `life` of the role.
+    in this order, once each; they end with the `life` of the role. Their ticks drive its `beat`,
+    whose work is `second`.
     """
 
-    def __init__(self, role: str, shards: Sequence[AttachedShard], life: Lifetime) -> None:
-        self.exit_code = 0
-        self._role, self._shards, self._life = role, shards, life
+    def __init__(
+        self,
+        role: str,
+        shards: Sequence[AttachedShard],
+        life: Lifetime,
+        log: logging.Logger,
+        second: Callable[[], None],
+    ) -> None:
+        self._shards, self._life = shards, life
         self._stopped = asyncio.Event()
-        self._ticks = Ticks(TICK_MS / 1000, idle=self._idle, count=self._count, woke=self._woke)
-        self._heartbeat = service.Heartbeat()
+        self.beat = Beat(role, log, life, second=second, end=self.end)
+        self._ticks = self.beat.ticks(TICK_MS / 1000, idle=self._idle, count=self._count)
 
     def start(self) -> None:
         """Open the links; tasks find no log until theirs is open."""
@@ -43,13 +47,8 @@ class ShardTasks:
             shard.session.ticks = self._ticks
             shard.session.link.start()
         for shard in self._shards:
-            self.add(asyncio.create_task(shard.run()))
+            self.beat.task(asyncio.create_task(shard.run()))
         asyncio.get_running_loop().call_soon(self._start_ticks)
-
-    def add(self, task: "asyncio.Task[None]") -> None:
-        """A task of the role, which ends only by being cancelled."""
-        task.add_done_callback(self._on_done)
-        self._life.task(task)
 
     def _start_ticks(self) -> None:
         if not self._stopped.is_set():
@@ -67,15 +66,6 @@ class ShardTasks:
     async def _close_links(self) -> None:
         await asyncio.gather(*(shard.session.link.close() for shard in self._shards))
 
-    def _on_done(self, task: "asyncio.Task[None]") -> None:
-        """Only because it was cancelled; anything else is a bug."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            traceback.print_exception(error)
-            print(f"tigerchat: {self._role} stops: {error!r}", file=sys.stderr, flush=True)
-            self.exit_code = 1
-            self.end()
-
     def _idle(self) -> int:
         return min((shard.session.idle_ticks() for shard in self._shards), default=0)
 
@@ -83,6 +73,3 @@ class ShardTasks:
         """For the patience of sessions."""
         for shard in self._shards:
             shard.session.on_ticks(ticks)
-
-    def _woke(self) -> None:
-        self._heartbeat.turned(time.monotonic())

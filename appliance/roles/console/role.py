@@ -37,6 +37,7 @@ from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError, FormatError
 from appliance.base.limits import SIGN_INS_WAITING_MAX
 from appliance.drivers.host import resources, service
+from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.neighbours import neighbours
@@ -86,7 +87,9 @@ class ConsoleRole:
         self._looks = 0
         self._looked_s, self._watched_s = 0.0, time.monotonic()
         self._wanted = asyncio.Event()
-        self._stopped = asyncio.Event()
+        self._life = Lifetime()
+        self._stopped = self._life.asked
+        self._beat = Beat("console", log, self._life)
         self._streams = 0
         self._process = Figures()
         self._status = b"{}"
@@ -108,8 +111,8 @@ class ConsoleRole:
     async def serve(self) -> int:
         """Until told to stop; the exit code."""
         loop = asyncio.get_running_loop()
+        self._beat.lead()
         on_stop_signal(self._stopped.set)
-        life = Lifetime()
         port = self._port()
         port.start(self._listen())
         self._door.open()
@@ -123,10 +126,10 @@ class ConsoleRole:
         serving = loop.create_task(port.serve(), name="console-http")
         polling = loop.create_task(self._poll(), name="console-poll")
         stopped = loop.create_task(self._stopped.wait())
-        life.task(polling)
-        life.task(stopped)
-        life.opened(door.close)
-        life.opened(port.close)
+        self._life.task(polling)
+        self._life.task(stopped)
+        self._life.opened(door.close)
+        self._life.opened(port.close)
         try:
             await asyncio.wait((serving, polling, stopped), return_when=asyncio.FIRST_COMPLETED)
             service.notify("STOPPING=1")
@@ -134,12 +137,12 @@ class ConsoleRole:
             self._stopped.set()
             async with self._news:
                 self._news.notify_all()
-            await life.close()
+            await self._life.close()
             results = await asyncio.gather(serving, polling, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
                 raise result
-        return 0
+        return self._beat.exit_code
 
     def _told(self) -> dict[str, Any]:
         """For `tigerchat status`: since when each alarm holds, by the machine's forward clock."""
@@ -222,7 +225,7 @@ class ConsoleRole:
         """Until the next look is due; without anybody who looks until one comes, or for long."""
         unwatched_s = self._looked_s + POLL_UNWATCHED_S
         while True:
-            service.notify("WATCHDOG=1")
+            self._beat.turned()
             now_s = time.monotonic()
             watched = self._streams > 0 or now_s < self._watched_s + UNWATCHED_S
             end_s = due_s if watched else max(due_s, unwatched_s)
@@ -324,6 +327,7 @@ class ConsoleRole:
             "streams": self._streams,
             "connection_events": self._connections(),
             "process": self._process.read(),
+            "beat": self._beat.told(),
         }
         return [*said, Said("console", self._node.settings.index, 0, own)]
 

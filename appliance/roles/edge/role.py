@@ -1,15 +1,12 @@
 """One edge, wired: its core, the lanes to the logs, the links to replicas, and its chat clients.
 
-The loop has one beat for each wake-up: all that arrived is fed to the core, then its effects are
+The loop has one flush for each wake-up: all that arrived is fed to the core, then its effects are
 performed and its output is written, joined by connection. Nothing is decided here.
 """
 
 import asyncio
 import dataclasses
 import logging
-import sys
-import time
-import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,6 +29,7 @@ from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Claims, Tokens
 from appliance.drivers.host import clock, knobs, service
+from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import JWKS_FILE, SOCKETS_FOLDER, NodeFolder
@@ -73,8 +71,7 @@ class EdgeRole:
 
     def __init__(self, node: NodeFolder, number: int, log: logging.Logger) -> None:
         self._node, self._number, self._log = node, number, log
-        site, settings = node.site, node.settings
-        geometry = _geometry(node)
+        site, settings, geometry = node.site, node.settings, _geometry(node)
         tokens = Tokens(
             issuer=site.token_issuer,
             audience=site.token_audience,
@@ -135,11 +132,12 @@ class EdgeRole:
             number=number,
             status=self.status,
         )
-        self._figures, self._traffic, self._exit_code = Figures(), Traffic(), 0
-        self._waking = Waking(is_busy=self._is_busy, count=self._count_ticks, woke=self._woke)
-        self._life = Lifetime(self._waking.stop)
+        self._traffic, self._figures, self._life = Traffic(), Figures(), Lifetime()
+        self._beat = Beat(f"edge {number}", log, self._life, second=self._each_second)
+        self._waking = Waking(
+            self._beat, is_busy=self._is_busy, count=self._count_ticks, woke=self._woke
+        )
         self._awake = self._is_draining = False
-        self._heartbeat = service.Heartbeat()
         self._knobs: dict[str, str] = {}
 
     def _read_site(self) -> None:
@@ -158,8 +156,7 @@ class EdgeRole:
 
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._on_exception)
+        self._beat.lead()
         on_stop_signal(self._life.asked.set)
         self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
         await self._listeners.start()
@@ -186,7 +183,7 @@ class EdgeRole:
         await self._life.asked.wait()
         service.notify("STOPPING=1")
         await self._close()
-        return self._exit_code
+        return self._beat.exit_code
 
     async def _close(self) -> None:
         """Nothing new is taken, what was taken is answered, then everybody is told to go."""
@@ -196,34 +193,19 @@ class EdgeRole:
             self._listen(connection, connection.user)
         await answered(self._edge)
         self._edge.shut_down(elsewhere(self._node))
-        self._beat()
+        self._flush()
         await self._life.close()
         self._awake = True  # whatever is said yet wakes nobody
 
-    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Nobody caught it: an operating system's error is weather, anything else is a bug."""
-        error = context.get("exception")
-        if error is None or isinstance(error, OSError | asyncio.CancelledError):
-            self._log.debug("%s: %s", context.get("message"), error)
-            return
-        traceback.print_exception(error)
-        print(
-            f"tigerchat: edge {self._number} stops: {type(error).__name__} {error}",
-            file=sys.stderr,
-            flush=True,
-        )
-        self._exit_code = 1
-        self._life.asked.set()
-
-    # --- the beat
+    # --- the flush
 
     def wake(self) -> None:
-        """Something arrived: one beat after all that is being read now."""
+        """Something arrived: one flush after all that is being read now."""
         if not self._awake:
             self._awake = True
-            asyncio.get_running_loop().call_soon(self._beat)
+            asyncio.get_running_loop().call_soon(self._flush)
 
-    def _beat(self) -> None:
+    def _flush(self) -> None:
         self._awake = False
         self._lanes.go_on()
         more = self._edge.beat()
@@ -267,18 +249,19 @@ class EdgeRole:
     def _woke(self) -> None:
         for connection in list(self._unread):
             self._listen(connection, connection.user)
-        if self._heartbeat.turned(time.monotonic()):
-            self._replicas.ask_status()  # of what changes meanwhile they tell
-            self._slack.give_back()
-            if self._keys.poll():
-                self._edge.on_keys()
-            self._read_site()
-            self._look_at_directory()
         if self._waking.is_each(_HELD_TICKS):
             self._weigh()
         if self._waking.is_each(_STUCK_TICKS):
             self._edge.close_stuck()
         self.wake()
+
+    def _each_second(self) -> None:
+        self._replicas.ask_status()  # of what changes meanwhile they tell
+        self._slack.give_back()
+        if self._keys.poll():
+            self._edge.on_keys()
+        self._read_site()
+        self._look_at_directory()
 
     # --- chat clients
 
@@ -339,7 +322,7 @@ class EdgeRole:
     def on_oversize(self, connection: ChatConnection) -> None:
         self._waking.stir()
         self._edge.on_oversize(connection.user)
-        self._beat()
+        self._flush()
 
     def on_blocked(self, connection: ChatConnection) -> None:
         self._waking.stir()
@@ -377,6 +360,7 @@ class EdgeRole:
             **sessions_of(self._edge),
             "ack": self._lanes.latency.figures(),
             "process": self._figures.read(),
+            "beat": self._beat.told(),
             "knobs": self._knobs,
             "counters": dict(self._edge.counters),
             "dropped": dict(self._drops),

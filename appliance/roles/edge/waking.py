@@ -6,34 +6,33 @@ import asyncio
 from collections.abc import Callable
 
 from appliance.base.limits import TICK_MS
-from appliance.drivers.host.ticks import Ticks
+from appliance.drivers.host.beat import Beat
 
 QUIET_TICKS = 10  # between two wake-ups of an edge from which nobody wants anything
 STIRRED_S = 1.0  # after a word of a client others may follow, and what it led to may wait for ticks
 
 
 class Waking:
-    """`is_busy` tells whether something waits that ticks move on; `count` and `woke` are as in
-    `Ticks`. `stir` comes before anything that a client does."""
+    """Drives the `beat` of an edge. `is_busy` tells whether something waits that ticks move on;
+    `count` and `woke` are as in `Ticks`. `stir` comes before anything that a client does."""
 
     def __init__(
         self,
+        beat: Beat,
         *,
         is_busy: Callable[[], bool],
         count: Callable[[int], None],
         woke: Callable[[], None],
     ) -> None:
         self._is_busy, self._count, self._woke = is_busy, count, woke
-        self._ticks = Ticks(TICK_MS / 1000, idle=self._idle, count=self._on_ticks, woke=self._wake)
+        self._ticks = beat.ticks(
+            TICK_MS / 1000, idle=self._idle, count=self._on_ticks, woke=self._wake
+        )
         self._stirred_s = 0.0
         self._counted = self._counted_before = 0  # ticks; of these at the last wake-up
 
     def start(self) -> None:
         self._ticks.start()
-
-    def stop(self) -> None:
-        """It wakes no more."""
-        self._ticks.stop()
 
     def stir(self) -> None:
         """A client does something: let time be now, and the next tick be the next."""

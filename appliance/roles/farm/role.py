@@ -12,7 +12,6 @@ import dataclasses
 import logging
 import random
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from appliance.cores.raft.dial import Challenges, Credentials
 from appliance.cores.raft.member import LEADER
 from appliance.cores.raft.settings import TICK_MS
 from appliance.drivers.host import service
+from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import FARM_USERS_FILE, SOCKETS_FOLDER, NodeFolder
@@ -57,7 +57,6 @@ from appliance.roles.farm.settings import read_users
 SOCKET = "farm-0"
 LOOK_S = 1.0  # between two looks at the node, its site file and what is due
 TOGETHER_S = 0.1  # what the log brings in this time is looked at together
-FEED_S = 1.0  # between two words to the supervisor
 POST_S = 15.0  # for a post to be answered yes; then the next look begins anew
 JITTER = 0.1  # of the period: so that nodes do not post together
 
@@ -90,9 +89,11 @@ class FarmRole:
         self.audit = AuditTrail(node, FARM, log)
         self.acts = Acts(self)
         self._figures = Figures()
-        self._stopped = asyncio.Event()
+        self._life = Lifetime()
+        self._stopped = self._life.asked
+        # The loop turns. Without a majority a post takes as long as it may, and nobody is stuck.
+        self._beat = Beat("farm", log, self._life, end=self._stop)
         self._posts = self._posts_failed = 0
-        self._exit_code = 0
         self._door = StatusServer(
             Path(SOCKETS_FOLDER) / SOCKET,
             cluster=node.site.cluster,
@@ -117,15 +118,14 @@ class FarmRole:
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
         loop = asyncio.get_running_loop()
+        self._beat.lead()
         on_stop_signal(self._stop)
-        life = Lifetime()
         await self._door.start()
-        life.opened(self._door.close)
-        life.opened(self._client.close)
-        for duty in (_feed(), self.status.lag.watch(), self._look_after(), self.audit.run()):
-            task = loop.create_task(duty)
-            task.add_done_callback(self._on_task_done)
-            life.task(task)
+        self._life.opened(self._door.close)
+        self._life.opened(self._client.close)
+        self._beat.seconds()
+        for duty in (self.status.lag.watch(), self._look_after(), self.audit.run()):
+            self._beat.task(loop.create_task(duty))
         try:
             if self.member is not None:
                 await self._host(self.member)
@@ -134,17 +134,8 @@ class FarmRole:
             await self._stopped.wait()
             service.notify("STOPPING=1")
         finally:
-            await life.close()
-        return self._exit_code
-
-    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
-        """A task ends only when it is cancelled; anything else ends the process, which says why."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            traceback.print_exception(error)
-            self.log.error("the farm stops: %s %s", type(error).__name__, error)
-            self._exit_code = 1
-            self._stop()
+            await self._life.close()
+        return self._beat.exit_code
 
     async def _host(self, member: FarmMember) -> None:
         """The member's life; a node that was taken out goes on without one."""
@@ -174,12 +165,13 @@ class FarmRole:
         """See what is due: each second, and when the log has brought something."""
         loop = asyncio.get_running_loop()
         while True:
-            self._read_site()
-            self._services = await loop.run_in_executor(None, self.status.read_services)
-            if self.member is not None:
-                await self._post_if_due(self.member)
-                await self._take_in(self.member)
-                await self.acts.perform()
+            with self._beat.weathers():
+                self._read_site()
+                self._services = await loop.run_in_executor(None, self.status.read_services)
+                if self.member is not None:
+                    await self._post_if_due(self.member)
+                    await self._take_in(self.member)
+                    await self.acts.perform()
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -288,6 +280,7 @@ class FarmRole:
             "audit": self.audit.told(),
             "directory": self._told_directory(),
             "process": self._figures.read(),
+            "beat": self._beat.told(),
         }
         if self.member is None:
             return found
@@ -327,13 +320,6 @@ class FarmRole:
             "endpoints": content.get("endpoints", []),
             "periods": EXPIRY_PERIODS,
         }
-
-
-async def _feed() -> None:
-    """The loop runs. It says so for itself: without a majority a post takes as long as it may."""
-    while True:
-        service.notify("WATCHDOG=1")
-        await asyncio.sleep(FEED_S)
 
 
 def _peer(peers: Any, server: Server) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from appliance.roles.federation.shard import ShardCarrying, now_ms
 from appliance.roles.federation.site_links import SiteLinks
 from appliance.roles.federation.telling import Telling
 
-POLL_S = 1.0  # between two polls of the farm's directory
 STORE_FOLDER = "federation"  # of the node: a folder for each shard, one in it for each room
 
 
@@ -77,11 +76,12 @@ class FederationRole:
         has_farm = node.node.farm_port and node.site.farm_key
         self._directory = DirectoryFile(node) if has_farm else None
         self._life = Lifetime()
-        self._tasks = ShardTasks("federation", self.shards, self._life)
+        self._tasks = ShardTasks("federation", self.shards, self._life, log, self._poll_directory)
         self._figures = Figures()
 
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
+        self._tasks.beat.lead()
         on_stop_signal(self._tasks.end)
         await self.links.start(self.site.peers)
         self._life.opened(self.links.close)
@@ -91,8 +91,6 @@ class FederationRole:
         await self._status_server.start()
         self._life.opened(self._status_server.close)
         self._take(read_federation(self.node.path))  # it may have changed before we could be told
-        if self._directory is not None:
-            self._life.every(POLL_S, self._poll_directory)
         self.telling.start()
         self._life.goes_on(self.telling.still)
         self._life.opened(self.telling.close)
@@ -101,11 +99,12 @@ class FederationRole:
         await self._tasks.wait()
         service.notify("STOPPING=1")
         await self._life.close()
-        return self._tasks.exit_code
+        return self._tasks.beat.exit_code
 
     def _poll_directory(self) -> None:
         """Tell each shard whom the farm has chosen; without a farm it is the primary's turn."""
-        assert self._directory is not None
+        if self._directory is None:
+            return
         self._directory.look()
         for shard in self.shards:
             shard.turn.chosen = self._directory.shipper_of(shard.shard.number)
@@ -162,6 +161,7 @@ class FederationRole:
             "summaries": self._summaries(),
             "shards": [shard.status() for shard in self.shards],
             "process": self._figures.read(),
+            "beat": self._tasks.beat.told(),
         }
 
     def _summaries(self) -> dict[str, dict[str, Any]]:

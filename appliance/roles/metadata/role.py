@@ -3,8 +3,6 @@
 import asyncio
 import dataclasses
 import logging
-import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from appliance.cores.metadata.changes import changes
 from appliance.cores.metadata.objects import Objects
 from appliance.cores.metadata.session import Pace
 from appliance.drivers.host import service
+from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import (
@@ -74,8 +73,9 @@ class MetadataRole:
             hear=self._hear,
             counters=self.service.counters,
         )
-        self._stopped = asyncio.Event()
-        self._exit_code = 0
+        self._life = Lifetime()
+        self._stopped = self._life.asked
+        self._beat = Beat("metadata", log, self._life)
         sockets = sockets_of(node.path)
         self._door = Door(sockets / SOCKET, self._ask, self.service.counters)
         self._status_server = StatusServer(
@@ -93,11 +93,10 @@ class MetadataRole:
 
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
+        self._beat.lead()
         on_stop_signal(self._stopped.set)
-        life = Lifetime()
-        beat = self.service.start()
-        beat.add_done_callback(self._on_beat_done)  # it goes on: who closes writes what waits
-        life.opened(
+        self._beat.watch(self.service.start())  # it goes on: who closes writes what waits
+        self._life.opened(
             self.service.close, self.live.close, self._status_server.close, self._door.close
         )
         try:
@@ -105,26 +104,17 @@ class MetadataRole:
             await self._door.open()
             await self._status_server.start()
             self._link_live()
-            life.task(asyncio.get_running_loop().create_task(self.live.beat(), name="live"))
+            self._beat.task(asyncio.get_running_loop().create_task(self.live.beat(), name="live"))
             service.notify("READY=1", f"STATUS=objects as source {self.source:x}")
             await self._keep_linked()
             service.notify("STOPPING=1")
         finally:
-            await life.close()
-        return self._exit_code
+            await self._life.close()
+        return self._beat.exit_code
 
     def stop(self) -> None:
         """As SIGTERM does."""
         self._stopped.set()
-
-    def _on_beat_done(self, beat: "asyncio.Task[None]") -> None:
-        """The beat ends only when it is cancelled, or when the disk fails; or it is a bug."""
-        error = None if beat.cancelled() else beat.exception()
-        if error is not None:
-            traceback.print_exception(error)
-            print(f"tigerchat: objects stop: {error}", file=sys.stderr, flush=True)
-            self._exit_code = 1
-            self._stopped.set()
 
     # --- links
 
@@ -165,18 +155,18 @@ class MetadataRole:
 
     async def _keep_linked(self) -> None:
         """Look after the links until we are told to stop."""
-        heartbeat, loop = service.Heartbeat(), asyncio.get_running_loop()
         while not self._stopped.is_set():
-            site = self._watch.changed()
-            if site is not None:
-                self._learn(site)
-            await self._tree.look()
+            with self._beat.weathers():
+                site = self._watch.changed()
+                if site is not None:
+                    self._learn(site)
+                await self._tree.look()
+                self._beat.turned()
             try:
                 async with asyncio.timeout(_LOOK_S):
                     await self._stopped.wait()
             except TimeoutError:
-                pass
-            heartbeat.turned(loop.time())
+                continue
 
     def _learn(self, site: Site) -> None:
         """Nodes that a newer site file adds may dial us. We dial none: their indexes are larger."""
@@ -230,6 +220,7 @@ class MetadataRole:
             **status_of(self.service),
             **self._tree.told(),
             "live_links": len(self.live.codecs),
+            "beat": self._beat.told(),
             "sites": self._site_links.shown() if self._site_links is not None else [],
         }
 

@@ -23,8 +23,6 @@ from appliance.roles.shipper.repair import Repair
 from appliance.roles.shipper.shard import ShardShipping
 from appliance.roles.shipper.snapshots import ReadShard, remove_parts, snapshots_of
 
-LOOK_S = 1.0  # between two looks at the farm's directory
-
 
 class ShipperRole:
     """Wires the shipping of a node's shards. `serve` runs until it is told to stop."""
@@ -74,32 +72,32 @@ class ShipperRole:
         has_farm = node.node.farm_port and node.site.farm_key
         self._directory = DirectoryFile(node) if has_farm else None
         self._life = Lifetime()
-        self._tasks = ShardTasks("shipper", read, self._life)
+        self._tasks = ShardTasks("shipper", read, self._life, log, self._look_at_directory)
         self._figures = Figures()
 
     async def serve(self) -> int:
         """Until SIGTERM; the exit code."""
+        self._tasks.beat.lead()
         on_stop_signal(self._tasks.end)
         await self._status_server.start()
         self._life.opened(self._status_server.close)
-        if self._directory is not None:
-            self._life.every(LOOK_S, self._look_at_directory)
         remove_parts(self.node.path)
         self._tasks.start()
         for snapshots in self._snapshots:
             self._life.goes_on(snapshots.abort)
-            self._tasks.add(asyncio.create_task(snapshots.run()))
+            self._tasks.beat.task(asyncio.create_task(snapshots.run()))
         if self._target is not None:
             self._life.goes_on(self._target.abort)
         service.notify("READY=1", f"STATUS=ships {counted(len(self.shards), 'shard')}")
         await self._tasks.wait()
         service.notify("STOPPING=1")
         await self._life.close()
-        return self._tasks.exit_code
+        return self._tasks.beat.exit_code
 
     def _look_at_directory(self) -> None:
         """Tell each shard whom the farm wants to ship; without a farm they keep to their turns."""
-        assert self._directory is not None
+        if self._directory is None:
+            return
         self._directory.look()
         for shard in self.shards:
             core = shard.core
@@ -117,6 +115,7 @@ class ShipperRole:
             "shards": [shard.status() for shard in self.shards],
             "snapshots": [snapshots.status() for snapshots in self._snapshots],
             "process": self._figures.read(),
+            "beat": self._tasks.beat.told(),
             "connection_events": dict(self.counters),
             "dropped": dict(self.drops),
         }

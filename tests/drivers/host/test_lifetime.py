@@ -54,6 +54,25 @@ def test_no_beat_runs_in_the_turn_in_which_it_ends_or_later(how: str) -> None:
     clockwork.run(story)
 
 
+def test_a_beat_that_fails_is_not_the_last() -> None:
+    async def story() -> None:
+        life, beats, lost = Lifetime(), [], []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: lost.append(context["exception"]))
+
+        def turn() -> None:
+            beats.append("x")
+            if len(beats) == 2:
+                raise OSError("no")
+
+        life.every(1.0, turn)
+        for _ in range(3):
+            await passing(1.0)
+        assert (len(beats), len(lost)) == (4, 1)
+
+    clockwork.run(story)
+
+
 def test_a_beat_that_ends_the_role_is_its_last() -> None:
     async def story() -> None:
         life, beats = Lifetime(), []

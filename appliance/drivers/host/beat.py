@@ -1,0 +1,166 @@
+"""The beat of a role: what it does of itself, again and again, and what becomes of an error in it.
+
+    ticks of its core ──┐      ┌─ its work of this second
+                        ├─▶ turned ─▶ and then, not before: WATCHDOG=1
+    a timer, or a task ─┘      └─ an OSError: the weather of the machine; warned of, counted
+
+The next turn is always waited for before this one is done, so that nothing that fails in one is
+the end of all. Whatever nobody caught in the loop comes here too: an OSError is weather, anything
+else a bug, which ends the role with exit code 1 and its reason.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from appliance.drivers.host import service
+from appliance.drivers.host.lifetime import Lifetime
+from appliance.drivers.host.ticks import Ticks
+
+EXIT_BUG = 1
+EARLY_S = 0.1  # a second may be told so much too early: loops round their times
+WARNED_S = 1.0  # between two warnings of weather; what comes between is counted
+REASON_SAID_MAX = 1000  # characters of it that the supervisor is told
+
+
+def _nothing() -> None:
+    """For a role whose work is all done elsewhere: its loop turns."""
+
+
+class Beat:
+    """Of one role. In its loop `lead` comes first; then either `ticks`, `seconds` or a task of its
+    own that calls `turned` drives it, until `life` is still.
+
+    `second` is the role's work of each second. `end` is how it is told to stop; `on_bug` does what
+    a role does at a bug that has more to lose than its process.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        log: logging.Logger,
+        life: Lifetime,
+        *,
+        second: Callable[[], None] = _nothing,
+        end: Callable[[], None] | None = None,
+        on_bug: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self.exit_code = 0
+        self._role, self._log, self._life, self._second = role, log, life, second
+        self._end = life.asked.set if end is None else end
+        self._on_bug = self._stop if on_bug is None else on_bug
+        self._ticks: Ticks | None = None
+        self._due_s: float | None = None  # when the work of the next second is due
+        self._late = 0  # seconds of the clock that no turn came in
+        self._weather = 0
+        self._warned_s = float("-inf")
+
+    # --- what drives it
+
+    def lead(self) -> None:
+        """What nobody catches in the running loop comes here from now on."""
+        asyncio.get_running_loop().set_exception_handler(self._on_exception)
+
+    def ticks(
+        self,
+        tick_s: float,
+        *,
+        idle: Callable[[], int],
+        count: Callable[[int], None],
+        woke: Callable[[], None] = _nothing,
+    ) -> Ticks:
+        """Those of the role's core, which drive the beat; for whoever starts them."""
+        assert self._ticks is None
+
+        def turn() -> None:
+            woke()
+            self.turned()
+
+        self._ticks = Ticks(tick_s, idle=idle, count=count, woke=turn)
+        self._life.goes_on(self._ticks.stop)
+        return self._ticks
+
+    def seconds(self) -> None:
+        """A timer of its own drives the beat, from now on."""
+        self._life.every(service.HEARTBEAT_S, self._turn)
+
+    def turned(self) -> None:
+        """The loop has turned: the work of a second is done once a second. Turns are not counted:
+        on a busy machine as many as make a second elsewhere may take a minute."""
+        if self._due_s is None or asyncio.get_running_loop().time() >= self._due_s:
+            self._turn()
+
+    def _turn(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self._due_s is not None:
+            self._late += max(0, int((now_s - self._due_s) / service.HEARTBEAT_S))
+        self._due_s = now_s + service.HEARTBEAT_S - EARLY_S
+        with self.weathers():
+            self._second()
+            service.notify(service.WATCHDOG)
+
+    # --- what goes wrong
+
+    @contextlib.contextmanager
+    def weathers(self) -> Iterator[None]:
+        """What is begun again at the next turn: an OSError here ends this one alone."""
+        try:
+            yield
+        except OSError as error:
+            self._on_weather("the beat", error)
+
+    def watch(self, task: "asyncio.Task[Any]") -> None:
+        """A task that ends only by being cancelled: any other end is a bug, an OSError too, as
+        nobody would do its work any more."""
+        task.add_done_callback(self._on_done)
+
+    def task(self, task: "asyncio.Task[Any]") -> None:
+        """As `watch`; it is cancelled with the life of the role."""
+        self.watch(task)
+        self._life.task(task)
+
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_bug(error)
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError):
+            self._on_weather(str(context.get("message")), error)
+        elif not isinstance(error, asyncio.CancelledError):
+            self._on_bug(error)
+
+    def _on_weather(self, what: str, error: BaseException | None) -> None:
+        self._weather += 1
+        now_s = asyncio.get_running_loop().time()
+        often = now_s < self._warned_s + WARNED_S
+        if not often:
+            self._warned_s = now_s
+        self._log.log(logging.DEBUG if often else logging.WARNING, "%s: %s", what, error)
+
+    def _stop(self, error: BaseException) -> None:
+        self.exit_code = EXIT_BUG
+        self._end()
+        with self.weathers():
+            say_why(self._role, error)
+
+    # --- figures
+
+    def told(self) -> dict[str, int]:
+        """For the role's status, counted since its start."""
+        ticks = {} if self._ticks is None else {"ticks_late": self._ticks.late}
+        return {"seconds_late": self._late, "weather": self._weather, **ticks}
+
+
+def say_why(role: str, error: BaseException) -> None:
+    """A bug ends a role: to whoever reads its output, and to its supervisor."""
+    traceback.print_exception(error)
+    why = f"{type(error).__name__} {error}".strip()
+    print(f"tigerchat: {role} stops: {why}", file=sys.stderr, flush=True)
+    said = why.replace("\n", " ")[:REASON_SAID_MAX]
+    service.notify(f"STATUS={said}", f"{service.REASON}{said}")

@@ -1,0 +1,224 @@
+"""The beat of a role: it goes on whatever the machine refuses, and says how it is when it is."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from appliance.drivers.host import service
+from appliance.drivers.host.beat import EXIT_BUG, Beat
+from appliance.drivers.host.lifetime import Lifetime
+from tests.clockwork import passing, run
+
+LOG = logging.getLogger("tigerchat.beat")
+NO_DESCRIPTOR = OSError(errno.EMFILE, "Too many open files")
+TICK_S = 0.01
+
+
+class Role:
+    """A role whose second fails as it is told to; everything that is said is kept."""
+
+    def __init__(self, end: Callable[[], None] | None = None) -> None:
+        self.life = Lifetime()
+        self.fails: BaseException | None = None
+        self.seconds = 0
+        self.beat = Beat("toy", LOG, self.life, second=self.second, end=end)
+
+    def second(self) -> None:
+        self.seconds += 1
+        if self.fails is not None:
+            raise self.fails
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Fields that the supervisor hears."""
+    heard: list[str] = []
+    monkeypatch.setattr(service, "notify", lambda *fields: heard.extend(fields))
+    return heard
+
+
+def by_seconds(role: Role) -> None:
+    role.beat.seconds()
+
+
+def by_ticks(role: Role) -> None:
+    role.beat.ticks(TICK_S, idle=lambda: 24, count=lambda ticks: None).start()
+
+
+async def seconds(count: int) -> None:
+    """They pass turn by turn, as for the ticks of a quiet role."""
+    for _ in range(count * 4):
+        await passing(0.25)
+
+
+@pytest.mark.parametrize("drive", [by_seconds, by_ticks])
+def test_an_error_of_the_machine_ends_one_second_and_no_other(
+    drive: Callable[[Role], None], said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        role = Role()
+        role.beat.lead()
+        role.fails = NO_DESCRIPTOR  # from the very first on
+        drive(role)
+        await seconds(5)
+        assert said == [], "not before the work is done"
+        assert role.seconds == role.beat.told()["weather"] == 6
+        role.fails = None
+        await seconds(5)
+        assert said == ["WATCHDOG=1"] * 5
+        assert not role.life.asked.is_set() and role.beat.exit_code == 0
+        await role.life.close()
+        await seconds(5)
+        assert role.seconds == 11, "a role that is closed has no beat"
+
+    with caplog.at_level(logging.WARNING, LOG.name):
+        run(story)
+    warned = [entry.getMessage() for entry in caplog.records]
+    assert warned[0] == "the beat: [Errno 24] Too many open files"
+
+
+def test_an_error_of_the_machine_in_a_tick_of_the_core_is_not_the_last_tick(
+    said: list[str],
+) -> None:
+    async def story() -> None:
+        role, counted = Role(), 0
+        role.beat.lead()
+
+        def count(ticks: int) -> None:
+            nonlocal counted
+            counted += ticks
+            if 1 < counted < 4:
+                raise NO_DESCRIPTOR
+
+        role.beat.ticks(TICK_S, idle=lambda: 0, count=count).start()
+        for _ in range(9):
+            await passing(TICK_S)
+        assert counted == 10 and role.beat.told()["weather"] == 2
+
+    run(story)
+
+
+def test_what_nobody_caught_is_weather_when_the_machine_refused_it(
+    said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often it comes, it is counted, and warned of once a second."""
+
+    async def story() -> None:
+        role = Role()
+        role.beat.lead()
+
+        def refused() -> None:
+            raise NO_DESCRIPTOR
+
+        for _ in range(100):
+            asyncio.get_running_loop().call_soon(refused)
+        await passing(0)
+        assert role.beat.told() == {"seconds_late": 0, "weather": 100}
+        assert not role.life.asked.is_set() and said == []
+
+    with caplog.at_level(logging.WARNING, LOG.name):
+        run(story)
+    assert len(caplog.records) == 1
+
+
+def broken() -> None:
+    raise ValueError("not to be\nbelieved")
+
+
+async def breaks() -> None:
+    broken()
+
+
+async def refuses() -> None:
+    raise NO_DESCRIPTOR
+
+
+def in_a_callback(role: Role) -> None:
+    asyncio.get_running_loop().call_soon(broken)
+
+
+def in_its_second(role: Role) -> None:
+    role.beat.seconds()
+    role.fails = ValueError("not to be\nbelieved")
+
+
+def in_a_task(role: Role) -> None:
+    role.beat.task(asyncio.ensure_future(breaks()))
+
+
+@pytest.mark.parametrize("where", [in_a_callback, in_its_second, in_a_task])
+def test_a_bug_ends_the_role_with_its_reason(
+    where: Callable[[Role], None], said: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def story() -> None:
+        role = Role()
+        role.beat.lead()
+        where(role)
+        await seconds(1)
+        assert role.life.asked.is_set() and role.beat.exit_code == EXIT_BUG
+
+    run(story)
+    assert said[-2:] == [
+        "STATUS=ValueError not to be believed",
+        "X_REASON=ValueError not to be believed",
+    ]
+    assert "tigerchat: toy stops: ValueError not to be" in capfd.readouterr().err
+
+
+def test_a_task_that_nobody_would_do_again_ends_the_role_by_weather_too(said: list[str]) -> None:
+    async def story() -> None:
+        ended: list[str] = []
+        role = Role(end=lambda: ended.append("told"))
+        role.beat.lead()
+        role.beat.task(asyncio.ensure_future(asyncio.sleep(3600)))
+        role.beat.watch(asyncio.ensure_future(refuses()))
+        await passing(0)
+        assert (ended, role.beat.exit_code) == (["told"], EXIT_BUG)
+        await role.life.close()
+        assert ended == ["told"], "one that is cancelled ends as it should"
+
+    run(story)
+
+
+def test_a_role_that_loses_more_than_its_process_does_what_it_must_at_a_bug() -> None:
+    async def story() -> None:
+        halted: list[str] = []
+        beat = Beat("toy", LOG, Lifetime(), on_bug=lambda error: halted.append(repr(error)))
+        beat.lead()
+        asyncio.get_running_loop().call_soon(broken)
+        await passing(0)
+        assert halted == ["ValueError('not to be\\nbelieved')"] and beat.exit_code == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("turn_s", [0.01, 0.3, 5.0])
+def test_a_loop_whose_turns_are_late_is_heard_each_second_of_the_clock(
+    turn_s: float, said: list[str]
+) -> None:
+    """Seen on a busy machine: as many turns as make a second took 15 s, and it was killed."""
+
+    async def story() -> None:
+        role = Role()
+        for _ in range(int(10 / turn_s)):
+            role.beat.turned()
+            await passing(turn_s)
+        assert len(said) == pytest.approx(min(10, 10 / turn_s), abs=2)
+        assert role.beat.told()["seconds_late"] == (4 if turn_s == 5.0 else 0)
+
+    run(story)
+
+
+def test_stalls_are_counted(said: list[str]) -> None:
+    async def story() -> None:
+        role = Role()
+        by_ticks(role)
+        await seconds(3)
+        assert role.beat.told() == {"seconds_late": 0, "weather": 0, "ticks_late": 0}
+        await passing(3.5)
+        assert role.beat.told() == {"seconds_late": 2, "weather": 0, "ticks_late": 1}
+
+    run(story)
