@@ -5,7 +5,8 @@
         ▼
     the whole node stops with that code
 
-    silent for too long after WATCHDOG: killed, as a loop that is stuck; then as any that died
+    silent for too long after WATCHDOG: told, then killed as a loop that is stuck, then as any that
+    died
 
     exit code 3 (a replica halted), or 1 again and again of a child that is not vital:
     halted ──every 5 s──▶ starting; the others go on, and whoever asks is told why
@@ -51,8 +52,8 @@ MISTAKE_CODE = 2  # the operator's: nothing is retried before it was ever ready
 REFUSALS_MIN = 4  # exits with code 1 before it was ever ready, ...
 REFUSED_S_MIN = 10.0  # ... and since the first of them, before the node gives up: a killed
 # predecessor may take a while to let go of its files and ports
-SILENT_S_MAX = 10.0  # whoever has said WATCHDOG and then is silent for so long is not well
-STUCK_S_MAX = 15.0  # ... and for so long is stuck: killed, and started again
+SILENT_S_MAX = 2.5  # whoever says WATCHDOG each second and is silent for so long: an alarm
+STUCK_S_MAX = 7.0  # ... and for so long is stuck: killed, and started again
 EARLY_MAX = 256  # messages of processes that nobody here knows yet
 ROUND_S_MAX = 1.0  # between two looks at how the children are
 STOP_S = 4.0  # for a group to end by itself; then it is killed
@@ -98,7 +99,11 @@ class _Kept:
     def well(self, now: float) -> bool:
         if self.halt or not self.wanted:
             return True
-        return self.ready and self.silent_s(now) < SILENT_S_MAX
+        return self.ready and not self.is_silent(now)
+
+    def is_silent(self, now: float) -> bool:
+        """Its beat stands."""
+        return self.silent_s(now) >= SILENT_S_MAX
 
     def silent_s(self, now: float) -> float:
         """Seconds since it said WATCHDOG; 0 for one that never has."""
@@ -132,6 +137,7 @@ class Supervisor:
         self._code = 0
         self._told_ready = False
         self._told = ""
+        self._listened = time.monotonic()
 
     @property
     def halted(self) -> dict[str, str]:
@@ -243,7 +249,10 @@ class Supervisor:
         delay = BACKOFF_S_MAX if halted else kept.backoff_s
         kept.backoff_s = min(BACKOFF_S_MAX, 2 * kept.backoff_s)
         if not self._stop.is_set():
-            self._report(f"{kept.child.name} ended ({how}); starting it again in {delay:.2f} s")
+            why = f", {kept.reason}" if kept.reason and not halted else ""
+            self._report(
+                f"{kept.child.name} ended ({how}{why}); starting it again in {delay:.2f} s"
+            )
         return delay
 
     def _others_hold(self, kept: _Kept) -> bool:
@@ -260,8 +269,10 @@ class Supervisor:
     # --- what whoever asks is told, and may wish
 
     def status(self) -> dict[str, Any]:
-        """Each child in plain values; `halt_since_ms` is of the machine's forward clock. A child
-        that is `spawning` may have a process whose `pid` is not known yet."""
+        """Each child in plain values; `halt_since_ms` is of the machine's forward clock,
+        `silent_ms` is 0 of a child that was heard lately. A child that is `spawning` may have a
+        process whose `pid` is not known yet."""
+        now = self._listen()
         return {
             "pid": os.getpid(),
             "machine": self._machine,
@@ -275,6 +286,7 @@ class Supervisor:
                     "starts": kept.starts,
                     "halt": kept.halt,
                     "halt_since_ms": int(kept.halt_since * 1000),
+                    "silent_ms": int(kept.silent_s(now) * 1000) if kept.is_silent(now) else 0,
                     "refused": kept.refused,
                     **(seen(kept.process.pid) if kept.process is not None else {}),
                 }
@@ -361,11 +373,9 @@ class Supervisor:
     async def _feed(self) -> None:
         """Tell the service manager that all is well while it is."""
         every = min(watchdog_seconds() or ROUND_S_MAX, ROUND_S_MAX)
-        looked = time.monotonic()
         while True:
-            now = time.monotonic()
-            self._kill_stuck(now, late=now - looked > SILENT_S_MAX)
-            looked = now
+            now = self._listen()
+            self._kill_stuck(now)
             for kept in self._kept:
                 if kept.halt and kept.ready and now - kept.ready_at >= YOUNG_S:
                     kept.halt = ""
@@ -375,14 +385,23 @@ class Supervisor:
                 notify("WATCHDOG=1")
             await asyncio.sleep(every)
 
-    def _kill_stuck(self, now: float, *, late: bool) -> None:
-        """End children whose loops are stuck. `late`: this process stood still itself, perhaps with
-        all of the machine, so that nobody's silence says anything yet."""
-        self._on_notification()  # what they said lately counts
+    def _listen(self) -> float:
+        """What children said until now is heard, at the time that is given back. While this process
+        stood still itself, perhaps with all of the machine, nobody's silence says anything."""
+        self._on_notification()
+        now = time.monotonic()
+        stood_s = now - self._listened
+        self._listened = now
+        if stood_s >= SILENT_S_MAX - ROUND_S_MAX:
+            for kept in self._kept:
+                if kept.heard is not None:
+                    kept.heard = min(now, kept.heard + stood_s)
+        return now
+
+    def _kill_stuck(self, now: float) -> None:
+        """End children whose loops are stuck."""
         for kept in self._kept:
-            if late and kept.heard is not None:
-                kept.heard = now
-            elif kept.silent_s(now) >= STUCK_S_MAX and not kept.child.mends_itself:
+            if kept.silent_s(now) >= STUCK_S_MAX and not kept.child.mends_itself:
                 self._report(f"{kept.child.name} was silent for {STUCK_S_MAX:.0f} s: killed")
                 _send(kept, signal.SIGKILL)
                 kept.heard = None  # it is killed once; a busy machine takes a while to end it

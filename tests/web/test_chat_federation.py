@@ -1,7 +1,6 @@
 """A room of two sites, in a window at each: one order, who said it where, and which site has it."""
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,13 +58,12 @@ def test_windows_at_two_sites_show_one_order_and_who_has_what(
     expect(anna.page.locator(".shared-with")).to_have_text("shared with oslo")
 
     (carrying,) = oslo.processes(0, "federation")
-    os.kill(carrying.pid, signal.SIGSTOP)  # neither hears the other
-    for window, text in ((anna, "one"), (ola, "two"), (anna, "three")):
-        window.write(text)
-        window.wait_text(text)
-    three = anna.page.locator(".text", has_text="three").locator(".site")
-    expect(three).to_have_attribute("data-has", "no")
-    os.kill(carrying.pid, signal.SIGCONT)
+    with oslo.standing_still([carrying]):  # neither hears the other
+        for window, text in ((anna, "one"), (ola, "two"), (anna, "three")):
+            window.write(text)
+            window.wait_text(text)
+        three = anna.page.locator(".text", has_text="three").locator(".site")
+        expect(three).to_have_attribute("data-has", "no")
     ola.wait_text("three")
     anna.wait_text("two")
     expected = ["hello from here", "one", "two", "three"]

@@ -5,6 +5,7 @@ replica_down    bad    a replica on this machine does not answer
 stale           bad    a replica hears no quorum: what its node serves may be old
 replica_halted  bad    a replica stopped itself because going on could lose data
 edge_down       bad    an edge on this machine does not answer
+role_stuck      bad    the beat of a process on this machine stands
 suspicious      bad    a node sends messages that no honest peer sends
 member_refused  bad    a member has forgotten what it promised, or holds another state
 not_normal      warn   a replica changes views or recovers
@@ -189,6 +190,14 @@ def _halted(look: Look) -> Iterator[Alarm]:
                 yield Alarm("replica_halted", "bad", _subject(look, member), member.own.halted)
 
 
+def _stuck(look: Look) -> Iterator[Alarm]:
+    """As the supervisor of its node hears it, which starts it again."""
+    for node, name, process in look.processes:
+        if process.silent_ms:
+            words = f"its beat stands for {process.silent_ms / 1000:.0f} s"
+            yield Alarm("role_stuck", "bad", f"{name} on {node_name(look, node)}", words)
+
+
 def _suspicious(_shard: ShardLine, _member: Member, own: Replica) -> str:
     return own.suspicious
 
@@ -351,6 +360,7 @@ RULES = (
     _no_quorum,
     _unanswered,
     _halted,
+    _stuck,
     _silent,
     _replicas,
     _disk_health,

@@ -81,12 +81,14 @@ class Replica:
 @dataclass(frozen=True, slots=True)
 class Process:
     """A child of a node's supervisor. `halt`: why it stopped because going on could lose data;
-    `halt_since_ms` is of the machine's clock that only goes forward."""
+    `halt_since_ms` is of the machine's clock that only goes forward. `silent_ms`: for so long its
+    beat has stood; 0 of one that was heard lately."""
 
     pid: int | None
     ready: bool
     halt: str
     halt_since_ms: int
+    silent_ms: int
     placed: "Placed | None" = None  # None: it has ended, or is not known
 
 
@@ -207,6 +209,7 @@ def parse_supervisor(raw: dict[str, Any]) -> dict[str, Process]:
                 child["ready"],
                 child["halt"],
                 child["halt_since_ms"],
+                child.get("silent_ms", 0),
                 _placed(child) if "cores" in child else None,
             )
             for child in raw["children"]

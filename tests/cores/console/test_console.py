@@ -273,7 +273,7 @@ def test_who_was_removed_is_neither_shown_nor_counted_nor_an_alarm() -> None:
         assert console.tables()[1].rows[0][3].text == "2 of 2"
 
 
-def supervisor(**halts: str) -> dict[str, Any]:
+def supervisor(silent_ms: int = 0, **halts: str) -> dict[str, Any]:
     """What the supervisor of a node answers."""
     return {
         "children": [
@@ -283,6 +283,7 @@ def supervisor(**halts: str) -> dict[str, Any]:
                 "ready": not halt,
                 "halt": halt,
                 "halt_since_ms": 500,
+                "silent_ms": silent_ms if name == "edge_0" else 0,
             }
             for name, halt in ({"replica_0": "", "edge_0": ""} | halts).items()
         ]
@@ -301,6 +302,17 @@ def test_a_halt_keeps_its_reason_and_its_age_while_the_process_is_tried_again() 
         assert (alarm.name, alarm.text) == ("replica_halted", reason)
         assert 1000 * second - alarm.since_ms == 1000 * second - 500
     assert console.tables()[2].rows[1][4].text == "HALT DISK_FULL"
+
+
+def test_a_process_whose_beat_stands_is_named_until_it_is_heard_again() -> None:
+    console = Console(site())
+    for silent_ms, expected in ((0, []), (2500, [("role_stuck", "edge-0 on node-1")]), (0, [])):
+        answers = healthy() | {Source("supervisor", 1, 0): supervisor(silent_ms)}
+        console.on_poll(answers, now_ms=1000, wall_ms=WALL_MS)
+        assert names(console) == expected
+        assert [alarm.text for alarm in console.alarms()] == ["its beat stands for 2 s"][
+            : len(expected)
+        ]
 
 
 def test_the_process_of_each_replica_and_edge_is_shown() -> None:

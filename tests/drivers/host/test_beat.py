@@ -10,6 +10,7 @@ import pytest
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import EXIT_BUG, Beat
 from appliance.drivers.host.lifetime import Lifetime
+from appliance.node.supervisor import ROUND_S_MAX, SILENT_S_MAX, STUCK_S_MAX
 from tests.clockwork import passing, run
 
 LOG = logging.getLogger("tigerchat.beat")
@@ -222,3 +223,11 @@ def test_stalls_are_counted(said: list[str]) -> None:
         assert role.beat.told() == {"seconds_late": 2, "weather": 0, "ticks_late": 1}
 
     run(story)
+
+
+def test_a_beat_that_stands_is_told_within_3_s_and_ended_so_that_10_are_enough() -> None:
+    """A role is heard a second before it stands at the latest; one that is asked to end by then is
+    looked at once a round; 1 s is left for the start."""
+    assert SILENT_S_MAX <= 3.0
+    assert service.HEARTBEAT_S + ROUND_S_MAX / 2 <= SILENT_S_MAX, "one that is well is not told"
+    assert STUCK_S_MAX + ROUND_S_MAX + 1.0 <= 10.0
