@@ -124,9 +124,13 @@ LANE_BATCHES_MAX = 5
 EDGE_ROOMS_MAX = 131_072  # rooms an edge remembers: all of a shard
 # sealed segments mapped by one edge: 23 MiB of address space each
 SEGMENTS_MAPPED_MAX = 256
-# connections that have said no hello, of all addresses and of one: TLS, first request, plain HTTP.
-# Beyond, the oldest is closed: 64 are enough for all that come within a handshake's time
-STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX = 256, 64
+# connections that have said no hello and are served: TLS, first request, plain HTTP; of an address
+# as many as may come while one says hello, and no more than that
+STRANGERS_MAX = 256
+STRANGER_STEP_MS = 2_000  # without a step towards hello, then one who waits is served instead
+# connections of which nothing came, and others that wait until they are served, of all addresses:
+# a descriptor each. As many as come at once from one address, by the default of its rate
+STRANGERS_SILENT_MAX = STRANGERS_WAITING_MAX = 1_024
 ACCEPT_BURST_SECONDS = 4  # of the rate at which an address may connect may come at once
 ACCEPTS_PER_TURN = 16  # connections accepted in one turn of the loop: 1 ms
 # frames of one connection, and of all, that are handled in one turn of the loop; each 8 KiB of a

@@ -221,13 +221,13 @@ RULES = (
     ),
     Rule(
         threat="sockets that never begin TLS",
-        rule="the oldest stranger makes room",
+        rule="who has said nothing makes room for the newest of them",
         where="appliance/drivers/network/entrance.py",
         test=(
             "tests/drivers/network/test_client_port.py::test_sockets_that_say"
             "_nothing_displace_each_other_and_nobody_else"
         ),
-        old=("        if len(self._strangers.get(address, ())) >= STRANGERS_PER_ADDRESS_MAX:"),
+        old="        if self._silent.count >= STRANGERS_SILENT_MAX:",
         new="        if False:",
     ),
     Rule(

@@ -4,6 +4,7 @@ from tests.security.rules_edge import Rule
 
 NETWORK = "appliance/drivers/network/"
 TESTS = "tests/drivers/network/test_client_port.py::"
+ENTRANCE = "tests/drivers/network/test_entrance.py::"
 OTHERS = TESTS + "test_handshakes_and_pages_for_others_are_refused_and_counted"
 
 TURNS = "tests/drivers/network/test_turns.py::"
@@ -37,7 +38,7 @@ RULES = (
         threat="connections at any rate",
         rule="an address connects at its pace",
         where=NETWORK + "entrance.py",
-        test=TESTS + "test_an_address_opens_connections_at_its_pace_and_others_at_theirs",
+        test=ENTRANCE + "test_an_address_opens_connections_at_its_pace_and_others_at_theirs",
         old="        if not self._in_pace(address, now_s):",
         new="        if False:",
     ),
@@ -45,16 +46,48 @@ RULES = (
         threat="strangers of many addresses",
         rule="strangers are few in all, the address with most gives one up",
         where=NETWORK + "entrance.py",
-        test=TESTS
+        test=ENTRANCE
         + "test_when_all_places_of_strangers_are_taken_the_address_with_most_gives_one_up",
-        old="        elif self._strangers_count >= STRANGERS_MAX:",
-        new="        elif False:",
+        old="        elif self._served.count < STRANGERS_MAX:",
+        new="        elif True:",
+    ),
+    Rule(
+        threat="a socket says nothing for ever",
+        rule="a first byte has its time",
+        where=NETWORK + "entrance.py",
+        test=TESTS + "test_a_request_has_its_time",
+        old="loop.call_later(HELLO_MS_MAX / 1000, self._on_late, visitor)",
+        new="loop.call_later(3600, self._on_late, visitor)",
+    ),
+    Rule(
+        threat="a crowd behind one address pushes itself out before its hellos",
+        rule="strangers of an address wait while those before them make steps",
+        where=NETWORK + "entrance.py",
+        test=ENTRANCE + "test_a_crowd_of_one_address_waits_for_its_turn_and_nobody_of_it_gives_way",
+        old="        if not (at_once or is_late or self._served.of(crowd) > own + 1):",
+        new="        if False:",
+    ),
+    Rule(
+        threat="half handshakes keep others waiting",
+        rule="who makes no step gives way to who waits",
+        where=NETWORK + "entrance.py",
+        test=ENTRANCE + "test_who_makes_no_step_gives_way_to_who_waits_and_who_does_stays",
+        old="        is_late = self._now_s - step_s >= STRANGER_STEP_MS / 1000",
+        new="        is_late = self._now_s - step_s >= 3600",
+    ),
+    Rule(
+        threat="strangers wait in any number",
+        rule="the newest of the address with most is turned away",
+        where=NETWORK + "entrance.py",
+        test=ENTRANCE + "test_when_too_many_wait_the_newest_of_the_largest_crowd_is_turned_away",
+        old="        if self._waiting.count > STRANGERS_WAITING_MAX:",
+        new="        if False:",
     ),
     Rule(
         threat="a network of addresses counts as many",
         rule="of IPv6 the network of 64 bits counts",
         where=NETWORK + "entrance.py",
-        test=TESTS + "test_who_has_many_addresses_of_one_network_counts_once",
+        test=ENTRANCE + "test_who_has_many_addresses_of_one_network_counts_once",
         old="    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))",
         new="    return host",
     ),
@@ -62,7 +95,7 @@ RULES = (
         threat="memory of strangers' paces",
         rule="so many addresses are remembered",
         where=NETWORK + "entrance.py",
-        test=TESTS + "test_addresses_whose_pace_is_remembered_are_bounded",
+        test=ENTRANCE + "test_addresses_whose_pace_is_remembered_are_bounded",
         old="        if len(self._paces) > _ADDRESSES_MAX:",
         new="        if False:",
     ),
@@ -70,7 +103,7 @@ RULES = (
         threat="handshakes of TLS that never end",
         rule="a handshake has its time",
         where=NETWORK + "entrance.py",
-        test=TESTS + "test_sockets_that_never_begin_tls_are_few_and_leave_nothing",
+        test=TESTS + "test_sockets_that_never_end_tls_are_few_and_leave_nothing",
         old='"ssl_handshake_timeout": HELLO_MS_MAX / 1000,',
         new='"ssl_handshake_timeout": 3600,',
     ),

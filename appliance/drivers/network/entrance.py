@@ -1,14 +1,19 @@
 """Who may come in at the client port: connections are counted from their acceptance until they are
 lost, whatever they speak.
 
-    accepted ──▶ stranger: TLS, first request, hello, or plain HTTP ──▶ guest: a welcome client
-       │             few, of one address and of all:                      many, as the node's
-       │             the oldest makes room for the newest                 settings say
+    accepted ──▶ silent ──▶ waiting ──▶ served ──▶ guest: a welcome client, as many as settings say
+       │            │          │           │
+       │            │          │           └─ TLS, first request, hello, plain HTTP: few at a time.
+       │            │          │              Who made no step for longest gives way
+       │            │          └─ bytes came; all places are taken. The newest is turned away
+       │            └─ nothing came. The oldest gives way
        └─▶ refused before TLS: too many, or too fast of its address
 
-A stranger who waits costs memory, and one who comes costs a handshake. So there are few at a time,
-and a flood displaces strangers of its own address first: somebody else's handshake, a matter of
-milliseconds, is in nobody's way. Whoever is displaced was there longest, and knows no token.
+All but guests are strangers. One that is served costs the buffers of TLS and a handshake, so there
+are few at a time; one that says nothing, or waits, costs a descriptor. Whoever gives way is of the
+address that has most, so a flood displaces strangers of its own address first. Those who wait of
+one address do not push its own out before they had time for a step: a crowd behind one address
+comes in one after the other, as fast as its hellos come.
 """
 
 import asyncio
@@ -19,20 +24,25 @@ import ssl
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import (
     ACCEPT_BURST_SECONDS,
     ACCEPTS_PER_TURN,
     HELLO_MS_MAX,
+    STRANGER_STEP_MS,
     STRANGERS_MAX,
-    STRANGERS_PER_ADDRESS_MAX,
+    STRANGERS_SILENT_MAX,
+    STRANGERS_WAITING_MAX,
 )
+from appliance.drivers.network.strangers import Stage
 
 BACKLOG = 1024  # connections that the kernel completes and keeps for us
 REST_SECONDS = 0.1  # without accepting, when the process has no descriptor left
 SHUTDOWN_SECONDS = 5.0  # for a client to answer the end of TLS
+RELIEF_SECONDS = 0.1  # between two looks whether somebody gives way to those who wait
 _ADDRESSES_MAX = 10_000  # whose pace is remembered
 
 
@@ -71,7 +81,7 @@ class Bearer(Protocol):
 
 
 class Entrance:
-    """Counts visitors. Invariant: each is a stranger or a guest, from `admit` until `forget`."""
+    """Counts visitors. Invariant: each is a guest or a stranger in one stage, until `forget`."""
 
     def __init__(
         self,
@@ -85,15 +95,88 @@ class Entrance:
         self.counters = counters
         self.visitors: dict[Visitor, None] = {}
         self._cost_s = 1 / address_rate
+        # as many of an address as may come while one of them says hello
+        self._share = min(STRANGERS_MAX, address_rate * HELLO_MS_MAX // 1000)
         self._max, self._per_address_max = visitors_max, visitors_per_address_max
         self._per_address: Counter[str] = Counter()
-        self._strangers: dict[str, dict[Visitor, None]] = {}  # by address, oldest first
-        self._strangers_count = 0
+        self._silent: Stage[Visitor] = Stage()
+        self._waiting: Stage[Visitor] = Stage()
+        self._served: Stage[Visitor] = Stage()  # since their newest step
+        self._enter: dict[Visitor, Callable[[], None]] = {}  # of those who wait
+        self._now_s = 0.0  # the newest that was told
         self._paces: dict[str, float] = {}  # address -> when its bucket is empty again
         self._emptied: asyncio.Event | None = None  # set when all are gone, once that is awaited
 
     def admit(self, visitor: Visitor, now_s: float) -> bool:
-        """Count a new one in, as a stranger, unless there are too many."""
+        """Count in one that is served at once, unless there are too many."""
+        if not self._count_in(visitor, now_s):
+            return False
+        self._make_room(visitor.address, at_once=True)
+        self._served.add(visitor, now_s)
+        return True
+
+    def arrive(self, visitor: Visitor, now_s: float) -> bool:
+        """Count in one that has said nothing, unless there are too many."""
+        if not self._count_in(visitor, now_s):
+            return False
+        if self._silent.count >= STRANGERS_SILENT_MAX:
+            self._displace(self._silent.oldest(self._silent.crowd())[0])
+        self._silent.add(visitor, now_s)
+        return True
+
+    def speak(self, visitor: Visitor, enter: Callable[[], None], now_s: float) -> None:
+        """A silent one has sent something. `enter` is called when it is served: now, or when it is
+        its turn; or it is expelled."""
+        if not self._silent.remove(visitor):
+            return
+        self._now_s = now_s
+        self._waiting.add(visitor, now_s)
+        self._enter[visitor] = enter
+        self._serve_waiting()
+        if self._waiting.count > STRANGERS_WAITING_MAX:
+            self._displace(self._waiting.newest(self._waiting.crowd()))
+
+    def advance(self, visitor: Visitor, now_s: float) -> None:
+        """One that is served has made a step towards its hello, as there are few."""
+        if self._served.remove(visitor):
+            self._served.add(visitor, now_s)
+
+    def relieve(self, now_s: float) -> bool:
+        """Serve whom time has made room for; whether others still wait."""
+        self._now_s = now_s
+        self._serve_waiting()
+        return self.waiting > 0
+
+    @property
+    def waiting(self) -> int:
+        """How many have spoken and are not served."""
+        return self._waiting.count
+
+    @property
+    def strangers(self) -> int:
+        """How many are no guests."""
+        return self._silent.count + self._waiting.count + self._served.count
+
+    def welcome(self, visitor: Visitor) -> None:
+        """It is no stranger any more."""
+        if self._end_stage(visitor):
+            self._serve_waiting()
+
+    def forget(self, visitor: Visitor) -> None:
+        """It is gone, if it was here."""
+        if self._drop(visitor):
+            self._serve_waiting()
+
+    async def emptied(self, seconds: float) -> None:
+        """Until all are gone, or so long."""
+        if self.visitors:
+            self._emptied = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._emptied.wait()
+
+    def _count_in(self, visitor: Visitor, now_s: float) -> bool:
+        self._now_s = now_s
         self.counters["accepted"] += 1
         address = visitor.address
         if not self._in_pace(address, now_s):
@@ -105,47 +188,60 @@ class Entrance:
         if self._per_address[address] >= self._per_address_max:
             self.counters["too_many_of_address"] += 1
             return False
-        if len(self._strangers.get(address, ())) >= STRANGERS_PER_ADDRESS_MAX:
-            self._displace(address)
-        elif self._strangers_count >= STRANGERS_MAX:
-            self._displace(max(self._strangers, key=lambda other: len(self._strangers[other])))
         self.visitors[visitor] = None
         self._per_address[address] += 1
-        self._strangers.setdefault(address, {})[visitor] = None
-        self._strangers_count += 1
         return True
 
-    def welcome(self, visitor: Visitor) -> None:
-        """It is no stranger any more."""
-        strangers = self._strangers.get(visitor.address, {})
-        if strangers.pop(visitor, self) is None:
-            self._strangers_count -= 1
-            if not strangers:
-                del self._strangers[visitor.address]
+    def _end_stage(self, visitor: Visitor) -> bool:
+        """It is no stranger any more; whether it made room for one."""
+        self._enter.pop(visitor, None)
+        if self._silent.remove(visitor) or self._waiting.remove(visitor):
+            return False
+        return self._served.remove(visitor)
 
-    def forget(self, visitor: Visitor) -> None:
-        """It is gone, if it was here."""
-        self.welcome(visitor)
+    def _drop(self, visitor: Visitor) -> bool:
+        """Count it out; whether it made room for a stranger."""
+        was_served = self._end_stage(visitor)
         if self.visitors.pop(visitor, self) is None:
             self._per_address[visitor.address] -= 1
             if not self._per_address[visitor.address]:
                 del self._per_address[visitor.address]
         if self._emptied is not None and not self.visitors:
             self._emptied.set()
+        return was_served
 
-    async def emptied(self, seconds: float) -> None:
-        """Until all are gone, or so long."""
-        if self.visitors:
-            self._emptied = asyncio.Event()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._emptied.wait()
-
-    def _displace(self, address: str) -> None:
-        oldest = next(iter(self._strangers[address]))
+    def _displace(self, visitor: Visitor) -> None:
         self.counters["stranger_displaced"] += 1
-        self.forget(oldest)
-        oldest.expel()
+        self._drop(visitor)
+        visitor.expel()
+
+    def _serve_waiting(self) -> None:
+        """Addresses of whom fewest are served come first, and of one who came first."""
+        while self._waiting.count:
+            address = min(self._waiting.addresses(), key=self._served.of)
+            if not self._make_room(address):
+                return
+            visitor, _ = self._waiting.oldest(address)
+            self._waiting.remove(visitor)
+            self._served.add(visitor, self._now_s)
+            self._enter.pop(visitor)()
+
+    def _make_room(self, address: str, *, at_once: bool = False) -> bool:
+        """Whether one more of `address` can be served, after somebody gave way if need be: of an
+        address that has more, or one that had its time, or `at_once` anybody."""
+        own = self._served.of(address)
+        if own >= self._share:
+            crowd = address
+        elif self._served.count < STRANGERS_MAX:
+            return True
+        else:
+            crowd = self._served.crowd()
+        slowest, step_s = self._served.oldest(crowd)
+        is_late = self._now_s - step_s >= STRANGER_STEP_MS / 1000
+        if not (at_once or is_late or self._served.of(crowd) > own + 1):
+            return False
+        self._displace(slowest)
+        return True
 
     def _in_pace(self, address: str, now_s: float) -> bool:
         empty_at = max(self._paces.pop(address, 0.0), now_s)
@@ -156,17 +252,27 @@ class Entrance:
         return within
 
 
+class _Caller(NamedTuple):
+    """A connection of which nothing was read yet."""
+
+    sock: socket.socket
+    deadline: asyncio.TimerHandle
+
+
 class Door:
-    """Accepts connections, a few in each turn of the loop, and begins TLS with those admitted."""
+    """Accepts connections, a few in each turn of the loop, and begins TLS with those that say
+    something, in their turn."""
 
     def __init__(self, entrance: Entrance, make: Callable[[str], Visitor]) -> None:
         """`make` gives the protocol of a connection from an address."""
         self._entrance, self._make = entrance, make
         self._listeners: list[socket.socket] = []
         self._tls: ssl.SSLContext | None = None
+        self._callers: dict[Visitor, _Caller] = {}
         self._greetings: dict[Visitor, asyncio.Task[None]] = {}
         self._port = 0
         self._rest: asyncio.TimerHandle | None = None
+        self._relief: asyncio.TimerHandle | None = None  # while somebody waits
 
     async def open(self, host: str, port: int, *, tls: ssl.SSLContext | None, shared: bool) -> None:
         """Bind, `shared` with other processes; ConfigurationError when that cannot be."""
@@ -196,17 +302,28 @@ class Door:
 
     def close(self) -> None:
         """Accept nobody any more; who is being greeted is sent away."""
-        if self._rest is not None:
-            self._rest.cancel()
+        for handle in (self._rest, self._relief):
+            if handle is not None:
+                handle.cancel()
         for listener in self._listeners:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
         self._listeners.clear()
+        for visitor in list(self._callers):
+            self.dismiss(visitor)
         for task in self._greetings.values():
             task.cancel()
 
     def dismiss(self, visitor: Visitor) -> bool:
-        """Stop greeting it; False if it was not being greeted."""
+        """Stop hearing or greeting it; False if that was over."""
+        caller = self._callers.pop(visitor, None)
+        if caller is not None:
+            asyncio.get_running_loop().remove_reader(caller.sock)
+            caller.deadline.cancel()
+            caller.sock.close()
+            self._entrance.counters["ended_handshake"] += 1
+            self._entrance.forget(visitor)
+            return True
         task = self._greetings.get(visitor)
         return task is not None and task.cancel()
 
@@ -229,11 +346,46 @@ class Door:
                 return
             sock.setblocking(False)
             visitor = self._make(address_of(str(peer[0])))
-            if not self._entrance.admit(visitor, loop.time()):
+            if not self._entrance.arrive(visitor, loop.time()):
                 sock.close()
                 continue
-            task = loop.create_task(self._greet(visitor, sock))
-            self._greetings[visitor] = task
+            deadline = loop.call_later(HELLO_MS_MAX / 1000, self._on_late, visitor)
+            self._callers[visitor] = _Caller(sock, deadline)
+            loop.add_reader(sock, self._on_bytes, visitor)
+
+    def _on_late(self, visitor: Visitor) -> None:
+        self._entrance.counters["closed_late_handshake"] += 1
+        self.dismiss(visitor)
+
+    def _on_bytes(self, visitor: Visitor) -> None:
+        """Something came, or the end of it. It stays in the socket: TLS reads it from there."""
+        loop = asyncio.get_running_loop()
+        sock = self._callers[visitor].sock
+        try:
+            came = sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            came = b""
+        loop.remove_reader(sock)
+        if not came:
+            self.dismiss(visitor)
+            return
+        self._entrance.speak(visitor, partial(self._begin, visitor), loop.time())
+        if self._relief is None and self._entrance.waiting:
+            self._relief = loop.call_later(RELIEF_SECONDS, self._relieve)
+
+    def _relieve(self) -> None:
+        loop = asyncio.get_running_loop()
+        others_wait = self._entrance.relieve(loop.time())
+        self._relief = loop.call_later(RELIEF_SECONDS, self._relieve) if others_wait else None
+
+    def _begin(self, visitor: Visitor) -> None:
+        """It is served."""
+        sock, deadline = self._callers.pop(visitor)
+        deadline.cancel()
+        task = asyncio.get_running_loop().create_task(self._greet(visitor, sock))
+        self._greetings[visitor] = task
 
     async def _greet(self, visitor: Visitor, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -205,6 +205,7 @@ class Connection(Visitor):
             self.transport.abort()
             return
         self.state = "head"
+        self._server.entrance.advance(self, asyncio.get_running_loop().time())
         self.transport.set_write_buffer_limits(high=CLIENT_WRITE_HIGH, low=CLIENT_WRITE_LOW)
         if hasattr(transport, "set_read_buffer_limits"):  # of TLS: never less than a record
             transport.set_read_buffer_limits(high=2 * TLS_RECORD_SIZE, low=TLS_RECORD_SIZE + KIB)
@@ -321,6 +322,7 @@ class Connection(Visitor):
             self._deadline.cancel()
         self.subprotocol = str(protocol.subprotocol)
         self.state = "open"
+        self._server.entrance.advance(self, asyncio.get_running_loop().time())
         self._flush()
         self._server.on_open(self)
         if rest:

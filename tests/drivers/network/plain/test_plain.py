@@ -16,7 +16,7 @@ from appliance.base.limits import (
     HTTP_REQUESTS_MAX,
     PLAIN_BATCH_SIZE,
     STRANGER_FRAME_SIZE_MAX,
-    STRANGERS_PER_ADDRESS_MAX,
+    STRANGERS_MAX,
 )
 from appliance.drivers.network import websocket
 from appliance.drivers.network.origin import Hosts
@@ -402,11 +402,11 @@ def test_a_guest_is_not_held_to_the_time_and_number_of_a_strangers_requests(
 
 def test_conversations_of_strangers_displace_each_other() -> None:
     async def test(site: Site) -> None:
-        for _ in range(STRANGERS_PER_ADDRESS_MAX + 5):
+        for _ in range(STRANGERS_MAX + 5):
             async with site.http() as http:
                 await http.open(b'"stranger"')
-        await until(lambda: len(site.server.entrance.visitors) <= STRANGERS_PER_ADDRESS_MAX)
-        assert site.server.count() <= STRANGERS_PER_ADDRESS_MAX
+        await until(lambda: len(site.server.entrance.visitors) <= STRANGERS_MAX)
+        assert site.server.count() <= STRANGERS_MAX
         assert site.owner.events["closed"] >= 5
 
     run(test)
