@@ -7,6 +7,10 @@ TESTS = "tests/drivers/network/test_client_port.py::"
 ENTRANCE = "tests/drivers/network/test_entrance.py::"
 OTHERS = TESTS + "test_handshakes_and_pages_for_others_are_refused_and_counted"
 
+GONE = (
+    "tests/drivers/network/quic/test_gone.py::"
+    "test_a_connection_on_quic_that_is_gone_leaves_nothing_for_the_collector"
+)
 TURNS = "tests/drivers/network/test_turns.py::"
 
 RULES = (
@@ -260,5 +264,37 @@ RULES = (
         test=TESTS + "test_a_connection_that_is_gone_leaves_nothing_for_the_collector",
         old="            self._plain.on_lost()\n",
         new="            pass\n",
+    ),
+    Rule(
+        threat="connections on QUIC that are over keep memory",
+        rule="a connection that is forgotten lets go of its parts",
+        where=NETWORK + "quic/client.py",
+        test=GONE,
+        old="        self.quic.let_go()\n",
+        new="",
+    ),
+    Rule(
+        threat="what was sent and not acknowledged is kept",
+        rule="packets of a connection that is over go with it",
+        where=NETWORK + "quic/library.py",
+        test=GONE,
+        old="            space.sent_packets.clear()",
+        new="            pass",
+    ),
+    Rule(
+        threat="answers of HTTP/3 that are given up keep their connection",
+        rule="an exchange that is over forgets who made its answer",
+        where=NETWORK + "quic/exchange.py",
+        test=GONE,
+        old="        self._task = None  # one",
+        new="        pass  # one",
+    ),
+    Rule(
+        threat="answers that come in pieces, broken off, keep their connection",
+        rule="an answer that is broken off keeps neither its task nor who listened beside it",
+        where=NETWORK + "http_requests.py",
+        test=GONE,
+        old="            del listening, task",
+        new="            pass",
     ),
 )

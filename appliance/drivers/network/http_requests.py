@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 import h11
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -81,6 +81,30 @@ class Page(FileResponse):
             await super().__call__({**scope, "asgi": asgi}, receive, send)
         except OSError:  # how a server of that version, and ours of HTTP/3, tell that it is gone
             return
+
+
+class Streamed(StreamingResponse):
+    """An answer whose pieces may take long to come. The client's going is listened for, and ends
+    it. The library does so in a group of tasks, which refers to itself once it is cancelled."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        listening = asyncio.create_task(self._listen(receive, task))
+        try:
+            await self.stream_response(send)
+        except asyncio.CancelledError:
+            if not listening.done() or task.uncancel():
+                raise  # it was not for the client's going, or not for that alone
+        except OSError:  # how HTTP/3 tells that the client is gone
+            return
+        finally:
+            listening.cancel()
+            del listening, task  # what goes on through here keeps this frame, and both keep it
+
+    async def _listen(self, receive: Any, task: asyncio.Task[Any]) -> None:
+        await self.listen_for_disconnect(receive)
+        task.cancel()
 
 
 class PageFiles(StaticFiles):

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from appliance.base.errors import InputError
@@ -24,6 +24,7 @@ from appliance.base.signature import CONTEXT_SNAPSHOT, SigningKey
 from appliance.drivers.network.bearer_token import token_in
 from appliance.drivers.network.closings import HTTP_STATUSES
 from appliance.drivers.network.entrance import Bearer, address_of
+from appliance.drivers.network.http_requests import Streamed
 from appliance.drivers.network.refusal import refusal_of
 from appliance.formats import snapshot
 from appliance.formats.client.address import PATH
@@ -80,7 +81,7 @@ class RoomRecords(Protocol):
 Open = Callable[[str, str, bytes, int | None], RoomRecords]
 
 
-class _File(StreamingResponse):
+class _File(Streamed):
     """Says when it is over, however it ends; a reader who takes nothing for a while is left."""
 
     on_over: Callable[[], None]

@@ -25,12 +25,7 @@ import argon2
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import (
-    JSONResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 
 from appliance.base.authority import authority
@@ -55,7 +50,7 @@ from appliance.drivers.host.operator_door import (
 )
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.address import address_group
-from appliance.drivers.network.http_requests import Page, PageFiles
+from appliance.drivers.network.http_requests import Page, PageFiles, Streamed
 from appliance.drivers.network.metrics import Probes, Said, serves
 from appliance.drivers.network.operator_port import (
     Guard,
@@ -359,9 +354,7 @@ class ConsoleRole:
             return _refusal(401, "sign in first")
         if self._streams >= STREAMS_MAX:
             return _refusal(503, f"{STREAMS_MAX} pages are open already")
-        return StreamingResponse(
-            self._stream(request), media_type="text/event-stream", headers=_FRESH
-        )
+        return Streamed(self._stream(request), media_type="text/event-stream", headers=_FRESH)
 
     async def _stream(self, request: Request) -> AsyncIterator[bytes]:
         """Each look as an event, until the page or the session ends."""

@@ -7,7 +7,6 @@ import gc
 import socket
 import ssl
 import time
-import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 import pytest
 import uvloop
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 from websockets.server import ServerProtocol
@@ -23,11 +21,12 @@ from websockets.server import ServerProtocol
 from appliance.base import limits
 from appliance.drivers.network import entrance as entrance_module
 from appliance.drivers.network import websocket
-from appliance.drivers.network.http_requests import HttpProtocol
+from appliance.drivers.network.http_requests import HttpProtocol, Streamed
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.network.websocket import Connection, WebSocketServer
+from tests.drivers.network.kept import kept_of
 from tests.drivers.network.site import make_node
 from tests.patience import within
 
@@ -151,7 +150,7 @@ def trusting() -> ssl.SSLContext:
     return context
 
 
-async def stream(request: Request) -> StreamingResponse:
+async def stream(request: Request) -> Streamed:
     """An answer without end."""
 
     async def parts() -> AsyncIterator[bytes]:
@@ -159,7 +158,7 @@ async def stream(request: Request) -> StreamingResponse:
             yield b"part"
             await asyncio.sleep(0.01)
 
-    return StreamingResponse(parts())
+    return Streamed(parts())
 
 
 def run(
@@ -469,24 +468,6 @@ COMING: dict[str, tuple[bytes, bytes | None]] = {  # what comes, and how its ans
 }
 
 
-def kept_of(kinds: list[type], monkeypatch: pytest.MonkeyPatch) -> "weakref.WeakSet[object]":
-    """All objects of these classes that are made from now on, for as long as they are."""
-    kept: weakref.WeakSet[object] = weakref.WeakSet()
-
-    def noting(kind: type) -> Callable[..., None]:
-        born = getattr(kind, "__init__")  # noqa: B009 - of a class, not of an object
-
-        def init(self: object, *words: object, **named: object) -> None:
-            kept.add(self)
-            born(self, *words, **named)
-
-        return init
-
-    for kind in kinds:
-        monkeypatch.setattr(kind, "__init__", noting(kind))
-    return kept
-
-
 @pytest.mark.parametrize("over", ["plain", "TLS"])
 @pytest.mark.parametrize("kind", COMING)
 def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(
@@ -506,9 +487,7 @@ def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(
             assert (await reader.readline()).startswith(expected)
         writer.transport.abort()
 
-    parts = [Connection, ServerProtocol, HttpProtocol]
-    if kind != "stream that is left":  # the answer itself stays, alone
-        parts.append(RequestResponseCycle)
+    parts = [Connection, ServerProtocol, HttpProtocol, RequestResponseCycle, Streamed]
     kept = kept_of(parts, monkeypatch)
 
     async def test(port: Port) -> None:

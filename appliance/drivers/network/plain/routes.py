@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from appliance.base.limits import PLAIN_POLL_S
 from appliance.drivers.network.entrance import Bearer, address_of
+from appliance.drivers.network.http_requests import Streamed
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.plain.conversation import (
     Batch,
@@ -157,7 +158,7 @@ class Routes:
         return Response(status_code=204)
 
 
-class EventStream(StreamingResponse):
+class EventStream(Streamed):
     """Server-sent events: a frame each, and last one of type `close`. Whoever breaks it off has
     left the conversation, unless another request took over."""
 
@@ -170,8 +171,7 @@ class EventStream(StreamingResponse):
         batches: AsyncIterator[Batch],
     ) -> None:
         self._request, self._conversation, self._reader = request, conversation, reader
-        self._first, self._batches = first, batches
-        super().__init__(self._texts(), media_type=_EVENTS)
+        super().__init__(_texts(first, batches), media_type=_EVENTS)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         with _borne(self._request, self._conversation):
@@ -180,13 +180,15 @@ class EventStream(StreamingResponse):
             finally:
                 self._conversation.break_off(self._reader)
 
-    async def _texts(self) -> AsyncIterator[bytes]:
-        yield _events_of(self._first)
-        if self._first.end is not None:
-            return
-        with contextlib.suppress(Displaced):
-            async for batch in self._batches:
-                yield _events_of(batch)
+
+async def _texts(first: Batch, batches: AsyncIterator[Batch]) -> AsyncIterator[bytes]:
+    """Not a method: what makes the pieces of an answer would keep it, and the answer this."""
+    yield _events_of(first)
+    if first.end is not None:
+        return
+    with contextlib.suppress(Displaced):
+        async for batch in batches:
+            yield _events_of(batch)
 
 
 @contextlib.contextmanager

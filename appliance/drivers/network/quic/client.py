@@ -88,6 +88,7 @@ class Client(Visitor):
         for stream_id, user in users.items():
             self.quic.release_all(stream_id)
             user.on_gone()
+        self.quic.let_go()
 
     def welcome(self) -> None:
         """A session, or who makes a request, has said who it is: this is no stranger any more."""
@@ -134,8 +135,9 @@ class Client(Visitor):
         self.wake()
 
     def wake(self) -> None:
-        """Something is to be sent."""
-        self._port.wake(self)
+        """Something is to be sent, unless it is forgotten: then nobody sends it."""
+        if self._port.is_known(self):
+            self._port.wake(self)
 
     def flush(self) -> None:
         """Send what is due, and look again when more is."""
@@ -148,8 +150,10 @@ class Client(Visitor):
         self._arm()
 
     def _arm(self) -> None:
+        if not self._port.is_known(self):
+            return
         due = self.quic.get_timer()
-        if due is None or not self._port.is_known(self):
+        if due is None:
             return
         if self._timer is not None:
             if self._timer_due_s <= due:

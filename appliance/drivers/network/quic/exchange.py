@@ -126,6 +126,7 @@ class Exchange:
         self._changed.set()
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._task = None  # one that was cancelled keeps all that it was doing, and so this
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._is_over:
             _log.error("an answer failed", exc_info=error)

@@ -10,6 +10,7 @@
     mistakes       that the library forgives: acks of what was not sent, parameters and identifiers
                    that stand twice
     backlog        what waits to be sent can be asked for
+    end            a connection that is over refers to itself, by callbacks in all its parts
     HTTP/3         no dynamic table, heads of a bounded size, GOAWAY; a malformed request breaks
                    its own stream
 
@@ -57,6 +58,15 @@ from appliance.base.limits import (
     QUIC_WINDOW,
 )
 
+# Parts of a connection that call it back, or keep something that does.
+_CALLING_BACK = (
+    "_QuicConnection__frame_handlers",
+    "_cryptos",
+    "_cryptos_initial",
+    "_loss",
+    "_spaces",
+    "tls",
+)
 _KEPT_WHOLE = (FrameType.HEADERS, FrameType.SETTINGS, FrameType.MAX_PUSH_ID)
 
 NewId = Callable[[], bytes]
@@ -241,6 +251,17 @@ class BoundedConnection(QuicConnection):
         except BufferReadError:
             """Left to the library, which says what is cut."""
         super()._parse_transport_parameters(data, from_session_ticket)
+
+    # --- its end
+
+    def let_go(self) -> None:
+        """It is over, nothing is received or sent: have it freed with the last reference to it.
+        Whoever asks still hears that nothing waits, and that no stream can be written."""
+        for space in self._spaces.values():  # a packet tells its space what became of it
+            space.sent_packets.clear()
+        for name in _CALLING_BACK:
+            vars(self).pop(name, None)
+        self._streams, self._streams_queue = {}, []
 
     # --- identifiers
 

@@ -111,6 +111,7 @@ class Session:
         self._inbox.clear()
         if self._stream_id >= 0:
             self._client.quic.release_all(self._stream_id)
+            self._client.users.pop(self._stream_id, None)
         if self.is_welcome:
             self._client.leave()
         self._server.forget(self)

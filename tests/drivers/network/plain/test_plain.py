@@ -2,6 +2,7 @@
 owner is a stand-in that answers each frame with itself."""
 
 import asyncio
+import gc
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 from appliance.base.limits import (
     CLIENT_WRITE_HIGH,
@@ -19,17 +21,20 @@ from appliance.base.limits import (
     STRANGERS_MAX,
 )
 from appliance.drivers.network import websocket
+from appliance.drivers.network.http_requests import HttpProtocol
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.plain import conversation as conversation_module
 from appliance.drivers.network.plain.conversation import Conversation
 from appliance.drivers.network.plain.conversations import Conversations
-from appliance.drivers.network.plain.routes import Routes
+from appliance.drivers.network.plain.routes import EventStream, Routes
 from appliance.drivers.network.websocket import WebSocketServer
 from appliance.formats.client_errors import FrameTooLarge, RateLimited, TokenInvalid
+from tests.drivers.network.kept import kept_of
 from tests.patience import within
 
 ENDED_S = 60.0
+GONE_S = 20.0  # what is not gone by then waits for the collector
 WEB = Path(websocket.__file__).parents[2] / "web"
 FOREIGN = ["https://evil.example", "null", "https://chat.example.evil.example", "file://x"]
 
@@ -288,6 +293,78 @@ def test_a_stream_that_breaks_ends_the_conversation() -> None:
             await until(lambda: site.owner.events["closed"])
             assert (await http.ask("POST", "/frames", b"1")).status == 404
             assert not site.server.count()
+
+    run(test)
+
+
+async def leaves_a_stream(site: Site, http: Http) -> None:
+    async with site.http(http.secret) as other:
+        other.begin("GET", "/events?after=0")
+        await other.reader.readuntil(b'data: "hello"\n\n')
+        other.writer.transport.abort()
+        await until(lambda: site.owner.events["closed"])
+
+
+async def hears_a_stream_to_its_end(site: Site, http: Http) -> None:
+    async with site.http(http.secret) as other:
+        other.begin("GET", "/events?after=1")
+        await http.ask("POST", "/frames", b'"wrong"')
+        await other.reader.readuntil(b"0\r\n\r\n")
+
+
+async def leaves_a_poll(site: Site, http: Http) -> None:
+    async with site.http(http.secret) as other:
+        other.begin("GET", "/poll?after=1")
+        await until(lambda: site.owner.conversations[0]._is_read)
+        other.writer.transport.abort()
+    await http.ask("DELETE", "")
+
+
+async def is_displaced(site: Site, http: Http) -> None:
+    async with site.http(http.secret) as one, site.http(http.secret) as other:
+        one.begin("GET", "/events?after=0")
+        await one.head()
+        other.begin("GET", "/events?after=1")
+        await one.reader.readuntil(b"0\r\n\r\n")
+        await http.ask("DELETE", "")
+        await other.head()
+
+
+async def breaks_a_request_off(site: Site, http: Http) -> None:
+    async with site.http(http.secret) as other:
+        other.begin("POST", "/frames", b'"1"\n"2', 100)
+        await until(lambda: len(site.owner.frames) > 1)
+        other.writer.transport.abort()
+    await http.ask("DELETE", "")
+
+
+@pytest.mark.parametrize(
+    "going",
+    [
+        leaves_a_stream,
+        hears_a_stream_to_its_end,
+        leaves_a_poll,
+        is_displaced,
+        breaks_a_request_off,
+    ],
+)
+def test_a_conversation_that_is_gone_leaves_nothing_for_the_collector(
+    going: Callable[[Site, Http], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = kept_of([Conversation, EventStream, HttpProtocol, RequestResponseCycle], monkeypatch)
+
+    async def test(site: Site) -> None:
+        gc.disable()
+        try:
+            async with site.http() as http:
+                await http.open()
+                await going(site, http)
+            await until(lambda: site.owner.events["closed"])
+            site.owner.conversations.clear()
+            async with within(GONE_S):
+                await until(lambda: not kept)  # nothing collects: what is held stays
+        finally:
+            gc.enable()
 
     run(test)
 
