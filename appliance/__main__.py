@@ -9,6 +9,7 @@ import sys
 import click
 
 from appliance.base.errors import ApplianceError, ConfigurationError
+from appliance.drivers.terminal.way_out import harmless
 
 # Verb: what it does. Its module is imported only when the verb is used.
 VERBS = {
@@ -83,7 +84,12 @@ def tigerchat() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the verb in `arguments`; the exit code."""
+    """Run the verb in `arguments`; the exit code. Nothing that it prints commands a terminal."""
+    with harmless():
+        return _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> int:
     if not __debug__:
         return refuse(
             "assertions are off, and they guard the data: start Python without -O and "

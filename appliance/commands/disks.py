@@ -1,5 +1,6 @@
 """`tigerchat disks`: what the NVMe disks of this machine say of their health."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from appliance.base.printable import json_line, one_line
 from appliance.cores.console.disks import troubles
 from appliance.drivers.host.durable_file import unusable, write_durable
 from appliance.drivers.nvme import health
+from appliance.drivers.terminal.way_out import bare
 from appliance.formats.nvme_health import Health
 
 _FOLDER = click.Path(path_type=Path)
@@ -40,7 +42,7 @@ def command(ctx: click.Context, volume: Path | None, as_json: bool, record: Path
         click.echo(f"disks: not told: {health.NO_CONTROLLER if volume else 'no NVMe disk here'}")
     else:
         for name, it in found.items():
-            click.echo(_line(name, it))
+            click.echo(_line(one_line(name), it), file=bare(sys.stdout))
     severities = [s for it in found.values() if isinstance(it, Health) for s, _ in troubles(it)]
     ctx.exit(1 if "bad" in severities else 0)
 
@@ -59,7 +61,7 @@ def _line(name: str, it: Health | str) -> str:
         return f"{name}: not told: {one_line(it)}"
     found = sorted(troubles(it))
     words = "; ".join(text for _, text in found) or "good"
-    shown = click.style(words, fg=_TONES[found[0][0]] if found else "green")
+    shown = click.style(one_line(words), fg=_TONES[found[0][0]] if found else "green")
     return (
         f"{name}: {shown}; spare {it.spare_percent} %, used {it.used_percent} %, "
         f"{it.temperature_c} °C, written {it.written_bytes / 1e12:,.1f} TB, "

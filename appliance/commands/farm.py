@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError, FarmFrameError, StorageError
-from appliance.base.printable import json_line
+from appliance.base.printable import json_line, one_line
 from appliance.cores.raft.dial import Challenges, Credentials
 from appliance.cores.raft.digest import ALGORITHMS
 from appliance.cores.raft.effects import HardState
@@ -295,12 +295,22 @@ def dump_command(folder: Path, state: bool, name: str) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     storage = FarmStorage(folder / STORE_FOLDER, read_only=True)
     if state:
-        click.echo(directory_of(name, storage.load(HardState())).snapshot(), nl=False)
+        snapshot = directory_of(name, storage.load(HardState())).snapshot()
+        for line in snapshot.decode(errors="replace").splitlines():
+            click.echo(_readable(line))
     else:
         for row in storage.rows():
             click.echo(json_line(row))
     storage.close()
     return 0
+
+
+def _readable(line: str) -> str:
+    """A line of a snapshot: JSON of ours, or whatever another make of member put there."""
+    try:
+        return json_line(json.loads(line))
+    except ValueError:
+        return one_line(line)
 
 
 @command.command("init")

@@ -30,6 +30,7 @@ from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import Refused
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.terminal.options import SiteWords, site_options
+from appliance.drivers.terminal.way_out import bare
 from appliance.formats.archive import irc, mbox, slack
 from appliance.formats.archive.entry import Entry, OnBroken, refuse
 from appliance.formats.archive.plan import MARK_START, Message, Plan, device_of
@@ -270,7 +271,7 @@ class Import:
             total = sum(self.plan.rooms.values())
             messages = self.plan.messages(source.entries(on_broken))
             with click.progressbar(
-                length=total, label="importing", file=sys.stderr, show_pos=True
+                length=total, label="importing", file=bare(sys.stderr), show_pos=True
             ) as bar:
                 try:
                     for message in messages:

@@ -1,6 +1,7 @@
 """`tigerchat preflight`: is this machine set up as its model was measured?"""
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import click
@@ -8,6 +9,7 @@ import click
 from appliance.base.printable import counted, json_line, one_line
 from appliance.drivers.host import machine_facts, resources
 from appliance.drivers.host.durable_file import unusable, write_durable
+from appliance.drivers.terminal.way_out import bare
 from appliance.node.preflight import (
     DIFFERS,
     FITS,
@@ -78,10 +80,11 @@ def _show(name: str, lines: list[Line]) -> None:
     click.echo(f"{name}: {counted(differing, 'difference')}, {unknown} not told by this machine")
     for line in lines:
         state = click.style(f"{line.state:7}", fg=_TONES.get(line.state))
+        what = one_line(f"{line.name}: {line.found}")
         if line.state == FITS:
-            click.echo(f"{state}  {line.name}: {one_line(line.found)}")
+            click.echo(f"{state}  {what}", file=bare(sys.stdout))
             continue
-        click.echo(f"{state}  {line.name}: {one_line(line.found)}; expected: {line.wanted}")
+        click.echo(f"{state}  {what}; expected: {one_line(line.wanted)}", file=bare(sys.stdout))
         click.echo(f"         costs: {line.costs}")
         click.echo(f"         mend:  {line.mend}")
 

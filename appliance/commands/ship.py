@@ -1,5 +1,6 @@
 """`tigerchat ship`: what is shipped where, ship at once, verify what lies there, put it again."""
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Container, Iterator
@@ -29,6 +30,7 @@ from appliance.drivers.host.node_folder import SHIPPED_FOLDER
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.waiting import Waiting
+from appliance.drivers.terminal.way_out import bare
 from appliance.formats import manifest as mf
 from appliance.formats.settings import SETTINGS_FILE, SHIP_OFF, load_settings
 from appliance.formats.site import SITE_FILE, Site, load_site
@@ -417,7 +419,10 @@ class _Verify:
             (target, path, file) for path, signed, target in found for file in signed.value.files
         ]
         with click.progressbar(
-            files, label=f"shard {self._shard}", hidden=self._quiet or len(files) < 2
+            files,
+            label=f"shard {self._shard}",
+            hidden=self._quiet or len(files) < 2,
+            file=bare(sys.stdout),
         ) as bar:
             for target, path, file in bar:
                 self._file(target, path.rpartition("/")[0], file)
@@ -547,7 +552,9 @@ def re_ship(
 def _follow(place: Place, node: Neighbour, shard: int, *, quiet: bool) -> dict[str, Any]:
     """Until it has ended; how it did."""
     with (
-        click.progressbar(length=1, label=f"shard {shard}", hidden=quiet) as bar,
+        click.progressbar(
+            length=1, label=f"shard {shard}", hidden=quiet, file=bare(sys.stdout)
+        ) as bar,
         Waiting("ship") as waiting,
     ):
         heard = time.monotonic()

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError
-from appliance.base.printable import json_line
+from appliance.base.printable import json_line, one_line
 from appliance.cores.console.cells import BAD, FAINT, GOOD, WARN, lines
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.way_out import CLEAR, bare
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.roles.console.watch import POLL_S, Watch
 
@@ -79,13 +80,15 @@ def _watch_site(folder: Path) -> Watch:
 
 
 def _paint(text: str, tone: str) -> str:
-    return click.style(text, fg=COLOURS[tone]) if tone in COLOURS else text
+    shown = one_line(text)
+    return click.style(shown, fg=COLOURS[tone]) if tone in COLOURS else shown
 
 
 def _show(watch: Watch, *, clear: bool) -> None:
     if clear and sys.stdout.isatty():
-        click.clear()
+        click.echo(CLEAR, file=bare(sys.stdout), nl=False)
     blocks = ["\n".join(lines(table, _paint)) for table in watch.console.tables()]
-    click.echo("\n\n".join(block for block in blocks if block))  # bare where nobody can see it
+    shown = "\n\n".join(block for block in blocks if block)  # without colours where no terminal is
+    click.echo(shown, file=bare(sys.stdout))
     if clear:
         click.echo()

@@ -370,6 +370,14 @@ RULES = (
         new='click.echo(f"{finding.path}: {finding.problem}")',
     ),
     Rule(
+        threat="a verb prints what a stranger chose as it came",
+        rule="the streams of every verb let no control character pass",
+        where="appliance/drivers/terminal/way_out.py",
+        test=SHOWN_NAMES + "test_whatever_a_verb_prints_commands_no_terminal",
+        old="self.bare.write(safe(text))",
+        new="self.bare.write(text)",
+    ),
+    Rule(
         threat="JSON of a command commands a terminal",
         rule="every command prints JSON as printable ASCII",
         where="appliance/commands/tail.py",
