@@ -608,6 +608,11 @@ def test_every_phase_verb_exit_code_and_halt_is_in_the_operators_book() -> None:
     book = (TOP / "docs/operations.md").read_text()
     for name, _ in node_start.PHASES:
         assert f"\n| {name} | " in book
+    (started,) = re.findall(r"^\| roles \| (.*) \|$", book, re.M)
+    for role in ROLES:
+        assert re.search(rf"`{role.name}(-\w)?`", started), role.name
+    for unit in (TOP / "systemd").glob("tigerchat*.*"):
+        assert re.search(rf"`{unit.stem}(0|\.\w+)?`", book), unit.name
     for what in inspect.command.commands:
         assert f"`inspect {what}" in book
     for code in (0, 1, 2, 3, 130):

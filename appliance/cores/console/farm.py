@@ -52,7 +52,7 @@ def parse_farm(answers: Iterable[dict[str, Any] | None]) -> Farm | None:
             commit=raw["commit"],
             members=members,
             publisher=view["publisher"],
-            why=_words(view["scores"].get(str(view["publisher"]))),
+            why=words_of(view["scores"].get(str(view["publisher"]))),
             directory=max(each["directory"]["version"] for each in found),
             expired_ms=min(each["directory"]["expired_ms"] for each in found),
         )
@@ -60,7 +60,7 @@ def parse_farm(answers: Iterable[dict[str, Any] | None]) -> Farm | None:
         raise FormatError(f"status of the farm: {error!r}") from error
 
 
-def _words(score: list[int] | None) -> str:
+def words_of(score: list[int] | None) -> str:
     """A score of `cores/directory`; nothing of a node without a status."""
     if score is None:
         return ""

@@ -1,13 +1,14 @@
 """The farm of a site, asked and told at the sockets of the members on this machine."""
 
 import contextlib
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.printable import counted
+from appliance.cores.console.farm import words_of
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.terminal.waiting import Waiting
@@ -133,6 +134,7 @@ def name_of(site: Site, member: int) -> str:
 
 
 def lines(site: Site, said: dict[str, Any]) -> list[str]:
+    """What people read of a member's status: names and words, no numbers of the protocol."""
     view, directory = said["view"], said["directory"]
     leader = name_of(site, said["leader"])
     found = [f"farm {said['farm']}  leader {leader}  term {said['term']}  commit {said['commit']}"]
@@ -140,9 +142,12 @@ def lines(site: Site, said: dict[str, Any]) -> list[str]:
         found.append(
             f"  {name_of(site, member['id'])}  {member['endpoint']}  match {member['match']}"
         )
-    publisher = str(view["publisher"])
-    score = view["scores"].get(publisher)
-    why = f"score {score}, ahead of it so far {view['ahead'] or 'nobody'}" if score else "no status"
+    why = words_of(view["scores"].get(str(view["publisher"]))) or "no status of it counts"
+    ahead = [
+        f"{name_of(site, int(member))} is better for {counted(posts, 'post')} in a row"
+        for member, posts in view["ahead"].items()
+    ]
+    why = "; ".join([why, *ahead])
     found.append(f"publisher {name_of(site, view['publisher'])}  {why}")
     for shard, holder in view["shippers"].items():
         found.append(f"shipper of shard {shard}: {name_of(site, holder)}")
@@ -152,9 +157,12 @@ def lines(site: Site, said: dict[str, Any]) -> list[str]:
     late_ms = directory["expired_ms"]
     validity = f"expired for {late_ms // 1000} s" if late_ms else "valid"
     found.append(f"directory {directory['version']}  {validity}")
-    for key in ("excluded", "placement"):
-        if view[key]:
-            found.append(f"{key}: {json.dumps(view[key])}")
+    if view["excluded"]:
+        out = (name_of(site, int(n)) if n.isdecimal() else n for n in view["excluded"])
+        found.append(f"excluded: {', '.join(out)}")
+    for shard, holders in view["placement"].items():
+        names = ", ".join(name_of(site, member) for member in holders)
+        found.append(f"placement of shard {shard}: {names}")
     return found
 
 

@@ -11,6 +11,8 @@ from appliance.cores.directory.directory import PERIOD_MS_MIN
 from appliance.roles.farm.acts import ACTS_TOLD_MAX, Acts
 from appliance.roles.operator import farm
 from appliance.roles.operator.farm import Asker
+from tests.cores.console.worlds import site
+from tests.patience import HUNG_S
 
 
 class Told(Asker):
@@ -31,9 +33,15 @@ def act(*ended: Any):
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(farm, "PATIENCE_S", 0.05)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(farm, "PATIENCE_S", HUNG_S)
     monkeypatch.setattr(farm, "POLL_S", 0.001)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what never comes."""
+    monkeypatch.setattr(farm, "PATIENCE_S", 0.05)
 
 
 def test_an_act_that_was_committed_is_done() -> None:
@@ -50,6 +58,7 @@ def test_an_act_that_failed_is_not_done_because_the_next_one_was() -> None:
         Told({"begun": 3}, act(2), act(2, (3, "nobody leads"), 4)).do(0, {"do": "period"})
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("answer", [None, act(), act(2), act(4, 5)])
 def test_an_act_of_which_nothing_is_heard_is_not_taken_for_done(
     answer: dict[str, Any] | None,
@@ -58,20 +67,26 @@ def test_an_act_of_which_nothing_is_heard_is_not_taken_for_done(
         Told({"begun": 3}, answer).do(0, {"do": "period"})
 
 
-def test_a_directory_is_published_when_a_newer_one_is_there() -> None:
-    def version(number: int) -> dict[str, Any]:
-        return {"directory": {"version": number}}
+def version(number: int) -> dict[str, Any]:
+    return {"directory": {"version": number}}
 
+
+def led_by(member: int) -> dict[str, Any]:
+    return {"leader": member}
+
+
+def test_a_directory_is_published_when_a_newer_one_is_there() -> None:
     Told(version(7), {"begun": 0}, version(7), None, version(8)).publish(0)
-    with pytest.raises(StorageError, match="not committed in time"):
-        Told(version(7), {"begun": 0}, version(7)).publish(0)
 
 
 def test_the_lead_is_handed_over_when_another_member_has_it() -> None:
-    def led_by(member: int) -> dict[str, Any]:
-        return {"leader": member}
-
     Told({"begun": 0}, led_by(-1), led_by(1), led_by(2)).hand_over(0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_neither_is_told_as_done_before() -> None:
+    with pytest.raises(StorageError, match="not committed in time"):
+        Told(version(7), {"begun": 0}, version(7)).publish(0)
     for member in (-1, 1):
         with pytest.raises(StorageError, match="no other member has taken it"):
             Told({"begun": 0}, led_by(member)).hand_over(0)
@@ -106,3 +121,26 @@ def test_each_act_keeps_its_own_outcome_and_a_later_life_other_numbers() -> None
         acts.on_wish(period)
         asyncio.run(acts.perform())
     assert len(acts.told()["ended"]) == ACTS_TOLD_MAX
+
+
+def test_people_read_names_and_words_of_a_farm_and_no_numbers_of_the_protocol() -> None:
+    view = {
+        "publisher": 2,
+        "scores": {"2": [3, 24, 7, 0, -2], "1": [3, 24, 8, -2, -1]},
+        "ahead": {"1": 4},
+        "shippers": {"0": 3},
+        "documents": [{"id": 1, "endpoints": 3, "age_ms": 1500, "recent": True}],
+        "excluded": ["3", "somebody"],
+        "placement": {"0": [3, 1]},
+    }
+    member = {"id": 1, "endpoint": "tcp://127.0.0.1:7491", "match": 9}
+    said = {"farm": "farm", "leader": 1, "term": 4, "commit": 9, "members": [member], "view": view}
+    told = farm.lines(site(), said | {"directory": {"version": 8, "expired_ms": 0}})
+    assert told[0] == "farm farm  leader node-0  term 4  commit 9"
+    why = "3 shards, up 24 h, 7/8 of its network free; node-0 is better for 4 posts in a row"
+    assert f"publisher node-1  {why}" in told
+    assert "excluded: node-2, somebody" in told and "placement of shard 0: node-2, node-0" in told
+    assert not [line for line in told if "[" in line or "{" in line]
+    said["view"] = view | {"publisher": 3, "ahead": {}, "excluded": [], "placement": {}}
+    told = farm.lines(site(), said | {"directory": {"version": 8, "expired_ms": 2500}})
+    assert "publisher node-2  no status of it counts" in told and told[-1].endswith("for 2 s")
