@@ -95,20 +95,38 @@ class _Protocol(HttpProtocol):
         self.bearer.on_answered()
 
 
-class Seldom(logging.Filter):
-    """Lets one line pass in `LOG_SECONDS`, with the number of those between: strangers cause
-    them."""
+# What libraries log because of a stranger: by the words a line begins with. A line of ours, such as
+# an exception in a callback or in a page, begins with others, and passes each time.
+OF_STRANGERS = {
+    "uvicorn.error": (
+        "Invalid HTTP request received",
+        "Unsupported upgrade request",
+        "No supported WebSocket library",
+    ),
+    "asyncio": ("socket.send() raised exception", "SSL handshake failed", "Fatal error on "),
+}
 
-    def __init__(self) -> None:
+
+class Seldom(logging.Filter):
+    """Lets one line pass in `LOG_SECONDS` of those that begin with `words`, with the number of such
+    lines between: strangers cause them. A line with an exception that is none of a connection is
+    our own fault, whatever its words."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
         super().__init__()
+        self._words = words
         self._next_s = 0.0
         self._dropped = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        said = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        if not said.startswith(self._words) or not isinstance(error, OSError | None):
+            return True
         if record.created < self._next_s:
             self._dropped += 1
             return False
-        record.msg = f"{record.getMessage()} ({self._dropped} such lines since the last one)"
+        record.msg = f"{said} ({self._dropped} such lines since the last one)"
         record.args = ()
         self._next_s, self._dropped = record.created + LOG_SECONDS, 0
         return True
@@ -162,8 +180,8 @@ class Pages:
         )
         self._config.load()
         self._state = ServerState()
-        for name in ("uvicorn.error", "asyncio"):  # malformed requests; connections that were lost
-            logging.getLogger(name).addFilter(Seldom())
+        for name, words in OF_STRANGERS.items():
+            logging.getLogger(name).addFilter(Seldom(words))
 
     def _places(self) -> str:
         """Where the page connects: the site's nodes, beside the one that it came from."""

@@ -4,6 +4,7 @@ connection ends. The owner is a stand-in that answers each message with a pong."
 import asyncio
 import contextlib
 import gc
+import logging
 import socket
 import ssl
 import time
@@ -23,7 +24,7 @@ from appliance.drivers.network import entrance as entrance_module
 from appliance.drivers.network import websocket
 from appliance.drivers.network.http_requests import HttpProtocol, Streamed
 from appliance.drivers.network.origin import Hosts
-from appliance.drivers.network.pages import Pages
+from appliance.drivers.network.pages import Pages, Seldom
 from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.network.websocket import Connection, WebSocketServer
 from tests.drivers.network.kept import kept_of
@@ -704,6 +705,50 @@ def test_what_strangers_cause_is_logged_seldom(caplog: pytest.LogCaptureFixture)
 
     run(test)
     assert len([line for line in caplog.records if line.name == "uvicorn.error"]) <= 1
+
+
+def test_faults_of_our_own_are_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """Beside lines of strangers, whose loggers they share."""
+
+    def at_fault() -> None:
+        raise KeyError("ours")
+
+    async def lost() -> None:
+        raise ConnectionError("our own, too: nobody looked at the task")
+
+    async def test(port: Port) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            client = await port.dial()
+            client.writer.write(b"\xff\xff\xff\r\n\r\n")
+            await client.ended()
+            loop.call_soon(at_fault)
+            task = loop.create_task(lost())
+            await asyncio.wait([task])
+            del task
+            gc.collect()
+            logging.getLogger("uvicorn.error").error("Exception in ASGI application\n")
+
+    run(test)
+    said = Counter(line.getMessage().split()[:3][-1] for line in caplog.records)
+    begins = ("Task exception was", "Exception in callback", "Exception in ASGI")
+    assert [said[words.split()[-1]] for words in begins] == [3, 3, 3]
+
+
+def test_a_line_of_a_connection_with_an_exception_that_is_none_of_it_passes() -> None:
+    seldom = Seldom(("Fatal error on ",))
+
+    def passes(error: Exception) -> bool:
+        info = (type(error), error, None)
+        line = logging.LogRecord("asyncio", logging.ERROR, "", 1, "Fatal error on x", (), info)
+        return bool(seldom.filter(line))
+
+    assert [passes(OSError()), passes(OSError()), passes(KeyError()), passes(KeyError())] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_client_that_leaves_amid_its_flood_is_answered_no_more(
