@@ -160,12 +160,13 @@ CATCH_UP_PAGES = 8  # of these in one wake-up, for all together
 LAG_MS_MAX = 300_000
 # by which the newest time in a log may be ahead of the clock; more is an alarm
 LOG_AHEAD_US_MAX = 5_000_000
-CLOCK_SKEW_US = 5_000_000  # by which an issuer's clock may be ahead of a node's
+CLOCK_SKEW_US = 60_000_000  # by which an issuer's clock may be ahead of a node's
 TOKEN_LIFE_S_DEFAULT = (
     86_400  # a token that is valid for longer is refused, unless a node allows it
 )
 DRAIN_MS_MAX = 2_000  # that an edge which stops waits for answers to what it took
 TOKEN_SIZE_MAX = 8 * KIB  # bytes of a token
+KEY_SET_SIZE_MAX = 1 * MIB  # bytes of the issuer's jwks.json
 REVOCATIONS_MAX, REVOCATIONS_PAGE = 10_000, 64  # of tokens: known to an edge; records read a tick
 TOKEN_RIGHTS_MAX = 64  # patterns in a token
 BUCKETS_MAX = 100_000  # of each kind of rate limit; the longest unused are forgotten

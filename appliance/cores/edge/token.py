@@ -1,7 +1,9 @@
 """Tokens: who a client is and what he may do, from a JWT signed with Ed25519.
 
-Only EdDSA is accepted, whatever the token's header says, and only with keys that are Ed25519. Times
-are compared with a `now` that is given; the JWT library's own clock is not asked.
+Only Ed25519 is accepted, which headers call `EdDSA` (RFC 8037) or `Ed25519` (RFC 9864), and only
+with keys that are Ed25519: the key decides what the signature is. Times are compared with a `now`
+that is given; the JWT library's own clock is not asked. A refusal of what an issuer has signed says
+which claim, or which setting of the site, is not as it should be; nothing else is told back.
 """
 
 from collections.abc import Callable
@@ -31,6 +33,8 @@ from appliance.formats.client_errors import (
 from appliance.formats.revocation import JTI_SIZE_MAX
 
 READ, SEND, MODERATE, IMPORT, ADMIN = 1, 2, 4, 16, 31  # admin includes the others
+ALGORITHMS = ("EdDSA", "Ed25519")
+jwt.register_algorithm("Ed25519", OKPAlgorithm())
 RIGHTS = {"read": READ, "send": SEND, "moderate": MODERATE, "import": IMPORT, "admin": ADMIN}
 
 _OPTIONS: Any = {
@@ -45,6 +49,7 @@ _OPTIONS: Any = {
 }
 _SECOND_US = 1_000_000
 _TIME_MAX = 1 << 40  # seconds; keeps microseconds below 2^63
+_SHOWN_MAX = 60  # characters of a value in a refusal
 
 Keys = dict[str, Ed25519PublicKey]
 
@@ -117,21 +122,17 @@ class Tokens:
         TokenNotYetValid, TokenRevoked."""
         kid, key, payload = self._signed(token)
         if payload.get("iss") != self.issuer:
-            raise TokenInvalid("issuer is not the one this site trusts")
+            raise TokenInvalid(
+                f"claim iss is {_shown(payload.get('iss'))}; token_issuer of this site is "
+                f"{_shown(self.issuer)}"
+            )
         audience = payload.get("aud")
         if audience != self.audience and not (type(audience) is list and self.audience in audience):
-            raise TokenInvalid("audience is not this site")
-        expires_us, before_us, issued_us = (
-            _time_us(payload, name) for name in ("exp", "nbf", "iat")
-        )
-        if now_us >= expires_us:
-            raise TokenExpired("the token has expired")
-        if max(before_us, issued_us) > now_us + CLOCK_SKEW_US:
-            raise TokenNotYetValid("the token is not valid yet")
-        if expires_us - issued_us > self.life_s_max * _SECOND_US:
             raise TokenInvalid(
-                f"valid for longer than {self.life_s_max} s: this site takes no such token"
+                f"claim aud is {_shown(audience)}; token_audience of this site is "
+                f"{_shown(self.audience)}"
             )
+        expires_us, issued_us = self._times(payload, now_us)
         author = _author(payload.get("sub"))
         claims = Claims(
             author=author,
@@ -146,6 +147,31 @@ class Tokens:
         if self.is_revoked(claims):
             raise TokenRevoked("the token was revoked")
         return claims
+
+    def _times(self, payload: dict[str, Any], now_us: int) -> tuple[int, int]:
+        """(when it expires, when it was issued: 0 where it does not say) of a token that is valid
+        now. Without `iat` its life counts from `nbf`, without both from now (RFC 7519, section
+        4.1)."""
+        expires_us = _time_us(payload, "exp")
+        said = [name for name in ("nbf", "iat") if payload.get(name) is not None]
+        optional = {name: _time_us(payload, name) for name in said}
+        if now_us >= expires_us:
+            ago_s = (now_us - expires_us) // _SECOND_US
+            raise TokenExpired(f"the token has expired: claim exp lies {ago_s} s back")
+        for name, time_us in optional.items():
+            if time_us > now_us + CLOCK_SKEW_US:
+                ahead_s, most_s = (time_us - now_us) // _SECOND_US, CLOCK_SKEW_US // _SECOND_US
+                raise TokenNotYetValid(
+                    f"the token is not valid yet: claim {name} lies {ahead_s} s ahead of this "
+                    f"node's clock, at most {most_s} s allowed: compare both clocks"
+                )
+        begin_us = optional.get("iat", optional.get("nbf", now_us))
+        if expires_us - begin_us > self.life_s_max * _SECOND_US:
+            raise TokenInvalid(
+                f"valid for longer than {self.life_s_max} s: this site takes no such token; "
+                "let claim exp come sooner, or see token_life_s_max of the node"
+            )
+        return expires_us, optional.get("iat", 0)
 
     def verify_still(self, claims: Claims, now_us: int) -> None:
         """What was verified a while ago may not hold any more. Raises TokenExpired,
@@ -172,16 +198,16 @@ class Tokens:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise TokenInvalid("not a JWT") from None
-        if header.get("alg") != "EdDSA":
-            raise TokenInvalid("only EdDSA is accepted")
+        if header.get("alg") not in ALGORITHMS:
+            raise TokenInvalid("the header's alg: only EdDSA (Ed25519) is accepted")
         kid = header.get("kid")
         if type(kid) is not str:
             raise TokenInvalid("the header names no key (kid)")
         key = self.keys.get(kid)
         if key is None:
-            raise TokenKeyUnknown("no public key has this kid")
+            raise TokenKeyUnknown("no public key has this kid: it is not in jwks.json of this node")
         try:
-            payload = jwt.decode(token, key, algorithms=["EdDSA"], options=_OPTIONS)
+            payload = jwt.decode(token, key, algorithms=[*ALGORITHMS], options=_OPTIONS)
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise TokenInvalid("the signature is not right") from None
         return kid, key, payload
@@ -190,8 +216,16 @@ class Tokens:
 def _time_us(payload: dict[str, Any], name: str) -> int:
     value: Any = payload.get(name)
     if type(value) not in (int, float) or not 0 <= value < _TIME_MAX:
-        raise TokenInvalid(f"claim {name} is missing or no time")
+        raise TokenInvalid(
+            f"claim {name} is missing or no time in seconds: {_shown(value)}; let the issuer set it"
+        )
     return int(value * _SECOND_US)
+
+
+def _shown(value: Any) -> str:
+    """What a token says, short and printable."""
+    text = ascii(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def _author(value: Any) -> str:
@@ -226,8 +260,11 @@ def _rights(value: Any) -> tuple[tuple[str, int], ...]:
     return tuple(rights)
 
 
-def parse_jwks(data: bytes) -> Keys:
-    """The Ed25519 keys of a JWKS file, by kid; raises ValueError with a reason."""
+def parse_jwks(data: bytes, skipped: Callable[[str], None] = lambda why: None) -> Keys:
+    """The Ed25519 keys of a JWKS file, by kid. What else its issuer publishes there (keys of other
+    kinds, for encryption, without a kid) is left out, and `skipped` is told why (RFC 7517, section
+    5); of two keys of one kid neither is taken. Raises ValueError when it is no key set.
+    """
     try:
         document = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -236,16 +273,47 @@ def parse_jwks(data: bytes) -> Keys:
     if type(entries) is not list:
         raise ValueError('no list "keys"')
     keys: Keys = {}
-    for entry in entries:
-        if type(entry) is not dict or type(entry.get("kid")) is not str:
-            raise ValueError("a key without kid")
+    twice: set[str] = set()
+    for position, entry in enumerate(entries):
+        kid = entry.get("kid") if type(entry) is dict else None
+        name = f"key {_shown(kid)}" if type(kid) is str else f"key {position}"
         try:
-            key = OKPAlgorithm.from_jwk(entry)
-        except (jwt.PyJWTError, ValueError) as error:
-            raise ValueError(f"key {entry['kid']}: {error}") from None
-        if not isinstance(key, Ed25519PublicKey):
-            raise ValueError(f"key {entry['kid']}: not a public Ed25519 key")
-        if entry["kid"] in keys:
-            raise ValueError(f"key {entry['kid']} stands twice")
+            key = _key(entry)
+        except ValueError as error:
+            skipped(f"{name}: {error}")
+            continue
+        known = keys.get(entry["kid"])
+        if known is not None and known.public_bytes_raw() != key.public_bytes_raw():
+            twice.add(entry["kid"])
         keys[entry["kid"]] = key
+    for kid in sorted(twice):
+        skipped(f"key {_shown(kid)}: two keys have this kid")
+        del keys[kid]
     return keys
+
+
+def _key(entry: Any) -> Ed25519PublicKey:
+    """A key of a key set that verifies tokens; ValueError says why it does not."""
+    if type(entry) is not dict:
+        raise ValueError("not an object")
+    kind = (entry.get("kty"), entry.get("crv"))
+    if kind != ("OKP", "Ed25519"):
+        raise ValueError(f"of kind {_shown(kind[0])} {_shown(kind[1])}, not OKP Ed25519")
+    if type(entry.get("kid")) is not str:
+        raise ValueError("without a kid")
+    operations = entry.get("key_ops", ["verify"])
+    if entry.get("use", "sig") != "sig" or type(operations) is not list:
+        raise ValueError("not for signatures")
+    if "verify" not in operations:
+        raise ValueError("not for verifying signatures")
+    if entry.get("alg", "EdDSA") not in ALGORITHMS:
+        raise ValueError(f"for alg {_shown(entry['alg'])}")
+    if "d" in entry:
+        raise ValueError("a private key, which belongs to nobody but its issuer: replace it")
+    try:
+        key = OKPAlgorithm.from_jwk(entry)
+    except (jwt.PyJWTError, ValueError, TypeError) as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise ValueError("not a public Ed25519 key")
+    return key

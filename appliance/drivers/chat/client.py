@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from appliance.drivers.chat.connection import Connection, dial
 from appliance.drivers.chat.endpoint import Endpoint
-from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable
+from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable, TurnedAway
 from appliance.drivers.chat.itinerary import Guide, Itinerary
 from appliance.drivers.chat.origins import Origins
 from appliance.drivers.chat.outbox import Outbox
@@ -292,13 +292,16 @@ class Client:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         tried, reached = 0, loop.time()
+        turned_away: TurnedAway | None = None  # by the node that answered last
         while True:
             endpoint = self._way.next()
             try:
                 connection = await self._connect(endpoint)
             except ConnectionLost as error:
+                turned_away = error if isinstance(error, TurnedAway) else turned_away
                 if loop.time() - reached > self._patience_s:
-                    self._fail(SiteUnreachable(f"no node answers: {error}"))
+                    unheard = SiteUnreachable(f"no node answers: {error}")
+                    self._fail(Refused(turned_away.answer) if turned_away else unheard)
                     return
                 tried += 1
                 pause = BACKOFF_MIN_S * (1 << min(tried // len(self.endpoints), 5))
@@ -307,7 +310,7 @@ class Client:
             except Refused as error:
                 self._fail(error)
                 return
-            tried = 0
+            tried, turned_away = 0, None
             await self._watch(connection)
             reached = loop.time()
             self._on_lost()
@@ -544,7 +547,7 @@ class Client:
     def _on_error(self, error: ErrorFrame) -> None:
         if self._hello is not None and not self._hello.done() and error.request == "hello":
             passing = error.temporary
-            problem = ConnectionLost(f"{error.name}: {error.detail}") if passing else Refused(error)
+            problem = TurnedAway(error) if passing else Refused(error)
             self._hello.set_exception(problem)
         elif error.client_seq is not None and error.room_id is not None:
             self._on_send_error(error)

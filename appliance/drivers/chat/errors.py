@@ -16,6 +16,14 @@ class ConnectionLost(ApplianceError):
     code = 1111
 
 
+class TurnedAway(ConnectionLost):
+    """A node answered, and let nobody in with this hello yet; it may a little later."""
+
+    def __init__(self, answer: ErrorFrame) -> None:
+        super().__init__(f"{answer.name}: {answer.detail}")
+        self.answer = answer
+
+
 class Refused(ApplianceError):
     """The site answered with an error that trying again does not change."""
 

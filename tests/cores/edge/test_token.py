@@ -8,12 +8,12 @@ import json
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appliance.base.errors import InputError
 from appliance.cores.edge.token import (
     ADMIN,
     MODERATE,
@@ -68,16 +68,16 @@ def test_a_list_of_audiences_may_contain_ours() -> None:
     [
         (token(exp=NOW_S), TokenExpired),
         (token(exp=NOW_S - 1), TokenExpired),
-        (token(nbf=NOW_S + 60), TokenNotYetValid),
-        (token(iat=NOW_S + 60), TokenNotYetValid),
+        (token(nbf=NOW_S + 61), TokenNotYetValid),
+        (token(iat=NOW_S + 61), TokenNotYetValid),
+        (token(nbf="now"), TokenInvalid),
+        (token(iat=True), TokenInvalid),
         (token(iss="other"), TokenInvalid),
         (token(iss=None), TokenInvalid),
         (token(aud="other"), TokenInvalid),
         (token(aud=None), TokenInvalid),
         (token(aud=["x"]), TokenInvalid),
         (token(exp=None), TokenInvalid),
-        (token(nbf=None), TokenInvalid),
-        (token(iat=None), TokenInvalid),
         (token(exp="soon"), TokenInvalid),
         (token(exp=1e300), TokenInvalid),
         (token(exp=True), TokenInvalid),
@@ -97,6 +97,10 @@ def test_a_list_of_audiences_may_contain_ours() -> None:
         (parts(alg="none"), TokenInvalid),
         (parts(alg="HS256"), TokenInvalid),
         (parts(alg="ES256"), TokenInvalid),
+        (parts(alg="Ed448"), TokenInvalid),
+        (parts(alg="eddsa"), TokenInvalid),
+        (parts(alg=["EdDSA"]), TokenInvalid),
+        (parts(alg=None), TokenInvalid),
         (token() + "x", TokenInvalid),
         (token()[:-4], TokenInvalid),
         ("", TokenInvalid),
@@ -173,10 +177,68 @@ def test_a_changed_payload_is_refused() -> None:
 
 
 def test_small_clock_differences_are_forgiven() -> None:
-    assert tokens().verify(token(iat=NOW_S + 5, nbf=NOW_S + 5), START_US).author == "anna"
+    for seconds in (-60, 5, 60):
+        good = token(iat=NOW_S + seconds, nbf=NOW_S + seconds)
+        assert tokens().verify(good, START_US).author == "anna"
     for name in ("iat", "nbf"):
-        with pytest.raises(TokenNotYetValid):
-            tokens().verify(token(**{name: NOW_S + 6}), START_US)
+        with pytest.raises(
+            TokenNotYetValid, match=rf"claim {name} lies 61 s ahead .* at most 60 s"
+        ):
+            tokens().verify(token(**{name: NOW_S + 61}), START_US)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {},
+        {"nbf": None},
+        {"iat": None},
+        {"nbf": None, "iat": None},
+        {"nbf": 0},
+        {"nbf": NOW_S - 0.5},
+        {"aud": ["chat"]},
+        {"jti": ""},
+        {"typ": "anything"},
+        {"exp": NOW_S + 0.001},
+    ],
+)
+@pytest.mark.parametrize("name", ["EdDSA", "Ed25519"])
+def test_issuers_write_tokens_in_several_ways(claims: dict[str, object], name: str) -> None:
+    plain = {key: value for key, value in (payload() | claims).items() if value is not None}
+    signed = f"{b64({'alg': name, 'kid': 'k1'})}.{b64(plain)}"
+    found = tokens().verify(f"{signed}.{b64(KEY.sign(signed.encode()))}", START_US)
+    assert found.author == "root"
+    assert found.issued_us == int(plain.get("iat", 0)) * 1_000_000
+
+
+def test_the_life_of_a_token_that_does_not_say_when_it_was_issued_counts_from_nbf_or_now() -> None:
+    kept = Tokens(issuer="site", audience="chat", keys={"k1": KEY.public_key()}, life_s_max=100)
+    for claims in ({"nbf": NOW_S - 50}, {"nbf": None}):
+        end = NOW_S + (50 if claims["nbf"] else 100)
+        assert kept.verify(token(iat=None, exp=end, **claims), START_US).issued_us == 0
+        with pytest.raises(TokenInvalid, match="longer than 100 s"):
+            kept.verify(token(iat=None, exp=end + 1, **claims), START_US)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (token(iss="other"), "claim iss is 'other'; token_issuer of this site is 'site'"),
+        (token(iss=None), "claim iss is None"),
+        (token(aud="other"), "claim aud is 'other'; token_audience of this site is 'chat'"),
+        (token(aud="x" * 500), r"claim aud is 'x{59}\.\.\.; token_audience"),
+        (token(exp=NOW_S - 7), "claim exp lies 7 s back"),
+        (token(exp=None), "claim exp is missing or no time in seconds: None; let the issuer set"),
+        (token(iat="2026"), "claim iat is missing or no time in seconds: '2026'"),
+        (token(exp=NOW_S + 86_400 * 365), "let claim exp come sooner, or see token_life_s_max"),
+        (parts(alg="RS256"), r"the header's alg: only EdDSA \(Ed25519\) is accepted"),
+        (f"{b64({'alg': 'EdDSA'})}.e30.AA", r"the header names no key \(kid\)"),
+        (token(headers={"kid": "k2\n"}), r"it is not in jwks\.json of this node"),
+    ],
+)
+def test_a_refusal_names_the_claim_or_the_setting(bad: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        tokens().verify(bad, START_US)
 
 
 @given(st.text(max_size=300))
@@ -229,39 +291,69 @@ def test_jwks_gives_ed25519_keys_by_kid() -> None:
     assert keys["k1"].public_bytes_raw() == raw
 
 
-def test_jwks_with_anything_else_says_what_is_wrong() -> None:
-    ed448 = Ed448PrivateKey.generate().public_key().public_bytes_raw()
+GOOD = {
+    "kty": "OKP",
+    "crv": "Ed25519",
+    "kid": "k1",
+    "x": b64(KEY.public_key().public_bytes_raw()),
+}
+
+
+def kept_of(*entries: object) -> tuple[list[str], list[str]]:
+    """Kids that are taken of a key set, and why others are not."""
+    skipped: list[str] = []
+    return sorted(parse_jwks(json.dumps({"keys": entries}).encode(), skipped.append)), skipped
+
+
+@pytest.mark.parametrize("wrong", ["", "[]", "{}", '{"keys": 1}', '{"keys": ', "\xff", "null"])
+def test_what_is_no_key_set_is_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match=r"keys|JSON"):
+        parse_jwks(wrong.encode("latin-1"))
+
+
+def elliptic() -> dict[str, str]:
     numbers = generate_private_key(SECP256R1()).public_key().public_numbers()
-    good = {
-        "kty": "OKP",
-        "crv": "Ed25519",
-        "kid": "k1",
-        "x": b64(KEY.public_key().public_bytes_raw()),
-    }
-    for wrong in (
-        "",
-        "[]",
-        "{}",
-        '{"keys": 1}',
-        '{"keys": [1]}',
-        '{"keys": [{"kid": "a"}]}',
-        json.dumps({"keys": [good, good]}),
-        json.dumps({"keys": [good | {"kid": 1}]}),
-        json.dumps({"keys": [good | {"d": b64(bytes(range(32)))}]}),
-        json.dumps({"keys": [good | {"crv": "Ed448", "x": b64(ed448)}]}),
-        json.dumps(
-            {
-                "keys": [
-                    {
-                        "kty": "EC",
-                        "crv": "P-256",
-                        "kid": "e",
-                        "x": b64(numbers.x.to_bytes(32, "big")),
-                        "y": b64(numbers.y.to_bytes(32, "big")),
-                    }
-                ]
-            }
+    x, y = (b64(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
+    return {"kty": "EC", "crv": "P-256", "kid": "e", "x": x, "y": y}
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (elliptic(), "key 'e': of kind 'EC' 'P-256'"),
+        ({"kty": "RSA", "kid": "r", "n": "AQAB", "e": "AQAB"}, "key 'r': of kind 'RSA' None"),
+        ({"kty": "RSA", "n": "AQAB", "e": "AQAB", "x5c": ["MII"]}, "key 1: of kind 'RSA'"),
+        ({"kty": "oct", "kid": "o", "k": "AAAA"}, "key 'o': of kind 'oct' None"),
+        ({"kty": "AKP", "alg": "ML-DSA-44", "kid": "a", "pub": "AA"}, "key 'a': of kind 'AKP'"),
+        (GOOD | {"kid": "x", "crv": "X25519"}, "key 'x': of kind 'OKP' 'X25519'"),
+        (
+            GOOD | {"kid": "4", "crv": "Ed448", "x": b64(bytes(57))},
+            "key '4': of kind 'OKP' 'Ed448'",
         ),
-    ):
-        with pytest.raises(ValueError, match=r"key|JSON"):
-            parse_jwks(wrong.encode())
+        (GOOD | {"kid": "n", "use": "enc"}, "key 'n': not for signatures"),
+        (GOOD | {"kid": "n", "key_ops": ["sign"]}, "key 'n': not for verifying"),
+        (GOOD | {"kid": "n", "key_ops": "verify"}, "key 'n': not for signatures"),
+        (GOOD | {"kid": "n", "alg": "ES256"}, "key 'n': for alg 'ES256'"),
+        (GOOD | {"kid": "d", "d": b64(bytes(range(32)))}, "key 'd': a private key"),
+        (GOOD | {"kid": "s", "x": "AAAA"}, "key 's': "),
+        (GOOD | {"kid": "s", "x": 7}, "key 's': "),
+        (GOOD | {"kid": 1}, "key 1: without a kid"),
+        ({name: GOOD[name] for name in ("kty", "crv", "x")}, "key 1: without a kid"),
+        (7, "key 1: not an object"),
+        (None, "key 1: not an object"),
+    ],
+)
+def test_other_keys_of_an_issuer_are_left_out_and_named(other: object, why: str) -> None:
+    taken, skipped = kept_of(GOOD, other, GOOD | {"kid": "k2", "use": "sig", "alg": "Ed25519"})
+    assert taken == ["k1", "k2"]
+    assert len(skipped) == 1 and skipped[0].startswith(why), skipped
+
+
+def test_of_two_keys_of_one_name_neither_is_taken_and_one_key_may_stand_twice() -> None:
+    other = GOOD | {"x": b64(OTHER_KEY.public_key().public_bytes_raw())}
+    assert kept_of(GOOD, other, GOOD | {"kid": "k2"}) == (
+        ["k2"],
+        ["key 'k1': two keys have this kid"],
+    )
+    assert kept_of(GOOD, GOOD) == (["k1"], [])
+    assert kept_of() == ([], [])

@@ -134,14 +134,16 @@ class SmallSite:
             await self._say(connection, Pong(request=request))
 
     async def _hello(self, connection, frame) -> None:
-        if frame.token == "expired":
+        refusals = {"expired": (2012, False), "key_unknown": (2011, True)}
+        if frame.token in refusals:
+            error, temporary = refusals[frame.token]
             await self._say(
                 connection,
                 ErrorFrame(
-                    error=2012,
-                    temporary=False,
-                    name="token_expired",
-                    detail="it has",
+                    error=error,
+                    temporary=temporary,
+                    name=f"token_{frame.token}",
+                    detail="it is",
                     request=frame.request,
                 ),
             )

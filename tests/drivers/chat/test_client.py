@@ -115,6 +115,21 @@ def test_refused_token_fails_at_once_with_the_sites_words() -> None:
     asyncio.run(story())
 
 
+def test_a_token_that_is_refused_for_now_is_told_as_refused_though_other_nodes_are_silent(
+    free_port: int,
+) -> None:
+    async def story() -> None:
+        async with SmallSite(nodes=1) as site:
+            silent = Endpoint("127.0.0.1", free_port, None)
+            words = r"token_key_unknown \(2011\): it is"
+            with pytest.raises(Refused, match=words):
+                endpoints = [*site.endpoints, silent]
+                async with Client(endpoints, lambda: "key_unknown", patience_s=0.5):
+                    raise AssertionError("the token must not be accepted")
+
+    asyncio.run(story())
+
+
 def test_unreachable_site_is_given_up_after_the_patience(free_port: int) -> None:
     async def story() -> None:
         endpoints = [Endpoint("127.0.0.1", free_port, None)]
