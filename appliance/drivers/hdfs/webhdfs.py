@@ -4,6 +4,11 @@
     GET  name node  ?op=OPEN   ──307──▶ GET  data node
     GETFILESTATUS, LISTSTATUS, RENAME, MKDIRS, DELETE: the name node answers itself
 
+A gateway in front of it, HttpFS, answers OPEN itself, and before 3.5.0 does not know how to rename
+over a file: that is refused by name. Where the name node sends us is not believed before it is an
+address, and what fails there is told with that address and who named it. Folders are made with mode
+755 before a file is: those that CREATE makes on its way have the mode of the nearest one there is.
+
 A call that fails in a way that may pass (no connection, a timeout, safe mode, a standby name node,
 no data node free) is tried again a few times, with pauses that double and are drawn by chance; the
 caller's own back-off begins after that. A CREATE may always be sent again: it overwrites.
@@ -18,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from appliance.base.authority import authority
 from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
@@ -30,6 +35,9 @@ TRIES_MAX = 3
 PAUSE_MS_MIN, PAUSE_MS_MAX = 100, 2_000
 ANSWER_SIZE_MAX = 64 << 20  # bytes of an answer in JSON; a folder of 200,000 files
 REDIRECTS = (301, 302, 307, 308)
+FOLDER_MODE = "755"
+FOLDERS_KNOWN_MAX = 1024
+_PLACE_SHOWN_MAX = 200
 
 # Exceptions of Hadoop that do not pass by themselves; what is not known may.
 LASTING = {
@@ -78,6 +86,7 @@ class WebHdfs:
         self._limiter = Limiter(rate_max)
         self._tls = ssl.create_default_context(cafile=ca_file) if self._scheme == "https" else None
         self._lock = threading.Lock()
+        self._made: set[str] = set()  # folders that need not be made
         self._open: set[http.client.HTTPConnection] = set()
 
     def describe(self) -> str:
@@ -86,9 +95,16 @@ class WebHdfs:
     # --- the calls
 
     def put(self, path: str, data: bytes) -> None:
+        folder = path.rpartition("/")[0]
+        if folder not in self._made:
+            self.make_folder(folder)
+
         def create() -> None:
             place = self._redirected("PUT", path, op="CREATE", overwrite="true")
-            with self._answer("PUT", place, body=self._paced(data), size=len(data)) as answer:
+            with (
+                _at_data_node(place),
+                self._answer("PUT", place, body=self._paced(data), size=len(data)) as answer,
+            ):
                 self._expect(answer, 201)
 
         self._trying(f"put {path}", create)
@@ -99,37 +115,53 @@ class WebHdfs:
 
         place = self._trying(f"read {path}", start)
         try:
-            with self._answer("GET", place) as answer:
+            with _at_data_node(place), self._answer("GET", place) as answer:
                 self._expect(answer, 200)
                 while block := answer.read(BLOCK_SIZE):
                     self._limiter.take(len(block))
                     yield block
-        except (OSError, http.client.HTTPException) as error:
+        except TargetRefused:
+            raise
+        except (OSError, http.client.HTTPException, TargetUnavailable) as error:
             raise TargetUnavailable(f"{self.describe()}: read {path}: {_words(error)}") from error
 
     def status(self, path: str) -> Entry | None:
-        found = self._call("GET", path, "GETFILESTATUS", missing=None)
-        return None if found is None else _entry(found["FileStatus"], path.rpartition("/")[2])
+        def entry(found: Any) -> Entry:
+            return _entry(found["FileStatus"], path.rpartition("/")[2])
+
+        return self._call("GET", path, "GETFILESTATUS", entry, missing=None)
 
     def list(self, path: str) -> list[Entry]:
-        found = self._call("GET", path, "LISTSTATUS", missing={"FileStatuses": {"FileStatus": []}})
-        rows = found["FileStatuses"]["FileStatus"]
-        return sorted((_entry(row, row["pathSuffix"]) for row in rows), key=lambda e: e.name)
+        def entries(found: Any) -> list[Entry]:
+            rows = found["FileStatuses"]["FileStatus"]
+            return sorted((_entry(row, row["pathSuffix"]) for row in rows), key=lambda e: e.name)
+
+        return self._call("GET", path, "LISTSTATUS", entries, missing=[])
 
     def rename(self, source: str, destination: str, *, overwrite: bool) -> bool:
         self.make_folder(destination.rpartition("/")[0])
         wanted = {"destination": self._path(destination)}
         if overwrite:
             # the newer call of HDFS: it answers nothing, and refuses with an exception
-            self._call("PUT", source, "RENAME", renameoptions="OVERWRITE", **wanted)
+            options = {"renameoptions": "OVERWRITE"}
+            done = self._call("PUT", source, "RENAME", _done_or_silent, **options, **wanted)
+            if not done:
+                raise TargetRefused(
+                    f"{self.describe()}: RENAME of {source} over {destination} was answered and "
+                    "not done, as HttpFS before 3.5.0 does: name the name node itself, or a newer "
+                    "HttpFS"
+                )
             return True
-        return bool(self._call("PUT", source, "RENAME", **wanted)["boolean"])
+        return self._call("PUT", source, "RENAME", _done, **wanted)
 
     def make_folder(self, path: str) -> None:
-        self._call("PUT", path, "MKDIRS")
+        self._call("PUT", path, "MKDIRS", _done, permission=FOLDER_MODE)
+        if len(self._made) >= FOLDERS_KNOWN_MAX:
+            self._made.clear()
+        self._made.add(path)
 
     def delete(self, path: str) -> bool:
-        return bool(self._call("DELETE", path, "DELETE", missing={"boolean": False})["boolean"])
+        return self._call("DELETE", path, "DELETE", _done, missing=False)
 
     def abort(self) -> None:
         self._limiter.stop()
@@ -145,8 +177,17 @@ class WebHdfs:
 
     _REQUIRED: Any = object()
 
-    def _call(self, method: str, path: str, op: str, missing: Any = _REQUIRED, **query: str) -> Any:
-        """The JSON that the name node answers; `missing` for a path that does not exist."""
+    def _call(
+        self,
+        method: str,
+        path: str,
+        op: str,
+        take: Callable[[Any], Any],
+        missing: Any = _REQUIRED,
+        **query: str,
+    ) -> Any:
+        """What `take` makes of the JSON that the name node answers; `missing` for a path that does
+        not exist."""
 
         def ask() -> Any:
             with self._answer(method, self._url(path, op=op, **query)) as answer:
@@ -155,7 +196,12 @@ class WebHdfs:
                     return missing
                 self._expect(answer, 200)
                 raw = answer.read(ANSWER_SIZE_MAX)
-                return json.loads(raw) if raw else None
+            try:
+                return take(json.loads(raw) if raw else None)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                raise TargetUnavailable(
+                    f"answered with what is none of WebHDFS: {raw[:_PLACE_SHOWN_MAX]!r}"
+                ) from None
 
         return self._trying(f"{op} {path}", ask)
 
@@ -168,14 +214,7 @@ class WebHdfs:
                 return call()
             except TargetRefused:
                 raise
-            except (
-                OSError,
-                http.client.HTTPException,
-                ValueError,
-                KeyError,
-                TypeError,
-                TargetUnavailable,
-            ) as error:
+            except (OSError, http.client.HTTPException, TargetUnavailable) as error:
                 if attempt + 1 == TRIES_MAX or self._limiter.stopped:
                     raise TargetUnavailable(
                         f"{self.describe()}: {what}: {_words(error)}"
@@ -186,14 +225,23 @@ class WebHdfs:
 
     def _redirected(self, method: str, path: str, **query: str) -> str:
         """Where the name node sends us for the data of `path`."""
-        with self._answer(method, self._url(path, **query)) as answer:
+        url = self._url(path, **query)
+        with self._answer(method, url) as answer:
+            if answer.status == 200 and method == "GET":
+                return url  # HttpFS sends nobody on: what it answered is asked for again
             if answer.status not in REDIRECTS:
                 self._expect(answer, 307)
             answer.read(ANSWER_SIZE_MAX)
             place = answer.headers.get("Location", "")
-        if urlsplit(place).scheme != self._scheme:
+        parts = _address(place)
+        if parts is None:
             raise TargetRefused(
-                f"{self.describe()}: redirected to {place.split('?')[0]!r}: the "
+                f"{self.describe()}: the name node sent us to {_shown(place)}, which is no address "
+                "of a data node: look at dfs.datanode.http.address and what is in between"
+            )
+        if parts.scheme != self._scheme:
+            raise TargetRefused(
+                f"{self.describe()}: the name node sent us to {_shown(place)}: the "
                 f"data nodes must speak {self._scheme} too"
             )
         return place
@@ -203,7 +251,7 @@ class WebHdfs:
         self, method: str, url: str, body: Iterator[bytes] | None = None, size: int = 0
     ) -> Iterator[http.client.HTTPResponse]:
         parts = urlsplit(url)
-        assert parts.hostname is not None
+        assert parts.hostname is not None  # of the setting, or looked at before
         if self._tls is None:
             link = http.client.HTTPConnection(parts.hostname, parts.port, timeout=CONNECT_S)
         else:
@@ -272,6 +320,34 @@ class WebHdfs:
         raise _remote_error(self.describe(), answer.status, answer.read(1 << 16))
 
 
+def _address(place: str) -> SplitResult | None:
+    """The parts of a place to which we were sent; None when it is none."""
+    try:
+        parts = urlsplit(place)
+        port = parts.port
+    except ValueError:
+        return None
+    named = parts.scheme in ("http", "https") and parts.hostname
+    return parts if named and port != 0 else None
+
+
+def _shown(place: str) -> str:
+    """As it came, without what it carries: a token may be in it."""
+    return ascii(place.partition("?")[0][:_PLACE_SHOWN_MAX]) if place else "nowhere"
+
+
+@contextmanager
+def _at_data_node(place: str) -> Iterator[None]:
+    """What fails here is told with who failed."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as error:
+        where = urlsplit(place).netloc
+        raise TargetUnavailable(
+            f"data node {where}, to which the name node sent us: {_words(error)}"
+        ) from error
+
+
 def _last_word(link: http.client.HTTPConnection, cut: OSError) -> http.client.HTTPResponse:
     """What was answered by who closed before it had the whole body: mostly why. Else `cut`."""
     try:
@@ -295,6 +371,16 @@ def _remote_error(where: str, status: int, raw: bytes) -> TargetError:
 
 def _entry(row: dict[str, Any], name: str) -> Entry:
     return Entry(name, int(row["length"]), row["type"] == "DIRECTORY", int(row["modificationTime"]))
+
+
+def _done(told: Any) -> bool:
+    """Whether an operation was done, as its answer says."""
+    return bool(told["boolean"])
+
+
+def _done_or_silent(told: Any) -> bool:
+    """As `_done`; of an operation that a name node answers with nothing."""
+    return told is None or _done(told)
 
 
 def _words(error: BaseException) -> str:
