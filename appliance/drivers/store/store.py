@@ -13,6 +13,7 @@ from appliance.base.errors import StorageError, StoreFull
 from appliance.base.limits import STORE_KEY_SIZE_MAX, STORE_READERS_MAX
 from appliance.drivers.store.batch import Batch, Change, Delete, Put, PutAll
 
+_RESIZED_MAX = 8  # times that a map may be enlarged while a reader follows it
 META_PAGES = 2  # at the start of the file: the roots of the two newest states
 
 
@@ -109,10 +110,11 @@ class Store:
                 meminit=True,
                 max_spare_txns=STORE_READERS_MAX,
             )
-            self._databases = {
-                name: self._environment.open_db(name.encode(), create=not read_only)
-                for name in databases
-            }
+            try:
+                self._databases = self._open_databases(databases)
+            except lmdb.MapResizedError:  # by its writer, just now
+                self._environment.set_mapsize(0)
+                self._databases = self._open_databases(databases)
         except (lmdb.Error, OSError) as error:
             raise StorageError(
                 f"{folder}: the store cannot be opened: {error}; correct the path, free space "
@@ -122,18 +124,39 @@ class Store:
         self._mapped = threading.Condition()  # no map is exchanged under a reader
         self._readers = 0
 
+    def _open_databases(self, names: Sequence[str]) -> dict[str, Any]:
+        create = not self.read_only
+        return {name: self._environment.open_db(name.encode(), create=create) for name in names}
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[Reading]:
         """The newest durable state, unchanged while the block runs. Keep it short."""
         with self._mapped:
             self._readers += 1
         try:
-            with self._environment.begin(buffers=False) as transaction:
+            with self._begin() as transaction:
                 yield Reading(transaction, self._databases)
         finally:
             with self._mapped:
                 self._readers -= 1
                 self._mapped.notify_all()
+
+    def _begin(self) -> lmdb.Transaction:
+        """A transaction of a reader. Another process, whose store it is, may have enlarged the map
+        since this one opened it: then ours follows, once nobody here reads."""
+        for _ in range(_RESIZED_MAX):
+            try:
+                return self._environment.begin(buffers=False)
+            except lmdb.MapResizedError:
+                with self._mapped:
+                    self._readers -= 1
+                    self._mapped.notify_all()
+                    self._mapped.wait_for(lambda: self._readers == 0)
+                    self._environment.set_mapsize(0)
+                    self._readers += 1
+        raise StorageError(
+            f"{self.folder}: the store is enlarged again and again while it is read: try again"
+        )
 
     def get(self, database: str, key: bytes) -> bytes | None:
         """The value of `key` in the newest durable state, or None."""

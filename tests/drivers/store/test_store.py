@@ -208,6 +208,58 @@ def test_a_second_process_may_read_beside_the_writer(store: Store, tmp_path: Pat
     assert done.stdout.strip() == "1"
 
 
+READER = """
+import sys
+import threading
+from pathlib import Path
+from appliance.drivers.store.store import Store
+store = Store(Path(sys.argv[1]), ["log"], 1 << 20, read_only=True)
+print("open", flush=True)
+for line in sys.stdin:
+    seen = []
+    def count():
+        with store.reading() as reading:
+            seen.append(reading.count("log"))
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(*seen, flush=True)
+"""
+
+
+def test_a_reader_in_another_process_follows_a_store_that_was_enlarged(
+    store: Store, tmp_path: Path
+) -> None:
+    """As a command does that looks at a store beside its running role; in several threads."""
+    store.write(Batch().put("log", key(0), b"first"))
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER, str(tmp_path / "store")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPO)},
+    )
+    assert reader.stdin is not None and reader.stdout is not None
+    try:
+        assert reader.stdout.readline() == "open\n"
+        for step in range(1, 4):
+            store.enlarge((4 + 4 * step) * MIB)
+            batch = Batch()
+            for number in range(step * 3000, step * 3000 + 3000):
+                batch.put("log", key(number), bytes(1000))
+            store.write(batch)
+            reader.stdin.write("count\n")
+            reader.stdin.flush()
+            assert reader.stdout.readline().split() == [str(1 + 3000 * step)] * 4
+    finally:
+        reader.kill()
+        reader.wait()
+        reader.stdin.close()
+        reader.stdout.close()
+
+
 WRITER = """
 import sys
 from pathlib import Path
