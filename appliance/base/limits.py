@@ -303,6 +303,7 @@ ARCHIVE_UNPACKED_SIZE_MAX = 64 * 1024 * MIB  # bytes a zip unpacks to in all
 IMPORTED_AUTHOR_SIZE_MAX = 256
 # messages: their ids are held while an archive is imported
 ARCHIVE_ENTRIES_MAX = 5_000_000
+ARCHIVE_ROOMS_MAX = 100_000  # conversations that become rooms
 
 # --- objects ------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +33,7 @@ from appliance.drivers.terminal.options import SiteWords, site_options
 from appliance.drivers.terminal.way_out import bare
 from appliance.formats.archive import irc, mbox, slack
 from appliance.formats.archive.entry import Entry, OnBroken, refuse
+from appliance.formats.archive.naming import Naming
 from appliance.formats.archive.plan import MARK_START, Message, Plan, device_of
 from appliance.formats.client_errors import DuplicateExpired
 from appliance.formats.record import KIND_IMPORTED
@@ -44,6 +45,7 @@ FILES_MAX = 10_000  # in a folder of logs
 IN_FLIGHT_MAX = 1024  # messages waiting for their acknowledgement
 SAVE_EVERY_S = 1.0
 COMPLAINTS_SHOWN = 10
+ROOMS_SHOWN = 5  # private ones that nobody asked for
 STATE_VERSION = 1
 _BODIES = "author and time as fields"  # tells the device from that of another form of bodies
 
@@ -69,22 +71,73 @@ class Source(NamedTuple):
 
     def entries(self, on_broken: OnBroken) -> Iterator[Entry]:
         """All entries, file by file."""
+        naming = Naming()
         for path in self.files():
             try:
                 with path.open("rb") as file:
-                    yield from _read(self.kind, file, path, on_broken)
+                    yield from self._read(file, path, on_broken, naming)
             except OSError as error:
                 raise StorageError(f"{path}: {error.strerror}") from error
 
+    def _read(self, file: Any, path: Path, on_broken: OnBroken, naming: Naming) -> Iterator[Entry]:
+        if self.kind == "slack":
+            return slack.read(file, str(path), on_broken)
+        if self.kind == "mbox":
+            return mbox.read(file, str(path), path.stem, on_broken, naming)
+        named, read = (
+            (irc.irssi_log, irc.read_irssi)
+            if self.kind == "irssi"
+            else (irc.weechat_log, irc.read_weechat)
+        )
+        log = named(path.name)
+        # Of a whole folder, what is no channel is two people who talk to each other.
+        private = not log.is_channel and self.path.is_dir()
+        wanted = f"direct/{log.room}" if private else log.room
+        server = log.server or path.parent.name
+        room = naming.of(f"{server} {log.channel}", wanted, f"{log.channel} of {server}")
+        entries = read(file, str(path), room, on_broken)
+        return (entry._replace(private=True) for entry in entries) if private else entries
 
-def _read(kind: str, file: Any, path: Path, on_broken: OnBroken) -> Iterator[Entry]:
-    if kind == "slack":
-        return slack.read(file, str(path), on_broken)
-    if kind == "irssi":
-        return irc.read_irssi(file, str(path), irc.irssi_room(path.name), on_broken)
-    if kind == "weechat":
-        return irc.read_weechat(file, str(path), irc.weechat_room(path.name), on_broken)
-    return mbox.read(file, str(path), path.stem, on_broken)
+
+class Private:
+    """What was said where not everybody could read it: imported only if somebody asks for it."""
+
+    def __init__(self, wanted: bool | None) -> None:
+        self._wanted = wanted  # None: nobody said
+        self.messages: Counter[str] = Counter()  # by room
+
+    def sift(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """The entries that are imported; the others are counted."""
+        self.messages.clear()
+        for entry in entries:
+            if entry.private:
+                self.messages[entry.room] += 1
+            if not entry.private or self._wanted:
+                yield entry
+
+    def refuse_unasked(self, path: Path) -> None:
+        """ConfigurationError when there are some, and nobody said what becomes of them."""
+        if self._wanted is not None or not self.messages:
+            return
+        rooms = sorted(self.messages)
+        more = f" and {len(rooms) - ROOMS_SHOWN} more" if len(rooms) > ROOMS_SHOWN else ""
+        raise ConfigurationError(
+            f"{path} holds {self.told()}, {one_line(', '.join(rooms[:ROOMS_SHOWN]))}{more}: say "
+            "--private to have them in rooms of these names, which every token that may read such "
+            "a name can open, or --public-only to leave them out"
+        )
+
+    def told(self) -> str:
+        """How many."""
+        total = self.messages.total()
+        conversations = counted(len(self.messages), "private conversation")
+        return f"{conversations} of {counted(total, 'message')}"
+
+    def closing(self) -> str:
+        """For the line at the end."""
+        if not self.messages:
+            return ""
+        return f"; {self.told()} {'among them' if self._wanted else 'left out'}"
 
 
 @click.command("import")
@@ -97,7 +150,18 @@ def _read(kind: str, file: Any, path: Path, on_broken: OnBroken) -> Iterator[Ent
     type=click.Path(path_type=Path, dir_okay=False),
     help="Where to note how far it got.  [default: beside PATH]",
 )
-@click.option("--skip-broken", is_flag=True, help="Count what cannot be read, and go on.")
+@click.option(
+    "--skip-broken",
+    is_flag=True,
+    help="Count what cannot be read, and go on; the exit code is 1 if there was any.",
+)
+@click.option(
+    "--private/--public-only",
+    "private_wanted",
+    default=None,
+    help="Whether conversations that not everybody could read become rooms, private/NAME and "
+    "direct/NAMES, or are left out; one of both has to be said if there are any.",
+)
 @site_options
 def command(
     kind: str,
@@ -105,6 +169,7 @@ def command(
     room: str | None,
     state_path: Path | None,
     skip_broken: bool,
+    private_wanted: bool | None,
     site: SiteWords,
 ) -> None:
     """Import an archive: PATH is an mbox, a log of irssi or weechat (or a folder of such), or a
@@ -126,24 +191,38 @@ def command(
         state_path = _state_path(path, device)
         _refuse_earlier(_state_path(path, device_of(*names)))
     state = State.load(state_path, device)
-    complaints = Complaints(skip_broken)
+    complaints, private = Complaints(skip_broken), Private(private_wanted)
+
+    def entries() -> Iterator[Entry]:
+        return private.sift(source.entries(complaints.on_broken))
+
     plan = Plan(device, room)
-    changed = plan.survey(source.entries(complaints.on_broken), state.marks())
+    changed = plan.survey(entries(), state.marks())
+    private.refuse_unasked(path)
     if changed:
         raise ConfigurationError(
             f"{path} is not what was imported into room {changed[0]} before: "
             f"restore it, or import it under another name"
         )
     complaints.quiet = True
+    if not plan.entries:
+        raise ArchiveError(
+            str(path),
+            1,
+            f"nothing to store in what was read as {kind}: 0 entries"
+            f"{private.closing()}{complaints.closing()}",
+        )
     with locked(source.path):
-        stored = asyncio.run(Import(access, plan, state, device).run(source, complaints.on_broken))
+        stored = asyncio.run(Import(access, plan, state, device).run(entries()))
     total = sum(plan.rooms.values())
     click.echo(
         f"import: {counted(plan.entries, 'entry', 'entries')}, {counted(total, 'message')} in "
         f"{counted(len(plan.rooms), 'room')}; "
         f"{total - stored} were there before, {stored} stored now"
-        + (f"; {counted(complaints.count, 'broken place')} skipped" if complaints.count else "")
+        f"{private.closing()}{complaints.closing()}"
     )
+    if complaints.count:
+        click.get_current_context().exit(1)
 
 
 def _state_path(path: Path, device: UUID) -> Path:
@@ -171,6 +250,10 @@ class Complaints:
 
     def __init__(self, skip: bool) -> None:
         self.count, self.quiet, self._skip = 0, False, skip
+
+    def closing(self) -> str:
+        """For the line at the end."""
+        return f"; {counted(self.count, 'broken place')} skipped" if self.count else ""
 
     def on_broken(self, error: ArchiveError) -> None:
         if not self._skip:
@@ -260,7 +343,7 @@ class Import:
         self.stored = 0  # acknowledged with an op beyond those
         self._waiting: deque[tuple[Message, asyncio.Future]] = deque()
 
-    async def run(self, source: Source, on_broken: OnBroken) -> int:
+    async def run(self, entries: Iterator[Entry]) -> int:
         """Send everything; how many messages were not there before."""
         async with Client(
             self.access.endpoints, self.access.token, client_id=self.device
@@ -269,7 +352,7 @@ class Import:
                 await self._open(client, name)
             self.counts = {room.room_id: room.message_count for room in await client.rooms()}
             total = sum(self.plan.rooms.values())
-            messages = self.plan.messages(source.entries(on_broken))
+            messages = self.plan.messages(entries)
             with click.progressbar(
                 length=total, label="importing", file=bare(sys.stderr), show_pos=True
             ) as bar:

@@ -12,10 +12,12 @@ import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from appliance.formats.record import KIND_IMPORTED
 from tests.commands.conftest import COMMAND, TOP, Chat, Sentence, Tigerchat, environment
 from tests.formats.test_archive_irc import IRSSI, WEECHAT
-from tests.formats.test_archive_slack import WHOLE
+from tests.formats.test_archive_slack import WHOLE, zipped
 from tests.patience import HUNG_S
 from tests.system.local_site import LocalSite
 
@@ -146,7 +148,9 @@ def test_import_that_is_killed_goes_on_with_equal_counts(
     assert [row["client_seq"] for row in stored] == list(range(1, len(stored) + 1))
 
 
-def test_import_of_logs_and_of_an_export(chat: Chat, tmp_path: Path) -> None:
+def test_import_of_logs_and_of_an_export(
+    chat: Chat, tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, tmp_path: Path
+) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "#irssi-room.log").write_text(IRSSI)
     (tmp_path / "irc.libera.#weechat-room.weechatlog").write_text(WEECHAT)
@@ -157,7 +161,17 @@ def test_import_of_logs_and_of_an_export(chat: Chat, tmp_path: Path) -> None:
     assert "3 entries" in chat(
         "import", "weechat", tmp_path / "irc.libera.#weechat-room.weechatlog"
     )
-    assert "5 entries, 5 messages in 2 rooms" in chat("import", "slack", tmp_path / "export.zip")
+    export = tmp_path / "export.zip"
+    unasked = sentence(tigerchat("import", "slack", export, "--local", serving.folder), 2)
+    assert "holds 1 private conversation of 1 message, direct/Alice, bob: say --private" in unasked
+    assert "general" not in counts(chat)
+    told = chat("import", "slack", export, "--public-only")
+    assert "4 entries, 4 messages in 1 room; " in told
+    assert "; 1 private conversation of 1 message left out" in told
+    again = chat("import", "slack", export, "--private")
+    assert "5 entries, 5 messages in 2 rooms; 4 were there before, 1 stored now" in again
+    assert "; 1 private conversation of 1 message among them" in again
+    assert [row["body"] for row in messages(chat, "direct/Alice, bob")] == ["direct"]
     bodies = [row["body"] for row in messages(chat, "irssi-room")]
     assert bodies[1] == "hi"
     assert messages(chat, "irssi-room")[1]["said_by"] == "bob"
@@ -177,8 +191,51 @@ def test_import_of_a_broken_archive_names_file_and_line_and_stores_nothing(
     assert f"{log}, line 12: not a line of an irssi log" in said
     assert said.strip().endswith("leave such places out with --skip-broken")
     assert "broken-room" not in counts(chat)
-    assert "1 broken place skipped" in chat("import", "irssi", log, "--skip-broken")
+    skipped = tigerchat("import", "irssi", log, "--skip-broken", "--local", serving.folder)
+    assert skipped.returncode == 1 and "; 1 broken place skipped" in skipped.stdout
     assert len(messages(chat, "broken-room")) == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content"),
+    [
+        ("irssi", "empty-irssi.log", b"--- Log opened Mon Mar 01 09:59:00 2004\nnoise\n"),
+        ("irssi", "events.log", b"--- Log opened Mon Mar 01 09:59:00 2004\n10:00 -!- a joined\n"),
+        ("weechat", "empty.weechatlog", b"10:00 <ann> a log of another program\n"),
+        ("mbox", "empty.mbox", b"From ann\nSubject: no date\n\nwords\n"),
+        ("mbox", "nothing.mbox", b""),
+        ("slack", "empty.zip", zipped(**{"channels.json": [{"id": "C1", "name": "empty-room"}]})),
+    ],
+)
+def test_an_import_that_stores_nothing_does_not_end_well(
+    tigerchat: Tigerchat, serving: LocalSite, tmp_path: Path, kind: str, name: str, content: bytes
+) -> None:
+    place = tmp_path / name
+    place.write_bytes(content)
+    done = tigerchat("import", kind, place, "--skip-broken", "--local", serving.folder)
+    *_, last = done.stderr.splitlines()
+    assert f"{place}, line 1: nothing to store in what was read as {kind}: 0 entries" in last
+    assert done.returncode == 1
+
+
+def test_logs_of_two_networks_and_of_two_people_have_rooms_of_their_own(
+    chat: Chat, tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, tmp_path: Path
+) -> None:
+    for network, name in (
+        ("libera", "#apart.log"),
+        ("oftc", "#apart.log"),
+        ("oftc", "##apart.log"),
+        ("oftc", "apart.log"),
+    ):
+        (tmp_path / "logs" / network).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "logs" / network / name).write_text(IRSSI)
+    words = "import", "irssi", tmp_path / "logs"
+    unasked = sentence(tigerchat(*words, "--local", serving.folder), 2)
+    assert "holds 1 private conversation of 6 messages, direct/apart: say --private" in unasked
+    assert "24 entries, 24 messages in 4 rooms" in chat(*words, "--private")
+    names = "apart", "apart (##apart of oftc)", "apart (#apart of oftc)", "direct/apart"
+    assert {name for name in counts(chat) if "apart" in name} == {*names}
+    assert all(len(messages(chat, name)) == 6 for name in names)
 
 
 def test_import_of_an_archive_that_changed_is_refused(

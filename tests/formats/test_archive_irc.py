@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.base.errors import ArchiveError
-from appliance.formats.archive import irc
+from appliance.base.limits import ARCHIVE_TEXT_SIZE_MAX
+from appliance.formats.archive import irc, months
 from appliance.formats.archive.entry import Entry, microseconds
 
 IRSSI = """--- Log opened Mon Mar 01 09:59:00 2004
@@ -74,7 +75,9 @@ def test_weechat_keeps_nicks_times_and_words() -> None:
             "--- Log opened Mon Mar 01 09:59:00 2004\n\ngarbage\n",
             r"line 3: not a line of an irssi log: 'garbage'",
         ),
-        ("--- Day changed Mon Foo 41 2004\n", "line 1: expected a date"),
+        ("--- Day changed Mon Foo 41 2004\n", "line 1: no month is called 'Foo'"),
+        ("--- Day changed Mon Feb 41 2004\n", "line 1: expected a date"),
+        ("--- Day changed yesterday\n", "line 1: expected a date .* not 'yesterday'"),
         ("--- Log opened Mon Mar 01 09:59:00 2004\n29:00 <a> x\n", "line 2: not a line"),
     ],
 )
@@ -99,20 +102,199 @@ def test_weechat_line_that_does_not_fit_is_named(text: str, complaint: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("room_of", "file_name", "room"),
+    ("log_of", "file_name", "log"),
     [
-        (irc.irssi_room, "#chess.log", "chess"),
-        (irc.irssi_room, "chess", "chess"),
-        (irc.irssi_room, "##c++.log", "c++"),
-        (irc.weechat_room, "irc.libera.#chess.weechatlog", "chess"),
-        (irc.weechat_room, "irc.libera.##c.weechatlog", "c"),
-        (irc.weechat_room, "#chess.log", "chess"),
+        (irc.irssi_log, "#chess.log", ("chess", "#chess", "")),
+        (irc.irssi_log, "chess", ("chess", "chess", "")),
+        (irc.irssi_log, "##c++.log", ("c++", "##c++", "")),
+        (irc.weechat_log, "irc.libera.#chess.weechatlog", ("chess", "#chess", "libera")),
+        (irc.weechat_log, "irc.libera.##c.weechatlog", ("c", "##c", "libera")),
+        (irc.weechat_log, "irc.libera.ann.weechatlog", ("ann", "ann", "libera")),
+        (irc.weechat_log, "#chess.log", ("chess", "#chess", "")),
     ],
 )
-def test_room_of_a_log_is_its_channel(
-    room_of: Callable[..., object], file_name: str, room: str
+def test_a_log_is_named_after_its_channel_and_server(
+    log_of: Callable[[str], irc.Log], file_name: str, log: tuple[str, str, str]
 ) -> None:
-    assert room_of(file_name) == room
+    assert log_of(file_name) == log
+    assert log_of(file_name).is_channel == ("#" in file_name)
+
+
+def day(date: str) -> int:
+    """Of the one message behind a change of day to this date."""
+    (entry,) = irssi(f"--- Day changed {date}\n12:00 <ann> x\n")
+    return entry.time_us
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        "Sat Oct 03 2026",
+        "Sa Okt 03 2026",
+        "sam. oct. 03 2026",
+        "sáb oct 03 2026",
+        "sab ott 03 2026",
+        "za okt 03 2026",
+        "lör okt 03 2026",
+        "sob paź 03 2026",
+        "so říj 03 2026",
+        "Сб окт 03 2026",
+        "Cts Eki 03 2026",
+        "土 10月 03 2026",
+        "토 10월 03 2026",
+        "Saturday October 3 2026",
+        "Sat 3 Oct 2026",
+        "2026-10-03",
+    ],
+)
+def test_irssi_writes_dates_in_the_words_of_its_language(date: str) -> None:
+    assert day(date) == at(2026, 10, 3, 12)
+
+
+@pytest.mark.parametrize("word", ["lis", "srp", "lip", "brumaire", "octopus"])
+def test_a_month_that_nobody_knows_or_that_means_two_is_refused_by_its_name(word: str) -> None:
+    with pytest.raises(ArchiveError, match=f"line 1: no month is called '{word}'"):
+        irssi(f"--- Day changed Fri {word} 27 2026\n12:00 <ann> x\n")
+
+
+def test_each_name_of_a_month_means_one() -> None:
+    rows = [row.split() for row in months._ROWS.strip().split("\n")]
+    assert all(len(row) == 12 for row in rows) and len(rows) > 20
+    assert all(
+        months.month_of(name.upper()) == months.month_of(f"{name}.") == number
+        for row in rows
+        for number, name in enumerate(row, 1)
+        if name != "."
+    )
+
+
+CLOCKS = [
+    ("16:59 {}", at(2020, 2, 29, 16, 59)),
+    ("16:59{}", at(2020, 2, 29, 16, 59)),
+    ("16:59:05 {}", at(2020, 2, 29, 16, 59, 5)),
+    ("16:59:05{}", at(2020, 2, 29, 16, 59, 5)),
+    ("[16:59] {}", at(2020, 2, 29, 16, 59)),
+    ("[16:59:05] {}", at(2020, 2, 29, 16, 59, 5)),
+    ("[16:59:05]{}", at(2020, 2, 29, 16, 59, 5)),
+    ("(16:59) {}", at(2020, 2, 29, 16, 59)),
+    ("16.59.05 {}", at(2020, 2, 29, 16, 59, 5)),
+    ("2021-03-04 16:59:05 {}", at(2021, 3, 4, 16, 59, 5)),
+    ("[2021-03-04 16:59] {}", at(2021, 3, 4, 16, 59)),
+    ("2021-03-04T16:59:05 {}", at(2021, 3, 4, 16, 59, 5)),
+]
+LINES_SAID = [
+    ("<@ann> hi", "ann", "hi"),
+    ("< ann> hi", "ann", "hi"),
+    ("<ann:@#chess> for operators", "ann", "for operators"),
+    ("<@ann:+#chess> for voices", "ann", "for voices"),
+    ("* ann waves", "ann", "* ann waves"),
+    ("* ann:@#chess waves", "ann", "* ann waves"),
+    ("-ann:#chess- notice", "ann", "notice"),
+    ("-ann:@#chess- notice", "ann", "notice"),
+    ("[notice(#chess)] one of our own", "unknown", "one of our own"),
+    ("[msg(@#chess)] to operators", "unknown", "to operators"),
+    ("<ann> 10:00 <bob> quoted: [notice(x)]", "ann", "10:00 <bob> quoted: [notice(x)]"),
+]
+
+
+@pytest.mark.parametrize(("clock", "time_us"), CLOCKS)
+def test_each_clock_of_irssi_goes_with_each_kind_of_line(clock: str, time_us: int) -> None:
+    head = "--- Log opened Sat Feb 29 09:59:00 2020\n"
+    events = ("-!- bob [b@example.org] has joined #chess", "[Users #chess]", "-!- mode/#chess")
+    for line, author, text in LINES_SAID:
+        (entry,) = irssi(head + clock.format(line) + "\n")
+        assert (entry.time_us, entry.author, entry.text) == (time_us, author, text), line
+    assert irssi(head + "".join(f"{clock.format(event)}\n" for event in events)) == []
+
+
+@pytest.mark.parametrize(
+    ("time", "time_us"),
+    [
+        ("2004-03-01 10:00:00", at(2004, 3, 1, 10)),
+        ("2004-03-01T10:00:00", at(2004, 3, 1, 10)),
+        ("2004-03-01 10:00:00Z", at(2004, 3, 1, 10)),
+        ("2004-03-01 10:00:00.5", at(2004, 3, 1, 10) + 500_000),
+        ("2004-03-01 10:00:00,25Z", at(2004, 3, 1, 10) + 250_000),
+        ("2004-03-01 10:00:00.123456Z", at(2004, 3, 1, 10) + 123_456),
+        ("2004-03-01T10:00:00.123456789Z", at(2004, 3, 1, 10) + 123_456),
+        ("2004-03-01 10:00:00+0100", at(2004, 3, 1, 9)),
+        ("2004-03-01 10:00:00 -0530", at(2004, 3, 1, 15, 30)),
+        ("2004-03-01T10:00:00.000001+01:00", at(2004, 3, 1, 9) + 1),
+    ],
+)
+def test_each_time_of_weechat_is_that_instant(time: str, time_us: int) -> None:
+    old = f"2004-02-29 00:00:00\tbob\told form\n{time}\tann\tnew form\n"
+    assert [(entry.author, entry.time_us) for entry in weechat(old)] == [
+        ("bob", at(2004, 2, 29)),
+        ("ann", time_us),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "author", "text"),
+    [
+        ("--\tNotice(ann) -> #chess: hello", "ann", "hello"),
+        ("--\tNotice(@ann) -> @#chess: to operators", "ann", "to operators"),
+        ("--\tPvNotice(ann): welcome", "ann", "welcome"),
+        ("--\tMsg(ann) -> @#chess: to operators", "ann", "to operators"),
+        ("--\tMsg(+ann) -> +#chess: a: b", "ann", "a: b"),
+        ("--\tNotiz(ann) -> #chess: hallo", "ann", "hallo"),
+        ("--\tAction -> @#chess: @ann waves", "ann", "* @ann waves"),
+        ("--\tNotice -> #chess: our own", "unknown", "our own"),
+        ("<ann>\thello", "ann", "hello"),
+        ("<@ann>\thello", "ann", "hello"),
+        ("@ann\thello", "ann", "hello"),
+        (" *\t@ann waves", "ann", "* @ann waves"),
+    ],
+)
+def test_weechat_tells_notices_and_what_operators_alone_read(
+    columns: str, author: str, text: str
+) -> None:
+    (entry,) = weechat(f"2004-03-01 10:00:00\t{columns}\n")
+    assert (entry.author, entry.text) == (author, text)
+
+
+@pytest.mark.parametrize(
+    "event",
+    ["--\tMode #chess [+o ann]", "--\tCTCP -> #chess: PING", "--\tTopic for #chess is \"x: y\"",
+     "-->\tann has joined", "<--\tann has quit", "=!=\tan error", "\tno nick"],
+)  # fmt: skip
+def test_weechat_skips_events(event: str) -> None:
+    assert weechat(f"2004-03-01 10:00:00\t{event}\n") == []
+
+
+def test_a_line_without_a_time_goes_on_with_the_message_above_it() -> None:
+    first = "2004-03-01 10:00:00\tann\tone\ntwo\n\n  three\twith a tab\n"
+    found = weechat(first + "2004-03-01 10:00:01\tbob\tlast\n\n")
+    assert [entry.text for entry in found] == ["one\ntwo\n\n  three\twith a tab", "last"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "texts"),
+    [
+        ("first\n2004-03-01 10:00:00\tann\tx\n", [1], ["x"]),
+        ("2004-03-01 10:00:00\t-->\tann joined\nwhose line\n", [2], []),
+        ("2004-03-01 10:00:00\tann\tx\n10:00:01\tbob\ty\nof bob\n", [2, 3], ["x"]),
+        ("2004-03-01 10:00:00\tann\tx\n[01/03/04 10:00]\tbob\ty\n", [2], ["x"]),
+        ("2004-03-01 10:00:00\tann\tx\n1078135200\tbob\ty\n", [2], ["x"]),
+        ("2004-03-01 10:00:00\tann\tx\n2004-02-30 10:00:01\tbob\ty\n", [2], ["x"]),
+    ],
+)
+def test_lines_of_weechat_that_belong_to_no_message_are_counted_and_named(
+    text: str, lines: list[int], texts: list[str]
+) -> None:
+    complaints: list[ArchiveError] = []
+    found = weechat(text, on_broken=complaints.append)
+    assert [error.line for error in complaints] == lines
+    assert [entry.text for entry in found] == texts
+
+
+def test_a_message_of_too_many_lines_is_named_by_its_first_and_the_next_is_read() -> None:
+    line = "x" * 999
+    log = "2004-03-01 10:00:00\tann\tx\n" + f"{line}\n" * (ARCHIVE_TEXT_SIZE_MAX // 1000 + 1)
+    complaints: list[ArchiveError] = []
+    found = weechat(log + "2004-03-01 10:00:01\tbob\ty\n", on_broken=complaints.append)
+    assert [error.line for error in complaints][:1] == [1] and found[-1].text == "y"
 
 
 LINES = st.one_of(st.binary(max_size=50), st.sampled_from((IRSSI + WEECHAT).encode().splitlines()))
@@ -126,4 +308,4 @@ def test_irc_logs_of_arbitrary_lines_give_entries_or_typed_errors(
     complaints = []
     for entry in read(io.BytesIO(b"\n".join(lines)), "x", "x", on_broken=complaints.append):
         entry.text.encode(), entry.author.encode()
-        assert "\n" not in entry.text
+        assert "\n" not in entry.author and not entry.text.endswith("\n")

@@ -82,6 +82,9 @@ def test_mbox_without_a_separator_is_refused_with_file_and_line() -> None:
 
 def test_mbox_with_a_broken_date_names_the_line_and_the_caller_may_go_on() -> None:
     broken = FOLDER.replace(b"Mon, 1 Mar 2004 10:05:00 +0000", b"yesterday")
+    broken = broken.replace(
+        b"From bob@example.org Mon Mar  1 10:05:00 2004", b"From bob@example.org"
+    )
     with pytest.raises(ArchiveError, match=r"line 13: .*yesterday"):
         entries(broken)
     complaints = []
@@ -90,6 +93,175 @@ def test_mbox_with_a_broken_date_names_the_line_and_the_caller_may_go_on() -> No
         "carol@example.org",
     ]
     assert len(complaints) == 1 and complaints[0].line == 13
+
+
+MARCH_1 = 1_078_135_200_000_000  # 2004-03-01T10:00:00Z
+MINUTE = 60_000_000
+
+
+def mail(*heads: str, separator: str = "From ann@example.org", body: str = "words\n") -> bytes:
+    return "\n".join([separator, *heads, "", body]).encode()
+
+
+@pytest.mark.parametrize(
+    ("date", "time_us"),
+    [
+        ("Mon, 1 Mar 2004 10:00:00 +0000", MARCH_1),
+        ("1 Mar 2004 11:00:00 +0100", MARCH_1),
+        ("Mon, 01 Mar 04 05:00 EST", MARCH_1),
+        ("Mon, 1 Mar 2004 12:00:00 CEST", MARCH_1),
+        ("Mon, 1 Mar 2004 11:00:00 MET (Middle of Europe)", MARCH_1),
+        ("Mon, 1 Mar 2004 10:00:00 GMT+00:00", MARCH_1),
+        ("Mon, 1 Mar 2004 10:00:00 -0000", MARCH_1),
+        ("Mon Mar  1 10:00:00 2004", MARCH_1),
+        ("Mon Mar  1 11:00:00 MEZ 2004", MARCH_1),
+        ("Mon, 1 Mar 2004 09:59:60 +0000", MARCH_1),
+        ("1 Mar 104 10:00:00 UT", MARCH_1),
+        ("2004-03-01T10:00:00Z", MARCH_1),
+        ("March 1, 2004 02:00:00 -0800", MARCH_1),
+        ("1-Mar-2004 10:00:00 AM GMT", MARCH_1),
+        ("1 Mar 04 10:00:00 PM", MARCH_1 + 720 * MINUTE),
+        ("1 Mar 2004 12:00:00 AM UTC", MARCH_1 - 600 * MINUTE),
+        ("1 Mar 2004 12:00:00 p.m.", MARCH_1 + 120 * MINUTE),
+    ],
+)
+def test_a_date_is_that_instant(date: str, time_us: int) -> None:
+    (entry,) = entries(mail(f"Date: {date}"))
+    assert entry.time_us == time_us
+
+
+NO_DATES = (
+    "", "yesterday", "Mon, 1 Mar 2004", "Mon, 31 Feb 2004 10:00:00 +0000", "1 Mar 2004 25:00 GMT",
+    "1 Mar 2004 10:00:00 IST", "1 Mar 2004 10:00:00 BST", "1 Mar 2004 10:00:00 A",
+    "1 Mar 2004 10:00:00 +2500", "1 Mar 2004 14:00:00 AM", "1 Mar 1904 10:00:00 GMT",
+    "1 Mars 2004 10:00:00 Europe/Paris", "32 Mar 2004 10:00:00 GMT", "1 Foo 2004 10:00:00 GMT",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("date", NO_DATES)
+def test_a_date_that_could_be_several_instants_or_none_is_not_guessed(date: str) -> None:
+    """The line `From ` comes next, then what the last server noted; without both it is named."""
+    separator = "From ann@example.org Mon Mar  1 10:00:00 2004"
+    received = "Received: from a by b;\n Mon, 1 Mar 2004 12:01:00 +0200 (EET)"
+    older = "Received: from c by a; Mon, 1 Mar 2004 09:00:00 +0000"
+    (first,) = entries(mail(f"Date: {date}", received, separator=separator))
+    (second,) = entries(mail(f"Date: {date}", received, older))
+    assert (first.time_us, second.time_us) == (MARCH_1, MARCH_1 + MINUTE)
+    with pytest.raises(ArchiveError, match=r"f\.mbox, line 2: a mail whose Date cannot be read"):
+        entries(mail(f"Date: {date}", "Received: by hand"))
+
+
+@pytest.mark.parametrize(
+    ("written", "author"),
+    [
+        ("ann@example.org", "ann@example.org"),
+        ("Ann Example <ann@example.org>", "Ann Example"),
+        ('"Example, Ann" <ann@example.org>', "Example, Ann"),
+        ("=?utf-8?q?Example=2C_Ann?= <ann@example.org>", "Example, Ann"),
+        ("=?utf-8?b?RXhhbXBsZSwg?=\n =?utf-8?b?QW5u?= <ann@example.org>", "Example, Ann"),
+        ("=?utf-8?q?Ann_=3Cteam=3E?= <ann@example.org>", "Ann <team>"),
+        ("=?iso-8859-1?q?Andr=E9?= Example <a@example.org>", "André Example"),
+        ("=?utf-8?q?ann=40example=2Eorg?= <list@example.org>", "ann@example.org"),
+        ("=?utf-8?q?Ann_=28team=29?= <ann@example.org>", "Ann (team)"),
+        ("=?utf-8?q?=22Ann=22?= <ann@example.org>", '"Ann"'),
+        ("ann@example.org (Ann Example)", "Ann Example"),
+        ("=?no-such-charset?q?Ann?= <ann@example.org>", "=?no-such-charset?q?Ann?="),
+    ],
+)
+def test_an_author_s_header_is_taken_apart_before_it_is_decoded(written: str, author: str) -> None:
+    (entry,) = entries(mail(f"From: {written}", "Date: Mon, 1 Mar 2004 10:00:00 +0000"))
+    assert entry.author == author
+
+
+WHEN = "Date: Mon, 1 Mar 2004 10:00:00 +0000"
+SECOND = f"Subject: second\n{WHEN}\n\nsecond words\n"
+BORDERS = (
+    "From bob@example.org Mon Mar  1 10:05:00 2004",
+    "From bob@example.org  Mon Mar 01 10:05:00 +0100 2004",
+    "From - Mon Mar 01 10:05:00 2004",
+    "From MAILER-DAEMON Mon Mar 1 10:05:00 2004",
+    "From bob at example.org Mon Mar  1 10:05:00 2004",
+    "From bob@example.org",
+    "From ",
+)
+
+
+@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize("gap", ["\n", "", "\n\n\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_line_from_before_headers_begins_a_mail(border: str, gap: str, end: str) -> None:
+    folder = f"From ann@example.org\nSubject: first\n{WHEN}\n\nfirst words\n{gap}{border}\n{SECOND}"
+    first, second = entries(folder.replace("\n", end).encode())
+    assert (first.text, second.text) == ("first\n\nfirst words", "second\n\nsecond words")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "From now on we meet on Mondays.\nBring tea.",
+        "From Monday, 1 Mar 2004 on we meet.\nBring tea: there is none.",
+        "From here:\nthe door is to the left",
+        "From bob\nto ann",
+        "From the minutes:\nAgenda: tea",
+        "From 10:00:00 to 2004 o'clock\nnothing",
+        "From the manual:\nNote: tea\nis hot",
+        "From \nnobody",
+        "From",
+        "Fromage:\nSubject: cheese",
+    ],
+)
+@pytest.mark.parametrize("before", ["Hello,\n\n", "Hello,\n"])
+def test_a_line_from_among_words_begins_none(words: str, before: str) -> None:
+    folder = mail("Subject: first", WHEN, body=f"{before}{words}\n\n") + (
+        f"From bob@example.org Mon Mar  1 10:05:00 2004\n{SECOND}".encode()
+    )
+    first, second = entries(folder)
+    assert first.text == f"first\n\n{before}{words}"
+    assert second.text == "second\n\nsecond words"
+
+
+def multipart(kind: str, *parts: tuple[str, str]) -> bytes:
+    bodies = "".join(f"--b\nContent-Type: {type_}\n\n{body}\n" for type_, body in parts)
+    head = f'Content-Type: multipart/{kind}; boundary="b"'
+    return mail(WHEN, "MIME-Version: 1.0", head, body=f"{bodies}--b--\n")
+
+
+PLAIN, PAGE = "text/plain; charset=utf-8", "text/html; charset=utf-8"
+NESTED = f"--c\nContent-Type: {PLAIN}\n\nplain\n--c\nContent-Type: {PAGE}\n\n<p>page</p>\n--c--"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "text"),
+    [
+        ("alternative", [(PLAIN, "plain"), (PAGE, "<p>page</p>")], "plain"),
+        ("alternative", [(PAGE, "<p>page</p>"), (PLAIN, "plain")], "plain"),
+        ("alternative", [(PLAIN, " \n\t"), (PAGE, "<p>page</p>")], "page"),
+        ("alternative", [(PLAIN, ""), (PAGE, "<p>page</p>")], "page"),
+        ("alternative", [(PLAIN, "plain"), (PAGE, " ")], "plain"),
+        ("alternative", [(PLAIN, " "), (PAGE, " ")], ""),
+        ("mixed", [(PLAIN, "one"), (PAGE, "<p>two</p>")], "one\n\ntwo"),
+        ("mixed", [(PAGE, "<p>one</p>"), (PAGE, "<p>two</p>")], "one\n\ntwo"),
+        ("mixed", [(PLAIN, "one"), (PLAIN, ""), (PLAIN, "three")], "one\n\nthree"),
+        ("related", [(PAGE, "<p>page</p>"), ("image/png", "AAAA")],
+         "page\n[attachment without a name, image/png, 4 bytes: left in the archive]"),
+        ("mixed", [("message/rfc822", "Subject: within\n\nforwarded words")], "forwarded words"),
+        ("mixed", [('multipart/alternative; boundary="c"', NESTED), (PAGE, "<p>foot</p>")],
+         "plain\n\nfoot"),
+    ],
+)  # fmt: skip
+def test_all_words_of_a_mail_are_shown_and_of_alternatives_one(
+    kind: str, parts: list[tuple[str, str]], text: str
+) -> None:
+    (entry,) = entries(multipart(kind, *parts))
+    assert entry.text == text
+
+
+def test_lists_whose_names_begin_alike_keep_rooms_of_their_own() -> None:
+    lists = ["<dev.a.example>", "<dev.b.example>", "Dev <dev.a.example>", "<f.c.example>"]
+    folder = b"".join(mail(f"List-Id: {each}", WHEN, body="x\n\n") for each in [*lists, "none"])
+    found = list(mbox.read(io.BytesIO(folder), "f.mbox", "f"))
+    rooms = [entry.room for entry in found]
+    assert rooms == ["dev", "dev (b.example)", "dev", "f", "f"]
 
 
 def test_mbox_refuses_a_line_past_the_bound() -> None:

@@ -58,7 +58,7 @@ WHOLE = {
     "dms.json": [{"id": "D9", "members": ["U1", "U2"]}],
     "users.json": [
         {"id": "U1", "name": "alice", "profile": {"display_name": "Alice"}},
-        {"id": "U2", "name": "bob"},
+        {"id": "U2", "name": "bob", "profile": {"display_name": " "}},
     ],
     "general/2020-01-02.json": [
         {"type": "message", "user": "U1", "text": "next day", "ts": "1577923200.0"}
@@ -77,7 +77,7 @@ def entries(data: bytes, **options: Any) -> list[Entry] | None:
 def test_slack_keeps_rooms_people_times_threads_and_readable_text() -> None:
     found = entries(zipped(**WHOLE))
     assert [(entry.room, entry.author, entry.text) for entry in found] == [
-        ("D9", "U3", "direct"),
+        ("direct/Alice, bob", "U3", "direct"),
         ("general", "Alice", "hi @bob, see #general & the site (http://x.org)"),
         ("general", "robot", "beep @here\n[attachment log.txt: not in the export]"),
         ("general", "bob", "a reply"),
@@ -126,7 +126,278 @@ def test_slack_refuses_what_is_no_zip_and_what_unpacks_past_the_bound() -> None:
 
 def test_slack_names_inside_the_zip_reach_no_file_system(tmp_path: Path) -> None:
     members = {**WHOLE, "../escape/2020-01-01.json": DAY_ONE, "/etc/2020-01-01.json": DAY_ONE}
-    assert {entry.room for entry in entries(zipped(**members))} <= {"general", "D9"}
+    rooms = {entry.room for entry in entries(zipped(**members))}
+    assert rooms == {"general", "direct/Alice, bob"}
+
+
+def said(**item: Any) -> dict[str, Any]:
+    return {"type": "message", "ts": "1577836800.1", "user": "U1", "text": "words"} | item
+
+
+def export(*items: Any, **members: Any) -> bytes:
+    """One day of one public channel."""
+    day = {"general/2020-01-01.json": list(items)} if items else {}
+    return zipped(**{"channels.json": [{"id": "C1", "name": "general"}], **day, **members})
+
+
+def text_of(**item: Any) -> str:
+    (entry,) = entries(export(said(**item), **{"users.json": WHOLE["users.json"]}))
+    return entry.text
+
+
+def rich(*elements: dict[str, Any]) -> list[dict[str, Any]]:
+    """A block as people's messages have one: a line of such elements."""
+    section = {"type": "rich_text_section", "elements": list(elements)}
+    return [{"type": "rich_text", "elements": [section]}]
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ({"text": "", "attachments": [{"title": "CI", "text": "3 tests"}]}, "CI\n3 tests"),
+        ({"text": "", "attachments": [{"fallback": "failed"}]}, "failed"),
+        (
+            {
+                "text": "",
+                "attachments": [{"pretext": "p", "fields": [{"title": "t", "value": "v"}]}],
+            },
+            "p\nt: v",
+        ),
+        (
+            {"text": "see", "attachments": [{"text": "a", "fallback": "a", "footer": "f"}]},
+            "see\na\nf",
+        ),
+        ({"text": "", "attachments": [{"blocks": rich({"type": "text", "text": "deep"})}]}, "deep"),
+        (
+            {
+                "text": "",
+                "blocks": rich(
+                    {"type": "text", "text": "hello "}, {"type": "user", "user_id": "U2"}
+                ),
+            },
+            "hello @bob",
+        ),
+        (
+            {
+                "text": "",
+                "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": "a <@U2>"}}],
+            },
+            "a @bob",
+        ),
+        (
+            {
+                "text": "",
+                "blocks": [
+                    {
+                        "type": "section",
+                        "fields": [
+                            {"type": "plain_text", "text": "a"},
+                            {"type": "plain_text", "text": "b"},
+                        ],
+                    }
+                ],
+            },
+            "a\nb",
+        ),
+        (
+            {
+                "text": "",
+                "blocks": [
+                    {"type": "header", "text": {"type": "plain_text", "text": "Head"}},
+                    {"type": "divider"},
+                    {"type": "context", "elements": [{"type": "mrkdwn", "text": "foot"}]},
+                ],
+            },
+            "Head\nfoot",
+        ),
+        (
+            {"text": "", "blocks": [{"type": "image", "alt_text": "a cat", "image_url": "x"}]},
+            "a cat",
+        ),
+        (
+            {
+                "text": "",
+                "blocks": [
+                    {
+                        "type": "actions",
+                        "elements": [
+                            {"type": "button", "text": {"type": "plain_text", "text": "Approve"}}
+                        ],
+                    }
+                ],
+            },
+            "Approve",
+        ),
+        (
+            {
+                "text": "",
+                "blocks": [{"type": "table", "rows": [[{"type": "raw_text", "text": "cell"}]]}],
+            },
+            "cell",
+        ),
+        ({"text": "", "blocks": [{"type": "of tomorrow", "text": "new"}]}, "new"),
+        (
+            {
+                "text": "*hello* <@U2> :wave:",
+                "blocks": rich(
+                    {"type": "text", "text": "hello", "style": {"bold": True}},
+                    {"type": "text", "text": " "},
+                    {"type": "user", "user_id": "U2"},
+                    {"type": "emoji", "name": "wave"},
+                ),
+            },
+            "*hello* @bob :wave:",
+        ),
+        (
+            {
+                "text": "see <http://x.org|it>",
+                "blocks": rich(
+                    {"type": "text", "text": "see "},
+                    {"type": "link", "url": "http://x.org", "text": "it"},
+                ),
+            },
+            "see it (http://x.org)",
+        ),
+        ({"text": "one\ntwo", "blocks": rich({"type": "text", "text": "one\ntwo"})}, "one\ntwo"),
+        ({"text": "one", "blocks": rich({"type": "text", "text": "one\ntwo"})}, "one\ntwo"),
+        ({"text": "", "files": [{"title": "plan"}]}, "[attachment plan: not in the export]"),
+        ({"text": "", "blocks": "none", "attachments": [7, {"fields": 7, "text": 7}]}, ""),
+    ],
+)
+def test_what_a_message_says_beside_its_text_follows_it_once(
+    item: dict[str, Any], text: str
+) -> None:
+    assert text_of(**item) == text
+
+
+def test_blocks_nested_without_end_and_without_number_are_cut_and_marked() -> None:
+    deep: dict[str, Any] = {"type": "x", "text": "inmost"}
+    for _ in range(60):
+        deep = {"type": "x", "elements": [deep]}
+    assert text_of(text="", blocks=[deep]) == "[more, nested too deeply]"
+    many = [{"type": "x", "text": f"line {number}"} for number in range(3000)]
+    lines = text_of(text="", blocks=many).split("\n")
+    assert len(lines) == 2001 and lines[-1] == "[more in the archive]"
+
+
+@pytest.mark.parametrize(
+    ("item", "author"),
+    [
+        ({"user": "U1"}, "Alice"),
+        ({"user": "U2"}, "bob"),
+        ({"user": "U3"}, "Carol Example"),
+        ({"user": "U4"}, "Dan Example"),
+        ({"user": "U5"}, "eve"),
+        ({"user": "U9"}, "U9"),
+        ({"user": "U9", "user_profile": {"display_name": "Guest"}}, "Guest"),
+        ({"user": "U9", "user_profile": {"display_name": "", "real_name": "A Guest"}}, "A Guest"),
+        ({"user": None, "username": "robot", "bot_id": "B1"}, "robot"),
+        ({"user": None, "bot_id": "B1", "bot_profile": {"name": "Robot"}}, "Robot"),
+        ({"user": None, "bot_id": "B1"}, "B1"),
+        ({"user": None}, "unknown"),
+    ],
+)
+def test_people_have_the_names_that_their_program_shows(item: dict[str, Any], author: str) -> None:
+    users = [
+        *WHOLE["users.json"],
+        {"id": "U3", "name": "c", "profile": {"display_name": "", "real_name": "Carol Example"}},
+        {"id": "U4", "name": "d", "real_name": "Dan Example"},
+        {"id": "U5", "name": "eve", "profile": None},
+    ]
+    (entry,) = entries(export(said(**item), **{"users.json": users}))
+    assert entry.author == author
+
+
+@pytest.mark.parametrize(
+    ("item", "complaint"),
+    [
+        (said(ts=None), "a message without a time"),
+        (said(ts=""), "a message without a time"),
+        (said(ts="soon"), "a message without a time"),
+        ({"text": "no type and no time"}, "a message without a time"),
+        ({"type": "note", "text": "words", "ts": "1577836800.1"}, "an item of type 'note'"),
+        ("words", "expected an object"),
+        (None, "expected an object"),
+    ],
+)
+def test_words_without_a_time_or_of_another_kind_are_named(item: Any, complaint: str) -> None:
+    complaints: list[ArchiveError] = []
+    found = entries(export(said(), item, said(ts="1577836801.1")), on_broken=complaints.append)
+    assert len(found) == 2
+    assert [error.reason for error in complaints] == [complaints[0].reason]
+    assert complaint in complaints[0].reason
+
+
+def test_an_item_without_type_user_or_text_is_a_message_where_it_has_a_time() -> None:
+    (entry,) = entries(export({"ts": "1577836800.1"}))
+    assert (entry.author, entry.text, entry.private) == ("unknown", "", False)
+
+
+PLACES = {
+    "C1/2020-01-01.json": [said(text="by id")],
+    "ops/2020-01-01.json": [said(text="public")],
+    "G1/2020-01-01.json": [said(text="private by id")],
+    "secret/2020-01-01.json": [said(text="private by name")],
+    "D1/2020-01-01.json": [said(text="direct")],
+    "mpdm-a--b--c-1/2020-01-01.json": [said(text="of three")],
+    "D2/2020-01-01.json": [said(text="direct once more")],
+    "lost/2020-01-01.json": [said(text="in no list")],
+}
+LISTS = {
+    "channels.json": [{"id": "C0", "name": "ops"}, {"id": "C1", "name": "ops"}],
+    "groups.json": [{"id": "G1", "name": "ops"}, {"id": "G2", "name": "secret"}],
+    "dms.json": [{"id": "D1", "members": ["U1", "U2"]}, {"id": "D2", "members": ["U1", "U2"]}],
+    "mpims.json": [{"id": "M1", "name": "mpdm-a--b--c-1", "members": ["U1", "U2", "U8"]}],
+    "users.json": WHOLE["users.json"],
+}
+
+
+def test_no_two_conversations_share_a_room_and_private_ones_are_told_apart() -> None:
+    found = {
+        entry.text: (entry.room, entry.private) for entry in entries(zipped(**PLACES, **LISTS))
+    }
+    assert found == {
+        "by id": ("ops (C1)", False),
+        "public": ("ops", False),
+        "private by id": ("private/ops", True),
+        "private by name": ("private/secret", True),
+        "direct": ("direct/Alice, bob", True),
+        "of three": ("direct/Alice, bob, U8", True),
+        "direct once more": ("direct/Alice, bob (D2)", True),
+        "in no list": ("private/lost", True),
+    }
+
+
+FOREIGN = {"__MACOSX/export/general/._2020-01-01.json": b"\0", "__MACOSX/._export": b"\0"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "beside"),
+    [
+        ("", {}),
+        ("", FOREIGN),
+        ("", {"general/.DS_Store": b"\0", ".DS_Store": b"\0"}),
+        ("export/", {}),
+        ("export/", FOREIGN),
+        ("my export (1)/", {"Thumbs.db": b"\0"}),
+        ("a/b/", {}),
+        ("2020-01-01/", {}),
+        ("export/", {"readme.txt": b"x"}),
+        ("export/", {"export/general/2020-01-01.json.bak": b"x"}),
+        ("export/", {"export/": b""}),
+    ],
+)
+def test_an_export_may_lie_in_one_folder_of_its_zip(folder: str, beside: dict[str, bytes]) -> None:
+    members = {f"{folder}{name}": content for name, content in WHOLE.items()}
+    assert entries(zipped(**members, **beside)) == entries(zipped(**WHOLE))
+
+
+def test_two_exports_in_one_zip_are_refused() -> None:
+    members = {f"{top}/{name}": content for top in "ab" for name, content in WHOLE.items()}
+    with pytest.raises(
+        ArchiveError, match="not an export of Slack: .* at its top or in one folder"
+    ):
+        entries(zipped(**members))
 
 
 @settings(max_examples=100, deadline=None)

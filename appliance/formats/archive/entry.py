@@ -24,6 +24,7 @@ class Entry(NamedTuple):
     key: str  # names this entry in its archive; "" when the format has no names
     parent: str  # key of the message it answers; "" = top level
     text: str
+    private: bool = False  # said where not everybody of the archive could read it
 
 
 def refuse(error: ArchiveError) -> None:

@@ -1,9 +1,14 @@
 """Mail folders in mbox form, as mailing lists publish them.
 
-A message starts at a line `From ` at the file's start or after an empty line; `>From ` inside a
-body is `From ` (mboxrd: one `>` is taken off). Room: the first label of `List-Id`, else the file's
-name. Text: the subject, an empty line, the first plain part, else the HTML part without its tags;
-other parts are named in a line each.
+A message starts at a line `From ` that header lines follow, at the file's start, after an empty
+line, or wherever that line ends with a date or nothing else stands in it; a line `From now on` is
+words of a mail. `>From ` inside a body is `From ` (mboxrd: one `>` is taken off).
+
+Room: the first label of `List-Id`, else the file's name. Time: `Date`, else the line `From `, else
+the newest `Received`. Author: the name in `From`, decoded after the header was taken apart (RFC
+2047, section 6.2), else the address. Text: the subject, an empty line, the words of all parts in
+order; of alternatives the plain one, unless it is blank, else the HTML one without its tags. Other
+parts are named in a line each.
 """
 
 import email
@@ -11,10 +16,10 @@ import email.errors
 import email.header
 import email.utils
 import re
+from collections import deque
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from email.message import Message
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from appliance.base.errors import ArchiveError
 from appliance.base.limits import (
@@ -24,21 +29,28 @@ from appliance.base.limits import (
     ARCHIVE_HEADER_SIZE_MAX,
     ARCHIVE_PARTS_MAX,
 )
-from appliance.formats.archive.entry import (
-    Entry,
-    OnBroken,
-    clean,
-    decode,
-    microseconds,
-    refuse,
-    too_large,
-)
+from appliance.formats.archive.dates import instant
+from appliance.formats.archive.entry import Entry, OnBroken, clean, decode, refuse, too_large
 from appliance.formats.archive.hypertext import words_of
 from appliance.formats.archive.lines import numbered
+from appliance.formats.archive.naming import Naming
 
 _MESSAGE_ID = re.compile(r"<([^<>\s]{1,995})>")
-_LIST_LABEL = re.compile(r"<?([^<>\s.]{1,100})\.[^<>\s]+>?\s*$")
+_LIST_LABEL = re.compile(r"<?(?P<whole>(?P<label>[^<>\s.]{1,100})\.(?P<rest>[^<>\s]+))>?\s*$")
 _QUOTED_FROM = re.compile(rb"^>(?=>*From )", re.MULTILINE)
+_SEPARATOR = b"From "
+# as a program writes it: whose mail, when; or nothing at all
+_SEPARATOR_WHOLE = re.compile(
+    rb"From(?: +\S{1,320})? *\r?\n|From .{0,400}\d\d:\d\d(?::\d\d)?.{0,40}\d{4}.{0,20}\r?\n"
+)
+_SEPARATOR_TIME = re.compile(r"From +(?:\S{1,320} +)?(?P<time>\w{3},? .*)$")
+_FIELD = re.compile(rb">?[!-9;-~]{1,100}:")
+_FIELDS_KNOWN = re.compile(
+    rb">?(?:from|to|cc|date|subject|sender|reply-to|message-id|received|return-path|delivered-to"
+    rb"|mime-version|content-[a-z-]{1,60}|list-[a-z-]{1,60}|x-[!-9;-~]{1,90}|status|references"
+    rb"|in-reply-to|newsgroups|dkim-signature|authentication-results|envelope-to|path):",
+    re.IGNORECASE,
+)
 # the headers that describe a part, with the lines that they are folded into
 _DESCRIPTION = re.compile(
     rb"(?:^|(?<=[\r\n]))content-(?:type|disposition):[^\r\n]*+(?:(?:\r\n|\r|\n)[ \t][^\r\n]*+)*+",
@@ -47,24 +59,92 @@ _DESCRIPTION = re.compile(
 _CONTAINER = re.compile(rb"content-type:\s*multipart/", re.IGNORECASE)
 
 
-def read(file: BinaryIO, name: str, room: str, on_broken: OnBroken = refuse) -> Iterator[Entry]:
+class _Raw(NamedTuple):
+    """A message as it stands in the folder."""
+
+    line: int  # its headers start at
+    separator: str
+    content: bytes
+
+
+def read(
+    file: BinaryIO,
+    name: str,
+    room: str,
+    on_broken: OnBroken = refuse,
+    naming: Naming | None = None,
+) -> Iterator[Entry]:
     """Entries of a mail folder; `name` is for errors, `room` for mails that name no list."""
-    for line, raw in _split(file, name, on_broken):
+    rooms = _Rooms(room, name, naming or Naming())
+    for raw in _split(file, name, on_broken):
         try:
-            yield _entry(raw, name, line, room)
+            yield _entry(raw, name, rooms)
         except ArchiveError as error:
             on_broken(error)
 
 
-def _split(file: BinaryIO, name: str, on_broken: OnBroken) -> Iterator[tuple[int, bytes]]:
-    """(line its headers start at, bytes without the separator) of each message."""
+class _Rooms:
+    """Of one folder: lists whose names begin alike keep rooms of their own."""
+
+    def __init__(self, room: str, file: str, naming: Naming) -> None:
+        self._room, self._file, self._naming = room, file, naming
+        self._own = ""  # the list that is called as the folder is, and has its room
+
+    def of(self, mail: Message) -> str:
+        found = _LIST_LABEL.search(_header(mail, "List-Id"))
+        if found is None:
+            return self._naming.of(f"file {self._file}", self._room, self._file)
+        whole = found["whole"].lower()
+        if found["label"] == self._room and self._own in ("", whole):
+            self._own = whole
+            return self._naming.of(f"file {self._file}", self._room, self._file)
+        return self._naming.of(f"list {whole}", found["label"], found["rest"])
+
+
+def _begins_mail(separator: bytes, following: list[bytes], *, empty_before: bool) -> bool:
+    """Whether a line `From ` begins a mail, by it and the two lines behind it."""
+    if not following or not following[0].strip():
+        # a mail without a header, or without anything
+        return empty_before and _SEPARATOR_WHOLE.fullmatch(separator) is not None
+    if not _FIELD.match(following[0]):
+        return False
+    if _SEPARATOR_WHOLE.fullmatch(separator):
+        return empty_before or _FIELDS_KNOWN.match(following[0]) is not None
+    behind = following[1] if len(following) > 1 else b""
+    goes_on = _FIELD.match(behind) or behind[:1] in (b" ", b"\t") or not behind.strip()
+    return empty_before and _FIELDS_KNOWN.match(following[0]) is not None and bool(goes_on)
+
+
+def _with_following(
+    lines: Iterator[tuple[int, bytes]],
+) -> Iterator[tuple[int, bytes, list[bytes]]]:
+    """Each line with its number, and a line `From ` with the two that follow."""
+    waiting: deque[tuple[int, bytes]] = deque()
+    while True:
+        number, line = waiting.popleft() if waiting else next(lines, (0, b""))
+        if not number:
+            return
+        if not line.startswith(_SEPARATOR):
+            yield number, line, []
+            continue
+        while len(waiting) < 2 and (following := next(lines, None)) is not None:
+            waiting.append(following)
+        yield number, line, [each for _, each in waiting]
+
+
+def _split(file: BinaryIO, name: str, on_broken: OnBroken) -> Iterator[_Raw]:
+    """Each message."""
     start, size, empty_before = 0, 0, True
+    separator = ""
     held: list[bytes] = []
-    for number, line in numbered(file, name):
-        if line.startswith(b"From ") and empty_before:
+    for number, line, following in _with_following(numbered(file, name)):
+        begins = line.startswith(_SEPARATOR) and (
+            (not start and not held) or _begins_mail(line, following, empty_before=empty_before)
+        )
+        if begins:
             if start and size <= ARCHIVE_ENTRY_SIZE_MAX:
-                yield start, b"".join(held)
-            start, size = number + 1, 0
+                yield _Raw(start, separator, b"".join(held))
+            start, size, separator = number + 1, 0, decode(line).rstrip("\r\n")
             held.clear()
         elif not start:
             if line.strip():
@@ -79,26 +159,26 @@ def _split(file: BinaryIO, name: str, on_broken: OnBroken) -> Iterator[tuple[int
                 held.clear()
         empty_before = not line.strip(b"\r\n")
     if start and size <= ARCHIVE_ENTRY_SIZE_MAX:
-        yield start, b"".join(held)
+        yield _Raw(start, separator, b"".join(held))
 
 
-def _entry(raw: bytes, name: str, line: int, room: str) -> Entry:
-    wrong = _costly(raw)
+def _entry(raw: _Raw, name: str, rooms: _Rooms) -> Entry:
+    line = raw.line
+    wrong = _costly(raw.content)
     if wrong:
         raise ArchiveError(name, line, wrong)
     try:
-        mail = email.message_from_bytes(_QUOTED_FROM.sub(b"", raw))
+        mail = email.message_from_bytes(_QUOTED_FROM.sub(b"", raw.content))
     except RecursionError:
         raise ArchiveError(name, line, "a mail with parts nested too deeply") from None
-    label = _LIST_LABEL.search(_header(mail, "List-Id"))
     subject = _header(mail, "Subject")
     text = "\n\n".join(part for part in (subject, _text(mail, name, line)) if part)
     if too_large(text):
         raise ArchiveError(name, line, too_large(text))
     return Entry(
-        room=label.group(1) if label else room,
+        room=rooms.of(mail),
         author=_author(mail),
-        time_us=_time_us(mail, name, line),
+        time_us=_time_us(mail, raw.separator, name, line),
         key=_first_id(_header(mail, "Message-ID")),
         parent=_parent(mail),
         text=text,
@@ -120,10 +200,12 @@ def _costly(raw: bytes) -> str:
 def _header(mail: Message, field: str) -> str:
     """One header, decoded and on one line; "" when absent; unknown encodings stay."""
     value = mail.get(field)
-    if value is None:
-        return ""
+    return "" if value is None else _words(str(value)[:ARCHIVE_HEADER_SIZE_MAX])
+
+
+def _words(whole: str) -> str:
+    """What a header, or a piece of it, says; on one line."""
     try:
-        whole = str(value)[:ARCHIVE_HEADER_SIZE_MAX]
         text = str(email.header.make_header(email.header.decode_header(whole)))
     except (LookupError, ValueError, email.errors.MessageError):
         text = whole
@@ -131,26 +213,35 @@ def _header(mail: Message, field: str) -> str:
 
 
 def _author(mail: Message) -> str:
-    value = _header(mail, "From")
+    """The header is taken apart before its words are decoded: what is encoded in a name (commas,
+    brackets) is part of the name."""
+    value = mail.get("From", mail.get("Sender", mail.get("Reply-To", "")))
+    raw = " ".join(str(value)[:ARCHIVE_HEADER_SIZE_MAX].split())
     try:
-        shown, address = email.utils.parseaddr(value)
+        shown, address = email.utils.parseaddr(raw)
     except RecursionError:  # comments in comments in comments
-        return value[:80]
-    return shown or address or "unknown"
+        return _words(raw[:80])
+    return _words(shown) or _words(address) or _words(raw[:80]) or "unknown"
 
 
-def _time_us(mail: Message, name: str, line: int) -> int:
-    value = _header(mail, "Date")
-    try:
-        moment = email.utils.parsedate_to_datetime(value)
-        time_us = microseconds(moment)
-    except (TypeError, ValueError, IndexError, OverflowError):
+def _time_us(mail: Message, separator: str, name: str, line: int) -> int:
+    """The first of these that says when, beyond doubt."""
+    written = _header(mail, "Date")
+    found = instant(written)
+    if found is None:
+        told = _SEPARATOR_TIME.match(separator)
+        found = instant(told["time"]) if told else None
+    if found is None:
+        received = _header(mail, "Received")  # each server puts its own on top
+        found = instant(received.rpartition(";")[2])
+    if found is None:
         raise ArchiveError(
-            name, line, f"a mail whose Date cannot be read: {value[:80]!r}"
-        ) from None
-    if not 0 <= time_us <= microseconds(datetime(9999, 1, 1, tzinfo=UTC)):
-        raise ArchiveError(name, line, f"a Date outside 1970 to 9998: {value[:80]!r}")
-    return time_us
+            name,
+            line,
+            f"a mail whose Date cannot be read, with none in its line 'From ' or in Received: "
+            f"{written[:80]!r}",
+        )
+    return found
 
 
 def _first_id(value: str) -> str:
@@ -169,33 +260,50 @@ def _parent(mail: Message) -> str:
 
 def _text(mail: Message, name: str, line: int) -> str:
     """The message's words, then a line for each part that is not text."""
-    plain: list[str] = []
-    hypertext, others = None, []
-    for index, part in enumerate(_leaves(mail)):
+    said: list[_Said] = []
+    others = []
+    for index, (part, choice) in enumerate(_leaves(mail)):
         if index >= ARCHIVE_PARTS_MAX:
             raise ArchiveError(name, line, f"a mail of more than {ARCHIVE_PARTS_MAX} parts")
         kind = part.get_content_type()
         if part.get_content_disposition() == "attachment" or part.get_content_maintype() != "text":
             others.append(_attachment(part))
-        elif kind == "text/html" and hypertext is None:
-            hypertext = _decoded(part)
-        elif kind != "text/html":
-            plain.append(_decoded(part))
-    joined = "\n\n".join([*(text.rstrip() for text in plain[:-1]), *plain[-1:]])
-    words = joined if plain else words_of(hypertext or "")
-    return "\n".join([clean(words).strip("\n"), *others]).strip("\n")
+        else:
+            text = _decoded(part)
+            plain = kind != "text/html"
+            said.append(_Said(choice, plain, clean(text if plain else words_of(text))))
+    has_plain = {each.choice for each in said if each.plain and each.words.strip()}
+    chosen = [
+        each.words
+        for each in said
+        if each.words.strip() and (each.plain or not each.choice or each.choice not in has_plain)
+    ]
+    joined = "\n\n".join([*(text.rstrip() for text in chosen[:-1]), *chosen[-1:]])
+    return "\n".join([joined.strip("\n"), *others]).strip("\n")
 
 
-def _leaves(mail: Message) -> Iterator[Message]:
-    """Parts that are not containers, in order, without recursion."""
-    stack = [mail]
+class _Said(NamedTuple):
+    """The words of one part. `choice`: of which alternatives it is one; 0: of none."""
+
+    choice: int
+    plain: bool
+    words: str
+
+
+def _leaves(mail: Message) -> Iterator[tuple[Message, int]]:
+    """Parts that are not containers, in order, without recursion; and of which alternatives, the
+    outermost, each is a part."""
+    stack, choices = [(mail, 0)], 0
     while stack:
-        part = stack.pop()
+        part, choice = stack.pop()
         payload = part.get_payload()
         if isinstance(payload, list):
-            stack.extend(item for item in reversed(payload) if isinstance(item, Message))
+            if not choice and part.get_content_subtype() == "alternative":
+                choices += 1
+                choice = choices
+            stack.extend((item, choice) for item in reversed(payload) if isinstance(item, Message))
         else:
-            yield part
+            yield part, choice
 
 
 def _decoded(part: Message) -> str:

@@ -1,9 +1,15 @@
 """Export zips of Slack workspaces.
 
-    channels.json, groups.json, dms.json, mpims.json   the rooms: lists of {id, name}
-    users.json                                         names of the people: {id, name, profile:
-    {display_name}} <room>/<year>-<month>-<day>.json                   what was said: lists of
-    {type, user, text, ts, thread_ts}
+    channels.json                           public conversations: lists of {id, name}
+    groups.json, dms.json, mpims.json       private ones; those of dms have members and no name
+    users.json                              people: {id, name, profile: {display_name, real_name}}
+    <room>/<year>-<month>-<day>.json        what was said: lists of {type, user, text, ts,
+                                            thread_ts, attachments, blocks, files}
+
+A room is called as its channel; `private/ops` is a private channel, `direct/ann, bob` are people
+who write to each other, and what no list names is private. Rooms of one name are told apart by id.
+What a message says beside its text, in blocks and attachments (so write programs), follows it,
+unless the text says it too. All may lie in one folder of the zip.
 
 Members are read from the zip into memory, never unpacked: names inside it reach no file system.
 What a member unpacks to is bounded, and so is the sum of all, also as a multiple of the zip's own
@@ -29,12 +35,18 @@ from appliance.base.limits import (
 )
 from appliance.formats.archive.entry import Entry, OnBroken, clean, refuse, too_large
 from appliance.formats.archive.hypertext import unescape
+from appliance.formats.archive.naming import Naming
+from appliance.formats.archive.slack_blocks import words_beside
 
 _DAY = re.compile(r"(?P<folder>[^/\\]{1,200})/(?P<date>\d{4}-\d\d-\d\d)\.json$", re.ASCII)
 _TS = re.compile(r"(?P<seconds>\d{1,11})\.(?P<fraction>\d{1,6})$", re.ASCII)
 _MARK = re.compile(r"<([@#!]?)([^<>|]{1,2000})(?:\|([^<>]{0,2000}))?>")
 _TIME_MAX_SECONDS = 253_370_764_800  # the year 9999
-_LISTS = ("channels.json", "groups.json", "dms.json", "mpims.json")
+_PUBLIC, _PRIVATE, _DIRECT = "channels.json", "groups.json", ("dms.json", "mpims.json")
+_LISTS = (_PUBLIC, _PRIVATE, *_DIRECT)
+# What programs that zip add of their own.
+_FOREIGN = re.compile(r"(?:^|/)(?:__MACOSX/|\.DS_Store$|\._|Thumbs\.db$|desktop\.ini$)")
+_NAMES_SHOWN = 8  # of the people in a room's name
 
 
 class _Export:
@@ -42,7 +54,11 @@ class _Export:
 
     def __init__(self, archive: zipfile.ZipFile, name: str, size: int) -> None:
         self.archive, self.name = archive, name
-        self.members = frozenset(archive.namelist())
+        own = [member for member in archive.namelist() if not _FOREIGN.search(member)]
+        self.folder = _enclosing(own)  # in which everything lies; "" where nothing encloses it
+        self.members = frozenset(
+            member.removeprefix(self.folder) for member in own if member.startswith(self.folder)
+        )
         # small files may shrink as far as they like: one member more is always allowed
         self.left = min(
             ARCHIVE_UNPACKED_SIZE_MAX, ARCHIVE_RATIO_MAX * size + ARCHIVE_ENTRY_SIZE_MAX
@@ -52,7 +68,7 @@ class _Export:
         """The bytes of a member; ArchiveError with why not, of one that is broken or too large."""
         where = f"{self.name}:{member}"
         try:
-            with self.archive.open(member) as stream:
+            with self.archive.open(self.folder + member) as stream:
                 raw = stream.read(min(ARCHIVE_ENTRY_SIZE_MAX, self.left) + 1)
         except (
             zipfile.BadZipFile,
@@ -76,6 +92,14 @@ class _Export:
         return raw
 
 
+def _enclosing(members: list[str]) -> str:
+    """The one folder, with its slash, in which all of an export lies; "" when it lies flat."""
+    if any(member in _LISTS or _DAY.match(member) for member in members):
+        return ""
+    folders = {member.rpartition("/")[0] for member in members if member.endswith("/" + _PUBLIC)}
+    return f"{folders.pop()}/" if len(folders) == 1 else ""
+
+
 class _TooMuch(ArchiveError):
     """The whole zip is refused; nobody goes on behind this member."""
 
@@ -89,13 +113,17 @@ def read(file: BinaryIO, name: str, on_broken: OnBroken = refuse) -> Iterator[En
     with archive:
         if len(archive.namelist()) > ARCHIVE_MEMBERS_MAX:
             raise ArchiveError(name, 1, f"a zip of more than {ARCHIVE_MEMBERS_MAX} files")
-        days = sorted(member for member in archive.namelist() if _DAY.match(member))
-        if "channels.json" not in archive.namelist() and not days:
-            raise ArchiveError(
-                name, 1, "not an export of Slack: no channels.json and no day of a channel"
-            )
         export = _Export(archive, name, file.seek(0, io.SEEK_END))
-        rooms, people = _rooms(export), _people(export)
+        days = sorted(member for member in export.members if _DAY.match(member))
+        if _PUBLIC not in export.members and not days:
+            raise ArchiveError(
+                name,
+                1,
+                "not an export of Slack: no channels.json and no day of a channel, at its top or "
+                "in one folder",
+            )
+        people = _people(export)
+        rooms = _rooms(export, people)
         for member in days:
             yield from _day(export, member, rooms, people, on_broken)
 
@@ -137,16 +165,58 @@ def _text_of(item: dict, field: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _rooms(export: _Export) -> dict[str, str]:
-    """Folder or id -> name of the room."""
-    rooms = {}
+class _Rooms:
+    """The conversations of an export."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}  # id -> as people write it
+        self._naming = Naming()
+        self._folders: dict[str, tuple[str, bool]] = {}  # -> (room, whether it is private)
+
+    def add(self, id_: str, folders: list[str], shown: str, room: str, *, private: bool) -> None:
+        """One conversation, with the names that its folder may have: whoever is first has one."""
+        self.names.setdefault(id_, shown)
+        named = self._naming.of(id_, room, id_), private
+        for folder in folders:
+            self._folders.setdefault(folder, named)
+
+    def of(self, folder: str) -> tuple[str, bool]:
+        """The room of a folder, and whether it is private. What no list names is."""
+        found = self._folders.get(folder)
+        if found is None:
+            room = self._naming.of(f"folder {folder}", f"private/{folder}", "no list names it")
+            found = self._folders[folder] = room, True
+        return found
+
+
+def _rooms(export: _Export, people: dict[str, str]) -> _Rooms:
+    rooms = _Rooms()
     for member in _LISTS:
         if member not in export.members:
             continue
         for item in _load(export, member)[0]:
-            if isinstance(item, dict) and _text_of(item, "id"):
-                rooms[item["id"]] = _text_of(item, "name") or item["id"]
+            if not isinstance(item, dict) or not _text_of(item, "id"):
+                continue
+            id_, name = item["id"], _text_of(item, "name")
+            if member == _PUBLIC:
+                rooms.add(id_, [name or id_, id_], name or id_, name or id_, private=False)
+            elif member == _PRIVATE:
+                room = f"private/{name or id_}"
+                rooms.add(id_, [id_, name or id_], name or id_, room, private=True)
+            else:
+                room = f"direct/{_together(item, people) or name or id_}"
+                rooms.add(id_, [id_, name or id_], name or id_, room, private=True)
     return rooms
+
+
+def _together(item: dict, people: dict[str, str]) -> str:
+    """The people of a conversation that has no name of its own."""
+    members = item.get("members")
+    if not isinstance(members, list):
+        return ""
+    names = [people.get(each, each) for each in members if isinstance(each, str)]
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return f"{shown} and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else shown
 
 
 def _people(export: _Export) -> dict[str, str]:
@@ -157,23 +227,28 @@ def _people(export: _Export) -> dict[str, str]:
     for item in _load(export, "users.json")[0]:
         if not isinstance(item, dict) or not _text_of(item, "id"):
             continue
-        profile = item.get("profile")
-        shown = _text_of(profile, "display_name") if isinstance(profile, dict) else ""
+        shown = _shown(item.get("profile")) or _text_of(item, "real_name")
         people[item["id"]] = clean(shown or _text_of(item, "name") or item["id"])
     return people
+
+
+def _shown(profile: Any) -> str:
+    """A name as the program shows it: the one that somebody chose, else the whole one."""
+    if not isinstance(profile, dict):
+        return ""
+    return _text_of(profile, "display_name").strip() or _text_of(profile, "real_name").strip()
 
 
 def _day(
     export: _Export,
     member: str,
-    rooms: dict[str, str],
+    rooms: _Rooms,
     people: dict[str, str],
     on_broken: OnBroken,
 ) -> Iterator[Entry]:
     found = _DAY.match(member)
     assert found is not None
     folder = found["folder"]
-    room = rooms.get(folder, folder)
     try:
         items, raw = _load(export, member)
     except _TooMuch:
@@ -185,7 +260,7 @@ def _day(
     lines: list[int] = []  # found out when a first item is broken
     for position, item in enumerate(items):
         try:
-            entry = _entry(item, room, folder, rooms, people)
+            entry = _entry(item, folder, rooms, people)
         except _BrokenItem as broken:
             lines = lines or _lines_of_items(raw)
             on_broken(ArchiveError(f"{export.name}:{member}", lines[position], str(broken)))
@@ -207,19 +282,21 @@ def _time_us(ts: str) -> int:
     return seconds * 1_000_000 + int(found["fraction"].ljust(6, "0"))
 
 
-def _entry(
-    item: Any, room: str, folder: str, rooms: dict[str, str], people: dict[str, str]
-) -> Entry | None:
+def _entry(item: Any, folder: str, rooms: _Rooms, people: dict[str, str]) -> Entry | None:
     if not isinstance(item, dict):
         raise _BrokenItem("expected an object with a message")
-    if item.get("type") != "message":
+    if item.get("type", "message") != "message":
+        if _text_of(item, "text").strip():
+            raise _BrokenItem(f"words in an item of type {str(item['type'])[:40]!r}, no message")
         return None
     ts, thread = _text_of(item, "ts"), _text_of(item, "thread_ts")
     time_us = _time_us(ts)
-    text = clean(_plain(_text_of(item, "text"), rooms, people))
-    text = "\n".join([text, *_attached(item)]).strip("\n")
+    text = _plain(_text_of(item, "text"), rooms.names, people)
+    beside = words_beside(item, text, lambda words: _plain(words, rooms.names, people))
+    text = "\n".join([clean(text), *map(clean, beside), *_attached(item)]).strip("\n")
     if too_large(text):
         raise _BrokenItem(too_large(text))
+    room, private = rooms.of(folder)
     return Entry(
         room=room,
         author=_author(item, people),
@@ -227,21 +304,31 @@ def _entry(
         key=f"{folder}/{ts}",
         parent=f"{folder}/{thread}" if thread and thread != ts else "",
         text=text,
+        private=private,
     )
 
 
 def _author(item: dict, people: dict[str, str]) -> str:
     user = _text_of(item, "user") or _text_of(item, "bot_id")
-    profile = item.get("user_profile")
-    shown = _text_of(profile, "display_name") if isinstance(profile, dict) else ""
-    return clean(people.get(user) or shown or _text_of(item, "username") or user or "unknown")
+    bot = item.get("bot_profile")
+    shown = (
+        people.get(user)
+        or _shown(item.get("user_profile"))
+        or _text_of(item, "username").strip()
+        or (_text_of(bot, "name") if isinstance(bot, dict) else "")
+    )
+    return clean(shown or user or "unknown")
 
 
 def _attached(item: dict) -> list[str]:
     files = item.get("files")
     if not isinstance(files, list):
         return []
-    names = (_text_of(file, "name") or "without a name" for file in files if isinstance(file, dict))
+    names = (
+        _text_of(file, "name") or _text_of(file, "title") or "without a name"
+        for file in files
+        if isinstance(file, dict)
+    )
     return [clean(f"[attachment {name}: not in the export]") for name in names]
 
 
