@@ -131,6 +131,7 @@ STRANGER_STEP_MS = 2_000  # without a step towards hello, then one who waits is 
 # connections of which nothing came, and others that wait until they are served, of all addresses:
 # a descriptor each. As many as come at once from one address, by the default of its rate
 STRANGERS_SILENT_MAX = STRANGERS_WAITING_MAX = 1_024
+PROXY_HEADER_SIZE_MAX = 4 * KIB  # by which a known proxy names its client; most have under 100
 ACCEPT_BURST_SECONDS = 4  # of the rate at which an address may connect may come at once
 ACCEPTS_PER_TURN = 16  # connections accepted in one turn of the loop: 1 ms
 # frames of one connection, and of all, that are handled in one turn of the loop; each 8 KiB of a

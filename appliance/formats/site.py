@@ -13,6 +13,7 @@ A room belongs to one shard for ever: that with the highest BLAKE2b of room id a
 import base64
 import binascii
 import hashlib
+import ipaddress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,6 +38,7 @@ SITE_NUMBER_MAX = 255
 SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH = 8, 1 << 20
 RETENTION_DAYS_MAX = 36_500
 ROUND_TRIP_MS_MAX = 1_000
+CLIENT_PROXIES_MAX = 64
 SITE_FILE = "site.toml"
 FARM = "farm"  # name of the farm that the nodes of a site form
 
@@ -102,6 +104,7 @@ class Site:
     retention_days: float = 0.0  # how long messages are kept; 0: for ever
     farm_key: bytes = b""  # Ed25519, verifies who may sign the farm's directory; empty: no farm
     round_trip_ms: int = 0  # between its nodes, the longest; 0: they stand beside each other
+    client_proxies: tuple[str, ...] = ()  # networks of proxies that say for whom they speak
 
     @property
     def tick_ms(self) -> int:
@@ -178,6 +181,17 @@ def _days(value: Any) -> float:
     return float(value)
 
 
+def _networks(value: Any) -> tuple[str, ...]:
+    if type(value) is not list or len(value) > CLIENT_PROXIES_MAX:
+        raise ValueError
+    if any(type(item) is not str for item in value):
+        raise ValueError
+    networks = [ipaddress.ip_network(item) for item in value]
+    if any(network.prefixlen == 0 for network in networks) or len(set(networks)) != len(networks):
+        raise ValueError
+    return tuple(map(str, networks))
+
+
 def _key_or_none(value: Any) -> bytes:
     return hexadecimal(32).parse(value) if value else b""
 
@@ -190,6 +204,12 @@ _SITE_KEYS = {
     "token_issuer": text(128),
     "token_audience": text(128),
     "round_trip_ms": whole(0, ROUND_TRIP_MS_MAX, 0),
+    "client_proxies": Key(
+        f"a list of at most {CLIENT_PROXIES_MAX} different addresses or networks such as "
+        '"192.0.2.7" or "10.1.0.0/16", whose bits behind the prefix are zero; not all addresses',
+        _networks,
+        (),
+    ),
     "retention_days": Key(f"0 to {RETENTION_DAYS_MAX} days; 0 keeps everything", _days, 0.0),
     "farm_key": Key(hexadecimal(32).allowed, _key_or_none, ""),
     "nodes": Key(f"1 to {NODES_MAX} tables [[nodes]]", _tables),
@@ -237,6 +257,7 @@ def load_site(path: FilePath) -> Site:
         retention_days=values["retention_days"],
         farm_key=values["farm_key"] or b"",
         round_trip_ms=values["round_trip_ms"],
+        client_proxies=values["client_proxies"],
     )
     _check_unique(path, site)
     return site
@@ -326,6 +347,8 @@ def encode_site(site: Site) -> str:
         lines.append(f"retention_days = {site.retention_days!r}")
     if site.round_trip_ms:
         lines.append(f"round_trip_ms = {site.round_trip_ms}")
+    if site.client_proxies:
+        lines.append(f"client_proxies = [{', '.join(map(_quoted, site.client_proxies))}]")
     for node in site.nodes:
         lines += [
             "",

@@ -64,6 +64,21 @@ def test_a_site_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     )
 
 
+def test_proxies_are_read_back_as_networks(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(
+        site.encode_site(example()).replace(
+            "version = 1",
+            'version = 1\nclient_proxies = ["10.1.2.3", "10.2.0.0/16", "2001:DB8::/32"]',
+        )
+    )
+    found = site.load_site(path)
+    assert found.client_proxies == ("10.1.2.3/32", "10.2.0.0/16", "2001:db8::/32")
+    path.write_text(site.encode_site(found))
+    assert site.load_site(path).client_proxies == found.client_proxies
+    assert example().client_proxies == () and "proxies" not in site.encode_site(example())
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -132,6 +147,22 @@ MISTAKES = [
     ("replica_ids = [", 'replica_ids = ["11", ', "shards[0].replica_ids", "32 hexadecimal digits"),
     ("replica_count = 3", "replica_count = 7", "shards[0].replica_count", "from 1 to 6"),
     ("standby_count = 0", "standby_count = 9", "shards[0].standby_count", "from 0 to 7"),
+    *(
+        ("version = 1", f"version = 1\nclient_proxies = {value}", "client_proxies", "10.1.0.0/16")
+        for value in (
+            '"10.0.0.0/8"',
+            "[7]",
+            '["10.0.0.1/8"]',
+            '["proxy.example"]',
+            '["10.0.0.0/33"]',
+            '["0.0.0.0/0"]',
+            '["::/0"]',
+            '[""]',
+            '["fe80::1%eth0/64"]',
+            '["10.0.0.1", "10.0.0.1/32"]',
+            str([f"10.0.0.{i}" for i in range(65)]),
+        )
+    ),  # fmt: skip
     ("segments_max = 4096", "segments_max = 1", "shards[0].segments_max", "from 8 to"),
 ]
 

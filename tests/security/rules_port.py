@@ -5,6 +5,7 @@ from tests.security.rules_edge import Rule
 NETWORK = "appliance/drivers/network/"
 TESTS = "tests/drivers/network/test_client_port.py::"
 ENTRANCE = "tests/drivers/network/test_entrance.py::"
+PROXIES = "tests/drivers/network/test_proxies.py::"
 OTHERS = TESTS + "test_handshakes_and_pages_for_others_are_refused_and_counted"
 
 GONE = (
@@ -43,7 +44,7 @@ RULES = (
         rule="an address connects at its pace",
         where=NETWORK + "entrance.py",
         test=ENTRANCE + "test_an_address_opens_connections_at_its_pace_and_others_at_theirs",
-        old="        if not self._in_pace(address, now_s):",
+        old="        if not self._in_pace(address, self._now_s):",
         new="        if False:",
     ),
     Rule(
@@ -86,6 +87,39 @@ RULES = (
         test=ENTRANCE + "test_when_too_many_wait_the_newest_of_the_largest_crowd_is_turned_away",
         old="        if self._waiting.count > STRANGERS_WAITING_MAX:",
         new="        if False:",
+    ),
+    Rule(
+        threat="anybody takes the address of somebody else by the header of a proxy",
+        rule="only known proxies are heard",
+        where=NETWORK + "entrance.py",
+        test=PROXIES + "test_from_anybody_else_such_a_header_is_what_it_is_without_proxies",
+        old="            visitor.is_proxy = self._proxies.knows(str(peer[0]))",
+        new="            visitor.is_proxy = True",
+    ),
+    Rule(
+        threat="a client that a proxy named names another one",
+        rule="whom a proxy named is no proxy",
+        where=NETWORK + "entrance.py",
+        test=PROXIES + "test_from_anybody_else_the_field_is_not_read",
+        old="            visitor.is_proxy = self._proxies.knows(header.host)",
+        new="            visitor.is_proxy = True",
+    ),
+    Rule(
+        threat="a client writes a name in front of its proxy's word",
+        rule="the last one that is no known proxy is believed",
+        where=NETWORK + "proxies.py",
+        test=PROXIES + "test_a_known_proxy_names_its_client_in_the_handshake",
+        old="        for word in reversed(hosts):",
+        new="        for word in hosts:",
+    ),
+    Rule(
+        threat="a client escapes its pace behind a proxy",
+        rule="whom a proxy names has a pace and a number",
+        where=NETWORK + "entrance.py",
+        test=PROXIES
+        + "test_clients_behind_a_proxy_have_a_pace_and_a_number_each_and_the_proxy_none",
+        old="        if not self._may_come(address):\n",
+        new="        if False:\n",
     ),
     Rule(
         threat="a network of addresses counts as many",

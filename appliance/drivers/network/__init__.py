@@ -6,6 +6,7 @@
     chat clients     WebSocket and pages on one port                websocket.py, pages.py
                      HTTP/3, beside it on UDP                        quic/
                      who comes in, how much at a time, from where   entrance.py, turns.py, origin.py
+                     who waits, and for whom a proxy speaks         strangers.py, proxies.py
 
 **Directions.** A replica dials every other member of its shard and only sends there; what it
 receives arrives on connections that others opened. An edge dials every replica and both sends and

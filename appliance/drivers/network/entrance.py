@@ -23,21 +23,29 @@ import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import (
     ACCEPT_BURST_SECONDS,
     ACCEPTS_PER_TURN,
     HELLO_MS_MAX,
+    PROXY_HEADER_SIZE_MAX,
     STRANGER_STEP_MS,
     STRANGERS_MAX,
     STRANGERS_SILENT_MAX,
     STRANGERS_WAITING_MAX,
 )
+from appliance.drivers.network.proxies import Proxies
 from appliance.drivers.network.strangers import Stage
+from appliance.formats.proxy_header import (
+    Incomplete,
+    ProxyHeaderMalformed,
+    parse_proxy_header,
+)
 
 BACKLOG = 1024  # connections that the kernel completes and keeps for us
 REST_SECONDS = 0.1  # without accepting, when the process has no descriptor left
@@ -64,6 +72,7 @@ class Visitor(asyncio.Protocol, ABC):
     """A connection, from the moment it is accepted."""
 
     address: str
+    is_proxy = False  # a known one: for whom it speaks is not heard yet, or never said
 
     @abstractmethod
     def expel(self) -> None:
@@ -72,6 +81,10 @@ class Visitor(asyncio.Protocol, ABC):
 
 class Bearer(Protocol):
     """A connection that carries requests, to who serves them."""
+
+    def address_for(self, forwarded: Sequence[str]) -> str:
+        """Who asks, for whom a request with these fields X-Forwarded-For counts. Raises
+        InputError."""
 
     def welcome(self) -> None:
         """A request on it is one of a conversation whose client has said who it is."""
@@ -122,6 +135,26 @@ class Entrance:
         if self._silent.count >= STRANGERS_SILENT_MAX:
             self._displace(self._silent.oldest(self._silent.crowd())[0])
         self._silent.add(visitor, now_s)
+        return True
+
+    def attribute(self, visitor: Visitor, address: str, now_s: float) -> bool:
+        """A known proxy has said for whom it speaks on this connection, which counts for that
+        `address` from now on, unless there are too many of it: then it is to end."""
+        assert visitor.is_proxy
+        visitor.is_proxy = False
+        self._now_s = now_s
+        if not self._may_come(address):
+            return False
+        if visitor not in self.visitors:
+            return True
+        stages = [
+            stage for stage in (self._silent, self._waiting, self._served) if stage.remove(visitor)
+        ]
+        self._count_of(visitor.address, -1)
+        visitor.address = address
+        self._count_of(address, 1)
+        for stage in stages:
+            stage.add(visitor, now_s)
         return True
 
     def speak(self, visitor: Visitor, enter: Callable[[], None], now_s: float) -> None:
@@ -178,19 +211,29 @@ class Entrance:
     def _count_in(self, visitor: Visitor, now_s: float) -> bool:
         self._now_s = now_s
         self.counters["accepted"] += 1
-        address = visitor.address
-        if not self._in_pace(address, now_s):
-            self.counters["too_fast_of_address"] += 1
-            return False
         if len(self.visitors) >= self._max:
             self.counters["too_many_connections"] += 1
+            return False
+        if not visitor.is_proxy and not self._may_come(visitor.address):
+            return False
+        self.visitors[visitor] = None
+        self._count_of(visitor.address, 1)
+        return True
+
+    def _may_come(self, address: str) -> bool:
+        """Whether one more of `address` may; a known proxy is asked for whom it speaks instead."""
+        if not self._in_pace(address, self._now_s):
+            self.counters["too_fast_of_address"] += 1
             return False
         if self._per_address[address] >= self._per_address_max:
             self.counters["too_many_of_address"] += 1
             return False
-        self.visitors[visitor] = None
-        self._per_address[address] += 1
         return True
+
+    def _count_of(self, address: str, more: int) -> None:
+        self._per_address[address] += more
+        if not self._per_address[address]:
+            del self._per_address[address]
 
     def _end_stage(self, visitor: Visitor) -> bool:
         """It is no stranger any more; whether it made room for one."""
@@ -203,9 +246,7 @@ class Entrance:
         """Count it out; whether it made room for a stranger."""
         was_served = self._end_stage(visitor)
         if self.visitors.pop(visitor, self) is None:
-            self._per_address[visitor.address] -= 1
-            if not self._per_address[visitor.address]:
-                del self._per_address[visitor.address]
+            self._count_of(visitor.address, -1)
         if self._emptied is not None and not self.visitors:
             self._emptied.set()
         return was_served
@@ -252,20 +293,25 @@ class Entrance:
         return within
 
 
-class _Caller(NamedTuple):
-    """A connection of which nothing was read yet."""
+@dataclass(slots=True)
+class _Caller:
+    """A connection of which nothing was read yet, but for the header of a known proxy."""
 
     sock: socket.socket
     deadline: asyncio.TimerHandle
+    peeked: int = 0  # bytes of such a header that came so far
 
 
 class Door:
     """Accepts connections, a few in each turn of the loop, and begins TLS with those that say
     something, in their turn."""
 
-    def __init__(self, entrance: Entrance, make: Callable[[str], Visitor]) -> None:
-        """`make` gives the protocol of a connection from an address."""
-        self._entrance, self._make = entrance, make
+    def __init__(
+        self, entrance: Entrance, make: Callable[[str], Visitor], proxies: Proxies
+    ) -> None:
+        """`make` gives the protocol of a connection from an address; `proxies` may name another
+        one, before TLS."""
+        self._entrance, self._make, self._proxies = entrance, make, proxies
         self._listeners: list[socket.socket] = []
         self._tls: ssl.SSLContext | None = None
         self._callers: dict[Visitor, _Caller] = {}
@@ -346,6 +392,7 @@ class Door:
                 return
             sock.setblocking(False)
             visitor = self._make(address_of(str(peer[0])))
+            visitor.is_proxy = self._proxies.knows(str(peer[0]))
             if not self._entrance.arrive(visitor, loop.time()):
                 sock.close()
                 continue
@@ -359,21 +406,53 @@ class Door:
 
     def _on_bytes(self, visitor: Visitor) -> None:
         """Something came, or the end of it. It stays in the socket: TLS reads it from there."""
-        loop = asyncio.get_running_loop()
-        sock = self._callers[visitor].sock
+        caller = self._callers[visitor]
         try:
-            came = sock.recv(1, socket.MSG_PEEK)
+            size = PROXY_HEADER_SIZE_MAX if visitor.is_proxy else 1
+            came = caller.sock.recv(size, socket.MSG_PEEK)
+            if visitor.is_proxy and not self._hear_proxy(visitor, caller, came):
+                return
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             came = b""
-        loop.remove_reader(sock)
+        except ProxyHeaderMalformed:
+            self._entrance.counters["proxy_header_malformed"] += 1
+            came = b""
         if not came:
             self.dismiss(visitor)
             return
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(caller.sock)
         self._entrance.speak(visitor, partial(self._begin, visitor), loop.time())
         if self._relief is None and self._entrance.waiting:
             self._relief = loop.call_later(RELIEF_SECONDS, self._relieve)
+
+    def _hear_proxy(self, visitor: Visitor, caller: _Caller, came: bytes) -> bool:
+        """A known proxy sends `came`: whether a client's own bytes follow, or the end. Its header
+        is taken out of the socket."""
+        header = parse_proxy_header(came) if came else None
+        if isinstance(header, Incomplete):
+            if len(came) <= caller.peeked:
+                raise ProxyHeaderMalformed("the end within it")
+            caller.peeked = len(came)  # this is called again for more than what is here already
+            caller.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(came) + 1)
+            return False
+        if caller.peeked:
+            caller.peeked = 0
+            caller.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        if header is None:
+            return True  # it may name its client in HTTP
+        caller.sock.recv(header.size)
+        if not header.host:  # the proxy itself, to see whether this node is here
+            return False
+        self._entrance.counters["proxied"] += 1
+        now_s = asyncio.get_running_loop().time()
+        if not self._entrance.attribute(visitor, address_of(header.host), now_s):
+            self.dismiss(visitor)
+        else:
+            visitor.is_proxy = self._proxies.knows(header.host)
+        return False
 
     def _relieve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -382,9 +461,9 @@ class Door:
 
     def _begin(self, visitor: Visitor) -> None:
         """It is served."""
-        sock, deadline = self._callers.pop(visitor)
-        deadline.cancel()
-        task = asyncio.get_running_loop().create_task(self._greet(visitor, sock))
+        caller = self._callers.pop(visitor)
+        caller.deadline.cancel()
+        task = asyncio.get_running_loop().create_task(self._greet(visitor, caller.sock))
         self._greetings[visitor] = task
 
     async def _greet(self, visitor: Visitor, sock: socket.socket) -> None:

@@ -23,8 +23,9 @@ from appliance.base.limits import EXPORTS_MAX, EXPORTS_OF_USER_MAX, HTTP_MS_MAX,
 from appliance.base.signature import CONTEXT_SNAPSHOT, SigningKey
 from appliance.drivers.network.bearer_token import token_in
 from appliance.drivers.network.closings import HTTP_STATUSES
-from appliance.drivers.network.entrance import Bearer, address_of
+from appliance.drivers.network.entrance import Bearer
 from appliance.drivers.network.http_requests import Streamed
+from appliance.drivers.network.proxies import client_of
 from appliance.drivers.network.refusal import refusal_of
 from appliance.formats import snapshot
 from appliance.formats.client.address import PATH
@@ -138,9 +139,8 @@ class RoomFiles:
         token = token_in(request.headers.getlist("authorization"))
         if not token:
             raise TokenInvalid("send a token: Authorization: Bearer TOKEN")
-        address = address_of(request.client.host) if request.client is not None else ""
         return self._open(
-            address, token, _room_id(request.path_params["room_id"]), _until_op(request)
+            client_of(request), token, _room_id(request.path_params["room_id"]), _until_op(request)
         )
 
     def _response(self, request: Request, records: RoomRecords) -> Response:

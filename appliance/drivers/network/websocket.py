@@ -44,16 +44,19 @@ from appliance.base.limits import (
 )
 from appliance.drivers.network.bearer_token import token_in
 from appliance.drivers.network.closings import CLOSE_CODES, HTTP_STATUSES
-from appliance.drivers.network.entrance import Door, Entrance, Visitor
+from appliance.drivers.network.entrance import Door, Entrance, Visitor, address_of
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.owner import WEBSOCKET, ChatConnection, Owner
+from appliance.drivers.network.proxies import FORWARDED_FIELD, NOBODY, Proxies
 from appliance.drivers.network.refusal import Refusal, refusal_of
 from appliance.drivers.network.turns import Turns
 from appliance.formats.client.address import PATH
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+from appliance.formats.client_errors import RateLimited
 
 SUBPROTOCOLS = (Subprotocol(SUBPROTOCOL_BINARY), Subprotocol(SUBPROTOCOL_JSON))
 PING_SECONDS = 20.0  # between two pings; silence over two of them ends a connection
+AGAIN_MS = 1_000  # until a client of which there are too many may come again
 CLOSE_SECONDS = 2.0  # for a client to answer our closing
 LAST_FRAMES_MAX = 2000  # that it may send before: what was on the way; passed over in 1 ms
 
@@ -92,6 +95,9 @@ class PlainHttp:
         if self._connection is not None:
             self._connection.end_after(None)
             self._entrance.welcome(self._connection)
+
+    def address_for(self, forwarded: Sequence[str]) -> str:
+        return "" if self._connection is None else self._connection.address_for(forwarded)
 
     def leave(self) -> None:
         self._conversing -= 1
@@ -188,6 +194,22 @@ class Connection(Visitor):
         if self.state in ("head", "http", "closing"):
             self._server.counters["closed_late_" + self.state] += 1
             self.transport.abort()
+
+    def address_for(self, forwarded: Sequence[str]) -> str:
+        """For whom a request with these fields X-Forwarded-For counts, which nobody but a known
+        proxy is asked for. Raises FieldInvalid."""
+        host = self._server.proxies.client_of(forwarded) if self.is_proxy else None
+        return self.address if host is None else address_of(host)
+
+    def _attribute(self, forwarded: Sequence[str]) -> None:
+        """This connection is one of that client's from now on. Raises InputError."""
+        address = self.address_for(forwarded)
+        if address == self.address:
+            return
+        now_s = asyncio.get_running_loop().time()
+        if not self._server.entrance.attribute(self, address, now_s):
+            raise RateLimited(f"too many connections of {address}, or too fast", AGAIN_MS)
+        self._server.counters["forwarded"] += 1
 
     def expel(self) -> None:
         """Make room for somebody else."""
@@ -350,6 +372,7 @@ class Connection(Visitor):
         )
         offered = [name.strip() for offer in offers for name in offer.split(",")]
         try:
+            self._attribute(request.headers.get_all(FORWARDED_FIELD))
             self.admitted = self._server.admitted(self.address, authorizations, offered)
         except InputError as error:
             return _rejected(protocol, refusal_of(error, HTTP_STATUSES))
@@ -619,16 +642,18 @@ class WebSocketServer:
         connections_per_address_max: int,
         address_connect_rate: int,
         counters: Counter[str],
+        proxies: Proxies = NOBODY,
     ) -> None:
         """`make_http` gives the protocol of a plain HTTP connection, which tells of each answer."""
         self.owner, self.make_http, self.hosts, self.counters = owner, make_http, hosts, counters
+        self.proxies = proxies
         self.entrance = Entrance(
             visitors_max=connections_max,
             visitors_per_address_max=connections_per_address_max,
             address_rate=address_connect_rate,
             counters=counters,
         )
-        self.door = Door(self.entrance, lambda address: Connection(self, address))
+        self.door = Door(self.entrance, lambda address: Connection(self, address), proxies)
         self.turns = Turns()
         self.heavy: dict[ChatConnection, None] = {}  # those that hold much, or did a moment ago
         self._open: dict[ChatConnection, None] = {}

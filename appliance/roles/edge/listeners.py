@@ -19,6 +19,7 @@ from appliance.drivers.network.owner import Owner
 from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.plain.conversations import Conversations
 from appliance.drivers.network.plain.routes import Routes
+from appliance.drivers.network.proxies import Proxies
 from appliance.drivers.network.quic.keys import PortKeys
 from appliance.drivers.network.quic.neighbours import Neighbours
 from appliance.drivers.network.quic.port import QuicPort
@@ -66,6 +67,7 @@ class Listeners:
             connections_per_address_max=settings.connections_per_address_max,
             address_connect_rate=settings.address_connect_rate,
             counters=counters,
+            proxies=Proxies(node().site.client_proxies),
         )
         self.pages.serve(Routes(Conversations(self.server, number), hosts).all)
         self.pages.serve(room_files.RoomFiles(open_room, node().signing_key).all)

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -163,7 +164,7 @@ async def stream(request: Request) -> Streamed:
 
 
 def run(
-    test: Callable[[Port], Awaitable[None]], tls: ssl.SSLContext | None = None, **settings: int
+    test: Callable[[Port], Awaitable[None]], tls: ssl.SSLContext | None = None, **settings: Any
 ) -> None:
     async def whole() -> None:
         owner, hosts = Owner(), Hosts(["chat.example"])

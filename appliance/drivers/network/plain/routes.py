@@ -15,7 +15,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from appliance.base.limits import PLAIN_POLL_S
-from appliance.drivers.network.entrance import Bearer, address_of
+from appliance.drivers.network.closings import HTTP_STATUSES
+from appliance.drivers.network.entrance import Bearer
 from appliance.drivers.network.http_requests import Streamed
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.plain.conversation import (
@@ -26,7 +27,10 @@ from appliance.drivers.network.plain.conversation import (
     OutOfStep,
 )
 from appliance.drivers.network.plain.conversations import Absent, Conversations
+from appliance.drivers.network.proxies import client_of
+from appliance.drivers.network.refusal import refusal_of
 from appliance.formats.client.address import PATH
+from appliance.formats.client_errors import FieldInvalid
 
 SESSION_FIELD = "tigerchat-session"
 _SESSION = f"{PATH}/session"
@@ -101,8 +105,11 @@ class Routes:
     # --- the requests
 
     async def _open(self, request: Request) -> Response:
-        address = address_of(request.client.host if request.client else "")
-        opened = self._conversations.open(address)
+        try:
+            opened = self._conversations.open(client_of(request))
+        except FieldInvalid as error:
+            told = refusal_of(error, HTTP_STATUSES)
+            return Response(told.text, status_code=told.status, headers=dict(told.fields))
         if opened is None:
             text = "too many connections\n"
             return PlainTextResponse(text, status_code=503, headers={"retry-after": "1"})

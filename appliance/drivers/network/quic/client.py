@@ -7,6 +7,7 @@ A stranger has so much time for its handshake and first request, and then for ea
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from aioquic.buffer import encode_uint_var
 from aioquic.h3.events import (
@@ -98,6 +99,10 @@ class Client(Visitor):
             self._deadline.cancel()
             self._deadline = None
         self._port.entrance.welcome(self)
+
+    def address_for(self, forwarded: Sequence[str]) -> str:
+        """No proxy is known by QUIC: what a request says of another client is not heard."""
+        return self.address
 
     def leave(self) -> None:
         """Such a session or request has ended."""
