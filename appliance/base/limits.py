@@ -62,6 +62,11 @@ STORE_READERS_MAX = 126  # threads and processes that read a store at once
 # --- memory of a process --------------------------------------------------------------------------
 
 MEMORY_SLACK_MAX = 4 * MIB  # bytes it may grow by before it gives back what is free
+COLLECT_GROWTH = 0.25  # of it: then all garbage is collected, for which everything else waits
+COLLECT_SHARE_MAX = 0.01  # of the time that goes to that
+COLLECT_AGAIN_S = 60.0  # until one that has not grown, but once held less, collects all again
+COLLECT_AGAIN_S_MAX = 960.0  # the same, if that frees nothing, again and again
+COLLECT_SHARE_AGAIN_MAX = 0.001  # of the time that goes to that
 
 # --- links ----------------------------------------------------------------------------------------
 

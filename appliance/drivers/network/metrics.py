@@ -114,6 +114,8 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
         ),
         Figure("ack_p50_seconds", _G, "Median request to the log.", "ack.p50_us", 1e-6),
         Figure("ack_p99_seconds", _G, "99th percentile.", "ack.p99_us", 1e-6),
+        Figure("collections", _C, "Collections of all garbage.", "memory.collections"),
+        Figure("pause_seconds", _G, "Longest pause for one.", "memory.pause_ms_max", 1e-3),
         Figure("events", _C, "What clients did, by name.", "counters"),
         _DROPPED,
         _EVENTS,

@@ -137,7 +137,7 @@ class EdgeRole:
         self._waking = Waking(
             self._beat, is_busy=self._is_busy, count=self._count_ticks, woke=self._woke
         )
-        self._awake = self._is_draining = False
+        self._slack, self._awake, self._is_draining = Slack(), False, False
         self._knobs: dict[str, str] = {}
 
     def _read_site(self) -> None:
@@ -171,7 +171,6 @@ class EdgeRole:
             "malloc": knobs.return_memory(),
             "memory": knobs.settle_memory(),
         }
-        self._slack = Slack()
         self._life.opened(
             self._replicas.objects.close,
             self._replicas.close,
@@ -362,6 +361,7 @@ class EdgeRole:
             "process": self._figures.read(),
             "beat": self._beat.told(),
             "knobs": self._knobs,
+            "memory": self._slack.told(),
             "counters": dict(self._edge.counters),
             "dropped": dict(self._drops),
             "connection_events": dict(self._counters),
