@@ -1,13 +1,16 @@
 """From messages to records in batches, and back from results to acks."""
 
+import ast
 import uuid
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.base import limits
 from appliance.base.prng import Prng
-from appliance.cores.edge.publish import Batch, MessageIds, pack_items, pack_probe
+from appliance.cores.edge.publish import ZERO16, Batch, MessageIds, pack_items, pack_probe
 from appliance.formats import record
 from appliance.formats import session as replies
 from appliance.formats.client.connection import ErrorFrame
@@ -39,6 +42,50 @@ def test_packed_records_are_those_that_the_format_makes() -> None:
         for room, seq, parent, msg, _, body in items
     )
     assert bytes(batch.view[: 2 * RECORD_SIZE]) == expected
+
+
+BOOK = Path(__file__).parents[3] / "docs/client-protocol.md"
+TOLD_OF_A_RETRY = """A message whose `msg_id` the node made gets another one each time it is sent,
+with the time of then: sent again when its numbers were forgotten, it is stored a second time."""
+
+
+@pytest.mark.parametrize(
+    ("of_client", "code"),
+    [(True, replies.DUPLICATE_EXPIRED), (False, replies.OK)],
+    ids=["of the client", "of the node"],
+)
+def test_a_retry_under_forgotten_numbers_is_known_by_the_id_of_its_client_alone(
+    of_client: bool, code: int
+) -> None:
+    """As the page of the client protocol says it, in these words."""
+    assert " ".join(TOLD_OF_A_RETRY.split()) in " ".join(BOOK.read_text().split())
+    shard, ids = rooms.Shard(SMALL), MessageIds(Prng(1))
+    assert shard.one(rooms.create(0)).code == replies.OK
+    ids.on_tick(shard.timestamp)
+    own = ids.next() if of_client else ZERO16  # by a clock that goes as the node's
+
+    def sent() -> int:
+        batch = Batch(SMALL.records_max)
+        ids.on_tick(shard.timestamp)
+        item = (rooms.room_id(0), 1, ZERO16, own, record.KIND_MESSAGE, b"once?")
+        pack_items(batch, [item], author_id=50, client_id=b"c" * 16, ids=ids)
+        return shard.one(bytes(batch.view[:RECORD_SIZE]), advance_us=1000).code
+
+    assert sent() == replies.OK and sent() == replies.DUPLICATE
+    for client in range(SMALL.windows_max):
+        late = rooms.make(0, client, 1, author=2 + client)
+        assert shard.one(late, advance_us=2 * limits.WINDOW_EVICT_AGE_US).code == replies.OK
+    assert sent() == code
+
+
+def test_every_client_of_ours_makes_its_ids() -> None:
+    calls = [
+        (path.name, {each.arg for each in node.keywords})
+        for path in (Path(__file__).parents[3] / "appliance").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "SendMessage"
+    ]
+    assert len(calls) >= 2 and not [name for name, named in calls if "msg_id" not in named]
 
 
 def test_a_probe_tells_whether_there_is_a_room_and_changes_nothing() -> None:
