@@ -180,6 +180,30 @@ def test_what_cannot_be_is_refused_with_a_verdict_that_all_agree_on() -> None:
     ended(group, session)
 
 
+@pytest.mark.parametrize("left", ["silent", "fetching its state", "behind"])
+def test_a_standby_is_promoted_only_once_it_was_heard_and_lacks_neither_state_nor_ops(
+    left: str,
+) -> None:
+    """Each of the three alone keeps it from voting; a little of the last does not."""
+    group, session = begun()
+    group.put(session, K + 2)
+    group.until(group.converged)
+    primary = group.core(group.primary)
+    members = order(1, swapped(group, (group.primary + 1) % 3, 3))
+    standby = primary.peers[primary.index_of(group.members[3])]
+    with group.losing(lambda source, target, header: source == 3):  # as it was heard last
+        standby.heard_tick = 0 if left == "silent" else primary.tick
+        standby.syncing = left == "fetching its state"
+        standby.commit_min = primary.op - K - (left == "behind")
+        verdict = ask(group, session, env.OPERATION_RECONFIGURE, members)
+        assert verdict == Verdict.STANDBY_NOT_READY
+        standby.heard_tick, standby.syncing = primary.tick, False
+        standby.commit_min = primary.op - K
+        assert ask(group, session, env.OPERATION_RECONFIGURE, members) == Verdict.OK
+    come_along(group, 1)
+    ended(group, session)
+
+
 def test_a_ninth_member_is_refused() -> None:
     group, session = begun(standbys=5)
     assert change(group, session, ms.KIND_ADD, b"the ninth.......") == Verdict.TOO_MANY_MEMBERS
