@@ -141,6 +141,7 @@ LOOK_S = 2.0  # for the other members to answer
 )
 @click.option("--another", is_flag=True, hidden=True)
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
+@click.option("--brief", is_flag=True, hidden=True)
 def command(
     local: Path | None,
     nodes: int,
@@ -156,6 +157,7 @@ def command(
     erase: int,
     another: bool,
     geometry: str,
+    brief: bool,
 ) -> None:
     """Make the keys and volumes of a site or of one node.
 
@@ -184,6 +186,7 @@ def command(
                 farm=farm,
                 devices=list(devices),
                 erase=erase,
+                brief=brief,
             )
         elif node_folder is not None:
             format_node_folder(
@@ -210,8 +213,10 @@ def format_local(
     farm: bool = True,
     devices: Sequence[str] = (),
     erase: int = 0,
+    brief: bool = False,
 ) -> None:
-    """Make or complete the site in `folder`; `devices` and `erase` as in `claim_devices`."""
+    """Make or complete the site in `folder`; `devices` and `erase` as in `claim_devices`, `brief`
+    as in `create`."""
     _make_folder(folder)
     lock = lock_folder(folder)
     try:
@@ -245,7 +250,7 @@ def format_local(
         opened = [read_node(place) for place in places]
         check_room(folder, [(node, shard) for node in opened for shard in node.shards], geometry)
         for opened_node in opened:
-            _format_node(opened_node, geometry, fresh=fresh)
+            _format_node(opened_node, geometry, fresh=fresh, brief=brief)
     finally:
         os.close(lock)
     click.echo(f"format: {folder} is ready: `tigerchat start --local {folder}`")
@@ -457,7 +462,12 @@ async def _begun(node: NodeFolder, shard: Shard) -> int | None:
 
 
 def _format_node(
-    node: NodeFolder, geometry: str, *, vouched: bool = True, fresh: bool = False
+    node: NodeFolder,
+    geometry: str,
+    *,
+    vouched: bool = True,
+    fresh: bool = False,
+    brief: bool = False,
 ) -> None:
     """Make the volumes of `node` that are not there yet, then say that it is formatted. Where other
     nodes were made elsewhere, the replicas ask each other before they believe in a new site. The
@@ -468,7 +478,7 @@ def _format_node(
         return
     missing = [s for s in node.shards if not volume_complete(node.volume(s.number))]
     with identities(node, missing, fresh=fresh):
-        make_volumes(node, geometry, click.echo, node.shards, vouched=vouched)
+        make_volumes(node, geometry, click.echo, node.shards, vouched=vouched, brief=brief)
     mark_formatted(node)
 
 

@@ -230,7 +230,7 @@ def big_volumes(folder: Path, quick: bool) -> list[Row]:
 def made(folder: Path, *, kind: type[LocalSite] = LocalSite, **options: Any) -> Iterator[LocalSite]:
     """A site that serves; its folder is removed afterwards, its log shown if something broke."""
     folder.parent.mkdir(exist_ok=True)
-    site = kind(folder, first_free_port(), log_level="warning", **options)
+    site = kind(folder, first_free_port(), brief=False, log_level="warning", **options)
     whole = False
     try:
         with site:

@@ -114,7 +114,7 @@ def single(
 ) -> Iterator[Path]:
     """A site of one node, formatted and not running."""
     folder = tmp_path_factory.mktemp("single") / "run"
-    assert tigerchat("format", "--local", folder, "--nodes", 1).returncode == 0
+    assert tigerchat("format", "--local", folder, "--nodes", 1, "--brief").returncode == 0
     give_ports(folder, free_ports(5))
     yield folder
     shutil.rmtree(folder)

@@ -62,7 +62,7 @@ class Group:
         self.count = nodes + standbys
         format_local(
             self.folder, nodes=nodes, standbys=standbys, shards=1, ports=ports, segments_max=16,
-            geometry=geometry,
+            geometry=geometry, brief=True,
         )  # fmt: skip
         self.processes: list[subprocess.Popen[str] | forked.Started | None] = [None] * self.count
         self.cluster = open_node(self.node(0)).site.cluster

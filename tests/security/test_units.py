@@ -109,7 +109,7 @@ def test_a_whole_node_serves_with_what_its_unit_allows(
     program = [sys.executable, "-m", "appliance"]
     site = tmp_path / "s"
     made = subprocess.run(
-        [*program, "format", "--local", str(site), "--nodes", "1"],
+        [*program, "format", "--local", str(site), "--nodes", "1", "--brief"],
         cwd=TOP,
         check=False,
         capture_output=True,

@@ -143,6 +143,8 @@ class LocalSite:
     Not `supervised`: replicas, edges and objects run as children of this process, and nothing
     starts one again but `start_role`; for trials that kill more often than a supervisor would
     forgive. `objects` and `farm` are processes more on each node: for tests that are about them.
+    One that is not `brief` has its volumes written whole at first, as an operator's: a gigabyte and
+    more for each node, for what measures or is about the disk itself.
     """
 
     def __init__(
@@ -158,10 +160,12 @@ class LocalSite:
         objects: bool = False,
         farm: bool = False,
         devices: Sequence[Path] = (),
+        brief: bool = True,
         **settings: int | bool | str,
     ) -> None:
         self.geometry, self.segments_max = geometry, segments_max
         self.objects, self.farm, self.devices = objects, farm, devices  # one for each node, or none
+        self.brief = brief
         self.folder, self.first_port, self.nodes = folder, first_port, range(nodes)
         self.settings = {**UNLIMITED, "ship_target": "off", "snapshots_mib": 0, **settings}
         self.supervised, self.shards = supervised, shards
@@ -176,6 +180,7 @@ class LocalSite:
         if self.segments_max is not None:
             words += ["--segments-max", str(self.segments_max)]
         words += ["--objects" if self.objects else "--no-objects"]
+        words += ["--brief"] if self.brief else []
         words += ["--farm" if self.farm else "--no-farm"]
         for node, device in enumerate(self.devices):
             words += ["--device", f"node-{node}/shard-0={device}"]

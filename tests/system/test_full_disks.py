@@ -43,6 +43,7 @@ class SmallDisks(LocalSite):
             first_port,
             geometry="small",
             segments_max=SEGMENTS_MAX,
+            brief=False,
             log_level="warning",
             **settings,
         )

@@ -28,7 +28,7 @@ class LiveSite:
 
     def __init__(self, folder: Path, free_ports: FreePorts) -> None:
         self.folder = folder
-        run("format", "--local", str(folder), "--nodes", "3")
+        run("format", "--local", str(folder), "--nodes", "3", "--brief")
         site = load_site(folder / SITE_FILE)
         nodes = [
             dataclasses.replace(

@@ -269,13 +269,14 @@ def format_writes(
     flags = (0 if vouched else FLAG_UNVOUCHED) | (FLAG_REMADE if remade else 0)
     assert replica_id in members and len(members) == replica_count + standby_count
     root = env.root(cluster, shard)
-    for slot in range(geometry.slot_count):
-        header = root if slot == 0 else env.reserved(slot, cluster, shard)
-        yield geometry.wal_headers_offset + slot * SECTOR_SIZE, header.raw.ljust(SECTOR_SIZE, b"\0")
-        yield (
-            geometry.wal_prepares_offset + slot * geometry.message_size_max,
-            header.raw.ljust(SECTOR_SIZE, b"\0"),
-        )
+    rings = (
+        (geometry.wal_headers_offset, SECTOR_SIZE),
+        (geometry.wal_prepares_offset, geometry.message_size_max),
+    )
+    for start, stride in rings:  # one after the other: headers are neighbours
+        for slot in range(geometry.slot_count):
+            header = root if slot == 0 else env.reserved(slot, cluster, shard)
+            yield start + slot * stride, header.raw.ljust(SECTOR_SIZE, b"\0")
     block = sb.Superblock(
         shard=shard,
         sequence=1,

@@ -121,9 +121,11 @@ def zero_fill(
     pause: Callable[[], object] | None = None,
     *,
     allocate: bool = True,
+    write: bool = True,
 ) -> None:
     """Allocate and write `size` zeros: space that is only reserved would pay for the file system's
-    journal later. A device has nothing to `allocate`.
+    journal later. A device has nothing to `allocate`; a file that lives for a minute may go without
+    the `write`.
 
     `buffer` is aligned and all zero; `pause` is called between two steps.
     """
@@ -132,7 +134,7 @@ def zero_fill(
         if allocate:
             os.posix_fallocate(fd, 0, size)
         step = min(len(buffer), ZERO_FILL_STEP)
-        for offset in range(0, size, step):
+        for offset in range(0, size if write else 0, step):
             length = min(step, size - offset)
             if os.pwrite(fd, buffer[:length], offset) != length:
                 raise OSError(errno.ENOSPC, "short write")

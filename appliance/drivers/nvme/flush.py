@@ -12,6 +12,7 @@ from appliance.drivers.nvme.latency import percentile
 SAMPLES_SINGLE = 100  # durable writes of one sector, for each method
 SAMPLES_GROUP = 25  # groups of GROUP_WRITES scattered sectors
 GROUP_WRITES = 4
+BRIEF_SHARE = 10  # one in so many samples of a brief measurement
 _STRIDE = 37  # sectors between two writes: no two of a group are neighbours
 
 
@@ -27,17 +28,17 @@ class Flush:
 
 
 def measure(
-    path: Path, offset: int, size: int, buffer: memoryview
+    path: Path, offset: int, size: int, buffer: memoryview, brief: bool = False
 ) -> tuple[Flush, dict[str, dict[str, int]]]:
     """Write zeros into `size` bytes of zeros at `offset` in every way; the best way, and all the
-    figures."""
+    figures; `brief`: by few samples."""
     sectors = size // SECTOR_SIZE
     assert sectors > GROUP_WRITES * _STRIDE
     figures: dict[str, dict[str, int]] = {}
     for method in FLUSH_METHODS:
         file = DirectFile(path, method)
         try:
-            figures[method] = _measure_method(file, buffer[:SECTOR_SIZE], offset, sectors)
+            figures[method] = _measure_method(file, buffer[:SECTOR_SIZE], offset, sectors, brief)
         finally:
             file.close()
     best = min(FLUSH_METHODS, key=lambda method: figures[method]["mean_us"])
@@ -47,7 +48,7 @@ def measure(
 
 
 def _measure_method(
-    file: DirectFile, sector: memoryview, offset: int, sectors: int
+    file: DirectFile, sector: memoryview, offset: int, sectors: int, brief: bool
 ) -> dict[str, int]:
     place = 0
 
@@ -57,11 +58,12 @@ def _measure_method(
         return offset + place * SECTOR_SIZE
 
     singles, each, once = [], [], []
-    for _ in range(SAMPLES_SINGLE):
+    share = BRIEF_SHARE if brief else 1
+    for _ in range(SAMPLES_SINGLE // share):
         start = time.monotonic_ns()
         file.write_durable(sector, next_offset())
         singles.append((time.monotonic_ns() - start) // 1000)
-    for _ in range(SAMPLES_GROUP):
+    for _ in range(SAMPLES_GROUP // share):
         start = time.monotonic_ns()
         for _ in range(GROUP_WRITES):
             file.write_durable(sector, next_offset())

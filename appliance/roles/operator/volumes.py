@@ -51,12 +51,18 @@ def volume_complete(place: Path) -> bool:
 
 
 def make_volumes(
-    node: NodeFolder, geometry: str, say: Say, shards: list[Shard], *, vouched: bool = True
+    node: NodeFolder,
+    geometry: str,
+    say: Say,
+    shards: list[Shard],
+    *,
+    vouched: bool = True,
+    brief: bool = False,
 ) -> None:
     """Make the volumes of `shards` that are not there yet. The caller holds their locks.
 
     Those that are not `vouched` for vote when the other replicas have said that they never heard
-    of this one.
+    of this one. `brief` as in `create`.
     """
     for shard in shards:
         place = node.volume(shard.number)
@@ -65,11 +71,13 @@ def make_volumes(
             say(f"{what}: kept, it was complete")
             continue
         device = device_of(place)
-        say(f"{what}: writing {volume_size(geometry) >> 20} MiB{f' to {device}' if device else ''}")
+        doing = "reserving" if brief and not device else "writing"
+        to = f" to {device}" if device else ""
+        say(f"{what}: {doing} {volume_size(geometry) >> 20} MiB{to}")
         for sentence in notes(probe(device)) if device else ():
             say(f"{what}: {device}: {sentence}")
         started = time.monotonic()
-        facts = _make_volume(node, shard, geometry, vouched)
+        facts = _make_volume(node, shard, geometry, vouched, brief)
         flush = facts["flush"]
         say(
             f"{what}: done in {time.monotonic() - started:.1f} s; a durable write takes "
@@ -82,7 +90,9 @@ def mark_formatted(node: NodeFolder) -> None:
     write_durable(node.path / FORMATTED_FILE, f"by tigerchat {VERSION}\n")
 
 
-def _make_volume(node: NodeFolder, shard: Shard, geometry: str, vouched: bool) -> dict[str, Any]:
+def _make_volume(
+    node: NodeFolder, shard: Shard, geometry: str, vouched: bool, brief: bool
+) -> dict[str, Any]:
     index = shard.replica_index(node.settings.index)
     assert index is not None
     place = node.volume(shard.number)
@@ -112,7 +122,8 @@ def _make_volume(node: NodeFolder, shard: Shard, geometry: str, vouched: bool) -
         segments_max=shard.segments_max,
         **group,
     )
-    facts = create(place, geometry=geometry, segments_max=shard.segments_max, writes=writes)
+    segments_max = shard.segments_max
+    facts = create(place, geometry=geometry, segments_max=segments_max, writes=writes, brief=brief)
     path.unlink(missing_ok=True)
     sync_folder(node.path)
     return facts

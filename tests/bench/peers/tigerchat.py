@@ -26,7 +26,9 @@ class TigerChat:
 
     def __init__(self, folder: Path, first_port: int) -> None:
         self.folder = folder
-        self.site = LocalSite(folder, first_port, client_tls=False, log_level="warning")
+        self.site = LocalSite(
+            folder, first_port, brief=False, client_tls=False, log_level="warning"
+        )
         self._nodes: benchmark.Nodes | None = None
 
     def start(self) -> None:

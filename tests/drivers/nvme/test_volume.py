@@ -120,6 +120,25 @@ def test_memory_is_refused_with_a_sentence(tmp_path: Path) -> None:
         memory.rmdir()
 
 
+def test_format_writes_each_zero_or_reserves_room_that_reads_as_zeros(disk_folder: Path) -> None:
+    written, reserved = disk_folder / "written", disk_folder / "reserved"
+    for place in (written, reserved):
+        brief = place == reserved
+        create(place, geometry="small", segments_max=SEGMENTS_MAX, writes=[], brief=brief)
+        data = place / "data"
+        assert data.stat().st_blocks * 512 >= data.stat().st_size == SMALL.data_size
+    with (written / "data").open("rb") as file:  # what is only reserved counts as a hole
+        assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == SMALL.data_size
+
+    async def story(serving: Serving) -> None:
+        start = SMALL.wal_prepares_offset + 20 * SMALL.message_size_max
+        await serving.write(start, numbered_sector(7))
+        found = await serving.read(start - SECTOR_SIZE, 3 * SECTOR_SIZE)
+        assert found == bytes(SECTOR_SIZE) + numbered_sector(7) + bytes(SECTOR_SIZE)
+
+    serve(reserved, story)
+
+
 # --- open -----------------------------------------------------------------------------------------
 
 
