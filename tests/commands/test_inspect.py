@@ -126,7 +126,7 @@ def committed_records(count: int) -> list[bytes]:
 @pytest.fixture(scope="module")
 def formatted(tigerchat: Tigerchat, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("formatted")
-    made = tigerchat("format", "--local", folder, "--nodes", 3, "--geometry", "small")
+    made = tigerchat("format", "--local", folder, "--nodes", 3, "--geometry", "small", "--brief")
     assert made.returncode == 0, made.stderr
     return folder
 

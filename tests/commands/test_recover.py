@@ -12,8 +12,8 @@ from tests.system.local_site import run
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
-    words = ["format", "--local", str(tmp_path / "site"), "--geometry", "small", "--no-farm"]
-    done = run(*words)
+    words = ["format", "--local", str(tmp_path / "site"), "--no-farm"]
+    done = run(*words, "--geometry", "small", "--brief")
     assert done.returncode == 0, done.stderr
     return tmp_path / "site" / "node-1" / "shard-0"
 

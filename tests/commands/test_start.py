@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -17,9 +18,12 @@ import pytest
 
 from appliance import roles
 from appliance.__main__ import VERBS, module_of
+from appliance.base.errors import ConfigurationError
 from appliance.commands import inspect, start
+from appliance.drivers.host.node_folder import open_node
 from appliance.formats.settings import load_settings
 from appliance.formats.site import encode_site, load_site
+from appliance.node import ports as node_ports
 from appliance.node import start as node_start
 from appliance.node.catalogue import ROLES
 from tests.commands.conftest import COMMAND, TOP, Sentence, Tigerchat, environment
@@ -142,7 +146,7 @@ def small(
 ) -> Path:
     """Two nodes of small volumes: enough for whatever ends before a role starts."""
     folder = tmp_path_factory.mktemp("small") / "run"
-    assert tigerchat("format", "--local", folder, "--nodes", 2, *SMALL).returncode == 0
+    assert tigerchat("format", "--local", folder, "--nodes", 2, *SMALL, "--brief").returncode == 0
     give_ports(folder, free_ports(10))
     return folder
 
@@ -199,7 +203,7 @@ def test_a_site_whose_members_changed_is_started_by_the_same_words(
     """Numbers are for new sites: nobody has to know who came; who was removed is not waited for."""
     folder, base = tmp_path / "run", block_of_ports(free_ports, 400)
     local = ("--local", folder)
-    assert tigerchat("format", *local, "--ports", base, *SMALL).returncode == 0
+    assert tigerchat("format", *local, "--ports", base, *SMALL, "--brief").returncode == 0
     for node in range(3):  # what the site was set to, whoever comes gets too
         with (folder / f"node-{node}" / "node.toml").open("a") as file:
             file.write('ship_target = "off"\nship_period_s = 7\n')
@@ -341,22 +345,36 @@ def test_inspect_reads_a_volume_while_its_replica_runs(
 # --- it says why not ------------------------------------------------------------------------------
 
 
+def named(small: Path, key: str, port: int) -> str:
+    """How the sentence begins that refuses a taken port of node-1."""
+    return (
+        f"port {port} on 127.0.0.1 cannot be used (Address already in use): stop what uses it or "
+        f"change {key} of node-1 in {small / 'node-1/site.toml'}"
+    )
+
+
 @pytest.mark.parametrize(
     "key", ["peer_port", "client_port", "console_port", "objects_port", "farm_port"]
 )
 def test_a_port_that_is_taken_is_named_with_its_setting(
-    tigerchat: Tigerchat, sentence: Sentence, small: Path, key: str
+    monkeypatch: pytest.MonkeyPatch, small: Path, key: str
 ) -> None:
-    node = load_site(small / "site.toml").nodes[1]
-    port = getattr(node, key)
+    monkeypatch.setattr(node_ports, "RELEASE_S", 0.1)  # for whoever was killed to let go of it
+    port = getattr(load_site(small / "site.toml").nodes[1], key)
     with socket.create_server(("127.0.0.1", port)):
-        for words in (("--local", small), ("--node-folder", small / "node-1", "--quiet")):
-            text = sentence(tigerchat("start", *words), 2)
-            assert text.startswith(
-                f"port {port} on 127.0.0.1 cannot be used (Address already in "
-                f"use): stop what uses it or change {key} of node-1 in "
-                f"{small / 'node-1/site.toml'}"
-            )
+        with pytest.raises(ConfigurationError, match=f"^{re.escape(named(small, key, port))}"):
+            node_ports.check_ports(open_node(small / "node-1"))
+
+
+def test_no_start_goes_on_when_a_port_is_taken(
+    tigerchat: Tigerchat, sentence: Sentence, small: Path
+) -> None:
+    """Side by side: each waits a while for whoever was killed to let go of it."""
+    port = load_site(small / "site.toml").nodes[1].client_port
+    starts = (("--local", small), ("--node-folder", small / "node-1", "--quiet"))
+    with socket.create_server(("127.0.0.1", port)), ThreadPoolExecutor(len(starts)) as beside:
+        for ended in beside.map(lambda words: tigerchat("start", *words), starts):
+            assert sentence(ended, 2).startswith(named(small, "client_port", port))
     assert processes_of(small) == []
 
 
@@ -364,10 +382,10 @@ def test_ports_of_a_formatted_site_are_moved_by_the_switch(
     tigerchat: Tigerchat, sentence: Sentence, small_copy: Path, free_ports: FreePorts
 ) -> None:
     site = load_site(small_copy / "site.toml")
-    taken = free_ports(1)[0]
-    with socket.create_server(("127.0.0.1", taken)):
-        sentence(tigerchat("start", "--local", small_copy, "--ports", taken), 2)
-    step = taken - site.nodes[0].peer_port
+    first = free_ports(1)[0]
+    (small_copy / "node-1/node.toml").write_text("index = 1\npinning = 3\n")  # ends the start
+    sentence(tigerchat("start", "--local", small_copy, "--ports", first), 2)
+    step = first - site.nodes[0].peer_port
     for path in small_copy.glob("**/site.toml"):
         moved = load_site(path)
         assert [node.client_port for node in moved.nodes] == [
@@ -467,7 +485,7 @@ def test_the_volume_of_another_node_or_site_is_recognised(
     words = ("start", "--quiet", "--node-folder", small_copy / "node-1")
     text = sentence(tigerchat(*words), 1)
     assert text.startswith(f"{small_copy / volume} belongs to another node of this site")
-    assert tigerchat("format", "--local", tmp_path / "other", *SMALL).returncode == 0
+    assert tigerchat("format", "--local", tmp_path / "other", *SMALL, "--brief").returncode == 0
     shutil.rmtree(small_copy / volume)
     shutil.copytree(tmp_path / "other" / volume, small_copy / volume)
     text = sentence(tigerchat(*words), 1)
@@ -512,11 +530,13 @@ def test_wrong_words_are_named(
 # --- phases, roles, templates ---------------------------------------------------------------------
 
 
-def test_a_start_names_its_phases_in_order(
-    tigerchat: Tigerchat, small: Path, free_ports: FreePorts
-) -> None:
-    with socket.create_server(("127.0.0.1", load_site(small / "site.toml").nodes[0].client_port)):
-        told = tigerchat("start", "--node-folder", small / "node-0").stderr.splitlines()
+def test_a_start_names_its_phases_in_order(tigerchat: Tigerchat, small_copy: Path) -> None:
+    place = small_copy / "node-0"
+    site = load_site(place / "site.toml")
+    elsewhere = [dataclasses.replace(node, host="192.0.2.1") for node in site.nodes]
+    (place / "site.toml").write_text(encode_site(dataclasses.replace(site, nodes=elsewhere)))
+    told = tigerchat("start", "--node-folder", place).stderr.splitlines()
+    assert "on 192.0.2.1 cannot be used" in told[-1]
     phases = [line.split(": ")[2] for line in told if line.startswith("start: node-0: ")]
     assert phases == ["machine", "files", "superblock"]
     assert [name for name, _ in node_start.PHASES] == [*phases, "ports", "roles"]

@@ -34,7 +34,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def node(tmp_path: Path, free_ports: FreePorts) -> Path:
-    words = ["format", "--local", str(tmp_path / "run"), "--nodes", "1", "--geometry", "small"]
+    small = ("--nodes", "1", "--geometry", "small", "--brief")
+    words = ["format", "--local", str(tmp_path / "run"), *small]
     words += ["--ports", str(free_ports(100)[0])]
     subprocess.run([*COMMAND, *words], cwd=TOP, check=True, capture_output=True)
     site = load_site(tmp_path / "run" / "site.toml")

@@ -29,7 +29,7 @@ Processes = list[subprocess.Popen[bytes]]
 @contextlib.contextmanager
 def processes(folder: Path, first_port: int) -> Iterator[Processes]:
     """The objects of three nodes, a process each, and nothing else of them."""
-    words = ("--ports", str(first_port), "--geometry", "small", "--segments-max", "16")
+    words = ("--ports", str(first_port), "--geometry", "small", "--brief", "--segments-max", "16")
     done = run("format", "--local", str(folder), *words, "--objects", "--no-farm")
     assert done.returncode == 0, done.stderr
     started: Processes = []

@@ -34,7 +34,9 @@ sys.exit(run_role(Path({folder!r}), "duty", Duty, nice=7))
 def node_folder(disk_folder: Path) -> Path:
     folder = disk_folder / "site"
     with peer_ports(1) as ports:
-        format_local(folder, nodes=1, shards=1, ports=ports, segments_max=16, geometry="small")
+        format_local(
+            folder, nodes=1, shards=1, ports=ports, segments_max=16, geometry="small", brief=True
+        )
     return folder / "node-0"
 
 

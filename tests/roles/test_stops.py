@@ -27,7 +27,8 @@ LATER_S = 0.05  # what was left going and is due would be heard of in this time
 def node(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> NodeFolder:
     """Of a site of one node, with all that a role wants to find."""
     site = tmp_path_factory.mktemp("stops") / "site"
-    words = ["--ports", ports_in_a_row(free_ports), "--nodes", "1", "--geometry", "small"]
+    small = ("--nodes", "1", "--geometry", "small", "--brief")
+    words = ["--ports", ports_in_a_row(free_ports), *small]
     for said in (["format", *words], ["federation", "init", "north"]):
         done = forked.run([*said, "--local", site])
         assert done.returncode == 0, done.stderr
