@@ -183,7 +183,7 @@ def shown(site: SmallDisks) -> str:
 def told_of_halt(site: SmallDisks, victim: int) -> None:
     """Whoever looks sees why, also between two tries, each of which ends as the one before."""
     began, before = time.monotonic(), site.log_text().count("HALT DISK_FULL")
-    while site.log_text().count("HALT DISK_FULL") < before + 2:
+    while site.log_text().count("HALT DISK_FULL") == before:
         rows = [row for row in shown(site).splitlines() if re.match(r"\w+_(down|halted) ", row)]
         (line,) = [row for row in rows if not row.startswith("peer_down")]
         assert line.startswith("replica_halted") and f"node-{victim}" in line, rows

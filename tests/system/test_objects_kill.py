@@ -7,13 +7,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from appliance.formats.client.objects import Reaction
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import LocalSite, ports_in_a_row
 from tests.system.object_client import ObjectClient, ask_objects, until
 
-KILLS = 20
+KILLS, KILLS_IN_SOAK = 6, 20
 KILLED = 1  # node that dials one and is dialled by one
 EDITORS = 4  # requests on their way at a time
 ALIVE_S_MAX = 0.3  # from the first acknowledgement of a life to its end
@@ -49,7 +51,7 @@ async def wait_alike(site: LocalSite) -> dict[str, str]:
     return dumps[0]
 
 
-async def story(site: LocalSite, seed: int) -> None:
+async def story(site: LocalSite, seed: int, kills: int) -> None:
     chance = random.Random(seed)
     access = site.access("editor")
     async with AsyncExitStack() as stack:
@@ -64,7 +66,7 @@ async def story(site: LocalSite, seed: int) -> None:
             assert not any(task.done() for task in tasks)
             return sum(len(editor.acknowledged) for editor in editors)
 
-        for _ in range(KILLS):
+        for _ in range(kills):
             before = count()
             await until(lambda before=before: count() > before, "edits are acknowledged again")
             await asyncio.sleep(chance.uniform(0.0, ALIVE_S_MAX))
@@ -82,17 +84,18 @@ async def story(site: LocalSite, seed: int) -> None:
         assert not refused, f"node {node}: {refused}"
     keys = "".join(held.values())
     acknowledged = [message for editor in editors for message in editor.acknowledged]
-    assert len(acknowledged) > KILLS
+    assert len(acknowledged) > kills
     lost = [m for m in acknowledged if str(m).encode().hex() not in keys]
     assert not lost, f"{len(lost)} of {len(acknowledged)}"
-    print(f"{KILLS} kills, {len(acknowledged)} acknowledged edits, all there")
+    print(f"{kills} kills, {len(acknowledged)} acknowledged edits, all there")
 
 
-def test_a_node_killed_twenty_times_while_it_edits_loses_nothing_and_uses_no_id_twice(
-    tmp_path: Path, free_ports: FreePorts, seed: int
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(KILLS_IN_SOAK, marks=pytest.mark.soak)])
+def test_a_node_killed_while_it_edits_loses_nothing_and_uses_no_id_twice(
+    tmp_path: Path, free_ports: FreePorts, seed: int, kills: int
 ) -> None:
     ports = ports_in_a_row(free_ports)
     # three processes a node instead of seven: starting them is most of what this takes
     options = {"objects": True, "supervised": False, "geometry": "small", "log_level": "warning"}
     with LocalSite(tmp_path / "site", ports, **options) as site:
-        asyncio.run(story(site, seed))
+        asyncio.run(story(site, seed, kills))

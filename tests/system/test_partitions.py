@@ -17,7 +17,7 @@ from tests.system.network import Pair, Switch
 from tests.system.networked_site import NetworkedSite
 from tests.system.trial import Trial
 
-HOLD_S = 2.5  # each fault lasts so long
+HOLD_S, HOLD_SHORT_S = 2.5, 1.0  # each fault lasts so long; in a short round
 FLAPS = 3  # times in a second's rhythm
 DROP_PERCENT = 10
 
@@ -27,6 +27,7 @@ class Saboteur:
 
     def __init__(self, site: NetworkedSite, trial: Trial) -> None:
         self.site, self.trial, self.chance = site, trial, trial.chance
+        self.hold_s = HOLD_S
         self.steps: list[Callable[[], None]] = [
             self.full, self.half, self.one_way, self.majority_ring, self.isolated_primary,
             self.isolated_backup, self.flapping, self.random_drop, self.stopped_primary,
@@ -41,6 +42,7 @@ class Saboteur:
 
     def run(self, *, short: bool = False) -> None:
         """Each once, or half of them, in an order of this run's own."""
+        self.hold_s = HOLD_SHORT_S if short else HOLD_S
         steps = list(self.short_steps if short else self.steps)
         self.chance.shuffle(steps)
         for step in steps:
@@ -63,7 +65,7 @@ class Saboteur:
         self.site.switch.cut(pairs)
         if majority:
             self.trial.flows(f"during {name}", count=False)
-        time.sleep(HOLD_S)
+        time.sleep(self.hold_s)
         dropped = sum(map(self.site.switch.dropped, self.site.nodes))
         self.site.switch.heal()
         self.trial.flows(f"partition {name}")
@@ -100,7 +102,7 @@ class Saboteur:
     def random_drop(self) -> None:
         self.site.switch.drop(DROP_PERCENT)
         self.trial.flows(f"while {DROP_PERCENT} % of packets are lost", count=False)
-        time.sleep(HOLD_S)
+        time.sleep(self.hold_s)
         self.trial.flows(f"while {DROP_PERCENT} % of packets are lost", count=False)
         dropped = sum(map(self.site.switch.dropped, self.site.nodes))
         self.site.switch.heal()
@@ -113,7 +115,7 @@ class Saboteur:
         _signal(frozen, signal.SIGSTOP)
         try:
             self.trial.flows(f"while the {name} stands still", count=False)
-            time.sleep(HOLD_S)
+            time.sleep(self.hold_s)
         finally:
             _signal(frozen, signal.SIGCONT)
         self.trial.flows(f"stop {name}")

@@ -15,8 +15,8 @@ from tests.system.relay import Relays
 
 AWAY_S = 0.08
 ROUND_TRIP_MS = 160
-MESSAGES = 20
-QUIET_S = 5.0  # thirty heartbeats
+MESSAGES = 8
+QUIET_S = 3.0  # eighteen heartbeats
 
 
 class WideSite(LocalSite):
