@@ -18,7 +18,7 @@ from tests.system.network import Switch, host
 
 MEMBERS = (1, 2, 3)
 ELECTION_MS = (1000, 2000)  # longer than a busy machine lets a member or its disk stand still
-TIMEOUTS = 10
+TIMEOUTS, TIMEOUTS_IN_SOAK = 3, 10
 
 
 class Parted(Cluster):
@@ -73,8 +73,11 @@ def parted(tmp_path: Path) -> Iterator[Parted]:
             cluster.end()
 
 
-def test_a_member_cut_off_for_ten_election_timeouts_moves_no_term_and_no_leader(
-    parted: Parted,
+@pytest.mark.parametrize(
+    "timeouts", [TIMEOUTS, pytest.param(TIMEOUTS_IN_SOAK, marks=pytest.mark.soak)]
+)
+def test_a_member_cut_off_for_several_election_timeouts_moves_no_term_and_no_leader(
+    parted: Parted, timeouts: int
 ) -> None:
     leader = parted.post('{"before":1}')
     terms = {member: parted.term_and_last(member)[0] for member in MEMBERS}
@@ -82,7 +85,7 @@ def test_a_member_cut_off_for_ten_election_timeouts_moves_no_term_and_no_leader(
     away = next(member for member in MEMBERS if member != leader)
     others = [member - 1 for member in MEMBERS if member != away]
     parted.switch.cut([p for other in others for p in ((other, away - 1), (away - 1, other))])
-    time.sleep(TIMEOUTS * ELECTION_MS[1] / 1000)
+    time.sleep(timeouts * ELECTION_MS[1] / 1000)
     assert parted.post('{"meanwhile":1}') == leader
     assert parted.switch.dropped(away - 1) > 0
     assert parted.term_and_last(away)[1] < parted.term_and_last(leader)[1]  # it heard nothing

@@ -143,10 +143,12 @@ async def kill_some(cluster: Cluster, posters: Posters, chance: random.Random, k
     return leaders
 
 
-async def three_members_and_a_joiner(cluster: Cluster, chance: random.Random) -> Posters:
+async def three_members_and_a_joiner(
+    cluster: Cluster, chance: random.Random, kills: int
+) -> Posters:
     posters = Posters(cluster)
-    leaders = await kill_some(cluster, posters, chance, 13)
-    assert leaders >= 4
+    leaders = await kill_some(cluster, posters, chance, kills)
+    assert leaders >= kills // 3
     cluster.start(4)
     task = asyncio.create_task(until(cluster, adding(cluster, 4), lambda ids: 4 in ids))
     for _ in range(3):  # the joiner, while it is being brought up to date
@@ -203,26 +205,28 @@ def cluster_of(tmp_path: Path, free_ports: FreePorts) -> Iterator[Callable[..., 
         cluster.end()
 
 
-def test_three_members_and_a_joiner_keep_every_yes_through_16_kills(
-    cluster_of: Callable[..., Cluster], seed: int
+@pytest.mark.parametrize("kills", [4, pytest.param(13, marks=pytest.mark.soak)])
+def test_three_members_and_a_joiner_keep_every_yes_through_kills(
+    cluster_of: Callable[..., Cluster], seed: int, kills: int
 ) -> None:
     cluster = cluster_of(3, 4)
-    posters = asyncio.run(three_members_and_a_joiner(cluster, random.Random(seed)))
+    posters = asyncio.run(three_members_and_a_joiner(cluster, random.Random(seed), kills))
     settle(cluster, [1, 2, 3, 4], posters)
     for member in (1, 2, 3, 4):
         committed = {row.get("value") for row in cluster.dump(member) if row["committed"]}
         assert not {value.decode() for value in posters.yes} - committed
 
 
-def test_five_members_with_snapshots_and_changes_keep_every_yes_through_15_kills(
-    cluster_of: Callable[..., Cluster], seed: int
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.soak)])
+def test_five_members_with_snapshots_and_changes_keep_every_yes_through_kills(
+    cluster_of: Callable[..., Cluster], seed: int, kills: int
 ) -> None:
     cluster = cluster_of(5, 6, "--snapshot-distance", "40")
 
     async def story() -> Posters:
         chance = random.Random(seed)
         posters = Posters(cluster)
-        await kill_some(cluster, posters, chance, 8)
+        await kill_some(cluster, posters, chance, kills)
         leader = await leader_of(cluster)
         leaver = next(member for member in (5, 4) if member != leader)
         cluster.start(6)
