@@ -16,6 +16,7 @@ from PyInstaller.archive.readers import CArchiveReader
 
 from appliance.__main__ import VERBS
 from appliance.drivers.host import natives
+from tests import forked
 from tests.packaging import frozen
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -162,7 +163,9 @@ def test_kill_9_of_the_visible_process_leaves_none_behind(
     dist: Path, name: str, free_ports: FreePorts, tmp_path: Path
 ) -> None:
     site, ports = tmp_path / "s", free_ports(100)[0]
-    words = ["start", "--local", str(site), "--nodes", "1", "--ports", str(ports)]
+    made = ["format", "--local", str(site), "--nodes", "1", "--ports", str(ports), "--brief"]
+    assert forked.run(made).returncode == 0
+    words = ["start", "--local", str(site), "--nodes", "1"]
     unpacked = tmp_path / "unpacked"
     unpacked.mkdir()
     place = {**os.environ, "TMPDIR": str(unpacked)}
