@@ -128,3 +128,15 @@ def record_hash(record: bytes | memoryview) -> bytes:
     """SHA-256 of the committed record: the next record of its room names it as `prev_hash`."""
     assert len(record) == RECORD_SIZE
     return hashlib.sha256(record).digest()
+
+
+_MADE_MS = slice(10, 16)  # of a UUIDv7, as records hold it
+_VERSION = 9  # byte of its version
+_UUID_OF_NOW = 7  # version of a msg_id that tells when its message was made
+
+
+def made_us_of(msg_id: bytes | memoryview) -> int:
+    """When its device made a message, by the msg_id of its record; 0 when that tells no time."""
+    if msg_id[_VERSION] >> 4 != _UUID_OF_NOW:
+        return 0
+    return int.from_bytes(msg_id[_MADE_MS], "little") * 1000

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from appliance.base.errors import InputError
+from appliance.base.limits import WINDOW_AHEAD_US
 from appliance.cores.edge.publish import Batch
 from appliance.cores.edge.session import Session
 from appliance.formats import session as replies
@@ -24,7 +25,7 @@ from appliance.formats.client_errors import (
     SequenceGap,
     StorageFull,
 )
-from appliance.formats.record import RECORD, RECORD_STRUCT, record_hash
+from appliance.formats.record import RECORD, RECORD_STRUCT, made_us_of, record_hash
 
 _ERRORS = {
     replies.DUPLICATE_EXPIRED: DuplicateExpired(
@@ -40,6 +41,31 @@ _ERRORS = {
 def error_of(code: int, seq: int) -> InputError:
     """The error that answers a refused record."""
     return SequenceGap(seq) if code == replies.SEQUENCE_GAP else _ERRORS[code]
+
+
+def expired(made_us: int, now_us: int) -> InputError:
+    """The answer to a message that was perhaps stored long ago. Whether it was, goes by the time in
+    its id; so a client whose clock is off is told so."""
+    error = _ERRORS[replies.DUPLICATE_EXPIRED]
+    off_us = made_us - now_us
+    if made_us == 0 or abs(off_us) <= WINDOW_AHEAD_US:
+        return error
+    word = "ahead of" if off_us > 0 else "behind"
+    return DuplicateExpired(
+        f"{error}; its msg_id is of a time {_span(abs(off_us))} {word} this node's clock: if the "
+        f"message was written just now, the device's clock is off by that, set it"
+    )
+
+
+def _span(span_us: int) -> str:
+    """In its two largest units."""
+    minutes, seconds = divmod(span_us // 1_000_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
+    while parts[0][0] == 0 and len(parts) > 2:
+        parts.pop(0)
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2])
 
 
 class Answers:
@@ -84,6 +110,12 @@ class Answers:
                     hash=digest.hex(),
                 )
             )
+
+    def error(self, i: int, now_us: int) -> InputError:
+        """The error that answers record `i`, which was refused."""
+        if self.codes[i] == replies.DUPLICATE_EXPIRED:
+            return expired(made_us_of(self.records["msg_id"][i].tobytes()), now_us)
+        return error_of(self.codes[i], self.seq(i))
 
     def named(self, i: int) -> dict[str, Any]:
         """What an error about record `i` names."""

@@ -112,9 +112,9 @@ class Edge:
         self._connections.on_left = self.objects.on_left
         if revocations is not None:
             revocations.on_news = self.on_keys
-        self.sessions = self._connections.sessions
-        self._frames = self._new_frames(epoch)
+        self.sessions, self._frames = self._connections.sessions, self._new_frames(epoch)
         self._replies = Replies(
+            clock=clock,
             charges=charges,
             lookup=self.lookup,
             logs=self.logs,

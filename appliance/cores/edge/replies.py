@@ -10,6 +10,7 @@ from appliance.cores.edge.lookup import Lookup
 from appliance.cores.edge.publish import Lane
 from appliance.cores.edge.requests.access import Probe
 from appliance.cores.edge.requests.charges import Charges
+from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.requests.sending import Creation
 from appliance.cores.edge.session import Session
 from appliance.formats import session as replies
@@ -24,6 +25,7 @@ class Replies:
     def __init__(
         self,
         *,
+        clock: Clock,
         charges: Charges,
         lookup: Lookup,
         logs: dict[int, ShardLog],
@@ -31,6 +33,7 @@ class Replies:
         connections: Connections,
         frames: Frames,
     ) -> None:
+        self._clock = clock
         self._charges, self._lookup, self._logs, self._lanes = charges, lookup, logs, lanes
         self._connections, self._frames = connections, frames
         # duplicates whose first record this node does not have yet: shard -> where, who, what
@@ -67,9 +70,8 @@ class Replies:
                 session.in_flight += 1
                 self._ack_again(shard, answers.log_seq(i), session, answers.named(i))
             else:
-                self._connections.refuse(
-                    session, error_of(answers.codes[i], answers.seq(i)), **answers.named(i)
-                )
+                error = answers.error(i, self._clock.now_us)
+                self._connections.refuse(session, error, **answers.named(i))
         answers.ack(session, start, first + count - start)
 
     def _on_probed(self, probe: Probe, code: int) -> None:

@@ -5,7 +5,7 @@ from appliance.cores.rooms.carrying import Carrying
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import SHARD_ROOM_ROW, RoomTable
 from appliance.cores.rooms.shipping import Shipping
-from appliance.cores.rooms.windows import Windows, key_of, made_us_of
+from appliance.cores.rooms.windows import Windows, key_of
 from appliance.formats import event
 from appliance.formats.geometry import Geometry
 from appliance.formats.imported import decode_imported
@@ -21,6 +21,7 @@ from appliance.formats.record import (
     KIND_SHIPPED,
     KINDS_SHARD,
     MSG_ID,
+    made_us_of,
 )
 from appliance.formats.session import (
     DUPLICATE,

@@ -12,7 +12,7 @@ from appliance.cores.rooms.open_segment import OpenSegment, SegmentWrite
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import RoomTable
 from appliance.cores.rooms.shipping import Shipping
-from appliance.cores.rooms.windows import Windows, key_of, made_us_of
+from appliance.cores.rooms.windows import Windows, key_of
 from appliance.formats import event
 from appliance.formats.checkpoint import CarryingState, Manifest, ShippingState
 from appliance.formats.envelope import OPERATION_APPEND, OPERATION_APPEND_SPARING, OPERATIONS_APPEND
@@ -26,6 +26,7 @@ from appliance.formats.record import (
     KIND_ROOM_POLICY,
     KIND_SHIPPED,
     RECORD,
+    made_us_of,
 )
 from appliance.formats.session import OK, RESULT_STRUCT
 from appliance.formats.sharing import site_words

@@ -55,9 +55,6 @@ _NEWEST = struct.Struct("<QQQQ")  # author_id, client_seq, log_seq, told_us
 _OWNER = struct.Struct("<QQ")  # author_id, client_seq
 _LOW = struct.Struct("<I")
 _LOW_MASK = 0xFFFFFFFF
-_MADE_MS = slice(10, 16)  # of a UUIDv7, as records hold it
-_VERSION = 9  # byte of its version
-_UUID_OF_NOW = 7  # version of a msg_id that tells when its message was made
 _AUTHOR = offset_of(WINDOW_ROW, "author_id")
 _LOG_SEQS = offset_of(WINDOW_ROW, "log_seqs")
 assert offset_of(WINDOW_ROW, "client_id") == 0
@@ -69,13 +66,6 @@ assert _AUTHOR + _NEWEST.size == _LOG_SEQS
 def key_of(client_id: bytes, room_id: bytes, author_id: int) -> bytes:
     """What a window is found by: its first 40 bytes."""
     return client_id + room_id + author_id.to_bytes(8, "little")
-
-
-def made_us_of(msg_id: bytes | memoryview) -> int:
-    """When its device made a message, by the msg_id of its record; 0 when that tells no time."""
-    if msg_id[_VERSION] >> 4 != _UUID_OF_NOW:
-        return 0
-    return int.from_bytes(msg_id[_MADE_MS], "little") * 1000
 
 
 class Windows:

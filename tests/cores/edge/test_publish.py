@@ -3,6 +3,7 @@
 import ast
 import uuid
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -280,6 +281,47 @@ def test_every_refusal_of_the_shard_has_its_error() -> None:
         world.settle()
         assert errors(world.take(session)) == [name]
         assert session.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("off_s", "told"),
+    [
+        (0, None),
+        (-60, None),
+        (-61, "1 min 1 s behind this node's clock"),
+        (-3 * 3600 - 300, "3 h 5 min behind"),
+        (-400 * 86_400 - 3600, "400 d 1 h behind"),
+        (120, "2 min 0 s ahead of this node's clock"),
+    ],
+)
+@pytest.mark.parametrize("binary", [True, False])
+def test_a_client_whose_clock_is_off_is_told_so_when_its_message_may_be_an_old_one(
+    off_s: int, told: str | None, binary: bool
+) -> None:
+    world = World()
+    session = world.open(binary=binary)
+    room = world.room(session)
+    world.shard.refuse_with = replies.DUPLICATE_EXPIRED
+    made_ms = world.now_us // 1000 + off_s * 1000
+    msg_id = UUID(int=made_ms << 80 | 7 << 76 | 2 << 62 | 1)
+    world.send(session, SendMessage(room_id=room, client_seq=1, body="x", msg_id=msg_id))
+    world.settle()
+    (error,) = [frame for frame in world.take(session) if type(frame) is ErrorFrame]
+    assert error.name == "duplicate_expired" and error.detail.startswith("perhaps stored before")
+    assert (told or "") in error.detail
+    assert ("set it" in error.detail) == (told is not None)
+
+
+def test_an_id_that_tells_no_time_says_nothing_of_a_clock() -> None:
+    world = World()
+    session = world.open()
+    room = world.room(session)
+    world.shard.refuse_with = replies.DUPLICATE_EXPIRED
+    msg_id = UUID(int=8 << 76 | 2 << 62 | 1)
+    world.send(session, SendMessage(room_id=room, client_seq=1, body="x", msg_id=msg_id))
+    world.settle()
+    (error,) = [frame for frame in world.take(session) if type(frame) is ErrorFrame]
+    assert "clock" not in error.detail
 
 
 def test_answers_for_a_client_that_left_are_dropped() -> None:
