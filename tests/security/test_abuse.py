@@ -27,7 +27,7 @@ from appliance.drivers.chat.endpoint import Endpoint
 from appliance.formats.client.connection import ErrorFrame
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
-from tests.roles.edge_site import Chat, EdgeSite
+from tests.roles.edge_site import Chat, EdgeSite, held_by
 from tests.roles.replica_group import REPO
 from tests.security.assault import ALL, Outcome, begun, outcome_of
 from tests.security.at_the_machine import Operator
@@ -157,12 +157,6 @@ class Weight:
             await asyncio.sleep(0.2)
             seen = {name: max(size, seen[name]) for name, size in self.now().items()}
         return seen
-
-
-def held_by(pid: int) -> int:
-    """Bytes of a process in memory, but those of shared memory."""
-    rows = dict(line.split(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return sum(int(rows[name].split()[0]) << 10 for name in ("RssAnon", "RssFile"))
 
 
 def p99(latencies: list[float]) -> float:
