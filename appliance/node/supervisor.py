@@ -386,16 +386,15 @@ class Supervisor:
             await asyncio.sleep(every)
 
     def _listen(self) -> float:
-        """What children said until now is heard, at the time that is given back. While this process
-        stood still itself, perhaps with all of the machine, nobody's silence says anything."""
+        """What children said until now is heard, at the time that is given back. For as long as
+        this process was late itself, perhaps with all of the machine, nobody was silent."""
         self._on_notification()
         now = time.monotonic()
-        stood_s = now - self._listened
+        late_s = max(0.0, now - self._listened - ROUND_S_MAX)
         self._listened = now
-        if stood_s >= SILENT_S_MAX - ROUND_S_MAX:
-            for kept in self._kept:
-                if kept.heard is not None:
-                    kept.heard = min(now, kept.heard + stood_s)
+        for kept in self._kept:
+            if kept.heard is not None:
+                kept.heard = min(now, kept.heard + late_s)
         return now
 
     def _kill_stuck(self, now: float) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from appliance.base.errors import StorageError
 from appliance.cores.rooms.keeping import DAY_US, Kept, keep
 from appliance.drivers.host import clock, service
 from appliance.drivers.host.beat import Beat
@@ -113,11 +112,8 @@ class KeeperRole:
         service.notify("READY=1", f"STATUS=keeps {self._node.site.retention_days} days")
         while not self._stopped.is_set():
             for shard in self._node.shards:
-                try:
-                    with self._beat.weathers():
-                        await self._look(shard)
-                except StorageError as error:
-                    self._log.warning("%s", error)
+                with self._beat.weathers():
+                    await self._look(shard)
             try:
                 async with asyncio.timeout(self._every_s):
                     await self._stopped.wait()

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from appliance.base.errors import ApplianceError, StorageError
 from appliance.drivers.host import service
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.ticks import Ticks
@@ -107,10 +108,15 @@ class Beat:
 
     @contextlib.contextmanager
     def weathers(self) -> Iterator[None]:
-        """What is begun again at the next turn: an OSError here ends this one alone."""
+        """What is begun again at the next turn: an OSError here ends this one alone, and so does
+        an error of ours that one led to, or that says that storage does not answer."""
         try:
             yield
-        except OSError as error:
+        except (OSError, StorageError) as error:
+            self._on_weather("the beat", error)
+        except ApplianceError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
             self._on_weather("the beat", error)
 
     def watch(self, task: "asyncio.Task[Any]") -> None:

@@ -18,6 +18,7 @@ import struct
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
 WATCHDOG_VARIABLE = "WATCHDOG_USEC"
 WATCHDOG = "WATCHDOG=1"
+NEEDED = frozenset(("READY=1", WATCHDOG))  # who is not heard so has not begun, or is stuck
 REASON = "X_REASON="
 REFUSED = "X_REFUSED="
 MESSAGE_SIZE_MAX = 4096
@@ -28,13 +29,20 @@ _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
 def notify(*fields: str) -> None:
     """Send `fields`; nothing happens when nobody listens. A listener that is busy is waited for, a
-    while, but not with a mere WATCHDOG: the next one does as well.
+    while, but not with a mere WATCHDOG: the next one does as well. OSError without a descriptor,
+    where going on unheard would be a lie; on its way out a process goes on.
     """
     address = os.environ.get(SOCKET_VARIABLE)
     if not address:
         return
     path = "\0" + address[1:] if address.startswith("@") else address
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+    try:
+        sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    except OSError:
+        if NEEDED.isdisjoint(fields):
+            return
+        raise
+    with sender:
         sender.settimeout(0 if fields == (WATCHDOG,) else BUSY_S_MAX)
         with contextlib.suppress(OSError):  # a listener that is gone or hangs must not stop us
             sender.sendto("\n".join(fields).encode(), path)

@@ -52,6 +52,7 @@ class Publisher:
         self.content: dict[str, Any] = {}
         self.refused = ""  # why the newest candidate was refused
         self.own = Published()
+        self._unwritten = False
         self._seen: dict[int, int] = {}  # poster -> index of the status that was looked at
         if self.path.exists():
             self._take(self.path.read_bytes())
@@ -64,7 +65,8 @@ class Publisher:
         return directory.publisher.holder == self.id
 
     def on_applied(self, directory: Directory) -> bool:
-        """Entries were taken: whether a newer directory was among them; it is durable then."""
+        """Entries were taken: whether a newer directory was among them; it is durable then, or a
+        OSError says that it could not be made so, and `write` is to be called again."""
         newer = False
         for poster, held in directory.documents.items():
             if self._seen.get(poster) == held.index:
@@ -72,10 +74,15 @@ class Publisher:
             self._seen[poster] = held.index
             carried = _carried(held.value)
             if carried and self._take(carried):
-                newer = True
-        if newer:
-            write_durable(self.path, self.data)
+                newer = self._unwritten = True
+        self.write()
         return newer
+
+    def write(self) -> None:
+        """Make the newest one durable, if it is not."""
+        if self._unwritten:
+            write_durable(self.path, self.data)
+            self._unwritten = False
 
     def is_due(self, directory: Directory) -> bool:
         """Whether we have to sign another one."""

@@ -155,9 +155,12 @@ class FarmRole:
             self.member.stop()
 
     def _on_applied(self) -> None:
-        if self.member is not None and self.publisher.on_applied(self.member.directory):
-            self.log.debug("directory %d", self.publisher.version)
         self._news.set()
+        if self.member is None:
+            return
+        with self._beat.weathers():  # what was applied stays so; the file is written at a look
+            if self.publisher.on_applied(self.member.directory):
+                self.log.debug("directory %d", self.publisher.version)
 
     # --- the beat
 
@@ -167,6 +170,7 @@ class FarmRole:
         while True:
             with self._beat.weathers():
                 self._read_site()
+                self.publisher.write()
                 self._services = await loop.run_in_executor(None, self.status.read_services)
                 if self.member is not None:
                     await self._post_if_due(self.member)

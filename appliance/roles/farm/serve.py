@@ -1,6 +1,7 @@
 """Members of one or several farms behind one listener, until they are told to stop."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 from collections.abc import Callable, Sequence
@@ -90,6 +91,8 @@ async def _hints(doorway: Doorway, members: dict[str, FarmMember]) -> None:
             member = members[gate.farm]
             gate.hint = member.hint()
             gate.users = {user.name: user for user in member.settings.users}
-            if member.settings.seal:
+            if not member.settings.seal:
+                continue
+            with contextlib.suppress(OSError):  # it cannot be read just now: a tenth of a second
                 gate.invitations = read_invitations(member.settings.folder)
         await asyncio.sleep(HINT_S)

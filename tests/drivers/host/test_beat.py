@@ -3,10 +3,12 @@
 import asyncio
 import errno
 import logging
+import socket
 from collections.abc import Callable
 
 import pytest
 
+from appliance.base.errors import ConfigurationError, StorageError
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import EXIT_BUG, Beat
 from appliance.drivers.host.lifetime import Lifetime
@@ -123,6 +125,41 @@ def test_what_nobody_caught_is_weather_when_the_machine_refused_it(
     with caplog.at_level(logging.WARNING, LOG.name):
         run(story)
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("cause", [NO_DESCRIPTOR, None])
+def test_an_error_of_ours_is_weather_where_the_machine_led_to_it(cause: OSError | None) -> None:
+    def reads() -> None:
+        raise ConfigurationError("no such file") from cause
+
+    async def story() -> None:
+        role = Role()
+        if cause is None:
+            with pytest.raises(ConfigurationError), role.beat.weathers():
+                reads()
+        with role.beat.weathers():
+            raise StorageError("no quorum in 30 s")
+        if cause is not None:
+            with role.beat.weathers():
+                reads()
+        assert role.beat.told()["weather"] == (1 if cause is None else 2)
+
+    run(story)
+
+
+def test_a_process_without_a_descriptor_ends_in_order_and_claims_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*words: object) -> None:
+        raise NO_DESCRIPTOR
+
+    monkeypatch.setenv(service.SOCKET_VARIABLE, "@nobody")
+    monkeypatch.setattr(socket, "socket", refused)
+    service.notify("STOPPING=1")
+    service.notify("STATUS=why", "X_REASON=why")
+    for word in ("READY=1", "WATCHDOG=1"):
+        with pytest.raises(OSError, match="Too many open files"):
+            service.notify(word)
 
 
 def broken() -> None:
