@@ -302,14 +302,15 @@ class LocalSite:
         return None
 
     def replicas(self, node: int, shard: int = 0) -> list[psutil.Process]:
-        """The process of the node's replica of a shard, if there is one."""
+        """The process of the node's replica of a shard, if there is one. One that is forked just
+        now has not written all of its words yet."""
         found = []
         for process in self.processes(node, "replica"):
             try:
                 words = words_of(process)
             except psutil.Error:
                 continue
-            if words[words.index("--shard") + 1] == str(shard):
+            if ("--shard", str(shard)) in zip(words, words[1:], strict=False):
                 found.append(process)
         return found
 
