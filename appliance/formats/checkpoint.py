@@ -55,7 +55,7 @@ HEAD = np.dtype(
         ("tables", "<u4", (8,)),  # of each table: row high water, chunk count
         ("shipping", "V72"),  # SHIPPING
         ("carrying", "V8"),  # CARRYING
-        ("reserved", "V8"),
+        ("ahead_us", "<u8"),  # the log's time less that of records, since the last correction
     ]
 )
 assert HEAD.itemsize == HEAD_SIZE
@@ -210,6 +210,7 @@ class Manifest:
     tables: dict[str, TableState]
     shipping: ShippingState = ShippingState()
     carrying: CarryingState = CarryingState()
+    ahead_us: int = 0
 
     def check(self, geometry: Geometry) -> None:
         """Raise FormatError, naming the field, when an invariant does not hold."""
@@ -273,7 +274,7 @@ def encode(manifest: Manifest) -> bytes:
         *counts,
         _encode_shipping(m.shipping),
         _CARRYING.pack(*m.carrying, b""),
-        b"",
+        m.ahead_us,
     )
     raw = head + b"".join(ids)
     assert len(raw) <= MANIFEST_SIZE_MAX
@@ -303,12 +304,12 @@ def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
         *counts,
         shipping,
         carrying,
-        reserved,
+        ahead_us,
     ) = _HEAD.unpack_from(raw)
     if magic != MAGIC or version != VERSION:
         raise FormatError(f"manifest: magic {magic!r}, version {version}")
-    if any(reserved):
-        raise FormatError("manifest: reserved bytes are set")
+    if ahead_us > timestamp:
+        raise FormatError(f"manifest: the log is {ahead_us} µs ahead at {timestamp}")
     if len(raw) != _size(leaf_count, counts):
         raise FormatError(f"manifest: {len(raw)} bytes do not hold {leaf_count} leaf ids, {counts}")
     ids = [bytes(raw[at : at + ID_SIZE]) for at in range(HEAD_SIZE, len(raw), ID_SIZE)]
@@ -334,6 +335,7 @@ def decode(raw: bytes | memoryview, geometry: Geometry) -> Manifest:
         tables=tables,
         shipping=_decode_shipping(shipping),
         carrying=_decode_carrying(carrying),
+        ahead_us=ahead_us,
     )
     manifest.check(geometry)
     return manifest

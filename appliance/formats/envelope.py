@@ -124,7 +124,17 @@ COMMANDS_CLIENT = frozenset((REQUEST, PING_CLIENT))
 ) = range(6)
 OPERATION_APPEND = 16  # the rooms' operation of requests: records
 OPERATION_APPEND_SPARING = 17  # the same in a prepare, while disks are about to be full
-OPERATIONS_APPEND = (OPERATION_APPEND, OPERATION_APPEND_SPARING)
+OPERATION_APPEND_CLOCK = 18  # one clock record: from it on, records bear another time than before
+OPERATIONS_APPEND = (OPERATION_APPEND, OPERATION_APPEND_SPARING, OPERATION_APPEND_CLOCK)
+# of requests, beside changes of the group
+OPERATIONS_REQUESTED = (
+    OPERATION_REGISTER,
+    OPERATION_NOOP,
+    OPERATION_APPEND,
+    OPERATION_APPEND_CLOCK,
+)
+# nothing is prepared behind one of these until it is applied
+OPERATIONS_ALONE = (OPERATION_MEMBER_CHANGE, OPERATION_RECONFIGURE, OPERATION_APPEND_CLOCK)
 
 ZERO16 = bytes(16)
 ZERO24 = bytes(24)

@@ -5,6 +5,7 @@
     retain        oldest segment to keep 8; also what is not shipped may go 8, if it is there
     shipped       SHIPPED: who ships from now on, a range that is announced, or its manifest; or
                   who carries the shared rooms from now on
+    clock         CORRECTION: from this record on, times are those of the clock again
 
 A reader gets None for a body that is none of these: such a record is refused, never half applied.
 """
@@ -45,6 +46,17 @@ SHIPPED = np.dtype(
 )
 assert SHIPPED.itemsize == 88
 _SHIPPED = struct_of(SHIPPED)
+
+
+CORRECTION = np.dtype(
+    [
+        ("wanted_us", "<u8"),  # the time that this record is to bear, as whoever asks has it
+        ("was_us", "<u8"),  # the time that it would have borne; zero in a request
+        ("ahead_us", "<u8"),  # of the log before records' times, until here; zero in a request
+    ]
+)
+assert CORRECTION.itemsize == 24
+_CORRECTION = struct_of(CORRECTION)
 
 
 class Policy(NamedTuple):
@@ -134,3 +146,23 @@ def decode_shipped(body: bytes) -> Shipped | None:
         return None
     shipped = Shipped(*_SHIPPED.unpack(body))
     return shipped if shipped.action in _ACTIONS else None
+
+
+class Correction(NamedTuple):
+    """A clock record's body; fields as in CORRECTION."""
+
+    wanted_us: int
+    was_us: int = 0
+    ahead_us: int = 0
+
+
+def encode_correction(correction: Correction) -> bytes:
+    """Body of a clock record."""
+    return _CORRECTION.pack(*correction)
+
+
+def decode_correction(body: bytes) -> Correction | None:
+    """What a clock record says."""
+    if len(body) != CORRECTION.itemsize:
+        return None
+    return Correction(*_CORRECTION.unpack(body))

@@ -92,6 +92,7 @@ class PeriodManifest:
     first_log_seq: int
     last_log_seq: int
     files: tuple[ShippedFile, ...]
+    ahead_us: int = 0  # of the periods before the times that records bear, at the end of this one
 
     @property
     def record_count(self) -> int:
@@ -103,9 +104,16 @@ class PeriodManifest:
         """Start of the next period."""
         return self.period_start_us + self.period_us
 
+    @property
+    def earliest_us(self) -> int:
+        """No record of the period bears an earlier time; all are before its end."""
+        return self.period_start_us - self.ahead_us
+
     def check(self) -> None:
         """Raise FormatError, naming the field, when an invariant does not hold."""
         _check_period(self.period_start_us, self.period_us)
+        if self.ahead_us > self.period_end_us:
+            raise _wrong("ahead_us", f"{self.ahead_us} is more than the end of the period")
         if (self.number == 0) != (self.previous == NO_MANIFEST):
             raise _wrong("previous", "is zero for number 0 and for no other")
         if self.first_log_seq < 1 or self.last_log_seq < self.first_log_seq - 1:
@@ -241,6 +249,7 @@ def encode_manifest(manifest: PeriodManifest) -> bytes:
             "first_log_seq": manifest.first_log_seq,
             "last_log_seq": manifest.last_log_seq,
             "record_count": manifest.record_count,
+            **({"ahead_us": manifest.ahead_us} if manifest.ahead_us else {}),
             "chunk_records": CHUNK_RECORDS,
             "files": [
                 {
@@ -357,6 +366,7 @@ def _manifest_of(table: dict[str, Any]) -> PeriodManifest:
         first_log_seq=_whole(table, "first_log_seq"),
         last_log_seq=_whole(table, "last_log_seq"),
         files=files,
+        ahead_us=_whole(table, "ahead_us") if "ahead_us" in table else 0,
     )
 
 

@@ -123,7 +123,7 @@ def _pieces(files: Iterable[PlannedFile], size: int) -> Iterator[Piece]:
             file.record_count,
             file.chunks,
             file.sha256,
-            manifest.period_start_us,
+            manifest.earliest_us,
             manifest.period_end_us,
         )
         if file.record_count <= size:
@@ -228,10 +228,10 @@ def _lost(own: ShardPlan, lost: Lost, bad: dict[int, Quarantined]) -> Lost:
 def _not_later(
     good: list[PlannedFile], found: dict[int, list[PieceFound]], last_timestamp: int
 ) -> PlannedFile | None:
-    """The first file whose time does not go on."""
+    """The first file whose time does not go on, but where the clock was corrected."""
     for planned in good:
         for piece in _in_order(found[planned.index]):
-            if piece.first_timestamp <= last_timestamp:
+            if piece.first_timestamp <= last_timestamp and not piece.corrects:
                 return planned
             last_timestamp = piece.last_timestamp
     return None
@@ -247,11 +247,12 @@ def _state_after(
     by_key = dict(before.by_key)
     last_timestamp = before.last_timestamp
     for planned in good:
+        for piece in _in_order(found[planned.index]):
+            last_timestamp = piece.last_timestamp
         for piece in found[planned.index]:
             if piece.signer:
                 key = piece.signer.hex()
                 by_key[key] = by_key.get(key, 0) + planned.file.record_count
-            last_timestamp = max(last_timestamp, piece.last_timestamp)
     return replace(
         before,
         cursor=own.judged[-1].cursor,

@@ -236,7 +236,7 @@ class Reader(DataSourceReader):
                         shard,
                         file.first_log_seq,
                         file.record_count,
-                        (found.value.period_start_us, found.value.period_end_us - 1),
+                        (found.value.earliest_us, found.value.period_end_us - 1),
                     )
 
     # --- one range --------------------------------------------------------------------------------

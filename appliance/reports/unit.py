@@ -29,6 +29,7 @@ from appliance.base.signature import verify as signature_good
 from appliance.formats import snapshot
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.manifest import CHUNK_RECORDS
+from appliance.formats.record import KIND_CLOCK
 from appliance.reports import block
 from appliance.reports.block import Problem
 from appliance.reports.columns import DICTIONARY_NAMES, TABLE_NAMES, TABLE_SCHEMA, batch_of
@@ -53,7 +54,7 @@ class Piece(NamedTuple):
     file_count: int
     chunks: tuple[bytes, ...]  # of these records
     sha256: bytes  # of the whole file
-    period_start_us: int
+    earliest_us: int  # that a record of the period may bear
     period_end_us: int
 
     @property
@@ -103,6 +104,7 @@ class PieceFound:
     problem: Problem | None = None  # its record counts from the start of the file
     first_timestamp: int = 0
     last_timestamp: int = 0
+    corrects: bool = False  # the first record is one that corrects the clock
     spans: bytes = b""  # of SPAN
     signer: bytes = b""
     bytes_read: int = 0
@@ -203,7 +205,7 @@ def _records(
     digest: object,
 ) -> Problem | None:
     """Verify all chunks of a piece; the first problem, after which nothing more is read."""
-    spans, time_before = [], piece.period_start_us - 1
+    spans, time_before = [], piece.earliest_us - 1
     for number, wanted in enumerate(piece.chunks):
         done = number * CHUNK_RECORDS
         count = min(CHUNK_RECORDS, piece.record_count - done)
@@ -217,6 +219,8 @@ def _records(
         if problem is not None:
             return problem._replace(record=problem.record + piece.start + done)
         times = found.records["timestamp"]
+        if number == 0:
+            said.corrects = int(found.records["flags"][0]) == KIND_CLOCK
         said.first_timestamp = said.first_timestamp or int(times[0])
         said.last_timestamp = time_before = int(times[-1])
         spans.append(found.spans)

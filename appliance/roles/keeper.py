@@ -80,10 +80,11 @@ def kept_of(status: dict[str, Any], segments: Segments, *, ships: bool) -> Kept:
 
 
 def time_of(status: dict[str, Any]) -> int:
-    """By which the age of a record counts: what the replica's group goes by, or the log's own time
-    while that is ahead."""
-    log_us: int = status["clock"]["log_us"]
-    return max(clock.realtime_us(), log_us)
+    """By which the age of a record counts: what the replica's group goes by, or the time that a
+    record would be given now while that is ahead."""
+    of_clock = status["clock"]
+    own_us: int = of_clock["log_us"] - of_clock["corrected_us"]
+    return max(clock.realtime_us(), own_us)
 
 
 def _is_crowded(shard: Shard, kept: Kept) -> bool:

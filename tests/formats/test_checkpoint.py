@@ -50,7 +50,7 @@ LAYOUTS = {
             ("tables", 136, 32),
             ("shipping", 168, 72),
             ("carrying", 240, 8),
-            ("reserved", 248, 8),
+            ("ahead_us", 248, 8),
         ],
     ),
     "shipping": (

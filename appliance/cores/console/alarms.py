@@ -168,7 +168,7 @@ def _log_ahead(look: Look) -> Iterator[Alarm]:
             severity = "warn"
             if ahead_ms > LOG_AHEAD_MS_LONG:
                 severity = "bad"
-                words += ": set the clock, if that is wrong"
+                words += ": set it, or `tigerchat clock correct`"
             yield Alarm("log_ahead", severity, _subject(look, member), words)
             break
 

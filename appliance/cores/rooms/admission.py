@@ -5,10 +5,14 @@ import struct
 from appliance.base.checksum import crc32c
 from appliance.base.layout import picked
 from appliance.base.limits import BODY_SIZE_MAX
+from appliance.formats.event import Correction, decode_correction, encode_correction
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.record import (
     BODY,
+    BODY_LEN,
     CHECKSUM,
+    FLAGS,
+    KIND_CLOCK,
     KINDS_KNOWN,
     MSG_ID,
     RECORD,
@@ -30,6 +34,7 @@ _CHECKED = picked(
     "log_seq",
 )
 _TIMESTAMP = struct.Struct("<Q")
+_U32 = struct.Struct("<I")
 _ZERO4, _ZERO8, _ZERO16, _ZERO32 = bytes(4), bytes(8), bytes(16), bytes(32)
 _ZERO_BODY = bytes(BODY_SIZE_MAX)
 
@@ -75,6 +80,30 @@ def records_valid(body: bytes | memoryview, records_max: int) -> bool:
             return False
         start += RECORD_SIZE
     return True
+
+
+def correction_of(body: bytes | memoryview) -> Correction | None:
+    """What one valid clock record asks for; None: `body` is something else."""
+    if len(body) != RECORD_SIZE or not records_valid(body, 1):
+        return None
+    if _U32.unpack_from(body, FLAGS)[0] != KIND_CLOCK:
+        return None
+    return decode_correction(body_of(body))
+
+
+def body_of(record: bytes | bytearray | memoryview) -> bytes:
+    """The body of one record."""
+    return bytes(record[BODY : BODY + _U32.unpack_from(record, BODY_LEN)[0]])
+
+
+def put_correction(body: bytearray | memoryview, own_us: int, ahead_us: int) -> int:
+    """Note in a clock record what was so until it; the time that it is to bear. `own_us`: what it
+    would bear without."""
+    asked = decode_correction(body_of(body))
+    assert asked is not None
+    noted = encode_correction(Correction(asked.wanted_us, own_us, ahead_us))
+    body[BODY : BODY + len(noted)] = noted
+    return max(1, min(asked.wanted_us, own_us))
 
 
 def stamp(body: bytearray | memoryview, timestamp: int) -> None:

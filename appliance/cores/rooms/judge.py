@@ -12,6 +12,7 @@ from appliance.formats.imported import decode_imported
 from appliance.formats.record import (
     BODY,
     BODY_LEN,
+    KIND_CLOCK,
     KIND_FEDERATED,
     KIND_IMPORTED,
     KIND_MESSAGE,
@@ -58,6 +59,7 @@ class Judge:
         shipping: Shipping,
         carrying: Carrying,
     ) -> None:
+        self.corrects = False  # the prepare is one that corrects the clock
         self._segment_records = geometry.segment_records
         self._rooms = rooms
         self._windows = windows
@@ -165,6 +167,8 @@ class Judge:
             if shipped is not None and shipped.action == event.CARRY_CLAIM:
                 return self._carrying.may_claim(shipped)
             return shipped is not None and self._shipping.may_take(shipped, timestamp, log_seq)
+        if kind == KIND_CLOCK:
+            return self.corrects
         return kind in KINDS_SHARD or not self._is_closed(room_row)
 
     def _takes_federated(self, room_row: int, client_id: bytes, record: memoryview) -> bool:

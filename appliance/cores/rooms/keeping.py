@@ -27,16 +27,18 @@ def keep(
 
     `newest_us(segment)` is the time of the newest record of a sealed segment, None when it cannot
     be read now: then it is kept, and what is newer too. The open segment always stays, and with
-    `ships` all that is not shipped.
+    `ships` all that is not shipped. What is of the future was written before the clock was
+    corrected: it is as old as what follows at least.
     """
     if not retention_days:
         return kept.oldest
     cutoff_us = now_us - int(retention_days * DAY_US)
     end = (kept.shipped if kept.ships else kept.log_seq) // kept.segment_records
-    segment = kept.oldest
-    while segment < end:
+    oldest = kept.oldest
+    for segment in range(kept.oldest, end):
         newest = newest_us(segment)
-        if newest is None or newest >= cutoff_us:
+        if newest is None or cutoff_us <= newest <= now_us:
             break
-        segment += 1
-    return segment
+        if newest < cutoff_us:
+            oldest = segment + 1
+    return oldest

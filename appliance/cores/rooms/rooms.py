@@ -15,17 +15,24 @@ from appliance.cores.rooms.shipping import Shipping
 from appliance.cores.rooms.windows import Windows, key_of
 from appliance.formats import event
 from appliance.formats.checkpoint import CarryingState, Manifest, ShippingState
-from appliance.formats.envelope import OPERATION_APPEND, OPERATION_APPEND_SPARING, OPERATIONS_APPEND
+from appliance.formats.envelope import (
+    OPERATION_APPEND,
+    OPERATION_APPEND_CLOCK,
+    OPERATION_APPEND_SPARING,
+    OPERATIONS_APPEND,
+)
 from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE, ROOM_ROW_SIZE, Geometry
 from appliance.formats.record import (
     BODY,
     BODY_LEN,
+    KIND_CLOCK,
     KIND_MESSAGE,
     KIND_RETAIN,
     KIND_ROOM_CREATE,
     KIND_ROOM_POLICY,
     KIND_SHIPPED,
     RECORD,
+    TIMESTAMP,
     made_us_of,
 )
 from appliance.formats.session import OK, RESULT_STRUCT
@@ -50,6 +57,7 @@ class StateCheckpoint:
     tables: dict[str, Table]
     shipping: ShippingState
     carrying: CarryingState
+    ahead_us: int
 
 
 class Rooms:
@@ -83,18 +91,30 @@ class Rooms:
         """The newest committed record."""
         return self._segment.log_seq
 
+    @property
+    def ahead_us(self) -> int:
+        """The time of prepares less that of records, since the clock was last corrected."""
+        return self._shipping.ahead_us
+
     # --- before a prepare, on the primary
 
     def input_valid(self, operation: int, body: bytes | memoryview) -> bool:
         """Whether `body`, what follows the session block, may be prepared as `operation`."""
+        if operation == OPERATION_APPEND_CLOCK:
+            return admission.correction_of(body) is not None
         return operation == OPERATION_APPEND and admission.records_valid(
             body, self._geometry.records_max
         )
 
     def prepare(self, operation: int, timestamp: int, body: bytearray | memoryview) -> None:
-        """Stamp valid records in place: the last gets `timestamp`, each before 1 µs less."""
+        """Stamp valid records in place: the last gets `timestamp`, less what the log is ahead, each
+        before 1 µs less. What corrects the clock gets the time that it wants, if that is earlier;
+        nothing may be prepared behind it until it is applied here."""
         assert operation in OPERATIONS_APPEND
-        admission.stamp(body, timestamp)
+        own_us = timestamp - self.ahead_us
+        if operation == OPERATION_APPEND_CLOCK:
+            own_us = admission.put_correction(body, own_us, self.ahead_us)
+        admission.stamp(body, own_us)
 
     # --- applying
 
@@ -104,10 +124,10 @@ class Rooms:
 
     def commit(self, op: int, operation: int, timestamp: int, body: bytes | memoryview) -> bytes:
         """Judge and place each record of a prepare; 64 bytes of result for each, in order."""
-        assert operation in OPERATIONS_APPEND
         assert len(body) % RECORD_SIZE == 0
         assert self.can_commit(len(body) // RECORD_SIZE)
         view = memoryview(body)
+        timestamp = self._begin(operation, timestamp, view)
         judge, segment = self._judge.judge, self._segment
         append, pack = segment.append, RESULT_STRUCT.pack_into
         advance_window = self._windows.advance
@@ -173,6 +193,19 @@ class Rooms:
         segment.publish()
         return bytes(results)
 
+    def _begin(self, operation: int, timestamp: int, body: memoryview) -> int:
+        """The time that records of this prepare bear, unless it corrects the clock: whether it does
+        is told to the judge."""
+        assert operation in OPERATIONS_APPEND
+        own_us = timestamp - self.ahead_us
+        self._judge.corrects = False
+        if operation == OPERATION_APPEND_CLOCK and len(body) == RECORD_SIZE:
+            asked = event.decode_correction(admission.body_of(body))
+            borne_us = int.from_bytes(body[TIMESTAMP : TIMESTAMP + 8], "little")
+            noted = asked is not None and asked[1:] == (own_us, self.ahead_us)
+            self._judge.corrects = noted and borne_us < own_us
+        return own_us
+
     def _take_effect(self, kind: int, room_row: int, record: memoryview) -> None:
         """What an accepted record other than a message changes beside its room's chain."""
         log_seq = self._segment.log_seq
@@ -200,6 +233,12 @@ class Rooms:
                 self._carrying.claim(shipped)
             else:
                 self._shipping.take(shipped)
+        elif kind == KIND_CLOCK:
+            asked = event.decode_correction(body)
+            assert asked is not None
+            borne_us = int.from_bytes(record[TIMESTAMP : TIMESTAMP + 8], "little")
+            self._shipping.ahead_us += asked.was_us - borne_us
+            self._windows.correct(borne_us)
 
     def _seal(self) -> None:
         """Close the full segment; its rooms point to it from now on."""
@@ -240,6 +279,7 @@ class Rooms:
             tables={"rooms": self._rooms.table, "windows": self._windows.table},
             shipping=self._shipping.state,
             carrying=self._carrying.state,
+            ahead_us=self.ahead_us,
         )
 
     def restore(
@@ -263,6 +303,7 @@ class Rooms:
         )
         self._shipping.state = manifest.shipping
         self._carrying.state = manifest.carrying
+        self._shipping.ahead_us = manifest.ahead_us
         self._segment.resume(log_seq=manifest.log_seq, newest_id=manifest.newest_segment_id)
         restore.open_segment(self._geometry, manifest, leaves, self._segment, self._rooms)
 
@@ -273,6 +314,7 @@ class Rooms:
         self._retention.set(oldest=0, before=0, shipper_cursor=0)
         self._shipping.state = ShippingState()
         self._carrying.state = CarryingState()
+        self._shipping.ahead_us = 0
         self._segment.clear()
 
     # --- reading

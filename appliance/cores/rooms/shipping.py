@@ -8,6 +8,9 @@ Records carry strictly increasing times, so once a record of a time at or past t
 is in the log, no later one can belong to it. An announcement is such a record itself. What may have
 entered between the shipper's look and its announcement is the state machine's to judge: a shipper
 that saw no record after the period must have seen the newest one.
+
+Periods go by the time of prepares, which never goes back. Since the clock was corrected records
+bear an earlier one, by `ahead_us`.
 """
 
 from appliance.cores.rooms.retention import Retention
@@ -30,6 +33,7 @@ class Shipping:
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
         self.state = ShippingState()
+        self.ahead_us = 0
 
     def may_take(self, shipped: Shipped, timestamp: int, log_seq: int) -> bool:
         """Whether this record of time `timestamp` may follow record `log_seq`, the newest."""
@@ -42,7 +46,7 @@ class Shipping:
         if shipped.number != state.manifest_count:
             return False
         if shipped.action == SHIP_ANNOUNCE:
-            return self._may_announce(shipped, timestamp, log_seq)
+            return self._may_announce(shipped, timestamp + self.ahead_us, log_seq)
         announced = (
             state.period_start_us,
             state.period_us,

@@ -189,6 +189,19 @@ class Windows:
         )
         self.table.touch(row)
 
+    def correct(self, time_us: int) -> None:
+        """Records are given times from `time_us` on again: no window was told of a later one, but
+        for what a device's clock may be ahead. So who waits for a window to be of age, or for his
+        messages to be later than what is forgotten, waits a minute more at most."""
+        latest_us = time_us + WINDOW_AHEAD_US
+        told_us = self.table.rows["timestamp"][: self.table.row_high_water]
+        for row in np.flatnonzero(told_us > latest_us).tolist():
+            told_us[row] = latest_us
+            self.table.touch(row)
+        self._stamped_us = time_us
+        self._candidates.clear()
+        self._own.clear()
+
     def may_create(self, author_id: int) -> bool:
         """Whether the author may create one more room."""
         return self._created.get(author_id, 0) < self.share

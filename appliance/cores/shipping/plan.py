@@ -1,5 +1,6 @@
 """How a range of records is cut into files, and time into periods."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 SECOND_US = 1_000_000
@@ -12,20 +13,27 @@ class Part(NamedTuple):
     last_log_seq: int
 
 
-def parts(first_log_seq: int, last_log_seq: int, segment_records: int) -> list[Part]:
-    """The files of a range: cut where segments end."""
-    found = []
+def parts(
+    first_log_seq: int, last_log_seq: int, segment_records: int, seams: Iterable[int] = ()
+) -> list[Part]:
+    """The files of a range: cut where segments end, and before the records of `seams`, at which
+    the clock was corrected, so that times rise within each file."""
+    found, cuts = [], sorted(seams)
     while first_log_seq <= last_log_seq:
         segment_end = -(-first_log_seq // segment_records) * segment_records
-        end = min(last_log_seq, segment_end)
+        seam = next((seam for seam in cuts if seam > first_log_seq), last_log_seq + 1)
+        end = min(last_log_seq, segment_end, seam - 1)
         found.append(Part(first_log_seq, end))
         first_log_seq = end + 1
     return found
 
 
-def sealed_parts(first_log_seq: int, log_seq: int, segment_records: int) -> list[Part]:
+def sealed_parts(
+    first_log_seq: int, log_seq: int, segment_records: int, seams: Iterable[int] = ()
+) -> list[Part]:
     """Those from `first_log_seq` on whose segment is full when `log_seq` is the newest record."""
-    return parts(first_log_seq, log_seq // segment_records * segment_records, segment_records)
+    last = log_seq // segment_records * segment_records
+    return parts(first_log_seq, last, segment_records, seams)
 
 
 def period_start(time_us: int, period_us: int) -> int:

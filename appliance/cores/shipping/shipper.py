@@ -12,7 +12,7 @@ from appliance.cores.shipping.plan import (
     period_start,
     sealed_parts,
 )
-from appliance.cores.shipping.source import Source
+from appliance.cores.shipping.source import NO_TIME, LogTime, Source
 from appliance.formats.checkpoint import ShippingState
 from appliance.formats.event import SHIP_ANNOUNCE, SHIP_CLAIM, SHIP_MANIFEST, Shipped
 from appliance.formats.manifest import PeriodManifest, ShippedFile, ShippedHead, manifest_hash
@@ -114,7 +114,7 @@ class Shipper:
         self._compared = not role.shared  # a folder of this node alone never has all
         self.hole = ""  # what of the past the target lacks and the log cannot give, in words
         self._close_at_us = 0  # the operator wants a period to end then; 0: no wish is open
-        self._log_us = 0  # the log's time now, as the replica tells
+        self.log_time = LogTime()
         self._await_log_seq = 0
         self._retry_at_us = 0
         self.failures = self._refusals = 0  # in a row
@@ -129,13 +129,12 @@ class Shipper:
     # --- inputs
 
     def on_state(
-        self, state: ShippingState, cursor: int, log_seq: int, now_us: int, log_us: int = 0
+        self, state: ShippingState, cursor: int, log_seq: int, now_us: int, log: LogTime = NO_TIME
     ) -> None:
-        """What this node's replica has applied, as of record `log_seq`; `log_us` is the time that a
-        record would be given now, which may be ahead of the wall's clock."""
-        self._log_us = log_us
+        """What this node's replica has applied, as of record `log_seq`, and the log's time now."""
         if log_seq < self._state_log_seq:
             return
+        self.log_time = log
         if (state, cursor) != (self.state, self.cursor) or self._known_at_us is None:
             self._known_at_us, self._quiet_since_us = now_us, None
         self.state, self.cursor, self._state_log_seq = state, cursor, log_seq
@@ -251,18 +250,18 @@ class Shipper:
             return 0
         start = self._start(source)
         length = self.state.period_us if self.state.announced_end else self.role.period_us
-        return max(0, max(wall_us, self._log_us) - period_end(start, length))
+        return max(0, self.log_time.past_us(wall_us) - period_end(start, length))
 
     def past_us(self, source: Source, wall_us: int) -> int:
-        """What ends up to then is over: by the wall's clock, or by the log's own time, which goes
-        on also while it is ahead of that. Raises NotHere."""
+        """What ends up to then, by the log's own time, is over: by the wall's clock, or by the log,
+        whose time goes on also while it is ahead of that. Raises NotHere."""
         newest_us = source.timestamp(source.log_seq) if source.log_seq else 0
-        return max(wall_us, self._log_us, newest_us)
+        return self.log_time.past_us(max(wall_us, newest_us))
 
     def _start(self, source: Source) -> int:
         if self.state.period_start_us:
             return self.state.period_start_us
-        return period_start(source.timestamp(1), self.role.period_us)
+        return period_start(source.log_time(1, self.log_time.ahead_us), self.role.period_us)
 
     # --- the decision
 
@@ -279,7 +278,7 @@ class Shipper:
         if not self._compared and self.state.manifest_count:
             return Compare()
         if self.state.announced_end:
-            return self._close()
+            return self._close(source)
         if self.state.manifest_count > self._head_number + 1:
             return PutHead(self._head())
         return self._announce(source, wall_us) or self._early(source)
@@ -315,10 +314,11 @@ class Shipper:
         quiet = since_us is not None and now_us - since_us >= turn * role.patience_us
         return claim if quiet else None
 
-    def _close(self) -> Step:
+    def _close(self, source: Source) -> Step:
         """Files, manifest, log: what is left of the announced period."""
         state, files = self.state, []
-        for part in parts(self.cursor + 1, state.announced_end - 1, self.role.segment_records):
+        records, seams = self.role.segment_records, source.seams(self.log_time.ahead_us)
+        for part in parts(self.cursor + 1, state.announced_end - 1, records, seams):
             if part not in self.files:
                 return Put(part, state.period_start_us)
             files.append(self.files[part])
@@ -332,6 +332,7 @@ class Shipper:
             first_log_seq=self.cursor + 1,
             last_log_seq=state.announced_end - 1,
             files=tuple(files),
+            ahead_us=source.ahead_at(state.announced_end - 1, self.log_time.ahead_us),
         )
         digest = manifest_hash(manifest)
         if self._manifest_put != digest:
@@ -371,6 +372,8 @@ class Shipper:
             end = self._close_at_us
         if self.past_us(source, wall_us) < end:
             return None
+        if source.is_corrected_behind(self._state_log_seq, self.log_time.ahead_us):
+            return None  # the replica has not told of it yet
         return Append(
             Shipped(
                 SHIP_ANNOUNCE,
@@ -380,14 +383,15 @@ class Shipper:
                 period_start_us=start,
                 period_us=end - start,
                 first_log_seq=self.cursor + 1,
-                last_log_seq=source.last_before(self.cursor + 1, end),
+                last_log_seq=source.last_before(self.cursor + 1, end, self.log_time.ahead_us),
                 seen_log_seq=source.log_seq,
             )
         )
 
     def _early(self, source: Source) -> Step | None:
         """A sealed segment of the running period that is not there yet."""
-        for part in sealed_parts(self.cursor + 1, source.log_seq, self.role.segment_records):
+        records, seams = self.role.segment_records, source.seams(self.log_time.ahead_us)
+        for part in sealed_parts(self.cursor + 1, source.log_seq, records, seams):
             if part not in self.files:
                 return Put(part, self._start(source))
         return None

@@ -5,15 +5,24 @@ a sealed segment is checked at each reading against what its leaf promises; what
 in `broken`, for the replica to mend.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from appliance.base.errors import FormatError
 from appliance.base.limits import SEGMENTS_REPORTED_MAX
-from appliance.formats.event import SHIP_MANIFEST, Shipped, decode_shipped
+from appliance.formats.event import (
+    SHIP_MANIFEST,
+    Shipped,
+    decode_correction,
+    decode_shipped,
+)
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.record import (
     BODY,
     BODY_LEN,
+    FLAGS,
+    KIND_CLOCK,
     KIND_SHIPPED,
     LOG_SEQ,
     RECORD,
@@ -34,6 +43,21 @@ class NotHere(FormatError):
     """Records that this node cannot give now: still being fetched or repaired, or freed."""
 
 
+class LogTime(NamedTuple):
+    """The log's own time now, which may be ahead of the wall's clock and never goes back; records
+    bear `ahead_us` less since the clock was corrected."""
+
+    log_us: int = 0
+    ahead_us: int = 0
+
+    def past_us(self, wall_us: int) -> int:
+        """Up to when all is over, of the log's own time, by it or by `wall_us` of the clock."""
+        return max(wall_us + self.ahead_us, self.log_us)
+
+
+NO_TIME = LogTime()
+
+
 class Source:
     """Reads what is committed; `log_seq` is the newest record that the replica has told of."""
 
@@ -43,6 +67,7 @@ class Source:
         self.oldest_segment = 0  # that the replica has told of; older ones may be gone
         self._ring = RingView(ring, geometry)
         self._segments = VerifiedSegments(segments, geometry, leaves_kept=1)
+        self._seams: tuple[int, dict[int, int]] = (0, {})  # ahead_us for which these were found
         self.broken: set[int] = set()  # segments that were found broken; the shipper takes them
 
     def records(self, first_log_seq: int, last_log_seq: int) -> bytes:
@@ -103,12 +128,45 @@ class Source:
             raise NotHere(f"record {log_seq}: another lies in its place")
         return int.from_bytes(raw[TIMESTAMP : TIMESTAMP + 8], "little")
 
-    def last_before(self, first_log_seq: int, time_us: int) -> int:
-        """The newest record older than `time_us`; first_log_seq - 1 when none of the range is."""
+    def log_time(self, log_seq: int, ahead_us: int) -> int:
+        """The log's own time of one record, if the log is now ahead by `ahead_us` of the times that
+        records bear: it never goes back. Raises NotHere."""
+        return self.timestamp(log_seq) + self.ahead_at(log_seq, ahead_us)
+
+    def is_corrected_behind(self, log_seq: int, ahead_us: int) -> bool:
+        """Whether records are there from behind a correction of the clock that a state as of record
+        `log_seq`, with `ahead_us`, does not know."""
+        known = min(log_seq, self.log_seq)
+        newest_us = self.log_time(self.log_seq, ahead_us)
+        return known > 0 and newest_us < self.log_time(known, ahead_us)
+
+    def ahead_at(self, log_seq: int, ahead_us: int) -> int:
+        """By how much the log was ahead at a record, if it is by `ahead_us` now."""
+        seams = self.seams(ahead_us).items()
+        return next((before_us for seam, before_us in seams if seam > log_seq), ahead_us)
+
+    def seams(self, ahead_us: int) -> dict[int, int]:
+        """Records at which the clock was corrected, in order, as far back as they are kept, and by
+        how much the log was ahead until each. Raises NotHere while one is missing."""
+        if self._seams[0] != ahead_us:
+            found: dict[int, int] = {}
+            newest = number_of(self.geometry, self.log_seq)
+            oldest = max(self.oldest_segment, self._segments.oldest)
+            for number in range(oldest, newest + 1):
+                for log_seq, body in self._told_in(number, KIND_CLOCK):
+                    correction = decode_correction(body)
+                    assert correction is not None
+                    found[log_seq] = correction.ahead_us
+            self._seams = (ahead_us, found)
+        return self._seams[1]
+
+    def last_before(self, first_log_seq: int, time_us: int, ahead_us: int = 0) -> int:
+        """The newest record older than `time_us` of the log's own time; first_log_seq - 1 when none
+        of the range is."""
         low, high = first_log_seq, self.log_seq + 1
         while low < high:
             middle = (low + high) // 2
-            if self.timestamp(middle) < time_us:
+            if self.log_time(middle, ahead_us) < time_us:
                 low = middle + 1
             else:
                 high = middle
@@ -131,29 +189,35 @@ class Source:
         return found
 
     def _manifests_of(self, number: int) -> list[Shipped]:
+        told = (decode_shipped(body) for _, body in self._told_in(number, KIND_SHIPPED))
+        return [
+            shipped for shipped in told if shipped is not None and shipped.action == SHIP_MANIFEST
+        ]
+
+    def _told_in(self, number: int, kind: int) -> list[tuple[int, bytes]]:
+        """(log_seq, body) of the records of this kind in the shard's own room, in a segment."""
         first = first_log_seq_of(self.geometry, number)
         last = min(self.log_seq, first + self.geometry.segment_records - 1)
         in_ring = self._ring.records(number, 0, last - first + 1)
         if in_ring is not None:
             rows = np.frombuffer(in_ring, RECORD)
             slots = np.flatnonzero(
-                (rows["flags"] == KIND_SHIPPED) & (rows["room_id"] == np.void(SHARD_ROOM_ID))
-            )
-            raws = [
-                in_ring[slot * RECORD_SIZE : (slot + 1) * RECORD_SIZE] for slot in slots.tolist()
-            ]
+                (rows["flags"] == kind) & (rows["room_id"] == np.void(SHARD_ROOM_ID))
+            ).tolist()
+            raws = [in_ring[slot * RECORD_SIZE : (slot + 1) * RECORD_SIZE] for slot in slots]
         else:
             segment = self._segment(number)
             entry = segment.room(SHARD_ROOM_ID)
             if entry is None:
                 return []
             rows_of_room = segment.rows(entry.first_row, entry.row_count)
-            raws = [self._sealed(number, slot, 1) for _, slot in rows_of_room]
-        bodies = (
-            raw[BODY : BODY + int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little")]
-            for raw in raws
-        )
-        told = (decode_shipped(body) for body in bodies)
+            slots = [slot for _, slot in rows_of_room]
+            raws = [self._sealed(number, slot, 1) for slot in slots]
         return [
-            shipped for shipped in told if shipped is not None and shipped.action == SHIP_MANIFEST
+            (
+                first + slot,
+                raw[BODY : BODY + int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little")],
+            )
+            for slot, raw in zip(slots, raws, strict=True)
+            if int.from_bytes(raw[FLAGS : FLAGS + 4], "little") == kind
         ]

@@ -85,6 +85,7 @@ def _begin(member: Member) -> None:
             tables=tables,
             shipping=state.shipping,
             carrying=state.carrying,
+            ahead_us=state.ahead_us,
         )
     )
     now = Checkpointing(header, manifest, state.log_seq)

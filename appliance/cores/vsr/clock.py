@@ -100,6 +100,7 @@ class Clock:
         "errors_us",
         "disagreement",
         "disagreed_ns",
+        "ahead_us",
         "paced_us",
         "paced_ns",
     )
@@ -122,11 +123,15 @@ class Clock:
         self.errors_us: dict[int, int] = {}
         self.disagreement: Disagreement | None = None  # of the newest window, if it had one
         self.disagreed_ns = 0  # when that began
+        self.ahead_us = 0  # the log's time less the clocks', since the log was corrected
         self.paced_us = self.paced_ns = 0  # a log time, and when it was the time here
 
-    def on_tick(self, monotonic_ns: int, realtime_us: int, newest_us: int = 0) -> None:
+    def on_tick(
+        self, monotonic_ns: int, realtime_us: int, newest_us: int = 0, ahead_us: int = 0
+    ) -> None:
         """Close the window when it may be closed. To `newest_us`, the newest time in the log, what
-        passes from here on is added."""
+        passes from here on is added; by `ahead_us` the log may be ahead of the clocks."""
+        self.ahead_us = ahead_us
         if newest_us > self._paced(monotonic_ns):
             self.paced_us, self.paced_ns = newest_us, monotonic_ns
         if self.start_ns < 0:
@@ -151,6 +156,7 @@ class Clock:
         """The log's time now, if its newest one is `newest_us` and the group's time is `now_us`."""
         if now_us is None:
             return newest_us
+        now_us += self.ahead_us
         if newest_us - now_us <= LOG_AHEAD_US_MAX:
             return max(newest_us, now_us)
         return max(newest_us, self._paced(monotonic_ns))
@@ -203,7 +209,7 @@ class Clock:
         """Whose clock counts where no quorum agrees; `passed_us` is our own, if it did not jump."""
         assert self.disagreement is not None
         offsets = self.disagreement.offsets_us
-        floor_us = log_us - TOLERANCE_US_MAX
+        floor_us = log_us - self.ahead_us - TOLERANCE_US_MAX
 
         def rank(source: int) -> tuple[bool, int, int, int]:
             offset = offsets[source]

@@ -41,11 +41,10 @@ class Status(IntEnum):
 
 
 class StateMachine(Protocol):
-    """What a shard's state machine must offer.
+    """A shard's state machine: synchronous, pure, the same result on every member."""
 
-    Synchronous, pure, the same result on every member.
-    """
-
+    @property
+    def ahead_us(self) -> int: ...
     @property
     def log_seq(self) -> int: ...
     @property

@@ -31,12 +31,7 @@ EVICTION_REASONS = {
     6: "invalid_body_size",
     7: "session_too_low",
 }
-_OPERATIONS = (
-    env.OPERATION_REGISTER,
-    env.OPERATION_NOOP,
-    env.OPERATION_APPEND,
-    *membership.OPERATIONS,
-)
+_OPERATIONS = (*env.OPERATIONS_REQUESTED, *membership.OPERATIONS)
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -98,7 +93,7 @@ def _malformed(
         if records != membership.BODY_SIZES[header.operation] or block.record_count:
             return EVICT_SIZE
         return 0 if membership.parse(header.operation, body) is not None else EVICT_BODY
-    if header.operation != env.OPERATION_APPEND:
+    if header.operation not in env.OPERATIONS_APPEND:
         return EVICT_SIZE if records or block.record_count else 0
     if (
         records != block.record_count * RECORD_SIZE
@@ -201,13 +196,14 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     body[48:64] = request.digest
     body[64:96] = checkpoint.checkpoint_id
     operation = request.operation
-    if operation == env.OPERATION_APPEND:
-        if space.is_scarce(member):
+    if operation in env.OPERATIONS_APPEND:
+        if operation == env.OPERATION_APPEND and space.is_scarce(member):
             member.mark("prepared_sparing")
             operation = env.OPERATION_APPEND_SPARING
         member.state_machine.prepare(operation, timestamp, memoryview(body)[SESSION_BLOCK_SIZE:])
     elif operation in membership.OPERATIONS:
         membership.stamp(member, operation, body)
+    if operation in env.OPERATIONS_ALONE:
         member.reconfiguring = member.op + 1
     head = member.head
     header = member.make(

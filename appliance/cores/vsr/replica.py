@@ -212,9 +212,9 @@ class Replica(Member):
         if self.status in (Status.HALTED, Status.REMOVED):
             return
         self.tick += 1
-        self.monotonic_ns = monotonic_ns
-        self.realtime_us = realtime_us
-        self.clock.on_tick(monotonic_ns, realtime_us, self.timestamp_last)
+        self.monotonic_ns, self.realtime_us = monotonic_ns, realtime_us
+        ahead_us = self.state_machine.ahead_us
+        self.clock.on_tick(monotonic_ns, realtime_us, self.timestamp_last, ahead_us)
         if count_tick(self.timeouts.values()) or self.heartbeat_due:
             _timeouts(self)
             self.settle()

@@ -52,7 +52,10 @@ def state(member: Member) -> dict[str, Any]:
             "round_trips_us": dict(member.clock.round_trips_us),
             "errors_us": member.clock.errors(member.monotonic_ns, member.timestamp_last),
             "log_us": _log_us(member),
-            "log_ahead_us": max(0, _log_us(member) - _clock_us(member)),
+            "corrected_us": member.state_machine.ahead_us,
+            "log_ahead_us": max(
+                0, _log_us(member) - member.state_machine.ahead_us - _clock_us(member)
+            ),
         },
         "told": {replica_id.hex(): list(told) for replica_id, told in member.told.items()},
         "peers": {

@@ -493,10 +493,10 @@ def start_normal_primary(member: Member) -> None:
 
 
 def find_pending(member: Member) -> None:
-    """A change of the group in the tail is still to be committed: nothing may follow it."""
+    """A change of group or clock in the tail is still to be committed: nothing may follow it."""
     for op in range(member.commit_min + 1, member.op + 1):
         header = member.journal.at(op)
-        if header is not None and header.operation in OPERATIONS_MEMBERSHIP:
+        if header is not None and header.operation in env.OPERATIONS_ALONE:
             member.reconfiguring = op
 
 

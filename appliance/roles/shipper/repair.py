@@ -121,8 +121,9 @@ class Repairs:
     ) -> None:
         previous = hashes.get(shipped.number - 1, mf.NO_MANIFEST)
         files = []
+        seams = source.seams(self._core.log_time.ahead_us)
         for part in parts(
-            shipped.first_log_seq, shipped.last_log_seq, self._core.role.segment_records
+            shipped.first_log_seq, shipped.last_log_seq, self._core.role.segment_records, seams
         ):
             file, put = self._target.put(Put(part, shipped.period_start_us), source)
             files.append(file)
@@ -139,6 +140,7 @@ class Repairs:
             first_log_seq=shipped.first_log_seq,
             last_log_seq=shipped.last_log_seq,
             files=tuple(files),
+            ahead_us=source.ahead_at(shipped.last_log_seq, self._core.log_time.ahead_us),
         )
         if shipped.number > 0 and previous == mf.NO_MANIFEST:
             raise TargetDamaged(

@@ -11,7 +11,7 @@ from appliance.base.prng import Prng
 from appliance.cores.shipping import shipper as core
 from appliance.cores.shipping.plan import SECOND_US
 from appliance.cores.shipping.shipper import Append, Compare, Look, Put, PutHead, PutManifest
-from appliance.cores.shipping.source import NotHere, Source
+from appliance.cores.shipping.source import LogTime, NotHere, Source
 from appliance.drivers.hdfs.open_target import is_shared
 from appliance.drivers.hdfs.target import Target
 from appliance.drivers.host import clock
@@ -92,8 +92,9 @@ class ShardShipping:
         told = status["shipping"]
         state = ShippingState(**{name: told[name] for name in ShippingState._fields})
         state = state._replace(manifest_hash=bytes.fromhex(told["manifest_hash"]))
-        log_us = status["clock"]["log_us"]
-        self.core.on_state(state, told["cursor"], told["log_seq"], _now_us(), log_us)
+        of_clock = status["clock"]
+        log = LogTime(of_clock["log_us"], of_clock["corrected_us"])
+        self.core.on_state(state, told["cursor"], told["log_seq"], _now_us(), log)
 
     async def _append(self, shipped: Shipped) -> tuple[int, int]:
         """(code, log_seq) of the record; asks until the shard answers."""

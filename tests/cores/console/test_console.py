@@ -440,7 +440,7 @@ def test_a_wrong_clock_is_named_by_its_node_once(agreed: bool, text: str) -> Non
             34_556_400_000_000,
             (
                 "bad",
-                "log time is 399 d 23 h ahead of this clock: set the clock, if that is wrong",
+                "log time is 399 d 23 h ahead of this clock: set it, or `tigerchat clock correct`",
             ),
         ),
     ],

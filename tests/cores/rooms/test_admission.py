@@ -57,7 +57,7 @@ def test_a_batch_of_a_broken_size_is_refused(size: int) -> None:
         (0, bytes(16)),  # room 0
         (2216, b"\1"),
         (2216, b"\2"),
-        (2216, b"\x0b"),
+        (2216, b"\x0c"),
         (2216, b"\xff"),  # kinds not known
         (2217, b"\1"),
         (2219, b"\x80"),  # flags not known

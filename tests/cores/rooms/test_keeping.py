@@ -34,3 +34,10 @@ def test_what_is_not_shipped_stays_unless_shipping_is_off() -> None:
 
 def test_what_cannot_be_read_now_stays_with_all_that_is_newer() -> None:
     assert keep(kept(), {2: 0, 4: 0}.get, NOW_US, 1) == 3
+
+
+def test_what_was_written_before_a_correction_of_the_clock_is_as_old_as_what_follows() -> None:
+    """Segments 2 and 3 bear times of the future, 4 and 5 those of the clock again."""
+    times = {2: 500 * DAY_US, 3: 501 * DAY_US, 4: 95 * DAY_US, 5: 99 * DAY_US}
+    assert keep(kept(shipped=600), times.get, NOW_US, 4) == 5
+    assert keep(kept(shipped=600), times.get, NOW_US, 6) == 2

@@ -24,7 +24,7 @@ def told(world: World, node: int, turns: int) -> list[object]:
     for _ in range(turns):
         rooms = world.shard.rooms
         actor.core.on_state(
-            rooms.shipping, rooms.shipper_cursor, rooms.log_seq, world.now_us, world.log_us
+            rooms.shipping, rooms.shipper_cursor, rooms.log_seq, world.now_us, world.log_time
         )
         step = actor.core.step(world.source, world.now_us, world.clock_us)
         if step is not None:
@@ -132,6 +132,28 @@ def test_a_period_of_a_log_that_is_ahead_ends_by_the_time_of_the_log(world: Worl
     world.log_us = world.shard.timestamp = end + 7
     assert told(world, 1, 7) == [SHIP_ANNOUNCE, Put, PutManifest, SHIP_MANIFEST, Sweep, PutHead]
     world.judge()
+
+
+def test_periods_go_on_where_the_clock_was_corrected(world: World) -> None:
+    """Each record in one file, whose times rise; all within what its manifest says."""
+    told(world, 1, 3)
+    shard = world.shard
+    world.message(3)
+    world.behind_us = 400 * DAY_US
+    world.log_us = shard.timestamp
+    seam = world.correct(world.clock_us)
+    world.message(2)
+    assert abs(shard.rooms.ahead_us - world.behind_us) < SECOND_US
+    for _ in range(3):
+        world.wall_us += PERIOD_US
+        told(world, 1, 8)
+    world.judge()
+    first, *others = (signed.value for signed in world.manifests())
+    assert others
+    assert [file.first_log_seq for file in first.files] == [1, seam]
+    assert first.ahead_us == shard.rooms.ahead_us
+    times = [world.source.timestamp(n) for n in range(1, world.source.log_seq + 1)]
+    assert times[seam - 1] < times[0] < times[seam - 2]
 
 
 def test_an_announcement_that_the_log_refuses_is_repeated_after_pauses_that_grow(

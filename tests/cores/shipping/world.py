@@ -15,13 +15,14 @@ from appliance.cores.shipping.shipper import (
     PutManifest,
     Shipper,
 )
-from appliance.cores.shipping.source import Source
+from appliance.cores.shipping.source import LogTime, Source
 from appliance.formats import manifest as mf
-from appliance.formats.event import Shipped, encode_shipped
+from appliance.formats.envelope import OPERATION_APPEND_CLOCK
+from appliance.formats.event import Correction, Shipped, encode_correction, encode_shipped
 from appliance.formats.geometry import SMALL
-from appliance.formats.record import KIND_SHIPPED
+from appliance.formats.record import KIND_CLOCK, KIND_SHIPPED
 from appliance.formats.segment import SegmentView
-from appliance.formats.session import OK
+from appliance.formats.session import OK, RESULT_STRUCT
 from tests.cores.rooms.shard import CLUSTER, SHARD, START_US, Shard, create, make, shard_record
 
 NODES = 3
@@ -103,6 +104,11 @@ class World:
         """What the wall's clock shows."""
         return self.wall_us - self.behind_us
 
+    @property
+    def log_time(self) -> LogTime:
+        """As a replica tells it."""
+        return LogTime(self.log_us, self.shard.rooms.ahead_us)
+
     def shown(self) -> None:
         self.source.log_seq = self.shard.rooms.log_seq
 
@@ -114,10 +120,23 @@ class World:
         self.shown()
 
     def commit(self, raw: bytes) -> tuple[int, int]:
-        self.shard.timestamp = max(self.shard.timestamp, self.clock_us - 1000)
+        log_us = self.clock_us - 1000 + self.shard.rooms.ahead_us
+        self.shard.timestamp = max(self.shard.timestamp, log_us)
         result = self.shard.one(raw)
         self.shown()
         return result.code, result.log_seq
+
+    def correct(self, time_us: int) -> int:
+        """The clock's time counts again, from the record of this number on."""
+        self.shard.timestamp += 1
+        raw = bytearray(
+            shard_record(KIND_CLOCK, 1, encode_correction(Correction(time_us)), client=9_999)
+        )
+        self.shard.rooms.prepare(OPERATION_APPEND_CLOCK, self.shard.timestamp, raw)
+        results = self.shard.rooms.commit(1, OPERATION_APPEND_CLOCK, self.shard.timestamp, raw)
+        assert RESULT_STRUCT.unpack(results)[3] == OK
+        self.shown()
+        return self.source.log_seq
 
     def turn(self, actor: Actor) -> None:
         """Tell it the state, unless it is behind, and let it do one step."""
@@ -255,8 +274,9 @@ class World:
                 assert reading.fits(file, TRUSTED)
                 assert raw[48:-64] == self.source.records(file.first_log_seq, file.last_log_seq)
             for log_seq in range(manifest.first_log_seq, manifest.last_log_seq + 1):
-                time_us = self.source.timestamp(log_seq)
+                time_us = self.source.log_time(log_seq, rooms.ahead_us)
                 assert manifest.period_start_us <= time_us < manifest.period_end_us
+                assert manifest.earliest_us <= self.source.timestamp(log_seq)
             previous, end = signed.hash, manifest.period_end_us
             following = manifest.last_log_seq + 1
         assert rooms.shipper_cursor == following - 1
