@@ -95,6 +95,7 @@ class Shard:
     manifests: list[tuple[Path, PeriodManifest]] = field(default_factory=list)
     truth: list[Entry] = field(default_factory=list)
     remember: bool = True
+    ahead_us: int = 0  # by which the log is ahead of the times that records bear
 
     def __post_init__(self) -> None:
         self.prng = np.random.default_rng([self.site.seed, self.number])
@@ -176,8 +177,23 @@ class Shard:
         start = self.start_us + number * self.period_us
         times = np.sort(self.prng.choice(self.period_us - 1, count, replace=False)) + start
         first = self.log_seq + 1
-        data = self.records(times.tolist())
+        data = self.records((times - self.ahead_us).tolist())
         return self.write(start, first, data)
+
+    def ship_corrected(self, ahead_us: int) -> PeriodManifest:
+        """The next period, in whose middle the clock is brought back by so much: the record that
+        does so begins its second file."""
+        start, first = self.start_us + len(self.manifests) * self.period_us, self.log_seq + 1
+        half = self.file_records
+        data = bytearray(self.records([start + n for n in range(half)]))
+        back = bytearray(self.records([start + half - ahead_us]))
+        struct.pack_into("<I", back, record.FLAGS, record.KIND_CLOCK)
+        seal(back, 0)
+        room = bytes(back[record.ROOM_ID : record.ROOM_ID + 16])
+        self.heads[room] = (record_hash(bytes(back)), self.heads[room][1])
+        self.ahead_us = ahead_us
+        data += back + self.records([start + half - ahead_us + n for n in range(1, half)])
+        return self.write(start, first, bytes(data))
 
     def ship_rows(self, rows: np.ndarray) -> PeriodManifest:
         """The next period, with these records: they get their place in log and rooms here."""
@@ -219,6 +235,7 @@ class Shard:
             first,
             first + len(data) // RECORD_SIZE - 1,
             tuple(files),
+            self.ahead_us,
         )
         path = folder / shipped.manifest_name(start)
         path.write_bytes(shipped.sign_manifest(found, self.site.keys[number % 2]))

@@ -80,6 +80,26 @@ def test_days_are_told_apart_inside_one_file(tables: MakeTables, tmp_path: Path)
     assert {file.date for file in made.state.records} == {"2026-01-01", "2026-01-02"}
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_times_may_go_back_where_the_clock_was_corrected(
+    tables: MakeTables, tmp_path: Path, at_once: bool
+) -> None:
+    """And only there; each record is under its own day."""
+    site = Site(seed=8)
+    shard = Shard(site, tmp_path / "archive", 0, file_records=50)
+    made = tables(site, tmp_path / "archive")
+    shard.ship(120)
+    if not at_once:
+        assert made.ingest().clean
+    shard.ship_corrected(400 * 24 * HOUR_US)
+    if not at_once:
+        assert made.ingest().clean
+    shard.ship(120)
+    assert made.ingest().clean
+    assert log_seqs(made.folder, made.state) == {0: list(range(1, 341))}
+    assert {file.date for file in made.state.records} == {"2024-11-27", "2026-01-01"}
+
+
 def test_rows_after_a_bad_file_are_there_and_those_of_it_are_not(
     tables: MakeTables, tmp_path: Path
 ) -> None:
