@@ -44,6 +44,7 @@ ACTS = {
     "member promote": "node-1 --retire node-0 --local FOLDER",
     "member retire": "node-0 --promote node-1 --local FOLDER",
     "token revoke": "--user anna --local FOLDER",
+    "clock correct": "--yes --local FOLDER",
     "object set": "--node-folder NODE topic lobby words",
     "object peers add": "2 127.0.0.1:1 " + "a" * 64,
     "object peers remove": "2",
