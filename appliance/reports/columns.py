@@ -12,7 +12,7 @@ Derived beside them: `shard`, `kind` (its name), `author` (its name) and `hash` 
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ KIND_NAMES = {
     if name.startswith("KIND_") and isinstance(value, int)
 }
 NULL_WHEN_ZERO = frozenset(("parent_id", "blob_hash"))
+MAY_BE_NULL = NULL_WHEN_ZERO | {"said_at", "said_by"}
 NOT_IN_TABLES = frozenset(("shard", "checksum", "prev_hash"))  # shard is a folder's name there
 
 _ARROW = {
@@ -89,11 +90,19 @@ def spark_schema(names: Sequence[str] = tuple(FORMS)) -> StructType:
 
 
 def batch_of(
-    records: Array, names: Sequence[str], *, shard: int, hashes: Array | None = None
+    records: Array,
+    names: Sequence[str],
+    *,
+    shard: int,
+    hashes: Array | None = None,
+    never_null: Container[str] = (),
 ) -> pa.RecordBatch:
-    """These columns of records that lie one behind the other; `hashes` if `hash` is among them."""
+    """These columns of records that lie one behind the other; `hashes` if `hash` is among them.
+    Those in `never_null` say that they hold no null, which Spark compares with its schema."""
     arrays = [_column(records, name, shard, hashes) for name in names]
-    fields = [pa.field(name, _ARROW[FORMS[name]]) for name in names]
+    fields = [
+        pa.field(name, _ARROW[FORMS[name]], nullable=name not in never_null) for name in names
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 

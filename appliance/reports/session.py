@@ -17,7 +17,6 @@ _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.parquet.enableVectorizedReader": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
 _LOCAL_SETTINGS = {  # of a Spark inside one process: nobody else needs to reach it

@@ -3,14 +3,19 @@
     option      meaning
     path        a snapshot file, several by a pattern (local), or the root of an archive
     keys        trusted keys file; needed for the root of an archive, whose manifests are verified
+    shards, rooms               numbers of shards, ids of rooms, with commas between
+    first_log_seq, last_log_seq numbers of records, both included
+    since, before               times, as 2026-01-05 or 2026-01-05T12:00:00+01:00, else UTC
     check       "false" leaves out the CRC of each record
     counters    a folder that gets what was read and what was skipped; `counted` sums it up
     hdfs_http, hdfs_user    as for `tigerchat report`
 
-Only the columns of the schema that is asked for are made: `.schema("room_id string, seq long")`.
-Filters on shard, room_id, log_seq and timestamp are taken over from Spark: whole files are skipped
-by what their manifest and name say, parts of a file by its order, rows of other rooms before they
-become columns. Chains and digests are for `ingest` to verify, which is what makes tables of it.
+Only the columns of the schema that is asked for are made: `.schema("room_id string, seq long")`;
+those that are never null may be declared so (`not null`). What the options leave out is skipped:
+whole files by what their manifest and name say, parts of a file by its order, rows of other rooms
+before they become columns. Filters of a query are Spark's own business: the reads of one frame in
+one query share what a source was told of their filters, and each would get the rows of the last.
+Chains and digests are for `ingest` to verify, which is what makes tables of it.
 """
 
 from __future__ import annotations
@@ -19,9 +24,9 @@ import glob
 import json
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,18 +34,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from appliance.base.errors import ConfigurationError, FormatError
@@ -50,7 +44,7 @@ from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.record import TIMESTAMP
 from appliance.reports import block
 from appliance.reports.archive import Archive
-from appliance.reports.columns import FORMS, batch_of, spark_schema
+from appliance.reports.columns import FORMS, MAY_BE_NULL, batch_of, spark_schema
 from appliance.reports.place import LocalPlace, Place, place_of, read_all
 from appliance.reports.webhdfs import Login
 
@@ -58,14 +52,12 @@ NAME = "tigerchat"
 RANGE_RECORDS = 100_000  # of one partition
 BATCH_RECORDS = 10_000
 _NUMBER_MAX = 1 << 63
-
-_LOW = {GreaterThan: 1, GreaterThanOrEqual: 0}  # filter -> what to add to its value
-_HIGH = {LessThan: -1, LessThanOrEqual: 0}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
 class Wanted:
-    """What the filters leave; ranges are inclusive."""
+    """What is to be read; ranges are inclusive."""
 
     shards: frozenset[int] | None = None
     rooms: frozenset[bytes] | None = None
@@ -74,38 +66,59 @@ class Wanted:
         default_factory=lambda: {"timestamp": _NUMBER_MAX, "log_seq": _NUMBER_MAX}
     )
 
-    def take(self, one: Filter) -> bool:
-        """Narrow by a filter; False if it is none of ours."""
-        if isinstance(one, EqualTo | In) and one.attribute in (("shard",), ("room_id",)):
-            values = one.value if isinstance(one, In) else (one.value,)
-            if one.attribute == ("shard",):
-                self.shards = _both(self.shards, {int(value) for value in values})
-            else:
-                self.rooms = _both(self.rooms, {UUID(value).bytes[::-1] for value in values})
-            return True
-        comparisons = EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
-        if not isinstance(one, comparisons) or one.attribute[0] not in self.low:
-            return False
-        name = one.attribute[0]
-        value = _number(one.value)
-        if not isinstance(one, tuple(_HIGH)):
-            self.low[name] = max(self.low[name], value + _LOW.get(type(one), 0))
-        if not isinstance(one, tuple(_LOW)):
-            self.high[name] = min(self.high[name], value + _HIGH.get(type(one), 0))
-        return True
+    @classmethod
+    def of(cls, options: dict[str, str]) -> Wanted:
+        """What the options of a read ask for; ConfigurationError names one that says nothing."""
+        wanted = cls()
+        if "shards" in options:
+            wanted.shards = frozenset(_whole("shards", word) for word in _words(options["shards"]))
+        if "rooms" in options:
+            wanted.rooms = frozenset(_room(word) for word in _words(options["rooms"]))
+        if "first_log_seq" in options:
+            wanted.low["log_seq"] = _whole("first_log_seq", options["first_log_seq"])
+        if "last_log_seq" in options:
+            wanted.high["log_seq"] = _whole("last_log_seq", options["last_log_seq"])
+        if "since" in options:
+            wanted.low["timestamp"] = _time_us("since", options["since"])
+        if "before" in options:
+            wanted.high["timestamp"] = _time_us("before", options["before"]) - 1
+        return wanted
 
     def overlaps(self, name: str, low: int, high: int) -> bool:
         return low <= self.high[name] and high >= self.low[name]
 
 
-def _both(known: frozenset | None, more: Iterable) -> frozenset:
-    return frozenset(more) if known is None else known & frozenset(more)
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _number(value: Any) -> int:
-    if isinstance(value, datetime):
-        return round(value.timestamp() * 1_000_000)
-    return int(value)
+def _whole(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise ConfigurationError(f"option {option} is {text[:40]!r}; allowed: a whole number")
+    return int(text)
+
+
+def _room(text: str) -> bytes:
+    """The id of a room as records hold it."""
+    try:
+        return UUID(text).bytes[::-1]
+    except ValueError:
+        raise ConfigurationError(
+            f"option rooms has {text[:40]!r}; allowed: ids of rooms, as the column room_id has them"
+        ) from None
+
+
+def _time_us(option: str, text: str) -> int:
+    """Microseconds since the epoch."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return max(0, (moment - _EPOCH) // timedelta(microseconds=1))
+    except (ValueError, OverflowError):
+        raise ConfigurationError(
+            f"option {option} is {text[:40]!r}; allowed: a time such as 2026-01-05T12:00:00+01:00"
+        ) from None
 
 
 @dataclass
@@ -130,25 +143,18 @@ class Source(DataSource):
         return spark_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return Reader(dict(self.options), schema.fieldNames())
+        return Reader(dict(self.options), schema)
 
 
 class Reader(DataSourceReader):
     """One scan."""
 
-    def __init__(self, options: dict[str, str], names: Sequence[str]) -> None:
-        unknown = [name for name in names if name not in FORMS]
-        if unknown:
-            raise ConfigurationError(
-                f"columns {', '.join(unknown)} are unknown; there are {', '.join(FORMS)}"
-            )
-        self._options, self._names = options, list(names)
-        self._wanted = Wanted()
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        _check_schema(schema)
+        self._options, self._names = options, schema.fieldNames()
+        self._never_null = frozenset(each.name for each in schema.fields if not each.nullable)
+        self._wanted = Wanted.of(options)
         self._check = options.get("check", "true").lower() != "false"
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Spark's name for it: the filters that are left for Spark."""
-        return [one for one in filters if not self._wanted.take(one)]
 
     def partitions(self) -> Sequence[InputPartition]:
         ranges: list[Range] = []
@@ -284,10 +290,16 @@ class Reader(DataSourceReader):
         if kept is not None:
             found = found[kept]
             hashes = hashes[kept] if hashes is not None else None
-        return batch_of(found, self._names, shard=partition.shard, hashes=hashes)
+        return batch_of(
+            found,
+            self._names,
+            shard=partition.shard,
+            hashes=hashes,
+            never_null=self._never_null,
+        )
 
     def _kept(self, found: np.ndarray) -> np.ndarray | None:
-        """Which rows the filters leave; None: all."""
+        """Which rows are wanted; None: all."""
         kept = None
         if self._wanted.rooms is not None:
             ids = np.ascontiguousarray(found["room_id"])
@@ -304,6 +316,25 @@ class Reader(DataSourceReader):
         if folder:
             name = f"{what}-{os.urandom(8).hex()}.json"
             self._place(folder).write(name, json.dumps(numbers).encode())
+
+
+def _check_schema(schema: StructType) -> None:
+    """ConfigurationError unless each column of a schema that was asked for can be made so."""
+    known = {each.name: each.dataType for each in spark_schema().fields}
+    unknown = [name for name in schema.fieldNames() if name not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"columns {', '.join(unknown)} are unknown; there are {', '.join(FORMS)}"
+        )
+    for each in schema.fields:
+        kind = known[each.name].simpleString()
+        if each.dataType.simpleString() != kind:
+            raise ConfigurationError(
+                f"column {each.name} is {kind}, not {each.dataType.simpleString()}: ask for {kind} "
+                "and cast it"
+            )
+        if not each.nullable and each.name in MAY_BE_NULL:
+            raise ConfigurationError(f"column {each.name} may be null: leave out NOT NULL")
 
 
 def _first(

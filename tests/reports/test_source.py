@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
+from uuid import UUID
 
-import numpy as np
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
+from appliance.base.errors import ConfigurationError
 from appliance.formats.record import RECORD
 from appliance.formats.room_name import room_id_of
-from appliance.reports.columns import FORMS, spark_schema, uuid_texts
+from appliance.reports.columns import FORMS, spark_schema
 from appliance.reports.place import place_of
-from appliance.reports.source import NAME, counted
+from appliance.reports.source import NAME, Wanted, counted
 from tests.reports.maker import HOUR_US, START_US, Shard, Site, make
 
+ROOM = str(UUID(bytes=room_id_of("room-0-0")[::-1]))
 Shipped = tuple[Path, Path, list[Shard]]  # folder, file of the keys, what was shipped
 Scan = tuple[DataFrameReader, str, Callable[[], dict[str, int]]]  # reader, archive, its counts
 
@@ -41,6 +44,10 @@ def scan(spark: SparkSession, shipped: Shipped, tmp_path: Path) -> Scan:
         .option("counters", str(tmp_path / "counters"))
     )
     return reader, str(folder / "archive"), lambda: counted(place_of(str(tmp_path / "counters")))
+
+
+def moment(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat()
 
 
 def test_schema_has_a_column_for_every_field_of_a_record() -> None:
@@ -68,13 +75,8 @@ def test_only_the_columns_of_the_schema_are_made(scan: Scan) -> None:
 
 def test_a_shard_and_an_hour_skip_the_files_of_all_others(scan: Scan) -> None:
     reader, path, counters = scan
-    second = datetime.fromtimestamp((START_US + HOUR_US) / 1e6, UTC)
-    third = datetime.fromtimestamp((START_US + 2 * HOUR_US) / 1e6, UTC)
-    frame = reader.load(path).where(
-        (f.col("shard") == 1)
-        & (f.col("timestamp") >= f.lit(second))
-        & (f.col("timestamp") < f.lit(third))
-    )
+    second, third = (moment(START_US + hours * HOUR_US) for hours in (1, 2))
+    frame = reader.option("shards", "1").option("since", second).option("before", third).load(path)
     assert frame.count() == 400
     sums = counters()
     assert (sums["files"], sums["files_skipped"]) == (18, 15)
@@ -84,27 +86,121 @@ def test_a_shard_and_an_hour_skip_the_files_of_all_others(scan: Scan) -> None:
 def test_times_inside_a_file_skip_its_other_records(scan: Scan, shipped: Shipped) -> None:
     reader, path, counters = scan
     times = sorted(time for _, time, _, _ in shipped[2][0].truth)
-    low, high = (datetime.fromtimestamp(times[at] / 1e6, UTC) for at in (10, 20))
-    frame = reader.load(path).where(
-        (f.col("shard") == 0) & f.col("timestamp").between(f.lit(low), f.lit(high))
-    )
-    assert frame.count() == 11
+    words = {"shards": "0", "since": moment(times[10]), "before": moment(times[20] + 1)}
+    assert reader.options(**words).load(path).count() == 11
     sums = counters()
     assert sums["bytes_read"] == 11 * RECORD.itemsize
     assert sums["bytes_skipped"] == (2400 - 11) * RECORD.itemsize
 
 
-def test_numbers_and_rooms_are_filtered_before_they_are_columns(scan: Scan) -> None:
+def test_numbers_and_rooms_are_left_out_before_they_are_columns(scan: Scan) -> None:
     reader, path, counters = scan
-    raw = room_id_of("room-0-0")
-    room = bytes(uuid_texts(np.frombuffer(raw, np.uint8).reshape(1, 16))[0]).decode()
-    every = reader.load(path)
-    wanted = every.where("log_seq <= 300").toPandas()
-    wanted = wanted[wanted.room_id == room]
-    found = every.where((f.col("room_id") == room) & (f.col("log_seq") <= 300))
+    wanted = reader.load(path).where("log_seq between 101 and 300").toPandas()
+    wanted = wanted[wanted.room_id == ROOM]
     before = counters()
-    assert found.count() == len(wanted) > 0
+    words = {"first_log_seq": "101", "last_log_seq": "300", "rooms": f"{ROOM}, {UUID(int=7)}"}
+    assert reader.options(**words).load(path).count() == len(wanted) > 0
     assert counters()["rows"] - before["rows"] == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("shards", "one"),
+        ("shards", "-1"),
+        ("shards", "0;1"),
+        ("first_log_seq", "1.5"),
+        ("last_log_seq", "9" * 19),
+        ("rooms", "general"),
+        ("since", "yesterday"),
+        ("since", "7"),
+        ("before", "2026-13-01"),
+        ("before", ""),
+    ],
+)
+def test_an_option_that_says_nothing_is_refused_by_name(option: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option {option} "):
+        Wanted.of({option: text})
+
+
+def test_options_are_as_people_write_them() -> None:
+    noon = round(datetime(2026, 1, 5, 12, tzinfo=UTC).timestamp() * 1e6)
+    for text in ("2026-01-05T12:00:00", "2026-01-05 12:00Z", "2026-01-05T13:00+01:00"):
+        assert Wanted.of({"since": text}).low["timestamp"] == noon
+    assert Wanted.of({"before": "2026-01-06"}).high["timestamp"] == noon + 12 * HOUR_US - 1
+    assert Wanted.of({"shards": "0, 2,"}).shards == {0, 2}
+    assert Wanted.of({"rooms": ROOM.upper()}).rooms == {room_id_of("room-0-0")}
+    assert Wanted.of({}) == Wanted()
+
+
+CONDITIONS = [
+    "shard in (1, null)",
+    "shard in (0, 1, 7)",
+    "shard <=> 1",
+    "not (shard = 1)",
+    "shard = 1 or log_seq < 5",
+    "room_id in ('general', null)",
+    f"room_id in ('{ROOM}', 'general', null)",
+    "room_id = ''",
+    f"room_id = '{ROOM.upper()}'",
+    f"room_id = '{ROOM}' and shard = 0",
+    f"room_id like '{ROOM[:6]}%'",
+    "log_seq > 100.5 and log_seq < 120",
+    "log_seq in (1, 5, null)",
+    "log_seq < double('NaN')",
+    "log_seq = null",
+    "log_seq >= 1000 and log_seq <= 1001",
+    "timestamp < timestamp '2026-01-05 01:00:00'",
+    "timestamp >= timestamp_ntz '2026-01-05 01:00:00'",
+    "timestamp < date '2026-01-06'",
+    "parent_id is null",
+]
+
+
+def test_each_read_of_one_frame_has_its_own_rows_though_one_query_has_them_all(scan: Scan) -> None:
+    """What a source takes of filters is shared by the reads of a frame: it takes none."""
+    reader, path, _ = scan
+    frame = reader.load(path).select("shard", "log_seq", "room_id", "timestamp", "parent_id")
+    every = frame.cache()
+    assert every.count() == 2400
+
+    def counts(of: DataFrame) -> dict[str, int]:
+        found = [of.where(each).agg(f.count("*").alias("rows")) for each in CONDITIONS]
+        labelled = [one.withColumn("at", f.lit(at)) for at, one in enumerate(found)]
+        together = reduce(lambda one, other: one.union(other), labelled)
+        return {CONDITIONS[row["at"]]: row["rows"] for row in together.collect()}
+
+    by_spark = counts(every)
+    every.unpersist()
+    by_source = counts(frame)
+    assert by_source == by_spark
+    assert 0 < by_spark[f"room_id = '{ROOM}' and shard = 0"] < 2400
+    assert by_spark["shard in (1, null)"] == 1200 and by_spark["log_seq < double('NaN')"] == 2400
+
+
+def test_columns_may_be_declared_never_null_and_have_the_type_that_they_have(scan: Scan) -> None:
+    reader, path, _ = scan
+    frame = reader.schema("log_seq bigint not null, room_id string not null, said_by string")
+    found = frame.load(path)
+    assert not found.schema["log_seq"].nullable and found.count() == 2400
+    for schema, words in (
+        ("parent_id string not null", "column parent_id may be null: leave out NOT NULL"),
+        ("log_seq int", "column log_seq is bigint, not int: ask for bigint and cast it"),
+        ("number long", "columns number are unknown"),
+    ):
+        with pytest.raises(PySparkException, match=words):
+            reader.schema(schema).load(path).count()
+
+
+def test_a_session_that_is_not_ours_reads_without_a_setting(
+    spark: SparkSession, shipped: Shipped
+) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        path = str(shipped[2][0].paths()[0])
+        assert spark.read.format(NAME).load(path).where("log_seq <= 10").count() == 10
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 def test_one_file_is_read_without_keys_and_a_broken_one_is_refused(
