@@ -665,6 +665,9 @@ def test_rules_page_for_what_the_console_calls_bad_and_warn_of_everything_else()
     assert set(chosen["=~"].split("|")) == bad
     assert set(chosen["!~"].split("|")) == bad | {chosen["="]}
     assert chosen["="] in known
+    # series die with the process that tells them: who is asked, or nothing at all, has rules too
+    for expression in ('up{job="tigerchat"} == 0', "absent(tigerchat_up)", "tigerchat_up == 0"):
+        assert f"expr: {expression}\n" in text
     page = (DOCS / "console.md").read_text()
     told = dict(re.findall(r"^\| `(\w+)` \| (bad|warn)", page, re.MULTILINE))
     assert told == known
