@@ -22,6 +22,7 @@ from appliance.drivers.hdfs.webhdfs import WebHdfs
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.manifest import HEAD_FILE, parse_snapshot_name
 from appliance.formats.site import SITE_FILE, load_site
+from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system import hdfs_site, shipped
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
@@ -467,6 +468,11 @@ def test_without_an_hdfs_it_ships_into_the_nodes_own_folder(
     told = whole(site)
     assert before <= told <= lying(folders), "each is counted once"
     (damaged, *_) = sorted(folders[1].rglob("*.tig"))
-    damaged.write_bytes(b"short")
-    done = run("ship", "verify", "--local", str(site.local.folder))
-    assert done.returncode == 1 and "has 5 of" in done.stdout
+
+    def is_found() -> bool:
+        """Who took over may put the very file again, and mend it so."""
+        damaged.write_bytes(b"short")
+        done = run("ship", "verify", "--local", str(site.local.folder))
+        return done.returncode == 1 and "has 5 of" in done.stdout
+
+    wait_until(is_found, HUNG_S, "what is damaged is found")
