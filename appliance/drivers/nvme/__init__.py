@@ -29,8 +29,8 @@ one group of other writes.
 **Failure.** A read error is data: the answer is None and the protocol repairs. A failed or short
 write, or a failed flush, means that nobody knows what the medium holds: the lane stops for good,
 nothing more is confirmed by either lane (a flush that fails may take what the other one has
-written), and the owner is told to end the process. `flush_slow_ms` makes every
-flush late, for tests and measurements; it never makes one false.
+written, see `Flushes`), and the owner is told to end the process. `flush_slow_ms` makes every flush
+late, for tests and measurements; it never makes one false.
 
 What a former process wrote can be read whether or not it was flushed: `flush_all` makes it durable
 before any of it counts.

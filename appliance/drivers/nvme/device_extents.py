@@ -3,6 +3,7 @@ on."""
 
 import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from appliance.drivers.nvme.device import discard
@@ -24,6 +25,7 @@ class DeviceExtents:
     def __init__(self, file: DirectFile, geometry: Geometry, count_max: int) -> None:
         self.size, self.count_max = geometry.extent_size, count_max
         self.ahead_error = ""
+        self.on_failed: Callable[[str], None] = lambda reason: None  # nothing here is flushed
         self._first, self._file = geometry.data_size, file
         self._present = set(range(count_max))
         self._discarding = threading.Lock()

@@ -122,10 +122,11 @@ def zero_fill(
     *,
     allocate: bool = True,
     write: bool = True,
+    flush: Callable[[int], None] = os.fsync,
 ) -> None:
     """Allocate and write `size` zeros: space that is only reserved would pay for the file system's
     journal later. A device has nothing to `allocate`; a file that lives for a minute may go without
-    the `write`.
+    the `write`. `flush` of the descriptor comes last.
 
     `buffer` is aligned and all zero; `pause` is called between two steps.
     """
@@ -140,7 +141,7 @@ def zero_fill(
                 raise OSError(errno.ENOSPC, "short write")
             if pause is not None:
                 pause()
-        os.fsync(fd)
+        flush(fd)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StorageError(

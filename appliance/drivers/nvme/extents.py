@@ -5,6 +5,7 @@ import contextlib
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 from appliance.base.errors import StorageError
@@ -17,6 +18,7 @@ from appliance.drivers.nvme.direct import (
     sync_folder,
     zero_fill,
 )
+from appliance.drivers.nvme.flushes import Flushes
 
 EXTENTS_AT_FORMAT = 2
 _PAUSE_SECONDS = 0.002  # between two steps of writing ahead: the journal's writes come first
@@ -27,15 +29,25 @@ class Extents:
 
     A file appears under its name only when all of it is durable zeros, so a name is a promise. One
     thread writes ahead; only the back lane opens files for transfers. `ahead_error` is the sentence
-    of the last failure to write ahead, or "".
+    of the last failure to write ahead, or ""; `on_failed` hears of one that was a flush's.
     """
 
     def __init__(
-        self, folder: Path, size: int, count_max: int, method: str, slow_seconds: float = 0.0
+        self,
+        folder: Path,
+        size: int,
+        count_max: int,
+        method: str,
+        slow_seconds: float = 0.0,
+        *,
+        flushes: Flushes | None = None,
     ) -> None:
+        """`flushes`: of the volume; None: nothing else is written to it meanwhile."""
         self.folder, self.size, self.count_max = folder, size, count_max
         self.method, self.slow_seconds = method, slow_seconds
         self.ahead_error = ""
+        self.on_failed: Callable[[str], None] = lambda reason: None  # in the thread that failed
+        self._flushes = flushes or Flushes()
         self._open: OrderedDict[int, DirectFile] = OrderedDict()
         self._making = threading.Lock()  # one extent is made at a time
         self._urgent = threading.Event()  # somebody waits for the extent that is being made
@@ -81,7 +93,7 @@ class Extents:
             self._present.discard(extent)  # before the file: what is here can be opened
             self._gone.add(extent)
             self.path(extent).unlink()
-        sync_folder(self.folder)
+        self._sync_folder()
 
     def make(self, extent: int) -> None:
         """Have `extent` there, durable zeros, before this returns. StorageError when there is no
@@ -102,7 +114,7 @@ class Extents:
         fresh = path.with_name(path.name + ".new")
         fd = open_direct(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
-            zero_fill(fd, path, self.size, self._zeros, self._pause)
+            zero_fill(fd, path, self.size, self._zeros, self._pause, flush=self._flush)
         except StorageError:
             with contextlib.suppress(OSError):  # the error that matters is already on its way
                 fresh.unlink()
@@ -110,8 +122,16 @@ class Extents:
         finally:
             os.close(fd)
         fresh.rename(path)
-        sync_folder(self.folder)
+        self._sync_folder()
         self._present.add(extent)
+
+    def _flush(self, fd: int) -> None:
+        with self._flushes.flush():
+            os.fsync(fd)
+
+    def _sync_folder(self) -> None:
+        with self._flushes.flush():
+            sync_folder(self.folder)
 
     def _pause(self) -> None:
         self._urgent.wait(_PAUSE_SECONDS)
@@ -140,7 +160,10 @@ class Extents:
                 self._make(extent)
             self.ahead_error = ""
         except (StorageError, OSError) as error:
-            self.ahead_error = str(error)  # the write that needs it tries again and decides
+            self.ahead_error = str(error)
+            if not self._flushes.may_confirm():
+                self.on_failed(str(error))
+            # else there was no room: the write that needs it tries again and decides
 
     def file(self, extent: int) -> DirectFile:
         """The open file of an extent that is there; the least recently used one is closed."""

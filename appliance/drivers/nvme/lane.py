@@ -9,9 +9,9 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
 from appliance.base.errors import StorageError
-from appliance.base.failures import Failures
 from appliance.base.limits import IO_GROUP_SIZE_MAX, SECTOR_SIZE
 from appliance.drivers.nvme.direct import DirectFile, aligned_buffer
+from appliance.drivers.nvme.flushes import Flushes, NotConfirmed
 from appliance.drivers.nvme.latency import Latency
 from appliance.drivers.nvme.parallel import open_parallel
 
@@ -58,11 +58,6 @@ class Place(Protocol):
 Done = Callable[[list[int], list[tuple[int, bytes | None]]], None]
 
 
-class NotConfirmed(Exception):
-    """Another lane's write or flush failed while this one's were under way: it stops as well, and
-    the other one says why."""
-
-
 class Lane:
     """A thread with a queue. `done(write tokens, reads)` and `failed(code, reason)` are called in
     the thread.
@@ -80,14 +75,12 @@ class Lane:
         group_once: bool,
         step: int,
         parallel: bool,
-        failures: Failures,
-        confirming: threading.Lock,
+        flushes: Flushes,
         done: Done,
         failed: Callable[[str, str], None],
     ) -> None:
         self._place, self._group_once, self._step = place, group_once, step
-        self._failures, self._confirming = failures, confirming
-        self._done, self._failed = done, failed
+        self._flushes, self._done, self._failed = flushes, done, failed
         self._queue: SimpleQueue[WriteItem | ReadItem | None] = SimpleQueue()
         self._writes: deque[WriteItem] = deque()
         self._reads: deque[ReadItem] = deque()
@@ -128,16 +121,12 @@ class Lane:
             pass
 
     def _stop(self, code: str, reason: str) -> None:
-        with self._confirming:
-            self._failures.add()
+        self._flushes.fail()
         self._failed(code, reason)
 
     def _confirm(self, writes: list[int], reads: list[tuple[int, bytes | None]]) -> None:
-        """Tell of what is done. Under the lock: whoever has failed before is heard before."""
-        with self._confirming:
-            if not self._failures.may_confirm():
-                raise NotConfirmed
-            self._done(writes, reads)
+        """Tell of what is done, unless anything of this volume has failed before."""
+        self._flushes.confirm(lambda: self._done(writes, reads), of_writes=bool(writes))
 
     def _take(self) -> bool:
         """Move what is queued to the two waiting lists, waiting if there is nothing. False = closed
@@ -212,7 +201,8 @@ class Lane:
 
     def _write_each(self, runs: list[Run]) -> None:
         for run in runs:
-            run.file.write_durable(self._staging[run.start : run.start + run.size], run.offset)
+            with self._flushes.flush():
+                run.file.write_durable(self._staging[run.start : run.start + run.size], run.offset)
 
     def _write_in_steps(self, runs: list[Run]) -> None:
         for run in runs:
@@ -223,7 +213,8 @@ class Lane:
 
     def _flush(self, runs: list[Run]) -> None:
         for file in dict.fromkeys(run.file for run in runs):
-            file.flush()
+            with self._flushes.flush():
+                file.flush()
 
     def _stage(self, group: list[WriteItem]) -> list[Run]:
         """Copy a group into the staging buffer; its runs of neighbours."""

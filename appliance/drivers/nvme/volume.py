@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import StorageError
-from appliance.base.failures import Failures
 from appliance.base.limits import IO_GROUP_SIZE_MAX, IO_STEP_BACK, MIB, SECTOR_SIZE
 from appliance.drivers.nvme import device as devices
 from appliance.drivers.nvme.device_extents import DeviceExtents
@@ -32,7 +30,8 @@ from appliance.drivers.nvme.direct import (
 )
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT, Extents
 from appliance.drivers.nvme.flush import Flush, measure
-from appliance.drivers.nvme.lane import Buffer, Lane, ReadItem, WriteItem
+from appliance.drivers.nvme.flushes import Flushes
+from appliance.drivers.nvme.lane import STORAGE_WRITE, Buffer, Lane, ReadItem, WriteItem
 from appliance.formats.geometry import PRODUCTION, SMALL, SUPERBLOCK_ZONE_SIZE, Geometry
 from appliance.formats.volume_file import ID_SIZE, VolumeFile
 from appliance.formats.volume_label import LABEL_OFFSETS, encode_label
@@ -259,13 +258,12 @@ class Volume:
         self.segments_max: int = self.facts["segments_max"]
         self._end = self.geometry.data_size + self.segments_max * self.geometry.extent_size
         flush = Flush(**self.facts["flush"])
-        self._group_once = flush.group_once
+        self._group_once, self._flushes = flush.group_once, Flushes()
         self._data, self._extents = self._open(flush.method, flush_slow_ms / 1000)
         self.file = file_of(self._data.fileno(), self.facts, on_device=self.device is not None)
         self._writing: dict[int, tuple[int, int]] = {}  # token -> address, end
         self._held: list[ReadItem] = []
         self._failed = False
-        self._failures, self._confirming = Failures(), threading.Lock()
         self._lanes: tuple[Lane, Lane] | None = None
 
     def _open(self, method: str, slow: float) -> tuple[DirectFile, Extents | DeviceExtents]:
@@ -288,6 +286,7 @@ class Volume:
                     self.segments_max,
                     method,
                     slow,
+                    flushes=self._flushes,
                 )
                 extents.scan()
             undo.pop_all()
@@ -433,6 +432,7 @@ class Volume:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._fail, code, reason)
 
+        self._extents.on_failed = lambda reason: failed(STORAGE_WRITE, reason)
         self._lanes = (
             Lane(
                 "front",
@@ -440,8 +440,7 @@ class Volume:
                 group_once=self._group_once,
                 step=IO_GROUP_SIZE_MAX,
                 parallel=True,
-                failures=self._failures,
-                confirming=self._confirming,
+                flushes=self._flushes,
                 done=done,
                 failed=failed,
             ),
@@ -451,8 +450,7 @@ class Volume:
                 group_once=True,
                 step=IO_STEP_BACK,
                 parallel=False,
-                failures=self._failures,
-                confirming=self._confirming,
+                flushes=self._flushes,
                 done=done,
                 failed=failed,
             ),
@@ -488,7 +486,7 @@ class Volume:
         return any(low < end and start < high for low, high in self._writing.values())
 
     def _deliver(self, writes: list[int], reads: list[tuple[int, bytes | None]]) -> None:
-        if self._failed or not self._failures.may_confirm():
+        if self._failed or not self._flushes.may_confirm():
             return
         for token in writes:
             del self._writing[token]
@@ -543,8 +541,13 @@ class Volume:
     def keep_only(self, segments: Iterable[int]) -> bool:
         """Give up the extents of all other segments; whether there were any."""
         others = self._extents.numbers() - {number % self.segments_max for number in segments}
-        if others:
-            self._extents.give_up(others)
+        try:
+            if others:
+                self._extents.give_up(others)
+        except OSError as error:
+            if self._flushes.may_confirm():
+                raise
+            self._fail(STORAGE_WRITE, f"{error.strerror or error} (errno {error.errno})")
         return bool(others)
 
     def has_room(self, segments: Iterable[int], *, volumes: int) -> bool:

@@ -19,6 +19,7 @@ import uvloop
 
 from appliance.base.errors import StorageError
 from appliance.base.limits import IO_SAMPLES, MIB, SECTOR_SIZE
+from appliance.drivers.nvme import flushes
 from appliance.drivers.nvme.direct import FLUSH_METHODS, DirectFile
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.latency import Latency
@@ -355,6 +356,7 @@ def test_a_superblock_is_read_back_while_a_checkpoint_is_flushed(
         os.fdatasync(file.fileno())
 
     monkeypatch.setattr(DirectFile, "flush", flush)
+    monkeypatch.setattr(flushes, "awaits_device", lambda thread: not go_on.is_set())
 
     async def story(serving: Serving) -> None:
         places = [SMALL.checkpoints_offset + i * SECTOR_SIZE for i in (0, 2)]
