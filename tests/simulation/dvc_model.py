@@ -223,6 +223,8 @@ class History:
             quorum_nack=quorum_nack,
             pipeline_max=PIPELINE_MAX,
         )
+        if result.verdict == Verdict.CONTRADICTED:
+            raise Lost(result.reason)
         if result.verdict == Verdict.START:
             self.started += 1
             self._start(primary, members, canonical_words, result.head, result.floor)

@@ -34,14 +34,19 @@ class Verdict(IntEnum):
     AWAIT_MORE = 1  # a copy is missing that another replica may still have
     STUCK = 2  # everybody answered and a copy is missing: never guess
     START = 3
+    CONTRADICTED = 4  # they cannot all be true: a volume has forgotten what it acknowledged
 
 
 class Evaluation(NamedTuple):
-    """`head` and `floor` (never cut) hold when the verdict is START."""
+    """`head` and `floor` (never cut) hold when the verdict is START; `reason` and `denied_by` (bit
+    r: replica r certainly has forgotten) when it is CONTRADICTED.
+    """
 
     verdict: Verdict
     head: int = 0
     floor: int = 0
+    reason: str = ""
+    denied_by: int = 0
 
 
 def blank(header: Header) -> bool:
@@ -73,13 +78,16 @@ def evaluate(
         max(d.commit_min, d.headers[-1].op, d.op - pipeline_max, d.headers[0].commit_num)
         for d in dvcs
     )
-    assert high >= floor, "the canonical log holds every committed op"
+    reason = _contradiction(canonical, high, floor)
+    if reason:
+        return Evaluation(Verdict.CONTRADICTED, reason=reason)
     for op in range(floor, high + 1):
         chosen = canonical_header(canonical, op)
-        copies = nacks = 0
+        copies = nacks = denied_by = 0
         for d in dvcs:
             if d.op < op:
                 nacks += 1  # its head is lower: it never prepared this op
+                denied_by |= 1 << d.replica
                 continue
             i = d.op - op
             if i >= len(d.headers):
@@ -87,6 +95,7 @@ def evaluate(
             header = d.headers[i]
             if d.nacks >> i & 1:
                 nacks += 1
+                denied_by |= 1 << d.replica
             elif not blank(header) and (chosen is None or header.digest != chosen.digest):
                 assert d.log_view < log_view
                 # holds another prepare here: it never prepared the chosen one
@@ -94,11 +103,44 @@ def evaluate(
             if chosen is not None and d.presents >> i & 1 and header.digest == chosen.digest:
                 copies += 1
         if nacks >= quorum_nack and op > begun:
-            assert op > floor, "a committed op cannot be nacked by a quorum"
-            return Evaluation(Verdict.START, op - 1, floor)
+            if op > floor:
+                return Evaluation(Verdict.START, op - 1, floor)
+            # It is committed, so one of them has forgotten it. Of two whatever is committed was
+            # acknowledged by both. Of more nobody can tell who: it is not cut, whoever has it.
+            if replica_count == 2:
+                deniers = " and ".join(str(r) for r in range(2) if denied_by >> r & 1)
+                reason = f"op {op} is committed, and replica {deniers} never had it"
+                return Evaluation(Verdict.CONTRADICTED, reason=reason, denied_by=denied_by)
+            if not copies and len(dvcs) == replica_count:
+                reason = f"op {op} is committed, and nobody holds it"
+                return Evaluation(Verdict.CONTRADICTED, reason=reason)
         if chosen is None or copies == 0:
             return Evaluation(Verdict.AWAIT_MORE if len(dvcs) < replica_count else Verdict.STUCK)
     return Evaluation(Verdict.START, high, floor)
+
+
+def _contradiction(canonical: list[DoViewChange], high: int, floor: int) -> str:
+    """What the logs with the highest log_view cannot be, in words; empty: nothing."""
+    log_view = canonical[0].log_view
+    if high < floor:
+        return f"op {floor} is committed, and the log of view {log_view} ends at op {high}"
+    for op in range(floor, high + 1):
+        known = {
+            d.headers[d.op - op].digest
+            for d in canonical
+            if 0 <= d.op - op < len(d.headers) and not blank(d.headers[d.op - op])
+        }
+        if len(known) > 1:
+            return f"two prepares of op {op} stand in logs of view {log_view}"
+    return ""
+
+
+def canonical_headers(canonical: list[DoViewChange], head: int, floor: int) -> list[Header]:
+    """The headers of head..floor, descending; each is known to one of them."""
+    found = [canonical_header(canonical, op) for op in range(head, floor - 1, -1)]
+    known = [header for header in found if header is not None]
+    assert len(known) == len(found)
+    return known
 
 
 def canonical_header(canonical: list[DoViewChange], op: int) -> Header | None:

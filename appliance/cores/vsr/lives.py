@@ -17,7 +17,7 @@ answered that they have never heard of this replica that every quorum which it c
 of holds one of them.
 """
 
-from appliance.cores.vsr import space
+from appliance.cores.vsr import denial, space
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
@@ -145,6 +145,8 @@ def pong(member: Member, place: int, stamp: bytes, incarnation: int) -> None:
         told = block.told[block.members.index(replica_id)]
     if not told.incarnation:
         told = Told(block.life_gone)
+    if replica_id in member.refused:  # no promise rests on that: as it is known, durable or not
+        told = told._replace(commit=max(told.commit, remembered(member, replica_id).commit))
     flags = member.refused[replica_id].flags if replica_id in member.refused else 0
     flags |= ANSWER_NEW if member.status == Status.UNVOUCHED else 0
     body = encode_answer(Answer(incarnation, flags, told))
@@ -196,6 +198,18 @@ def forgotten(told: Told, life: Life) -> str:
     return ""
 
 
+def _must_hold(member: Member, place: int) -> Told:
+    """What is remembered of a member, and what it cannot but hold: of two replicas whatever is
+    committed in this epoch was acknowledged by both.
+    """
+    told = member.told.get(member.members[place], Told())
+    both = member.replica_count == 2 and max(place, member.index) < 2
+    committed = denial.known_committed(member) if both and told.incarnation else 0
+    if committed > max(told.commit, member.configuration.op):
+        return told._replace(commit=committed)
+    return told
+
+
 def _may_be_left_out(incarnation: int, known: list[tuple[int, int]]) -> bool:
     """Whether a life may be one of those that a full list has no place for. A volume keeps the last
     life that was introduced, the first one after it and the newest: whoever starts again and again
@@ -227,7 +241,8 @@ def hear(member: Member, message: Message) -> None:
         commit = max(told.commit, life.commit)
         member.told[replica_id] = told._replace(checkpoint=checkpoint, commit=commit)
     elif life.incarnation > told.incarnation:  # else it is long over, or learns so by the answer
-        reason = forgotten(member.told.get(replica_id, Told()), life)
+        told = member.told[replica_id] = _must_hold(member, message.sender)
+        reason = forgotten(told, life)
         if reason:
             _refuse(member, replica_id, reason)
         else:

@@ -8,7 +8,7 @@ old for that, its successor is fetched whole: see `state_sync`.
 
 from typing import NamedTuple
 
-from appliance.cores.vsr import state_sync
+from appliance.cores.vsr import denial, state_sync
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.evaluate import blank
 from appliance.cores.vsr.member import Member, Status
@@ -63,6 +63,8 @@ def on_start_view(member: Member, message: Message) -> None:
     by_primary = _from_primary(member, message, announced.configuration)
     if not by_primary and not _names_committed(member, message, announced):
         return member.drop("sv_not_from_primary")
+    if by_primary and denial.by_start_view(member, header):
+        return None
     if header.commit_num < member.checkpoint_op:
         return member.drop("sv_behind_checkpoint")
     if member.status == Status.RECOVERING_HEAD and not _fresh(member, header):

@@ -11,13 +11,13 @@ Which log is chosen, `evaluate` says.
 
 import struct
 
-from appliance.cores.vsr import heartbeat
+from appliance.cores.vsr import denial, heartbeat
 from appliance.cores.vsr.evaluate import (
     DoViewChange,
     Evaluation,
     Verdict,
     blank,
-    canonical_header,
+    canonical_headers,
     evaluate,
 )
 from appliance.cores.vsr.member import Entry, Member, Status
@@ -311,6 +311,8 @@ def _evaluate(member: Member) -> None:
         pipeline_max=member.geometry.pipeline_max,
         begun=member.configuration.op,
     )
+    if denial.by_lists(member, result):
+        return
     if result.verdict == Verdict.STUCK:
         member.count("view_change_stuck")
         member.mark("view_change_stuck")
@@ -358,11 +360,7 @@ def _install(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> No
     limit = member.geometry.prepare_max(member.checkpoint_op)
     member.timestamp_last = max(member.timestamp_last, max(d.headers[0].timestamp for d in dvcs))
     member.learn_commit(max(result.floor, max(d.commit_min for d in dvcs)))
-    named: list[Header] = []
-    for op in range(head, result.floor - 1, -1):
-        header = canonical_header(canonical, op)
-        assert header is not None
-        named.append(header)
+    named = canonical_headers(canonical, head, result.floor)
     if head > limit:
         member.mark("new_primary_cannot_hold_head")
         enter(member, member.view + 1)  # its checkpoint is too old for this log; another one leads
