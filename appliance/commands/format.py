@@ -56,6 +56,7 @@ from appliance.node.new_node import (
     fresh_id,
     make_keys,
     make_once,
+    refuse_two,
 )
 from appliance.roles.farm.node_files import make_farm_key, make_node_files
 from appliance.roles.operator.volumes import (
@@ -88,6 +89,11 @@ LOOK_S = 2.0  # for the other members to answer
     default=0,
     show_default=True,
     help="Nodes beside these that follow every shard without a vote.",
+)
+@click.option(
+    "--accept-two-replicas",
+    is_flag=True,
+    help="With --nodes 2, which is refused otherwise: it lives through no loss, see the book.",
 )
 @click.option("--shards", type=click.IntRange(1, SHARDS_LOCAL_MAX), default=1, show_default=True)
 @click.option(
@@ -146,6 +152,7 @@ def command(
     local: Path | None,
     nodes: int,
     standbys: int,
+    accept_two_replicas: bool,
     shards: int,
     ports: int,
     segments_max: int | None,
@@ -174,6 +181,8 @@ def command(
         if local is not None and another:
             describe_another(local)
         elif local is not None:
+            if not (local / SITE_FILE).exists():  # else it says what was begun
+                refuse_two(nodes, is_accepted=accept_two_replicas)
             format_local(
                 local,
                 nodes=nodes,

@@ -13,7 +13,7 @@ from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
 from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW
 from appliance.node import founding
-from appliance.node.new_node import PORTS_DEFAULT, fresh_id
+from appliance.node.new_node import PORTS_DEFAULT, fresh_id, refuse_two
 
 JOIN_PORT = 99  # from a node's first port: free once the site is formed
 
@@ -25,6 +25,11 @@ JOIN_PORT = 99  # from a node's first port: free once the site is formed
 @click.option("--port", type=click.IntRange(1, 65435), default=PORTS_DEFAULT, show_default=True,
               help="First of the hundred ports of this node.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(2, REPLICAS_MAX), default=3, show_default=True)
+@click.option(
+    "--accept-two-replicas",
+    is_flag=True,
+    help="With --nodes 2, which is refused otherwise: it lives through no loss, see the book.",
+)
 @click.option("--shards", type=click.IntRange(1, 40), default=1, show_default=True)
 @click.option(
     "--segments-max",
@@ -42,6 +47,7 @@ def command(
     host: str,
     port: int,
     nodes: int,
+    accept_two_replicas: bool,
     shards: int,
     segments_max: int,
     minutes: float,
@@ -51,6 +57,7 @@ def command(
 
     Each code is used once. When all have come, every machine makes its volumes.
     """
+    refuse_two(nodes, is_accepted=accept_two_replicas)
     folder = node_folder.absolute()
     founding.refuse_known(folder)
     own = founding.describe(folder, name, host, port)

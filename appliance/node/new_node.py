@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from appliance.base.errors import ConfigurationError
 from appliance.drivers.host import identity
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import (
@@ -27,6 +28,19 @@ TOKEN_NAME = "tigerchat"  # issuer and audience of the tokens that a site makes 
 def fresh_id() -> bytes:
     """16 random bytes; never zero, which means "none" on disk."""
     return secrets.token_bytes(15) + b"\x01"
+
+
+def refuse_two(nodes: int, *, is_accepted: bool) -> None:
+    """ConfigurationError: a group of two stops with either, and can come to an end by a crash
+    (docs/operations.md)."""
+    if nodes != 2 or is_accepted:
+        return
+    raise ConfigurationError(
+        "two replicas live through the loss of neither: both have to acknowledge, so the site "
+        "stands still while one is away, a lost disk of one cannot be recovered, and a crash in "
+        "the middle of a write can leave both waiting for ever; have three (--nodes 3), or one, or "
+        "say --accept-two-replicas to `format` or `found`"
+    )
 
 
 def make_keys(place: Path, name: str, host: str) -> None:

@@ -32,6 +32,7 @@ from tests.ports import FreePorts
 from tests.system.local_site import ports_in_a_row
 
 SMALL = ("--geometry", "small")
+TWO = ("--nodes", 2, "--accept-two-replicas")
 KILOBYTE, MEGABYTE = 1 << 10, 1 << 20
 
 
@@ -123,7 +124,7 @@ def test_ports_start_where_they_are_told_to(
     tigerchat: Tigerchat, tmp_path: Path, free_ports: FreePorts
 ) -> None:
     first = ports_in_a_row(free_ports)
-    assert format_small(tigerchat, tmp_path, "--nodes", 2, "--ports", first).returncode == 0
+    assert format_small(tigerchat, tmp_path, *TWO, "--ports", first).returncode == 0
     nodes = load_site(tmp_path / "site.toml").nodes
     assert [
         tuple(port - first for port in (node.peer_port, node.client_port, node.console_port))
@@ -211,7 +212,7 @@ def test_ctrl_c_leaves_what_the_next_format_completes(tigerchat: Tigerchat, tmp_
 def test_a_begun_site_is_not_completed_with_other_numbers(
     tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
 ) -> None:
-    assert format_small(tigerchat, tmp_path, "--nodes", 2).returncode == 0
+    assert format_small(tigerchat, tmp_path, *TWO).returncode == 0
     (tmp_path / "node-1/formatted").unlink()
     before = contents(tmp_path)
     text = sentence(format_small(tigerchat, tmp_path, "--nodes", 3), 2)
@@ -240,7 +241,7 @@ def test_two_formats_at_once_do_not_meet(
 def test_a_node_makes_its_keys_asks_for_them_in_the_site_file_and_is_formatted(
     tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
 ) -> None:
-    assert format_small(tigerchat, tmp_path / "site", "--nodes", 2).returncode == 0
+    assert format_small(tigerchat, tmp_path / "site", *TWO).returncode == 0
     folder = tmp_path / "mine"
     folder.mkdir()
     for name in ("site.toml", "node.toml", "jwks.json"):
@@ -355,6 +356,36 @@ def test_a_disk_that_fills_up_meanwhile_is_named_and_format_goes_on_later(
     assert "free space on that file system" in text
     assert format_small(tigerchat, tmp_path).returncode == 0
     assert_whole(tmp_path, nodes=3, shards=1)
+
+
+# --- two replicas ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("format", "--local", "run", "--nodes", "2"),
+        ("format", "--local", "run", "--nodes", "2", "--standbys", "1"),
+        ("start", "--local", "run", "--nodes", "2"),
+        ("found", "--node-folder", "run", "--name", "a", "--host", "127.0.0.1", "--nodes", "2"),
+    ],
+)
+def test_two_replicas_are_had_only_by_who_says_that_they_live_through_no_loss(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    text = sentence(tigerchat(*words, cwd=tmp_path), 2)
+    assert "two replicas live through the loss of neither" in text
+    assert "have three (--nodes 3)" in text and "--accept-two-replicas" in text
+    assert list(tmp_path.iterdir()) == [], "nothing is begun"
+
+
+def test_two_replicas_that_were_accepted_are_completed_without_saying_it_again(
+    tigerchat: Tigerchat, tmp_path: Path
+) -> None:
+    assert format_small(tigerchat, tmp_path, *TWO).returncode == 0
+    (tmp_path / "node-1/formatted").unlink()
+    assert format_small(tigerchat, tmp_path, "--nodes", 2).returncode == 0
+    assert_whole(tmp_path, nodes=2, shards=1)
 
 
 # --- wrong words ----------------------------------------------------------------------------------

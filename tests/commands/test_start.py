@@ -146,7 +146,8 @@ def small(
 ) -> Path:
     """Two nodes of small volumes: enough for whatever ends before a role starts."""
     folder = tmp_path_factory.mktemp("small") / "run"
-    assert tigerchat("format", "--local", folder, "--nodes", 2, *SMALL, "--brief").returncode == 0
+    two = ("--nodes", 2, "--accept-two-replicas", "--brief")
+    assert tigerchat("format", "--local", folder, *two, *SMALL).returncode == 0
     give_ports(folder, free_ports(10))
     return folder
 

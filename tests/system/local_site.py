@@ -181,6 +181,7 @@ class LocalSite:
             words += ["--segments-max", str(self.segments_max)]
         words += ["--objects" if self.objects else "--no-objects"]
         words += ["--brief"] if self.brief else []
+        words += ["--accept-two-replicas"] if len(self.nodes) == 2 else []
         words += ["--farm" if self.farm else "--no-farm"]
         for node, device in enumerate(self.devices):
             words += ["--device", f"node-{node}/shard-0={device}"]
