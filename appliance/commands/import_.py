@@ -95,7 +95,8 @@ class Source(NamedTuple):
         wanted = f"direct/{log.room}" if private else log.room
         server = log.server or path.parent.name
         room = naming.of(f"{server} {log.channel}", wanted, f"{log.channel} of {server}")
-        entries = read(file, str(path), room, on_broken)
+        rooms = irc.Rooms(room, log, server, naming)
+        entries = read(file, str(path), room, on_broken, rooms)
         return (entry._replace(private=True) for entry in entries) if private else entries
 
 

@@ -47,6 +47,11 @@ def mails(folder: Path, count: int, tag):
     return target
 
 
+def irssi(channel: str) -> str:
+    """The log of a channel of that name."""
+    return IRSSI.replace("#chess", channel)
+
+
 def counts(chat: Chat):
     rows = map(json.loads, chat("room", "list", "--json").splitlines())
     return {row["name"]: row["message_count"] for row in rows}
@@ -152,7 +157,7 @@ def test_import_of_logs_and_of_an_export(
     chat: Chat, tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, tmp_path: Path
 ) -> None:
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "#irssi-room.log").write_text(IRSSI)
+    (tmp_path / "logs" / "#irssi-room.log").write_text(irssi("#irssi-room"))
     (tmp_path / "irc.libera.#weechat-room.weechatlog").write_text(WEECHAT)
     with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
         for name, content in WHOLE.items():
@@ -228,7 +233,8 @@ def test_logs_of_two_networks_and_of_two_people_have_rooms_of_their_own(
         ("oftc", "apart.log"),
     ):
         (tmp_path / "logs" / network).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "logs" / network / name).write_text(IRSSI)
+        log = tmp_path / "logs" / network / name
+        log.write_text(irssi(name.removesuffix(".log") if "#" in name else "#apart"))
     words = "import", "irssi", tmp_path / "logs"
     unasked = sentence(tigerchat(*words, "--local", serving.folder), 2)
     assert "holds 1 private conversation of 6 messages, direct/apart: say --private" in unasked
@@ -236,6 +242,44 @@ def test_logs_of_two_networks_and_of_two_people_have_rooms_of_their_own(
     names = "apart", "apart (##apart of oftc)", "apart (#apart of oftc)", "direct/apart"
     assert {name for name in counts(chat) if "apart" in name} == {*names}
     assert all(len(messages(chat, name)) == 6 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "lines"),
+    [
+        ("irssi", "#told-irssi.log", ["10:01 [msg(Told1)] apart", "10:02 -Told1(a@host)- apart"]),
+        (
+            "weechat",
+            "irc.my.net.#told-weechat.weechatlog",
+            ["2004-03-01 11:00:00\t--\tNotice -> Told2: apart",
+             "2004-03-01 11:00:01\t--\tTold2 (a@host): apart"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_one_person_was_told_never_comes_into_the_room_of_the_channel(
+    chat: Chat,
+    tigerchat: Tigerchat,
+    sentence: Sentence,
+    serving: LocalSite,
+    tmp_path: Path,
+    kind: str,
+    name: str,
+    lines: list[str],
+) -> None:
+    public = irssi("#told-irssi").rpartition("---")[0] if kind == "irssi" else WEECHAT
+    log = tmp_path / name
+    log.write_text(public + "\n".join(lines) + "\n")
+    room, person = f"told-{kind}", "told1" if kind == "irssi" else "told2"
+    unasked = sentence(tigerchat("import", kind, log, "--local", serving.folder), 2)
+    assert f"holds 1 private conversation of 2 messages, direct/{person}: say --private" in unasked
+    assert room not in counts(chat)
+    told = chat("import", kind, log, "--public-only")
+    assert "; 1 private conversation of 2 messages left out" in told
+    said = [row["body"] for row in messages(chat, room)]
+    assert len(said) == (6 if kind == "irssi" else 3) and "apart" not in said
+    assert "2 stored now; 1 private conversation" in chat("import", kind, log, "--private")
+    assert [row["body"] for row in messages(chat, room)] == said
+    assert [row["body"] for row in messages(chat, f"direct/{person}")] == ["apart", "apart"]
 
 
 def test_import_of_an_archive_that_changed_is_refused(

@@ -13,6 +13,7 @@ from appliance.base.errors import ArchiveError
 from appliance.base.limits import ARCHIVE_TEXT_SIZE_MAX
 from appliance.formats.archive import irc, months
 from appliance.formats.archive.entry import Entry, microseconds
+from appliance.formats.archive.naming import Naming
 
 IRSSI = """--- Log opened Mon Mar 01 09:59:00 2004
 09:59 -!- alice [a@example.org] has joined #chess
@@ -111,6 +112,21 @@ def test_weechat_line_that_does_not_fit_is_named(text: str, complaint: str) -> N
         (irc.weechat_log, "irc.libera.##c.weechatlog", ("c", "##c", "libera")),
         (irc.weechat_log, "irc.libera.ann.weechatlog", ("ann", "ann", "libera")),
         (irc.weechat_log, "#chess.log", ("chess", "#chess", "")),
+        (irc.weechat_log, "irc.my.net.#chess.weechatlog", ("chess", "#chess", "my.net")),
+        (irc.weechat_log, "irc.a.b.example.##c.weechatlog", ("c", "##c", "a.b.example")),
+        (
+            irc.weechat_log,
+            "irc.my.net.#chess.ops.weechatlog",
+            ("chess.ops", "#chess.ops", "my.net"),
+        ),
+        (irc.weechat_log, "irc.libera.#a.#b.weechatlog", ("a.#b", "#a.#b", "libera")),
+        (irc.weechat_log, "irc.my.net.#x.log.weechatlog", ("x.log", "#x.log", "my.net")),
+        (irc.weechat_log, "irc.my-net.6667.#c++.weechatlog", ("c++", "#c++", "my-net.6667")),
+        (irc.weechat_log, "my.net.#chess.log", ("chess", "#chess", "my.net")),
+        (irc.weechat_log, "#chess.ops.log", ("chess.ops", "#chess.ops", "")),
+        (irc.weechat_log, "irc.my.net.ann.weechatlog", ("ann", "ann", "my.net")),
+        (irc.weechat_log, "irc.server.my.net.weechatlog", ("my.net", "my.net", "server")),
+        (irc.irssi_log, "#chess.ops.log", ("chess.ops", "#chess.ops", "")),
     ],
 )
 def test_a_log_is_named_after_its_channel_and_server(
@@ -118,6 +134,16 @@ def test_a_log_is_named_after_its_channel_and_server(
 ) -> None:
     assert log_of(file_name) == log
     assert log_of(file_name).is_channel == ("#" in file_name)
+
+
+@pytest.mark.parametrize("sign", ["#", "&", "+", "!", "##", "#&"])
+@pytest.mark.parametrize("server", ["libera", "my.net", "a.b.c.example", "+odd.net"])
+@pytest.mark.parametrize("name", ["chess", "chess.ops", "c.+d", "x.y.z"])
+def test_a_channel_of_weechat_is_told_from_any_server(sign: str, server: str, name: str) -> None:
+    log = irc.weechat_log(f"irc.{server}.{sign}{name}.weechatlog")
+    assert log.is_channel
+    if not server.startswith("+"):
+        assert log == (name, f"{sign}{name}", server)
 
 
 def day(date: str) -> int:
@@ -254,10 +280,146 @@ def test_weechat_tells_notices_and_what_operators_alone_read(
     assert (entry.author, entry.text) == (author, text)
 
 
+HEAD = "--- Log opened Mon Mar 01 09:59:00 2004\n"
+# What stands in the log of #chess: in whose room it belongs, by whom, what.
+IRSSI_APART = [
+    ("[msg(NickServ)] identify secret", "direct/nickserv", "unknown", "identify secret"),
+    ("[msg(bob)] to him alone", "direct/bob", "unknown", "to him alone"),
+    ("[notice(bob)] to him alone", "direct/bob", "unknown", "to him alone"),
+    ("[dcc(bob)] to him alone", "direct/bob", "unknown", "to him alone"),
+    ("[bob(b@host.example)] to me", "direct/bob", "bob", "to me"),
+    ("[b[o]b(b@host.example)] to me", "direct/b[o]b", "b[o]b", "to me"),
+    ("[bob(dcc)] to me", "direct/bob", "bob", "to me"),
+    ("-bob(b@host.example)- to me", "direct/bob", "bob", "to me"),
+    ("-NickServ(NickServ@services.)- identify", "direct/nickserv", "NickServ", "identify"),
+    ("-bob- in a theme without hosts", "direct/bob", "bob", "in a theme without hosts"),
+    ("* me:bob waves at him", "direct/bob", "me", "* me waves at him"),
+    (" (*) bob waves at me", "direct/bob", "bob", "* bob waves at me"),
+    (" (*dcc*) bob waves at me", "direct/bob", "bob", "* bob waves at me"),
+    ("[msg(#secret)] elsewhere", "private/secret", "unknown", "elsewhere"),
+    ("[notice(@#secret)] elsewhere", "private/secret", "unknown", "elsewhere"),
+    ("<@ann:#secret> elsewhere", "private/secret", "ann", "elsewhere"),
+    ("* ann:#secret waves", "private/secret", "ann", "* ann waves"),
+    ("-ann:#secret- elsewhere", "private/secret", "ann", "elsewhere"),
+    ("[msg(##chess)] elsewhere", "private/chess", "unknown", "elsewhere"),
+    ("[msg(#chess-ops)] elsewhere", "private/chess-ops", "unknown", "elsewhere"),
+    ("[msg(chess)] a person", "direct/chess", "unknown", "a person"),
+]
+WEECHAT_APART = [
+    ("MSG(bob): to him alone", "direct/bob", "unknown", "to him alone"),
+    ("MSG(NickServ): identify *", "direct/nickserv", "unknown", "identify *"),
+    ("Msg -> bob: to him alone", "direct/bob", "unknown", "to him alone"),
+    ("Notice -> bob: to him alone", "direct/bob", "unknown", "to him alone"),
+    ("Hinweis -> bob: nur er", "direct/bob", "unknown", "nur er"),
+    ("Action -> bob: ann waves", "direct/bob", "ann", "* ann waves"),
+    ("Msg(bob) -> me: to me", "direct/bob", "bob", "to me"),
+    ("Notice(bob) -> me: to me", "direct/bob", "bob", "to me"),
+    ("PvNotice(ChanServ): to me", "direct/chanserv", "ChanServ", "to me"),
+    ("bob (b@host.example): to me", "direct/bob", "bob", "to me"),
+    ("MSG(#secret): elsewhere", "private/secret", "unknown", "elsewhere"),
+    ("Notice -> #secret: elsewhere", "private/secret", "unknown", "elsewhere"),
+    ("Notice(ann) -> @#secret: elsewhere", "private/secret", "ann", "elsewhere"),
+    ("Notice:@#secret(ann): elsewhere", "private/secret", "ann", "elsewhere"),
+    ("Msg -> ##chess: elsewhere", "private/chess", "unknown", "elsewhere"),
+    ("Msg -> chess: a person", "direct/chess", "unknown", "a person"),
+]
+
+
+def of_chess(line: str, log: str) -> list[tuple[str, str, str, bool]]:
+    """What a line says in a log of that name."""
+    program = irc.read_weechat if "weechat" in log else irc.read_irssi
+    head = HEAD + "10:00 " if program is irc.read_irssi else "2004-03-01 10:00:00\t--\t"
+    found = program(io.BytesIO(f"{head}{line}\n".encode()), f"/logs/{log}", "chess")
+    return [(entry.room, entry.author, entry.text, entry.private) for entry in found]
+
+
+@pytest.mark.parametrize(
+    ("log", "line", "room", "author", "text"),
+    [("#chess.log", *each) for each in IRSSI_APART]
+    + [("irc.libera.#chess.weechatlog", *each) for each in WEECHAT_APART],
+)
+def test_what_one_person_or_another_channel_was_told_is_private_and_in_a_room_apart(
+    log: str, line: str, room: str, author: str, text: str
+) -> None:
+    assert of_chess(line, log) == [(room, author, text, True)]
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("#chess.log", "[notice(#Chess)] x"),
+        ("#chess.log", "[msg(@#chess)] x"),
+        ("#chess.log", "<ann:@+#CHESS> x"),
+        ("#chess.2004-03-01.log", "[msg(#chess)] x"),
+        ("#chess.03-01.log", "-ann:#chess- x"),
+        ("#a_b.log", "[notice(#a/b)] x"),
+        ("+chess.log", "[msg(+chess)] x"),
+        ("+chess.log", "[msg(@+chess)] x"),
+        ("&chess.log", "[msg(%&chess)] x"),
+        ("chess.log", "[msg(#chess)] x"),
+        ("bob.log", "[msg(Bob)] x"),
+        ("bob.log", "[bob(b@host)] x"),
+        ("bob.log", "-Bob(b@host)- x"),
+        ("irc.libera.bob.weechatlog", "MSG(Bob): x"),
+        ("irc.libera.bob.weechatlog", "Msg(bob) -> me: x"),
+        ("irc.libera.bob.weechatlog", "bob (b@host): x"),
+        ("irc.my.net.#chess.weechatlog", "Notice -> @#chess: x"),
+        ("irc.my.net.#chess.weechatlog", "Notice(ann): x"),
+        ("irc.my.net.#chess.weechatlog", "Notice:@(ann): x"),
+        ("irc.my.net.#chess.weechatlog", "Msg:@(@ann): x"),
+        ("irc.my.net.#chess.weechatlog", "NoticeOp -> #chess: x"),
+    ],
+)
+def test_what_a_log_s_own_conversation_was_told_stays_in_its_room(log: str, line: str) -> None:
+    ((room, _, text, private),) = of_chess(line, log)
+    assert (room, text, private) == ("chess", "x", False)
+
+
+def test_a_person_told_from_two_logs_of_a_server_has_one_room_and_of_two_servers_two() -> None:
+    naming, found = Naming(), []
+    for server, name in (("a", "#x.log"), ("a", "#y.log"), ("b", "#x.log"), ("a", "carl.log")):
+        rooms = irc.Rooms("x", irc.irssi_log(name), server, naming)
+        log = io.BytesIO(f"{HEAD}10:00 [msg(Bob)] hi\n".encode())
+        found += [entry.room for entry in irc.read_irssi(log, name, "x", rooms=rooms)]
+    assert found == ["direct/bob", "direct/bob", "direct/bob (bob of b)", "direct/bob"]
+    assert naming.of("a bob", "direct/bob", "bob of a") == "direct/bob"  # as of its own log
+
+
+def test_lines_that_go_on_with_what_one_person_was_told_are_as_private() -> None:
+    told = "2004-03-01 10:00:00\t--\tMsg -> bob: one\ntwo\n2004-03-01 10:00:01\tann\tpublic\n"
+    found = irc.read_weechat(io.BytesIO(told.encode()), "#chess.log", "chess")
+    assert [(entry.room, entry.text, entry.private) for entry in found] == [
+        ("direct/bob", "one\ntwo", True),
+        ("chess", "public", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [("#chess.log", line) for line, *_ in LINES_SAID]
+    + [("#chess.log", line) for line, *_ in IRSSI_APART]
+    + [("irc.x.#chess.weechatlog", line) for line, *_ in WEECHAT_APART],
+)
+@pytest.mark.parametrize("broken", [False, True])
+def test_each_line_that_is_no_event_is_an_entry_or_is_named(
+    log: str, line: str, broken: bool
+) -> None:
+    weechat_log = "weechat" in log
+    text = f"2004-{'13' if broken else '03'}-01 10:00:00\t--\t{line}\n"
+    if not weechat_log:
+        text = f"{'' if broken else HEAD}10:00 {line}\n"
+    read = irc.read_weechat if weechat_log else irc.read_irssi
+    complaints: list[ArchiveError] = []
+    found = list(read(io.BytesIO(text.encode()), log, "chess", complaints.append))
+    assert (len(found), len(complaints)) == ((0, 1) if broken else (1, 0))
+
+
 @pytest.mark.parametrize(
     "event",
     ["--\tMode #chess [+o ann]", "--\tCTCP -> #chess: PING", "--\tTopic for #chess is \"x: y\"",
-     "-->\tann has joined", "<--\tann has quit", "=!=\tan error", "\tno nick"],
+     "--\tCTCP query to bob: PING 1", "--\tWallops from ann (a@host): x", "--\tserver: welcome",
+     "--\t[ann] (a@host): Ann Example", "-->\tann has joined", "<--\tann has quit",
+     "=!=\tan error", "\tno nick"],
 )  # fmt: skip
 def test_weechat_skips_events(event: str) -> None:
     assert weechat(f"2004-03-01 10:00:00\t{event}\n") == []
