@@ -394,6 +394,49 @@ def test_lines_that_go_on_with_what_one_person_was_told_are_as_private() -> None
     ]
 
 
+UNREADABLE = [
+    "--- Day changed Tue Foo 02 2004",
+    "--- Day changed Sat lis 02 2004",
+    "--- Day changed Tue Feb 30 2004",
+    "--- Day changed yesterday",
+    "--- Day changed ",
+    "--- Day changed",
+    "--- Day chan",
+    "--- Log opened Tue Mar 02 09:59:00",
+    "--- Log opened 02/03/2004",
+    "--- Tag gewechselt Die Mär 02 2004",
+    "=== Day changed Tue Mar 02 2004",
+    "-- Tue Mar 02 2004",
+    "2004-03-02",
+    "--- Log closed Mon Mar 01 23:00:00 2004",
+]
+
+
+@pytest.mark.parametrize("line", UNREADABLE)
+def test_a_day_ends_where_a_line_may_tell_another_one_that_cannot_be_read(line: str) -> None:
+    """What follows is named, not dated by the day before, until a day is told again."""
+    complaints: list[ArchiveError] = []
+    found = irssi(
+        f"{HEAD}10:00 <ann> first\n{line}\n00:01 <ann> lost\n2004-03-05 00:02 <ann> dated\n"
+        "00:03 <bob> lost\n--- Day changed Wed Mar 03 2004\n00:04 <ann> last\n",
+        on_broken=complaints.append,
+    )
+    assert [(entry.time_us, entry.text) for entry in found] == [
+        (at(2004, 3, 1, 10), "first"),
+        (at(2004, 3, 5, 0, 2), "dated"),
+        (at(2004, 3, 3, 0, 4), "last"),
+    ]
+    assert [error.line for error in complaints if error.line != 3] == [4, 6]
+
+
+@pytest.mark.parametrize("line", ["noise", "29:00 <ann> x", "10:00 <ann no nick 2004", "x" * 500])
+def test_a_broken_line_that_tells_no_day_leaves_the_day(line: str) -> None:
+    complaints: list[ArchiveError] = []
+    found = irssi(f"{HEAD}{line}\n10:01 <ann> x\n", on_broken=complaints.append)
+    assert [entry.time_us for entry in found] == [at(2004, 3, 1, 10, 1)]
+    assert [error.line for error in complaints] == [2]
+
+
 @pytest.mark.parametrize(
     ("log", "line"),
     [("#chess.log", line) for line, *_ in LINES_SAID]

@@ -14,7 +14,8 @@ weechat  `2004-03-01 10:00:00<tab>@alice<tab>hello`, ` *<tab>alice waves`; `-->`
 A client writes what one person is told into the log of the window that was looked at. That is no
 part of the log's own conversation: it is private, and has a room apart (`Rooms`).
 
-The clock of an irssi line may stand in brackets, have seconds and a date before it, and no
+A day is known from a line that says so until the next line that should, also when that one cannot
+be read. The clock of an irssi line may stand in brackets, have seconds and a date before it, and no
 space behind it. A time of weechat may have a fraction and a zone. What names no zone is taken as
 UTC. Events (joins, quits, modes) are not messages: skipped, with the lines that go on with them.
 """
@@ -61,6 +62,8 @@ _IRSSI_DID_APART = re.compile(
     _CLOCK + r"\(\*(?:dcc\*)?\) (?P<nick>\S{1,64}) ?(?P<text>.*)$", re.ASCII
 )
 _IRSSI_EVENT = re.compile(_CLOCK + r"(?:-!-|!|\[|-!)")
+# What may be a line that tells the day, in whatever words: no message, and a year.
+_IRSSI_DATED = re.compile(rf"--|(?!{_CLOCK}).*(?<!\d)(?:19|20)\d\d(?!\d)")
 _IRSSI_DATE = re.compile(r"--- (?:Log (?P<log>opened|closed)|Day changed) (?P<date>.*)$")
 _DATE = re.compile(
     r"(?:\S{1,20},? +)?(?:(?P<month>[^\W\d]\S{0,20}|\d{1,2}[月월]) +(?P<day>\d{1,2})\.?"
@@ -207,10 +210,12 @@ def read_irssi(
     day: datetime | None = None
     for number, raw in numbered(file, name):
         line = clean(decode(raw)).rstrip("\n")
+        if _IRSSI_DATED.match(line):
+            day = None
         try:
             changed = _IRSSI_DATE.match(line)
             if changed:
-                day = _irssi_day(changed, name, number) if changed["log"] != "closed" else day
+                day = _irssi_day(changed, name, number) if changed["log"] != "closed" else None
                 continue
             entry = _irssi_entry(line, day, name, number, rooms)
         except ArchiveError as error:
@@ -264,7 +269,8 @@ def _irssi_entry(
             raise ArchiveError(name, number, f"no such day: {line[:60]!r}") from None
     if day is None:
         raise ArchiveError(
-            name, number, "a message before the first date ('--- Log opened ...')",
+            name, number, "a message before the first date, or behind one that cannot be read "
+            "('--- Log opened ...')",
         )  # fmt: skip
     clock = day.replace(
         hour=int(found["hour"]),
