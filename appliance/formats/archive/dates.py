@@ -6,23 +6,28 @@
     2004-03-01T10:00:00+01:00                ISO 8601
 
 A zone is an offset or a name that means one offset everywhere where mail uses it; with any other
-name (IST is India, Israel and Ireland) nobody knows when it was, and nothing is guessed. Without a
-zone it is UTC, as separators of mail folders are. A leap second is the second after it.
+name (IST is India, Israel and Ireland) nobody knows when it was, and nothing is guessed. A comment
+explains an offset; without one it is the zone, and has to be known as such: `10:00:00 (CEST)`.
+Without a zone it is UTC, as separators of mail folders are. A month is a whole name, in English or
+a language of `months`; what weekday is named is not looked at. A leap second is the second after.
 """
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
 from appliance.formats.archive.entry import microseconds
+from appliance.formats.archive.months import month_of
 
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_SIZE_MAX = 1000  # of a text that may be a date
 _TIME = r"(?P<hour>\d{1,2})[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d)(?:[.,](?P<part>\d{1,9}))?)?"
 _HALF = r"(?: ?(?P<half>[ap])\.?m\.?)?"
-_ZONE = r"(?: ?(?P<zone>[+-]\d{1,2}:?\d\d|(?:gmt|utc?)[+-]\d{1,2}:?\d{0,2}|[a-z]{1,5}))?"
+_ZONE = r"(?: ?(?P<zone>[+-]\d{1,2}:?\d\d|(?:gmt|utc?)[+-]\d{1,2}(?::?\d\d)?|[a-z]{1,5}))?"
 _WEEKDAY = r"(?:[a-z]{3,9}\.?,? )?"
-_COMMENT = re.compile(r"\([^()]{0,100}\)")
+_COMMENT = re.compile(r"\((?P<says>[^()]{0,100})\)")
+_COMMENT_OF_DAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}$", re.IGNORECASE)
+_ZONE_WHOLE = re.compile(rf"{_ZONE}$", re.IGNORECASE | re.ASCII)
 _DAY = r"(?P<day>\d{1,2})"
-_WORD = r"(?P<month>[a-z]{3,9})\.?"
+_WORD = r"(?P<month>[a-z]{3,10})\.?"
 _YEAR = r"(?P<year>\d{4})"
 _CLOCK = rf"{_TIME}{_HALF}{_ZONE}"
 _RFC = rf"{_WEEKDAY}{_DAY}[ -]{_WORD},?[ -](?P<year>\d{{2,4}}),?(?: |T){_CLOCK}"
@@ -47,21 +52,27 @@ _YEARS = range(1970, 9999)
 
 def instant(text: str) -> int | None:
     """Microseconds since the epoch; None when this is no date, or could be several."""
-    plain = " ".join(_COMMENT.sub(" ", text[:200]).split())
+    if len(text) > _SIZE_MAX:
+        return None
+    said = [" ".join(each["says"].split()) for each in _COMMENT.finditer(text)]
+    plain = " ".join(_COMMENT.sub(" ", text).split())
     for form in _FORMS:
         found = form.match(plain)
         if found is not None:
-            return _time_us(found)
+            return _time_us(
+                found, [each for each in said if each and not _COMMENT_OF_DAY.match(each)]
+            )
     return None
 
 
-def _time_us(found: re.Match[str]) -> int | None:
-    zone, year = _zone(found["zone"]), _year(found["year"])
+def _time_us(found: re.Match[str], comments: list[str]) -> int | None:
+    zone = _zone(found["zone"]) if found["zone"] else _zone_of(comments)
+    year = _year(found["year"])
     hour, second = _hour(found), int(found["second"] or 0)
     if zone is None or year not in _YEARS or hour is None or second > 60:
         return None
     month = found["month"].lower()
-    number = int(month) if month.isdigit() else _month(month)
+    number = int(month) if month.isdigit() else month_of(month)
     try:
         minute = datetime(year, number, int(found["day"]), hour, int(found["minute"]), tzinfo=zone)
     except ValueError:
@@ -69,12 +80,6 @@ def _time_us(found: re.Match[str]) -> int | None:
     part = timedelta(seconds=second, microseconds=int((found["part"] or "0").ljust(6, "0")[:6]))
     time_us = microseconds(minute + part)
     return time_us if time_us >= 0 else None
-
-
-def _month(word: str) -> int:
-    """By its first three letters; 0 for another word."""
-    known = word[:3] in _MONTHS
-    return _MONTHS.index(word[:3]) + 1 if known else 0
 
 
 def _year(text: str) -> int:
@@ -96,10 +101,16 @@ def _hour(found: re.Match[str]) -> int | None:
     return hour % 12 + (12 if half == "p" else 0)
 
 
-def _zone(text: str | None) -> timezone | None:
-    """UTC where none is named; None for one that nobody knows."""
-    if not text:
+def _zone_of(comments: list[str]) -> timezone | None:
+    """The zone that stands in comments alone; UTC when there are none."""
+    if not comments:
         return UTC
+    (first, *others) = (_zone(each) if _ZONE_WHOLE.match(each) else None for each in comments)
+    return first if all(other == first for other in others) else None
+
+
+def _zone(text: str) -> timezone | None:
+    """None for one that nobody knows."""
     name = re.sub(r"^(?:gmt|utc?)(?=[+-])", "", text.lower())
     if name[0] not in "+-":
         hours = _NAMED.get(name)
