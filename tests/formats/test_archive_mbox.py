@@ -244,6 +244,110 @@ def test_a_line_from_among_words_begins_none(words: str, before: str) -> None:
     assert second.text == "second\n\nsecond words"
 
 
+DATED = "From bob@example.org Mon Mar  1 10:05:00 2004"
+
+
+@pytest.mark.parametrize(
+    "separator",
+    [
+        DATED,
+        "From bob@example.org Mon Mar  1 10:05 2004",
+        "From bob@example.org Mon Mar  1 10:05:00 IST 2004",
+        "From bob@example.org  Mon Mar 01 10:05:00 +0100 2004  ",
+        "From bob@example.org Mon Mar  1 10:05:00 2004 remote from host",
+        "From bob at example.org  Mon Mar  1 10:05:00 2004",
+        "From bob@example.org Mon, 1 Mar 2004 10:05:00 +0000",
+        "From bob@example.org Mon, 31 Feb 2004 10:05:00 +0000",
+        "From 1234@xxx Mon Mar 01 10:05:00 +0000 2004",
+        "From - Mon Mar  1 10:05:00 2004",
+        "From ???@??? Mon Mar 01 10:05:00 2004",
+        "From Sun Microsystems Mon Mar  1 10:05:00 2004",
+    ],
+)
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        ("", "Lines: 3\n{WHEN}\n\nsecond words\n"),
+        ("", "Foo-Bar: 3\n\t4\n{WHEN}\n\nsecond words\n"),
+        ("", ">X: 3\n{WHEN}\n\nsecond words\n"),
+        ("\n", "Lines: 3\n{WHEN}\n\nsecond words\n"),
+        ("\n", "\nsecond words\n"),
+        ("\n", "second words\n"),
+        ("\n", ">From carl Mon Mar  1 10:05:00 2004\n{WHEN}\n\nsecond words\n"),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_line_from_with_sender_and_date_begins_a_mail_behind_a_blank_or_before_any_header(
+    separator: str, before: str, behind: str, end: str
+) -> None:
+    first = f"From ann@example.org\n{WHEN}\n\nfirst words\n{before}"
+    raw = (f"{first}{separator}\n" + behind.format(WHEN=WHEN)).replace("\n", end).encode()
+    texts: list[str] = []
+    complaints: list[ArchiveError] = []
+    texts = [entry.text for entry in entries(raw, on_broken=complaints.append)]
+    dated = "31 Feb" not in separator and "IST" not in separator
+    if dated or "{WHEN}" in behind:
+        assert len(texts) == 2 and not complaints
+        assert (texts[0], texts[1].endswith("second words")) == ("first words", True)
+    else:  # nobody knows when it was
+        assert (texts, len(complaints)) == (["first words"], 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "From Paris",
+        "From Paris ",
+        "From Paris\nTo: Rome",
+        "From Paris\nDate: tomorrow",
+        "From here on\nTo: the station\n\nall walk",
+        "From Paris, Mon 1 March 2004:",
+        "From Monday, 1 Mar 2004 10:00",
+        "From Paris Monday, 1 Mar 2004 10:00 on\nwe meet",
+        "From Paris Monday, 1 Marx 2004 10:00",
+        "From ann@example.org",
+        "From ann@example.org\nI heard: nothing",
+        "From ann@example.org\nNote: nothing",
+        "From",
+        "From ",
+        "From 10:00 to 11:00, 2004",
+        "From the minutes of 1 Mar 10:00:00 2004\nSubject: tea",
+        "From bob Mon Mar  1 2004",
+    ],
+)
+@pytest.mark.parametrize("before", ["Hello,\n\n", "Hello,\n"])
+@pytest.mark.parametrize("behind", ["\n\nBye", "\n\n"])
+def test_a_line_from_without_a_date_is_of_the_body_unless_headers_of_a_mail_follow(
+    words: str, before: str, behind: str
+) -> None:
+    folder = mail("Subject: first", WHEN, body=f"{before}{words}{behind}\n")
+    first, second = entries(folder + f"{DATED}\n{SECOND}".encode())
+    assert first.text.rstrip() == f"first\n\n{before}{words}{behind}".rstrip()
+    assert second.text == "second\n\nsecond words"
+
+
+@pytest.mark.parametrize("separator", [DATED, "From bob@example.org", "From bob", "From "])
+@pytest.mark.parametrize("others", [0, 5, 20])
+def test_a_mail_is_found_behind_headers_that_nobody_knows(separator: str, others: int) -> None:
+    heads = "".join(f"X-Other: {number}\n" for number in range(others))
+    first = f"From ann@example.org\n{WHEN}\n\nfirst words\n"
+    found = entries(f"{first}{separator}\n{heads}{SECOND}".encode())
+    assert [entry.text for entry in found] == ["first words", "second\n\nsecond words"]
+
+
+def test_a_date_in_a_line_from_counts_behind_a_sender_of_several_words() -> None:
+    (entry,) = entries(mail("Subject: x", separator="From a at b.org  Mon Mar  1 10:00:00 2004"))
+    assert entry.time_us == MARCH_1
+
+
+def test_a_mail_past_the_bound_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mbox, "ARCHIVE_ENTRY_SIZE_MAX", 1000)
+    folder = mail(WHEN, body="word\n" * 2000) + mail(WHEN, body="last", separator=f"\n{DATED}")
+    complaints: list[ArchiveError] = []
+    assert [entry.text for entry in entries(folder, on_broken=complaints.append)] == ["last"]
+    assert [error.line for error in complaints] == [2]
+
+
 def multipart(kind: str, *parts: tuple[str, str]) -> bytes:
     bodies = "".join(f"--b\nContent-Type: {type_}\n\n{body}\n" for type_, body in parts)
     head = f'Content-Type: multipart/{kind}; boundary="b"'

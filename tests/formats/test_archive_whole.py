@@ -32,8 +32,9 @@ class Said(NamedTuple):
 
 PEOPLE = st.sampled_from(["ann", "bob", "carl_", "d-e-f", "Zoë"])
 WORDS = st.sampled_from(
-    ["hello", "see 10:00 <bob> there", "From now on", "> quoted", "* no action", "a\ttab", "Grüße",
-     "-!- no event", "--- Day changed", "2004-03-01", "Subject: none", "-- ", "[notice]"]
+    ["hello", "see 10:00 <bob> there", "From now on", "From Paris", "> quoted", "* no action",
+     "a\ttab", "Grüße", "-!- no event", "--- Day changed", "2004-03-01",
+     "Subject: none", "-- ", "[notice]"]
 )  # fmt: skip
 MOMENTS = st.integers(1, 2_000_000_000 * SECOND).map(
     lambda time_us: datetime.fromtimestamp(time_us // SECOND, UTC).replace(

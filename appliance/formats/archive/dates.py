@@ -54,15 +54,25 @@ def instant(text: str) -> int | None:
     """Microseconds since the epoch; None when this is no date, or could be several."""
     if len(text) > _SIZE_MAX:
         return None
+    found = _match(text)
+    if found is None:
+        return None
     said = [" ".join(each["says"].split()) for each in _COMMENT.finditer(text)]
+    return _time_us(found, [each for each in said if each and not _COMMENT_OF_DAY.match(each)])
+
+
+def stamped(text: str) -> bool:
+    """Whether a program wrote this as a date, though it may be none or name a zone of nobody's."""
+    found = _match(text) if len(text) <= _SIZE_MAX else None
+    if found is None or not (found["month"].isdigit() or month_of(found["month"])):
+        return False
+    zone = found["zone"] or ""
+    return not zone.isalpha() or zone.isupper() or zone.lower() in _NAMED
+
+
+def _match(text: str) -> re.Match[str] | None:
     plain = " ".join(_COMMENT.sub(" ", text).split())
-    for form in _FORMS:
-        found = form.match(plain)
-        if found is not None:
-            return _time_us(
-                found, [each for each in said if each and not _COMMENT_OF_DAY.match(each)]
-            )
-    return None
+    return next((found for form in _FORMS if (found := form.match(plain))), None)
 
 
 def _time_us(found: re.Match[str], comments: list[str]) -> int | None:

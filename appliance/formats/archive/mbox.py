@@ -1,8 +1,9 @@
 """Mail folders in mbox form, as mailing lists publish them.
 
-A message starts at a line `From ` that header lines follow, at the file's start, after an empty
-line, or wherever that line ends with a date or nothing else stands in it; a line `From now on` is
-words of a mail. `>From ` inside a body is `From ` (mboxrd: one `>` is taken off).
+A message starts at the file's start, and at a line `From SENDER DATE` behind an empty line or
+before a header. A line without a date, `From bob@example.org`, needs headers behind it that mails
+have; `From now on` and `From Paris` are words of a mail. `>From ` inside a body is `From ` (mboxrd:
+one `>` is taken off).
 
 Room: the first label of `List-Id`, else the file's name. Time: `Date`, else the line `From `, else
 the newest `Received`. Author: the name in `From`, decoded after the header was taken apart (RFC
@@ -29,7 +30,7 @@ from appliance.base.limits import (
     ARCHIVE_HEADER_SIZE_MAX,
     ARCHIVE_PARTS_MAX,
 )
-from appliance.formats.archive.dates import instant
+from appliance.formats.archive.dates import instant, stamped
 from appliance.formats.archive.entry import Entry, OnBroken, clean, decode, refuse, too_large
 from appliance.formats.archive.hypertext import words_of
 from appliance.formats.archive.lines import numbered
@@ -39,12 +40,17 @@ _MESSAGE_ID = re.compile(r"<([^<>\s]{1,995})>")
 _LIST_LABEL = re.compile(r"<?(?P<whole>(?P<label>[^<>\s.]{1,100})\.(?P<rest>[^<>\s]+))>?\s*$")
 _QUOTED_FROM = re.compile(rb"^>(?=>*From )", re.MULTILINE)
 _SEPARATOR = b"From "
-# as a program writes it: whose mail, when; or nothing at all
-_SEPARATOR_WHOLE = re.compile(
-    rb"From(?: +\S{1,320})? *\r?\n|From .{0,400}\d\d:\d\d(?::\d\d)?.{0,40}\d{4}.{0,20}\r?\n"
+# as a program writes it: whose mail, when, in which the day of the week comes first
+_SEPARATOR_DATED = re.compile(
+    r"From \S.{0,319}? (?P<time>(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?,?"
+    r" (?:[a-z]{3,10}\.? \d|\d{1,2}[ -][a-z]).{6,70}?)(?: remote from \S{1,100})?$",
+    re.IGNORECASE,
 )
+_SEPARATOR_BARE = re.compile(rb"From(?: +\S{1,320})? *\r?\n?$")
 _SEPARATOR_TIME = re.compile(r"From +(?:\S{1,320} +)?(?P<time>\w{3},? .*)$")
-_FIELD = re.compile(rb">?[!-9;-~]{1,100}:")
+_HEADER_LINES = 24  # behind a line `From ` that are looked at
+_FIELD = re.compile(rb">?(?P<name>[!-9;-~]{1,100}):")
+_FIELDS_OF_MAIL = frozenset((b"from", b"date", b"received", b"message-id"))
 _FIELDS_KNOWN = re.compile(
     rb">?(?:from|to|cc|date|subject|sender|reply-to|message-id|received|return-path|delivered-to"
     rb"|mime-version|content-[a-z-]{1,60}|list-[a-z-]{1,60}|x-[!-9;-~]{1,90}|status|references"
@@ -102,23 +108,42 @@ class _Rooms:
 
 
 def _begins_mail(separator: bytes, following: list[bytes], *, empty_before: bool) -> bool:
-    """Whether a line `From ` begins a mail, by it and the two lines behind it."""
-    if not following or not following[0].strip():
-        # a mail without a header, or without anything
-        return empty_before and _SEPARATOR_WHOLE.fullmatch(separator) is not None
-    if not _FIELD.match(following[0]):
+    """Whether a line `From ` begins a mail, by it and the lines behind it."""
+    if _date_of(separator) is not None:
+        return empty_before or (bool(following) and _FIELD.match(following[0]) is not None)
+    names = _field_names(following)
+    if not names or not _FIELDS_KNOWN.match(following[0]) or _FIELDS_OF_MAIL.isdisjoint(names):
         return False
-    if _SEPARATOR_WHOLE.fullmatch(separator):
-        return empty_before or _FIELDS_KNOWN.match(following[0]) is not None
-    behind = following[1] if len(following) > 1 else b""
-    goes_on = _FIELD.match(behind) or behind[:1] in (b" ", b"\t") or not behind.strip()
-    return empty_before and _FIELDS_KNOWN.match(following[0]) is not None and bool(goes_on)
+    bare = _SEPARATOR_BARE.match(separator) is not None
+    if bare and b"@" in separator:
+        return True
+    return (bare or empty_before) and len(names) > 1
+
+
+def _date_of(separator: bytes) -> str | None:
+    """The date in a line `From ` as a program writes it."""
+    if len(separator) > ARCHIVE_HEADER_SIZE_MAX:
+        return None
+    found = _SEPARATOR_DATED.match(" ".join(decode(separator).split()))
+    return found["time"] if found is not None and stamped(found["time"]) else None
+
+
+def _field_names(lines: list[bytes]) -> list[bytes]:
+    """The names of the headers that these lines begin with."""
+    names: list[bytes] = []
+    for line in lines:
+        found = _FIELD.match(line)
+        if found is not None:
+            names.append(found["name"].lower())
+        elif not names or not line.strip() or line[:1] not in (b" ", b"\t"):
+            break
+    return names
 
 
 def _with_following(
     lines: Iterator[tuple[int, bytes]],
 ) -> Iterator[tuple[int, bytes, list[bytes]]]:
-    """Each line with its number, and a line `From ` with the two that follow."""
+    """Each line with its number, and a line `From ` with those that follow."""
     waiting: deque[tuple[int, bytes]] = deque()
     while True:
         number, line = waiting.popleft() if waiting else next(lines, (0, b""))
@@ -127,7 +152,7 @@ def _with_following(
         if not line.startswith(_SEPARATOR):
             yield number, line, []
             continue
-        while len(waiting) < 2 and (following := next(lines, None)) is not None:
+        while len(waiting) < _HEADER_LINES and (following := next(lines, None)) is not None:
             waiting.append(following)
         yield number, line, [each for _, each in waiting]
 
@@ -150,9 +175,11 @@ def _split(file: BinaryIO, name: str, on_broken: OnBroken) -> Iterator[_Raw]:
             if line.strip():
                 raise ArchiveError(name, number, "a mail folder starts with a line 'From ...'")
         else:
-            held.append(line)
+            fitted = size <= ARCHIVE_ENTRY_SIZE_MAX
             size += len(line)
-            if size > ARCHIVE_ENTRY_SIZE_MAX and held:
+            if size <= ARCHIVE_ENTRY_SIZE_MAX:
+                held.append(line)
+            elif fitted:
                 on_broken(
                     ArchiveError(name, start, f"a mail of more than {ARCHIVE_ENTRY_SIZE_MAX} bytes")
                 )
@@ -230,7 +257,8 @@ def _time_us(mail: Message, separator: str, name: str, line: int) -> int:
     found = instant(written)
     if found is None:
         told = _SEPARATOR_TIME.match(separator)
-        found = instant(told["time"]) if told else None
+        dated = _date_of(separator.encode()) or (told["time"] if told else "")
+        found = instant(dated)
     if found is None:
         received = _header(mail, "Received")  # each server puts its own on top
         found = instant(received.rpartition(";")[2])
