@@ -384,6 +384,64 @@ def test_all_words_of_a_mail_are_shown_and_of_alternatives_one(
     assert entry.text == text
 
 
+PART = f"--b\nContent-Type: {PLAIN}\n\nwords\n"
+PAGE_PART = f"--b\nContent-Type: {PAGE}\n\n<p>page</p>\n"
+BLANK_PART = f"--b\nContent-Type: {PLAIN}\n\n\n"
+PICTURE_PART = "--b\nContent-Type: image/png\n\nAAAA\n"
+PICTURE = "[attachment without a name, image/png, 4 bytes: left in the archive]"
+MIME = "This is a multi-part message in MIME format.\n"
+INNER = 'Content-Type: multipart/mixed; boundary="c"'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "text"),
+    [
+        ('mixed; boundary="b"', "only words\n", "only words"),
+        ('mixed; boundary="b"', "one\n\n--other\ntwo\n--other--\n",
+         "one\n\n--other\ntwo\n--other--"),
+        ('mixed; boundary="b"', "grün\n", "grün"),
+        ("mixed", "only words\n", "only words"),
+        ('alternative; boundary="b"', "only words\n", "only words"),
+        ('signed; boundary=""', "only words\n", "only words"),
+        ('mixed; boundary="b"', f"{PART}--b--\nfooter\n", "words\n\nfooter"),
+        ('mixed; boundary="b"', f"{PART}--b--\n\n  \n", "words"),
+        ('alternative; boundary="b"', f"{PART}{PAGE_PART}--b--\nfuß\n", "words\n\nfuß"),
+        ('mixed; boundary="b"', f"{PICTURE_PART}--b--\nfooter\n", f"footer\n{PICTURE}"),
+        ('mixed; boundary="b"', f"{BLANK_PART}--b--\nfooter\n", "footer"),
+        ('mixed; boundary="b"',
+         f"--b\n{INNER}\n\n--c\n\none\n--c--\nfoot\n{PART}--b--\n", "one\n\nfoot\n\nwords"),
+        ('mixed; boundary="b"', f"--b\n{INNER}\n\nno border\n{PART}--b--\n",
+         "no border\n\nwords"),
+        ('mixed; boundary="b"', f"words before\n{PICTURE_PART}--b--\n", f"words before\n{PICTURE}"),
+        ('mixed; boundary="b"', f"words before\n{BLANK_PART}--b--\n", "words before"),
+        ('mixed; boundary="b"', f"words before\n{PART}--b--\n", "words"),
+        ('mixed; boundary="b"', f"{MIME}{PICTURE_PART}--b--\n", PICTURE),
+        ('mixed; boundary="b"', f"{MIME}{PART}--b--\n", "words"),
+    ],
+)  # fmt: skip
+def test_no_mail_that_holds_words_is_stored_without(kind: str, body: str, text: str) -> None:
+    (entry,) = entries(
+        mail(WHEN, "MIME-Version: 1.0", f"Content-Type: multipart/{kind}", body=body)
+    )
+    assert entry.text == text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "words before\n--b--\nwords behind\n",
+        "--b--\nwords behind\n",
+        f"\n--b--\n{PART}--b--\n",
+        f"--b\n{INNER}\n\nbefore\n--c--\nbehind\n{PART}--b--\n",
+    ],
+)
+def test_a_mail_of_which_the_parser_drops_words_is_named(body: str) -> None:
+    complaints: list[ArchiveError] = []
+    raw = mail(WHEN, "MIME-Version: 1.0", 'Content-Type: multipart/mixed; boundary="b"', body=body)
+    found = entries(raw, on_broken=complaints.append)
+    assert (found, [error.line for error in complaints]) == ([], [2])
+
+
 def test_lists_whose_names_begin_alike_keep_rooms_of_their_own() -> None:
     lists = ["<dev.a.example>", "<dev.b.example>", "Dev <dev.a.example>", "<f.c.example>"]
     folder = b"".join(mail(f"List-Id: {each}", WHEN, body="x\n\n") for each in [*lists, "none"])

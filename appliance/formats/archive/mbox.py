@@ -8,8 +8,10 @@ one `>` is taken off).
 Room: the first label of `List-Id`, else the file's name. Time: `Date`, else the line `From `, else
 the newest `Received`. Author: the name in `From`, decoded after the header was taken apart (RFC
 2047, section 6.2), else the address. Text: the subject, an empty line, the words of all parts in
-order; of alternatives the plain one, unless it is blank, else the HTML one without its tags. Other
-parts are named in a line each.
+order; of alternatives the plain one, unless it is blank, else the HTML one without its tags. What
+stands behind the last part is one more; what stands before the first is for readers without MIME,
+and shown when there are no other words. A body that was announced as parts and has none is shown as
+it is. Other parts are named in a line each.
 """
 
 import email
@@ -198,6 +200,8 @@ def _entry(raw: _Raw, name: str, rooms: _Rooms) -> Entry:
         mail = email.message_from_bytes(_QUOTED_FROM.sub(b"", raw.content))
     except RecursionError:
         raise ArchiveError(name, line, "a mail with parts nested too deeply") from None
+    if any(_swallowed(part, raw.content) for part, _ in _leaves(mail)):
+        raise ArchiveError(name, line, "a mail with a part that ends before it begins")
     subject = _header(mail, "Subject")
     text = "\n\n".join(part for part in (subject, _text(mail, name, line)) if part)
     if too_large(text):
@@ -222,6 +226,14 @@ def _costly(raw: bytes) -> str:
     if containers > ARCHIVE_CONTAINERS_MAX:
         return f"a mail of more than {ARCHIVE_CONTAINERS_MAX} containers"
     return ""
+
+
+def _swallowed(part: Message, raw: bytes) -> bool:
+    """Whether the parser dropped words: those behind the last border of parts without a first."""
+    if part.get_content_maintype() != "multipart":
+        return False
+    border = part.get_boundary() or ""
+    return bool(border) and f"--{border}--".encode("utf-8", "replace") in raw
 
 
 def _header(mail: Message, field: str) -> str:
@@ -289,33 +301,47 @@ def _parent(mail: Message) -> str:
 def _text(mail: Message, name: str, line: int) -> str:
     """The message's words, then a line for each part that is not text."""
     said: list[_Said] = []
+    spare: list[str] = []
     others = []
-    for index, (part, choice) in enumerate(_leaves(mail)):
-        if index >= ARCHIVE_PARTS_MAX:
+    count = 0
+    for part, choice in _leaves(mail):
+        count += choice >= 0
+        if count > ARCHIVE_PARTS_MAX:
             raise ArchiveError(name, line, f"a mail of more than {ARCHIVE_PARTS_MAX} parts")
-        kind = part.get_content_type()
-        if part.get_content_disposition() == "attachment" or part.get_content_maintype() != "text":
+        kind = part.get_content_maintype()
+        if choice == _PREAMBLE:
+            text = clean(_decoded(part))
+            spare += [text] if "mime" not in text.lower() else []
+        elif part.get_content_disposition() == "attachment" or kind not in ("text", "multipart"):
             others.append(_attachment(part))
         else:
             text = _decoded(part)
-            plain = kind != "text/html"
+            plain = part.get_content_type() != "text/html"
             said.append(_Said(choice, plain, clean(text if plain else words_of(text))))
+    joined = _joined(said) or "\n\n".join(each.strip() for each in spare)
+    return "\n".join([joined.strip("\n"), *others]).strip("\n")
+
+
+def _joined(said: list["_Said"]) -> str:
+    """What is shown of it, in order."""
     has_plain = {each.choice for each in said if each.plain and each.words.strip()}
     chosen = [
         each.words
         for each in said
-        if each.words.strip() and (each.plain or not each.choice or each.choice not in has_plain)
+        if each.words.strip() and (each.plain or each.choice <= 0 or each.choice not in has_plain)
     ]
-    joined = "\n\n".join([*(text.rstrip() for text in chosen[:-1]), *chosen[-1:]])
-    return "\n".join([joined.strip("\n"), *others]).strip("\n")
+    return "\n\n".join([*(text.rstrip() for text in chosen[:-1]), *chosen[-1:]])
 
 
 class _Said(NamedTuple):
-    """The words of one part. `choice`: of which alternatives it is one; 0: of none."""
+    """The words of one part. `choice`: of which alternatives it is one; at most 0: of none."""
 
     choice: int
     plain: bool
     words: str
+
+
+_PREAMBLE, _EPILOGUE = -1, -2  # in place of a choice: before the first part, behind the last
 
 
 def _leaves(mail: Message) -> Iterator[tuple[Message, int]]:
@@ -325,13 +351,24 @@ def _leaves(mail: Message) -> Iterator[tuple[Message, int]]:
     while stack:
         part, choice = stack.pop()
         payload = part.get_payload()
-        if isinstance(payload, list):
-            if not choice and part.get_content_subtype() == "alternative":
-                choices += 1
-                choice = choices
-            stack.extend((item, choice) for item in reversed(payload) if isinstance(item, Message))
-        else:
+        if not isinstance(payload, list):
             yield part, choice
+            continue
+        if not choice and part.get_content_subtype() == "alternative":
+            choices += 1
+            choice = choices
+        stack.extend((each, _EPILOGUE) for each in _beside(part.epilogue))
+        stack.extend((item, choice) for item in reversed(payload) if isinstance(item, Message))
+        stack.extend((each, _PREAMBLE) for each in _beside(part.preamble))
+
+
+def _beside(text: str | None) -> list[Message]:
+    """A part of its own for words beside the parts; none for a blank."""
+    if not text or not text.strip():
+        return []
+    part = Message()
+    part.set_payload(text)
+    return [part]
 
 
 def _decoded(part: Message) -> str:
