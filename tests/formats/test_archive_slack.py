@@ -212,7 +212,7 @@ def rich(*elements: dict[str, Any]) -> list[dict[str, Any]]:
         ),
         (
             {"text": "", "blocks": [{"type": "image", "alt_text": "a cat", "image_url": "x"}]},
-            "a cat",
+            "a cat (x)",
         ),
         (
             {
@@ -259,7 +259,7 @@ def rich(*elements: dict[str, Any]) -> list[dict[str, Any]]:
             "see it (http://x.org)",
         ),
         ({"text": "one\ntwo", "blocks": rich({"type": "text", "text": "one\ntwo"})}, "one\ntwo"),
-        ({"text": "one", "blocks": rich({"type": "text", "text": "one\ntwo"})}, "one\ntwo"),
+        ({"text": "one", "blocks": rich({"type": "text", "text": "one\ntwo"})}, "one\none\ntwo"),
         ({"text": "", "files": [{"title": "plan"}]}, "[attachment plan: not in the export]"),
         ({"text": "", "blocks": "none", "attachments": [7, {"fields": 7, "text": 7}]}, ""),
     ],
@@ -268,6 +268,212 @@ def test_what_a_message_says_beside_its_text_follows_it_once(
     item: dict[str, Any], text: str
 ) -> None:
     assert text_of(**item) == text
+
+
+def block(kind: str, **held: Any) -> dict[str, Any]:
+    return {"blocks": [{"type": kind, **held}]}
+
+
+def attached(**held: Any) -> dict[str, Any]:
+    return {"attachments": [held]}
+
+
+def plain_text(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": text, "emoji": True}
+
+
+FORWARDED = {
+    "from_url": "https://w.slack.com/archives/C1/p1",
+    "fallback": "[January 1st, 2020 1:00 AM] bob: one",
+    "is_share": True,
+    "author_name": "bob",
+    "author_icon": "https://a/icon.png",
+    "channel_id": "C1",
+    "ts": "1577836800.1",
+    "mrkdwn_in": ["text"],
+}
+TASK = {"type": "task_card", "task_id": "t1", "title": "Look it up", "status": "complete"}
+TASK |= {"details": rich({"type": "text", "text": "slowly"})[0]}
+TASK |= {"sources": [{"type": "url", "url": "https://x/s", "text": "the source"}]}
+CARD = {"type": "card", "title": plain_text("t"), "subtitle": plain_text("s"), "body": {}}
+CARD |= {"hero_image": {"type": "image", "image_url": "https://x/h", "alt_text": "hero"}}
+CHART = {"type": "bar", "series": [{"name": "of 2020", "data": [{"label": "May", "value": 3}]}]}
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        (attached(title="Page", title_link="https://x/p"), "Page (https://x/p)"),
+        (attached(title="https://x/p", title_link="https://x/p"), "https://x/p"),
+        (attached(title_link="https://x/p"), "https://x/p"),
+        (attached(author_name="Ann", author_link="https://x/a"), "Ann (https://x/a)"),
+        (attached(service_name="Tube", service_url="https://x/"), "Tube (https://x/)"),
+        (attached(text="a", image_url="https://x/i", thumb_url="https://x/t"),
+         "a\nhttps://x/i\nhttps://x/t"),
+        (attached(text="a", from_url="https://x/p", original_url="https://x/p"), "a\nhttps://x/p"),
+        (attached(text="a", footer="by hand", footer_icon="https://x/f", color="#f00", id=1),
+         "a\nby hand"),
+        (attached(fallback="Chess?", callback_id="c", actions=[
+            {"name": "game", "text": "Play", "type": "button", "value": "chess"},
+            {"name": "see", "text": "Look", "type": "button", "url": "https://x/g"}]),
+         "Play\nLook (https://x/g)\nChess?"),
+        (attached(files=[{"name": "plan.pdf"}]), "[attachment plan.pdf: not in the export]"),
+        (attached(**FORWARDED, text="one"),
+         "bob\none\nhttps://w.slack.com/archives/C1/p1\n[January 1st, 2020 1:00 AM] bob: one"),
+        (attached(message_blocks=[
+            {"team": "T1", "channel": "C1", "ts": "1.1", "message": {
+                "blocks": rich({"type": "text", "text": "once said"})}}]), "once said"),
+        (attached(text="once *said*", message_blocks=[
+            {"message": {"blocks": rich({"type": "text", "text": "once "}, {
+                "type": "text", "text": "said", "style": {"bold": True}})}}]), "once *said*"),
+        (block("actions", elements=[{"type": "button", "action_id": "a", "value": "v1",
+            "text": plain_text("Open"), "url": "https://x/o", "confirm": {
+                "title": plain_text("Sure?"), "confirm": plain_text("Yes")}}]),
+         "Open (https://x/o)"),
+        (block("section", text=plain_text("Pick"), accessory={"type": "overflow", "options": [
+            {"text": plain_text("one"), "value": "v1"},
+            {"text": plain_text("two"), "value": "v2", "url": "https://x/2",
+             "description": plain_text("the other")}]}),
+         "Pick\none\ntwo (https://x/2)\nthe other"),
+        (block("image", title=plain_text("Cat"), alt_text="a cat", slack_file={
+            "id": "F1", "url": "https://x/F1"}), "Cat\na cat\nhttps://x/F1"),
+        (block("video", title=plain_text("Film"), title_url="https://x/w", video_url="https://x/v",
+            thumbnail_url="https://x/t", alt_text="film", provider_name="Tube"),
+         "Film (https://x/w)\nfilm\nhttps://x/v\nhttps://x/t\nTube"),
+        (block("markdown", text="**bold** [it](https://x/)"), "**bold** [it](https://x/)"),
+        (block("call", call_id="R1", call={"v1": {"id": "R1", "name": "Daily",
+            "join_url": "https://x/j"}}), "Daily (https://x/j)"),
+        (block("plan", title="The plan", tasks=[TASK]),
+         "The plan\nLook it up\nslowly\nthe source (https://x/s)"),
+        (block("carousel", elements=[CARD]), "t\ns\nhero (https://x/h)"),
+        (block("data_visualization", title="Sales", chart=CHART), "Sales\nof 2020\nMay: 3"),
+        (block("data_table", caption="Figures", rows=[[{"type": "raw_number", "value": 4.5}, {
+            "type": "raw_number", "value": 7, "text": "7 %"}]]), "4.5\n7 %\nFigures"),
+        (block("context_actions", elements=[{"type": "feedback_buttons", "positive_button": {
+            "text": plain_text("Good"), "value": "p", "accessibility_label": "like it"}}]),
+         "Good\nlike it"),
+        (block("of tomorrow", parts=["a", {"verse": "b", "part_id": "P", "a_url": "https://x/"}]),
+         "a\nb\nhttps://x/"),
+        ({"blocks": rich({"type": "date", "timestamp": 1577836800, "format": "{date}"}, {
+            "type": "text", "text": " at last"})}, "2020-01-01 00:00 UTC at last"),
+        ({"blocks": rich({"type": "date", "timestamp": 0, "fallback": "then"}, {
+            "type": "color", "value": "#f00"}, {"type": "of tomorrow", "poem": "x"})}, "then#f00x"),
+        ({"blocks": rich({"type": "emoji", "name": "ok", "skin_tone": 2})}, ":ok::skin-tone-2:"),
+        ({"text": "<!date^0^{date}^https://x/|long ago> <!subteam^S1|@ops>"},
+         "long ago (https://x/) @ops"),
+    ],
+)  # fmt: skip
+def test_every_text_and_address_of_blocks_and_attachments_is_shown(
+    item: dict[str, Any], text: str
+) -> None:
+    assert text_of(**{"text": "", **item}) == text
+
+
+def styled(text: str, *styles: str) -> dict[str, Any]:
+    return {"type": "text", "text": text, "style": dict.fromkeys(styles, True)}
+
+
+def listed(*lines: str, **how: Any) -> dict[str, Any]:
+    items = [{"type": "rich_text_section", "elements": [styled(line)]} for line in lines]
+    return {"type": "rich_text_list", "elements": items, **how}
+
+
+def sections(*elements: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"type": "rich_text", "elements": list(elements)}]
+
+
+def section(kind: str, *elements: dict[str, Any]) -> dict[str, Any]:
+    return {"type": f"rich_text_{kind}", "elements": list(elements)}
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("a *b* c", rich(styled("a "), styled("b ", "bold"), styled("c"))),
+        ("*_b_* ~d~ `e`", rich(styled("b", "italic", "bold"), styled(" "), styled("d", "strike"),
+                               styled(" "), styled("e", "code"))),
+        ("todo:\n• one\n• two\n    ◦ three", sections(
+            section("section", styled("todo:\n")), listed("one", "two"), listed("three"))),
+        ("1. one\n2. -5", sections(listed("one", "-5", style="ordered"))),
+        ("&gt; he said\n&gt; so\nwell", sections(
+            section("quote", styled("he said\nso")), section("section", styled("well")))),
+        ("```x = 1\ny = 2```", sections(section("preformatted", styled("x = 1\ny = 2")))),
+        ("see\n```\nx\n```\nyes", sections(section("section", styled("see")),
+            section("preformatted", styled("x")), section("section", styled("yes")))),
+        ("<!subteam^S1|@ops> <!here> <#C1|general>", rich(
+            {"type": "usergroup", "usergroup_id": "S1"}, styled(" "),
+            {"type": "broadcast", "range": "here"}, styled(" "),
+            {"type": "channel", "channel_id": "C1"})),
+        ("a &amp; b &lt;c&gt;", rich(styled("a & b <c>"))),
+        ("-5\n-5", rich(styled("-5\n-5"))),
+        ("two  blanks ", rich(styled("two  blanks "))),
+        ("2*3*4 and *5*", rich(styled("2*3*4 and "), styled("5", "bold"))),
+        ("part one\npart two", [*rich(styled("part one")), *rich(styled("part two"))]),
+        ("Deploy done", [{"type": "section", "text": plain_text("Deploy done")}]),
+    ],
+)  # fmt: skip
+def test_blocks_that_say_just_what_the_text_says_are_left_out(
+    text: str, blocks: list[dict[str, Any]]
+) -> None:
+    alone = text_of(text=text)
+    assert text_of(text=text, blocks=blocks) == alone
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("+5", "-5"),
+        ("C++", "C"),
+        ("C", "C++"),
+        ("x", "X"),
+        ("yes", "yes?"),
+        ("a b", "ab"),
+        ("1. x", "x"),
+        ("• x", "x"),
+        ("2*3", "23"),
+        ("*5", "5"),
+        ("> 5", "5"),
+        ("a/b", "a\\b"),
+        ("one\ntwo", "one"),
+        ("one", "one\ntwo"),
+        ("3 °C", "3 C"),
+    ],
+)
+@pytest.mark.parametrize("where", ["block", "section", "fallback"])
+def test_what_differs_in_a_sign_is_shown_beside_the_text(text: str, other: str, where: str) -> None:
+    item: dict[str, Any] = {
+        "block": {"blocks": rich(styled(other))},
+        "section": block("section", text={"type": "mrkdwn", "text": other}),
+        "fallback": attached(fallback=other),
+    }[where]
+    assert text_of(text=text, **item) == f"{text}\n{other}"
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ({"text": "", "blocks": rich(styled("no\nno\n\nyes"))}, "no\nno\n\nyes"),
+        ({"text": "", "blocks": [*rich(styled("no")), *rich(styled("no"))]}, "no\nno"),
+        ({"text": "no", "blocks": [*rich(styled("no")), *rich(styled("yes"))]}, "no\nyes"),
+        ({"text": "a\nb", "blocks": rich(styled("b\nc"))}, "a\nb\nb\nc"),
+        (attached(fields=[{"title": "was", "value": "0"}, {"title": "was", "value": "0"}]),
+         "was: 0\nwas: 0"),
+        ({"attachments": [{"text": "0"}, {"text": "0"}]}, "0\n0"),
+        (attached(title="t", text="0", fallback="t 0"), "t\n0"),
+        (attached(title="t", text="0", fallback="[no preview available]"), "t\n0"),
+        ({"text": "all  well", "attachments": [{"fallback": "all well"}]}, "all  well"),
+        ({"text": "", "blocks": sections(listed("5", "5", "-5"))}, "5\n5\n-5"),
+    ],
+)  # fmt: skip
+def test_lines_that_are_said_twice_in_one_message_stay(item: dict[str, Any], text: str) -> None:
+    assert text_of(**{"text": "", **item}) == text
+
+
+def test_marks_without_end_are_compared_in_time() -> None:
+    many = rich(*[styled("x", "bold")] * 3000) * 30
+    begun = time.process_time()
+    text_of(text="*" * 60_000 + "x", blocks=many[:20])
+    assert time.process_time() - begun < 5.0
 
 
 def test_blocks_nested_without_end_and_without_number_are_cut_and_marked() -> None:

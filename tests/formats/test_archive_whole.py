@@ -155,6 +155,4 @@ def test_slack(said: list[Said], folder: str, where: str) -> None:
         for day, items in days.items():
             archive.writestr(f"{folder}room/{day}.json", json.dumps(items))
     found = sorted((entry.author, entry.text) for entry in slack.read(out, "x.zip"))
-    if where == "block":  # a line that is said twice in blocks is shown once
-        said = [each._replace(lines=list(dict.fromkeys(each.lines))) for each in said]
     assert found == sorted((each.author, "\n".join(each.lines)) for each in said)

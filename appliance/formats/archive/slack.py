@@ -36,7 +36,7 @@ from appliance.base.limits import (
 from appliance.formats.archive.entry import Entry, OnBroken, clean, refuse, too_large
 from appliance.formats.archive.hypertext import unescape
 from appliance.formats.archive.naming import Naming
-from appliance.formats.archive.slack_blocks import words_beside
+from appliance.formats.archive.slack_blocks import files_named, moment, words_beside
 
 _DAY = re.compile(r"(?P<folder>[^/\\]{1,200})/(?P<date>\d{4}-\d\d-\d\d)\.json$", re.ASCII)
 _TS = re.compile(r"(?P<seconds>\d{1,11})\.(?P<fraction>\d{1,6})$", re.ASCII)
@@ -293,7 +293,9 @@ def _entry(item: Any, folder: str, rooms: _Rooms, people: dict[str, str]) -> Ent
     time_us = _time_us(ts)
     text = _plain(_text_of(item, "text"), rooms.names, people)
     beside = words_beside(item, text, lambda words: _plain(words, rooms.names, people))
-    text = "\n".join([clean(text), *map(clean, beside), *_attached(item)]).strip("\n")
+    text = "\n".join(
+        [clean(text), *map(clean, beside), *map(clean, files_named(item.get("files")))]
+    ).strip("\n")
     if too_large(text):
         raise _BrokenItem(too_large(text))
     room, private = rooms.of(folder)
@@ -320,29 +322,22 @@ def _author(item: dict, people: dict[str, str]) -> str:
     return clean(shown or user or "unknown")
 
 
-def _attached(item: dict) -> list[str]:
-    files = item.get("files")
-    if not isinstance(files, list):
-        return []
-    names = (
-        _text_of(file, "name") or _text_of(file, "title") or "without a name"
-        for file in files
-        if isinstance(file, dict)
-    )
-    return [clean(f"[attachment {name}: not in the export]") for name in names]
-
-
 def _plain(text: str, rooms: dict[str, str], people: dict[str, str]) -> str:
     """`text` with Slack's marks as people read them: names for ids, links beside their labels."""
 
     def replace(found: re.Match[str]) -> str:
         sign, target, label = found.group(1), found.group(2), found.group(3) or ""
         if sign == "@":
-            return "@" + (label or people.get(target, target))
+            return "@" + (people.get(target) or label or target)
         if sign == "#":
-            return "#" + (label or rooms.get(target, target))
+            return "#" + (rooms.get(target) or label or target)
+        if sign == "!" and target.startswith("date^"):
+            when, _, rest = target.removeprefix("date^").partition("^")
+            address = rest.partition("^")[2]
+            words = label or moment(when)
+            return f"{words} ({address})" if address else words
         if sign == "!":
-            return "@" + (label or target).lstrip("@")
+            return "@" + (label or target.removeprefix("subteam^")).lstrip("@")
         return f"{label} ({target})" if label and label != target else target
 
     return unescape(_MARK.sub(replace, text))
