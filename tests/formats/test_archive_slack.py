@@ -125,9 +125,12 @@ def test_slack_refuses_what_is_no_zip_and_what_unpacks_past_the_bound() -> None:
 
 
 def test_slack_names_inside_the_zip_reach_no_file_system(tmp_path: Path) -> None:
-    members = {**WHOLE, "../escape/2020-01-01.json": DAY_ONE, "/etc/2020-01-01.json": DAY_ONE}
-    rooms = {entry.room for entry in entries(zipped(**members))}
-    assert rooms == {"general", "direct/Alice, bob"}
+    outside = ["../escape/2020-01-01.json", "../general/2020-01-04.json", "/etc/2020-01-01.json"]
+    members = {**WHOLE, **dict.fromkeys(outside, DAY_ONE)}
+    complaints: list[ArchiveError] = []
+    found = entries(zipped(**members), on_broken=complaints.append)
+    assert {entry.room for entry in found} == {"general", "direct/Alice, bob"}
+    assert [error.file for error in complaints] == [f"export.zip:{name}" for name in outside]
 
 
 def said(**item: Any) -> dict[str, Any]:
@@ -596,6 +599,104 @@ FOREIGN = {"__MACOSX/export/general/._2020-01-01.json": b"\0", "__MACOSX/._expor
 def test_an_export_may_lie_in_one_folder_of_its_zip(folder: str, beside: dict[str, bytes]) -> None:
     members = {f"{folder}{name}": content for name, content in WHOLE.items()}
     assert entries(zipped(**members, **beside)) == entries(zipped(**WHOLE))
+
+
+NEXT = [said(text="found")]
+ASTRAY = "a day in a place where an export has none"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "general/2020-01-01-2.json",
+        "general/2020-01-01_2.json",
+        "sub/general/2020-01-03.json",
+        "a/b/general/2020-01-03.json",
+        "sub/C1/2020-01-03.json",
+        "general\\2020-01-03.json",
+        "sub\\general\\2020-01-03.json",
+        "./general/2020-01-03.json",
+        ".\\general\\2020-01-03-14.json",
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "export/"])
+def test_days_in_other_places_are_read_where_it_is_clear_what_they_are(
+    name: str, folder: str
+) -> None:
+    lists = {f"{folder}channels.json": [{"id": "C1", "name": "general"}]}
+    name = folder + name if not name.startswith(".") else f"./{folder}{name[2:]}"
+    (entry,) = entries(zipped(**lists, **{name: NEXT}))
+    assert (entry.room, entry.private, entry.text) == ("general", False, "found")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["sub/general/2020-01-03.json", "general/2020-01-03.json"],
+        ["a/general/2020-01-03.json", "b/general/2020-01-04.json"],
+        ["sub/nowhere/2020-01-03.json"],
+        ["2020-01-03.json"],
+        ["general/2020-1-3.json"],
+        ["general/2020-01-03 (1).json"],
+        ["general/2020-01-03.JSON"],
+        ["general/2020-01-03-copy.json"],
+        ["general//2020-01-03.json"],
+        ["sub/../general/2020-01-03.json"],
+        ["C:\\general\\..\\general\\2020-01-03.json"],
+        ["general/2020-01-03.json", "general\\2020-01-03.json"],
+    ],
+)
+def test_days_in_places_that_are_none_are_named_and_the_rest_is_read(names: list[str]) -> None:
+    complaints: list[ArchiveError] = []
+    data = export(said(), **dict.fromkeys(names, NEXT))
+    found = entries(data, on_broken=complaints.append)
+    assert len(found) + len(complaints) == 1 + len(names)
+    assert complaints and {error.reason[: len(ASTRAY)] for error in complaints} == {ASTRAY}
+    assert {error.file.partition(":")[2] for error in complaints} <= set(names)
+    with pytest.raises(ArchiveError, match=ASTRAY):
+        entries(data)
+
+
+def test_days_beside_the_folder_in_which_an_export_lies_are_named() -> None:
+    members = {f"export/{name}": content for name, content in WHOLE.items()}
+    complaints: list[ArchiveError] = []
+    data = zipped(**members, **{"other/general/2020-01-09.json": NEXT, "x/readme.json": b"{}"})
+    assert entries(data, on_broken=complaints.append) == entries(zipped(**WHOLE))
+    assert [error.file for error in complaints] == ["export.zip:other/general/2020-01-09.json"]
+
+
+def test_days_of_one_date_come_in_the_order_of_their_numbers() -> None:
+    numbers = ["-10", "", "-2", "-1"]
+    days = {f"general/2020-01-01{n}.json": [said(text=n or "first")] for n in numbers}
+    days |= {"general/2020-01-02.json": [said(text="next day")]}
+    found = [entry.text for entry in entries(export(**days))]
+    assert found == ["first", "-1", "-2", "-10", "next day"]
+
+
+TWICE = {"id": "C1", "name": "ops"}
+
+
+@pytest.mark.parametrize(
+    ("lists", "room"),
+    [
+        ({"groups.json": [TWICE]}, "private/ops"),
+        ({"groups.json": [{"id": "C1", "name": "secret"}]}, "private/secret"),
+        ({"groups.json": [{"id": "C1"}]}, "private/C1"),
+        ({"groups.json": [{"id": "G1", "name": "ops"}]}, "private/ops"),
+        ({"dms.json": [{"id": "C1", "members": ["ann", "bob"]}]}, "direct/ann, bob"),
+        ({"mpims.json": [{"id": "C1", "name": "mpdm", "members": ["ann"]}]}, "direct/ann"),
+        ({"mpims.json": [{"id": "M1", "name": "ops", "members": ["ann"]}]}, "direct/ann"),
+        ({"channels.json": [{**TWICE, "is_private": True}]}, "private/ops"),
+        ({"channels.json": [TWICE, {**TWICE, "is_group": True}]}, "private/ops"),
+        ({"channels.json": [{**TWICE, "is_mpim": True}, TWICE]}, "private/ops"),
+    ],
+)
+def test_what_one_list_calls_public_and_another_one_private_is_private(
+    lists: dict[str, Any], room: str
+) -> None:
+    days = {"ops/2020-01-01.json": [said()]}
+    found = entries(zipped(**{"channels.json": [TWICE], **lists, **days}))
+    assert [(entry.room, entry.private) for entry in found] == [(room, True)]
 
 
 def test_two_exports_in_one_zip_are_refused() -> None:

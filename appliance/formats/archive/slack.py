@@ -4,12 +4,16 @@
     groups.json, dms.json, mpims.json       private ones; those of dms have members and no name
     users.json                              people: {id, name, profile: {display_name, real_name}}
     <room>/<year>-<month>-<day>.json        what was said: lists of {type, user, text, ts,
-                                            thread_ts, attachments, blocks, files}
+    <room>/<year>-<month>-<day>-<n>.json    thread_ts, attachments, blocks, files}
 
 A room is called as its channel; `private/ops` is a private channel, `direct/ann, bob` are people
-who write to each other, and what no list names is private. Rooms of one name are told apart by id.
-What a message says beside its text, in blocks and attachments (so write programs), follows it,
-unless the text says it too. All may lie in one folder of the zip.
+who write to each other. What no list names is private, and so is what one list calls public and
+another one does not. Rooms of one name are told apart by id. What a message says beside its text,
+in blocks and attachments (so write programs), follows it, unless the text says it too.
+
+All may lie in one folder of the zip, and names may have backslashes, as some programs of Windows
+write them. A day that lies deeper is read if its folder is that of a room in a list and no other
+place has one of that name. Any other file that is called as a day is is broken, and told of.
 
 Members are read from the zip into memory, never unpacked: names inside it reach no file system.
 What a member unpacks to is bounded, and so is the sum of all, also as a multiple of the zip's own
@@ -38,12 +42,17 @@ from appliance.formats.archive.hypertext import unescape
 from appliance.formats.archive.naming import Naming
 from appliance.formats.archive.slack_blocks import files_named, moment, words_beside
 
-_DAY = re.compile(r"(?P<folder>[^/\\]{1,200})/(?P<date>\d{4}-\d\d-\d\d)\.json$", re.ASCII)
+_DAY = re.compile(
+    r"(?P<folder>[^/]{1,200})/(?P<date>\d{4}-\d\d-\d\d)(?:[-_](?P<number>\d{1,4}))?\.json", re.ASCII
+)
+_DAY_LIKE = re.compile(r"(?:^|/)\d{4}-\d{1,2}-\d{1,2}[^/]*\.json$", re.ASCII | re.IGNORECASE)
 _TS = re.compile(r"(?P<seconds>\d{1,11})\.(?P<fraction>\d{1,6})$", re.ASCII)
 _MARK = re.compile(r"<([@#!]?)([^<>|]{1,2000})(?:\|([^<>]{0,2000}))?>")
 _TIME_MAX_SECONDS = 253_370_764_800  # the year 9999
 _PUBLIC, _PRIVATE, _DIRECT = "channels.json", "groups.json", ("dms.json", "mpims.json")
 _LISTS = (_PUBLIC, _PRIVATE, *_DIRECT)
+# What conversations of a newer kind say of themselves, in whichever list.
+_NOT_PUBLIC = ("is_private", "is_group", "is_im", "is_mpim")
 # What programs that zip add of their own.
 _FOREIGN = re.compile(r"(?:^|/)(?:__MACOSX/|\.DS_Store$|\._|Thumbs\.db$|desktop\.ini$)")
 _NAMES_SHOWN = 8  # of the people in a room's name
@@ -54,11 +63,17 @@ class _Export:
 
     def __init__(self, archive: zipfile.ZipFile, name: str, size: int) -> None:
         self.archive, self.name = archive, name
-        own = [member for member in archive.namelist() if not _FOREIGN.search(member)]
-        self.folder = _enclosing(own)  # in which everything lies; "" where nothing encloses it
-        self.members = frozenset(
-            member.removeprefix(self.folder) for member in own if member.startswith(self.folder)
-        )
+        own = [member for member in archive.namelist() if not _FOREIGN.search(_slashed(member))]
+        folder = _enclosing({_slashed(member) for member in own})  # in which everything lies, or ""
+        self.members: dict[str, str] = {}  # as it is called in that folder -> in the zip
+        self.astray = []  # files that are called as days, in places of which nothing is known
+        for member in own:
+            called = _slashed(member)
+            inside = called.startswith(folder) and called.removeprefix(folder) not in self.members
+            if inside:
+                self.members[called.removeprefix(folder)] = member
+            elif _DAY_LIKE.search(called):
+                self.astray.append(member)
         # small files may shrink as far as they like: one member more is always allowed
         self.left = min(
             ARCHIVE_UNPACKED_SIZE_MAX, ARCHIVE_RATIO_MAX * size + ARCHIVE_ENTRY_SIZE_MAX
@@ -68,7 +83,7 @@ class _Export:
         """The bytes of a member; ArchiveError with why not, of one that is broken or too large."""
         where = f"{self.name}:{member}"
         try:
-            with self.archive.open(self.folder + member) as stream:
+            with self.archive.open(self.members[member]) as stream:
                 raw = stream.read(min(ARCHIVE_ENTRY_SIZE_MAX, self.left) + 1)
         except (
             zipfile.BadZipFile,
@@ -92,11 +107,18 @@ class _Export:
         return raw
 
 
-def _enclosing(members: list[str]) -> str:
+def _slashed(member: str) -> str:
+    """A name of the zip with the separators that zips should have."""
+    return member.replace("\\", "/").removeprefix("./")
+
+
+def _enclosing(members: set[str]) -> str:
     """The one folder, with its slash, in which all of an export lies; "" when it lies flat."""
-    if any(member in _LISTS or _DAY.match(member) for member in members):
+    if members.intersection(_LISTS):
         return ""
-    folders = {member.rpartition("/")[0] for member in members if member.endswith("/" + _PUBLIC)}
+    folders = {
+        member.rpartition("/")[0] for member in members if member.rpartition("/")[2] in _LISTS
+    }
     return f"{folders.pop()}/" if len(folders) == 1 else ""
 
 
@@ -114,8 +136,8 @@ def read(file: BinaryIO, name: str, on_broken: OnBroken = refuse) -> Iterator[En
         if len(archive.namelist()) > ARCHIVE_MEMBERS_MAX:
             raise ArchiveError(name, 1, f"a zip of more than {ARCHIVE_MEMBERS_MAX} files")
         export = _Export(archive, name, file.seek(0, io.SEEK_END))
-        days = sorted(member for member in export.members if _DAY.match(member))
-        if _PUBLIC not in export.members and not days:
+        days = {member: found for member in export.members if (found := _DAY.fullmatch(member))}
+        if not days and not export.members.keys() & set(_LISTS):
             raise ArchiveError(
                 name,
                 1,
@@ -123,9 +145,51 @@ def read(file: BinaryIO, name: str, on_broken: OnBroken = refuse) -> Iterator[En
                 "in one folder",
             )
         people = _people(export)
-        rooms = _rooms(export, people)
-        for member in days:
-            yield from _day(export, member, rooms, people, on_broken)
+        rooms = _rooms(export, people, {found["folder"] for found in days.values()})
+        for folder, member in _in_order(export, days, rooms, on_broken):
+            yield from _day(export, member, folder, rooms, people, on_broken)
+
+
+def _in_order(
+    export: _Export, days: dict[str, re.Match[str]], rooms: "_Rooms", on_broken: OnBroken
+) -> list[tuple[str, str]]:
+    """(folder of a room, member) of all days, room by room; what is none is told of."""
+    found = [
+        (day["folder"], day["date"], int(day["number"] or 0), member)
+        for member, day in days.items()
+        if day["folder"] not in (".", "..")
+    ]
+    places: dict[str, set[str]] = {}  # last part of a folder -> what stands before it
+    deeper: dict[str, re.Match[str]] = {}
+    for member in export.members:
+        before, _, rest = member.rpartition("/")
+        before, _, folder = before.rpartition("/")
+        day = _DAY.fullmatch(f"{folder}/{rest}")
+        if day is not None:
+            places.setdefault(folder, set()).add(before)
+            if before and not {"", ".", ".."} & set(before.split("/")) and rooms.knows(folder):
+                deeper[member] = day
+    found += [
+        (day["folder"], day["date"], int(day["number"] or 0), member)
+        for member, day in deeper.items()
+        if len(places[day["folder"]]) == 1
+    ]
+    read = {member for *_, member in found}
+    left = [name for member, name in export.members.items() if member not in read]
+    for name in sorted([*export.astray, *filter(_called_as_a_day, left)]):
+        on_broken(
+            ArchiveError(
+                f"{export.name}:{name}",
+                1,
+                "a day in a place where an export has none: it belongs into the folder of its "
+                "channel, as YEAR-MONTH-DAY.json",
+            )
+        )
+    return [(folder, member) for folder, _, _, member in sorted(found)]
+
+
+def _called_as_a_day(name: str) -> bool:
+    return _DAY_LIKE.search(_slashed(name)) is not None
 
 
 def _load(export: _Export, member: str) -> tuple[list, bytes]:
@@ -180,6 +244,10 @@ class _Rooms:
         for folder in folders:
             self._folders.setdefault(folder, named)
 
+    def knows(self, folder: str) -> bool:
+        """Whether a list names the room of a folder."""
+        return folder in self._folders
+
     def of(self, folder: str) -> tuple[str, bool]:
         """The room of a folder, and whether it is private. What no list names is."""
         found = self._folders.get(folder)
@@ -189,24 +257,42 @@ class _Rooms:
         return found
 
 
-def _rooms(export: _Export, people: dict[str, str]) -> _Rooms:
+def _rooms(export: _Export, people: dict[str, str], folders: set[str]) -> _Rooms:
+    """The conversations in the lists; `folders`: those that hold days."""
     rooms = _Rooms()
-    for member in _LISTS:
-        if member not in export.members:
-            continue
-        for item in _load(export, member)[0]:
-            if not isinstance(item, dict) or not _text_of(item, "id"):
+    listed = {member: _listed(export, member) for member in _LISTS}
+    public = [item for item in listed[_PUBLIC] if not any(item.get(flag) for flag in _NOT_PUBLIC)]
+    hidden = [item for item in listed[_PUBLIC] if any(item.get(flag) for flag in _NOT_PUBLIC)]
+    others = [item for member in _LISTS if member != _PUBLIC for item in listed[member]]
+    private_ids = {item["id"] for item in (*hidden, *others)}
+    # a folder with a name that a public and a private conversation have is the private one's
+    for member in (_PRIVATE, *_DIRECT, _PUBLIC):
+        for item in listed[member]:
+            id_, name = item["id"], _text_of(item, "name") or item["id"]
+            if member == _PUBLIC and id_ not in private_ids:
                 continue
-            id_, name = item["id"], _text_of(item, "name")
-            if member == _PUBLIC:
-                rooms.add(id_, [name or id_, id_], name or id_, name or id_, private=False)
-            elif member == _PRIVATE:
-                room = f"private/{name or id_}"
-                rooms.add(id_, [id_, name or id_], name or id_, room, private=True)
-            else:
-                room = f"direct/{_together(item, people) or name or id_}"
-                rooms.add(id_, [id_, name or id_], name or id_, room, private=True)
+            room = f"private/{name}"
+            if member in _DIRECT:
+                room = f"direct/{_together(item, people) or name}"
+            own = [id_] if id_ in folders and member != _PUBLIC else [id_, name]
+            rooms.add(id_, own, name, room, private=True)
+    for item in public:
+        id_, name = item["id"], _text_of(item, "name") or item["id"]
+        if id_ not in private_ids:
+            rooms.add(id_, [name, id_], name, name, private=False)
+    for item in (*others, *hidden):  # what is left of the names of those that have their id's
+        name = _text_of(item, "name")
+        if name:
+            rooms.add(item["id"], [name], name, f"private/{name}", private=True)
     return rooms
+
+
+def _listed(export: _Export, member: str) -> list[dict]:
+    """The conversations that a list names."""
+    if member not in export.members:
+        return []
+    items = _load(export, member)[0]
+    return [item for item in items if isinstance(item, dict) and _text_of(item, "id")]
 
 
 def _together(item: dict, people: dict[str, str]) -> str:
@@ -242,13 +328,11 @@ def _shown(profile: Any) -> str:
 def _day(
     export: _Export,
     member: str,
+    folder: str,
     rooms: _Rooms,
     people: dict[str, str],
     on_broken: OnBroken,
 ) -> Iterator[Entry]:
-    found = _DAY.match(member)
-    assert found is not None
-    folder = found["folder"]
     try:
         items, raw = _load(export, member)
     except _TooMuch:
