@@ -9,5 +9,6 @@ checked.
     checkpoint     manifest and rows of the state tables
     segment        10,000 committed records, sealed by a footer
     snapshot       signed export of a segment or a room
+    webhdfs        what an HDFS answers over HTTP
     client/        frames between a chat client and an edge, binary and JSON
 """

@@ -1,7 +1,6 @@
 """The target that the settings of a node name."""
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.prng import Prng
@@ -9,6 +8,7 @@ from appliance.drivers.hdfs.folder import FolderTarget
 from appliance.drivers.hdfs.target import Target
 from appliance.drivers.hdfs.webhdfs import WebHdfs
 from appliance.formats.settings import SETTINGS_FILE, SHIP_FOLDER, SHIP_OFF, Settings
+from appliance.formats.webhdfs import address_of
 
 
 def is_shared(settings: Settings) -> bool:
@@ -26,13 +26,8 @@ def open_target(settings: Settings, node: Path, own_folder: Path, prng: Prng) ->
         return FolderTarget(own_folder, rate_max=settings.ship_rate_max)
     if where.startswith("/"):
         return FolderTarget(Path(where), rate_max=settings.ship_rate_max)
-    try:
-        parts = urlsplit(where)
-        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        good = good and not parts.query and not parts.fragment and parts.username is None
-    except ValueError:
-        good = False
-    if not good:
+    parts = address_of(where)
+    if parts is None or parts.query or parts.fragment or parts.username is not None:
         raise ConfigurationError(
             f'{node / SETTINGS_FILE}: ship_target is {where!r}; allowed: "{SHIP_FOLDER}", '
             f'"{SHIP_OFF}", an absolute path, http(s)://name-node:9870/folder'

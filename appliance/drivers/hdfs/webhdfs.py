@@ -15,45 +15,26 @@ caller's own back-off begins after that. A CREATE may always be sent again: it o
 """
 
 import http.client
-import json
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import SplitResult, quote, urlencode, urlsplit
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
-from appliance.base.authority import authority
-from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
+from appliance.base.errors import FormatError, TargetError, TargetRefused, TargetUnavailable
 from appliance.base.prng import Prng
 from appliance.drivers.hdfs.target import BLOCK_SIZE, Entry, Limiter
+from appliance.formats import webhdfs
+from appliance.formats.webhdfs import Address, Refusal, Status
 
 CONNECT_S, ANSWER_S = 5.0, 30.0  # until a connection stands; between two bytes of an answer
 TRIES_MAX = 3
 PAUSE_MS_MIN, PAUSE_MS_MAX = 100, 2_000
-ANSWER_SIZE_MAX = 64 << 20  # bytes of an answer in JSON; a folder of 200,000 files
-REDIRECTS = (301, 302, 307, 308)
 FOLDER_MODE = "755"
 FOLDERS_KNOWN_MAX = 1024
-_PLACE_SHOWN_MAX = 200
-
-# Exceptions of Hadoop that do not pass by themselves; what is not known may.
-LASTING = {
-    "AccessControlException",
-    "SecurityException",
-    "AuthenticationException",
-    "InvalidToken",
-    "NSQuotaExceededException",
-    "DSQuotaExceededException",
-    "QuotaExceededException",
-    "IllegalArgumentException",
-    "UnsupportedOperationException",
-    "ParentNotDirectoryException",
-    "FileAlreadyExistsException",
-    "HadoopIllegalArgumentException",
-}
 
 Result = TypeVar("Result")
 
@@ -77,7 +58,7 @@ class WebHdfs:
         answer_s: float = ANSWER_S,
     ) -> None:
         parts = urlsplit(url)
-        assert parts.scheme in ("http", "https") and parts.hostname
+        assert parts.scheme in ("http", "https") and parts.hostname  # `open_target` looked at it
         self._scheme, self._host = parts.scheme, parts.hostname
         self._port = parts.port or (9871 if parts.scheme == "https" else 9870)
         self._root = parts.path.strip("/")
@@ -110,7 +91,7 @@ class WebHdfs:
         self._trying(f"put {path}", create)
 
     def read(self, path: str) -> Iterator[bytes]:
-        def start() -> str:
+        def start() -> Address:
             return self._redirected("GET", path, op="OPEN")
 
         place = self._trying(f"read {path}", start)
@@ -120,21 +101,22 @@ class WebHdfs:
                 while block := answer.read(BLOCK_SIZE):
                     self._limiter.take(len(block))
                     yield block
+                if answer.length:
+                    raise TargetUnavailable(f"it ended {answer.length} bytes early")
         except TargetRefused:
             raise
         except (OSError, http.client.HTTPException, TargetUnavailable) as error:
             raise TargetUnavailable(f"{self.describe()}: read {path}: {_words(error)}") from error
 
     def status(self, path: str) -> Entry | None:
-        def entry(found: Any) -> Entry:
-            return _entry(found["FileStatus"], path.rpartition("/")[2])
+        def entry(raw: bytes) -> Entry:
+            return _entry(webhdfs.parse_status(raw)._replace(name=path.rpartition("/")[2]))
 
         return self._call("GET", path, "GETFILESTATUS", entry, missing=None)
 
     def list(self, path: str) -> list[Entry]:
-        def entries(found: Any) -> list[Entry]:
-            rows = found["FileStatuses"]["FileStatus"]
-            return sorted((_entry(row, row["pathSuffix"]) for row in rows), key=lambda e: e.name)
+        def entries(raw: bytes) -> list[Entry]:
+            return [_entry(found) for found in webhdfs.parse_list(raw)]
 
         return self._call("GET", path, "LISTSTATUS", entries, missing=[])
 
@@ -144,7 +126,8 @@ class WebHdfs:
         if overwrite:
             # the newer call of HDFS: it answers nothing, and refuses with an exception
             options = {"renameoptions": "OVERWRITE"}
-            done = self._call("PUT", source, "RENAME", _done_or_silent, **options, **wanted)
+            take = webhdfs.parse_done_or_silent
+            done = self._call("PUT", source, "RENAME", take, **options, **wanted)
             if not done:
                 raise TargetRefused(
                     f"{self.describe()}: RENAME of {source} over {destination} was answered and "
@@ -152,16 +135,20 @@ class WebHdfs:
                     "HttpFS"
                 )
             return True
-        return self._call("PUT", source, "RENAME", _done, **wanted)
+        return self._call("PUT", source, "RENAME", webhdfs.parse_done, **wanted)
 
     def make_folder(self, path: str) -> None:
-        self._call("PUT", path, "MKDIRS", _done, permission=FOLDER_MODE)
+        if not self._call("PUT", path, "MKDIRS", webhdfs.parse_done, permission=FOLDER_MODE):
+            raise TargetRefused(
+                f"{self.describe()}: MKDIRS of {path or '/'} was answered and not done: look at "
+                "what has that name or one above it, and at what this user may"
+            )
         if len(self._made) >= FOLDERS_KNOWN_MAX:
             self._made.clear()
         self._made.add(path)
 
     def delete(self, path: str) -> bool:
-        return self._call("DELETE", path, "DELETE", _done, missing=False)
+        return self._call("DELETE", path, "DELETE", webhdfs.parse_done, missing=False)
 
     def abort(self) -> None:
         self._limiter.stop()
@@ -182,26 +169,25 @@ class WebHdfs:
         method: str,
         path: str,
         op: str,
-        take: Callable[[Any], Any],
+        take: Callable[[bytes], Any],
         missing: Any = _REQUIRED,
         **query: str,
     ) -> Any:
-        """What `take` makes of the JSON that the name node answers; `missing` for a path that does
-        not exist."""
+        """What `take` makes of what the name node answers; `missing` for a path that does not
+        exist."""
 
         def ask() -> Any:
-            with self._answer(method, self._url(path, op=op, **query)) as answer:
-                if answer.status == 404 and missing is not self._REQUIRED:
-                    answer.read(ANSWER_SIZE_MAX)
-                    return missing
-                self._expect(answer, 200)
-                raw = answer.read(ANSWER_SIZE_MAX)
+            with self._answer(method, self._asked(path, op=op, **query)) as answer:
+                if answer.status != 200:
+                    refusal = _refusal(answer)
+                    if refusal.is_absence and missing is not self._REQUIRED:
+                        return missing
+                    self._fail(refusal)
+                raw = answer.read(webhdfs.ANSWER_SIZE_MAX + 1)
             try:
-                return take(json.loads(raw) if raw else None)
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise TargetUnavailable(
-                    f"answered with what is none of WebHDFS: {raw[:_PLACE_SHOWN_MAX]!r}"
-                ) from None
+                return take(raw)
+            except FormatError as error:
+                raise TargetUnavailable(str(error)) from None
 
         return self._trying(f"{op} {path}", ask)
 
@@ -223,40 +209,30 @@ class WebHdfs:
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
         raise AssertionError("the last try returns or raises")
 
-    def _redirected(self, method: str, path: str, **query: str) -> str:
+    def _redirected(self, method: str, path: str, **query: str) -> Address:
         """Where the name node sends us for the data of `path`."""
-        url = self._url(path, **query)
-        with self._answer(method, url) as answer:
+        asked = self._asked(path, **query)
+        with self._answer(method, asked) as answer:
             if answer.status == 200 and method == "GET":
-                return url  # HttpFS sends nobody on: what it answered is asked for again
-            if answer.status not in REDIRECTS:
-                self._expect(answer, 307)
-            answer.read(ANSWER_SIZE_MAX)
-            place = answer.headers.get("Location", "")
-        parts = _address(place)
-        if parts is None:
-            raise TargetRefused(
-                f"{self.describe()}: the name node sent us to {_shown(place)}, which is no address "
-                "of a data node: look at dfs.datanode.http.address and what is in between"
-            )
-        if parts.scheme != self._scheme:
-            raise TargetRefused(
-                f"{self.describe()}: the name node sent us to {_shown(place)}: the "
-                f"data nodes must speak {self._scheme} too"
-            )
-        return place
+                return asked  # HttpFS sends nobody on: what it answered is asked for again
+            if answer.status not in webhdfs.REDIRECTS:
+                self._fail(_refusal(answer))
+            answer.read(webhdfs.REFUSAL_SIZE_MAX)
+            location = answer.headers.get("Location", "")
+        try:
+            return webhdfs.parse_location(location, self._scheme)
+        except FormatError as error:
+            raise TargetRefused(f"{self.describe()}: the name node {error}") from None
 
     @contextmanager
     def _answer(
-        self, method: str, url: str, body: Iterator[bytes] | None = None, size: int = 0
+        self, method: str, place: Address, body: Iterator[bytes] | None = None, size: int = 0
     ) -> Iterator[http.client.HTTPResponse]:
-        parts = urlsplit(url)
-        assert parts.hostname is not None  # of the setting, or looked at before
         if self._tls is None:
-            link = http.client.HTTPConnection(parts.hostname, parts.port, timeout=CONNECT_S)
+            link = http.client.HTTPConnection(place.host, place.port, timeout=CONNECT_S)
         else:
             link = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=CONNECT_S, context=self._tls
+                place.host, place.port, timeout=CONNECT_S, context=self._tls
             )
         with closing(link):
             with self._lock:
@@ -268,7 +244,7 @@ class WebHdfs:
                 try:
                     link.request(
                         method,
-                        f"{parts.path}?{parts.query}",
+                        place.target,
                         body=body,
                         headers=headers if method == "PUT" else {},
                     )
@@ -289,12 +265,12 @@ class WebHdfs:
     def _path(self, path: str) -> str:
         return "/" + "/".join(part for part in (self._root, path.strip("/")) if part)
 
-    def _url(self, path: str, **query: str) -> str:
+    def _asked(self, path: str, **query: str) -> Address:
+        """The name node, asked for `path`."""
         token = self._token()
         query |= {"delegation": token} if token else {"user.name": self._user}
-        place = quote("/webhdfs/v1" + self._path(path), safe="/=")
-        where = authority(self._host, self._port)
-        return f"{self._scheme}://{where}{place}?{urlencode(query)}"
+        target = quote(webhdfs.ROOT + self._path(path), safe="/=")
+        return Address(self._host, self._port, f"{target}?{urlencode(query)}")
 
     def _token(self) -> str:
         if self._token_file is None:
@@ -313,38 +289,32 @@ class WebHdfs:
 
     def _expect(self, answer: http.client.HTTPResponse, wanted: int) -> None:
         """Raise what another answer than `wanted` means."""
-        if answer.status == wanted:
-            if wanted == 201:
-                answer.read(ANSWER_SIZE_MAX)
-            return
-        raise _remote_error(self.describe(), answer.status, answer.read(1 << 16))
+        if answer.status != wanted:
+            self._fail(_refusal(answer))
+        if wanted == 201:
+            answer.read(webhdfs.REFUSAL_SIZE_MAX)
+
+    def _fail(self, refusal: Refusal) -> NoReturn:
+        line = f"{self.describe()}: {refusal}"
+        if refusal.lasts:
+            raise TargetRefused(f"{line}; check user, token, folder and its rights")
+        raise TargetUnavailable(line)
 
 
-def _address(place: str) -> SplitResult | None:
-    """The parts of a place to which we were sent; None when it is none."""
-    try:
-        parts = urlsplit(place)
-        port = parts.port
-    except ValueError:
-        return None
-    named = parts.scheme in ("http", "https") and parts.hostname
-    return parts if named and port != 0 else None
-
-
-def _shown(place: str) -> str:
-    """As it came, without what it carries: a token may be in it."""
-    return ascii(place.partition("?")[0][:_PLACE_SHOWN_MAX]) if place else "nowhere"
+def _refusal(answer: http.client.HTTPResponse) -> Refusal:
+    return webhdfs.parse_refusal(
+        answer.status, answer.reason, answer.read(webhdfs.REFUSAL_SIZE_MAX)
+    )
 
 
 @contextmanager
-def _at_data_node(place: str) -> Iterator[None]:
+def _at_data_node(place: Address) -> Iterator[None]:
     """What fails here is told with who failed."""
     try:
         yield
     except (OSError, http.client.HTTPException) as error:
-        where = urlsplit(place).netloc
         raise TargetUnavailable(
-            f"data node {where}, to which the name node sent us: {_words(error)}"
+            f"data node {place.where}, to which the name node sent us: {_words(error)}"
         ) from error
 
 
@@ -356,31 +326,8 @@ def _last_word(link: http.client.HTTPConnection, cut: OSError) -> http.client.HT
         raise cut from None
 
 
-def _remote_error(where: str, status: int, raw: bytes) -> TargetError:
-    """The error in an answer; a name node says which of Hadoop's exceptions it was."""
-    try:
-        remote = json.loads(raw)["RemoteException"]
-        name, message = str(remote["exception"]), str(remote["message"]).splitlines()[0]
-    except (ValueError, KeyError, TypeError, IndexError):
-        name, message = f"HTTP {status}", raw[:100].decode(errors="replace").strip()
-    line = f"{where}: {name}: {message[:300]}"
-    if name not in LASTING and status not in (401, 407):
-        return TargetUnavailable(line)
-    return TargetRefused(f"{line}; check user, token, folder and its rights")
-
-
-def _entry(row: dict[str, Any], name: str) -> Entry:
-    return Entry(name, int(row["length"]), row["type"] == "DIRECTORY", int(row["modificationTime"]))
-
-
-def _done(told: Any) -> bool:
-    """Whether an operation was done, as its answer says."""
-    return bool(told["boolean"])
-
-
-def _done_or_silent(told: Any) -> bool:
-    """As `_done`; of an operation that a name node answers with nothing."""
-    return told is None or _done(told)
+def _entry(found: Status) -> Entry:
+    return Entry(found.name, found.size, found.is_folder, found.changed_ms)
 
 
 def _words(error: BaseException) -> str:

@@ -1,70 +1,30 @@
 """Where a name node sends us, and what gateways answer in its place: told by name, never believed.
 
-The other side is a small server on loopback that says what is asked of it: no real name node sends
-anybody to nonsense, and gateways of old releases are a cluster each.
+The other side is a small server on loopback that says what is asked of it.
 """
 
-import http.server
-import json
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
+from appliance.base.errors import ConfigurationError, TargetError, TargetRefused, TargetUnavailable
 from appliance.base.prng import Prng
+from appliance.drivers.hdfs.open_target import open_target
 from appliance.drivers.hdfs.webhdfs import WebHdfs
+from appliance.formats import webhdfs
+from appliance.formats.settings import SETTINGS_FILE, load_settings
+from tests.name_node import Server, name_node
 from tests.ports import FreePorts
 
 MISSING = {"RemoteException": {"exception": "FileNotFoundException", "message": "none"}}
 
 
-class NameNode(http.server.BaseHTTPRequestHandler):
-    """Says yes, but to an operation of which `says` has (status, JSON or bytes, place)."""
-
-    protocol_version = "HTTP/1.1"
-    server: "Server"
-
-    def _do(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        asked = {name: one[0] for name, one in parse_qs(urlsplit(self.path).query).items()}
-        self.server.asked.append((urlsplit(self.path).path, asked))
-        ok: tuple[int, Any, str | None] = (200, {"boolean": True}, None)
-        status, said, place = self.server.says.get(asked["op"], ok)
-        body = said if isinstance(said, bytes) else json.dumps(said).encode()
-        self.send_response(status)
-        if place is not None:
-            self.send_header("Location", place)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_PUT = do_DELETE = _do
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), NameNode)
-        self.says: dict[str, tuple[int, Any, str | None]] = {}
-        self.asked: list[tuple[str, dict[str, str]]] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as found:
-        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
-        thread.start()
+    with name_node() as found:
         yield found
-        found.shutdown()
-        thread.join()
 
 
 def target(server: Server) -> WebHdfs:
@@ -81,6 +41,10 @@ PLACES = [
     ("http://[::1/x", "http://[::1/x"),
     ("hdfs://127.0.0.1:8020/x", "hdfs://127.0.0.1:8020/x"),
     ("http://:9864/x?delegation=secret", "http://:9864/x"),
+    ("http://a..b:9864/x", "http://a..b:9864/x"),
+    (f"http://{'a' * 70}:9864/x", f"http://{'a' * 70}:9864/x"),
+    ("http://nobody:9864/a b", "http://nobody:9864/a b"),
+    ("http://me@nobody:9864/x", "http://me@nobody:9864/x"),
     ("", "nowhere"),
 ]
 
@@ -115,6 +79,35 @@ def test_a_data_node_that_cannot_be_reached_is_named_with_who_sent_us(
         target(server).put("a", b"x") if op == "CREATE" else [*target(server).read("a")]
     assert f"{server.url}/chat: " in str(failed.value)
     assert f"data node {where}, to which the name node sent us: " in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "good"),
+    [
+        ("http://name-node:9870/чат/of all", True),
+        ("https://[::1]:9871/chat", True),
+        ("http://name-node", True),
+        ("http://a..b:9870/chat", False),
+        (f"http://{'a' * 70}:9870/chat", False),
+        ("http://name-node:99999/chat", False),
+        ("http://name-node:0/chat", False),
+        ("http://[::1/chat", False),
+        ("http:///chat", False),
+        ("http://me@name-node/chat", False),
+        ("http://name-node/chat?op=OPEN", False),
+        ("hdfs://name-node:8020/chat", False),
+    ],
+)
+def test_a_target_to_which_nobody_can_connect_is_refused_by_its_setting(
+    tmp_path: Path, where: str, good: bool
+) -> None:
+    (tmp_path / SETTINGS_FILE).write_text(f'index = 0\nship_target = "{where}"\n', "utf-8")
+    settings = load_settings(tmp_path / SETTINGS_FILE)
+    if good:
+        open_target(settings, tmp_path, tmp_path / "own", Prng(1))
+    else:
+        with pytest.raises(ConfigurationError, match="ship_target is"):
+            open_target(settings, tmp_path, tmp_path / "own", Prng(1))
 
 
 def test_folders_are_made_with_a_mode_of_their_own_before_a_file_is(server: Server) -> None:
@@ -164,16 +157,112 @@ def test_what_lasts_is_known_by_its_name_whatever_status_it_comes_with(
     assert type(failed.value) is kind
 
 
-@pytest.mark.parametrize("said", [b"<html>", b"[]", b"null", b'"x"', b"{}", b"\xff"])
-@pytest.mark.parametrize("op", ["LISTSTATUS", "GETFILESTATUS", "RENAME"])
+CALLS: dict[str, Callable[[WebHdfs], Any]] = {
+    "LISTSTATUS": lambda target: target.list("a"),
+    "GETFILESTATUS": lambda target: target.status("a"),
+    "RENAME": lambda target: target.rename("a", "b", overwrite=False),
+    "RENAME over": lambda target: target.rename("a", "b", overwrite=True),
+    "MKDIRS": lambda target: target.make_folder("a"),
+    "DELETE": lambda target: target.delete("a"),
+}
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.drivers.hdfs.webhdfs.PAUSE_MS_MIN", 2)
+
+
+@pytest.mark.parametrize("said", [b"<html>", b"[]", b"null", b'"x"', b"{}", b"\xff", b"[" * 9999])
+@pytest.mark.parametrize("call", CALLS)
 def test_an_answer_that_is_none_is_an_error_of_the_target(
-    server: Server, op: str, said: bytes
+    server: Server, call: str, said: bytes
 ) -> None:
-    server.says[op] = (200, said, None)
-    calls = {
-        "LISTSTATUS": lambda: target(server).list("a"),
-        "GETFILESTATUS": lambda: target(server).status("a"),
-        "RENAME": lambda: target(server).rename("a", "b", overwrite=False),
-    }
-    with pytest.raises(TargetError):
-        calls[op]()
+    server.says[call.split()[0]] = (200, said, None)
+    with pytest.raises(TargetError, match="none of WebHDFS"):
+        CALLS[call](target(server))
+
+
+@pytest.mark.parametrize("said", ["false", "true", 0, 1, None, [], [True], {"boolean": True}])
+@pytest.mark.parametrize("call", ["RENAME", "RENAME over", "MKDIRS", "DELETE"])
+def test_a_boolean_that_is_none_is_an_error_of_the_target(
+    server: Server, call: str, said: Any
+) -> None:
+    server.says[call.split()[0]] = (200, {"boolean": said}, None)
+    with pytest.raises(TargetError, match="none of WebHDFS"):
+        CALLS[call](target(server))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda target: target.make_folder("a"),
+        lambda target: target.put("a/b", b"x"),
+        lambda target: target.rename("b", "a/b", overwrite=False),
+        lambda target: target.rename("b", "a/b", overwrite=True),
+    ],
+)
+def test_a_folder_that_was_not_made_is_refused_each_time(
+    server: Server, call: Callable[[WebHdfs], Any]
+) -> None:
+    server.says["MKDIRS"] = (200, {"boolean": False}, None)
+    asking = target(server)
+    for _ in range(2):  # and is not taken for made
+        with pytest.raises(TargetRefused, match="MKDIRS of a was answered and not done"):
+            call(asking)
+    assert {asked["op"] for _, asked in server.asked} == {"MKDIRS"}
+
+
+ROW = {"pathSuffix": "x", "type": "FILE", "length": 1, "modificationTime": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"length": -1},
+        {"length": "1"},
+        {"length": 1.5},
+        {"length": True},
+        {"length": 1 << 63},
+        {"length": None},
+        {"modificationTime": "now"},
+        {"type": 7},
+        {"pathSuffix": 7},
+        {"pathSuffix": ".."},
+        {"pathSuffix": "../x"},
+        {"pathSuffix": "a/b"},
+        {"pathSuffix": "a\0"},
+    ],
+)
+def test_a_file_of_an_odd_size_or_name_is_an_error_of_the_target(
+    server: Server, change: dict[str, Any]
+) -> None:
+    server.says["LISTSTATUS"] = (200, {"FileStatuses": {"FileStatus": [ROW, ROW | change]}}, None)
+    server.says["GETFILESTATUS"] = (200, {"FileStatus": ROW | change}, None)
+    for call in ("LISTSTATUS", "GETFILESTATUS"):
+        with pytest.raises(TargetError):
+            CALLS[call](target(server))
+
+
+@pytest.mark.parametrize("said", [b"<html>", b"", {"RemoteException": {"exception": "Odd"}}])
+def test_a_404_of_something_that_is_no_name_node_is_no_absence(server: Server, said: Any) -> None:
+    for call in ("LISTSTATUS", "GETFILESTATUS", "DELETE"):
+        server.says[call] = (404, said, None)
+        with pytest.raises(TargetError, match="HTTP 404"):
+            CALLS[call](target(server))
+        server.says[call] = (404, MISSING, None)
+        assert not CALLS[call](target(server))
+
+
+def test_a_file_that_ends_before_its_size_is_an_error_of_the_target(server: Server) -> None:
+    server.says["OPEN"], server.sizes["OPEN"] = (200, b"half", None), 8
+    with pytest.raises(TargetUnavailable, match="ended 4 bytes early"):
+        list(target(server).read("a"))
+
+
+def test_a_list_that_is_too_long_is_an_error_of_the_target(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhdfs, "ANSWER_SIZE_MAX", 100)
+    server.says["LISTSTATUS"] = (200, {"FileStatuses": {"FileStatus": [ROW] * 9}}, None)
+    with pytest.raises(TargetError, match="more than 100 bytes"):
+        target(server).list("a")
