@@ -1,27 +1,33 @@
 """The few calls of WebHDFS that reading an archive and writing tables take.
 
 Python tasks of Spark have no Hadoop client: they speak HTTP to the NameNode, which sends them on to
-the DataNode that holds the bytes. Calls are made again, a few times and ever later, when a server
-is away or busy; what the server refuses is told in one sentence.
+the DataNode that holds the bytes; a gateway, HttpFS, sends nobody on to be read from. Calls are
+made again, a few times and ever later, when a server is away or busy. What the server refuses, and
+an answer that is none, is told in one sentence with who gave it: no answer is believed unlooked.
 """
 
 from __future__ import annotations
 
 import http.client
-import json
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NoReturn
-from urllib.parse import quote, urlencode, urlsplit
+from functools import partial
+from typing import Any, BinaryIO, ClassVar, NoReturn, TypeVar, cast
+from urllib.parse import quote, urlencode
 
-from appliance.base.errors import StorageError
+from appliance.base.errors import FormatError, StorageError
+from appliance.formats import webhdfs
+from appliance.formats.webhdfs import Refusal
 
 TRIES_MAX = 6
 WAIT_S_MIN, WAIT_S_MAX = 0.2, 5.0
 TIMEOUT_S = 60.0
-RETRIED = ("StandbyException", "RetriableException", "SafeModeException", "NoRouteToHost")
-_ABSENT = 404
+_DATA = ("OPEN", "CREATE")  # for which one is sent on
+_CREATED = 201
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +45,17 @@ class Login:
 
 
 class _Refused(Exception):
-    """What a server answered that is no success."""
+    """A server answered what is no success."""
 
-    def __init__(self, status: int, name: str, message: str) -> None:
-        super().__init__(f"{name or status}: {message}")
-        self.status, self.name = status, name
+    def __init__(self, refusal: Refusal, by: str) -> None:
+        super().__init__(f"{by}{refusal}")
+        self.refusal = refusal
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether asking again may help: not where it lasts, nor where no HDFS spoke."""
+        refusal = self.refusal
+        return not refusal.lasts and bool(refusal.name or refusal.status >= 500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +68,13 @@ class Hdfs:
 
     def list(self, path: str) -> list[tuple[str, bool, int]]:
         """(name, is a folder, bytes) of each entry; empty when there is no such folder."""
-        found = self._json("GET", path, "LISTSTATUS")
-        if found is None:
-            return []
-        rows = found["FileStatuses"]["FileStatus"]
-        return [
-            (row["pathSuffix"], row["type"] == "DIRECTORY", row["length"])
-            for row in rows
-            if row["pathSuffix"]
-        ]
+        found = self._asked("GET", path, "LISTSTATUS", webhdfs.parse_list, absent=[])
+        return [(status.name, status.is_folder, status.size) for status in found]
 
     def size(self, path: str) -> int | None:
         """Bytes of a file; None when it is not there."""
-        found = self._json("GET", path, "GETFILESTATUS")
-        return None if found is None else found["FileStatus"]["length"]
+        found = self._asked("GET", path, "GETFILESTATUS", webhdfs.parse_status, absent=None)
+        return None if found is None else found.size
 
     def open(self, path: str, offset: int, length: int) -> BinaryIO:
         """The stream of a part of a file. Raises FileNotFoundError."""
@@ -78,33 +83,54 @@ class Hdfs:
             raise FileNotFoundError(path)
         length = min(length, size - offset)
         if length <= 0:
-            return _Body(None, 0)  # type: ignore[return-value]
+            return cast(BinaryIO, _Body(None, 0, ""))  # all of it that readers use
         query = {"offset": str(offset), "length": str(length)}
-        return self._call("GET", path, "OPEN", query, stream=True)
+
+        def body(answer: http.client.HTTPResponse) -> _Body:
+            if answer.length not in (None, length):
+                raise FormatError(f"answered with {answer.length} bytes where {length} were asked")
+            return _Body(answer, length, f"HDFS at {self.address}, OPEN of {path}")
+
+        return cast(BinaryIO, self._call("GET", path, "OPEN", query, body))
 
     def create(self, path: str, body: BinaryIO | bytes, size: int) -> None:
         """Write a file, over one that may be there."""
         query = {"overwrite": "true", "noredirect": "false"}
-        self._call("PUT", path, "CREATE", query, body=body, size=size)
+        self._call("PUT", path, "CREATE", query, _whole, body=body, size=size)
 
     def make_folder(self, path: str) -> None:
         """With those above it."""
-        self._json("PUT", path, "MKDIRS")
+        if not self._asked("PUT", path, "MKDIRS", webhdfs.parse_done):
+            self._fail("MKDIRS", path, "it was answered and not done: what has that name?")
 
     def rename(self, path: str, target: str) -> bool:
         """Move to a name that is free; False when it is taken or `path` is not there."""
-        found = self._json("PUT", path, "RENAME", {"destination": target})
-        return found is not None and found["boolean"]
+        query = {"destination": target}
+        return self._asked("PUT", path, "RENAME", webhdfs.parse_done, query, absent=False)
 
     def delete(self, path: str) -> None:
-        """A file or a folder with all in it."""
-        self._json("DELETE", path, "DELETE", {"recursive": "true"})
+        """A file or a folder with all in it; no matter if it is not there."""
+        query = {"recursive": "true"}
+        self._asked("DELETE", path, "DELETE", webhdfs.parse_done, query, absent=False)
 
-    def _json(self, method: str, path: str, op: str, query: dict[str, str] | None = None) -> Any:
+    _REQUIRED: ClassVar[Any] = object()
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        op: str,
+        parse: Callable[[bytes], Any],
+        query: dict[str, str] | None = None,
+        absent: Any = _REQUIRED,
+    ) -> Any:
+        """What `parse` makes of the answer; `absent` for a path that does not exist."""
         try:
-            return json.loads(self._call(method, path, op, query or {}).read() or b"null")
-        except FileNotFoundError:
-            return None
+            return self._call(method, path, op, query or {}, lambda answer: parse(_whole(answer)))
+        except FileNotFoundError as error:
+            if absent is self._REQUIRED:
+                self._fail(op, path, error)
+            return absent
 
     def _call(
         self,
@@ -112,23 +138,25 @@ class Hdfs:
         path: str,
         op: str,
         query: dict[str, str],
+        take: Callable[[http.client.HTTPResponse], Result],
         *,
         body: BinaryIO | bytes = b"",
         size: int = 0,
-        stream: bool = False,
-    ) -> Any:
-        """The answer's stream. Tries again while the trouble may pass."""
+    ) -> Result:
+        """What `take` makes of the answer. Tries again while the trouble may pass."""
         words = urlencode({"op": op, **query, **self.login.query()})
-        target = f"/webhdfs/v1{quote(path)}?{words}"
+        target = f"{webhdfs.ROOT}{quote(path)}?{words}"
         wait_s = WAIT_S_MIN
         for left in reversed(range(TRIES_MAX)):
             try:
-                return self._once(method, target, body, size, stream)
+                return take(self._once(method, op, target, body, size))
             except _Refused as error:
-                if error.status == _ABSENT:
+                if error.refusal.is_absence:
                     raise FileNotFoundError(path) from error
-                if left == 0 or not (error.status >= 500 or error.name in RETRIED):
+                if left == 0 or not error.may_pass:
                     self._fail(op, path, error)
+            except (FormatError, UnicodeError) as error:
+                self._fail(op, path, error)
             except (OSError, http.client.HTTPException) as error:
                 if left == 0:
                     self._fail(op, path, error)
@@ -136,29 +164,38 @@ class Hdfs:
             wait_s = min(2 * wait_s, WAIT_S_MAX)
         raise AssertionError("the last try returned or raised")
 
-    def _fail(self, op: str, path: str, error: Exception) -> NoReturn:
+    def _fail(self, op: str, path: str, error: Exception | str) -> NoReturn:
         raise StorageError(
             f"HDFS at {self.address} does not do {op} of {path}: {error}; look at "
             "its address, at what this user may, and at the NameNode's log"
         )
 
     def _once(
-        self, method: str, target: str, body: BinaryIO | bytes, size: int, stream: bool
-    ) -> Any:
-        """One try: the NameNode's answer, or that of the server it names."""
+        self, method: str, op: str, target: str, body: BinaryIO | bytes, size: int
+    ) -> http.client.HTTPResponse:
+        """One try: the success that the NameNode answers, or the server that it names."""
         answer = self._ask(self.address, method, target, b"" if method == "PUT" else None)
-        if answer.status in (301, 302, 307):
-            place = urlsplit(answer.headers["Location"])
-            answer.read()
+        wanted = _CREATED if op == "CREATE" else 200
+        if op in _DATA and answer.status in webhdfs.REDIRECTS:
+            location = answer.headers.get("Location", "")
             answer.close()
+            try:
+                place = webhdfs.parse_location(location, "https" if self.secure else "http")
+            except FormatError as error:
+                raise FormatError(f"it {error}") from None
+            by = f"{place.where}, to which it sent us: "
             if not isinstance(body, bytes):
                 body.seek(0)
-            data = (body, size) if method == "PUT" else None
-            answer = self._ask(place.netloc, method, f"{place.path}?{place.query}", *(data or ()))
-        if answer.status >= 300:
-            raise _refusal(answer)
-        expected = int(answer.headers.get("Content-Length") or -1)
-        return _Body(answer, expected) if stream else answer
+            data = (body, size) if method == "PUT" else ()
+            try:
+                answer = self._ask(place.where, method, place.target, *data)
+            except (OSError, http.client.HTTPException) as error:
+                raise ConnectionError(f"{by}{type(error).__name__}: {error}") from error
+            return _expected(answer, wanted, by)
+        if op == "CREATE" and answer.status < 300:
+            answer.close()
+            raise FormatError("it sent us to no DataNode, so nothing was written")
+        return _expected(answer, wanted, "")
 
     def _ask(
         self, address: str, method: str, target: str, body: Any = None, size: int = 0
@@ -177,24 +214,56 @@ class Hdfs:
 
 
 class _Body:
-    """The bytes of an answer; an end before the announced one is an error, not an end."""
+    """The bytes of an answer: so many, no fewer and no more."""
 
-    def __init__(self, answer: http.client.HTTPResponse | None, expected: int) -> None:
-        self._answer, self._expected, self._got = answer, expected, 0
+    def __init__(self, answer: http.client.HTTPResponse | None, length: int, whose: str) -> None:
+        self._answer, self._length, self._left = answer, length, length
+        self._whose = whose  # for people
 
     def readinto(self, buffer: memoryview) -> int:
-        if self._answer is None:
+        answer = self._answer
+        if answer is None or not len(buffer):
             return 0
-        count = self._answer.readinto(buffer)
-        self._got += count
-        if count == 0 and len(buffer) and self._expected not in (-1, self._got):
-            raise StorageError(f"a DataNode sent {self._got} of {self._expected} bytes; run again")
-        return count
+        if not self._left:
+            return self._ended(answer)
+        count = self._tried(lambda: answer.readinto(buffer[: self._left]))
+        return self._got(count)
 
     def read(self, size: int = -1) -> bytes:
-        if self._answer is None:
+        answer = self._answer
+        if answer is None or size == 0:
             return b""
-        return self._answer.read() if size < 0 else self._answer.read(size)
+        parts = []
+        while self._left and size:
+            wanted = self._left if size < 0 else min(size, self._left)
+            parts.append(self._tried(partial(answer.read, wanted)))
+            self._got(len(parts[-1]))
+            size -= len(parts[-1]) if size > 0 else 0
+        if not self._left and (size < 0 or not parts):
+            self._ended(answer)
+        return b"".join(parts)
+
+    def _got(self, count: int) -> int:
+        if not count:
+            raise self._broken("it ended")
+        self._left -= count
+        return count
+
+    def _ended(self, answer: http.client.HTTPResponse) -> int:
+        """No bytes, if that is what follows."""
+        if self._tried(lambda: answer.read(1)):
+            raise self._broken("more came")
+        return 0
+
+    def _tried(self, call: Callable[[], Result]) -> Result:
+        try:
+            return call()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._broken(f"{type(error).__name__}: {error}") from error
+
+    def _broken(self, how: str) -> StorageError:
+        got = self._length - self._left
+        return StorageError(f"{self._whose}: after {got} of {self._length} bytes {how}; run again")
 
     def __enter__(self) -> _Body:
         return self
@@ -204,10 +273,19 @@ class _Body:
             self._answer.close()
 
 
-def _refusal(answer: http.client.HTTPResponse) -> _Refused:
-    raw = answer.read(64 << 10)
-    try:
-        found = json.loads(raw)["RemoteException"]
-        return _Refused(answer.status, found["exception"], found["message"].splitlines()[0])
-    except (ValueError, KeyError, IndexError):
-        return _Refused(answer.status, "", answer.reason)
+def _expected(answer: http.client.HTTPResponse, wanted: int, by: str) -> http.client.HTTPResponse:
+    """The answer, if its status is the one that says yes."""
+    if answer.status == wanted:
+        return answer
+    raw = answer.read(webhdfs.REFUSAL_SIZE_MAX)
+    answer.close()
+    raise _Refused(webhdfs.parse_refusal(answer.status, answer.reason, raw), by)
+
+
+def _whole(answer: http.client.HTTPResponse) -> bytes:
+    """All of a short answer; what is longer is cut one byte behind what is allowed."""
+    with answer:
+        raw = answer.read(webhdfs.ANSWER_SIZE_MAX + 1)
+        if answer.length and len(raw) <= webhdfs.ANSWER_SIZE_MAX:
+            raise http.client.IncompleteRead(raw[:100], answer.length)
+        return raw

@@ -15,6 +15,8 @@ from appliance.base.prng import Prng
 from appliance.drivers.hdfs.folder import FolderTarget
 from appliance.drivers.hdfs.target import Limiter, Target
 from appliance.drivers.hdfs.webhdfs import WebHdfs
+from appliance.reports.place import place_of, read_all
+from appliance.reports.webhdfs import Login
 from tests.patience import HUNG_S
 from tests.system import hdfs_site
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
@@ -94,6 +96,23 @@ def test_a_folder_that_is_a_file_is_the_operators_matter(tmp_path: Path) -> None
     (tmp_path / "root").write_text("in the way")
     with pytest.raises(TargetRefused, match="root"):
         FolderTarget(tmp_path / "root").put("a", b"x")
+
+
+def test_reports_write_list_read_parts_rename_and_delete_over_the_same_hdfs(hdfs: Hdfs) -> None:
+    place = place_of(f"{hdfs.webhdfs_url}/{fresh_folder()}", login=Login(USER))
+    assert place.list("") == [] and place.size("a/b") is None
+    data = bytes(range(256)) * 3000
+    place.write("a/b", data)
+    assert [(entry.name, entry.size) for entry in place.list("a")] == [("b", len(data))]
+    assert read_all(place, "a/b") == data
+    assert place.open("a/b", 1000, 500).read() == data[1000:1500]
+    assert place.open("a/b", len(data) - 7, 500).read() == data[-7:]
+    assert place.rename("a/b", "c/d e") and not place.rename("a/b", "c/d e")
+    assert [entry.name for entry in place.list("c")] == ["d e"]
+    place.delete("c")
+    place.delete("c")
+    with pytest.raises(FileNotFoundError):
+        read_all(place, "c/d e")
 
 
 # --- HDFS in trouble ------------------------------------------------------------------------------
