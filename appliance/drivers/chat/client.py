@@ -5,7 +5,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from appliance.drivers.chat.connection import Connection, dial
@@ -47,6 +47,8 @@ BACKOFF_MIN_S, BACKOFF_MAX_S = 0.02, 0.5
 FRAME_ITEMS_MAX = 400  # messages in one binary frame: below 1 MiB whatever their bodies
 RETRY_DEFAULT_MS = 50
 REQUESTS_MAX = 1024  # open requests; one more waits for nothing and is an error of the caller
+
+Answer = TypeVar("Answer", bound=Frame)
 
 
 def new_message_id() -> UUID:
@@ -149,9 +151,7 @@ class Client:
 
     async def create_room(self, name: str) -> RoomAnswer:
         """The room of that name, made if there was none."""
-        answer = await self._ask(CreateRoom(name=name, request=self._label()))
-        assert isinstance(answer, RoomAnswer)
-        return answer
+        return await self._ask(CreateRoom(name=name, request=self._label()), RoomAnswer)
 
     async def rooms(self) -> list[RoomItem]:
         """All rooms the token may read."""
@@ -159,8 +159,7 @@ class Client:
         after: int | None = None
         while True:
             wish = ListRooms(after=after, limit=1000, request=self._label())
-            answer = await self._ask(wish)
-            assert isinstance(answer, RoomsPage)
+            answer = await self._ask(wish, RoomsPage)
             found += answer.rooms
             if answer.next is None:
                 return found
@@ -184,9 +183,9 @@ class Client:
                 limit=limit,
                 backward=backward,
                 request=self._label(),
-            )
+            ),
+            SnapshotChunk,
         )
-        assert isinstance(answer, SnapshotChunk)
         answer.messages = [unfolded(message) for message in answer.messages]
         return answer
 
@@ -198,7 +197,7 @@ class Client:
         subscription = Subscription(wish, self._reading)
         self._subscriptions[room_id] = subscription
         try:
-            await self._ask(wish)
+            await self._ask(wish, Subscribed)
         except BaseException:
             del self._subscriptions[room_id]
             raise
@@ -272,8 +271,9 @@ class Client:
     def _label(self) -> str:
         return str(next(self._labels))
 
-    async def _ask(self, frame: Frame) -> Frame:
-        """Send a request, again on each new connection, until it is answered."""
+    async def _ask(self, frame: Frame, kind: type[Answer]) -> Answer:
+        """Send a request, again on each new connection, until it is answered by a frame of that
+        kind. ConnectionLost by another one: whoever made it does not speak as we do."""
         if self._failure is not None:
             raise self._failure
         assert len(self._requests) < REQUESTS_MAX
@@ -283,9 +283,15 @@ class Client:
         self._requests[label] = (frame, done)
         try:
             self._send(frame)
-            return await done
+            answer = await done
         finally:
             self._requests.pop(label, None)
+        if not isinstance(answer, kind):
+            raise ConnectionLost(
+                f"a node answered {type(frame).__name__} with {type(answer).__name__}: ask another "
+                "one, or use a client of its version"
+            )
+        return answer
 
     # --- connections
 

@@ -11,10 +11,12 @@ import json
 import os
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from appliance.base.errors import ConfigurationError
 from appliance.base.signature import SEED_SIZE, SigningKey
 
 # Peers pin the key, so the dates protect nothing; a wide span survives a clock that goes wrong.
@@ -82,9 +84,17 @@ def make_token_key() -> str:
 
 
 def jwks_of(token_key_pem: str) -> str:
-    """The text of `jwks.json`: the public half of a token key, named by its RFC 7638 thumbprint."""
-    key = serialization.load_pem_private_key(token_key_pem.encode(), password=None)
-    assert isinstance(key, ed25519.Ed25519PrivateKey)
+    """The text of `jwks.json`: the public half of a token key, named by its RFC 7638 thumbprint.
+    ConfigurationError when it is no private key of Ed25519, without a passphrase."""
+    try:
+        key = serialization.load_pem_private_key(token_key_pem.encode(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ConfigurationError(f"the token key is no private key: {error}") from None
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise ConfigurationError(
+            "the token key is no private key of Ed25519: put one there, or remove it and have one "
+            "made"
+        )
     raw = key.public_key().public_bytes_raw()
     x = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
     jwk = {"kty": "OKP", "crv": "Ed25519", "x": x}

@@ -51,6 +51,7 @@ class SmallSite:
         self.windows = defaultdict(int)  # (client_id, room_id) -> newest client_seq
         self.cuts = self.busies = 0
         self.refuse_bodies = set()
+        self.confused = {}  # requests that are answered by a frame of another kind: which
         self._random = random.Random(seed)
         self._nodes, self._cut, self._busy = nodes, cut_chance, busy_chance
         self._followers = {}  # (connection, room_id) -> None
@@ -111,7 +112,9 @@ class SmallSite:
 
     async def _answer(self, connection, binary, client_id, frame) -> None:
         request = getattr(frame, "request", None)
-        if isinstance(frame, Hello):
+        if type(frame) in self.confused:
+            await self._say(connection, self.confused[type(frame)](request))
+        elif isinstance(frame, Hello):
             await self._hello(connection, frame)
         elif isinstance(frame, CreateRoom):
             room_id = id_of(room_id_of(frame.name))

@@ -2,14 +2,19 @@
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from appliance.base.errors import ConfigurationError
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.endpoint import Endpoint, endpoint_of_url
-from appliance.drivers.chat.errors import Refused, SiteUnreachable
+from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable
+from appliance.formats.client.connection import Pong
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+from appliance.formats.client.history import SnapshotRequest
+from appliance.formats.client.rooms import CreateRoom, ListRooms, RoomsPage
+from appliance.formats.client.subscribing import Subscribed, SubscribeRoom
 from tests.drivers.chat.small_site import SmallSite, eventually
 
 BOTH = pytest.mark.parametrize("subprotocol", [SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON])
@@ -101,6 +106,45 @@ def test_refused_message_ends_the_numbering_of_its_room_and_of_no_other() -> Non
                 await client.post(one, "more")
             await client.send(two, "fine")
             assert [event.body for event in site.rooms[one]] == ["good"]
+
+    asyncio.run(story())
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("request_of", "ask"),
+    [
+        (CreateRoom, lambda client: client.create_room("a")),
+        (ListRooms, lambda client: client.rooms()),
+        (SnapshotRequest, lambda client: client.snapshot(uuid4())),
+        (SubscribeRoom, lambda client: client.subscribe(uuid4())),
+    ],
+)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda request: Pong(request=request),
+        lambda request: RoomsPage(rooms=[], next=None, request=request),
+        lambda request: Subscribed(
+            room_id=uuid4(), status="recovered", next_op=1, epoch=1, request=request
+        ),
+    ],
+)
+def test_an_answer_of_another_kind_than_was_asked_for_is_told_as_that(
+    subprotocol: str, request_of: Any, ask: Any, answer: Any
+) -> None:
+    """What a node says is foreign: no assertion of ours may depend on it."""
+    fits = {ListRooms: RoomsPage, SubscribeRoom: Subscribed}.get(request_of)
+    if isinstance(answer("1"), fits or ()):
+        return
+
+    async def story() -> None:
+        async with SmallSite(nodes=1) as site:
+            site.confused[request_of] = answer
+            async with client_of(site, subprotocol=subprotocol) as client:
+                told = f"a node answered {request_of.__name__} with {type(answer('1')).__name__}"
+                with pytest.raises(ConnectionLost, match=told):
+                    await ask(client)
 
     asyncio.run(story())
 
