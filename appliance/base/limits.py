@@ -166,6 +166,8 @@ CATCH_UP_PAGES = 8  # of these in one wake-up, for all together
 LAG_MS_MAX = 300_000
 # by which the newest time in a log may be ahead of the clock; more is an alarm
 LOG_AHEAD_US_MAX = 5_000_000
+# by which the time of a correction may differ from what the group's clocks say
+CORRECTION_OFF_US_MAX = 300_000_000
 CLOCK_SKEW_US = 60_000_000  # by which an issuer's clock may be ahead of a node's
 TOKEN_LIFE_S_DEFAULT = (
     86_400  # a token that is valid for longer is refused, unless a node allows it

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import click
 
 from appliance.base.errors import StorageError
-from appliance.base.limits import LOG_AHEAD_US_MAX
+from appliance.base.limits import CORRECTION_OFF_US_MAX, LOG_AHEAD_US_MAX
 from appliance.cores.console.cells import duration
+from appliance.cores.vsr.evictions import EVICT_CLOCK_FAR, EVICT_MEMBER_OLD, EVICT_OPERATION
 from appliance.drivers.host import clock
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
@@ -24,6 +26,7 @@ from appliance.formats.site import SITE_FILE, Shard, load_site
 from appliance.roles.operator.session import OperatorSession
 
 PATIENCE_S = 30.0
+_SECOND_MAX = 253_402_300_799  # the last one of the year 9999
 _FOLDER = click.Path(path_type=Path)
 
 
@@ -46,9 +49,11 @@ def correct(ctx: click.Context, local: Path | None, node_folder: Path | None, ye
     """Bring log time back to this machine's clock, in each shard that is ahead of it.
 
     It is written into the log: messages before it keep their times and their places, those behind
-    it bear the time of the clocks again. Set the clocks of all nodes right first.
+    it bear the time of the clocks again. Set the clocks of all nodes right first. All nodes have
+    to run, with a program that knows this command, and agree about the time within five minutes.
 
-    Exit code 0: no log is ahead any more; 1: it could not be committed, or nobody confirmed it.
+    Exit code 0: no log is ahead any more; 1: it was refused or could not be committed, or nobody
+    confirmed it.
     """
     nodes = _nodes(local, node_folder)
     for shard in nodes[0].site.shards:
@@ -64,7 +69,7 @@ def correct(ctx: click.Context, local: Path | None, node_folder: Path | None, ye
         )
         if not yes and not click.confirm("Is the clock right?"):
             ctx.exit(1)
-        place = asyncio.run(_correct(node, shard, now_us))
+        place = asyncio.run(correct_to(node, shard, now_us))
         click.echo(
             f"clock: shard {shard.number}: record {place} brings log time back by "
             f"{duration(ahead_us // 1000)}"
@@ -72,7 +77,9 @@ def correct(ctx: click.Context, local: Path | None, node_folder: Path | None, ye
 
 
 def _moment(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(min(time_us // 1_000_000, _SECOND_MAX), UTC).strftime(
+        "%Y-%m-%d %H:%M:%S UTC"
+    )
 
 
 def _nodes(local: Path | None, node_folder: Path | None) -> list[NodeFolder]:
@@ -98,7 +105,26 @@ def _asked(nodes: list[NodeFolder], shard: Shard) -> tuple[NodeFolder, dict[str,
     raise StorageError(f"shard {shard.number}: no replica of this machine serves: start it first")
 
 
-async def _correct(node: NodeFolder, shard: Shard, wanted_us: int) -> int:
+def refusal(reason: int, told: int, wanted_us: int, member: Callable[[int], str]) -> str:
+    """Why the primary prepares no correction to `wanted_us`, and what to do; empty: it may yet.
+    `member` names one of the group."""
+    if reason == EVICT_OPERATION:
+        return "the primary's program does not know how to correct a clock: update its node first"
+    if reason == EVICT_MEMBER_OLD:
+        return (
+            f"{member(told)} has not said in the last seconds that its program can correct a "
+            "clock: update it, start it, or take it out of the group; then run this again"
+        )
+    if reason == EVICT_CLOCK_FAR:
+        return (
+            f"the clock of this machine says {_moment(wanted_us)}, the clocks of the group "
+            f"{_moment(told)}: more than {CORRECTION_OFF_US_MAX // 60_000_000} minutes apart, set "
+            "them right first"
+        )
+    return ""
+
+
+async def correct_to(node: NodeFolder, shard: Shard, wanted_us: int) -> int:
     """The number of the record that brings the time back; StorageError when there is none."""
     raw = record.encode(
         room_id=record.SHARD_ROOM_ID,
@@ -111,7 +137,12 @@ async def _correct(node: NodeFolder, shard: Shard, wanted_us: int) -> int:
     )
     async with OperatorSession(node, shard, "clock") as session:
         answer = await session.ask(
-            OPERATION_APPEND_CLOCK, raw, PATIENCE_S, "the correction", records=1
+            OPERATION_APPEND_CLOCK,
+            raw,
+            PATIENCE_S,
+            "the correction",
+            records=1,
+            refusal=lambda reason, told: refusal(reason, told, wanted_us, session.member),
         )
     _, log_seq, _, code = RESULT_STRUCT.unpack_from(answer)[:4]
     if code != OK:

@@ -133,6 +133,16 @@ OPERATIONS_REQUESTED = (
     OPERATION_APPEND,
     OPERATION_APPEND_CLOCK,
 )
+# of prepares behind the root: what else a log may hold, a newer program wrote
+OPERATIONS_KNOWN = frozenset(
+    (
+        OPERATION_REGISTER,
+        OPERATION_RECONFIGURE,
+        OPERATION_NOOP,
+        OPERATION_MEMBER_CHANGE,
+        *OPERATIONS_APPEND,
+    )
+)
 # nothing is prepared behind one of these until it is applied
 OPERATIONS_ALONE = (OPERATION_MEMBER_CHANGE, OPERATION_RECONFIGURE, OPERATION_APPEND_CLOCK)
 

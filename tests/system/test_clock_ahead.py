@@ -1,9 +1,16 @@
 """A clock that was ahead once: told at once, shipped all the same, and brought back by one act."""
 
+import asyncio
 import json
 import os
+import time
 from pathlib import Path
 
+import pytest
+
+from appliance.base.errors import StorageError
+from appliance.commands.clock import correct_to
+from appliance.drivers.host.node_folder import read_node
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.faulty_disk_site import FAKETIME
@@ -64,6 +71,9 @@ def test_a_node_that_was_400_days_ahead_ships_and_is_brought_back(
         wait_until(
             lambda: run("ship", "now", "--close", *place).returncode == 0, HUNG_S, "it ships"
         )
+        node, far_us = read_node(site.folder / "node-0"), (int(time.time()) - 2 * DAY_S) * 1_000_000
+        with pytest.raises(StorageError, match="more than 5 minutes apart"):
+            asyncio.run(correct_to(node, node.shards[0], far_us))
         done = run("clock", "correct", "--yes", *place)
         assert done.returncode == 0, done.stderr
         assert "brings log time back by 399 d 23 h" in done.stdout

@@ -22,8 +22,8 @@ RETRIES_AT_ONE_REPLICA = 2  # then the next replica is tried
 
 class Client:
     """Effects: ("send", replica_id, header, body), ("reply", results, header), ("registered",),
-    ("evicted", reason). `members` are the ids of the group as the caller knows it, those that vote
-    first; which of them serve, and who else, the group tells by and by.
+    ("evicted", reason, told). `members` are the ids of the group as the caller knows it, those that
+    vote first; which of them serve, and who else, the group tells by and by.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Client:
         session = int.from_bytes(header.area[16:24], "little")
         if session != self.session:
             return
-        self.effects.append(("evicted", header.aux))
+        self.effects.append(("evicted", header.aux, header.op))
         self._register()
 
     def _learn_members(self, body: bytes | memoryview) -> None:

@@ -31,6 +31,7 @@ from appliance.formats.lives import (
     FLAG_UNVOUCHED,
     GONE,
     LIVES_MAX,
+    ROUTE_CORRECTS,
     Answer,
     Life,
     Refusal,
@@ -116,7 +117,7 @@ def ping(member: Member) -> None:
         area=area,
         body=body,
     )
-    member.send(member.others, header, body)
+    member.send(member.others, header, body, ROUTE_CORRECTS)
 
 
 def _start(member: Member) -> int:
@@ -223,12 +224,13 @@ def _may_be_left_out(incarnation: int, known: list[tuple[int, int]]) -> bool:
 def hear(member: Member, message: Message) -> None:
     """A member says which life it is; keep that, or refuse it, and answer."""
     replica_id, stamp = member.members[message.sender], message.header.area[:8]
-    life = decode_life(message.body)
+    life, peer = decode_life(message.body), member.peers[message.sender]
+    peer.corrects_tick = member.tick if message.route & ROUTE_CORRECTS else 0
     if life is None:  # of a version that does not say
         return pong(member, message.sender, stamp, 0)
     if life.remembered[member.index] > member.incarnation:
         _go_on_above(member, life.remembered[member.index])
-    member.peers[message.sender].space_short = bool(life.flags & FLAG_SHORT)
+    peer.space_short = bool(life.flags & FLAG_SHORT)
     told = remembered(member, replica_id)
     if life.flags & FLAG_UNVOUCHED:
         if replica_id in member.told:

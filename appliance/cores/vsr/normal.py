@@ -4,8 +4,24 @@ acknowledgements commits.
 Nothing here waits: a prepare goes to the backups and to the disk in the same step.
 """
 
-from appliance.cores.vsr import divergence, heartbeat, membership, space, start_view, wal
+from appliance.cores.vsr import (
+    correction,
+    divergence,
+    heartbeat,
+    membership,
+    space,
+    start_view,
+    wal,
+)
 from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr.evictions import (
+    EVICT_BODY,
+    EVICT_NO_SESSION,
+    EVICT_OPERATION,
+    EVICT_SESSION,
+    EVICT_SIZE,
+    EVICTION_REASONS,
+)
 from appliance.cores.vsr.member import Entry, Member, Status
 from appliance.cores.vsr.sessions import Session
 from appliance.formats import envelope as env
@@ -13,24 +29,6 @@ from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import RECORD_SIZE, SESSION_BLOCK_SIZE
 
-(
-    EVICT_NO_SESSION,
-    EVICT_VERSION_LOW,
-    EVICT_VERSION_HIGH,
-    EVICT_OPERATION,
-    EVICT_BODY,
-    EVICT_SIZE,
-    EVICT_SESSION,
-) = range(1, 8)
-EVICTION_REASONS = {
-    1: "no_session",
-    2: "version_too_low",
-    3: "version_too_high",
-    4: "invalid_operation",
-    5: "invalid_body",
-    6: "invalid_body_size",
-    7: "session_too_low",
-}
 _OPERATIONS = (*env.OPERATIONS_REQUESTED, *membership.OPERATIONS)
 
 
@@ -68,7 +66,7 @@ def on_request(member: Member, message: Message) -> None:
             return member.drop("request_queue_full")
         member.request_queue.append(message)
         return None
-    return prepare(member, message, block)
+    return _prepare_unless_refused(member, message, block)
 
 
 def _room(member: Member) -> bool:
@@ -155,12 +153,11 @@ def _preparing(member: Member, client: bytes) -> bool:
     return any(entry.client == client for entry in member.pipeline)
 
 
-def evict(member: Member, client: bytes, session: int, reason: int) -> None:
-    """Tell a client that its session has ended; only the primary may."""
+def evict(member: Member, client: bytes, session: int, reason: int, told: int = 0) -> None:
+    """Tell a client that its session has ended, and `told` by the reason; only the primary may."""
     member.count("evicted_" + EVICTION_REASONS[reason])
-    header = member.make(
-        env.EVICTION, view=member.view, aux=reason, area=client + session.to_bytes(8, "little")
-    )
+    area = client + session.to_bytes(8, "little")
+    header = member.make(env.EVICTION, view=member.view, aux=reason, op=told, area=area)
     member.send_client(client, header)
 
 
@@ -179,6 +176,13 @@ def _forward(member: Member, message: Message, block: ses.SessionBlock) -> None:
         member.count("requests_forwarded")
         return member.send(1 << member.primary, header, message.body)
     return member.drop("request_not_forwarded")
+
+
+def _prepare_unless_refused(member: Member, message: Message, block: ses.SessionBlock) -> None:
+    why = correction.refusal(member, message)
+    if why is not None:
+        return evict(member, block.client, block.session, *why)
+    return prepare(member, message, block)
 
 
 def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
@@ -245,7 +249,7 @@ def advance_queue(member: Member) -> None:
         block = ses.decode(message.body)
         assert block is not None
         if _is_new(member, message.header, block) and not _preparing(member, block.client):
-            prepare(member, message, block)
+            _prepare_unless_refused(member, message, block)
 
 
 # --- prepares -----------------------------------------------------------------------------------

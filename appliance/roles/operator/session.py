@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +23,14 @@ from appliance.formats.membership import Configuration
 from appliance.formats.site import Shard
 
 POLL_S = 0.02
+
+# Of a reason why a primary ended a session (`cores/vsr/normal`), and what it told with it: why the
+# operation is refused, in words. Empty: it is not, and may be asked for anew.
+Refusal = Callable[[int, int], str]
+
+
+def _none(reason: int, told: int) -> str:
+    return ""
 
 
 class OperatorSession:
@@ -48,6 +57,7 @@ class OperatorSession:
         self._counters: Counter[str] = Counter()
         self._drops: Counter[str] = Counter()
         self._answer: asyncio.Future[bytes] | None = None
+        self._refusal: Refusal = _none
         self.commit = -1  # the newest op that a replica says it has applied; -1: none answered
         # by the id of the replica at the other end
         self._links = {
@@ -124,14 +134,21 @@ class OperatorSession:
             self._waiting.on(f"shard {self._shard.number}: for {what}")
 
     async def ask(
-        self, operation: int, body: bytes, patience_s: float, what: str, records: int = 0
+        self,
+        operation: int,
+        body: bytes,
+        patience_s: float,
+        what: str,
+        records: int = 0,
+        refusal: Refusal = _none,
     ) -> bytes:
         """The results of one operation, of so many `records`, once it is committed; StorageError
-        when it cannot be."""
+        when it cannot be, or as soon as the primary's reason not to prepare it has a `refusal`."""
         begun = time.monotonic()
         self.waits(f"a quorum that commits {what}")
         if not await self._until(lambda: self._client.ready, patience_s):
             raise StorageError(self._hopeless(what, patience_s))
+        self._refusal = refusal
         self._answer = asyncio.get_running_loop().create_future()
         self._client.request(operation, body, records)
         self._perform()
@@ -198,5 +215,17 @@ class OperatorSession:
                 link = self._links.get(effect[1])  # None: not in this node's site file
                 if link is not None and link.connected:
                     link.send(self._signer.frame(effect[2], effect[3]))
-            elif effect[0] == "reply" and self._answer is not None and not self._answer.done():
-                self._answer.set_result(bytes(effect[1]))
+            elif self._answer is not None and not self._answer.done():
+                if effect[0] == "reply":
+                    self._answer.set_result(bytes(effect[1]))
+                elif effect[0] == "evicted" and (why := self._refusal(effect[1], effect[2])):
+                    self._answer.set_exception(StorageError(f"shard {self._shard.number}: {why}"))
+
+    def member(self, place: int) -> str:
+        """A member of the group in words, with its node as far as that is known."""
+        known = self._client.configuration
+        members = known.members if known is not None else tuple(self._shard.replica_ids)
+        if place < len(members) and members[place] in self._shard.replica_ids:
+            index = self._shard.members[self._shard.replica_ids.index(members[place])]
+            return f"replica {place} (node {self._node.site.nodes[index].name})"
+        return f"replica {place}"

@@ -307,7 +307,7 @@ def test_an_evicted_session_registers_anew_and_says_so() -> None:
     it.request(env.OPERATION_APPEND, b"", 0)
     sent(it)
     it.on_message(eviction(7, reason=7))
-    assert ("evicted", 7) in it.effects and it.session == 0 and not it.ready
+    assert ("evicted", 7, 0) in it.effects and it.session == 0 and not it.ready
     ((_, header, body),) = sent(it)
     assert (header.operation, header.aux, ses.decode(body).session) == (
         env.OPERATION_REGISTER,

@@ -2,12 +2,16 @@
 
 import pytest
 
+from appliance.base.limits import CORRECTION_OFF_US_MAX
+from appliance.cores.vsr.correction import TOLD_TICKS_MAX
+from appliance.cores.vsr.evictions import EVICT_CLOCK_FAR, EVICT_MEMBER_OLD
 from appliance.formats import envelope as env
 from appliance.formats import record
+from appliance.formats.envelope import Message
 from appliance.formats.event import Correction, decode_correction, encode_correction
 from appliance.formats.geometry import SESSION_BLOCK_SIZE
 from appliance.formats.session import FORBIDDEN, OK
-from tests.cores.vsr.group import Group, Session
+from tests.cores.vsr.group import START_US, Group, Session
 from tests.cores.vsr.test_clock import DAY_US, ahead_once, stamped
 
 AHEAD_US = 400 * DAY_US
@@ -80,7 +84,7 @@ def test_a_log_that_is_not_ahead_refuses_and_keeps_its_time() -> None:
     group = Group(1)
     session = group.opened()
     group.put(session)
-    raw = clock_record(group.times()[1] + DAY_US)
+    raw = clock_record(group.times()[1] + CORRECTION_OFF_US_MAX)
     session.core.request(env.OPERATION_APPEND_CLOCK, raw, 1)
     group.take_client(session)
     group.until(lambda: session.core.ready)
@@ -146,3 +150,141 @@ def test_nothing_is_prepared_behind_a_correction_that_is_not_applied() -> None:
     group.until(lambda: session.core.ready and other.core.ready, ticks=2000)
     assert session.results()[0][3] == OK
     assert abs(other.results()[0][2] - group.times()[1]) < 20_000_000
+
+
+# --- members that would pass over it ------------------------------------------------------------
+
+
+class Mixed(Group):
+    """Some members run a program of before: their pings say nothing of corrections."""
+
+    old: frozenset[int] = frozenset()
+
+    def put_on_wire(self, source: int, target: int, message: Message) -> None:
+        if message.header.command == env.PING and source in self.old:
+            message = Message(message.header, message.body, message.sender)
+        super().put_on_wire(source, target, message)
+
+
+def refused(group: Group, session: Session, wanted_us: int, number: int = 1) -> tuple[int, int]:
+    """(reason, what it tells) of the refusal of a correction; nothing was prepared."""
+    assert group.primary is not None
+    op, mark = group.core(group.primary).op, len(group.trace)
+    session.core.request(env.OPERATION_APPEND_CLOCK, clock_record(wanted_us, number), 1)
+    group.take_client(session)
+    group.run(5)
+    assert group.core(group.primary).op == op
+    (header,) = group.sent(env.EVICTION, since=mark)
+    return header.aux, header.op
+
+
+@pytest.mark.parametrize(
+    ("replicas", "standbys", "picked"),
+    [(3, 0, [0]), (3, 0, [1]), (3, 0, [0, 1]), (1, 1, [0]), (3, 2, [3]), (5, 1, [2, 4])],
+)
+def test_while_a_member_may_not_know_it_none_is_prepared_and_updated_it_is(
+    replicas: int, standbys: int, picked: list[int]
+) -> None:
+    """Of those that do not lead, the picked ones are old."""
+    group = Mixed(replicas, standby_count=standbys)
+    session, later = ahead_once(group, AHEAD_US), group.opened()
+    stamped(group, session)
+    others = [place for place in range(replicas + standbys) if place != group.primary]
+    group.old = frozenset(others[i] for i in picked)
+    for place in others:
+        group.restart(place)
+    group.run(100)
+    assert group.primary not in others
+    wanted_us = group.times()[1]
+    assert refused(group, session, wanted_us) == (EVICT_MEMBER_OLD, min(group.old))
+    group.old = frozenset()
+    group.run(100)
+    assert correct(group, later) == OK
+    group.until(group.converged)
+    assert len({node.rooms.ahead_us for node in group.nodes if node.rooms}) == 1
+
+
+@pytest.mark.parametrize("how", ["it came back older", "it is down", "it is down since the start"])
+def test_what_a_member_said_once_holds_for_a_few_pings_only(how: str) -> None:
+    group = Mixed(standby_count=1)
+    session = ahead_once(group, AHEAD_US)
+    stamped(group, session)
+    group.run(100)
+    group.crash(3)
+    if how == "it came back older":
+        group.old = frozenset({3})
+        group.start(3)
+        group.run(5)
+    elif how == "it is down":
+        group.run(TOLD_TICKS_MAX + 1)
+    else:
+        for place in range(3):
+            group.restart(place)
+        group.until(lambda: group.primary is not None)
+        group.run(100)
+    assert refused(group, session, group.times()[1]) == (EVICT_MEMBER_OLD, 3)
+
+
+def test_a_correction_that_waited_for_its_turn_is_judged_when_that_comes() -> None:
+    group = Mixed()
+    others = [ahead_once(group, AHEAD_US)]
+    others += [group.opened() for _ in range(group.geometry.pipeline_max)]
+    session = group.opened()
+    group.run(100)
+    primary = group.core(group.primary or 0)
+    lost = group.drop(lambda s, t, header: header.command == env.PREPARE_OK)
+    for other in others:
+        other.ask()
+        group.settle()
+    wanted_us, mark = group.times()[1], len(group.trace)
+    session.core.request(env.OPERATION_APPEND_CLOCK, clock_record(wanted_us), 1)
+    group.take_client(session)
+    group.settle()
+    assert any(q.header.operation == env.OPERATION_APPEND_CLOCK for q in primary.request_queue)
+    primary.peers[(primary.index + 1) % 3].corrects_tick = 0
+    group.heal(lost)
+    group.rules.append(lambda s, t, header: header.command == env.PING)
+    group.until(lambda: bool(group.sent(env.EVICTION, since=mark)))
+    assert group.sent(env.EVICTION, since=mark)[0].aux == EVICT_MEMBER_OLD
+    assert all(node.rooms.ahead_us == 0 for node in group.nodes if node.rooms)
+
+
+# --- a time that is wrong -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize(
+    "off_us",
+    [
+        -(CORRECTION_OFF_US_MAX + 1_000_000),
+        CORRECTION_OFF_US_MAX + 1_000_000,
+        DAY_US,
+        -DAY_US,
+        -3_000 * DAY_US,
+        -START_US,
+        (1 << 64) - 1 - 2 * START_US,
+    ],
+)
+def test_a_time_far_from_the_groups_is_refused_and_both_are_told(
+    replicas: int, off_us: int
+) -> None:
+    group = Group(replicas)
+    session = ahead_once(group, AHEAD_US)
+    stamped(group, session)
+    now_us = group.times()[1]
+    wanted_us = max(0, now_us + off_us)
+    reason, told_us = refused(group, session, wanted_us)
+    assert reason == EVICT_CLOCK_FAR
+    assert abs(told_us - group.times()[1]) < 1_000_000
+    assert all(node.rooms.ahead_us == 0 for node in group.nodes if node.rooms)
+
+
+@pytest.mark.parametrize("off_us", [-CORRECTION_OFF_US_MAX + 2_000_000, 0, CORRECTION_OFF_US_MAX])
+def test_a_time_near_the_groups_is_taken(off_us: int) -> None:
+    group = Group()
+    session = ahead_once(group, AHEAD_US)
+    stamped(group, session)
+    session.core.request(env.OPERATION_APPEND_CLOCK, clock_record(group.times()[1] + off_us), 1)
+    group.take_client(session)
+    group.until(lambda: session.core.ready)
+    assert session.results()[0][3] == OK
