@@ -74,6 +74,13 @@ def _next(member: Member) -> bool:
     header = committable(member, op)
     if header is None or member.commit_reading == op or member.index < 0 or _blocked(member):
         return False
+    if header.operation not in env.OPERATIONS_KNOWN:
+        member.halt(
+            "OPERATION_UNKNOWN",
+            f"op {op} is operation {header.operation}, which this program does not know: a newer "
+            "one wrote it",
+        )
+        return False
     message = member.prepare_in_memory(header)
     if message is None:
         slot = member.journal.slot(op)

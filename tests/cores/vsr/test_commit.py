@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from appliance.cores.vsr import commit
+from appliance.cores.vsr import commit, normal
 from appliance.cores.vsr.member import Entry, Status
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Message
@@ -379,3 +379,44 @@ def test_what_is_of_another_cluster_or_shard_is_dropped() -> None:
         header = env.make(env.PREPARE, cluster=cluster, shard=shard, op=1, area=b"p" * 16)
         group.tell(2, Message(header, b"", 0))
     assert node.core.op == 0 and node.core.counters["dropped_foreign"] == 2
+
+
+# --- what a newer program wrote -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", [6, 15, 19, 20, 255])
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_an_operation_that_is_not_known_halts_by_name_and_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch, operation: int, replicas: int
+) -> None:
+    """A newer program wrote it: whoever went on without it would have another state."""
+    group = Group(replicas)
+    session = group.opened()
+    with monkeypatch.context() as newer:
+        newer.setattr(normal, "_OPERATIONS", (*normal._OPERATIONS, operation))
+        session.core.request(operation, b"", 0)
+        group.take_client(session)
+        group.run(30)
+    halted = [node for node in group.nodes if node.halted is not None]
+    assert halted, "at least whoever led has committed it"
+    for node in halted:
+        code, reason = node.halted or ("", "")
+        assert code == "OPERATION_UNKNOWN" and f"operation {operation}," in reason
+        assert node.core.commit_min == node.core.commit_max - 1
+
+
+def test_after_a_restart_it_halts_there_again() -> None:
+    group = Group(1)
+    session = group.opened()
+    group.put(session, 2)
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as older:
+            known = env.OPERATIONS_KNOWN - {env.OPERATION_APPEND}
+            older.setattr(env, "OPERATIONS_KNOWN", known)
+            group.restart(0)
+            group.run(30)
+            assert (group.nodes[0].halted or ("",))[0] == "OPERATION_UNKNOWN"
+            group.nodes[0].halted = None
+    group.restart(0)
+    group.until(group.converged)
+    assert group.core(0).state_machine.log_seq == 3
