@@ -12,7 +12,7 @@ SETUP := $(PYTHON3) tools/setup.py
 # Numbers are for a new site; the one in ./run has those that it was made with.
 START := $(PYTHON) -m appliance start --local ./run $(if $(NODES),--nodes $(NODES)) \
 	$(if $(STANDBYS),--standbys $(STANDBYS)) $(if $(SHARDS),--shards $(SHARDS))
-TEST := $(PYTHON) -m tests.run $(TESTS) -rs -n $(PROCESSES) --no-loadscope-reorder
+TEST := $(PYTHON) -m tests.run --processes $(PROCESSES) $(TESTS) -rs --no-loadscope-reorder
 # What must never break: what is written before it is said, and each planted bug by its cheapest seed.
 NEVER := tests/cores/vsr/test_wal.py tests/cores/vsr/test_speech.py tests/simulation/test_planted.py \
 	"tests/simulation/test_seeds.py::test_two_hundred_small_worlds_of_the_youngest_faults_keep_every_promise[0]"

@@ -1,8 +1,13 @@
 """`make test`: what only computes, then what needs real processes; and one more look at the few of
 these that failed.
 
+    python -m tests.run --processes 3 tests -rs       further words are those of pytest
+
     tests of cores, formats, worlds ──▶ beside ─┐
     tests with real processes ────────▶ alone ──┴─▶ once more? ─▶ build/test-report, table
+
+What only computes is given as many processes as there are cores, at most those that are asked for:
+one more would take time from the others, and wait for nothing.
 
 A machine that is busy all the same may starve a real process for longer than a test thought
 possible. What fails so is shown as FLAKY and is a fault of the test, to be mended next; a fault of
@@ -10,7 +15,9 @@ the product stays red: nothing is repeated that more than a few tests say, that 
 process, or that speaks of one.
 """
 
+import argparse
 import json
+import os
 import re
 import signal
 import subprocess
@@ -30,6 +37,7 @@ ENDS_WITHIN_S = 120  # what is told to end, with all that it has started
 REPORT = Path("build/test-report")
 SLOWEST_SHOWN = 25
 WORTH_A_TABLE = 100  # tests
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _VERDICT = re.compile(r"\b(lost|doubled|reordered|diverged)\b")
 
 
@@ -127,9 +135,15 @@ def pytest(arguments: list[str], seconds_max: float) -> int | None:
     return execute([sys.executable, "-m", "pytest", *arguments], seconds_max)
 
 
+def environment() -> dict[str, str]:
+    """Where Python is told to write no bytecode, each process of each part would compile all tests
+    anew, which takes three times what reading them does; `tools/setup.py` compiles the program."""
+    return {name: text for name, text in os.environ.items() if name != NO_BYTECODE}
+
+
 def execute(words: list[str], seconds_max: float) -> int | None:
     """A command to its end; None: to the end of its time."""
-    process = subprocess.Popen(words)
+    process = subprocess.Popen(words, env=environment())
     before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     # The terminal tells all of a group.
     before_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -148,15 +162,24 @@ def execute(words: list[str], seconds_max: float) -> int | None:
         signal.signal(signal.SIGINT, before_interrupt)
 
 
+def processes_of(part: str, asked: int) -> int:
+    """How many processes a part is spread over; 0: over none, it runs in pytest's own."""
+    return asked if part == "alone" else min(asked, os.cpu_count() or 1)
+
+
 def main(
     arguments: list[str],
     start: Callable[[list[str], float], int | None] = pytest,
     report: Path = REPORT,
 ) -> int:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--processes", type=int)
+    asked, arguments = parser.parse_known_args(arguments)
     run = Run(start, report)
     code, flaky = NONE_COLLECTED, []
     for name in side_by_side.PARTS:
-        ended = run.part(name, arguments)
+        spread = [] if asked.processes is None else ["-n", str(processes_of(name, asked.processes))]
+        ended = run.part(name, [*spread, *arguments])  # a later -n is the one that counts
         if ended == TESTS_FAILED or (ended == 0 and code == NONE_COLLECTED):
             code = ended
         elif ended not in (0, NONE_COLLECTED):

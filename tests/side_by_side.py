@@ -3,7 +3,8 @@ pytest-xdist.
 
 Tests that need real processes run apart from those that only compute, which would take both cores
 from what they wait for. They wait for elections, for a disk, for a page: so three processes share
-two cores. A group of tests stays together, in order, in one process:
+two cores; those that only compute have one for each core (`tests/run.py`). A group of tests stays
+together, in order, in one process:
 
     tests that share a fixture of their file or folder      the fixture is made once
     tests of a file that needs the run's HDFS               there is one HDFS, not one a process

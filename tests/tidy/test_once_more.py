@@ -91,6 +91,53 @@ def test_a_part_may_have_no_tests(tmp_path: Path, codes: list[int | None], expec
     assert run.main(["tests"], Played(tmp_path, codes, []), tmp_path) == expected
 
 
+@pytest.mark.parametrize(
+    ("cores", "words", "expected"),
+    [
+        (2, ["--processes", "3"], ["2", "3"]),
+        (8, ["--processes", "3"], ["3", "3"]),
+        (None, ["--processes=3"], ["1", "3"]),
+        (2, ["--processes", "1"], ["1", "1"]),
+        (2, ["--processes", "0"], ["0", "0"]),
+        (2, ["--processes", "3", "-n", "0"], ["0", "0"]),
+        (2, ["--processes", "3", "-n", "5"], ["5", "5"]),
+        (2, ["-n", "4"], ["4", "4"]),
+        (2, [], [None, None]),
+    ],
+)
+def test_what_only_computes_has_a_process_a_core_and_words_of_its_own_count(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int | None,
+    words: list[str],
+    expected: list[str | None],
+) -> None:
+    monkeypatch.setattr(run.os, "cpu_count", lambda: cores)
+    played = Played(tmp_path, [0, 0], [])
+    assert run.main([*words, "tests", "-rs"], played, tmp_path) == 0
+    assert [last_of("-n", each) for each in played.asked] == expected
+    assert all(each[-2:] == ["tests", "-rs"] for each in played.asked)
+    assert not any("processes" in word for each in played.asked for word in each)
+
+
+def last_of(option: str, words: list[str]) -> str | None:
+    """Its value as pytest takes it."""
+    found = [words[place + 1] for place, word in enumerate(words) if word == option]
+    return found[-1] if found else None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"), [((), "3"), (("PROCESSES=1",), "1"), (("PROCESSES=7",), "7")]
+)
+def test_make_test_says_how_many_processes_and_passes_words_on(
+    numbers: tuple[str, ...], expected: str
+) -> None:
+    line = ["make", "-n", "test", "ARGS=-n 0", *numbers]
+    told = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (words,) = [line.split() for line in told.splitlines() if "tests.run" in line]
+    assert last_of("--processes", words) == expected and words[-2:] == ["-n", "0"]
+
+
 def test_a_run_that_was_broken_off_is_not_repeated(tmp_path: Path) -> None:
     played = Played(tmp_path, [2], [system(1)])
     assert run.main(["tests"], played, tmp_path) == 2
@@ -104,6 +151,23 @@ def test_a_run_that_takes_too_long_is_ended_and_says_what_ran(
     assert run.main(["tests"], played, tmp_path) == 2
     assert "was running: tests/x" in capsys.readouterr().out
     assert run.execute([sys.executable, "-c", "import time; time.sleep(3600)"], 0.5) is None
+
+
+@pytest.mark.parametrize("told", ["1", "", None])
+def test_processes_of_a_run_keep_what_they_compiled_whatever_python_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str | None
+) -> None:
+    monkeypatch.setattr(run.os, "environ", {**run.os.environ, "TIGERCHAT_TEST_KEPT": "yes"})
+    run.os.environ.pop(run.NO_BYTECODE, None)
+    if told is not None:
+        run.os.environ[run.NO_BYTECODE] = told
+    program = (
+        "import os, pathlib, sys\n"
+        "said = sys.dont_write_bytecode, os.environ['TIGERCHAT_TEST_KEPT']\n"
+        "pathlib.Path(sys.argv[1]).write_text(repr(said))"
+    )
+    assert run.execute([sys.executable, "-c", program, str(tmp_path / "said")], HUNG_S) == 0
+    assert (tmp_path / "said").read_text() == "(False, 'yes')"
 
 
 RED = """
