@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -21,20 +22,43 @@ from tests.ports import (
     ports_of_a_run,
     ports_reserved,
 )
+from tests.tidy.inner_runs import InnerRuns
 
 TOP = Path(__file__).resolve().parents[2]
+Run = Callable[..., tuple[int, str]]
 
 
-def run(folder: Path, text: str, *options: str | Path) -> tuple[int, str]:
-    """Exit code and output of a run of its own over one file."""
+PATIENCE_S = 5.0  # of a run with what its tests started
+FOUND_AT_ONCE_S = 0.0  # of one of whose tests something stays for certain, for ten minutes
+
+
+@pytest.fixture(scope="module")
+def inner_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InnerRuns]:
+    runs = InnerRuns(tmp_path_factory.mktemp("inner"))
+    yield runs
+    runs.close()
+
+
+@pytest.fixture
+def run(inner_runs: InnerRuns, tmp_path: Path) -> Run:
+    """Exit code and output of a run of its own over one file, in this folder."""
+
+    def run_it(text: str, *options: str | Path, patience_s: float = PATIENCE_S) -> tuple[int, str]:
+        words, environment = written(tmp_path, text, *options, patience_s=patience_s)
+        return inner_runs.run(tmp_path, words, environment)
+
+    return run_it
+
+
+def written(
+    folder: Path, text: str, *options: str | Path, patience_s: float = PATIENCE_S
+) -> tuple[list[str], dict[str, str]]:
+    """Words and environment of a run over this text."""
     (folder / "test_it.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "tests.conftest"]
-    command += ["-p", "no:cacheprovider", "--rootdir", folder, folder / "test_it.py", *options]
-    environment = {**os.environ, "PYTHONPATH": str(TOP), "TIGERCHAT_TEST_PATIENCE_S": "5"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, cwd=folder
-    )
-    return done.returncode, done.stdout
+    words = ["-c", os.devnull, "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    words += ["--rootdir", str(folder), str(folder / "test_it.py"), *map(str, options)]
+    patience = {"PYTHONPATH": str(TOP), "TIGERCHAT_TEST_PATIENCE_S": str(patience_s)}
+    return words, os.environ | patience
 
 
 SLEEPER = """
@@ -45,8 +69,8 @@ def test_it():
 """
 
 
-def test_a_process_left_behind_fails_the_run_and_is_ended(tmp_path: Path) -> None:
-    status, output = run(tmp_path, SLEEPER)
+def test_a_process_left_behind_fails_the_run_and_is_ended(run: Run) -> None:
+    status, output = run(SLEEPER, patience_s=FOUND_AT_ONCE_S)
     assert status == 1
     assert "1 passed, 1 error" in output
     told = r"process left behind: (\d+) .*, first seen behind test_it.py$"
@@ -56,10 +80,11 @@ def test_a_process_left_behind_fails_the_run_and_is_ended(tmp_path: Path) -> Non
 
 
 def test_what_is_left_behind_is_named_after_the_file_behind_which_it_was_first_seen(
+    run: Run,
     tmp_path: Path,
 ) -> None:
     (tmp_path / "test_next.py").write_text("def test_next():\n    pass\n")
-    output = run(tmp_path, SLEEPER, tmp_path / "test_next.py")[1]
+    output = run(SLEEPER, tmp_path / "test_next.py", patience_s=FOUND_AT_ONCE_S)[1]
     assert re.search(r"left behind: .* first seen behind test_it.py$", output, re.MULTILINE), output
 
 
@@ -78,8 +103,8 @@ def test_it(tmp_path):
 """
 
 
-def test_what_a_run_inside_a_run_left_behind_is_found_too(tmp_path: Path) -> None:
-    status, output = run(tmp_path, INSIDE)
+def test_what_a_run_inside_a_run_left_behind_is_found_too(run: Run) -> None:
+    status, output = run(INSIDE, patience_s=FOUND_AT_ONCE_S)
     assert status == 1 and re.search(r"process left behind: \d+ sleep 600", output), output
 
 
@@ -94,25 +119,33 @@ def test_what_tests_start_hears_ctrl_c_though_the_run_was_started_where_it_is_ig
         "    assert 'default_int_handler' in done.stdout\n"
     )
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    words, environment = written(tmp_path, text)
     try:
-        status, output = run(tmp_path, text)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *words],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     finally:
         signal.signal(signal.SIGINT, before)
-    assert status == 0, output
+    assert done.returncode == 0, done.stdout
 
 
-def test_a_folder_left_behind_fails_the_run_and_is_removed(tmp_path: Path) -> None:
+def test_a_folder_left_behind_fails_the_run_and_is_removed(run: Run) -> None:
     text = "import tempfile\ndef test_it():\n    print('made', tempfile.mkdtemp(prefix='left-'))\n"
-    status, output = run(tmp_path, text, "-s")
+    status, output = run(text, "-s")
     assert status == 1
     assert "left behind in TMPDIR: left-" in output
     match = re.search(r"made (\S+)", output)
     assert match and not Path(match[1]).parent.exists()
 
 
-def test_own_temporary_folders_are_no_fault_and_are_removed(tmp_path: Path) -> None:
+def test_own_temporary_folders_are_no_fault_and_are_removed(run: Run, tmp_path: Path) -> None:
     text = "def test_it(tmp_path):\n    print('made', tmp_path)\n"
-    status, output = run(tmp_path, text, "-s")
+    status, output = run(text, "-s")
     assert status == 0
     match = re.search(r"made (\S+)", output)
     assert match and not Path(match[1]).exists()
@@ -130,8 +163,8 @@ def test_it(started):
 """
 
 
-def test_a_run_that_is_terminated_ends_what_its_tests_started(tmp_path: Path) -> None:
-    status, output = run(tmp_path, TERMINATED)
+def test_a_run_that_is_terminated_ends_what_its_tests_started(run: Run, tmp_path: Path) -> None:
+    status, output = run(TERMINATED)
     assert status == pytest.ExitCode.INTERRUPTED, output
     assert (tmp_path / "ended").exists()
 
@@ -147,8 +180,8 @@ def test_it():
 """
 
 
-def test_what_a_run_that_is_killed_has_started_is_ended(tmp_path: Path) -> None:
-    status, output = run(tmp_path, KILLED, "-s")  # returns when nobody holds its output any more
+def test_what_a_run_that_is_killed_has_started_is_ended(run: Run) -> None:
+    status, output = run(KILLED, "-s")  # returns when nobody holds its output any more
     assert status == -signal.SIGKILL
     match = re.search(r"left (\d+)", output)
     assert match, output
@@ -170,9 +203,9 @@ def test_next(tmp_path):
 
 
 def test_a_program_that_asks_for_verbs_and_goes_takes_nothing_of_the_run_along(
-    tmp_path: Path,
+    run: Run,
 ) -> None:
-    status, output = run(tmp_path, GONE)
+    status, output = run(GONE)
     assert (status, "2 passed" in output) == (0, True), output
 
 
@@ -226,32 +259,32 @@ def test_what_one_run_has_reserved_no_other_gets() -> None:
         "import pytest\npytest.skip('weather', allow_module_level=True)\n",
     ],
 )
-def test_a_skip_as_root_fails_the_run(tmp_path: Path, text: str) -> None:
-    status, output = run(tmp_path, text)
+def test_a_skip_as_root_fails_the_run(run: Run, text: str) -> None:
+    status, output = run(text)
     assert status != 0
     assert "skipped as root" in output and "weather" in output
 
 
-def test_an_expected_failure_is_no_skip(tmp_path: Path) -> None:
+def test_an_expected_failure_is_no_skip(run: Run) -> None:
     text = "import pytest\n@pytest.mark.xfail\ndef test_it():\n    assert False\n"
-    status, output = run(tmp_path, text)
+    status, output = run(text)
     assert (status, "1 xfailed" in output) == (0, True)
 
 
-def test_soak_tests_are_left_out_unless_asked_for(tmp_path: Path) -> None:
+def test_soak_tests_are_left_out_unless_asked_for(run: Run) -> None:
     text = "import pytest\n@pytest.mark.soak\ndef test_it(soak_seconds):\n    assert soak_seconds\n"
-    assert "1 deselected" in run(tmp_path, text)[1]
-    status, output = run(tmp_path, text, "--soak-seconds", "1")
+    assert "1 deselected" in run(text)[1]
+    status, output = run(text, "--soak-seconds", "1")
     assert (status, "1 passed" in output) == (0, True)
 
 
-def test_seeds_are_printed_and_repeat(tmp_path: Path) -> None:
+def test_seeds_are_printed_and_repeat(run: Run) -> None:
     text = "def test_it(seed):\n    assert False, seed\n"
-    outputs = [run(tmp_path, text, "--seed", "7")[1] for _ in range(2)]
+    outputs = [run(text, "--seed", "7")[1] for _ in range(2)]
     seeds = {re.search(r"seed of this test: (\d+)", output)[1] for output in outputs}
     assert len(seeds) == 1
     assert "seed: 7 (again: --seed 7)" in outputs[0]
-    assert "seed of this test: " + seeds.pop() not in run(tmp_path, text, "--seed", "8")[1]
+    assert "seed of this test: " + seeds.pop() not in run(text, "--seed", "8")[1]
 
 
 def test_what_the_tests_of_a_folder_share_ends_with_them() -> None:
@@ -278,8 +311,8 @@ def test_in_order(made, number):
 """
 
 
-def test_tests_that_share_a_fixture_stay_together_when_a_run_is_spread(tmp_path: Path) -> None:
-    status, output = run(tmp_path, SPREAD, "-n", "3", "--no-loadscope-reorder")
+def test_tests_that_share_a_fixture_stay_together_when_a_run_is_spread(run: Run) -> None:
+    status, output = run(SPREAD, "-n", "2", "--no-loadscope-reorder")
     assert (status, "8 passed" in output) == (0, True), output
 
 
@@ -298,15 +331,15 @@ def test_a_group_is_what_shares_a_fixture(nodeid: str, group: str) -> None:
     assert side_by_side.group_of(nodeid) == group
 
 
-def test_a_spread_run_fails_over_what_one_of_its_processes_left_behind(tmp_path: Path) -> None:
-    status, output = run(tmp_path, SLEEPER, "-n", "2")
+def test_a_spread_run_fails_over_what_one_of_its_processes_left_behind(run: Run) -> None:
+    status, output = run(SLEEPER, "-n", "2", patience_s=FOUND_AT_ONCE_S)
     assert status == 1
     assert re.search(r"process left behind: \d+ ", output), output
 
 
-def test_a_spread_run_gives_a_test_the_seed_that_it_has_alone(tmp_path: Path) -> None:
+def test_a_spread_run_gives_a_test_the_seed_that_it_has_alone(run: Run) -> None:
     text = "def test_it(seed):\n    assert False, seed\n"
-    outputs = [run(tmp_path, text, "--seed", "7", *options)[1] for options in ((), ("-n", "2"))]
+    outputs = [run(text, "--seed", "7", *options)[1] for options in ((), ("-n", "2"))]
     alone, spread = (re.search(r"seed of this test: (\d+)", text)[1] for text in outputs)
     assert alone == spread
 
@@ -348,11 +381,11 @@ def test_every_place_of_real_processes_is_there() -> None:
     assert [place for place in side_by_side.ALONE if not (TOP / place).exists()] == []
 
 
-def test_tests_that_need_real_processes_run_in_a_part_of_their_own() -> None:
+def test_tests_that_need_real_processes_run_in_a_part_of_their_own(inner_runs: InnerRuns) -> None:
     parts = {}
     for name in side_by_side.PARTS:
-        words = (sys.executable, "-m", "pytest", "--collect-only", "-q", f"--part={name}")
+        words = ["--collect-only", "-q", f"--part={name}"]
         files = ("tests/node/test_ports.py", "tests/base/test_table.py")
-        done = subprocess.run((*words, *files), cwd=TOP, capture_output=True, text=True)
-        parts[name] = {line.split("::")[0] for line in done.stdout.splitlines() if "::" in line}
+        _, output = inner_runs.run(TOP, [*words, *files], {**os.environ})
+        parts[name] = {line.split("::")[0] for line in output.splitlines() if "::" in line}
     assert parts == {"alone": {files[0]}, "beside": {files[1]}}
