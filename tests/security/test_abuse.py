@@ -209,6 +209,7 @@ class Abused:
         self.quiet: list[Felt] = []
         self.attacked: list[Felt] = []
         self.outcomes: list[Outcome] = []
+        self.views: list[int] = []  # after each quiet time and each attack
         self.key_gone: list[float] = []  # s until a session without a key was over
         with site.chat(0, user="host") as host:
             self.room = host.room("town")
@@ -249,6 +250,7 @@ class Abused:
                 tokens[name] = local_token(self.site.folder, user, rights, life_s)
             stolen = self.operator.token_of_another_key("key thief", {"*": ["read"]})
             self.quiet.append(self.felt(rounds.quiet_s))
+            self.views.append(self.view())
             plan = Plan(
                 self.site.ports[0], self.operator.port, rounds.attack_s, tokens,
                 str(self.talkers[0].device), str(self.room),
@@ -266,6 +268,13 @@ class Abused:
             held = {name: max(size, after.held[name]) for name, size in before.held.items()}
             self.attacked.append(Felt(*joined, held))
             self.outcomes.append(outcome_of(said))
+            self.views.append(self.view())
+
+    def view(self) -> int:
+        """The newest of the replicas'; whoever waits longer than a heartbeat may have met another
+        primary."""
+        found = [self.site.status(index) for index in range(3)]
+        return max(status["view"] for status in found if status is not None)
 
     def lose_key(self, thief: Chat, token: str) -> None:
         """The key of a token is taken away: its session ends, and it opens none any more."""
@@ -290,6 +299,7 @@ class Abused:
             "p99 elsewhere": [middle(self.quiet, "elsewhere"), middle(self.attacked, "elsewhere")],
             "worst": [worst(self.quiet, "acks"), worst(self.attacked, "acks")],
             "worst elsewhere": worst(self.attacked, "elsewhere"),
+            "views": self.views,
             "coming in": [worst(self.quiet, "coming"), worst(self.attacked, "coming")],
             "console": [worst(self.quiet, "looks"), worst(self.attacked, "looks")],
             "key gone": [round(1000 * seconds) for seconds in self.key_gone],
