@@ -12,6 +12,7 @@ from appliance.cores.shipping.plan import (
     period_start,
     sealed_parts,
 )
+from appliance.cores.shipping.seams import SeekSeams
 from appliance.cores.shipping.source import NO_TIME, LogTime, Source
 from appliance.formats.checkpoint import ShippingState
 from appliance.formats.event import SHIP_ANNOUNCE, SHIP_CLAIM, SHIP_MANIFEST, Shipped
@@ -20,9 +21,6 @@ from appliance.formats.manifest import PeriodManifest, ShippedFile, ShippedHead,
 PAUSE_US_MIN, PAUSE_US_MAX = 500_000, 30 * SECOND_US  # after a failure; doubled, with jitter
 REFUSED_PAUSE_US = 200_000  # the log did not take a record: look at the state again; doubled too
 LOOKS_PER_PATIENCE = 4  # at the target, while somebody else ships and is late
-
-
-# --- steps ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class Compare:
     not is put there, as far as the log still has it."""
 
 
-Step = Append | Put | PutManifest | PutHead | Sweep | Look | Compare
+Step = Append | Put | PutManifest | PutHead | Sweep | Look | Compare | SeekSeams
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +166,14 @@ class Shipper:
         self._succeeded()
         self.files[step.part] = file
 
-    def on_done(self, step: PutManifest | PutHead | Sweep) -> None:
+    def on_done(self, step: PutManifest | PutHead | Sweep | SeekSeams) -> None:
         """The step is done."""
         self._succeeded()
         if isinstance(step, PutManifest):
             self._manifest_put = manifest_hash(step.manifest)
         elif isinstance(step, PutHead):
             self._head_number = step.head.number
-        else:
+        elif isinstance(step, Sweep):
             self._swept = True
 
     def on_compared(self, hole: str) -> None:
@@ -271,6 +269,9 @@ class Shipper:
             return None  # the replica has not shown yet what we wrote
         if source.log_seq == 0 or now_us < self._retry_at_us:
             return None
+        if not source.knows_seams(self.log_time.ahead_us):
+            here = source.log_seq >= self._state_log_seq  # what the state tells of
+            return SeekSeams(self.log_time.ahead_us, self._state_log_seq) if here else None
         if not self.ships:
             return self._claim(source, now_us, wall_us)
         if not self._swept:
@@ -391,7 +392,8 @@ class Shipper:
     def _early(self, source: Source) -> Step | None:
         """A sealed segment of the running period that is not there yet."""
         records, seams = self.role.segment_records, source.seams(self.log_time.ahead_us)
-        for part in sealed_parts(self.cursor + 1, source.log_seq, records, seams):
+        known = min(source.log_seq, self._state_log_seq)  # behind it may be a seam yet untold
+        for part in sealed_parts(self.cursor + 1, known, records, seams):
             if part not in self.files:
                 return Put(part, self._start(source))
         return None

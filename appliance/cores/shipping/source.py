@@ -11,6 +11,7 @@ import numpy as np
 
 from appliance.base.errors import FormatError
 from appliance.base.limits import SEGMENTS_REPORTED_MAX
+from appliance.cores.shipping.seams import Seams
 from appliance.formats.event import (
     SHIP_MANIFEST,
     Shipped,
@@ -67,7 +68,7 @@ class Source:
         self.oldest_segment = 0  # that the replica has told of; older ones may be gone
         self._ring = RingView(ring, geometry)
         self._segments = VerifiedSegments(segments, geometry, leaves_kept=1)
-        self._seams: tuple[int, dict[int, int]] = (0, {})  # ahead_us for which these were found
+        self._seams = Seams()
         self.broken: set[int] = set()  # segments that were found broken; the shipper takes them
 
     def records(self, first_log_seq: int, last_log_seq: int) -> bytes:
@@ -145,20 +146,30 @@ class Source:
         seams = self.seams(ahead_us).items()
         return next((before_us for seam, before_us in seams if seam > log_seq), ahead_us)
 
+    def knows_seams(self, ahead_us: int) -> bool:
+        """Whether `seams` can be told for a log that is ahead by so much."""
+        return ahead_us == self._seams.ahead_us
+
+    def seek_seams(self, ahead_us: int, log_seq: int) -> None:
+        """Look for them through some more segments, from record `log_seq` back, as of which the
+        log is ahead by so much. Reads the disk. Raises NotHere while something is missing."""
+        if log_seq > self.log_seq:
+            raise NotHere(f"record {log_seq} is not on this node yet")
+
+        def told_in(number: int) -> list[tuple[int, int]]:
+            told = self._told_in(number, KIND_CLOCK)
+            seams = ((seam, decode_correction(body)) for seam, body in told if seam <= log_seq)
+            return [(seam, found.ahead_us) for seam, found in seams if found is not None]
+
+        oldest = max(self.oldest_segment, self._segments.oldest)
+        self._seams.seek(ahead_us, number_of(self.geometry, log_seq), oldest, told_in)
+
     def seams(self, ahead_us: int) -> dict[int, int]:
         """Records at which the clock was corrected, in order, as far back as they are kept, and by
-        how much the log was ahead until each. Raises NotHere while one is missing."""
-        if self._seams[0] != ahead_us:
-            found: dict[int, int] = {}
-            newest = number_of(self.geometry, self.log_seq)
-            oldest = max(self.oldest_segment, self._segments.oldest)
-            for number in range(oldest, newest + 1):
-                for log_seq, body in self._told_in(number, KIND_CLOCK):
-                    correction = decode_correction(body)
-                    assert correction is not None
-                    found[log_seq] = correction.ahead_us
-            self._seams = (ahead_us, found)
-        return self._seams[1]
+        how much the log was ahead until each. Raises NotHere while they are not all found."""
+        if not self.knows_seams(ahead_us):
+            raise NotHere("records that corrected the clock are still being looked for")
+        return self._seams.found
 
     def last_before(self, first_log_seq: int, time_us: int, ahead_us: int = 0) -> int:
         """The newest record older than `time_us` of the log's own time; first_log_seq - 1 when none

@@ -10,7 +10,15 @@ from appliance.base.errors import ApplianceError, FormatError, TargetError
 from appliance.base.prng import Prng
 from appliance.cores.shipping import shipper as core
 from appliance.cores.shipping.plan import SECOND_US
-from appliance.cores.shipping.shipper import Append, Compare, Look, Put, PutHead, PutManifest
+from appliance.cores.shipping.seams import SeekSeams
+from appliance.cores.shipping.shipper import (
+    Append,
+    Compare,
+    Look,
+    Put,
+    PutHead,
+    PutManifest,
+)
 from appliance.cores.shipping.source import LogTime, NotHere, Source
 from appliance.drivers.hdfs.open_target import is_shared
 from appliance.drivers.hdfs.target import Target
@@ -129,7 +137,8 @@ class ShardShipping:
         shipper, source = self.core, self.session.source
         if source is None or self.follows:
             return IDLE_S
-        if self.repair is not None and not self.repair.ended:
+        known = source.knows_seams(shipper.log_time.ahead_us)
+        if known and self.repair is not None and not self.repair.ended:
             await self._put_again(self.repair, source)
         try:
             step = shipper.step(source, _now_us(), clock.realtime_us())
@@ -171,6 +180,8 @@ class ShardShipping:
                 await asyncio.to_thread(self._target.put_manifest, step.manifest)
             elif isinstance(step, PutHead):
                 await asyncio.to_thread(self._target.put_head, step.head)
+            elif isinstance(step, SeekSeams):
+                await asyncio.to_thread(source.seek_seams, step.ahead_us, step.log_seq)
             else:
                 await asyncio.to_thread(self._target.sweep, step.generation)
             shipper.on_done(step)
@@ -247,6 +258,8 @@ def _described(step: core.Step) -> str:
         return f"put head {step.head.number}"
     if isinstance(step, Compare):
         return "compare the target with the log"
+    if isinstance(step, SeekSeams):
+        return "look for records that corrected the clock"
     return "look at the target" if isinstance(step, Look) else "sweep _incoming"
 
 

@@ -1,5 +1,6 @@
 """Whatever fails, whoever dies, however many ship: each record in one file of one manifest."""
 
+import contextlib
 import itertools
 
 import pytest
@@ -7,12 +8,22 @@ import pytest
 from appliance.base.prng import Prng
 from appliance.cores.shipping.chosen import NOBODY
 from appliance.cores.shipping.plan import SECOND_US, period_end
-from appliance.cores.shipping.shipper import Append, Compare, Look, Put, PutHead, PutManifest, Sweep
+from appliance.cores.shipping.seams import SEGMENTS_PER_LOOK, SeekSeams
+from appliance.cores.shipping.shipper import (
+    Append,
+    Compare,
+    Look,
+    Put,
+    PutHead,
+    PutManifest,
+    Sweep,
+)
+from appliance.cores.shipping.source import NotHere, Source
 from appliance.formats import manifest as mf
 from appliance.formats.event import SHIP_ANNOUNCE, SHIP_CLAIM, SHIP_MANIFEST
 from appliance.formats.geometry import SMALL
 from tests.cores.rooms.shard import CLUSTER, SHARD
-from tests.cores.shipping.world import PATIENCE_US, PERIOD_US, TRUSTED, World
+from tests.cores.shipping.world import GEOMETRY, PATIENCE_US, PERIOD_US, TRUSTED, Extents, World
 
 SEEDS = 6
 DAY_US = 86_400 * SECOND_US
@@ -154,6 +165,75 @@ def test_periods_go_on_where_the_clock_was_corrected(world: World) -> None:
     assert first.ahead_us == shard.rooms.ahead_us
     times = [world.source.timestamp(n) for n in range(1, world.source.log_seq + 1)]
     assert times[seam - 1] < times[0] < times[seam - 2]
+
+
+@pytest.mark.parametrize("behind", [1, 2, 3, 50, 100])
+def test_a_correction_that_is_not_replayed_here_yet_is_found_when_it_is(
+    world: World, behind: int
+) -> None:
+    """The state tells of it first: a replica tells where it stands before its readers see it."""
+    told(world, 1, 3)
+    world.message(120)
+    world.behind_us = 400 * DAY_US
+    world.log_us = world.shard.timestamp
+    seam = world.correct(world.clock_us)
+    world.wall_us += PERIOD_US
+    world.source = Source(GEOMETRY, world.shard.ring, Extents(world.shard))
+    ahead_us = world.shard.rooms.ahead_us
+    for log_seq in (seam - behind, seam - 1):
+        world.source.log_seq = log_seq
+        assert told(world, 1, 20) == []
+        with pytest.raises(NotHere):
+            world.source.seek_seams(ahead_us, seam)
+        with pytest.raises(NotHere):
+            world.source.seams(ahead_us)
+    world.shown()
+    for _ in range(3):
+        world.wall_us += PERIOD_US
+        told(world, 1, 20)
+    assert world.source.seams(ahead_us) == {seam: 0}
+    world.judge()
+    files = [file.first_log_seq for signed in world.manifests() for file in signed.value.files]
+    assert seam in files
+
+
+def test_a_long_log_is_looked_through_by_steps_of_few_segments_and_only_by_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(world, 1, 3)
+    world.behind_us = 400 * DAY_US
+    world.log_us = world.shard.timestamp
+    seam = world.correct(world.clock_us)
+    world.message(20 * GEOMETRY.segment_records)
+    world.source = Source(GEOMETRY, world.shard.ring, Extents(world.shard))
+    world.shown()
+    looked: list[int] = []
+    told_in = Source._told_in
+
+    def counted(source: Source, number: int, kind: int) -> list[tuple[int, bytes]]:
+        looked.append(number)
+        return told_in(source, number, kind)
+
+    monkeypatch.setattr(Source, "_told_in", counted)
+    actor, rooms, seeks = world.actors[1], world.shard.rooms, 0
+    while True:
+        actor.core.on_state(
+            rooms.shipping, rooms.shipper_cursor, rooms.log_seq, world.now_us, world.log_time
+        )
+        before = len(looked)
+        step = actor.core.step(world.source, world.now_us, world.clock_us)
+        with contextlib.suppress(NotHere):
+            actor.core.late_us(world.source, world.clock_us)
+        assert len(looked) == before, "a decision reads no segments"
+        if not isinstance(step, SeekSeams):
+            break
+        seeks += 1
+        world.source.seek_seams(step.ahead_us, step.log_seq)
+        actor.core.on_done(step)
+        assert 0 < len(looked) - before <= SEGMENTS_PER_LOOK
+    assert seeks > 20 // SEGMENTS_PER_LOOK
+    assert len(looked) == len(set(looked)), "none is read twice"
+    assert world.source.seams(rooms.ahead_us) == {seam: 0}
 
 
 def test_an_announcement_that_the_log_refuses_is_repeated_after_pauses_that_grow(

@@ -6,6 +6,7 @@ from appliance.base.prng import Prng
 from appliance.base.signature import SigningKey
 from appliance.cores.shipping import shipper as core
 from appliance.cores.shipping.render import Reading, render
+from appliance.cores.shipping.seams import SeekSeams
 from appliance.cores.shipping.shipper import (
     Append,
     Compare,
@@ -166,6 +167,9 @@ class World:
             actor.core.on_looked(seen, self.now_us)
         elif isinstance(step, Compare):
             actor.core.on_compared("")
+        elif isinstance(step, SeekSeams):
+            self.source.seek_seams(step.ahead_us, step.log_seq)
+            actor.core.on_done(step)
         elif isinstance(step, PutManifest):
             path = self.path(
                 step.manifest.period_start_us, mf.manifest_name(step.manifest.period_start_us)
