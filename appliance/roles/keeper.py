@@ -76,6 +76,7 @@ def kept_of(status: dict[str, Any], segments: Segments, *, ships: bool) -> Kept:
         log_seq=status["log_seq"],
         shipped=status["shipping"]["cursor"],
         ships=ships,
+        corrected=status["clock"]["corrected_us"] > 0,
     )
 
 

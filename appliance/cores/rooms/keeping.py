@@ -18,6 +18,7 @@ class Kept(NamedTuple):
     log_seq: int  # newest record
     shipped: int  # newest record that is shipped
     ships: bool  # else what is not shipped may go
+    corrected: bool = False  # the clock was, once: times of the log go back there
 
 
 def keep(
@@ -27,8 +28,9 @@ def keep(
 
     `newest_us(segment)` is the time of the newest record of a sealed segment, None when it cannot
     be read now: then it is kept, and what is newer too. The open segment always stays, and with
-    `ships` all that is not shipped. What is of the future was written before the clock was
-    corrected: it is as old as what follows at least.
+    `ships` all that is not shipped. What was written before the clock was corrected may bear a
+    time that has not come yet, or has come meanwhile: it is as old as what follows at least. So in
+    a log that was `corrected` all segments are looked at.
     """
     if not retention_days:
         return kept.oldest
@@ -37,7 +39,7 @@ def keep(
     oldest = kept.oldest
     for segment in range(kept.oldest, end):
         newest = newest_us(segment)
-        if newest is None or cutoff_us <= newest <= now_us:
+        if newest is None or not kept.corrected and newest >= cutoff_us:
             break
         if newest < cutoff_us:
             oldest = segment + 1
