@@ -203,6 +203,33 @@ def test_a_clock_that_is_ahead_moves_no_horizon_but_its_own() -> None:
     assert windows.horizon_us(7) <= 2000
 
 
+@pytest.mark.parametrize("gone", ["before", "after"])
+@pytest.mark.parametrize("device_ahead_us", [-LATE // 2, 0, WINDOW_AHEAD_US, 9 * LATE, 10 * LATE])
+def test_after_a_correction_only_ids_of_a_device_that_was_ahead_itself_lie_past_the_horizon(
+    gone: str, device_ahead_us: int
+) -> None:
+    """What was stored at a log time that was ahead, under a window that is given up before or after
+    the correction: of a device whose clock was right, or ahead by a minute, it is known that it may
+    be stored. Of one that was as far ahead as the log it is not."""
+    windows, ahead_us = Windows(SMALL), 10 * LATE
+    size = min(windows.share, SMALL.windows_max)
+    made_us = LATE + device_ahead_us
+    row, _ = windows.take(key(0, author=7), LATE + ahead_us)
+    windows.advance(row, 7, 1, 1, LATE + ahead_us, made_us=made_us)
+    for i in range(1, size + 1):
+        if i == size and gone == "after":
+            assert key(0, author=7) in windows.row_of
+            windows.correct(LATE)
+        now_us = LATE + 1000 * i + (0 if i == size and gone == "after" else ahead_us)
+        row, _ = windows.take(key(i, author=7), now_us)
+        windows.advance(row, 7, 1, 1 + i, now_us)
+    if gone == "before":
+        windows.correct(LATE)
+    assert key(0, author=7) not in windows.row_of
+    known = made_us <= windows.horizon_us(7)
+    assert known == (device_ahead_us <= WINDOW_AHEAD_US)
+
+
 @pytest.mark.parametrize("newest", [64, 2**32, 2**32 + 1, 2**40 + 7])
 def test_the_low_half_of_a_log_seq_is_enough(newest: int) -> None:
     windows = Windows(SMALL)
