@@ -22,7 +22,21 @@ FLUSH_METHODS = (FLUSH_O_DSYNC, FLUSH_RWF_DSYNC, FLUSH_FDATASYNC)
 ZERO_FILL_STEP = 1 * MIB
 
 _MEMORY_FILE_SYSTEMS = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
+# These make up the numbers of files as they are mounted, or when a file is looked for anew. 9p and
+# FUSE may pass on those of a file system that keeps them; which one it is cannot be told.
+_PASSING_INODES = frozenset(
+    (
+        0x4D44,  # vfat, msdos
+        0x2011BAB0,  # exfat
+        0x65735546,  # FUSE, also virtiofs
+        0x01021997,  # 9p
+        0xFF534D42,  # cifs
+        0xFE534D42,  # smb2 and later
+        0x517B,  # smb of before
+    )
+)
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_STATFS_SIZE = 256  # at least that of struct statfs
 
 # struct statx: its first word says which fields are filled, among them the time of birth
 _AT_EMPTY_PATH, _STATX_BTIME, _STATX_SIZE, _STATX_BIRTH_AT = 0x1000, 0x800, 256, 80
@@ -39,10 +53,27 @@ def aligned_buffer(size: int) -> memoryview:
 def file_system_of_memory(path: Path) -> str | None:
     """The name of the file system of `path` if it lives in memory, where nothing is ever
     durable."""
-    statfs = ctypes.create_string_buffer(256)  # struct statfs; f_type is its first word
+    statfs = ctypes.create_string_buffer(_STATFS_SIZE)
     if _LIBC.statfs(os.fsencode(path), statfs) != 0:
         return None
-    return _MEMORY_FILE_SYSTEMS.get(int.from_bytes(statfs.raw[:8], "little"))
+    return _MEMORY_FILE_SYSTEMS.get(_file_system_type(statfs))
+
+
+def _file_system_type(statfs: "ctypes.Array[ctypes.c_char]") -> int:
+    """Its first word; of a number of 32 bits some kernels extend the sign."""
+    return int.from_bytes(statfs.raw[:4], "little")
+
+
+def lasting_inode(fd: int) -> int:
+    """The number by which the file system knows the file of `fd`, also after it was mounted again;
+    0 where it keeps none."""
+    statfs = ctypes.create_string_buffer(_STATFS_SIZE)
+    try:
+        told = _LIBC.fstatfs(fd, statfs) == 0
+    except AttributeError:
+        told = False
+    passing = told and _file_system_type(statfs) in _PASSING_INODES
+    return 0 if passing else os.fstat(fd).st_ino
 
 
 def refuse_memory(folder: Path) -> None:

@@ -23,6 +23,7 @@ from appliance.drivers.nvme.direct import (
     aligned_buffer,
     birth_ns,
     flush_file,
+    lasting_inode,
     open_direct,
     refuse_memory,
     sync_folder,
@@ -205,7 +206,7 @@ def file_of(fd: int, facts: dict[str, Any], *, on_device: bool) -> VolumeFile:
     volume_id = bytes.fromhex(facts.get("id", "")).rjust(ID_SIZE, b"\0")
     if on_device:
         return VolumeFile(volume_id=volume_id)
-    return VolumeFile(os.fstat(fd).st_ino, birth_ns(fd), volume_id)
+    return VolumeFile(lasting_inode(fd), birth_ns(fd), volume_id)
 
 
 def file_in(folder: Path) -> VolumeFile:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import uvloop
@@ -195,6 +196,50 @@ def test_a_time_of_birth_that_nobody_tells_is_none(
         monkeypatch.setattr("appliance.drivers.nvme.direct._LIBC", library)
         found = file_in(folder)
         assert found.birth_ns == 0 and found.inode
+
+
+class MountedAgain:
+    """A file system of some type, by whose word alone a file has another number than before."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+
+    def fstatfs(self, fd: int, statfs: Any) -> int:
+        statfs.raw = self._kind.to_bytes(4, "little") + b"\xff" * (len(statfs) - 4)
+        return 0
+
+    def statx(self, *_: object) -> int:
+        return -1
+
+
+@pytest.mark.parametrize(
+    ("kind", "lasting"),
+    [
+        (0x4D44, False),  # vfat
+        (0x2011BAB0, False),  # exfat
+        (0x65735546, False),  # fuse
+        (0x01021997, False),  # 9p
+        (0xFF534D42, False),  # cifs
+        (0xFE534D42, False),  # smb2
+        (0x517B, False),  # smb
+        (0xEF53, True),  # ext4
+        (0x58465342, True),  # xfs
+        (0x9123683E, True),  # btrfs
+        (0x2FC12FC1, True),  # zfs
+        (0x6969, True),  # nfs
+        (0x794C7630, True),  # overlayfs
+    ],
+)
+def test_a_number_that_does_not_outlast_its_mount_tells_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: int, lasting: bool
+) -> None:
+    known = opened_as(folder)
+    monkeypatch.setattr("appliance.drivers.nvme.direct._LIBC", MountedAgain(kind))
+    found = file_in(folder)
+    assert found.inode == (known.inode if lasting else 0)
+    before = known._replace(inode=known.inode + 1)  # as it was mounted before, and written down
+    assert found.is_other(than=before) == lasting
+    assert found._replace(volume_id=bytes(15) + b"x").is_other(than=before)
 
 
 def test_two_processes_never_open_one_volume(folder: Path) -> None:
