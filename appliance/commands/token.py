@@ -62,7 +62,7 @@ def command(
 )
 def revoke_(user: str | None, jti: str | None, local: Path, node_folder: Path | None) -> None:
     """Take tokens back, on every node, within a second: their connections end (4003), and they
-    open none any more. A token that is issued later lets the user in again.
+    open none any more. A token that is issued a minute later or more lets the user in again.
     """
     if (user is None) == (jti is None):
         raise ConfigurationError("say which tokens: --user NAME or --jti ID")

@@ -189,6 +189,15 @@ RULES = (
         new="        if False:\n            raise TokenRevoked",
     ),
     Rule(
+        threat="a stolen token of an issuer whose clock is ahead outlives its user's revocation",
+        rule="each is meant that may have been issued by then",
+        where=EDGE + "revocations.py",
+        test="tests/cores/edge/test_revocations.py"
+        "::test_of_a_user_each_token_is_meant_that_may_have_been_there",
+        old="claims.issued_us <= said_us + CLOCK_SKEW_US\n",
+        new="claims.issued_us <= said_us\n",
+    ),
+    Rule(
         threat="a stolen key is taken out of the site",
         rule="its sessions end",
         where=EDGE + "connections.py",

@@ -1,5 +1,5 @@
 """Tokens that operators took back, as shard 0 tells: what is said there from now on, and what was
-said before, as long ago as a token may live.
+said before, as long ago as a token may live whose issuer's clock was ahead.
 
     attached ──▶ asks for the shard's own room ──▶ reads it backwards, a page a tick ──▶ is_read
              └─▶ hears each new record of it
@@ -7,7 +7,7 @@ said before, as long ago as a token may live.
 
 from collections.abc import Callable, Iterable
 
-from appliance.base.limits import REVOCATIONS_MAX, REVOCATIONS_PAGE
+from appliance.base.limits import CLOCK_SKEW_US, REVOCATIONS_MAX, REVOCATIONS_PAGE
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.token import Claims
 from appliance.formats.client_errors import Unavailable
@@ -31,7 +31,7 @@ class Revocations:
     def __init__(self, life_s_max: int) -> None:
         self.is_read = False  # all that was said before this edge began
         self.on_news: Callable[[], None] = lambda: None  # open sessions are to be judged anew
-        self._life_us = life_s_max * _SECOND_US
+        self._life_us = life_s_max * _SECOND_US + CLOCK_SKEW_US  # of a token that was there
         self._said: dict[tuple[str, str], int] = {}  # (claim, value) -> when, us since the epoch
         self._newest_us = 0
         self._next_op = 0  # of the room, to be read next, going back; 0: it was not found yet
@@ -40,11 +40,13 @@ class Revocations:
         return len(self._said)
 
     def is_revoked(self, claims: Claims) -> bool:
-        """Of a user only tokens that were issued by then: with a newer one he may come again."""
+        """Of a user only tokens that may have been there: with a newer one he may come again. The
+        issuer's clock may have been ahead, and who issued at an unknown time may have done so
+        before."""
         if claims.jti and ("jti", claims.jti) in self._said:
             return True
         said_us = self._said.get(("sub", claims.author))
-        return said_us is not None and claims.issued_us <= said_us
+        return said_us is not None and claims.issued_us <= said_us + CLOCK_SKEW_US
 
     # --- what is said from now on
 

@@ -1,6 +1,7 @@
 """Tokens that an operator takes back: at once, and also by an edge that begins later."""
 
 import os
+from typing import Any
 
 import pytest
 
@@ -60,8 +61,80 @@ def test_a_revoked_user_leaves_at_once_and_nobody_else() -> None:
         assert one.closed[session.number] == "token_revoked"
     assert one.take(bert) == [] and not one.closed[bert.number]
     assert one.closed[hello(one, token("anna")).number] == "token_revoked"
-    later = hello(one, token("anna", iat=START_US // 1_000_000 + 2))
+    one.now_us += 2 * limits.CLOCK_SKEW_US
+    one.tick()
+    later = hello(one, token("anna", iat=one.now_us // 1_000_000))
     assert [type(frame) for frame in one.take(later)] == [Welcome]
+
+
+NOW_S, SKEW_S = START_US // 1_000_000, limits.CLOCK_SKEW_US // 1_000_000
+# what the token says of its beginning, and whether it may have been there
+ISSUED: dict[str, tuple[dict[str, Any], bool]] = {
+    "an hour before": ({"iat": NOW_S - 3600}, True),
+    "before": ({"iat": NOW_S - 1}, True),
+    "at once": ({"iat": NOW_S}, True),
+    "in parts of a second": ({"iat": NOW_S + 0.75}, True),
+    "by a clock ahead": ({"iat": NOW_S + 1}, True),
+    "by a clock ahead as far as is allowed": ({"iat": NOW_S + SKEW_S}, True),
+    "by a clock ahead, to begin earlier": ({"iat": NOW_S + SKEW_S, "nbf": NOW_S - 10}, True),
+    "nobody says when": ({"iat": None, "nbf": None}, True),
+    "nobody says when, to begin late": ({"iat": None, "nbf": NOW_S + 2 * SKEW_S}, True),
+    "a minute later": ({"iat": NOW_S + SKEW_S + 1}, False),
+    "an hour later, to begin earlier": ({"iat": NOW_S + 3600, "nbf": NOW_S - 10}, False),
+}
+
+
+@pytest.mark.parametrize("when", ISSUED)
+def test_of_a_user_each_token_is_meant_that_may_have_been_there(when: str) -> None:
+    """At once, and for as long as it lives; by an edge that begins later, too."""
+    claims, is_meant = ISSUED[when]
+    sent = token("anna", exp=NOW_S + LIFE_S - 3600, **claims)
+    one = world()
+    revoke(one, "sub", "anna")
+    one.publish()
+    for now_s in (NOW_S, NOW_S + SKEW_S, NOW_S + 3 * SKEW_S, NOW_S + 3600, NOW_S + LIFE_S - 3601):
+        one.now_us = now_s * 1_000_000
+        one.tick()
+        if max(claims.get("iat") or 0, claims.get("nbf") or 0) > now_s + SKEW_S:
+            continue  # not valid yet
+        frames = one.take(hello(one, sent))
+        if is_meant:
+            assert errors(frames) == ["token_revoked"], now_s
+        else:
+            assert [type(frame) for frame in frames] == [Welcome], now_s
+
+
+def test_a_revocation_is_remembered_until_the_last_token_that_it_means_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("appliance.cores.edge.revocations.REVOCATIONS_MAX", 10)
+    sent = token("anna", iat=NOW_S + SKEW_S, exp=NOW_S + SKEW_S + LIFE_S)
+    revocations = Revocations(LIFE_S)
+    one = World(revocations=revocations)
+    one.tick()
+    revoke(one, "sub", "anna")
+    one.publish()
+    end_us = START_US + LIFE_S * 1_000_000 + limits.CLOCK_SKEW_US - 10_000_000
+    for number in range(10):  # others crowd it, just before that end, and older ones go first
+        revocations._note(("sub", f"user{number}"), end_us if number > 1 else START_US - 1)
+    one.now_us = end_us
+    one.tick()
+    assert len(revocations) == 9
+    assert errors(one.take(hello(one, sent))) == ["token_revoked"]
+
+
+def test_an_edge_that_begins_late_reads_as_far_back_as_a_token_lives() -> None:
+    past = world()
+    revoke(past, "sub", "anna")
+    for seq in range(2, 2 * limits.REVOCATIONS_PAGE):
+        audit(past, b"{}", seq)
+    sent = token("anna", iat=NOW_S + SKEW_S, exp=NOW_S + SKEW_S + LIFE_S)
+    fresh = World(revocations=Revocations(LIFE_S), attached=False)
+    fresh.shard = past.shard
+    fresh.now_us = START_US + LIFE_S * 1_000_000 + limits.CLOCK_SKEW_US - 10_000_000
+    fresh.attach()
+    fresh.tick(5)
+    assert fresh.closed[hello(fresh, sent).number] == "token_revoked"
 
 
 def test_a_token_is_revoked_by_its_name_and_others_of_its_user_stay() -> None:
