@@ -101,8 +101,16 @@ RULES = (
         rule="whom a proxy named is no proxy",
         where=NETWORK + "entrance.py",
         test=PROXIES + "test_from_anybody_else_the_field_is_not_read",
-        old="            visitor.is_proxy = self._proxies.knows(header.host)",
-        new="            visitor.is_proxy = True",
+        old="        if self._proxies.knows(header.host):",
+        new="        if header.host:",
+    ),
+    Rule(
+        threat="a client of which its proxy says nothing names itself by a header of its own",
+        rule="a proxy that named nobody has spoken for itself",
+        where=NETWORK + "entrance.py",
+        test=PROXIES + "test_a_client_of_which_its_proxy_says_nothing_cannot_name_itself",
+        old="        if not self._entrance.attribute(visitor, address, now_s):",
+        new="        if header.host and not self._entrance.attribute(visitor, address, now_s):",
     ),
     Rule(
         threat="a client writes a name in front of its proxy's word",
@@ -120,6 +128,15 @@ RULES = (
         + "test_clients_behind_a_proxy_have_a_pace_and_a_number_each_and_the_proxy_none",
         old="        if not self._may_come(address):\n",
         new="        if False:\n",
+    ),
+    Rule(
+        threat="clients in the network of their proxy, or of one that names nobody, in any number",
+        rule="a connection is counted once it is settled whose it is",
+        where=NETWORK + "websocket.py",
+        test=PROXIES + "test_whom_a_proxy_names_or_not_has_a_number_whatever_the_address",
+        old="        if not self.is_proxy:\n            return\n        host = ",
+        new="        if self.address_for(forwarded) == self.address:\n"
+        "            return\n        host = ",
     ),
     Rule(
         threat="a network of addresses counts as many",

@@ -106,7 +106,7 @@ class Entrance:
     ) -> None:
         """`address_rate` is connections a second."""
         self.counters = counters
-        self.visitors: dict[Visitor, None] = {}
+        self.visitors: dict[Visitor, str | None] = {}  # and its address, once it counts for it
         self._cost_s = 1 / address_rate
         # as many of an address as may come while one of them says hello
         self._share = min(STRANGERS_MAX, address_rate * HELLO_MS_MAX // 1000)
@@ -138,24 +138,26 @@ class Entrance:
         return True
 
     def attribute(self, visitor: Visitor, address: str, now_s: float) -> bool:
-        """A known proxy has said for whom it speaks on this connection, which counts for that
-        `address` from now on, unless there are too many of it: then it is to end."""
+        """It is settled for whom a known proxy speaks on this connection, be it itself: it counts
+        for that `address` from now on, unless there are too many of it: then it is to end."""
         assert visitor.is_proxy
         visitor.is_proxy = False
         self._now_s = now_s
         if not self._may_come(address):
             return False
-        if visitor not in self.visitors:
-            return True
+        if visitor in self.visitors:
+            self.relay(visitor, address, now_s)
+            self._count(visitor)
+        return True
+
+    def relay(self, visitor: Visitor, address: str, now_s: float) -> None:
+        """A known proxy speaks for the one at `address`, which has not said yet for whom."""
         stages = [
             stage for stage in (self._silent, self._waiting, self._served) if stage.remove(visitor)
         ]
-        self._count_of(visitor.address, -1)
         visitor.address = address
-        self._count_of(address, 1)
         for stage in stages:
             stage.add(visitor, now_s)
-        return True
 
     def speak(self, visitor: Visitor, enter: Callable[[], None], now_s: float) -> None:
         """A silent one has sent something. `enter` is called when it is served: now, or when it is
@@ -217,7 +219,8 @@ class Entrance:
         if not visitor.is_proxy and not self._may_come(visitor.address):
             return False
         self.visitors[visitor] = None
-        self._count_of(visitor.address, 1)
+        if not visitor.is_proxy:
+            self._count(visitor)
         return True
 
     def _may_come(self, address: str) -> bool:
@@ -230,10 +233,10 @@ class Entrance:
             return False
         return True
 
-    def _count_of(self, address: str, more: int) -> None:
-        self._per_address[address] += more
-        if not self._per_address[address]:
-            del self._per_address[address]
+    def _count(self, visitor: Visitor) -> None:
+        """It is one of its address from now on."""
+        self.visitors[visitor] = visitor.address
+        self._per_address[visitor.address] += 1
 
     def _end_stage(self, visitor: Visitor) -> bool:
         """It is no stranger any more; whether it made room for one."""
@@ -245,8 +248,11 @@ class Entrance:
     def _drop(self, visitor: Visitor) -> bool:
         """Count it out; whether it made room for a stranger."""
         was_served = self._end_stage(visitor)
-        if self.visitors.pop(visitor, self) is None:
-            self._count_of(visitor.address, -1)
+        address = self.visitors.pop(visitor, None)
+        if address is not None:
+            self._per_address[address] -= 1
+            if not self._per_address[address]:
+                del self._per_address[address]
         if self._emptied is not None and not self.visitors:
             self._emptied.set()
         return was_served
@@ -430,7 +436,8 @@ class Door:
 
     def _hear_proxy(self, visitor: Visitor, caller: _Caller, came: bytes) -> bool:
         """A known proxy sends `came`: whether a client's own bytes follow, or the end. Its header
-        is taken out of the socket."""
+        is taken out of the socket; no further one is heard, but that of a known proxy which this
+        one has named."""
         header = parse_proxy_header(came) if came else None
         if isinstance(header, Incomplete):
             if len(came) <= caller.peeked:
@@ -444,14 +451,14 @@ class Door:
         if header is None:
             return True  # it may name its client in HTTP
         caller.sock.recv(header.size)
-        if not header.host:  # the proxy itself, to see whether this node is here
-            return False
-        self._entrance.counters["proxied"] += 1
         now_s = asyncio.get_running_loop().time()
-        if not self._entrance.attribute(visitor, address_of(header.host), now_s):
+        address = address_of(header.host) if header.host else visitor.address
+        if self._proxies.knows(header.host):
+            self._entrance.relay(visitor, address, now_s)
+            return False
+        self._entrance.counters["proxied"] += bool(header.host)
+        if not self._entrance.attribute(visitor, address, now_s):
             self.dismiss(visitor)
-        else:
-            visitor.is_proxy = self._proxies.knows(header.host)
         return False
 
     def _relieve(self) -> None:

@@ -202,14 +202,16 @@ class Connection(Visitor):
         return self.address if host is None else address_of(host)
 
     def _attribute(self, forwarded: Sequence[str]) -> None:
-        """This connection is one of that client's from now on. Raises InputError."""
-        address = self.address_for(forwarded)
-        if address == self.address:
+        """This connection is one of that client's from now on; of the proxy's own, where that names
+        none. Raises InputError."""
+        if not self.is_proxy:
             return
+        host = self._server.proxies.client_of(forwarded)
+        address = self.address if host is None else address_of(host)
         now_s = asyncio.get_running_loop().time()
         if not self._server.entrance.attribute(self, address, now_s):
             raise RateLimited(f"too many connections of {address}, or too fast", AGAIN_MS)
-        self._server.counters["forwarded"] += 1
+        self._server.counters["forwarded"] += host is not None
 
     def expel(self) -> None:
         """Make room for somebody else."""

@@ -1,10 +1,12 @@
 """Known proxies say for whom they speak, before TLS or in HTTP; nobody else is believed."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
 
+from appliance.drivers.network import entrance as entrance_module
 from appliance.drivers.network.proxies import Proxies
 from appliance.formats.client_errors import FieldInvalid
 from tests.drivers.network.test_client_port import (
@@ -16,11 +18,12 @@ from tests.drivers.network.test_client_port import (
     trusting,
     until,
 )
-from tests.formats.test_proxy_header import IPV4, IPV6, binary
+from tests.formats.test_proxy_header import IPV4, IPV6, UNIX, binary, field, summed
 
 PROXY, OTHER = "127.0.0.5", "127.0.0.6"
 KNOWN = Proxies(["127.0.0.5", "10.0.0.0/8", "2001:db8:5::/48"])
 LINE = b"PROXY TCP4 198.51.100.7 192.0.2.1 51234 7443\r\n"
+BY_PROXY = b"PROXY TCP4 10.1.1.1 192.0.2.1 1 2\r\n"
 HEADERS = {
     "line": (LINE, "198.51.100.7"),
     "line of IPv6": (b"PROXY TCP6 2001:db8::7 ::1 1 2\r\n", "2001:db8::/64"),
@@ -37,6 +40,13 @@ def forwarded(*values: str) -> bytes:
     """A handshake with these fields."""
     fields = "".join(f"X-Forwarded-For: {value}\r\n" for value in values)
     return handshake().removesuffix(b"\r\n") + fields.encode() + b"\r\n"
+
+
+async def first_line(client: Client) -> bytes:
+    """Of the answer; empty: the connection ended."""
+    with contextlib.suppress(ConnectionError):
+        return await client.reader.readline()
+    return b""
 
 
 def address_at(port: Port) -> str:
@@ -240,6 +250,120 @@ def test_a_proxy_in_front_of_a_proxy_is_believed_as_well() -> None:
         assert address_at(port) == "203.0.113.1"
 
     run(test, proxies=KNOWN)
+
+
+CLIENTS_LINE = b"PROXY TCP4 203.0.113.1 192.0.2.1 1 2\r\n"
+HEADS = {  # what the proxy says of its client: for whom the connection counts, and so the named
+    "UNKNOWN": (b"PROXY UNKNOWN\r\n", PROXY),
+    "UNKNOWN and addresses": (b"PROXY UNKNOWN 198.51.100.7 192.0.2.1 1 2\r\n", PROXY),
+    "LOCAL": (binary(b"", command=0x20, family=0), PROXY),
+    "LOCAL and addresses": (binary(IPV4, command=0x20), PROXY),
+    "LOCAL and fields": (binary(field(0x04, bytes(7)), command=0x20, family=0), PROXY),
+    "no family": (binary(b"", family=0), PROXY),
+    "no family, but fields": (binary(field(0x02, b"chat.example"), family=0), PROXY),
+    "a client of Unix": (binary(UNIX, family=0x31), PROXY),
+    "a line": (LINE, "198.51.100.7"),
+    "binary": (binary(IPV4), "198.51.100.7"),
+    "binary with fields": (summed(IPV4 + field(0x02, b"chat.example")), "198.51.100.7"),
+    "binary of IPv6": (binary(IPV6, family=0x21), "2001:db8::/64"),
+    "a proxy, and that UNKNOWN": (BY_PROXY + b"PROXY UNKNOWN\r\n", "10.1.1.1"),
+    "a proxy, and that LOCAL": (BY_PROXY + binary(b"", command=0x20, family=0), "10.1.1.1"),
+    "a proxy, and that a client": (BY_PROXY + binary(IPV4), "198.51.100.7"),
+}
+NAMED_BY_ITSELF = {
+    "in a second line": CLIENTS_LINE + handshake(),
+    "in a second binary header": binary(IPV6, family=0x21) + handshake(),
+    "in two more": binary(b"", command=0x20, family=0) + CLIENTS_LINE + handshake(),
+    "in the first field": forwarded("203.0.113.1"),
+}
+
+
+@pytest.mark.parametrize("cut", ["at once", "apart", "in single bytes"])
+@pytest.mark.parametrize("how", NAMED_BY_ITSELF)
+@pytest.mark.parametrize("head", HEADS)
+def test_a_client_of_which_its_proxy_says_nothing_cannot_name_itself(
+    head: str, how: str, cut: str
+) -> None:
+    """What follows the proxy's header is its client's, and is no header any more."""
+    (said, address), sent = HEADS[head], NAMED_BY_ITSELF[how]
+    size = {"at once": len(said + sent), "apart": len(said), "in single bytes": 1}[cut]
+
+    async def test(port: Port) -> None:
+        client = await port.dial(PROXY)
+        for start in range(0, len(said + sent), size):
+            if not client.writer.is_closing():  # it may be known already that this is no HTTP
+                client.writer.write((said + sent)[start : start + size])
+            await asyncio.sleep(0)
+        if how == "in the first field":
+            assert b" 101 " in await client.reader.readuntil(b"\r\n\r\n")
+            await client.asked()
+            assert address_at(port) == address
+            assert dict(port.server.entrance._per_address) == {address: 1}
+        else:
+            assert b" 101 " not in await first_line(client)
+            assert port.server.counters["proxied"] == (address not in (PROXY, "10.1.1.1"))
+        assert port.server.counters["forwarded"] == 0
+        client.writer.close()
+        await until(lambda: not port.server.entrance.visitors)
+        assert not port.server.entrance._per_address
+
+    run(test, proxies=KNOWN)
+
+
+WIDE = Proxies(["127.0.0.5", "2001:db8:5::5"])
+WHOSE = {  # (address of the proxy, what it sends before and in the handshake, whose it is)
+    "nobody": (PROXY, b"", [], PROXY),
+    "proxies alone": (PROXY, b"", ["2001:db8:5::5"], PROXY),
+    "UNKNOWN": (PROXY, b"PROXY UNKNOWN\r\n", [], PROXY),
+    "LOCAL": (PROXY, binary(b"", command=0x20, family=0), [], PROXY),
+    "one elsewhere": (PROXY, b"", ["198.51.100.7"], "198.51.100.7"),
+    "one in the network of the proxy": ("2001:db8:5::5", b"", ["2001:db8:5::7"], "2001:db8:5::/64"),
+    "the same by a header": (
+        "2001:db8:5::5", b"PROXY TCP6 2001:db8:5::7 ::1 1 2\r\n", [], "2001:db8:5::/64"
+    ),
+    "nobody, in such a network": ("2001:db8:5::5", b"", [], "2001:db8:5::/64"),
+    "UNKNOWN, in such a network": (
+        "2001:db8:5::5", b"PROXY UNKNOWN\r\n", [], "2001:db8:5::/64"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", ["number", "pace"])
+@pytest.mark.parametrize("whose", WHOSE)
+def test_whom_a_proxy_names_or_not_has_a_number_whatever_the_address(
+    whose: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, header, fields, address = WHOSE[whose]
+    if host != PROXY:  # as if it came from there
+        monkeypatch.setattr(entrance_module, "address_of", lambda _: address)
+        monkeypatch.setattr(WIDE, "knows", lambda one: one in (PROXY, "127.0.0.6", host))
+
+    async def test(port: Port) -> None:
+        async def come() -> Client:
+            client = await port.dial(PROXY)
+            client.writer.write(header + forwarded(*fields))
+            return client
+
+        held = [await come() for _ in range(2)]
+        for client in held:
+            assert b" 101 " in await client.reader.readuntil(b"\r\n\r\n")
+            await client.asked()
+        assert dict(port.server.entrance._per_address) == {address: 2}
+        idle = [await port.dial(PROXY) for _ in range(5)]  # that say nothing yet count for nobody
+        more = [await come() for _ in range(10)]
+        for client in more:
+            answer = await first_line(client)
+            assert b" 429 " in answer or (header and not answer), answer
+        counted = "too_many_of_address" if limit == "number" else "too_fast_of_address"
+        assert port.server.counters[counted] >= 1
+        for client in [*held, *idle]:
+            client.writer.close()
+        await until(lambda: not port.server.entrance.visitors)
+        assert not port.server.entrance._per_address
+
+    few = {"connections_per_address_max": 2, "address_connect_rate": 1000}
+    slow = {"connections_per_address_max": 2, "address_connect_rate": 1}
+    run(test, proxies=WIDE, **(few if limit == "number" else slow))
 
 
 def test_clients_that_a_proxy_names_in_the_handshake_have_a_number_each() -> None:
