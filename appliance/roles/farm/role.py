@@ -61,6 +61,25 @@ POST_S = 15.0  # for a post to be answered yes; then the next look begins anew
 JITTER = 0.1  # of the period: so that nodes do not post together
 
 
+class Due:
+    """When the next post is: a period after the last one, by the period of now. It may have been
+    made shorter since, and then a status soon counts no more."""
+
+    def __init__(self) -> None:
+        self._posted_s = self._share = 0.0  # at once
+
+    def posted(self, now_s: float) -> None:
+        """The next one is due in about a period."""
+        self._posted_s, self._share = now_s, random.uniform(1 - JITTER, 1 + JITTER)
+
+    def failed(self) -> None:
+        """The next one is due at once."""
+        self._share = 0.0
+
+    def is_now(self, now_s: float, period_ms: int) -> bool:
+        return now_s >= self._posted_s + self._share * period_ms / 1000
+
+
 class FarmRole:
     """Wires one member. Made before the loop runs; `serve` runs it until it is told to stop."""
 
@@ -82,9 +101,9 @@ class FarmRole:
         self._pins = settings.pins
         self._watch = SiteWatch(node.path / SITE_FILE, node.site)
         self._services: list[Service] = []
-        self._posted: tuple[float, object] = (0.0, None)  # when, and what was told
+        self._told: object = None  # of services, by the last post
         self._date_ms = 0
-        self._due_s = 0.0
+        self._due = Due()
         self._client = self._new_client()
         self.audit = AuditTrail(node, FARM, log)
         self.acts = Acts(self)
@@ -211,9 +230,10 @@ class FarmRole:
         told = [(s.shard, s.blacklist, s.ships) for s in self._services]
         sign = self.publisher.is_due(directory) or self.acts.publish_now
         now = time.monotonic()
-        if now < self._due_s and told == self._posted[1] and not sign:
+        due = self._due.is_now(now, directory.period[1])
+        if not due and told == self._told and not sign:
             return
-        if member.node.member.leader <= 0 and now < self._due_s:
+        if member.node.member.leader <= 0 and not due:
             return  # nobody would take it
         if sign and self.publisher.is_chosen(directory):
             self.publisher.sign(directory)
@@ -229,12 +249,11 @@ class FarmRole:
             await self._client.post([value], POST_S)
         except FarmPostFailed:
             self._posts_failed += 1
-            self._due_s = 0.0
+            self._due.failed()
             return
         self._posts += 1
-        self._posted = (now, told)
-        period_s = directory.period[1] / 1000
-        self._due_s = now + period_s * random.uniform(1 - JITTER, 1 + JITTER)
+        self._told = told
+        self._due.posted(now)
 
     async def _take_in(self, member: FarmMember) -> None:
         """Who leads takes in the nodes of the site file that are no members yet."""

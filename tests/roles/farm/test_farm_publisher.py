@@ -1,8 +1,9 @@
-"""When the publisher has to sign another directory."""
+"""When the publisher has to sign another directory, and a node to post its status."""
 
 import pytest
 
 from appliance.roles.farm.publisher import is_outdated
+from appliance.roles.farm.role import JITTER, Due
 
 PERIOD_MS, EXPIRES = 1000, 1_000_000
 SIGNED = {"version": 7, "term": 1, "expires": EXPIRES, "publisher": 1, "endpoints": []}
@@ -22,3 +23,20 @@ def test_a_directory_is_signed_anew_at_half_its_life_and_when_it_is_to_end_soone
 def test_a_first_directory_and_another_content_are_signed_at_once() -> None:
     assert is_outdated({}, SIGNED, PERIOD_MS)
     assert is_outdated(SIGNED, {**SIGNED, "publisher": 2}, PERIOD_MS)
+
+
+@pytest.mark.parametrize("before_ms", [200, 1000, 60_000, 3_600_000])
+@pytest.mark.parametrize("now_ms", [200, 1000, 60_000, 3_600_000])
+def test_a_status_is_posted_a_period_after_the_last_one_by_the_period_of_now(
+    before_ms: int, now_ms: int
+) -> None:
+    """However long the period was when the last one was posted: a status counts for three."""
+    due = Due()
+    assert due.is_now(0.0, before_ms), "a first one at once"
+    due.posted(100.0)
+    assert not due.is_now(100.0, before_ms)
+    period_s = now_ms / 1000
+    assert not due.is_now(100.0 + 0.99 * (1 - JITTER) * period_s, now_ms)
+    assert due.is_now(100.0 + 1.01 * (1 + JITTER) * period_s, now_ms)
+    due.failed()
+    assert due.is_now(100.0, now_ms), "one that was not taken, at once again"
