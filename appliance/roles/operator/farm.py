@@ -116,8 +116,10 @@ class Asker:
 
 
 def _outcome(said: dict[str, Any], number: int) -> str | None:
-    """Why the act was not done; empty: it was; None: it has not ended, or nobody knows any more."""
-    return next((why for ended, why in said["act"]["ended"] if ended == number), None)
+    """Why the act was not done; empty: it was; None: it has not ended, or nobody knows any more.
+    Who was taken out of the farm meanwhile, perhaps by this very act, ends none."""
+    ended = next((why for ended, why in said["act"]["ended"] if ended == number), None)
+    return ended if ended is not None else said["out"] or None
 
 
 def member_named(site: Site, name: str) -> Node:

@@ -26,10 +26,10 @@ class Told(Asker):
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-def act(*ended: Any):
+def act(*ended: Any, out: str = ""):
     """What is told when these acts were the last to end, each a number or with its outcome."""
     rows = [row if isinstance(row, tuple) else (row, "") for row in ended]
-    return {"act": {"ended": [list(row) for row in rows], "waiting": 0}}
+    return {"act": {"ended": [list(row) for row in rows], "waiting": 0}, "out": out}
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +65,23 @@ def test_an_act_of_which_nothing_is_heard_is_not_taken_for_done(
 ) -> None:
     with pytest.raises(StorageError, match="not committed in time"):
         Told({"begun": 3}, answer).do(0, {"do": "period"})
+
+
+OUT = "member 1 was taken out of the farm"
+
+
+@pytest.mark.parametrize("before", [act(), act(2), None])
+@pytest.mark.parametrize("wish", [{"do": "remove", "id": 1}, {"do": "remove", "id": 2}])
+def test_an_act_of_a_member_that_is_taken_out_is_not_waited_for(
+    before: dict[str, Any] | None, wish: dict[str, Any]
+) -> None:
+    """It will not tell how it ended, least of all its own end."""
+    with pytest.raises(StorageError, match=OUT):
+        Told({"begun": 3}, before, act(2, out=OUT)).do(0, wish)
+
+
+def test_an_act_that_ended_before_its_member_was_taken_out_is_done() -> None:
+    Told({"begun": 3}, act(2), act(3, out=OUT)).do(0, {"do": "period"})
 
 
 def version(number: int) -> dict[str, Any]:
