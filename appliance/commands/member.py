@@ -92,7 +92,10 @@ def list_(local: Path | None, node_folder: Path | None) -> None:
 @_LOCAL
 @_NODE
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
-def add(name: str | None, local: Path | None, node_folder: Path | None, geometry: str) -> None:
+@click.option("--brief", is_flag=True, hidden=True)
+def add(
+    name: str | None, local: Path | None, node_folder: Path | None, geometry: str, brief: bool
+) -> None:
     """Add a standby to every shard: a new node of a local site, or NAME of the site file."""
     node = _asker(local, node_folder)
     if node_folder is None:
@@ -128,7 +131,8 @@ def add(name: str | None, local: Path | None, node_folder: Path | None, geometry
                 nl=False,
             )
     if place is not None:
-        _run("format", "--node-folder", str(place), "--geometry", geometry)
+        words = ["--brief"] if brief else []
+        _run("format", "--node-folder", str(place), "--geometry", geometry, *words)
         click.echo(f"member: start it with `tigerchat start --node-folder {place}`")
 
 

@@ -97,6 +97,7 @@ STRANGER_S = 5.0  # for a process that works on another volume to end
     "acknowledged since.",
 )
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
+@click.option("--brief", is_flag=True, hidden=True)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -107,6 +108,7 @@ def command(
     erase: int,
     moved: bool,
     geometry: str,
+    brief: bool,
 ) -> None:
     """Make the lost volumes of a node anew and bring them up to date."""
     folder = node_folder.absolute()
@@ -127,7 +129,7 @@ def command(
             for shard in lost:
                 asyncio.run(_vouch(node, shard, patience))
             check_room(folder, [(node, shard) for shard in lost], geometry)
-            make_volumes(node, geometry, click.echo, lost)
+            make_volumes(node, geometry, click.echo, lost, brief=brief)
         make_sockets_folder(node.path)
         mark_formatted(node)
     except OSError as error:

@@ -43,6 +43,7 @@ _FOLDER = click.Path(path_type=Path)
     help="With --node-folder: compare the machine with this profile, not with its model's.",
 )
 @click.option("--unpinned", is_flag=True, hidden=True)
+@click.option("--brief", is_flag=True, hidden=True)  # for a new site, as that of `format`
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -57,6 +58,7 @@ def command(
     strict: bool,
     profile: str | None,
     unpinned: bool,
+    brief: bool,
 ) -> None:
     """Run a site on this machine, a node, or one role of a node."""
     if ctx.invoked_subcommand is not None:
@@ -78,6 +80,7 @@ def command(
                 shards=shards,
                 ports=ports,
                 one_process=one_process,
+                brief=brief,
             )
         )
     assert node_folder is not None

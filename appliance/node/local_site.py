@@ -42,11 +42,12 @@ def start_local(
     shards: int | None,
     ports: int | None,
     one_process: bool,
+    brief: bool = False,
 ) -> int:
-    """All nodes of the site in `folder`; the exit code."""
+    """All nodes of the site in `folder`; the exit code. A new one's volumes are as `brief` says."""
     started = time.monotonic()
     if not _formatted(folder):
-        code = _format(folder, nodes or 3, standbys or 0, shards or 1, ports)
+        code = _format(folder, nodes or 3, standbys or 0, shards or 1, ports, brief)
         if code != 0:
             return code
     site = load_site(folder / SITE_FILE)
@@ -82,7 +83,9 @@ def _formatted(folder: Path) -> bool:
     return all((folder / node.name / FORMATTED_FILE).exists() for node in load_site(path).nodes)
 
 
-def _format(folder: Path, nodes: int, standbys: int, shards: int, ports: int | None) -> int:
+def _format(
+    folder: Path, nodes: int, standbys: int, shards: int, ports: int | None, brief: bool
+) -> int:
     words = [
         "format",
         "--local",
@@ -96,6 +99,7 @@ def _format(folder: Path, nodes: int, standbys: int, shards: int, ports: int | N
     ]
     if ports is not None:
         words += ["--ports", str(ports)]
+    words += ["--brief"] if brief else []
     return forked.run(words, child_environment())
 
 

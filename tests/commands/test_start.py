@@ -210,7 +210,7 @@ def test_a_site_whose_members_changed_is_started_by_the_same_words(
             file.write('ship_target = "off"\nship_period_s = 7\n')
     site = run(folder)
     site.until_serving()
-    added = tigerchat("member", "add", *local, *SMALL)
+    added = tigerchat("member", "add", *local, *SMALL, "--brief")
     assert added.returncode == 0, added.stderr
     settings = load_settings(folder / "node-3/node.toml")
     assert (settings.index, settings.ship_target, settings.ship_period_s) == (3, "off", 7)

@@ -225,7 +225,7 @@ def test_a_site_runs_on_a_bare_debian_without_python(
     bare: Path, free_ports: FreePorts, tmp_path: Path
 ) -> None:
     ports, log = free_ports(100)[0], tmp_path / "log"
-    words = ["start", "--local", "/srv/run", "--nodes", "1", "--ports", str(ports)]
+    words = ["start", "--local", "/srv/run", "--nodes", "1", "--ports", str(ports), "--brief"]
     with log.open("w") as out:
         site = subprocess.Popen(inside(bare, *words), stdout=out, stderr=out)
     try:

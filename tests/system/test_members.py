@@ -71,7 +71,7 @@ class Operator:
     def work(self) -> None:
         active = ("primary", "backup")
         self.flows()
-        self.member("add")
+        self.member("add", "--brief")
         self.site.start(NEW)
         self.role(NEW, ("standby",), 0)
         self.member("promote", "node-3", "--retire", "node-0")
@@ -106,7 +106,7 @@ class Operator:
         (place / "formatted").unlink()
         assert "knows this node" in refused("format", "--node-folder", str(place))
         (place / "formatted").write_text("by hand")
-        said = done("recover", "--node-folder", str(place), "--once")
+        said = done("recover", "--node-folder", str(place), "--once", "--brief")
         assert "whole after" in said and "records" in said
         self.hurt["volume wiped and recovered"] += 1
         self.site.start(node)
@@ -185,7 +185,7 @@ def test_after_a_restart_clients_find_the_node_that_took_the_only_vote(
     with site:
         done("room", "create", "moved", *local)
         done("send", "moved", "before", *local)
-        done("member", "add", *local)
+        done("member", "add", "--brief", *local)
         site.nodes = range(2)
         site.start(1)
         promote = ("member", "promote", "node-1", "--retire", "node-0", *local)

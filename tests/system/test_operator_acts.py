@@ -77,7 +77,9 @@ def site(tmp_path: Path, free_ports: FreePorts) -> Iterator[LocalSite]:
 
 
 def recover(site: LocalSite, node: int, *words: str):
-    return run("recover", "--node-folder", str(site.place(node)), "--once", *SMALL, *words)
+    return run(
+        "recover", "--node-folder", str(site.place(node)), "--once", "--brief", *SMALL, *words
+    )
 
 
 def let_in(site: LocalSite, node: int) -> None:
