@@ -6,6 +6,9 @@ and becomes it; this process tells the fork's pid there and, when it has ended, 
 
 SPACE is as long as any title that a fork may get, as titles are written over these words.
 
+What a fork leaves behind is reaped here too, at once. The first process of a container may take its
+time over that, and a killed node has gone only when its roles have.
+
 It ends, with all that it forked, when it is told so. When the process PID, which asks, has
 gone without a word and was a run of tests, it ends every process of that run. Sites would go on for
 ever otherwise, their supervisors starting again what cannot run without its folder. A benchmark
@@ -13,6 +16,7 @@ that a test runs asks as well, and is no run: what belongs to the run of that te
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import select
@@ -36,6 +40,7 @@ from tests.marked import RUN_FOLDER, RUN_MARK, RUN_OWNER, processes_marked
 FORK, GOODBYE = b"f", b"g"
 REAP_EVERY_S, LOOK_EVERY_S = 0.1, 1.0
 LENGTH = struct.Struct("<I")
+_PR_SET_CHILD_SUBREAPER = 36
 ANSWER = struct.Struct("<i")  # first the pid, then the status as wait(2) has it
 
 
@@ -51,6 +56,7 @@ def serve(control: socket.socket, *, is_run: bool) -> list[str]:
     waker.setblocking(False)
     woken.setblocking(False)
     signal.set_wakeup_fd(waker.fileno())
+    adopt()
     while True:
         ready, _, _ = select.select([control, woken], [], [], LOOK_EVERY_S)
         if woken in ready:
@@ -95,14 +101,21 @@ def end_run() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def adopt() -> None:
+    """Become the parent of whom our descendants leave behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def reap(forks: dict[int, socket.socket]) -> None:
-    """Tell of each fork that has ended how it has."""
-    while forks:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if not pid:
-            return
-        with forks.pop(pid) as answer:
-            tell(answer, status)
+    """Tell of each fork that has ended how it has; nobody asks about what a fork left behind."""
+    with contextlib.suppress(ChildProcessError):  # there is none
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            if pid in forks:
+                with forks.pop(pid) as answer:
+                    tell(answer, status)
 
 
 def tell(answer: socket.socket, number: int) -> None:

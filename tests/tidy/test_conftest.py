@@ -331,6 +331,16 @@ def test_a_group_is_what_shares_a_fixture(nodeid: str, group: str) -> None:
     assert side_by_side.group_of(nodeid) == group
 
 
+def test_whoever_asks_for_the_executable_waits_with_the_others_that_do() -> None:
+    """Three processes that wait for one another's build would do nothing meanwhile."""
+    asking = {
+        str(path.relative_to(TOP))
+        for path in (TOP / "tests").rglob("test_*.py")
+        if "frozen.dist()" in path.read_text() and path != Path(__file__)
+    }
+    assert asking == {*side_by_side.FROZEN_FILES}
+
+
 def test_a_spread_run_fails_over_what_one_of_its_processes_left_behind(run: Run) -> None:
     status, output = run(SLEEPER, "-n", "2", patience_s=FOUND_AT_ONCE_S)
     assert status == 1
