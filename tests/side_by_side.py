@@ -8,6 +8,7 @@ together, in order, in one process:
 
     tests that share a fixture of their file or folder      the fixture is made once
     tests of a file that needs the run's HDFS               there is one HDFS, not one a process
+    tests of a file that needs the executable               one process waits for it to be frozen
     tests of a file that is light                           the file is imported once
 
 Every other test is a group of its own. What takes long begins first, so that all processes end at
@@ -54,6 +55,14 @@ HDFS_FILES = (
     "tests/system/test_shipping.py",
 )
 
+# Files with tests that need the executable of this tree, frozen by whoever comes first.
+FROZEN_GROUP = "frozen"
+FROZEN_FILES = (
+    "tests/packaging/test_booted.py",
+    "tests/packaging/test_executable.py",
+    "tests/packaging/test_installed.py",
+)
+
 # What takes longest on a usual machine is begun first, in this order.
 LONGEST = (
     "tests/system/test_shipping.py",
@@ -80,6 +89,8 @@ def group_of(nodeid: str) -> str:
     file = nodeid.split("::")[0]
     if file in HDFS_FILES:
         return HDFS_FIXTURE
+    if file in FROZEN_FILES:
+        return FROZEN_GROUP
     folder = str(Path(file).parent)
     if has_fixture_of(str(Path(folder, "conftest.py")), "package"):
         return folder

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests import side_by_side, speed
+from tests.patience import HUNG_S
 from tests.ports import (
     BLOCKS_IN_A_ROW,
     PORTS,
@@ -322,6 +323,9 @@ def test_tests_that_share_a_fixture_stay_together_when_a_run_is_spread(run: Run)
         ("tests/system/test_kill.py::test_it[a::b]", "tests/system/test_kill.py::test_it[a::b]"),
         ("tests/system/test_shipping.py::test_it", "hdfs_of_run"),
         ("tests/reports/test_cluster.py::test_it", "hdfs_of_run"),
+        ("tests/packaging/test_booted.py::test_it", "frozen"),
+        ("tests/packaging/test_installed.py::test_it[tar]", "frozen"),
+        ("tests/packaging/test_locks.py::test_it", "tests/packaging/test_locks.py"),
         ("tests/commands/test_start.py::test_it", "tests/commands"),
         ("tests/roles/test_edge.py::test_it", "tests/roles/test_edge.py"),
         ("tests/base/test_table.py::test_it", "tests/base/test_table.py"),
@@ -399,3 +403,27 @@ def test_tests_that_need_real_processes_run_in_a_part_of_their_own(inner_runs: I
         _, output = inner_runs.run(TOP, [*words, *files], {**os.environ})
         parts[name] = {line.split("::")[0] for line in output.splitlines() if "::" in line}
     assert parts == {"alone": {files[0]}, "beside": {files[1]}}
+
+
+ORPHAN = """
+import os, subprocess, psutil
+from tests import fork_server
+fork_server.adopt()
+words = ["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"]
+told = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+orphan = psutil.Process(int(told))
+parent = orphan.ppid()
+orphan.kill()
+assert parent == os.getpid(), parent
+while psutil.pid_exists(orphan.pid):
+    fork_server.reap({})
+"""
+
+
+def test_what_a_fork_leaves_behind_is_reaped_by_who_forked_it() -> None:
+    """Not by the first process of the machine, which may take seconds."""
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHAN], cwd=TOP, capture_output=True, text=True, check=False,
+        timeout=HUNG_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
