@@ -447,19 +447,10 @@ class LocalSite:
 
     def inspect(self, node: int, *words: str, shard: int = 0) -> Iterator[dict[str, Any]]:
         """Rows of `tigerchat inspect` of the node's volume of a shard."""
-        command = [
-            *COMMAND,
-            "inspect",
-            *words,
-            "--json",
-            "--volume",
-            str(self.place(node) / f"shard-{shard}"),
-        ]
-        with subprocess.Popen(command, env=child_environment(), stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                yield json.loads(line)
-        assert process.returncode == 0, f"inspect {words} of node {node}: {process.returncode}"
+        volume = self.place(node) / f"shard-{shard}"
+        done = run("inspect", *words, "--json", "--volume", str(volume))
+        assert done.returncode == 0, f"inspect {words} of node {node}: {done.stderr}"
+        return map(json.loads, done.stdout.splitlines())
 
 
 def _listening(process: psutil.Process) -> list[Any]:
