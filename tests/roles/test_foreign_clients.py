@@ -78,14 +78,16 @@ def test_curl_reads_pages_and_converses_by_http3_alone(site: EdgeSite) -> None:
 
         room = id_of(room_id_of("by-curl"))
         reading = f"{base}/v1/session/events?after={opened.json()['next']}"
+        send(CreateRoom(name="by-curl"))  # curl begins a stream when the first of it comes
         with curl.stream("GET", reading, headers=fields) as events:
             heard = frames_of(events.iter_lines())
-            send(CreateRoom(name="by-curl"))
             assert next(heard)["room_id"] == str(room)
             send(SubscribeRoom(room_id=room))
             assert next(heard)["type"] == "subscribed"
             send(*[SendMessage(room_id=room, client_seq=seq, body=f"{seq}") for seq in (1, 2, 3)])
             came = [next(heard) for _ in range(6)]
+            events.quit_now.set()  # curl ends a stream when the next of it comes, here the answer
+            send(SendMessage(room_id=room, client_seq=4, body="4"))
         assert [one["client_seq"] for one in came if one["type"] == "message_ack"] == [1, 2, 3]
         bodies = [one["body"] for one in came if one["type"] == "message_event"]
         assert bodies == ["1", "2", "3"]

@@ -27,7 +27,7 @@ from tests.roles.edge_site import until
 from tests.roles.replica_group import EdgeLike, Group, peer_ports
 from tests.system.local_site import run
 
-GARBAGE_COUNT = 100_000
+GARBAGE_COUNT, GARBAGE_COUNT_SOAK = 30_000, 100_000
 GARBAGE_AT_ONCE = 8  # connections: neither end waits for the other
 GARBAGE_WARM = 10_000  # connections after which memory is looked at first
 
@@ -295,7 +295,12 @@ def test_a_process_that_was_stopped_catches_up_one_tick_and_serves(lone: Group) 
 # --- strangers ------------------------------------------------------------------------------------
 
 
-def test_random_bytes_at_the_peer_port_cost_nothing(lone: Group, ports: int, seed: int) -> None:
+@pytest.mark.parametrize(
+    "count", [GARBAGE_COUNT, pytest.param(GARBAGE_COUNT_SOAK, marks=pytest.mark.soak)]
+)
+def test_random_bytes_at_the_peer_port_cost_nothing(
+    lone: Group, ports: int, seed: int, count: int
+) -> None:
     lone.start_all()
     process = lone.processes[0]
     assert process is not None
@@ -303,18 +308,18 @@ def test_random_bytes_at_the_peer_port_cost_nothing(lone: Group, ports: int, see
     chances = [random.Random(seed + thrower) for thrower in range(GARBAGE_AT_ONCE)]
     with ThreadPoolExecutor(GARBAGE_AT_ONCE) as throwers:
 
-        def throw_all(count: int) -> None:
-            share = count // GARBAGE_AT_ONCE
+        def throw_all(number: int) -> None:
+            share = number // GARBAGE_AT_ONCE
             list(throwers.map(lambda chance: throw(ports, chance, share), chances))
 
         throw_all(GARBAGE_WARM)
         before = memory().rss
-        throw_all(GARBAGE_COUNT - GARBAGE_WARM)
+        throw_all(count - GARBAGE_WARM)
     until(lambda: memory().rss < before * 1.1, "what they took is given back")
     status = lone.until(0, lambda s: s["connections"] == 0)
     events = status["connection_events"]
-    assert events["accepted"] == GARBAGE_COUNT
-    assert sum(n for name, n in events.items() if name.startswith("closed_")) == GARBAGE_COUNT
+    assert events["accepted"] == count
+    assert sum(n for name, n in events.items() if name.startswith("closed_")) == count
     assert set(events) <= {"accepted", "closed_handshake", "closed_handshake_end", "closed_lost"}
     assert not status["dropped"]  # no byte of a stranger came as far as the checks
     assert status["status"] == "normal" and status["process"]["files"] < 60
