@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from appliance.base.limits import SECTOR_SIZE
 from appliance.drivers.chat.client import Client
 from appliance.drivers.nvme.reader import VolumeReader
+from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
 from appliance.formats import segment as seg
@@ -31,8 +34,8 @@ from tests.ports import FreePorts
 from tests.system.local_site import NODES, LocalSite, ports_in_a_row, wait_until
 
 ROOMS, WRITERS = 4, 8
-OPS_BEFORE = 2300  # two checkpoints and more
-RECORDS_BEFORE = 21_000  # two sealed segments and an open one
+FEW = {"rooms_count": 2, "writers": 2}  # the small geometry remembers eight devices in rooms
+CHECKPOINTS_BEFORE, SEGMENTS_BEFORE = 2.4, 2.1  # two of each, and of the next one a part
 VICTIM = 2
 MEND_S = 90.0
 FLIPS = {"superblock": 20, "witness": 40, "prepare": 40, "reply": 20, "table": 40, "segment": 60}
@@ -40,13 +43,19 @@ FLIPS = {"superblock": 20, "witness": 40, "prepare": 40, "reply": 20, "table": 4
 Span = tuple[Path, int, int]  # file, offset, size
 
 
+@pytest.mark.parametrize("geometry", ["small", pytest.param("production", marks=pytest.mark.soak)])
 def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(
-    tmp_path: Path, free_ports: FreePorts, seed: int
+    tmp_path: Path, free_ports: FreePorts, seed: int, geometry: str
 ) -> None:
     chance = random.Random(seed)
-    site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports))
+    sizes = GEOMETRIES[geometry]
+    site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), geometry=geometry)
     with site:
-        bodies = asyncio.run(fill(site, OPS_BEFORE, RECORDS_BEFORE))
+        ops = round(CHECKPOINTS_BEFORE * sizes.checkpoint_ops)
+        records = round(SEGMENTS_BEFORE * sizes.segment_records)
+        few = FEW if geometry == "small" else {}
+        bodies = asyncio.run(fill(site, ops, records, **few))
+        asyncio.run(go_on(site, sizes))
         wait_until(site.caught_up, 30, "all replicas stand at the same op")
         site.supervisors[VICTIM].terminate()
         site.supervisors.pop(VICTIM).wait(20)
@@ -59,7 +68,7 @@ def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(
         asyncio.run(read_while_mending(site, bodies))
         marks = wait_mended(site, flipped)
         print(f"marks {marks}")
-        asyncio.run(fill(site, 2 * 960 + 100, 3000))  # both checkpoint zones are written anew
+        asyncio.run(fill(site, ops, 0, **few))  # both checkpoint zones are written anew
         wait_until(site.caught_up, 30, "all replicas stand at the same op")
         volumes = [VolumeReader(site.place(node) / "shard-0") for node in range(NODES)]
         # The fourth copy follows the other three, which already count.
@@ -76,7 +85,13 @@ def test_bits_flipped_in_every_zone_are_found_and_mended_from_a_peer(
 
 
 async def fill(
-    site: LocalSite, ops: int, records: int, prefix: str = "flips"
+    site: LocalSite,
+    ops: int,
+    records: int,
+    prefix: str = "flips",
+    *,
+    rooms_count: int = ROOMS,
+    writers: int = WRITERS,
 ) -> dict[UUID, list[str]]:
     """Write until the log has grown by so much; the bodies of every room, in its order."""
     access = site.access()
@@ -101,10 +116,23 @@ async def fill(
                     said[room][(await answer).op] = text
 
     async with Client(access.endpoints, access.token, patience_s=60) as client:
-        rooms = [(await client.create_room(f"{prefix}-{n}")).room_id for n in range(ROOMS)]
+        rooms = [(await client.create_room(f"{prefix}-{n}")).room_id for n in range(rooms_count)]
     said.update({room: {} for room in rooms})
-    await asyncio.gather(*(write(number, rooms) for number in range(WRITERS)))
+    await asyncio.gather(*(write(number, rooms) for number in range(writers)))
     return {room: [said[room][op] for op in sorted(said[room])] for room in rooms}
+
+
+async def go_on(site: LocalSite, sizes: Geometry) -> None:
+    """Write to another room until a third of what lies between two checkpoints follows the newest:
+    in slots that a replica still needs."""
+    access = site.access()
+    async with Client(access.endpoints, access.token, patience_s=60) as client:
+        room = (await client.create_room("behind-a-checkpoint")).room_id
+        while True:
+            now = site.answer(0)
+            if now["op"] - now["checkpoint"] >= sizes.checkpoint_ops / 3:
+                return
+            await client.send(room, "one more")
 
 
 async def read_while_mending(site: LocalSite, bodies: dict[UUID, list[str]]) -> None:

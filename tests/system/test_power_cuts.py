@@ -28,8 +28,8 @@ from tests.system.power import cut
 from tests.system.trial import Trial
 
 REPO = Path(__file__).resolve().parents[2]
-CUTS_OF_A_VOLUME = 11  # for each way to flush, of which eight take the cache
-CUTS_OF_A_SITE = 8  # of all its replicas at once, or of one
+CUTS_OF_A_VOLUME, OF_A_VOLUME_IN_SOAK = 5, 11  # for each way to flush; two of three take the cache
+CUTS_OF_A_SITE, OF_A_SITE_IN_SOAK = 4, 8  # of all its replicas at once, or of one
 CUTS_OF_A_SITE_MAX = 40  # until one took what was not flushed: on a slow machine little ever is
 SEGMENTS_MAX = 64
 MESSAGES = 150
@@ -45,9 +45,12 @@ def set_method(volume: Path, method: str) -> None:
     (volume / "volume.json").write_text(json.dumps(facts))
 
 
+@pytest.mark.parametrize(
+    "cuts", [CUTS_OF_A_VOLUME, pytest.param(OF_A_VOLUME_IN_SOAK, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("method", FLUSH_METHODS)
 def test_what_was_confirmed_is_there_when_the_power_is_back(
-    tmp_path: Path, method: str, seed: int
+    tmp_path: Path, method: str, cuts: int, seed: int
 ) -> None:
     chance = random.Random(seed)
     folder, cache = tmp_path / "shard-0", tmp_path / "cache"
@@ -60,7 +63,7 @@ def test_what_was_confirmed_is_there_when_the_power_is_back(
     }
     confirmed: dict[int, int] = {}
     taken = 0
-    for turn in range(CUTS_OF_A_VOLUME):
+    for turn in range(cuts):
         newest = max(confirmed.values(), default=0)
         writer = subprocess.Popen(
             [sys.executable, serving.__file__, "write", str(folder), str(newest)],
@@ -128,8 +131,11 @@ class PoweredSite(FaultyDiskSite):
         return taken
 
 
+@pytest.mark.parametrize(
+    "cuts", [CUTS_OF_A_SITE, pytest.param(OF_A_SITE_IN_SOAK, marks=pytest.mark.soak)]
+)
 def test_nothing_acknowledged_is_lost_when_the_power_of_replicas_goes(
-    tmp_path: Path, free_ports: FreePorts, seed: int
+    tmp_path: Path, free_ports: FreePorts, cuts: int, seed: int
 ) -> None:
     chance = random.Random(seed)
     site = PoweredSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
@@ -137,7 +143,7 @@ def test_nothing_acknowledged_is_lost_when_the_power_of_replicas_goes(
         for writer in trial.writers:
             writer.pace_s = HURRY_S
         taken = turn = 0
-        while turn < CUTS_OF_A_SITE or (not taken and turn < CUTS_OF_A_SITE_MAX):
+        while turn < cuts or (not taken and turn < CUTS_OF_A_SITE_MAX):
             threading.Event().wait(chance.uniform(0, 0.2))
             nodes = list(site.nodes) if turn % 4 else [chance.choice(site.nodes)]
             taken += site.cut(nodes, chance)

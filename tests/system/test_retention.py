@@ -8,10 +8,11 @@ from tests.ports import FreePorts
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
 SEGMENTS_MAX, SEGMENT_RECORDS = 8, 100  # of the small geometry
-SECONDS = 5
+SECONDS = 1
 DAYS = SECONDS / 86_400
-MESSAGES = 2 * SEGMENTS_MAX * SEGMENT_RECORDS  # twice what the volume holds
+MESSAGES = SEGMENTS_MAX * SEGMENT_RECORDS * 3 // 2  # of what the volume holds, and half as much
 ROOM = "flood"
+USED_MAX = SEGMENTS_MAX // 2  # then writers wait: who finds it full waits longer than it is
 DROP_S = 30.0
 
 
@@ -19,6 +20,12 @@ def retention(site: LocalSite, *words: str) -> str:
     done = run("retention", *words, "--local", str(site.folder))
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def used(site: LocalSite) -> int:
+    """Segments that the shard holds."""
+    now = site.answer(0)
+    return int(now["log_seq"]) // SEGMENT_RECORDS + 1 - int(now["oldest_segment"])
 
 
 async def write(site: LocalSite, count: int) -> None:
@@ -29,7 +36,9 @@ async def write(site: LocalSite, count: int) -> None:
         for at in range(0, count, 50):
             waiting = [await client.post(room, f"{at + number}") for number in range(50)]
             await asyncio.gather(*waiting)
-            await asyncio.sleep(0.5)
+            await asyncio.to_thread(
+                wait_until, lambda: used(site) <= USED_MAX, DROP_S, lambda: f"{used(site)} are used"
+            )
 
 
 async def history(site: LocalSite) -> list[int]:
