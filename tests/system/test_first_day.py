@@ -204,13 +204,12 @@ def test_every_block_is_run_or_known_to_hold_no_commands() -> None:
 def test_the_day_of_a_newcomer_an_operator_and_an_analyst(day: Day) -> None:
     make_run, make_test = day.block(README, "make run")
     tests = day.begun(make_test)
-    with day.running(f"{make_run.partition('#')[0]} ARGS='{day.ports}'", READY) as out:
+    with day.running(f"{make_run.partition('#')[0]} ARGS='{day.ports} --brief'", READY) as out:
         newcomer(day, out.read_text())
         assert " passed" in day.ended(tests)
         report = day.begun("make report")
         day.until(report, "asks more")  # the site has shipped: what follows reads files alone
         operator(day, out.read_text())
-        analyst(day, day.ended(report))
     quiet = [line for line in out.read_text().splitlines() if " INFO " in line]
     assert quiet == [], "an idle site's terminal stays quiet"
     (start,) = day.block(BOOK, "tigerchat start")
@@ -219,6 +218,7 @@ def test_the_day_of_a_newcomer_an_operator_and_an_analyst(day: Day) -> None:
         assert "hello" in day.shell("tigerchat tail general --no-follow")
     for begun in versions:
         day.ended(begun, code=2 if "--sbom" in begun.line else 0)  # from source it carries none
+    analyst(day, day.ended(report))
     assert day.taken == RUN
     advised = [line.replace("FILE", "old.mbox") for line in INLINE.findall(page_of(README))]
     assert [line for line in advised if line not in day.typed] == []

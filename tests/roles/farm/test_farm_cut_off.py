@@ -18,7 +18,7 @@ from tests.system.network import Switch, host
 
 MEMBERS = (1, 2, 3)
 ELECTION_MS = (1000, 2000)  # longer than a busy machine lets a member or its disk stand still
-TIMEOUTS, TIMEOUTS_IN_SOAK = 3, 10
+TIMEOUTS, TIMEOUTS_IN_SOAK = 2, 10
 
 
 class Parted(Cluster):
