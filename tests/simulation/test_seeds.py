@@ -18,6 +18,7 @@ from tests.simulation import traces
 from tests.simulation.seeds import (
     FIXED,
     MENDED,
+    MENDED_DEAR,
     UNKIND,
     UNKIND_LITE,
     Tally,
@@ -31,6 +32,7 @@ FRESH = {SWARM: 10, LITE: 190}
 FRESH_FROM = {SWARM: UNKIND_FROM, LITE: UNKIND_LITE_FROM}  # with all classes of faults
 PARTS = 10  # of each list, run side by side
 HERE = 2  # of them in a normal run, all of them in a soak
+HERE_FRESH = HERE_UNKIND = 1  # of fresh ones, and of those of the youngest faults
 # The one fault that no world of a part of the fixed ones draws; the other parts do.
 LACKING = {2: "read_corruption", 6: "replay", 8: "pause", 9: "replay"}
 SOAK_BATCH = 8
@@ -72,7 +74,10 @@ def test_two_hundred_fixed_worlds_keep_every_promise(part: int) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    [*UNKIND[:HERE], *(pytest.param(job, marks=pytest.mark.soak) for job in UNKIND[HERE:])],
+    [
+        *UNKIND[:HERE_UNKIND],
+        *(pytest.param(job, marks=pytest.mark.soak) for job in UNKIND[HERE_UNKIND:]),
+    ],
 )
 def test_worlds_of_the_youngest_faults_keep_every_promise(job: tuple[int, str]) -> None:
     assert passed([job]).acknowledged > 0, "there is something to lose"
@@ -104,27 +109,60 @@ def test_small_worlds_meet_each_of_the_youngest_faults() -> None:
     assert len(UNKIND_LITE) + len(UNKIND) + FRESH[SWARM] + FRESH[LITE] >= 400
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_worlds_that_found_bugs_keep_every_promise_now(part: int) -> None:
-    assert passed(MENDED[part::PARTS]).seeds > 0
+CHEAP = [job for job in MENDED if job not in MENDED_DEAR]
 
 
-@pytest.mark.parametrize("part", shared(HERE))
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        *(pytest.param(CHEAP[part::PARTS], id=f"{part}") for part in range(PARTS)),
+        pytest.param(MENDED_DEAR, id="dear", marks=pytest.mark.soak),
+    ],
+)
+def test_worlds_that_found_bugs_keep_every_promise_now(jobs: list[tuple[int, str]]) -> None:
+    assert passed(jobs).seeds == len(jobs) > 0
+
+
+def test_each_bug_that_a_mended_world_found_has_a_world_in_every_run() -> None:
+    assert set(MENDED_DEAR) < set(MENDED)
+    lines = json.loads((Path(__file__).parent / "bugs.json").read_text())
+    for line in lines:
+        named = [
+            (int(number), mode)
+            for mode, numbers in re.findall(r"\b(swarm|lite) ([\d, ]+)", line["seed"])
+            for number in re.findall(r"\d+", numbers)
+        ]
+        found = set(named) & set(MENDED)
+        assert not found or found - set(MENDED_DEAR), f"{line['seed']}: {line['cause']}"
+
+
+def fresh_of(part: int, counts: dict[str, int], chance: int) -> dict[str, range]:
+    """The seeds of a part, none of them those of another one."""
+    firsts = {mode: FRESH_FROM[mode] + chance + part * number for mode, number in counts.items()}
+    return {mode: range(first, first + counts[mode]) for mode, first in firsts.items()}
+
+
+def test_no_two_parts_of_the_fresh_worlds_share_a_seed() -> None:
+    for counts in ({SWARM: 1, LITE: 19}, {SWARM: 1, LITE: 2}, {SWARM: 7, LITE: 5}):
+        parts = [fresh_of(part, counts, 1 << 31) for part in range(PARTS)]
+        for mode, number in counts.items():
+            assert len({seed for part in parts for seed in part[mode]}) == PARTS * number
+
+
+@pytest.mark.parametrize("part", shared(HERE_FRESH))
 def test_fresh_worlds_keep_every_promise(part: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Forty on a usual machine, fewer on a slower one; two hundred in a soak."""
+    """Twenty on a usual machine, fewer on a slower one; two hundred in a soak."""
     counts = {mode: fresh(count // PARTS) for mode, count in FRESH.items()}
-    chance = seed_of_commit()
     jobs = []
-    for mode in counts:
-        first = FRESH_FROM[mode] + chance
-        jobs += jobs_from(first, {SWARM: 0, LITE: 0, mode: counts[mode]})
+    for mode, seeds in fresh_of(part, counts, seed_of_commit()).items():
+        jobs += [(seed, mode) for seed in seeds]
         with capsys.disabled():
-            words = f"--{mode} --seed {first} --seeds {counts[mode]}"
+            words = f"--{mode} --seed {seeds.start} --seeds {len(seeds)}"
             print(f"\nfresh seeds: tigerchat simulate {words}", end="")
     assert passed(jobs).seeds == sum(counts.values())
 
 
-@pytest.mark.parametrize(("mode", "number"), [(LITE, 3), (SWARM, 2)])
+@pytest.mark.parametrize(("mode", "number"), [(LITE, 3), (SWARM, 41)])
 def test_an_equal_seed_has_an_equal_trace_in_another_process(mode: str, number: int) -> None:
     here = World(draw(number, mode)).run()
     for hash_seed in ("1", "4242"):

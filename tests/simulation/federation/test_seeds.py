@@ -16,7 +16,8 @@ from appliance.simulation.federation.options import draw
 from appliance.simulation.federation.report import failure_report, run
 
 ROOT = Path(__file__).parents[3]
-FIXED, FRESH = 250, 60
+FIXED, FRESH = 100, 60
+FIXED_SOAK = 250
 PROCESSES = 2
 
 
@@ -40,9 +41,10 @@ def run_all(seeds: range) -> dict[str, int]:
     return total
 
 
-def test_fixed_worlds_keep_every_promise_and_reach_every_fault() -> None:
-    total = run_all(range(FIXED))
-    drawn = [draw(seed) for seed in range(FIXED)]
+@pytest.mark.parametrize("number", [FIXED, pytest.param(FIXED_SOAK, marks=pytest.mark.soak)])
+def test_fixed_worlds_keep_every_promise_and_reach_every_fault(number: int) -> None:
+    total = run_all(range(number))
+    drawn = [draw(seed) for seed in range(number)]
     assert {options.sites for options in drawn} == {2, 3, 4, 5, 8}
     assert any(options.quorum_lost_ms >= 3_600_000 for options in drawn)
     for fault in ("lost", "copied", "cut", "spoilt", "crashes", "takeovers", "disks_lost"):
