@@ -1,10 +1,12 @@
 """Asks a replica of this machine how it is: one question, one answer, no loop needed."""
 
+import contextlib
 import errno
 import json
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +34,9 @@ def ask_status(
     """
     deadline = time.monotonic() + timeout_s
     try:
-        holder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as sock:
+        with _reached(folder) as (sock, place):
             sock.settimeout(timeout_s)
-            sock.connect(f"/proc/self/fd/{holder}/{kind}-{shard}")  # however long its name is
+            sock.connect(f"{place}/{kind}-{shard}")
             body = b"" if wish is None else json.dumps(wish).encode()
             question = make(LOCAL_STATUS, cluster=cluster, shard=shard, body=body)
             sock.sendall(Signer(sender=SENDER_CLIENT, key=None).frame(question, body))
@@ -52,21 +50,27 @@ def ask_status(
             return answer
     except (OSError, ValueError):
         return None
-    finally:
-        os.close(holder)
 
 
 def listens(folder: Path, *, kind: str, number: int = 0) -> bool:
     """Whether a process is there to be asked, though it may be stuck and never answer."""
     try:
-        holder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        with _reached(folder) as (sock, place):
+            sock.setblocking(False)
+            code = sock.connect_ex(f"{place}/{kind}-{number}")
+            return code in (0, errno.EAGAIN)  # EAGAIN: more wait to be let in than it takes
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def _reached(folder: Path) -> Iterator[tuple[socket.socket, str]]:
+    """A fresh socket, and a name by which it can connect to what lies in `folder`, however long the
+    folder's own is. OSError where there is none, or no descriptor."""
+    holder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as sock:
-            sock.setblocking(False)
-            code = sock.connect_ex(f"/proc/self/fd/{holder}/{kind}-{number}")
-            return code in (0, errno.EAGAIN)  # EAGAIN: more wait to be let in than it takes
+            yield sock, f"/proc/self/fd/{holder}"
     finally:
         os.close(holder)
 

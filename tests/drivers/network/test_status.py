@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import json
+import os
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from appliance.base.errors import ConfigurationError
 from appliance.base.prng import Prng
 from appliance.base.signature import SIGNATURE_SIZE
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import ask_status, listens
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.envelope import LOCAL_STATUS, PING, SENDER_CLIENT, decode, make
@@ -112,6 +114,44 @@ def test_random_bytes_end_connections_and_the_next_asker_is_answered(
 def test_nobody_there_is_no_answer(tmp_path: Path) -> None:
     assert ask_status(tmp_path, cluster=CLUSTER, shard=0) is None
     assert ask_status(tmp_path / "missing", cluster=CLUSTER, shard=0) is None
+
+
+def test_who_is_there_is_seen_without_an_answer_and_nothing_stays_open(tmp_path: Path) -> None:
+    place = tmp_path / ("x" * 100) / "sockets"  # longer than the name of a socket may be
+    place.mkdir(parents=True)
+    opened = len(os.listdir("/proc/self/fd"))
+    here = os.open(place, os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as stuck, socket.socket(socket.AF_UNIX) as dead:
+        for sock, name in ((stuck, "edge-0"), (dead, "edge-1")):
+            sock.bind(f"/proc/self/fd/{here}/{name}")
+        stuck.listen(1)
+        (place / "edge-2").write_bytes(b"")
+        for _ in range(10):  # more than it lets in
+            assert listens(place, kind="edge")
+        found = [listens(place, kind="edge", number=number) for number in (1, 2, 3)]
+        assert found == [False, False, False]
+        assert not listens(tmp_path / "missing", kind="edge")
+        assert not listens(place / "edge-2", kind="edge"), "no folder"
+        few = {"cluster": CLUSTER, "shard": 0, "kind": "edge", "timeout_s": 0.01}
+        assert ask_status(place, **few) is None
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for left in (0, 1):  # one for the folder, none for the socket
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit_that_leaves(left), most[1]))
+            try:
+                assert not listens(place, kind="edge")
+                assert ask_status(place, **few) is None
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    os.close(here)
+    assert len(os.listdir("/proc/self/fd")) == opened
+
+
+def limit_that_leaves(left: int) -> int:
+    """A limit of descriptors that leaves so many: the lowest that are free are taken first."""
+    free = [os.dup(0) for _ in range(left + 1)]
+    for number in free:
+        os.close(number)
+    return free[-1]
 
 
 def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
