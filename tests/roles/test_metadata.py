@@ -1,11 +1,13 @@
 """The objects of nodes that are linked by mutual TLS: cut off, healed, re-hung, refused."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from appliance.base.errors import ConfigurationError
 from appliance.cores.console.objects import parse_objects
+from appliance.drivers.host import service
 from appliance.drivers.host.neighbours import Neighbour
 from appliance.formats.object_source import (
     LIVES_MAX,
@@ -18,6 +20,28 @@ from appliance.roles.console.watch import Watch
 from appliance.roles.metadata.role import LIFE_FILE, life_of
 from tests.ports import FreePorts
 from tests.roles.objects_site import Running, lose_store, run, site_of, two_sites
+
+
+def test_what_its_links_meet_is_not_the_end_of_a_role_that_serves(
+    tmp_path: Path, free_ports: FreePorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its supervisor hears each turn of its beat, and would kill it otherwise."""
+    said: list[str] = []
+    monkeypatch.setattr(service, "notify", lambda *fields: said.extend(fields))
+
+    async def fails() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def story() -> None:
+        site = Running(site_of(tmp_path, free_ports(1)))
+        site.start(0)
+        site.roles[0]._tree.look = fails  # type: ignore[method-assign]
+        await site.until(lambda: said.count(service.WATCHDOG) >= 3)
+        assert (await site.ask(0, do="room", room="lobby"))["room"] == "lobby"
+        assert site.roles[0]._beat.told()["weather"] >= 2
+        await site.stop(0)
+
+    run(story())
 
 
 def test_nodes_that_were_alone_hold_the_same_when_they_are_linked(

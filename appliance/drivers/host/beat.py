@@ -1,8 +1,10 @@
 """The beat of a role: what it does of itself, again and again, and what becomes of an error in it.
 
     ticks of its core ──┐      ┌─ its work of this second
-                        ├─▶ turned ─▶ and then, not before: WATCHDOG=1
-    a timer, or a task ─┘      └─ an OSError: the weather of the machine; warned of, counted
+                        ├─▶ turned ─▶ and then: WATCHDOG=1, for the loop turns
+    a timer, or a task ─┘      └─ an OSError: the weather of the machine; warned of, counted.
+                                  Unless it is a want that starting again would not end, such as
+                                  of descriptors, WATCHDOG=1 is not said then
 
 The next turn is always waited for before this one is done, so that nothing that fails in one is
 the end of all. Whatever nobody caught in the loop comes here too: an OSError is weather, anything
@@ -11,6 +13,7 @@ else a bug, which ends the role with exit code 1 and its reason.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import sys
 import traceback
@@ -24,6 +27,10 @@ from appliance.drivers.host.ticks import Ticks
 
 EXIT_BUG = 1
 EARLY_S = 0.1  # a second may be told so much too early: loops round their times
+# what the machine has none of just now: a process that is started again has no more of it
+WANTS = frozenset(
+    (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC, errno.EDQUOT)
+)
 WARNED_S = 1.0  # between two warnings of weather; what comes between is counted
 REASON_SAID_MAX = 1000  # characters of it that the supervisor is told
 
@@ -64,6 +71,7 @@ class Beat:
 
     def lead(self) -> None:
         """What nobody catches in the running loop comes here from now on."""
+        service.open_sender()
         asyncio.get_running_loop().set_exception_handler(self._on_exception)
 
     def ticks(
@@ -101,7 +109,12 @@ class Beat:
             self._late += max(0, int((now_s - self._due_s) / service.HEARTBEAT_S))
         self._due_s = now_s + service.HEARTBEAT_S - EARLY_S
         with self.weathers():
-            self._second()
+            try:
+                self._second()
+            except (OSError, ApplianceError) as error:
+                if not _is_want(error):
+                    raise
+                self._on_weather("the beat", error)
             service.notify(service.WATCHDOG)
 
     # --- what goes wrong
@@ -161,6 +174,12 @@ class Beat:
         """For the role's status, counted since its start."""
         ticks = {} if self._ticks is None else {"ticks_late": self._ticks.late}
         return {"seconds_late": self._late, "weather": self._weather, **ticks}
+
+
+def _is_want(error: BaseException) -> bool:
+    """Whether the machine refused what it has no more of, whatever was made of that."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in WANTS
 
 
 def say_why(role: str, error: BaseException) -> None:

@@ -10,6 +10,7 @@ that a role need not know which of the two started it.
 """
 
 import contextlib
+import functools
 import os
 import secrets
 import socket
@@ -24,28 +25,43 @@ REFUSED = "X_REFUSED="
 MESSAGE_SIZE_MAX = 4096
 HEARTBEAT_S = 1.0  # between two WATCHDOG=1 of a role
 BUSY_S_MAX = 2.0  # for a place among the few messages that the kernel holds for a listener
+_BUSY = struct.pack("@ll", int(BUSY_S_MAX), 0)  # as the kernel takes a time: s, us
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
 
 def notify(*fields: str) -> None:
     """Send `fields`; nothing happens when nobody listens. A listener that is busy is waited for, a
-    while, but not with a mere WATCHDOG: the next one does as well. OSError without a descriptor,
-    where going on unheard would be a lie; on its way out a process goes on.
+    while, but not with a mere WATCHDOG: the next one does as well. OSError without a descriptor for
+    the first of all, where going on unheard would be a lie; on its way out a process goes on.
     """
     address = os.environ.get(SOCKET_VARIABLE)
     if not address:
         return
     path = "\0" + address[1:] if address.startswith("@") else address
     try:
-        sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        sender = _sender()
     except OSError:
         if NEEDED.isdisjoint(fields):
             return
         raise
-    with sender:
-        sender.settimeout(0 if fields == (WATCHDOG,) else BUSY_S_MAX)
-        with contextlib.suppress(OSError):  # a listener that is gone or hangs must not stop us
-            sender.sendto("\n".join(fields).encode(), path)
+    flags = socket.MSG_DONTWAIT if fields == (WATCHDOG,) else 0
+    with contextlib.suppress(OSError):  # a listener that is gone or hangs must not stop us
+        sender.sendto("\n".join(fields).encode(), flags, path)
+
+
+def open_sender() -> None:
+    """Have at the start what `notify` needs: later there may be no descriptor to be had."""
+    if os.environ.get(SOCKET_VARIABLE):
+        with contextlib.suppress(OSError):  # it is tried again when there is something to say
+            _sender()
+
+
+@functools.cache
+def _sender() -> socket.socket:
+    """Of this process, for as long as it lives: how it is must be said without a descriptor too."""
+    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _BUSY)
+    return sender
 
 
 def watchdog_seconds() -> float | None:

@@ -156,12 +156,12 @@ class MetadataRole:
     async def _keep_linked(self) -> None:
         """Look after the links until we are told to stop."""
         while not self._stopped.is_set():
+            self._beat.turned()  # first: what the links meet is theirs
             with self._beat.weathers():
                 site = self._watch.changed()
                 if site is not None:
                     self._learn(site)
                 await self._tree.look()
-                self._beat.turned()
             try:
                 async with asyncio.timeout(_LOOK_S):
                     await self._stopped.wait()

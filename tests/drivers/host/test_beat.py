@@ -3,7 +3,11 @@
 import asyncio
 import errno
 import logging
+import os
+import resource
 import socket
+import struct
+import time
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +21,7 @@ from tests.clockwork import passing, run
 
 LOG = logging.getLogger("tigerchat.beat")
 NO_DESCRIPTOR = OSError(errno.EMFILE, "Too many open files")
+NO_FILE = OSError(errno.EIO, "Input/output error")
 TICK_S = 0.01
 
 
@@ -64,10 +69,10 @@ def test_an_error_of_the_machine_ends_one_second_and_no_other(
     async def story() -> None:
         role = Role()
         role.beat.lead()
-        role.fails = NO_DESCRIPTOR  # from the very first on
+        role.fails = NO_FILE  # from the very first on
         drive(role)
         await seconds(5)
-        assert said == [], "not before the work is done"
+        assert said == [], "a process that is started again may do better"
         assert role.seconds == role.beat.told()["weather"] == 6
         role.fails = None
         await seconds(5)
@@ -80,7 +85,95 @@ def test_an_error_of_the_machine_ends_one_second_and_no_other(
     with caplog.at_level(logging.WARNING, LOG.name):
         run(story)
     warned = [entry.getMessage() for entry in caplog.records]
-    assert warned[0] == "the beat: [Errno 24] Too many open files"
+    assert warned[0] == "the beat: [Errno 5] Input/output error"
+
+
+def of_ours(error: OSError) -> ConfigurationError:
+    """One that `error` led to."""
+    made = ConfigurationError("cannot be read")
+    made.__cause__ = error
+    return made
+
+
+WANTS = {
+    "descriptors": NO_DESCRIPTOR,
+    "descriptors of the machine": OSError(errno.ENFILE, "Too many open files in system"),
+    "memory": OSError(errno.ENOMEM, "Cannot allocate memory"),
+    "buffers": OSError(errno.ENOBUFS, "No buffer space available"),
+    "space": OSError(errno.ENOSPC, "No space left on device"),
+    "a share of it": OSError(errno.EDQUOT, "Disk quota exceeded"),
+    "descriptors, as we say it": of_ours(NO_DESCRIPTOR),
+}
+
+
+@pytest.mark.parametrize("drive", [by_seconds, by_ticks])
+@pytest.mark.parametrize("want", WANTS)
+def test_a_loop_that_turns_is_heard_though_its_work_wants_what_no_new_process_would_have(
+    want: str, drive: Callable[[Role], None], said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It serves: killed for that it would serve nobody."""
+
+    async def story() -> None:
+        role = Role()
+        role.beat.lead()
+        role.fails = WANTS[want]
+        drive(role)
+        await seconds(int(STUCK_S_MAX) + 3)
+        assert role.seconds == role.beat.told()["weather"] == len(said) > STUCK_S_MAX
+        assert set(said) == {"WATCHDOG=1"}
+        assert not role.life.asked.is_set() and role.beat.exit_code == 0
+        await role.life.close()
+
+    with caplog.at_level(logging.WARNING, LOG.name):
+        run(story)
+    assert len(caplog.records) > STUCK_S_MAX, "it is told each second"
+
+
+def test_how_a_process_is_can_be_said_when_it_has_no_descriptor_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        Beat("toy", LOG, Lifetime()).lead()
+
+    service._sender.cache_clear()
+    listener = service.Listener()
+    monkeypatch.setenv(service.SOCKET_VARIABLE, listener.address)
+    asyncio.run(story())
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, most[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            socket.socket()
+        service.notify("READY=1", "STATUS=serves")
+        for _ in range(3):
+            service.notify(service.WATCHDOG)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    heard = [listener.receive() for _ in range(4)]
+    listener.close()
+    beat = (os.getpid(), ["WATCHDOG=1"])
+    assert heard == [(os.getpid(), ["READY=1", "STATUS=serves"]), beat, beat, beat]
+
+
+def test_a_busy_listener_is_waited_for_a_while_and_not_for_a_mere_beat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service._sender.cache_clear()
+    monkeypatch.setattr(service, "_BUSY", struct.pack("@ll", 0, 200_000))
+    listener = service.Listener()
+    monkeypatch.setenv(service.SOCKET_VARIABLE, listener.address)
+    begun = time.monotonic()
+    for _ in range(3000):  # more than the kernel holds
+        service.notify(service.WATCHDOG)
+    filled = time.monotonic()
+    service.notify("STATUS=is not heard")
+    ended = time.monotonic()
+    service._sender.cache_clear()
+    heard = 0
+    while listener.receive() is not None:
+        heard += 1
+    listener.close()
+    assert 0 < heard < 3000 and filled - begun < 30 and 0.2 <= ended - filled < 30
 
 
 def test_an_error_of_the_machine_in_a_tick_of_the_core_is_not_the_last_tick(
@@ -153,6 +246,7 @@ def test_a_process_without_a_descriptor_ends_in_order_and_claims_nothing(
     def refused(*words: object) -> None:
         raise NO_DESCRIPTOR
 
+    service._sender.cache_clear()
     monkeypatch.setenv(service.SOCKET_VARIABLE, "@nobody")
     monkeypatch.setattr(socket, "socket", refused)
     service.notify("STOPPING=1")
