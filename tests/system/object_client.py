@@ -28,9 +28,7 @@ class ObjectClient(Client):
 
     async def change(self, frame: Frame) -> ObjectAck:
         """Its acknowledgement. A temporary refusal is asked again, as it says."""
-        answer = await self._ask(msgspec.structs.replace(frame, request=self._label()))
-        assert isinstance(answer, ObjectAck)
-        return answer
+        return await self._ask(msgspec.structs.replace(frame, request=self._label()), ObjectAck)
 
     def _on_frame(self, frame: Frame) -> None:
         if isinstance(frame, ObjectEvent):
