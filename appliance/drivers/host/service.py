@@ -64,6 +64,10 @@ def _sender() -> socket.socket:
     return sender
 
 
+# A fork keeps no descriptor of whom it was forked from: it opens one of its own.
+os.register_at_fork(after_in_child=_sender.cache_clear)
+
+
 def watchdog_seconds() -> float | None:
     """How often the service manager wants to hear WATCHDOG=1; None when it does not."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):

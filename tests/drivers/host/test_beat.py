@@ -16,6 +16,7 @@ from appliance.base.errors import ConfigurationError, StorageError
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import EXIT_BUG, Beat
 from appliance.drivers.host.lifetime import Lifetime
+from appliance.node.forked import STANDARD_DESCRIPTORS
 from appliance.node.supervisor import ROUND_S_MAX, SILENT_S_MAX, STUCK_S_MAX
 from tests.clockwork import passing, run
 
@@ -153,6 +154,26 @@ def test_how_a_process_is_can_be_said_when_it_has_no_descriptor_left(
     listener.close()
     beat = (os.getpid(), ["WATCHDOG=1"])
     assert heard == [(os.getpid(), ["READY=1", "STATUS=serves"]), beat, beat, beat]
+
+
+def test_a_fork_that_keeps_no_descriptor_of_its_parent_is_heard_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A supervisor that has a supervisor itself says how it is before it forks roles."""
+    service._sender.cache_clear()
+    listener = service.Listener()
+    monkeypatch.setenv(service.SOCKET_VARIABLE, listener.address)
+    service.notify("STATUS=parent")
+    pid = os.fork()
+    if pid == 0:
+        os.closerange(STANDARD_DESCRIPTORS, os.sysconf("SC_OPEN_MAX"))
+        service.notify("READY=1")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    heard = [listener.receive() for _ in range(2)]
+    listener.close()
+    service._sender.cache_clear()
+    assert heard == [(os.getpid(), ["STATUS=parent"]), (pid, ["READY=1"])]
 
 
 def test_a_busy_listener_is_waited_for_a_while_and_not_for_a_mere_beat(
