@@ -108,7 +108,8 @@ def test_a_machine_without_java_is_told_what_to_install(
 
 def shipping_site(folder: Path, *targets: str) -> Path:
     """A local site, never started, whose nodes ship to these targets."""
-    done = run("format", "--local", str(folder), "--nodes", str(len(targets)), "--brief")
+    two = ["--accept-two-replicas"] if len(targets) == 2 else []
+    done = run("format", "--local", str(folder), "--nodes", str(len(targets)), "--brief", *two)
     assert done.returncode == 0, done.stderr
     for index, target in enumerate(targets):
         settings = encode_settings(index, ship_target=target)
