@@ -29,7 +29,7 @@ from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
 PERIOD_S, LATE_S = 2, 3
-CAUGHT_UP_PERIOD_S = 5  # a slow machine ships one such period before the next one ends
+CAUGHT_UP_PERIOD_S = 8  # a slow machine ships one such period before the next one ends
 PATIENCE_S = 180.0
 PACE_S = 0.4  # between two handfuls of messages: shipping keeps up with them
 FLOW_S = 60.0
@@ -421,13 +421,25 @@ def test_half_written_leftovers_and_damage_are_swept_found_and_put_again(
         assert path in done.stdout
     assert "expected 1" in done.stdout  # the manifest that is missing
 
-    done = run("ship", "re-ship", "--shard", "0", *place)
-    assert done.returncode == 0, done.stderr
+    said = put_again(on_hdfs)
     for path in (*snapshots[:3], manifests[1]):
-        assert f"put again: {path.rpartition('/')[2]}" in done.stdout
+        assert f"put again: {path.rpartition('/')[2]}" in said
     assert run("ship", "verify", *place).returncode == 0
     again = shipped.read(on_hdfs.target, on_hdfs.local.site)
     assert again.manifests[: len(whole.manifests)] == whole.manifests
+
+
+def put_again(site: Site) -> str:
+    """What `ship re-ship` says, asked again of whoever took over: who looks at all that lies there
+    may be late with its own period on a busy machine, and then another one ships."""
+    said, place = "", ("--local", str(site.local.folder))
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        done = run("ship", "re-ship", "--shard", "0", *place)
+        said += done.stdout
+        if "another node ships by now" not in done.stderr or time.monotonic() > end:
+            assert done.returncode == 0, done.stderr
+            return said
 
 
 def whole(site) -> int:
