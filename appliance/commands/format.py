@@ -36,6 +36,7 @@ from appliance.drivers.host.node_folder import (
     volume_name,
 )
 from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.drivers.terminal.options import accept_two_option
 from appliance.formats.configuration import read_toml
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import (
@@ -90,11 +91,7 @@ LOOK_S = 2.0  # for the other members to answer
     show_default=True,
     help="Nodes beside these that follow every shard without a vote.",
 )
-@click.option(
-    "--accept-two-replicas",
-    is_flag=True,
-    help="With --nodes 2, which is refused otherwise: it lives through no loss, see the book.",
-)
+@accept_two_option
 @click.option("--shards", type=click.IntRange(1, SHARDS_LOCAL_MAX), default=1, show_default=True)
 @click.option(
     "--ports",

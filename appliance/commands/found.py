@@ -10,6 +10,7 @@ from appliance.base.limits import REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
 from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE
 from appliance.drivers.network.joining import Founding
 from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.drivers.terminal.options import accept_two_option
 from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
 from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW
 from appliance.node import founding
@@ -25,11 +26,7 @@ JOIN_PORT = 99  # from a node's first port: free once the site is formed
 @click.option("--port", type=click.IntRange(1, 65435), default=PORTS_DEFAULT, show_default=True,
               help="First of the hundred ports of this node.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(2, REPLICAS_MAX), default=3, show_default=True)
-@click.option(
-    "--accept-two-replicas",
-    is_flag=True,
-    help="With --nodes 2, which is refused otherwise: it lives through no loss, see the book.",
-)
+@accept_two_option
 @click.option("--shards", type=click.IntRange(1, 40), default=1, show_default=True)
 @click.option(
     "--segments-max",

@@ -1,4 +1,5 @@
-"""The options by which every verb that speaks to a site finds it."""
+"""Options that several verbs have: those by which a verb that speaks to a site finds it, and what
+verbs that make one ask for."""
 
 import functools
 from collections.abc import Callable
@@ -31,6 +32,11 @@ class MessageId(click.ParamType):
             )
 
 
+accept_two_option = click.option(
+    "--accept-two-replicas",
+    is_flag=True,
+    help="With --nodes 2, which is refused otherwise: it lives through no loss, see the book.",
+)
 farm_key_option = click.option(
     "--farm-key",
     metavar="HEX",
