@@ -474,7 +474,6 @@ class Door:
         self._greetings[visitor] = task
 
     async def _greet(self, visitor: Visitor, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         timeouts = {}
         if self._tls is not None:
             timeouts = {
@@ -482,6 +481,7 @@ class Door:
                 "ssl_shutdown_timeout": SHUTDOWN_SECONDS,
             }
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: visitor,
                 sock,

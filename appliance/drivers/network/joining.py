@@ -29,6 +29,8 @@ _ASK_S = 20.0  # for a stranger to say what it wants
 _ANSWER_S = 20.0  # for one to take the answer
 _STRANGERS_MAX = 16  # at once
 _CONNECT_S = 20.0
+# what comes of reading a line that is none: cut off, without end, no JSON, too deep
+_NONSENSE = (EOFError, asyncio.LimitOverrunError, ValueError, RecursionError)
 
 Row = dict[str, Any]
 
@@ -117,7 +119,7 @@ class Founding:
                 async with asyncio.timeout(_ANSWER_S):
                     writer.write(json.dumps(answer).encode() + b"\n")
                     await writer.drain()
-        except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
+        except (OSError, *_NONSENSE):
             pass  # a stranger that says nothing sensible
         finally:
             self._strangers -= 1
@@ -193,7 +195,7 @@ async def ask_to_join(code: JoinCode, node: Row) -> Row:
             )
         writer.write(json.dumps({"secret": code.secret.hex(), "node": node}).encode() + b"\n")
         answer: Row = json.loads(await reader.readuntil(b"\n"))
-    except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+    except (OSError, *_NONSENSE) as error:
         raise JoinRefused(f"{where} has gone away before the site was formed: try again") from error
     finally:
         await end(writer)

@@ -399,8 +399,11 @@ async def _receive_attached(
             if not piece:
                 raise ConnectionError("closed while attaching")
             rest += piece
-        facts: dict[str, Any] = json.loads(rest[: header.body_size])
-        return facts, memoryview(mmap.mmap(fds[0], facts["ring_size"], prot=mmap.PROT_READ))
+        try:
+            facts: dict[str, Any] = json.loads(rest[: header.body_size])
+            return facts, memoryview(mmap.mmap(fds[0], facts["ring_size"], prot=mmap.PROT_READ))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise ConnectionError("an answer to LOCAL_ATTACH without its facts") from error
     finally:
         for fd in fds:
             os.close(fd)

@@ -70,7 +70,7 @@ class ObjectsLink:
             self._writer = writer
             try:
                 await self._follow(reader)
-            except (OSError, ValueError):
+            except (OSError, ValueError, RecursionError):
                 pass  # the objects have stopped: they come again
             finally:
                 self._writer = None

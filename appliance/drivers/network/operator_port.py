@@ -304,6 +304,6 @@ async def secret_in(request: Request) -> str | None:
             return None
     try:
         secret = json.loads(body)["secret"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return secret if isinstance(secret, str) else None

@@ -70,8 +70,8 @@ class StatusServer:
                 header = make(LOCAL_STATUS, cluster=self._cluster, shard=self._number, body=body)
                 writer.write(self._signer.frame(header, body))
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
-            pass  # whoever asked has gone, or takes no answer
+        except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError, RecursionError):
+            pass  # whoever asked has gone, takes no answer, or asks nothing sensible
         finally:
             self._open.remove(writer)
             await end(writer)

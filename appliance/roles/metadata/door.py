@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import (
     DOOR_CONNECTIONS_MAX,
@@ -122,6 +124,6 @@ class Door:
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line)
-    except ValueError:
+        return msgspec.json.decode(line)  # no halves of characters, which nobody could store
+    except (ValueError, RecursionError):
         return None

@@ -133,6 +133,29 @@ def run(path: Path, story: Callable[[Pair], Coroutine[None, None, None]]) -> Non
     uvloop.run(bounded())
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [[], {}, "x", None, {"ring_size": "x"}, {"ring_size": -1}, {"ring_size": 1 << 40},
+     {"ring_size": 1 << 70}, {"ring_size": None}, {"ring_size": [1]}],
+)  # fmt: skip
+def test_a_link_dials_again_whatever_the_answer_to_its_attaching_says(
+    path: Path, facts: Any
+) -> None:
+    async def story(pair: Pair) -> None:
+        good = pair.server._facts
+        pair.server._facts = lambda: facts
+        link = pair.link(pair.edge, attach=True)
+        async with within(HUNG_S):
+            while pair.edge.counters["dial_failed"] < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert not pair.edge.facts
+        pair.server._facts = good
+        await pair.edge.until(lambda: bool(pair.edge.facts))
+        await link.close()
+
+    run(path, story)
+
+
 def test_the_ring_is_the_same_memory_at_both_ends(path: Path) -> None:
     async def story(pair: Pair) -> None:
         link = pair.link(pair.edge, attach=True)

@@ -96,15 +96,17 @@ class Acceptor:
     async def _shake_hands(self, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         timeout_s = HANDSHAKE_MS_MAX / 1000
+        stream = self._stream()
         try:
             async with asyncio.timeout(timeout_s + 1):
                 await loop.connect_accepted_socket(
-                    self._stream,
+                    lambda: stream,
                     accepted,
                     ssl=self._context,
                     ssl_handshake_timeout=timeout_s if self._context is not None else None,
                 )
         except (OSError, TimeoutError) as error:
+            self._streams.discard(stream)  # it was never told of a transport, nor of its end
             self._turn_away(accepted, handshake_failure(error))
 
     def _stream(self) -> Stream:
