@@ -46,6 +46,16 @@ def scan(spark: SparkSession, shipped: Shipped, tmp_path: Path) -> Scan:
     return reader, str(folder / "archive"), lambda: counted(place_of(str(tmp_path / "counters")))
 
 
+@pytest.fixture(scope="module")
+def few_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same records in six files, not eighteen, and the file of the keys: each query of each
+    condition is a task for each file."""
+    folder = tmp_path_factory.mktemp("few")
+    site = Site(seed=21, shards=2)
+    make(folder / "archive", site, 3, 400)
+    return folder / "archive", site.write_keys(folder / "keys.json")
+
+
 def moment(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat()
 
@@ -157,10 +167,13 @@ CONDITIONS = [
 ]
 
 
-def test_each_read_of_one_frame_has_its_own_rows_though_one_query_has_them_all(scan: Scan) -> None:
+def test_each_read_of_one_frame_has_its_own_rows_though_one_query_has_them_all(
+    spark: SparkSession, few_files: tuple[Path, Path]
+) -> None:
     """What a source takes of filters is shared by the reads of a frame: it takes none."""
-    reader, path, _ = scan
-    frame = reader.load(path).select("shard", "log_seq", "room_id", "timestamp", "parent_id")
+    archive, keys = few_files
+    frame = spark.read.format(NAME).option("keys", str(keys)).load(str(archive))
+    frame = frame.select("shard", "log_seq", "room_id", "timestamp", "parent_id")
     every = frame.cache()
     assert every.count() == 2400
 
