@@ -246,28 +246,28 @@ def test_a_node_makes_its_keys_asks_for_them_in_the_site_file_and_is_formatted(
     folder.mkdir()
     for name in ("site.toml", "node.toml", "jwks.json"):
         shutil.copy(tmp_path / "site/node-1" / name, folder)
-    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL), 2)
+    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL, "--brief"), 2)
     assert "nodes[1].public_key is not that of" in text
     public_key = text.rsplit("allowed: ", 1)[1]
     site = load_site(folder / "site.toml")
     old = site.nodes[1]
     site_text = encode_site(site).replace(old.public_key.hex(), public_key)
     (folder / "site.toml").write_text(site_text)
-    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL), 2)
+    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL, "--brief"), 2)
     assert "nodes[1].certificate is not that of" in text
     head, _, tail = site_text.rpartition(old.certificate_pem.strip())
     certificate = (folder / "keys/tls.crt").read_text().strip()
     (folder / "site.toml").write_text(head + certificate + tail)
-    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL), 2)
+    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL, "--brief"), 2)
     assert "nodes[1].client_certificate is given" in text
     shown = f'client_certificate = """\n{old.client_certificate_pem.strip()}\n"""\n'
     site_text = (folder / "site.toml").read_text()
     assert site_text.count(shown) == 2  # the nodes of a local site show the same one
     (folder / "site.toml").write_text(site_text.replace(shown, ""))
-    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL), 1)
+    text = sentence(tigerchat("format", "--node-folder", folder, *SMALL, "--brief"), 1)
     assert text.startswith("shard 0: no other member answers, which does not prove")
     assert not (folder / "shard-0").exists()
-    result = tigerchat("format", "--node-folder", folder, "--new-site", *SMALL)
+    result = tigerchat("format", "--node-folder", folder, "--new-site", *SMALL, "--brief")
     assert result.returncode == 0, result.stderr
     assert open_node(folder).settings.index == 1
 

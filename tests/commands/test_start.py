@@ -26,6 +26,7 @@ from appliance.formats.site import encode_site, load_site
 from appliance.node import ports as node_ports
 from appliance.node import start as node_start
 from appliance.node.catalogue import ROLES
+from tests import forked
 from tests.commands.conftest import COMMAND, TOP, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -38,21 +39,26 @@ NO_NODE = ("tigerchat-tty.service", "tigerchat-disks.service")
 
 
 class Running:
-    """A site that was started and what it has printed."""
+    """A site that was started and what it has printed; `anew`: by a Python of its own, as a user
+    does."""
 
-    def __init__(self, folder: Path, *words: object) -> None:
+    def __init__(self, folder: Path, *words: object, anew: bool = False) -> None:
         self.folder = folder
         self.output = folder.parent / f"{folder.name}.out"
-        command = [*COMMAND, "start", "--local", str(folder), *map(str, words)]
+        told = ["start", "--local", str(folder), *map(str, words)]
+        self.process: subprocess.Popen[bytes] | forked.Started
         with open(self.output, "wb") as file:
-            self.process = subprocess.Popen(
-                command,
-                env=environment(),
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            if anew:
+                self.process = subprocess.Popen(
+                    [*COMMAND, *told],
+                    env=environment(),
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            else:
+                self.process = forked.start(told, environment=environment(), output=file.fileno())
 
     def printed(self) -> str:
         return self.output.read_text()
@@ -129,8 +135,8 @@ def run() -> Iterator[Callable[..., Running]]:
     """`run(folder)`: started, and in the end stopped."""
     sites: list[Running] = []
 
-    def start_site(folder: Path, *words: object) -> Running:
-        sites.append(Running(folder, *words))
+    def start_site(folder: Path, *words: object, anew: bool = False) -> Running:
+        sites.append(Running(folder, *words, anew=anew))
         return sites[-1]
 
     yield start_site
@@ -173,7 +179,7 @@ def test_a_new_folder_becomes_three_nodes_that_serve_stop_and_continue(
     tigerchat: Tigerchat, run: Callable[..., Running], tmp_path: Path, free_ports: FreePorts
 ) -> None:
     folder, base = tmp_path / "run", block_of_ports(free_ports, 300)
-    site = run(folder, "--nodes", 3, "--shards", 1, "--ports", base)
+    site = run(folder, "--nodes", 3, "--shards", 1, "--ports", base, anew=True)
     site.until_serving()
     for node in range(3):
         assert f"chat https://127.0.0.1:{base + 43 + 100 * node}/ " in site.printed()
