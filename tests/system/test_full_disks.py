@@ -195,6 +195,7 @@ def told_of_halt(site: SmallDisks, victim: int) -> None:
     assert int(re.search(r"(\d+) s$", rows[0])[1]) >= 4, "it is as old as the first halt"
 
 
+@pytest.mark.soak
 def test_one_full_disk_is_one_replica_s_trouble_and_over_when_there_is_room(
     site: SmallDisks,
 ) -> None:

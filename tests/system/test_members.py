@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.endpoint import Endpoint
 from tests.ports import FreePorts
@@ -176,6 +178,7 @@ async def say(endpoint: Endpoint, token: Callable[[], str], room: str) -> None:
         await (await client.post(room_id, f"by {endpoint}"))
 
 
+@pytest.mark.soak
 def test_after_a_restart_clients_find_the_node_that_took_the_only_vote(
     tmp_path: Path, free_ports: FreePorts
 ) -> None:

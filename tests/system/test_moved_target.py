@@ -5,6 +5,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from appliance.drivers.chat.client import Client
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -135,6 +137,7 @@ def begin_again(site: LocalSite) -> None:
     )
 
 
+@pytest.mark.soak
 def test_what_the_log_has_dropped_is_an_alarm_until_it_is_copied(
     tmp_path: Path, free_ports: FreePorts
 ) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from appliance.drivers.chat.client import Client
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 from appliance.formats.client.objects import ObjectEvent, Pin, Reaction, ReadMarker, Topic
@@ -249,6 +251,7 @@ async def write_first(place: Place) -> list[UUID]:
     return [ack.msg_id for ack in acks]
 
 
+@pytest.mark.soak
 def test_three_nodes_that_hear_nobody_take_edits_and_all_hold_them_afterwards(
     tmp_path: Path,
 ) -> None:

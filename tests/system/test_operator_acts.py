@@ -137,6 +137,7 @@ def test_recover_is_refused_while_the_replica_of_a_moved_volume_runs(site: Local
     told.check(0, 1, 2)
 
 
+@pytest.mark.soak
 def test_recover_of_a_node_set_up_anew_is_refused_while_the_old_one_runs_elsewhere(
     site: LocalSite,
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_node_set_up_anew_is_not_formatted_while_nobody_answers(site: LocalSit
     told.check(0, 1, 2)
 
 
+@pytest.mark.soak
 def test_a_node_made_anew_as_of_a_new_site_halts_before_it_votes_and_recover_heals(site):
     """Nobody could be asked, and the operator said what is not true."""
     told = Acknowledged(site)

@@ -339,6 +339,7 @@ def _alarms(local: LocalSite) -> bool:
     return any(alarm["name"] == "ship_late" for alarm in json.loads(said.stdout)["alarms"])
 
 
+@pytest.mark.soak
 def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(
     on_hdfs: Site, talker: Callable[[Site], Talker]
 ) -> None:
@@ -359,6 +360,7 @@ def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(
     on_hdfs.judge(talking)
 
 
+@pytest.mark.soak
 def test_a_replica_that_becomes_a_standby_ships_no_more_and_who_takes_its_place_does(
     make_site: Callable[..., Any], talker: Callable[[Site], Talker], tmp_path: Path
 ) -> None:
