@@ -57,7 +57,7 @@ STUCK_S_MAX = 7.0  # ... and for so long is stuck: killed, and started again
 EARLY_MAX = 256  # messages of processes that nobody here knows yet
 ROUND_S_MAX = 1.0  # between two looks at how the children are
 STOP_S = 4.0  # for a group to end by itself; then it is killed
-WISH_STOP_S = 15.0  # for one that the operator stops, which may have groups of its own
+NODE_STOP_S = 15.0  # for one that has groups of its own to end, as a supervisor has
 
 
 Running = asyncio.subprocess.Process | forked.Forked
@@ -318,12 +318,12 @@ class Supervisor:
     def _ask_to_end(self, kept: _Kept) -> None:
         """For one whose pid is not known yet, it is done again when it is."""
         _send(kept, signal.SIGTERM)
-        asyncio.get_running_loop().call_later(WISH_STOP_S, self._kill_unwanted, kept.process)
+        asyncio.get_running_loop().call_later(NODE_STOP_S, self._kill_unwanted, kept.process)
 
     def _kill_unwanted(self, process: Running | None) -> None:
         for kept in self._kept:
             if not kept.wanted and kept.process is process is not None:
-                self._report(f"{kept.child.name} did not stop in {WISH_STOP_S:.0f} s: killed")
+                self._report(f"{kept.child.name} did not stop in {NODE_STOP_S:.0f} s: killed")
                 _send(kept, signal.SIGKILL)
 
     # --- what children and the service manager hear
@@ -413,12 +413,19 @@ class Supervisor:
             members = [kept for kept in self._kept if kept.child.stop_group == group]
             for kept in members:
                 _send(kept, signal.SIGTERM)
-            if not await _ended(members, STOP_S):
+            bound_s = max(_stop_s(kept.child) for kept in members)
+            if not await _ended(members, bound_s):
                 for kept in members:
                     if kept.process is not None and kept.process.returncode is None:
-                        self._report(f"{kept.child.name} did not stop in {STOP_S:.0f} s: killed")
+                        self._report(f"{kept.child.name} did not stop in {bound_s:.0f} s: killed")
                     _send(kept, signal.SIGKILL)
                 await _ended(members, STOP_S)
+
+
+def _stop_s(child: Child) -> float:
+    """How long it may take to end. Who mends itself ends children of its own first, or kills them:
+    were it killed sooner, a replica that hands over would be cut off."""
+    return NODE_STOP_S if child.mends_itself else STOP_S
 
 
 async def supervise(supervisor: Supervisor, folder: Path, cluster: bytes) -> int:

@@ -23,7 +23,8 @@ from tests.patience import HUNG_S, within
 
 TOP = Path(__file__).resolve().parents[2]
 
-# A child: notes that it started, does as told, says READY, ends on SIGTERM. "deaf" does not end,
+# A child: notes that it started, does as told, says READY, ends on SIGTERM, with "late=S" so many
+# seconds after it. "deaf" does not end,
 # "mute" never says READY, "once" says it in its first life only, "refuse=N" exits with 1 N times.
 # Stopped by SIGSTOP it is a loop that is stuck.
 CHILD = """
@@ -38,7 +39,9 @@ with open(f"{folder}/{name}", "a") as file:
 if "deaf" in orders:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 else:
+    late_s = sum(float(order[5:]) for order in orders if order.startswith("late="))
     def stop(*_):
+        time.sleep(late_s)
         with open(f"{folder}/stopped", "a") as file:
             file.write(f"{name}\\n")
         sys.exit(0)
@@ -68,6 +71,7 @@ from appliance.node import supervisor
 from appliance.node.child import Child
 from appliance.node.supervisor import Supervisor
 supervisor.SILENT_S_MAX, supervisor.STUCK_S_MAX = 2.0, 3.0
+supervisor.STOP_S = float(os.environ.get("STOP_S", supervisor.STOP_S))
 if "SLOW_TO_TELL" in os.environ:
     exec_ = asyncio.create_subprocess_exec
     async def slow(*words, **options):
@@ -319,6 +323,18 @@ def test_a_child_that_ignores_the_signal_is_killed_in_the_end(run: Callable[...,
     assert time.monotonic() - started > 3.5
     assert "replica did not stop in 4 s: killed" in supervisor.printed()
     assert supervisor.alive() == []
+
+
+def test_a_node_has_the_time_to_end_its_own_processes_and_others_have_that_of_one(
+    run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOP_S", "1")
+    supervisor = run("node-0:0:late=3", "replica:1:late=3")
+    supervisor.until_ready()
+    assert supervisor.stop() == 0
+    assert "node-0 did not stop" not in supervisor.printed()
+    assert "replica did not stop in 1 s: killed" in supervisor.printed()
+    assert (supervisor.folder / "stopped").read_text().split() == ["node-0"]
 
 
 def test_asked_twice_to_stop_it_kills_at_once(run: Callable[..., Run], listener: Listener) -> None:
