@@ -53,6 +53,7 @@ from tools.tidy_rules import (
     STILL_SAID,
     TEXT_SUFFIXES,
     UNFINISHED,
+    WRAPPED,
 )
 
 PROGRAM = "appliance"
@@ -261,6 +262,18 @@ def check_imports(source: Source) -> None:
         if source.room is None and imported.module.split(".")[0] == "pyspark":
             if not source.path.startswith("tests/reports/"):
                 source.report(imported.line, "package", "only reports import pyspark")
+
+
+def check_wrapped(source: Source) -> None:
+    """What others wrote is reached through our own definition over it."""
+    if not source.path.startswith(f"{PROGRAM}/"):
+        return
+    named = [(i.line, f"{i.module}.{i.name}".rstrip(".")) for i in source.imports]
+    names = [node for node in source.nodes if isinstance(node, ast.Attribute)]
+    for line, name in [*named, *((node.lineno, ast.unparse(node)) for node in names)]:
+        home, instead = WRAPPED.get(name, (source.path, ""))
+        if source.path != home:
+            source.report(line, "wrapped", f"{name}: take {instead}")
 
 
 def is_lazy(module: str, *imported: str) -> bool:
@@ -729,6 +742,7 @@ def _violations_of(top: Path) -> list[Violation]:
     for source in readable:
         check_floors(source, modules)
         check_imports(source)
+        check_wrapped(source)
         check_repeatable(source)
         check_catch_all(source)
         check_patience(source)

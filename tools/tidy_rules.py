@@ -89,6 +89,11 @@ BANNED_CALLS = {
     "input": "is input or output",
     "print": "is input or output",
 }
+# What the program has one definition over: name -> (where it stands, what to call instead).
+WRAPPED: dict[str, tuple[str, str]] = {
+    f"json.{name}": ("appliance/base/json_text.py", "parse_json: its only error is ValueError")
+    for name in ("load", "loads", "JSONDecoder", "decoder.JSONDecoder")
+}
 FLOAT_FREE_ROOMS = ("cores/vsr", "cores/rooms", "cores/raft", "cores/directory")
 
 BANNED_NAMES = {

@@ -6,6 +6,8 @@ Relations between them are asserted at import.
 KIB = 1 << 10  # bytes
 MIB = 1 << 20  # bytes
 
+JSON_DEPTH_MAX = 200  # values within values; ours need fewer, and who walks them bears more
+
 # --- replication groups -------------------------------------------------------------------------
 
 REPLICAS_MAX = 6  # active replicas of a shard; quorums are tabled for 1 to 6

@@ -1,7 +1,6 @@
 """`tigerchat farm`: a member of a farm alone, posting to it, and looking into its log."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError, FarmFrameError, StorageError
+from appliance.base.json_text import parse_json
 from appliance.base.printable import json_line, one_line
 from appliance.cores.raft.dial import Challenges, Credentials
 from appliance.cores.raft.digest import ALGORITHMS
@@ -45,7 +45,7 @@ from appliance.roles.farm.settings import (
     FarmSettings,
     make_user,
     read_password,
-    read_secret,
+    read_rows,
     read_users,
     timed,
     write_users,
@@ -214,8 +214,7 @@ def user_command(
         raise ConfigurationError(f"{error}; a member has an id from 1, others 0") from error
     rows = []
     if users_file.exists():
-        read_users(users_file)
-        rows = [r for r in json.loads(users_file.read_text()) if r["name"] != name]
+        rows = [row for row in read_rows(users_file) if row["name"] != name]
     write_users(users_file, [*rows, row])
 
 
@@ -308,7 +307,7 @@ def dump_command(folder: Path, state: bool, name: str) -> int:
 def _readable(line: str) -> str:
     """A line of a snapshot: JSON of ours, or whatever another make of member put there."""
     try:
-        return json_line(json.loads(line))
+        return json_line(parse_json(line))
     except ValueError:
         return one_line(line)
 
@@ -415,11 +414,11 @@ def export_command(
     if node_folder is not None:
         node = read_node(node_folder.absolute())
         settings, pin = farm_settings(node), node.node.spki
-        users = json.loads(read_secret(node.path / FARM_USERS_FILE))
+        users = read_rows(node.path / FARM_USERS_FILE)
     elif folder is not None and server_id is not None:
         settings = settings_of(folder.absolute(), server_id, listen=None, join=False)
         pin = settings.pins.get(server_id, b"")
-        users = json.loads(read_secret(folder / USERS_FILE))
+        users = read_rows(folder / USERS_FILE)
     else:
         raise click.UsageError("say --node-folder F, or --folder and --id")
     write_export(file, exported(settings, pin, users))

@@ -23,6 +23,7 @@ import click
 import jwt
 
 from appliance.base.errors import ArchiveError, ConfigurationError, StorageError
+from appliance.base.json_text import parse_json
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
 from appliance.base.printable import counted, one_line
 from appliance.drivers.chat.access import RIGHTS_IMPORT, Access, access_of
@@ -280,7 +281,7 @@ class State:
         if not path.exists():
             return cls(path, device, {})
         try:
-            plain = json.loads(path.read_text())
+            plain = parse_json(path.read_text())
             if plain["version"] != STATE_VERSION or UUID(plain["device"]) != device:
                 raise ValueError("of another import")
             rooms = {

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from appliance.base.errors import ConfigurationError, EditRefused, IdOutOfBounds, TextRefused
+from appliance.base.json_text import parse_json
 from appliance.base.limits import MIB
 from appliance.base.printable import json_line
 from appliance.cores.metadata.session import Pace
@@ -187,7 +188,7 @@ async def _answer_lines(service: Service, stopped: asyncio.Event, as_json: bool)
 def _request(text: str, as_json: bool) -> Any:
     if as_json:
         try:
-            return json.loads(text)
+            return parse_json(text)
         except ValueError:
             return None
     verb, *rest = text.split(None, 1)
@@ -241,6 +242,14 @@ def _door(node_folder: Path) -> socket.socket:
     return door
 
 
+def _parsed(line: bytes) -> dict[str, Any]:
+    """What the objects say; ValueError: nothing of theirs."""
+    found = parse_json(line)
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
 def _silent(node_folder: Path, error: Exception) -> ConfigurationError:
     return ConfigurationError(
         f"the objects of {node_folder} do not answer at {node_folder / SOCKETS_FOLDER / SOCKET} "
@@ -254,7 +263,7 @@ def _ask(node_folder: Path, request: dict[str, Any]) -> dict[str, Any]:
         try:
             door.sendall(json.dumps(request).encode() + b"\n")
             with door.makefile("rb") as answers:
-                found: dict[str, Any] = json.loads(answers.readline())
+                found = _parsed(answers.readline())
         except (OSError, ValueError) as error:
             raise _silent(node_folder, error) from error
     if "error" in found:
@@ -317,7 +326,10 @@ def watch(node_folder: Path, room: str | None, count: int | None) -> int:
         door.settimeout(None)
         with door.makefile("rb") as lines:
             for line in lines:
-                told = json.loads(line)
+                try:
+                    told = _parsed(line)
+                except ValueError as error:
+                    raise _silent(node_folder, error) from error
                 rows = told.get("changes", [told["live"]] if "live" in told else [])
                 for row in rows:
                     if room is None or row.get("room", "").partition("@")[0] == room:

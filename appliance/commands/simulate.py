@@ -5,7 +5,6 @@ The executable is the code that a seed belongs to, so this verb exists on every 
 """
 
 import gc
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from collections import Counter
 import click
 
 from appliance import VERSION
+from appliance.base.json_text import parse_json
 from appliance.base.printable import json_line
 from appliance.drivers.host import resources
 from appliance.drivers.host.process import own_command
@@ -314,5 +314,5 @@ def _elsewhere(options: Options, span: range) -> dict:
         capture_output=True,
         text=True,
     )
-    found: dict = json.loads(done.stdout)
+    found: dict = parse_json(done.stdout)
     return found

@@ -24,6 +24,7 @@ from hashlib import sha256
 from typing import Any, Generic, TypeVar
 
 from appliance.base.errors import FormatError
+from appliance.base.json_text import parse_json
 from appliance.base.signature import (
     CONTEXT_MANIFEST,
     CONTEXT_SHIPPED_HEAD,
@@ -458,8 +459,8 @@ def _line(table: dict[str, Any]) -> bytes:
 
 def _table(raw: bytes, what: str) -> dict[str, Any]:
     try:
-        table = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        table = parse_json(raw)
+    except ValueError as error:
         raise _wrong(what, "is not JSON") from error
     if not isinstance(table, dict):
         raise _wrong(what, "is not a JSON object")

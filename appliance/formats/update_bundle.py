@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from appliance.base.errors import FormatError
+from appliance.base.json_text import parse_json
 from appliance.base.signature import CONTEXT_UPDATE, SIGNATURE_SIZE, SigningKey, verify
 
 _HEAD = struct.Struct("<8sI")
@@ -57,7 +58,7 @@ def parse_head(raw: bytes, public_key: bytes) -> tuple[Manifest, int]:
 
 def _manifest(text: bytes) -> Manifest:
     try:
-        found: dict[str, Any] = json.loads(text)
+        found: dict[str, Any] = parse_json(text)
         manifest = Manifest(**{field.name: found[field.name] for field in fields(Manifest)})
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError("was made for another version of `tigerchat update`") from error

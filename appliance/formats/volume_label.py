@@ -15,6 +15,7 @@ import struct
 from typing import Any
 
 from appliance.base.checksum import blake2b_256
+from appliance.base.json_text import parse_json
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
 
@@ -48,5 +49,8 @@ def decode_label(raw: bytes | memoryview | None) -> dict[str, Any] | None:
         return None
     if blake2b_256(memoryview(raw)[_DIGEST_SIZE:]) != digest:
         return None
-    facts: dict[str, Any] = json.loads(bytes(raw[_HEAD.size : _HEAD.size + size]))
-    return facts
+    try:
+        facts = parse_json(bytes(raw[_HEAD.size : _HEAD.size + size]))
+    except ValueError:
+        return None
+    return facts if isinstance(facts, dict) else None

@@ -10,12 +10,12 @@ A gateway in front of it, HttpFS, answers OPEN itself. What is none of this is a
 what came; who asked tells of whom.
 """
 
-import json
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from appliance.base.authority import authority
 from appliance.base.errors import FormatError
+from appliance.base.json_text import parse_json
 
 ROOT = "/webhdfs/v1"
 REDIRECTS = (301, 302, 307, 308)
@@ -115,11 +115,11 @@ def parse_done_or_silent(raw: bytes) -> bool:
 def parse_refusal(status: int, reason: str, raw: bytes) -> Refusal:
     """What another status than the wanted one says, whatever it is."""
     try:
-        found = json.loads(raw)["RemoteException"]
+        found = parse_json(raw)["RemoteException"]
         name, message = found["exception"], str(found["message"])
         if isinstance(name, str) and name:
             return Refusal(status, name[:_SHOWN_MAX], (message.splitlines() or [""])[0][:300])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         pass  # of a proxy, or of a program that is no HDFS
     said = raw[:100].decode(errors="replace").strip()
     return Refusal(status, "", said or reason[:_SHOWN_MAX])
@@ -156,8 +156,8 @@ def _parse(raw: bytes) -> Any:
     if len(raw) > ANSWER_SIZE_MAX:
         raise FormatError(f"answered with more than {ANSWER_SIZE_MAX} bytes")
     try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
+        return parse_json(raw)
+    except ValueError:
         raise _none_of_it(raw) from None
 
 

@@ -6,7 +6,6 @@ be set from files becomes fragments for its operator: kernel parameters, rules f
 the kernel's command line. Firmware is the operator's.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ConfigurationError
+from appliance.base.json_text import parse_json
 from appliance.base.printable import counted
 from appliance.drivers.host import machine_facts, resources
 from appliance.drivers.host.durable_file import unusable
@@ -170,7 +170,7 @@ def named(folder: Path, name: str) -> Profile:
 def load_facts(path: Path) -> dict[str, str]:
     """Facts that `preflight --record` has printed on some machine."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise unusable(path, error) from error
     except ValueError as error:

@@ -22,7 +22,6 @@ stopped group by group, so that clients are sent away before what serves them go
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import time
@@ -31,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from appliance.base.json_text import parse_json
 from appliance.drivers.host.process import child_environment
 from appliance.drivers.host.service import (
     REASON,
@@ -352,7 +352,7 @@ class Supervisor:
             elif entry.startswith("STATUS="):
                 kept.status = entry[7:]
             elif entry.startswith(REFUSED):
-                self._refused(kept, json.loads(entry[len(REFUSED) :]))
+                self._refused(kept, _refusals(entry[len(REFUSED) :]))
             elif entry.startswith(REASON):
                 kept.reason = entry[len(REASON) :]
         self._look_round()
@@ -456,6 +456,15 @@ async def _made(child: Child, environment: dict[str, str]) -> Running:
         stdin=asyncio.subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def _refusals(text: str) -> dict[str, str]:
+    """What the machine refuses a child, by name, as the child tells it; else nothing."""
+    try:
+        told = parse_json(text)
+    except ValueError:
+        return {}
+    return {name: str(why) for name, why in told.items()} if isinstance(told, dict) else {}
 
 
 def _send(kept: _Kept, number: signal.Signals) -> None:

@@ -23,11 +23,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.json_text import parse_json
 from appliance.reports.archive import Cursor, Quarantined
 from appliance.reports.place import LocalPlace, Place, read_all
 from appliance.reports.span import NO_SPANS, SPAN, Array, Lost
@@ -224,9 +225,11 @@ def encode(state: State) -> bytes:
 def decode(raw: bytes, place: str) -> State:
     """What `encode` wrote; `place` is for the error."""
     try:
-        table: dict[str, Any] = json.loads(raw)
+        table = parse_json(raw)
     except ValueError as error:
         raise StorageError(f"{place}: is no JSON; make the tables again with --again") from error
+    if not isinstance(table, dict):
+        raise StorageError(f"{place}: is no state of tables; make them again with --again")
     if table.pop("format", None) != FORMAT:
         raise ConfigurationError(
             f"{place}: tables of another version of this program; make them again with --again"

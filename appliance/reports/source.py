@@ -38,6 +38,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from appliance.base.errors import ConfigurationError, FormatError
+from appliance.base.json_text import parse_json
 from appliance.formats import manifest as shipped
 from appliance.formats import snapshot
 from appliance.formats.geometry import RECORD_SIZE
@@ -355,7 +356,7 @@ def counted(place: Place) -> dict[str, int]:
     """Sums of what scans with the option `counters` wrote into this folder."""
     sums: dict[str, int] = {}
     for entry in place.list(""):
-        for name, number in json.loads(read_all(place, entry.name)).items():
+        for name, number in parse_json(read_all(place, entry.name)).items():
             sums[name] = sums.get(name, 0) + number
     return sums
 

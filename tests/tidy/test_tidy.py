@@ -115,6 +115,27 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
     "core_imports_time": (CORE, "import time\n", 1, "pure"),
     "simulation_imports_random": ("appliance/simulation/world.py", "import random\n", 1, "pure"),
     "base_imports_logging": (BASE, "import logging\n", 1, "pure"),
+    "driver_parses_json_itself": (
+        "appliance/drivers/nvme/volume.py",
+        "import json\nFACTS = json.loads('1')\n",
+        2,
+        "wrapped",
+    ),
+    "role_hands_the_parser_on": (ROLE, "import json\nROWS = map(json.loads, '12')\n", 2, "wrapped"),
+    "role_reads_json_of_a_file": (
+        ROLE,
+        "import json\ndef run(file):\n    return json.load(file)\n",
+        3,
+        "wrapped",
+    ),
+    "core_takes_the_parser": (CORE, "from json import loads\n", 1, "wrapped"),
+    "base_makes_a_decoder": (BASE, "import json\nDECODER = json.JSONDecoder()\n", 2, "wrapped"),
+    "format_takes_the_decoder": (
+        "appliance/formats/record.py",
+        "from json.decoder import JSONDecoder\n",
+        1,
+        "wrapped",
+    ),
     "core_asks_the_time": (
         CORE,
         "from datetime import datetime\nNOW = datetime.now()\n",

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.base.json_text import parse_json
 from appliance.base.limits import (
     FARM_EXCLUSIONS_MAX,
     FARM_GUEST_TEXT_MAX,
@@ -281,7 +282,8 @@ class Directory:
             for line in lines[1:]:
                 value = line["value"].encode()
                 document = parse_document(value)
-                assert document is not None  # it was taken before
+                if document is None:
+                    continue  # an earlier version took it
                 status = status_of(line["id"], line["date"], document)
                 fresh.documents[line["id"]] = Held(line["index"], line["date"], value, status)
         for name in Directory.__slots__:
@@ -294,7 +296,7 @@ def _placement_of(value: dict[str, Any]) -> dict[int, tuple[int, ...]]:
     found = {}
     for name, nodes in value.items():
         valid = isinstance(nodes, list) and all(type(node) is int and node > 0 for node in nodes)
-        if valid and name.isdecimal() and int(name) < FARM_SHARDS_MAX:
+        if valid and name.isdecimal() and len(name) < 20 and int(name) < FARM_SHARDS_MAX:
             found[int(name)] = tuple(nodes)
     return found
 
@@ -314,24 +316,36 @@ def _guest_of(row: Any) -> dict[str, Any] | None:
 
 
 def snapshot_lines(data: bytes) -> list[dict[str, Any]] | None:
-    """The lines behind the header of a snapshot of ours; None: it is of another make."""
+    """The lines behind the header of a snapshot of ours; None: it is of another make. ValueError:
+    they are no objects."""
     head, _, rest = data.partition(b"\n")
-    try:
-        header = json.loads(head)
-    except ValueError:
+    if _header(head).get("farm-snapshot") != SNAPSHOT_VERSION:
         return None
-    if not isinstance(header, dict) or header.get("farm-snapshot") != SNAPSHOT_VERSION:
-        return None
-    return [json.loads(line) for line in rest.split(b"\n")[:-1]]
+    lines = [parse_json(line) for line in rest.split(b"\n")[:-1]]
+    if not lines or not all(isinstance(line, dict) for line in lines):
+        raise ValueError("no lines of a snapshot")
+    return lines
 
 
 def snapshot_fits(data: bytes) -> bool:
     """Whether a snapshot may be installed: whole, if it is of our make; of another make, any."""
     head, _, rest = data.partition(b"\n")
+    header = _header(head)
+    if "farm-snapshot" not in header:
+        return bool(data)
+    if header.get("sha256") != hashlib.sha256(rest).hexdigest():
+        return False
     try:
-        header = json.loads(head)
+        Directory("").restore(0, 0, data)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False  # whole, and yet none: it would end whoever installs it
+    return True
+
+
+def _header(line: bytes) -> dict[str, Any]:
+    """Empty for a snapshot of another make."""
+    try:
+        header = parse_json(line)
     except ValueError:
-        return bool(data)
-    if not isinstance(header, dict) or "farm-snapshot" not in header:
-        return bool(data)
-    return header.get("sha256") == hashlib.sha256(rest).hexdigest()
+        return {}
+    return header if isinstance(header, dict) else {}

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from appliance.base.json_text import parse_json
 from appliance.base.limits import FARM_DOCUMENT_DEPTH_MAX, FARM_DOCUMENT_SIZE_MAX, FARM_ID_MAX
 
 DATE_MAX = 1 << 53  # milliseconds since 1970
@@ -12,7 +13,8 @@ def parse_document(value: bytes) -> dict[str, Any] | None:
     """The object in a value; None: it is none, and this layer skips it.
 
     Refused: other than UTF-8, more than FARM_DOCUMENT_SIZE_MAX bytes, keys that stand twice, floats
-    and other words than integers for numbers, deep nesting.
+    and other words than integers for numbers, deep nesting, halves of characters: nobody could post
+    what is told of them on.
     """
     if len(value) > FARM_DOCUMENT_SIZE_MAX:
         return None
@@ -22,14 +24,17 @@ def parse_document(value: bytes) -> dict[str, Any] | None:
     if depth > FARM_DOCUMENT_DEPTH_MAX:
         return None
     try:
-        found = json.loads(
-            value.decode(),
+        text = value.decode()
+        found = parse_json(
+            text,
             object_pairs_hook=_once,
             parse_float=_refuse,
             parse_constant=_refuse,
             parse_int=_integer,
         )
-    except (ValueError, RecursionError):
+        if "\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 

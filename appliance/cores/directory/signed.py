@@ -7,10 +7,10 @@ No secret travels through the log. A reader refuses a version below one it has s
 publisher that has not heard of its successor does no harm.
 """
 
-import json
 from typing import Any
 
 from appliance.base.errors import DirectoryRefused
+from appliance.base.json_text import parse_json
 from appliance.base.limits import FARM_DIRECTORY_SIZE_MAX
 from appliance.base.signature import CONTEXT_DELEGATION, CONTEXT_DIRECTORY, SigningKey, verify
 from appliance.cores.directory.directory import canonical
@@ -39,16 +39,17 @@ def open_directory(
     if len(data) > FARM_DIRECTORY_SIZE_MAX:
         raise DirectoryRefused("too_large", f"a directory of {len(data)} bytes")
     try:
-        whole = json.loads(data)
+        whole = parse_json(data)
         content, delegation = whole["content"], whole["delegation"]
         body = {"cluster": delegation["cluster"], "keys": delegation["keys"]}
         public = bytes.fromhex(delegation["keys"][str(content["publisher"])])
         signatures = (bytes.fromhex(delegation["signature"]), bytes.fromhex(whole["signature"]))
         version = content["version"]
         names = (body["cluster"], content["cluster"])
+        in_one_form = isinstance(version, int) and canonical(whole) == data
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DirectoryRefused("malformed", "it is no signed directory") from error
-    if not isinstance(version, int) or canonical(whole) != data:
+    if not in_one_form:
         raise DirectoryRefused("malformed", "it is not in its one form")
     if names != (cluster, cluster):
         raise DirectoryRefused("cluster", f"it belongs to {names[1]!r}")

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from appliance.base.errors import ConfigurationError, FarmFrameError
+from appliance.base.json_text import parse_json
 from appliance.cores.raft.http_head import RequestHead, encode_head
 from appliance.cores.raft.users import FARM_NAME
 from appliance.formats.raft_legacy.configuration import endpoint_address
@@ -44,7 +45,7 @@ def parse_code(text: str) -> Code:
     try:
         if len(text) > _CODE_SIZE_MAX:
             raise ValueError(text[:8])
-        farm, endpoint, pin, secret = json.loads(base64.urlsafe_b64decode(text + "=="))
+        farm, endpoint, pin, secret = parse_json(base64.urlsafe_b64decode(text + "=="))
         valid = FARM_NAME.fullmatch(farm) and _PIN.fullmatch(pin) and _SECRET.fullmatch(secret)
         endpoint_address(endpoint)
         if not valid:

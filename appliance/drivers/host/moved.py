@@ -9,6 +9,7 @@ import contextlib
 import json
 from pathlib import Path
 
+from appliance.base.json_text import parse_json
 from appliance.drivers.host.durable_file import sync_folder, write_durable
 from appliance.formats.superblock import Superblock
 from appliance.formats.volume_file import VolumeFile
@@ -27,7 +28,7 @@ def is_said_moved(node: Path, block: Superblock, now: VolumeFile) -> bool:
     """Whether the volume with this superblock was said to be `now`."""
     path = node / _name(block.shard)
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False  # nobody has said so, or nobody can read it
     if not now.is_other(than=block.file):

@@ -10,11 +10,12 @@ From source only these two are there: the rest is known or made on the spot. A f
 all of it below the folder that its bootloader names.
 """
 
-import json
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from appliance.base.json_text import parse_json
 
 PACKAGE = Path(__file__).resolve().parents[2]  # of the program; frozen: below the unpacked tree
 RELEASE = PACKAGE / "release"
@@ -54,7 +55,7 @@ def build() -> Build:
     """Of a frozen program as it was written into it, else what git says of the source tree."""
     stored = release_file(BUILD_FILE)
     if stored is not None:
-        return Build(json.loads(stored)["commit"], frozen=True)
+        return Build(parse_json(stored)["commit"], frozen=True)
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return Build("", frozen=False)

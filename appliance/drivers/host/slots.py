@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from appliance.base.errors import ConfigurationError, FormatError, StorageError
+from appliance.base.json_text import parse_json
 from appliance.base.limits import MIB
 from appliance.base.signature import PUBLIC_KEY_SIZE
 from appliance.drivers.host.durable_file import sync_folder, unusable, write_durable
@@ -57,7 +58,7 @@ class SlotFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.state = Slots(**json.loads((path / STATE_FILE).read_text()))
+            self.state = Slots(**parse_json((path / STATE_FILE).read_text()))
         except FileNotFoundError as error:
             raise ConfigurationError(
                 f"{path} holds no slots: make them with `tigerchat update begin-with TREE`"

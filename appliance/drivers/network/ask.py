@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from appliance.base.json_text import parse_json
 from appliance.base.signature import SIGNATURE_SIZE
 from appliance.drivers.network.framing import Signer
 from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
@@ -45,9 +46,9 @@ def ask_status(
                 return None
             if header.body_size > ANSWER_SIZE_MAX:
                 return None
-            answer: dict[str, Any] = json.loads(_exactly(sock, header.body_size, deadline))
+            answer = parse_json(_exactly(sock, header.body_size, deadline))
             _exactly(sock, SIGNATURE_SIZE, deadline)
-            return answer
+            return answer if isinstance(answer, dict) else None
     except (OSError, ValueError):
         return None
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.json_text import parse_json
 from appliance.drivers.network.stream_end import end
 from appliance.formats.join_code import JoinCode
 from appliance.formats.site import spki_of
@@ -29,8 +30,8 @@ _ASK_S = 20.0  # for a stranger to say what it wants
 _ANSWER_S = 20.0  # for one to take the answer
 _STRANGERS_MAX = 16  # at once
 _CONNECT_S = 20.0
-# what comes of reading a line that is none: cut off, without end, no JSON, too deep
-_NONSENSE = (EOFError, asyncio.LimitOverrunError, ValueError, RecursionError)
+# what comes of reading a line that is none: cut off, without end, no JSON object
+_NONSENSE = (EOFError, asyncio.LimitOverrunError, ValueError)
 
 Row = dict[str, Any]
 
@@ -127,9 +128,7 @@ class Founding:
 
     async def _answer(self, reader: asyncio.StreamReader) -> Row:
         async with asyncio.timeout(_ASK_S):
-            asked = json.loads(await reader.readuntil(b"\n"))
-        if not isinstance(asked, dict):
-            raise ValueError
+            asked = await _row(reader)
         secret, node = bytes.fromhex(str(asked.get("secret", ""))), asked.get("node")
         found = [each for each in self._invited if hmac.compare_digest(each.secret, secret)]
         if not found or not isinstance(node, dict):
@@ -194,7 +193,7 @@ async def ask_to_join(code: JoinCode, node: Row) -> Row:
                 "told to it"
             )
         writer.write(json.dumps({"secret": code.secret.hex(), "node": node}).encode() + b"\n")
-        answer: Row = json.loads(await reader.readuntil(b"\n"))
+        answer = await _row(reader)
     except (OSError, *_NONSENSE) as error:
         raise JoinRefused(f"{where} has gone away before the site was formed: try again") from error
     finally:
@@ -202,3 +201,10 @@ async def ask_to_join(code: JoinCode, node: Row) -> Row:
     if "error" in answer:
         raise JoinRefused(f"{where} refuses: {answer['error']}")
     return answer
+
+
+async def _row(reader: asyncio.StreamReader) -> Row:
+    row = parse_json(await reader.readuntil(b"\n"))
+    if not isinstance(row, dict):
+        raise ValueError("no object")
+    return row

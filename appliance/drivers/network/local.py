@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from appliance.base.errors import ConfigurationError
+from appliance.base.json_text import parse_json
 from appliance.base.limits import (
     CONNECTIONS_MAX,
     DIAL_BACKOFF_MS_MAX,
@@ -303,6 +304,18 @@ class LocalLink:
         header = make(command, cluster=self._cluster, shard=self._shard, op=op, aux=aux, body=body)
         return self.send(self.signer.frame(header, body))
 
+    def status_in(self, message: Message) -> dict[str, Any] | None:
+        """What the replica says of itself; None, and the connection is over: nothing of that."""
+        try:
+            status = parse_json(bytes(message.body))
+        except ValueError:
+            status = None
+        if isinstance(status, dict) and type(status.get("oldest_segment")) is int:
+            return status
+        if self._connection is not None:
+            self._connection.abort("malformed")
+        return None
+
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         pause_ms = DIAL_BACKOFF_MS_MIN
@@ -400,9 +413,9 @@ async def _receive_attached(
                 raise ConnectionError("closed while attaching")
             rest += piece
         try:
-            facts: dict[str, Any] = json.loads(rest[: header.body_size])
+            facts: dict[str, Any] = parse_json(rest[: header.body_size])
             return facts, memoryview(mmap.mmap(fds[0], facts["ring_size"], prot=mmap.PROT_READ))
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise ConnectionError("an answer to LOCAL_ATTACH without its facts") from error
     finally:
         for fd in fds:

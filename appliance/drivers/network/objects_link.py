@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from appliance.base.json_text import parse_json
 from appliance.base.limits import MIB
 from appliance.drivers.network.stream_end import end
 
@@ -70,7 +71,7 @@ class ObjectsLink:
             self._writer = writer
             try:
                 await self._follow(reader)
-            except (OSError, ValueError, RecursionError):
+            except (OSError, ValueError):
                 pass  # the objects have stopped: they come again
             finally:
                 self._writer = None
@@ -82,14 +83,16 @@ class ObjectsLink:
     async def _follow(self, reader: asyncio.StreamReader) -> None:
         self._write({"do": "watch", "n": 0})
         while line := await reader.readline():
-            told = json.loads(line)
+            told = parse_json(line)
+            if not isinstance(told, dict):
+                raise ValueError("no object")
             if "changes" in told:
                 self._user.on_changes(told["changes"])
             elif "live" in told:
                 self._on_live(told["live"])
             elif told.get("watching"):
                 self._user.on_attached()
-            elif told["n"]:
+            elif told.get("n"):
                 self._user.on_answer(told["n"], told)
             self._wake()
 

@@ -11,7 +11,6 @@ request, and for taking what is sent to it.
 import asyncio
 import contextlib
 import ipaddress
-import json
 import socket
 import ssl
 from collections import Counter
@@ -23,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from uvicorn.server import ServerState
 
+from appliance.base.json_text import parse_json
 from appliance.base.limits import (
     HTTP_HEAD_SIZE_MAX,
     OPERATOR_CONNECTIONS_MAX,
@@ -303,7 +303,7 @@ async def secret_in(request: Request) -> str | None:
         if len(body) > SIGN_IN_SIZE_MAX:
             return None
     try:
-        secret = json.loads(body)["secret"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        secret = parse_json(body)["secret"]
+    except (ValueError, TypeError, KeyError):
         return None
     return secret if isinstance(secret, str) else None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ConfigurationError
+from appliance.base.json_text import parse_json
 from appliance.base.limits import CONNECTIONS_MAX, HANDSHAKE_MS_MAX
 from appliance.base.signature import SIGNATURE_SIZE
 from appliance.drivers.network.framing import Signer
@@ -70,7 +71,7 @@ class StatusServer:
                 header = make(LOCAL_STATUS, cluster=self._cluster, shard=self._number, body=body)
                 writer.write(self._signer.frame(header, body))
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError, RecursionError):
+        except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
             pass  # whoever asked has gone, takes no answer, or asks nothing sensible
         finally:
             self._open.remove(writer)
@@ -95,7 +96,7 @@ class StatusServer:
             body = await reader.readexactly(header.body_size + SIGNATURE_SIZE)
         if header.body_size == 0:
             return {}
-        wish = json.loads(body[: header.body_size])
+        wish = parse_json(body[: header.body_size])
         return wish if isinstance(wish, dict) else None
 
     async def close(self) -> None:

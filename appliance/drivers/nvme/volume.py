@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import StorageError
+from appliance.base.json_text import parse_json
 from appliance.base.limits import IO_GROUP_SIZE_MAX, IO_STEP_BACK, MIB, SECTOR_SIZE
 from appliance.drivers.nvme import device as devices
 from appliance.drivers.nvme.device_extents import DeviceExtents
@@ -173,7 +174,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """What `volume.json` in `folder` says; StorageError when there is no formatted volume."""
     path = folder / _FACTS
     try:
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        facts: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         known = (
             facts["format"] == _FORMAT
             and facts["geometry"] in GEOMETRIES

@@ -1,7 +1,6 @@
 """A process of the node beside one replica: reads what is committed, appends under one session."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -179,7 +178,8 @@ class LogSession:
                 self.source.log_seq = header.op
                 self._on_records()
         elif header.command == LOCAL_STATUS:
-            status = json.loads(bytes(message.body))
+            if (status := link.status_in(message)) is None:
+                return
             if self.source is not None:
                 self.source.oldest_segment = status["oldest_segment"]
             self._on_status(status)

@@ -11,7 +11,6 @@ which its group knows it.
 """
 
 import asyncio
-import json
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -168,7 +167,8 @@ class Local:
             else:
                 edge.on_rooms(shard, header.op, asked, bytes(message.body))
         elif header.command == LOCAL_STATUS:
-            self._learn(json.loads(bytes(message.body)))
+            if (status := link.status_in(message)) is not None:
+                self._learn(status)
         else:
             self._place.said(message)
 

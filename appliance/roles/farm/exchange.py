@@ -15,6 +15,7 @@ from typing import Any
 
 from appliance.base import limits
 from appliance.base.errors import ConfigurationError, FarmFrameError
+from appliance.base.json_text import parse_json
 from appliance.cores.raft.settings import OWN, TICK_MS
 from appliance.drivers.host.durable_file import write_durable
 from appliance.formats.raft_legacy.configuration import (
@@ -75,15 +76,24 @@ def write_export(path: Path, content: dict[str, Any]) -> None:
 def read_export(path: Path) -> dict[str, Any]:
     """What `write_export` wrote. ConfigurationError otherwise."""
     try:
-        found = json.loads(read_secret(path))
+        return checked(parse_json(read_secret(path)))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{path}: no farm that was exported ({error!r}); export it again"
+        ) from error
+
+
+def checked(found: Any) -> dict[str, Any]:
+    """A farm as `exported` makes it. ValueError: it is none."""
+    try:
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']}, this program writes {VERSION}")
         _members(found)
         _timings(found)
-    except (ValueError, KeyError, TypeError, FarmFrameError) as error:
-        raise ConfigurationError(
-            f"{path}: no farm that was exported ({error!r}); export it again"
-        ) from error
+        if not isinstance(found["users"], list):
+            raise ValueError("users that are no list")
+    except (KeyError, TypeError, FarmFrameError) as error:
+        raise ValueError(repr(error)) from error
     return dict(found)
 
 

@@ -5,7 +5,6 @@ TLS is spoken a key with its certificate.
 """
 
 import asyncio
-import json
 import secrets
 import ssl
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.json_text import parse_json
 from appliance.base.limits import FARM_HANDSHAKE_MS_MAX, MIB
 from appliance.cores.raft.invitation import SECRET_SIZE, Code, encode_join
 from appliance.cores.raft.login import VERSION
@@ -27,6 +27,7 @@ from appliance.roles.farm.exchange import (
     CERTIFICATE_FILE,
     KEY_FILE,
     SETTINGS_FILE,
+    checked,
     exported,
     unpack,
 )
@@ -121,8 +122,12 @@ async def _fetch(code: Code, endpoint: str, pin: bytes) -> dict[str, Any]:
         head, _, body = data.partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200 "):
             raise StorageError(refused)
-        answer = json.loads(body)
-        return {"farm": answer["farm"], "password": answer["password"], "id": answer["id"]}
+        answer = parse_json(body)
+        password, server_id = answer["password"], answer["id"]
+        if type(server_id) is not int or not isinstance(password, str):
+            raise ValueError("no number, or no password")
+        password.encode()  # no halves of characters: it is written down
+        return {"farm": checked(answer["farm"]), "password": password, "id": server_id}
     except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
         raise StorageError(refused) from error
     finally:

@@ -9,7 +9,6 @@ farm, which lies beside the users on every member and never in the log.
 
 import asyncio
 import base64
-import json
 import os
 import secrets
 import time
@@ -20,8 +19,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from appliance.base.errors import FarmPostFailed
+from appliance.base.json_text import parse_json
 from appliance.cores.directory.directory import Directory, canonical
 from appliance.cores.raft.dial import Challenges, Credentials
+from appliance.cores.raft.digest import ALGORITHMS
 from appliance.cores.raft.effects import MEMBER as STANDS
 from appliance.cores.raft.invitation import USED, Invited, digest_of
 from appliance.cores.raft.users import MEMBER, User
@@ -76,10 +77,11 @@ def unseal(key: bytes, row: dict[str, Any]) -> User | None:
     try:
         raw = base64.b64decode(row["sealed"], validate=True)
         name = f"node{row['id']}"
-        found = json.loads(AESGCM(key).decrypt(raw[:_NONCE_SIZE], raw[_NONCE_SIZE:], name.encode()))
+        found = parse_json(AESGCM(key).decrypt(raw[:_NONCE_SIZE], raw[_NONCE_SIZE:], name.encode()))
     except (ValueError, InvalidTag):
         return None
-    return User(name, MEMBER, row["id"], dict(found))
+    valid = isinstance(found, dict) and set(found) <= set(ALGORITHMS)
+    return User(name, MEMBER, row["id"], found) if valid else None
 
 
 class Guests:
@@ -150,7 +152,7 @@ class Guests:
             user = User(row["name"], MEMBER, server_id, row["secrets"])
             if not await self._admit(server_id, invited, user):
                 return b""
-        users = json.loads(read_secret(self.settings.folder / USERS_FILE))
+        users = parse_json(read_secret(self.settings.folder / USERS_FILE))
         known = {u["name"] for u in users}
         users += [
             {"name": u.name, "class": u.role, "id": u.id, "secrets": u.secrets}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError
+from appliance.base.json_text import parse_json
 from appliance.base.signature import SigningKey
 from appliance.cores.directory.signed import sign_delegation
 from appliance.cores.raft.users import MEMBER
@@ -83,7 +84,7 @@ def read_delegation(node: NodeFolder) -> dict[str, object]:
     """Which nodes may sign, as this node has it; it is verified by whoever reads a directory."""
     path = node.path / FARM_DELEGATION_FILE
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(path.read_text())
         if set(found) != {"cluster", "keys", "signature"}:
             raise ValueError
     except (OSError, ValueError, TypeError) as error:

@@ -7,7 +7,6 @@ the newest one there. Whoever takes one verifies it: a status alone is believed 
 """
 
 import base64
-import binascii
 import time
 from pathlib import Path
 from typing import Any
@@ -122,5 +121,5 @@ def _carried(value: bytes) -> bytes:
     text = meta.get("lastPublishedLS") if isinstance(meta, dict) else None
     try:
         return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
-    except binascii.Error:
+    except ValueError:
         return b""

@@ -4,8 +4,10 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from appliance.base.errors import ConfigurationError, FarmFrameError
+from appliance.base.json_text import parse_json
 from appliance.base.limits import FARM_ID_MAX
 from appliance.cores.raft.digest import ALGORITHMS, SHA256, secret_of
 from appliance.cores.raft.settings import TICK_MS, Settings
@@ -133,12 +135,18 @@ def read_password(path: Path) -> str:
 
 def read_users(path: Path) -> tuple[User, ...]:
     """A JSON list of name, class, id and H(A1) by algorithm."""
+    return tuple(_user(row) for row in read_rows(path))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The same as it stands there."""
     try:
-        rows = json.loads(read_secret(path))
-        users = tuple(_user(row) for row in rows)
-    except (ValueError, KeyError, TypeError) as error:
+        rows: list[dict[str, Any]] = parse_json(read_secret(path))
+        for row in rows:
+            _user(row)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"{path}: not a list of users ({error}); restore it") from error
-    return users
+    return rows
 
 
 def _user(row: dict) -> User:

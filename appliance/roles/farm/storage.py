@@ -12,6 +12,7 @@ from pathlib import Path
 
 from appliance.base.checksum import crc32c
 from appliance.base.errors import StorageError, StoreFull
+from appliance.base.json_text import parse_json
 from appliance.base.limits import KIB, MIB
 from appliance.cores.directory.directory import Directory
 from appliance.cores.raft.effects import (
@@ -32,6 +33,7 @@ from appliance.formats.raft_legacy.frame import Entry
 STORE_FOLDER = "store"  # in a member's folder
 LOG, STATE, SNAPSHOT = "log", "state", "snapshot"
 _HARD, _COVER = b"hard", b"snapshot"
+_AGAIN = "take this member out of the farm, and let it join again with an empty folder"
 _RECORD = struct.Struct(">IqB")  # CRC32C of the rest with the index, term, type
 _MAP_SIZE, _MAP_SIZE_MAX = 256 * MIB, 16 * 1024 * MIB
 _BLOCK_SIZE = 256 * KIB
@@ -115,12 +117,17 @@ class FarmStorage:
         saved = Saved(first)
         with self.store.reading() as reading:
             raw = reading.get(STATE, _HARD)
-            if raw is not None:
-                saved.state = HardState(**json.loads(raw))
             cover = reading.get(STATE, _COVER)
-            if cover is not None:
-                data = b"".join(value for _, value in reading.items(SNAPSHOT))
-                self._load_snapshot(saved, json.loads(cover), data)
+            try:
+                if raw is not None:
+                    saved.state = HardState(**parse_json(raw))
+                if cover is not None:
+                    data = b"".join(value for _, value in reading.items(SNAPSHOT))
+                    self._load_snapshot(saved, parse_json(cover), data)
+            except (ValueError, TypeError, KeyError) as error:
+                raise StorageError(
+                    f"{self.folder}: the farm's state is damaged; {_AGAIN}"
+                ) from error
             expected = saved.before
             for key, record in reading.items(LOG):
                 expected += 1
@@ -132,10 +139,7 @@ class FarmStorage:
 
     def _load_snapshot(self, saved: Saved, row: dict, data: bytes) -> None:
         if len(data) != row["size"] or crc32c(data) != row["crc32c"]:
-            raise StorageError(
-                f"{self.folder}: the farm's snapshot is damaged; take this member out of the farm, "
-                "and let it join again with an empty folder"
-            )
+            raise StorageError(f"{self.folder}: the farm's snapshot is damaged; {_AGAIN}")
         configuration = decode_configuration(bytes.fromhex(row["configuration"]))
         saved.snapshot = Snapshot(row["index"], row["term"], configuration, data)
         saved.before, saved.before_term = row["before"], row["before_term"]

@@ -21,6 +21,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any, Protocol
 
 from appliance.base.errors import CausalRefused, ChannelFull
+from appliance.base.json_text import parse_json
 from appliance.base.limits import LINK_FRAME_SIZE_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
@@ -104,7 +105,7 @@ class Participant:
 
     def _on_command(self, body: bytes, reply: Callable[[bytes], None]) -> None:
         try:
-            command = json.loads(body)
+            command = parse_json(body)
             name = command["command"]
             answer = self._answer(name, command)
             answer = {"reply": name, **answer}

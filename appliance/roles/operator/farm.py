@@ -160,7 +160,9 @@ def lines(site: Site, said: dict[str, Any]) -> list[str]:
     validity = f"expired for {late_ms // 1000} s" if late_ms else "valid"
     found.append(f"directory {directory['version']}  {validity}")
     if view["excluded"]:
-        out = (name_of(site, int(n)) if n.isdecimal() else n for n in view["excluded"])
+        out = (
+            name_of(site, int(n)) if n.isdecimal() and len(n) < 20 else n for n in view["excluded"]
+        )
         found.append(f"excluded: {', '.join(out)}")
     for shard, holders in view["placement"].items():
         names = ", ".join(name_of(site, member) for member in holders)

@@ -8,7 +8,6 @@ were moved away still has it, so nobody makes a second volume for the same ident
 """
 
 import contextlib
-import json
 import os
 import shutil
 import ssl
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from appliance import VERSION
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.json_text import parse_json
 from appliance.cores.vsr.open import format_writes
 from appliance.drivers.host.durable_file import sync_folder, write_durable
 from appliance.drivers.host.node_folder import (
@@ -156,8 +156,11 @@ def _clear(place: Path) -> None:
 
 def _read_group(path: Path) -> dict[str, Any]:
     """What the running group said of itself when `recover` or `member add` asked it."""
-    group: dict[str, Any] = json.loads(path.read_text())
-    group["members"] = [bytes.fromhex(member) for member in group["members"]]
+    try:
+        group: dict[str, Any] = parse_json(path.read_text())
+        group["members"] = [bytes.fromhex(member) for member in group["members"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise StorageError(f"{path} is damaged: remove it, and recover this node anew") from error
     return group
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+from appliance.base.json_text import parse_json
 from appliance.base.prng import Prng
 from appliance.cores.raft.effects import (
     Answer,
@@ -260,7 +261,7 @@ class Host:
         elif isinstance(word, Apply):
             self._applied(word)
         elif isinstance(word, Restore):
-            state = json.loads(word.snapshot.data)
+            state = parse_json(word.snapshot.data)
             self.index, self.chain = state["index"], bytes.fromhex(state["chain"])
             self.checkers.on_state(self.id, self.index, self.chain)
         elif isinstance(word, MakeSnapshot):
