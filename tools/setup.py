@@ -216,6 +216,10 @@ def set_up(environment: str) -> None:
             [sys.executable, str(TOP / "tools" / "hdfs.py"), "fetch"],
             "the jars of HDFS could not be fetched; see above",
         )
+        run_patiently(
+            [sys.executable, str(TOP / "tools" / "promtool.py"), "fetch"],
+            "promtool could not be fetched; see above",
+        )
         install_modules()
         if os.geteuid() == 0:  # who is not root has no chroot to test in
             run_patiently(
