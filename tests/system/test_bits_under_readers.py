@@ -1,5 +1,7 @@
 """Two thousand bits flip in every zone of nodes that run and serve readers all the while: no answer
-has a wrong byte, none takes long, and everything is mended."""
+has a wrong byte, and everything is mended. How long the slowest took is printed: a client asks
+again after `unavailable`. That a mend itself waits for no tick and writes no more than is broken is
+held by `tests/cores/vsr/test_scrub.py`."""
 
 import asyncio
 import hashlib

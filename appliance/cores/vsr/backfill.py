@@ -5,12 +5,13 @@
                -> footer of n - 1 ---> leaves of n - 1 ---> ...
 
 The footer of a segment names the one before, so the next is fetched while this one is being
-written; `SEGMENTS_AT_ONCE` bounds what is held in memory. What is whole on our own disk is left as
-it is.
+written; `SEGMENTS_AT_ONCE` bounds what is held in memory. Of a segment only what came from peers is
+written; what is whole on our own disk is left as it is.
 """
 
 from collections import deque
 
+from appliance.base.limits import SECTOR_SIZE
 from appliance.cores.vsr import chunks
 from appliance.cores.vsr.chunks import Wanted
 from appliance.cores.vsr.member import Member
@@ -58,9 +59,10 @@ class Backfill:
 
 
 def begin(member: Member, number: int, segment_id: bytes, low: int) -> None:
-    """Refill `number` down to `low`; `segment_id` is the id of `number`."""
+    """Refill `number` down to `low`, from now on; `segment_id` is the id of `number`."""
     member.backfill = Backfill(number, segment_id, low)
     member.timeouts["chunks"].start()
+    advance(member)
 
 
 def advance(member: Member) -> None:
@@ -128,15 +130,47 @@ def _on_leaf(_member: Member, chunk: Wanted, data: bytes) -> None:
 
 
 def _write(member: Member, segment: Segment) -> None:
-    """Write what came from peers; a segment that was whole here is left as it is."""
+    """Write what came from peers, in whole sectors. What was whole here is left as it is: a segment
+    takes seconds to be written, and a reader may wait for one leaf of it.
+    """
     segment.writes = 0
-    if not any(chunk.remote for chunk in (segment.footer, *segment.leaves)):
-        return
     address, _ = chunks.local_address(member, segment.leaves[0].place)
-    footer_address, _ = chunks.local_address(member, segment.footer.place)
-    for at, pieces in ((address, segment.leaves), (footer_address, [segment.footer])):
-        data = [chunk.data for chunk in pieces if chunk.data is not None]
-        segment.writes += chunks.write_in_steps(member, at, data, _on_written, segment)
+    for start, end in _spans(segment.leaves):
+        data = _between(segment.leaves, start, end)
+        segment.writes += chunks.write_in_steps(member, address + start, data, _on_written, segment)
+    if segment.footer.remote and segment.footer.data is not None:
+        address, _ = chunks.local_address(member, segment.footer.place)
+        segment.writes += chunks.write_in_steps(
+            member, address, [segment.footer.data], _on_written, segment
+        )
+
+
+def _spans(leaves: list[Wanted]) -> list[tuple[int, int]]:
+    """Where the leaves lie that came from peers: whole sectors, neighbours joined, so that no two
+    writes share a sector.
+    """
+    spans: list[tuple[int, int]] = []
+    end = 0
+    for leaf in leaves:
+        start, end = end, end + leaf.place.count * RECORD_SIZE
+        if not leaf.remote:
+            continue
+        first, last = start - start % SECTOR_SIZE, end + -end % SECTOR_SIZE
+        if spans and first <= spans[-1][1]:
+            spans[-1] = spans[-1][0], last
+        else:
+            spans.append((first, last))
+    return spans
+
+
+def _between(leaves: list[Wanted], start: int, end: int) -> list[memoryview]:
+    """The bytes of the leaves from `start` to `end`; fewer where the last leaf ends before."""
+    pieces, at = [], 0
+    for leaf in leaves:
+        assert leaf.data is not None
+        pieces.append(memoryview(leaf.data)[max(0, start - at) : max(0, end - at)])
+        at += len(leaf.data)
+    return pieces
 
 
 def _on_written(_member: Member, segment: Segment) -> None:

@@ -8,7 +8,7 @@ The id of a chunk is a hash, so its source need not be trusted: the local disk i
 it may have it, then any replica. What came from a peer is written before it counts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError
@@ -141,12 +141,16 @@ def _on_local(member: Member, data: bytes | None, chunk: Wanted, skip: int, size
 
 
 def write_in_steps(
-    member: Member, address: int, parts: list[bytes], done: Callable[..., None], *args: object
+    member: Member,
+    address: int,
+    parts: Sequence[bytes | memoryview],
+    done: Callable[..., None],
+    *args: object,
 ) -> int:
     """Write what may be larger than a volume takes at once; the number of writes, each of which
     ends with `done(member, *args)`.
     """
-    raw = memoryview(b"".join(wal.padded(parts)))
+    raw = memoryview(b"".join(wal.padded([*parts])))
     step = member.geometry.message_size_max
     starts = range(0, len(raw), step)
     for start in starts:

@@ -314,12 +314,21 @@ def _on_footer(member: Member, data: bytes | None, number: int) -> None:
     footer = chunks.footer_of(data, member)
     if footer is not None and seg.segment_id(footer) == tour.id and data is not None:
         end = -(-len(footer) // SECTOR_SIZE) * SECTOR_SIZE
-        if is_zero(data[len(footer) : end]):
-            tour.footer = footer
-            previous = seg.decode_footer(footer, member.geometry).previous_id
-            reported.learn(member, number - 1, previous)
-            return
+        if not is_zero(data[len(footer) : end]):
+            _write_footer(member, number, footer)
+        tour.footer = footer
+        previous = seg.decode_footer(footer, member.geometry).previous_id
+        reported.learn(member, number - 1, previous)
+        return
     _mend_segment(member, tour, number)
+
+
+def _write_footer(member: Member, number: int, footer: bytes) -> None:
+    """Write again a footer that is whole, for what rotted behind it: no peer is asked for that."""
+    member.mark("scrub_found_segment")
+    if number >= member.state_machine.oldest_segment:  # else its extent may be another one's
+        address, _ = chunks.local_address(member, Place(ck.KIND_FOOTER, 0, 0, number))
+        write_order.write(member, address, wal.padded([footer]), _written)
 
 
 def _on_leaf(

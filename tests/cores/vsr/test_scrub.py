@@ -47,6 +47,7 @@ def places(group: Group) -> dict[str, tuple[int, int, str]]:
     zone = zone_of(group, checkpoint)
     header = core.journal.at(op)
     entry = next(e for e in core.sessions.entries.values() if e.reply is not None)
+    behind = disk.extent_at(sealed) + TINY.segment_data_size + SECTOR_SIZE // 2  # in its sector
     size = -(-(HEADER_SIZE + header.body_size) // SECTOR_SIZE) * SECTOR_SIZE
     return {
         "superblock": (
@@ -74,6 +75,7 @@ def places(group: Group) -> dict[str, tuple[int, int, str]]:
         ),
         "leaf": (disk.extent_at(sealed), 7 * RECORD_SIZE, "scrub_found_segment"),
         "footer": (disk.extent_at(sealed) + TINY.segment_data_size, 2048, "scrub_found_segment"),
+        "behind a footer": (behind, SECTOR_SIZE, "scrub_found_segment"),
         "open segment": (disk.extent_at(sealed + 1), SECTOR_SIZE, "scrub_found_open_segment"),
         "old segment": (disk.extent_at(1) + RECORD_SIZE, 7 * RECORD_SIZE, "scrub_found_segment"),
     }
@@ -89,6 +91,7 @@ KINDS = (
     "sessions",
     "leaf",
     "footer",
+    "behind a footer",
     "open segment",
     "old segment",
 )
@@ -279,6 +282,68 @@ def test_what_a_reader_finds_broken_is_mended_from_a_peer_within_a_second(
     core.on_segment_broken(number)
     assert mended(group, at, whole)
     assert core.state_machine.oldest_segment == 0 and not core.reports.numbers
+    ended(group, group.sessions[0])
+
+
+BORDERS = [0, 15_680, 31_360, 44_800]  # of the leaves of a segment
+FOOTER = (TINY.segment_data_size, TINY.segment_data_size + SECTOR_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "footer", "spans"),
+    [
+        ([0], False, [(0, 16_384)]),
+        ([1], False, [(12_288, 32_768)]),
+        ([2], False, [(28_672, 45_056)]),
+        ([0, 1], False, [(0, 32_768)]),
+        ([1, 2], False, [(12_288, 45_056)]),
+        ([0, 2], False, [(0, 16_384), (28_672, 45_056)]),
+        ([0, 1, 2], False, [(0, 45_056)]),
+        ([], True, [FOOTER]),
+        ([1], True, [(12_288, 32_768), FOOTER]),
+        ([0, 1, 2], True, [(0, 45_056), FOOTER]),
+    ],
+)
+def test_of_a_segment_only_the_sectors_of_what_is_broken_are_written(
+    leaves: list[int], footer: bool, spans: list[tuple[int, int]]
+) -> None:
+    group = quiet_group()
+    core, node = group.core(0), group.nodes[0]
+    at, writes = node.disk.extent_at(1), []
+    whole = node.disk.read(at, TINY.extent_size)
+    for leaf in leaves:
+        node.disk.flip(at + BORDERS[leaf] + 70)
+        node.disk.flip(at + BORDERS[leaf + 1] - 70)
+    if footer:
+        node.disk.flip(FOOTER[0] + at + 70)
+    node.hold = lambda write: writes.append((write.address - at, len(write.data))) is not None
+    core.on_segment_broken(1)
+    assert mended(group, at, whole)
+    step = TINY.message_size_max
+    assert sorted(writes) == [
+        (start, min(step, end - start)) for first, end in spans for start in range(first, end, step)
+    ]
+    ended(group, group.sessions[0])
+
+
+@pytest.mark.parametrize("number", [0, 1, -1], ids=["oldest", "in between", "newest"])
+@pytest.mark.parametrize("inside", [70, FOOTER[0] + 70], ids=["leaf", "footer"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_readers_find_broken_waits_for_no_tick(number: int, inside: int, count: int) -> None:
+    """A reader's request waits for a second at most: it waits for reads, writes and a peer only."""
+    group = quiet_group()
+    core, node = group.core(0), group.nodes[0]
+    sealed = core.state_machine.log_seq // TINY.segment_records
+    extents = [node.disk.extent_at((number + i) % sealed) for i in range(count)]
+    whole = [node.disk.read(at, TINY.extent_size) for at in extents]
+    for i, at in enumerate(extents):
+        node.disk.flip(at + inside)
+        core.on_segment_broken((number + i) % sealed)
+    tick = group.tick
+    group.after(node)
+    group.settle()
+    assert [node.disk.read(at, TINY.extent_size) for at in extents] == whole
+    assert group.tick == tick and core.backfill is None and not core.reports.numbers
     ended(group, group.sessions[0])
 
 
