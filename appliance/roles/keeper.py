@@ -81,11 +81,16 @@ def kept_of(status: dict[str, Any], segments: Segments, *, ships: bool) -> Kept:
 
 
 def time_of(status: dict[str, Any]) -> int:
-    """By which the age of a record counts: what the replica's group goes by, or the time that a
-    record would be given now while that is ahead."""
+    """By which the age of a record counts: the time that a record would be given now, by the clocks
+    of the group. While they do not agree it is the one that the group goes by: a clock of this node
+    that is a day ahead would let go of a day too much.
+    """
     of_clock = status["clock"]
-    own_us: int = of_clock["log_us"] - of_clock["corrected_us"]
-    return max(clock.realtime_us(), own_us)
+    if of_clock["agreed"]:
+        own_us: int = of_clock["log_us"] - of_clock["corrected_us"]
+        return own_us
+    error_us: int = of_clock["errors_us"].get(str(status["replica"]), 0)
+    return clock.realtime_us() - error_us
 
 
 def _is_crowded(shard: Shard, kept: Kept) -> bool:

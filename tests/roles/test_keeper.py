@@ -1,14 +1,37 @@
 """By which time the keeper counts how old a record is."""
 
+from typing import Any
+
+import pytest
+
 from appliance.drivers.host import clock
 from appliance.roles.keeper import time_of
 
 DAY_US = 86_400_000_000
+NOW_US = 1_800_000_000_000_000
+
+
+def told(log_us: int, corrected_us: int = 0, error_us: int | None = None) -> dict[str, Any]:
+    """What a primary says; with an error of its own clock there is no agreement."""
+    errors = {} if error_us is None else {"0": 0, "1": error_us}
+    of_clock = {"log_us": log_us, "corrected_us": corrected_us, "errors_us": errors}
+    return {"replica": 1, "clock": {**of_clock, "agreed": error_us is None}}
 
 
 def test_age_counts_by_the_time_of_a_log_that_is_ahead() -> None:
-    ahead_us = clock.realtime_us() + 400 * DAY_US
-    assert time_of({"clock": {"log_us": ahead_us, "corrected_us": 0}}) == ahead_us
-    corrected = {"log_us": ahead_us + 7, "corrected_us": 400 * DAY_US}
-    assert abs(time_of({"clock": corrected}) - clock.realtime_us()) < DAY_US
-    assert time_of({"clock": {"log_us": 0, "corrected_us": 0}}) >= ahead_us - 400 * DAY_US
+    ahead_us = NOW_US + 400 * DAY_US
+    assert time_of(told(ahead_us)) == ahead_us
+    assert time_of(told(ahead_us + 7, 400 * DAY_US)) == NOW_US + 7
+
+
+@pytest.mark.parametrize("error_us", [-400 * DAY_US, -DAY_US, 0, DAY_US, 400 * DAY_US])
+@pytest.mark.parametrize("agreed", [True, False])
+def test_a_clock_of_this_node_that_is_wrong_makes_no_record_older_or_younger(
+    error_us: int, agreed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an agreement, the log's time as told is by the wrong clock as well."""
+    monkeypatch.setattr(clock, "realtime_us", lambda: NOW_US + error_us)
+    if agreed:
+        assert time_of(told(NOW_US)) == NOW_US
+    else:
+        assert time_of(told(max(NOW_US, NOW_US + error_us), error_us=error_us)) == NOW_US
