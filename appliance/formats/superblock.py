@@ -7,6 +7,10 @@
 
 A superblock is a value: to change it, `dataclasses.replace` it and write all copies anew, with
 `sequence` + 1 and `parent` = the digest of the one before.
+
+Reserved bytes are zero, and a later version may give them a meaning: of volumes from before it
+reads zero, which says that nothing is known. A version of before takes no copy in which such a byte
+is set (`is_newer`): it would lose what stands there at its next write.
 """
 
 from dataclasses import dataclass, field, fields
@@ -106,6 +110,7 @@ _STRUCT = struct_of(SUPERBLOCK)
 _STATE = struct_of(CHECKPOINT_STATE)
 _DIGESTED = offset_of(SUPERBLOCK, "magic")
 _COPY = offset_of(SUPERBLOCK, "copy")
+_MAGIC_AT = (SUPERBLOCK.names or ()).index("magic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +311,17 @@ def decode(raw: bytes | memoryview) -> tuple[Superblock, int, bytes] | None:
     )
     superblock.check()  # the digest was right: whoever wrote this broke its own rules
     return superblock, row["copy"], row["digest"]
+
+
+def is_newer(raw: bytes | memoryview) -> bool:
+    """Whether this copy is whole and a later version of the program wrote it: bytes are set that
+    this one keeps zero, or `version` is above ours.
+    """
+    if len(raw) != SUPERBLOCK_COPY_SIZE:
+        return False
+    if blake2b_256(memoryview(raw)[_DIGESTED:]) != bytes(raw[:32]):
+        return False
+    return _STRUCT.unpack(raw)[_MAGIC_AT] == MAGIC and decode(raw) is None
 
 
 def _members(raw: bytes, count: int) -> list[bytes] | None:

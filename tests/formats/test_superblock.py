@@ -232,6 +232,32 @@ def test_set_bytes_in_padding_are_refused_even_under_a_right_digest(field: str) 
     assert superblock.decode(bytes(raw)) is None
 
 
+def sealed(raw: bytearray) -> bytes:
+    return blake2b_256(bytes(raw[40:])) + bytes(raw[32:])
+
+
+@pytest.mark.parametrize(
+    ("at", "newer"),
+    [
+        (offset_of(SUPERBLOCK, "version"), True),
+        (offset_of(SUPERBLOCK, "reserved_b"), True),
+        (offset_of(SUPERBLOCK, "reserved_d"), True),
+        (offset_of(SUPERBLOCK, "reserved_e"), True),
+        (offset_of(SUPERBLOCK, "view_headers") - 1, True),
+        (offset_of(SUPERBLOCK, "magic"), False),  # nothing of ours
+        (offset_of(SUPERBLOCK, "file"), False),  # known here
+    ],
+)
+def test_a_copy_of_a_later_version_is_told_from_a_damaged_one(at: int, newer: bool) -> None:
+    raw = bytearray(superblock.encode(example(), 0))
+    assert not superblock.is_newer(bytes(raw))
+    raw[at] ^= 0x40
+    assert not superblock.is_newer(bytes(raw)), "its digest is wrong"
+    assert superblock.is_newer(sealed(raw)) == newer
+    assert not superblock.is_newer(sealed(raw)[:-1])
+    assert not superblock.is_newer(bytes(len(raw)))
+
+
 def test_a_checkpoint_state_travels_alone() -> None:
     state = example().checkpoint
     raw = superblock.encode_checkpoint_state(state)

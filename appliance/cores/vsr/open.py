@@ -52,10 +52,10 @@ class VolumeUnusable(StorageError):
 
     code = 1006
 
-    def __init__(self, halt: str, reason: str) -> None:
-        super().__init__(
-            f"{halt}: {reason}; restore this replica from its peers (docs/operations.md)"
-        )
+    def __init__(
+        self, halt: str, reason: str, remedy: str = "restore this replica from its peers"
+    ) -> None:
+        super().__init__(f"{halt}: {reason}; {remedy} (docs/operations.md)")
         self.halt = halt
 
 
@@ -92,6 +92,7 @@ def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
         sb.decode(raw) if raw is not None else None for raw in copies
     ]
     if not any(found):
+        _refuse_newer(copies)
         raise VolumeUnusable("SUPERBLOCK_MISSING", "not one superblock copy can be read")
     groups: dict[bytes, set[int]] = {}
     blocks: dict[bytes, sb.Superblock] = {}
@@ -104,11 +105,22 @@ def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
     valid = [d for d, members in groups.items() if len(members) >= SUPERBLOCK_COPIES_TO_OPEN]
     valid = valid or _unfinished(blocks)
     if not valid:
+        _refuse_newer(copies)
         raise VolumeUnusable("SUPERBLOCK_QUORUM_LOST", "no two superblock copies agree")
     chosen_digest = max(valid, key=lambda d: blocks[d].sequence)
     chosen = blocks[chosen_digest]
     _check_others(chosen, chosen_digest, blocks, valid)
     return chosen, _repairs(found, chosen_digest)
+
+
+def _refuse_newer(copies: list[bytes | None]) -> None:
+    """Nothing is lost where a later version of the program has written what we cannot read."""
+    if any(raw is not None and sb.is_newer(raw) for raw in copies):
+        raise VolumeUnusable(
+            "VOLUME_NEWER",
+            "a later version of this program has written the superblock",
+            "start that version, or a later one, on this node: nothing is lost",
+        )
 
 
 def _unfinished(blocks: dict[bytes, sb.Superblock]) -> list[bytes]:

@@ -12,6 +12,9 @@ REMEDIES = {
         "away, then run `tigerchat recover`; if it was moved or copied after its replica had "
         "stopped for the last time, and the other one is gone, say so: `tigerchat recover --moved`"
     ),
+    "VOLUME_NEWER": (
+        "start the version that has written it, or a later one, on this node: nothing is lost"
+    ),
     "VOLUME_NOT_NEW": "this replica is no new one: move the volume away, then `tigerchat recover`",
     "DIVERGED": "compare the replicas with `tigerchat inspect` before anything else is started",
     "VOLUME_MOVED": "put the same folder back if it was moved by mistake; else run `tigerchat "

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from appliance.base.checksum import blake2b_256
+from appliance.base.layout import offset_of
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.cores.vsr.open import VolumeUnusable, choose, format_writes, load
 from appliance.cores.vsr.recovery import Found
+from appliance.cores.vsr.remedies import remedy_of
 from appliance.formats import superblock as sb
 from appliance.formats.geometry import SMALL, SUPERBLOCK_COPY_SIZE
 from appliance.formats.superblock import Superblock
@@ -200,6 +203,46 @@ def test_a_checkpoint_that_goes_back_halts() -> None:
 def test_a_new_epoch_may_begin_its_views_anew() -> None:
     new = grown(OLD, epoch=OLD.epoch + 1, view=0, log_view=0)
     assert chosen([*copies(new)[:2], *copies(OLD)[2:]])[0] == sb.digest(new)
+
+
+# --- a program of before --------------------------------------------------------------------------
+
+
+def later(block: Superblock, copy: int) -> bytes:
+    """As a later version would write it, which knows a fact more."""
+    raw = bytearray(sb.encode(block, copy))
+    raw[offset_of(sb.SUPERBLOCK, "reserved_e")] = 7
+    raw[:32] = blake2b_256(bytes(raw[offset_of(sb.SUPERBLOCK, "magic") :]))
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [later(NEW, copy) for copy in range(4)],
+        [*(later(NEW, copy) for copy in range(3)), sb.encode(OLD, 3)],  # one copy is behind
+        [None, later(NEW, 1), later(NEW, 2), sb.encode(OLD, 3)],  # and one has rotted
+        [None, later(NEW, 1), None, None],
+        [later(NEWER, 0), *(later(NEW, copy) for copy in range(1, 4))],
+    ],
+)
+def test_what_a_later_version_has_confirmed_is_refused_by_name_and_not_called_lost(
+    found: list[bytes | None],
+) -> None:
+    with pytest.raises(VolumeUnusable) as raised:
+        choose(found)
+    assert raised.value.halt == "VOLUME_NEWER"
+    assert "later version" in str(raised.value) and "nothing is lost" in str(raised.value)
+    assert "restore" not in str(raised.value)
+    assert "`tigerchat recover`" not in remedy_of("VOLUME_NEWER")
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_what_a_later_version_began_to_write_and_never_confirmed_keeps_no_program_out(
+    written: int,
+) -> None:
+    found = [(later(NEW, i) if i < written else sb.encode(OLD, i)) for i in range(4)]
+    assert chosen(list(found))[0] == OLD_ID
 
 
 # --- misplaced copies -----------------------------------------------------------------------------

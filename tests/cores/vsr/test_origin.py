@@ -2,7 +2,9 @@
 
 import pytest
 
+from appliance.base.padding import is_zero
 from appliance.cores.vsr.remedies import remedy_of
+from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE
 from appliance.formats.volume_file import NOT_KNOWN, VolumeFile
 from tests.cores.vsr.group import TINY, Group, Session
 
@@ -37,6 +39,33 @@ def test_a_volume_learns_which_file_it_is_and_opens_as_that_one_again_and_again(
         group.until(group.converged, ticks=2000)
     group.put(session, 2)
     assert group.core(0).superblock.file == FIRST
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_volume_from_before_files_were_written_down_keeps_its_data_and_learns_its_file(
+    replicas: int,
+) -> None:
+    group = Group(replicas, geometry=TINY, segments_max=64, start=[])
+    for node in group.nodes:
+        node.file = NOT_KNOWN
+        group.start(node.index)
+    session = group.opened()
+    group.fill(session, 3 * TINY.checkpoint_ops, 5)
+    group.until(group.converged)
+    committed, records = max(group.committed), group.core(0).state_machine.log_seq
+    for node in group.nodes:
+        group.crash(node.index)
+        raw = node.disk.read(0, SUPERBLOCK_COPY_SIZE)
+        assert is_zero(raw[714:720]) and is_zero(raw[1048:4096]), "as versions of before keep it"
+        node.file = VolumeFile(node.index + 100, 1, b"%16d" % node.index)
+        group.start(node.index)
+    group.until(lambda: group.primary is not None)
+    group.until(group.converged)
+    assert group.core(0).commit_min >= committed
+    assert group.core(0).state_machine.log_seq >= records
+    assert [node.core.superblock.file for node in group.nodes] == [n.file for n in group.nodes]
+    group.put(session, 3)
+    group.check()
 
 
 @pytest.mark.parametrize("file", [FIRST._replace(birth_ns=0), NOT_KNOWN])
