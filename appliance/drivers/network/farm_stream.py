@@ -78,7 +78,7 @@ async def open_stream(route: Route) -> Stream:
             return await _open(route)
     except TimeoutError:
         raise DialFailed("dial_timeout") from None
-    except (OSError, ssl.SSLError, EOFError) as error:
+    except (OSError, ssl.SSLError, EOFError, RuntimeError) as error:  # the last: it ended already
         refused = isinstance(error, ConnectionRefusedError)
         raise DialFailed("dial_refused" if refused else "dial_failed") from error
 

@@ -169,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._secured is not None
         try:
             self._tls.do_handshake()
+            self.node = identify(self._tls, self._secured.pins)
         except ssl.SSLWantReadError:
             self._flush()
             return
@@ -181,7 +182,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        self.node = identify(self._tls, self._secured.pins)
         if self.node is None:
             self.abort("pin")
         else:
@@ -260,7 +260,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._secured is None:
             self.transport.write(frame)
             return True
-        self._tls.write(frame)
+        try:
+            self._tls.write(frame)
+        except ssl.SSLError:  # by what the peer has sent
+            self.abort("tls")
+            return False
         self.transport.write(self._outgoing.read())
         return True
 

@@ -104,6 +104,7 @@ OF_STRANGERS = {
         "No supported WebSocket library",
     ),
     "asyncio": ("socket.send() raised exception", "SSL handshake failed", "Fatal error on "),
+    "tigerchat.quic": ("the library of QUIC failed",),
 }
 
 

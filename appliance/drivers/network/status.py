@@ -60,11 +60,11 @@ class StatusServer:
         self._server = await asyncio.start_unix_server(self._serve, sock=sock)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connected = writer.get_extra_info("socket")
-        with socket.socket(fileno=os.dup(connected.fileno())) as real:
-            welcome = peer_allowed(real) and len(self._open) < CONNECTIONS_MAX
         self._open.append(writer)
-        try:
+        try:  # whoever asked may be gone already: then there is no socket left
+            connected = writer.get_extra_info("socket")
+            with socket.socket(fileno=os.dup(connected.fileno())) as real:
+                welcome = peer_allowed(real) and len(self._open) <= CONNECTIONS_MAX
             while welcome and (wish := await self._question(reader)) is not None:
                 said = self._on_wish(wish) if wish and self._on_wish else self._status()
                 body = json.dumps(said).encode()

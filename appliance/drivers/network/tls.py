@@ -16,11 +16,16 @@ from appliance.base.errors import ConfigurationError
 
 
 def spki_digest(certificate_der: bytes) -> bytes:
-    """SHA-256 of the SubjectPublicKeyInfo of a certificate: what a peer is known by."""
+    """SHA-256 of the SubjectPublicKeyInfo of a certificate: what a peer is known by. ssl.SSLError
+    where it holds no key that can be read."""
     from cryptography import x509  # here: it takes a tenth of the start of a process
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    key = x509.load_der_x509_certificate(certificate_der).public_key()
+    try:
+        key = x509.load_der_x509_certificate(certificate_der).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        raise ssl.SSLError(f"a certificate without a key that can be read: {error}") from error
     return hashlib.sha256(
         key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     ).digest()
@@ -89,8 +94,8 @@ def shown_at(host: str, port: int, timeout_s: float) -> bytes:
 
 
 def identify(tls: ssl.SSLObject, pins: dict[bytes, int]) -> int | None:
-    """The node whose key the peer has proved to own, None for a stranger. Only after the
-    handshake."""
+    """The node whose key the peer has proved to own, None for a stranger. Only after the handshake.
+    ssl.SSLError where its certificate cannot be read."""
     certificate = tls.getpeercert(binary_form=True)
     if certificate is None:
         return None

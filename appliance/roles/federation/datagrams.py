@@ -1,6 +1,7 @@
 """Links over QUIC on one UDP port: the socket, the time, and dialling again."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from appliance.base.prng import Prng
 from appliance.cores.federation.link.quic_endpoint import Address, QuicEndpoint
 from appliance.cores.federation.link.quic_link import Down, Identity, QuicLink, Received, Up
 from appliance.roles.federation.carrier import Carrier
+
+_log = logging.getLogger("tigerchat.quic")
+_TELL_S = 60.0  # between two lines of what peers cause
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,6 +77,7 @@ class QuicPort(asyncio.DatagramProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._woken = False
         self._closed = False
+        self._tell_at_s = 0.0
         self._tasks: set[asyncio.TimerHandle] = set()
 
     async def start(self, host: str, port: int) -> None:
@@ -161,10 +166,18 @@ class QuicPort(asyncio.DatagramProtocol):
                 self.carrier.on_frames(self.numbers[link], event.found)
         else:
             self.endpoint.counters["closed_" + event.reason] += 1
+            if event.fault:
+                self._tell(event.fault)
             if link in self.numbers:
                 self.carrier.detach(self.numbers.pop(link))
             if (peer := self._dialled.pop(link, None)) is not None:
                 self._dial_later(peer)
+
+    def _tell(self, fault: str) -> None:
+        """One line in a while; all are counted."""
+        if self._loop.time() >= self._tell_at_s:
+            _log.warning("the library of QUIC failed: %s", fault)
+            self._tell_at_s = self._loop.time() + _TELL_S
 
     def _dial_later(self, peer: Peer) -> None:
         pause_ms = self._pauses.get(peer.site, STREAM_DIAL_MS_MIN)

@@ -5,15 +5,20 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 import uvloop
+from aioquic.quic.events import HandshakeCompleted
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from appliance.base.errors import CausalRefused
 from appliance.base.limits import LINK_DATAGRAM_SIZE_MAX, LINK_DATAGRAMS_MAX
 from appliance.base.signature import SigningKey
 from appliance.cores.federation.link import authentication
+from appliance.cores.federation.link.quic_link import Identity, QuicLink
 from appliance.formats.causal import link
 from appliance.formats.sharing import FEDERATED_TEXT_SIZE_MAX
 from appliance.roles.federation.datagrams import Peer
@@ -101,6 +106,54 @@ def test_a_moved_port_and_a_cut_are_got_over(tmp_path: Path) -> None:
         await check(sites)
 
     run(tmp_path, 0.0, [[], [0]], story)
+
+
+@pytest.mark.parametrize("name", ["receive_datagram", "datagrams_to_send", "handle_timer"])
+def test_an_error_of_the_library_ends_the_link_that_led_to_it_which_is_dialled_again(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of it comes to the handler of the loop, which would end the role."""
+
+    async def story(sites: list[QuicSite]) -> None:
+        found: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: found.append(context)
+        )
+        await until(lambda: up(sites))
+        meant = set(sites[0].quic.numbers)
+        for link_ in meant:
+
+            def fails(*words: object, **named: object) -> None:
+                raise KeyError("of the library")
+
+            monkeypatch.setattr(link_.connection, name, fails)
+            if name == "handle_timer":
+                monkeypatch.setattr(link_.connection, "get_timer", lambda: 0.0)
+                sites[0].quic._on_timer()
+        sites[1].post("1")
+        counters = sites[0].quic.endpoint.counters
+        await until(lambda: counters["library_failed"] == len(meant) == 1)
+        await until(lambda: not meant & set(sites[0].quic.numbers))
+        assert counters["closed_library_failed"] == 1
+        await until(lambda: up(sites))
+        sites[0].post("1")
+        await check(sites)
+        assert found == []
+
+    run(tmp_path, 0, [[], [0]], story)
+
+
+@pytest.mark.parametrize("kind", [ValueError, UnsupportedAlgorithm])
+def test_a_certificate_whose_key_cannot_be_read_is_nobodys(kind: type[Exception]) -> None:
+    def public_key() -> None:
+        raise kind("brainpoolP256r1")
+
+    shown = SimpleNamespace(_peer_certificate=SimpleNamespace(public_key=public_key))
+    identity = Identity("a", SigningKey(bytes(32)), bytes(32))
+    connection: Any = SimpleNamespace(tls=shown)
+    made = QuicLink(connection, identity, {}, b"", ("b", bytes(32)))
+    with pytest.raises(CausalRefused, match="another key"):
+        made._on_event(HandshakeCompleted("", False, False))
 
 
 def test_a_message_too_large_for_a_datagram_takes_the_stream(tmp_path: Path) -> None:

@@ -4,16 +4,20 @@ Who dials has to show that its address is its own (Retry, RFC 9000 section 8.1.2
 kept for it. A connection is found by its identifiers, so it goes on when an address changes.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from aioquic.buffer import Buffer  # type: ignore[attr-defined]
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicConnection
+from aioquic.quic.connection import QuicConnection, QuicConnectionError
 from aioquic.quic.packet import QuicHeader, QuicPacketType, encode_quic_retry, pull_quic_header
 from aioquic.quic.retry import QuicRetryTokenHandler
+from aioquic.tls import Alert
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 
+from appliance.base.library_faults import LIBRARY_FAULTS, described
 from appliance.base.limits import LINK_IDLE_S, LINK_PROOF_S_MAX, LINKS_MAX
 from appliance.cores.federation.link.authentication import CHALLENGE_SIZE
 from appliance.cores.federation.link.quic_link import Down, Identity, LinkEvent, QuicLink
@@ -23,6 +27,14 @@ ALPN = "tigerchat-federation/1"
 _INITIAL_SIZE_MIN = 1200  # bytes of a client's first datagram; smaller ones are no beginning
 _FRAME_SIZE_MAX = 1200  # bytes of a datagram frame that we take
 _CERTIFICATES_NOT_VERIFIED = 0  # by the library: keys are compared with those we know
+_FAULTS: tuple[type[Exception], ...] = (
+    *LIBRARY_FAULTS,
+    QuicConnectionError,
+    Alert,
+    InvalidSignature,
+    InvalidTag,
+    UnsupportedAlgorithm,
+)
 _ID_SIZE = 8  # bytes of a connection identifier
 
 
@@ -50,6 +62,7 @@ class QuicEndpoint:
         self._links: dict[bytes, QuicLink] = {}  # by each identifier that we gave out
         self._born: dict[QuicLink, float] = {}
         self._out: list[tuple[bytes, Address]] = []
+        self._failed: list[tuple[QuicLink, Down]] = []  # of which is to be told
 
     @property
     def links(self) -> list[QuicLink]:
@@ -75,7 +88,8 @@ class QuicEndpoint:
         if found is None:
             found = self._begin(header, data, address, now)
         if found is not None:
-            found.connection.receive_datagram(data, address, now=now)
+            with self._bearing(found):
+                found.connection.receive_datagram(data, address, now=now)
 
     def _begin(
         self, header: QuicHeader, data: bytes, address: Address, now: float
@@ -138,11 +152,12 @@ class QuicEndpoint:
 
     def on_timer(self, now: float) -> None:
         """Everything that is due; who has not proved itself in time is closed."""
-        for link, born in self._born.items():
+        for link, born in list(self._born.items()):
             due = link.connection.get_timer()
             if due is not None and due <= now:
-                link.connection.handle_timer(now)
-            if not link.site and now - born > LINK_PROOF_S_MAX:
+                with self._bearing(link):
+                    link.connection.handle_timer(now)
+            if link in self._born and not link.site and now - born > LINK_PROOF_S_MAX:
                 self.counters["proof_late"] += 1
                 link.close("proof_late")
 
@@ -154,12 +169,14 @@ class QuicEndpoint:
 
     def deadline(self, now: float) -> float | None:
         times = [due for link in self._born if (due := link.connection.get_timer()) is not None]
+        times += [now] * bool(self._failed)
         times += [born + LINK_PROOF_S_MAX for link, born in self._born.items() if not link.site]
         return min(times, default=None)
 
     def events(self) -> list[tuple[QuicLink, list[LinkEvent]]]:
         """What happened on each link; links that ended are forgotten."""
-        found = []
+        failed, self._failed = self._failed, []
+        found: list[tuple[QuicLink, list[LinkEvent]]] = [(link, [down]) for link, down in failed]
         for link in list(self._born):
             self._learn_identifiers(link)
             told = link.events()
@@ -181,9 +198,22 @@ class QuicEndpoint:
     def datagrams(self, now: float) -> list[tuple[bytes, Address]]:
         """What is to be sent now."""
         out, self._out = self._out, []
-        for link in self._born:
-            out += link.connection.datagrams_to_send(now=now)
+        for link in list(self._born):
+            with self._bearing(link):
+                out += link.connection.datagrams_to_send(now=now)
         return out
+
+    @contextlib.contextmanager
+    def _bearing(self, link: QuicLink) -> Iterator[None]:
+        """Around a call into the library, which meets what the peer has sent: an error that it lets
+        out is the end of this link alone, of which `events` tells."""
+        try:
+            yield
+        except _FAULTS as error:
+            self.counters["library_failed"] += 1
+            link.ended = link.ended or "library_failed"
+            self._forget(link)
+            self._failed.append((link, Down(link.ended, described(error))))
 
 
 def _configuration(*, is_client: bool) -> QuicConfiguration:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from aioquic.quic import events as quic
 from aioquic.quic.connection import QuicConnection
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from appliance.base.errors import CausalRefused
@@ -46,9 +47,10 @@ class Received:
 
 @dataclass(slots=True, frozen=True)
 class Down:
-    """The connection ended; nothing follows."""
+    """The connection ended; nothing follows. `fault`: for a log, how the library failed."""
 
     reason: str
+    fault: str = ""
 
 
 LinkEvent = Up | Received | Down
@@ -192,6 +194,9 @@ class QuicLink:
         certificate = self.connection.tls._peer_certificate
         if certificate is None:
             return b""
-        key = certificate.public_key()
+        try:
+            key = certificate.public_key()
+        except (ValueError, UnsupportedAlgorithm):
+            return b""
         der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return hashlib.sha256(der).digest()

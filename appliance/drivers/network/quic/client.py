@@ -7,6 +7,7 @@ A stranger has so much time for its handshake and first request, and then for ea
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from aioquic.buffer import encode_uint_var
@@ -19,16 +20,23 @@ from aioquic.h3.events import (
 )
 from aioquic.quic import events as quic_events
 
+from appliance.base.library_faults import described
 from appliance.base.limits import HELLO_MS_MAX, HTTP_MS_MAX, HTTP_REQUESTS_MAX, QUIC_WRITE_MAX
 from appliance.drivers.network.entrance import Visitor
 from appliance.drivers.network.quic.exchange import Exchange
-from appliance.drivers.network.quic.library import BoundedConnection, BoundedHttp3, Http3Code
+from appliance.drivers.network.quic.library import (
+    FAULTS,
+    BoundedConnection,
+    BoundedHttp3,
+    Http3Code,
+)
 from appliance.drivers.network.quic.request import Request, parse_request
 from appliance.drivers.network.quic.sessions import open_session
 from appliance.drivers.network.quic.sockets import Peer, Source, UdpSocket
 from appliance.drivers.network.quic.streams import ClientPort, StreamUser
 from appliance.drivers.network.quic.webtransport import Session
 
+_log = logging.getLogger("tigerchat.quic")
 _ONE_WAY = 2  # bit of a stream's number
 _CANCELLED_SPARE = 100  # requests that a client may give up before it is asked how many it means
 
@@ -133,7 +141,12 @@ class Client(Visitor):
     def receive(self, data: bytes, peer: Peer, source: Source, sock: UdpSocket) -> None:
         """A datagram that bears one of its identifiers."""
         self._peer, self._source, self._socket = peer, source, sock
-        self.quic.receive_datagram(data, peer, now=asyncio.get_running_loop().time())
+        now_s = asyncio.get_running_loop().time()
+        try:
+            self.quic.receive_datagram(data, peer, now=now_s)
+        except FAULTS as error:
+            self._on_fault(error)
+            return
         self._drain_events()
         for user in list(self.users.values()):
             user.on_progress()
@@ -146,9 +159,16 @@ class Client(Visitor):
 
     def flush(self) -> None:
         """Send what is due, and look again when more is."""
+        if not self._port.is_known(self):
+            return
         now_s = asyncio.get_running_loop().time()
         assert self._socket is not None
-        for data, peer in self.quic.datagrams_to_send(now=now_s):
+        try:
+            due = self.quic.datagrams_to_send(now=now_s)
+        except FAULTS as error:
+            self._on_fault(error)
+            return
+        for data, peer in due:
             if not self._socket.send(data, peer, self._source):
                 self._port.counters["quic_send_failed"] += 1
         self._drain_events()
@@ -172,13 +192,24 @@ class Client(Visitor):
         now_s = asyncio.get_running_loop().time()
         due = self.quic.get_timer()
         if due is not None and due <= now_s:
-            self.quic.handle_timer(now=now_s)
+            try:
+                self.quic.handle_timer(now=now_s)
+            except FAULTS as error:
+                self._on_fault(error)
+                return
         self.flush()
+
+    def _on_fault(self, error: Exception) -> None:
+        """What this client sent has led the library into an error that it lets out: it is no more
+        than this connection's end. There is nobody left to say goodbye."""
+        self._port.counters["quic_library_failed"] += 1
+        _log.warning("the library of QUIC failed: %s", described(error))
+        self._port.forget(self)
 
     # --- what the connection says
 
     def _drain_events(self) -> None:
-        while (event := self.quic.next_event()) is not None:
+        while self._port.is_known(self) and (event := self.quic.next_event()) is not None:
             self._on_event(event)
 
     def _on_event(self, event: quic_events.QuicEvent) -> None:
@@ -189,12 +220,20 @@ class Client(Visitor):
             self.known_ids.discard(event.connection_id)
             self._port.unlearn(event.connection_id)
         elif isinstance(event, quic_events.ProtocolNegotiated):
-            self.http = BoundedHttp3(self.quic)
+            try:
+                self.http = BoundedHttp3(self.quic)
+            except FAULTS as error:
+                self._on_fault(error)
         elif isinstance(event, quic_events.ConnectionTerminated):
             self._port.counters[f"quic_ended_{event.error_code:#x}"[:24]] += 1
             self._port.forget(self)
         elif self.http is not None:
-            for found in self.http.handle_event(event):
+            try:
+                told = self.http.handle_event(event)
+            except FAULTS as error:
+                self._on_fault(error)
+                return
+            for found in told:
                 self._on_http(found)
             for stream_id in self.http.take_malformed():
                 self._on_malformed(stream_id)

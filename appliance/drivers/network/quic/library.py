@@ -29,6 +29,7 @@ from aioquic.h3.connection import (
     H3Stream,
     IdError,
     MessageError,
+    ProtocolError,
     Setting,
     encode_frame,
 )
@@ -44,7 +45,10 @@ from aioquic.quic.connection import (
 from aioquic.quic.events import StreamReset
 from aioquic.quic.packet import QuicErrorCode, QuicFrameType
 from aioquic.quic.stream import QuicStream
+from aioquic.tls import Alert
+from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 
+from appliance.base.library_faults import LIBRARY_FAULTS
 from appliance.base.limits import (
     HTTP_HEAD_SIZE_MAX,
     QUIC_CRYPTO_WAITING_MAX,
@@ -68,6 +72,17 @@ _CALLING_BACK = (
     "tls",
 )
 _KEPT_WHOLE = (FrameType.HEADERS, FrameType.SETTINGS, FrameType.MAX_PUSH_ID)
+
+# errors of a connection that the library does not turn into its end by itself
+FAULTS: tuple[type[Exception], ...] = (
+    *LIBRARY_FAULTS,
+    QuicConnectionError,
+    Alert,
+    ProtocolError,
+    InvalidSignature,
+    InvalidTag,
+    UnsupportedAlgorithm,
+)
 
 NewId = Callable[[], bytes]
 ResetToken = Callable[[bytes], bytes]
@@ -413,4 +428,4 @@ class BoundedHttp3(H3Connection):
         self._quic.send_stream_data(self._local_control_stream_id, frame)
 
 
-__all__ = ["BoundedConnection", "BoundedHttp3", "Http3Code"]
+__all__ = ["FAULTS", "BoundedConnection", "BoundedHttp3", "Http3Code"]

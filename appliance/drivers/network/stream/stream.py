@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -133,7 +134,10 @@ class Stream(asyncio.Protocol):
             return _PLAIN
         tls = self._transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert(binary_form=True) if tls is not None else None
-        return self._pins.get(spki_digest(certificate), "") if certificate is not None else ""
+        try:
+            return self._pins.get(spki_digest(certificate), "") if certificate is not None else ""
+        except ssl.SSLError:  # no key that can be read
+            return ""
 
     def data_received(self, data: bytes) -> None:
         if self.reason or self._codec is None:
