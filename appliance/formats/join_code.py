@@ -8,7 +8,6 @@ A code is read out, typed or pasted: case and dashes do not matter, a wrong char
 """
 
 import base64
-import binascii
 import struct
 from dataclasses import dataclass
 
@@ -60,7 +59,7 @@ def parse_join_code(text: str) -> JoinCode:
         if len(body) != 1 + body[0] + _TAIL.size or _CHECK.pack(crc32c(body)) != check:
             raise mistake
         host = body[1 : 1 + body[0]].decode()
-    except (binascii.Error, IndexError, UnicodeDecodeError) as error:
+    except (ValueError, IndexError) as error:
         raise mistake from error
     port, cluster, fingerprint, secret = _TAIL.unpack(body[1 + body[0] :])
     return JoinCode(host, port, cluster, fingerprint, secret)

@@ -136,7 +136,9 @@ def test_a_code_is_used_once_and_free_again_when_its_machine_goes_away(site: Sit
 def test_codes_that_were_changed_are_refused(site: Site) -> None:
     text = encode_join_code(site.code)
     assert parse_join_code(text.lower().replace("-", "")) == site.code
-    for changed in (text[:-1], text[:20] + ("A" if text[20] != "A" else "B") + text[21:], "TC1-"):
+    other = "A" if text[20] != "A" else "B"
+    swapped = [text[:20] + letter + text[21:] for letter in (other, "0", "é", "ß", "€", "\0", "–")]
+    for changed in (text[:-1], *swapped, text.replace("-", "–"), text + "…", "TC1-", "TC1é"):
         with pytest.raises(ConfigurationError, match="a character of it is wrong"):
             parse_join_code(changed)
 
