@@ -49,6 +49,7 @@ from tests.bench import (  # noqa: E402
     importing,
     measured,
     objects_edges,
+    reading,
     restart,
     steady,
 )
@@ -203,6 +204,13 @@ def imports(folder: Path, quick: bool) -> list[Row]:
         return [importing.measure(site, quick, say)]
 
 
+def archives(folder: Path, quick: bool) -> list[Row]:
+    """Every form of archive, read and not stored."""
+    place = folder / "archives"
+    place.mkdir()
+    return reading.measure(place, quick, say)
+
+
 def one_node_hurt(folder: Path, quick: bool) -> list[Row]:
     """kill -9 and SIGSTOP of each node under steady load, by both ways of replication."""
     rows = []
@@ -350,6 +358,7 @@ PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "failover": failover,
     "failover in checkpoints": failover_in_checkpoints,
     "shipping": shipping,
+    "reading archives": archives,
     "importing": imports,
     "one node hurt": one_node_hurt,
     "big volumes": big_volumes,

@@ -23,6 +23,7 @@ SAYS: dict[str, tuple[str, ...]] = {
     "failover": ("kill -9 of the primary, flushes slowed by 10 ms: back after",),
     "failover in checkpoints": (),
     "shipping": ("shipping at up to 20 MB/s",),
+    "reading archives": ("reading irssi: ", "reading slack: "),
     "importing": (f"importing {MESSAGES_QUICK} messages",),
     "one node hurt": (),
     "big volumes": ("recovering a wiped volume", "restart with a ring of full prepares"),
@@ -38,7 +39,7 @@ SAYS: dict[str, tuple[str, ...]] = {
 
 
 # What shows in seconds that figures are measured, told, judged and not kept.
-SHORT = ("failover in checkpoints", "volume", "objects")
+SHORT = ("failover in checkpoints", "reading archives", "volume", "objects")
 
 
 @pytest.mark.parametrize(
