@@ -5,6 +5,7 @@ python tools/base_tree.py fetch      make those of `.base` that are not there
 minbase.tar   nothing but its base: no Python, no service manager
 booted.tar    the same with systemd, to be booted as a container
 peers.tar     the same with etcd, Redis and NATS: made when `make bench-peers` first wants it
+chats.tar     the same with WeeChat and irssi: made when a test of `make soak` first wants it
 """
 
 import os
@@ -25,6 +26,8 @@ TREE, BOOTED = BASE / "minbase.tar", BASE / "booted.tar"
 BOOTED_PACKAGES = ("systemd", "systemd-sysv", "dbus", "iproute2")
 PEERS = BASE / "peers.tar"
 PEER_PACKAGES = ("etcd-server", "redis-server", "nats-server")
+CHATS = BASE / "chats.tar"
+CHAT_PACKAGES = ("weechat-headless", "weechat-plugins", "irssi")
 FETCHED_WITHIN_S = 900
 
 
@@ -39,6 +42,12 @@ def fetch_peers() -> None:
     """Make the tree with the products that a bench measures beside ours."""
     if not PEERS.exists():
         make(PEERS, PEER_PACKAGES)
+
+
+def fetch_chats() -> None:
+    """Make the tree with the chat programs whose logs are imported."""
+    if not CHATS.exists():
+        make(CHATS, CHAT_PACKAGES)
 
 
 def make(tree: Path, packages: tuple[str, ...]) -> None:
