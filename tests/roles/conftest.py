@@ -1,5 +1,23 @@
 """Volumes refuse memory, so replicas of tests lie beside the program."""
 
-from tests.drivers.conftest import disk_folder
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-__all__ = ["disk_folder"]
+import pytest
+
+from tests.drivers.conftest import disk_folder
+from tests.roles.replica_group import peer_ports
+from tests.roles.wired_site import UNLIMITED, WiredSite, process_kept
+
+__all__ = ["MakeSite", "disk_folder"]
+
+MakeSite = Callable[..., WiredSite]
+
+
+@pytest.fixture
+def make_site(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeSite]:
+    """Makes a site of so many nodes."""
+    with peer_ports(2) as ports, process_kept(monkeypatch):
+        yield lambda nodes, **settings: WiredSite(
+            disk_folder, nodes=nodes, ports=ports, **{**UNLIMITED, **settings}
+        )
