@@ -1,8 +1,11 @@
 """Mail folders become entries with their threads; broken ones name file and line."""
 
+import email
+import email.utils
 import io
 import time
 from collections.abc import Callable
+from email.message import Message
 from typing import Any
 
 import pytest
@@ -195,6 +198,51 @@ def test_a_date_that_could_be_several_instants_or_none_is_not_guessed(date: str)
 def test_an_author_s_header_is_taken_apart_before_it_is_decoded(written: str, author: str) -> None:
     (entry,) = entries(mail(f"From: {written}", "Date: Mon, 1 Mar 2004 10:00:00 +0000"))
     assert entry.author == author
+
+
+# pieces of an author's header and of a mail, as the borders of a shortcut meet them
+PIECES_OF_AUTHOR = (
+    *'"<>@.,;:\\ ()', "Ann", "Jörg", "ann@example.org", " <", '" <', "=?utf-8?q?=2C?=",
+)  # fmt: skip
+PIECES_OF_MAIL = (
+    b"From: a", b"Subject: \xe4", b"Content-Type: multipart/mixed; boundary=b",
+    b"Content-Type: TEXT/plain", b" folded", b"--b", b"--b--", b"", b"words", b"\xff\x00",
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(("{}", "{} <ann@example.org>", '"{}" <ann@example.org>', "Ann <{}>")),
+    st.lists(st.sampled_from(PIECES_OF_AUTHOR), max_size=4).map("".join),
+)
+def test_an_author_is_whom_the_library_of_mail_finds(form: str, inner: str) -> None:
+    raw = " ".join(form.format(inner).split())
+    shown, address = email.utils.parseaddr(raw)
+    found = mbox._FROM_USUAL.fullmatch(raw)
+    if found is not None:
+        assert (found["plain"] or found["quoted"], found["address"]) == (shown, address)
+
+
+def test_usual_authors_take_the_short_way() -> None:
+    for written in ("Ann Example <ann@example.org>", '"Example, Ann" <ann.e@mail.example.org>'):
+        assert mbox._FROM_USUAL.fullmatch(written), written
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.sampled_from(PIECES_OF_MAIL), max_size=14),
+    st.lists(st.sampled_from((b"\n", b"\r\n", b"\r")), min_size=14, max_size=14),
+)
+def test_a_mail_is_taken_apart_as_the_library_does(pieces: list[bytes], ends: list[bytes]) -> None:
+    raw = b"".join(piece + end for piece, end in zip(pieces, ends, strict=False))
+    assert _shape(mbox._parsed(raw)) == _shape(email.message_from_bytes(raw))
+
+
+def _shape(part: Message) -> list[Any]:
+    inner = part.get_payload()
+    parts = [_shape(each) for each in inner] if isinstance(inner, list) else inner
+    headers = [(name, str(value)) for name, value in part.items()]
+    return [headers, part.preamble, part.epilogue, list(map(repr, part.defects)), parts]
 
 
 WHEN = "Date: Mon, 1 Mar 2004 10:00:00 +0000"
