@@ -102,6 +102,7 @@ def normal(site: LocalSite, node: int) -> bool:
 # --- a volume that is moved away ------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_volume_moved_away_under_its_replica_is_recovered_and_nothing_acked_is_lost(
     site: LocalSite,
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_replica_whose_volume_was_replaced_halts_and_says_so(site: LocalSite) 
     halts(site, "VOLUME_COPIED")  # the copy that its supervisor found there, when it tried again
 
 
+@pytest.mark.soak
 def test_a_volume_that_was_moved_away_and_put_back_goes_on(site):
     told = Acknowledged(site)
     told.post(0)
@@ -246,6 +248,7 @@ def test_a_node_made_anew_as_of_a_new_site_halts_before_it_votes_and_recover_hea
     told.check(1, 2)
 
 
+@pytest.mark.soak
 def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(
     site: LocalSite, tmp_path: Path
 ) -> None:
@@ -384,6 +387,7 @@ def test_a_node_moves_to_another_address_with_its_folder(site: LocalSite) -> Non
     told.check(1, 2)
 
 
+@pytest.mark.soak
 def test_one_of_two_comes_back_with_the_copy_made_after_its_last_stop_alone(
     tmp_path: Path, free_ports: FreePorts
 ) -> None:
@@ -476,6 +480,7 @@ def test_each_way_to_move_copy_and_bring_back_has_its_test():
 # --- one broken disk of several -------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_node_that_lost_one_of_its_volumes_serves_the_others_and_is_recovered_beside_them(
     tmp_path: Path, free_ports: FreePorts
 ) -> None:

@@ -35,13 +35,10 @@ class Saboteur:
         ]  # fmt: skip
         if len(site.nodes) == 3:
             self.steps.append(self.failing_disk)
-        self.short_steps = [
-            self.full, self.one_way, self.isolated_primary, self.random_drop,
-            self.stopped_primary, self.failing_disk,
-        ]  # fmt: skip
+        self.short_steps = [self.isolated_primary, self.stopped_primary, self.failing_disk]
 
     def run(self, *, short: bool = False) -> None:
-        """Each once, or half of them, in an order of this run's own."""
+        """Each once, or of each kind one, in an order of this run's own."""
         self.hold_s = HOLD_SHORT_S if short else HOLD_S
         steps = list(self.short_steps if short else self.steps)
         self.chance.shuffle(steps)
