@@ -16,6 +16,7 @@ from appliance.base.limits import (
 from appliance.base.padding import is_zero
 from appliance.cores.vsr.checkpoint import root_state
 from appliance.cores.vsr.recovery import Found, Slot, read_header
+from appliance.cores.vsr.remedies import remedy_of
 from appliance.cores.vsr.wal import parse_prepare
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
@@ -119,7 +120,7 @@ def _refuse_newer(copies: list[bytes | None]) -> None:
         raise VolumeUnusable(
             "VOLUME_NEWER",
             "a later version of this program has written the superblock",
-            "start that version, or a later one, on this node: nothing is lost",
+            remedy_of("VOLUME_NEWER"),
         )
 
 
