@@ -184,9 +184,10 @@ async def deliveries(site: LocalSite, rounds: Rounds) -> float:
     return float(row["per_s"])
 
 
-def measure(site: SwitchedSite, rounds: Rounds, say: Say) -> list[dict[str, Any]]:
+def measure(
+    site: SwitchedSite, rooms: dict[str, Room], rounds: Rounds, say: Say
+) -> list[dict[str, Any]]:
     """Rows of `make bench`."""
-    rooms = filled(site)
     alone, mixed = rooms["alone"], rooms["mixed"]
     ways: dict[str, Callable[[], float]] = {
         "history to the client, a room alone": lambda: asyncio.run(

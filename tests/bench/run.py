@@ -43,6 +43,7 @@ from appliance.drivers.nvme.overhead import (  # noqa: E402
 from tests.bench import (  # noqa: E402
     bench_history,
     bench_objects,
+    broken_reading,
     checked_reading,
     executable,
     idle,
@@ -295,7 +296,7 @@ def objects(folder: Path, quick: bool) -> list[Row]:
 
 def checked_history(folder: Path, quick: bool) -> list[Row]:
     """What the check of each record costs, of those that leave: in an edge's core, and to readers
-    of whole sites."""
+    of whole sites; and how long they wait for one that fails it."""
     rows = [bench_history.measure(quick, say)]
     with made(
         folder / "checked",
@@ -305,7 +306,9 @@ def checked_history(folder: Path, quick: bool) -> list[Row]:
     ) as site:
         assert isinstance(site, checked_reading.SwitchedSite)
         rounds = checked_reading.QUICK if quick else checked_reading.Rounds()
-        return rows + checked_reading.measure(site, rounds, say)
+        rooms = checked_reading.filled(site)
+        rows += checked_reading.measure(site, rooms, rounds, say)
+        return [*rows, broken_reading.measure(site, rooms["alone"], quick, say)]
 
 
 def frozen(folder: Path, quick: bool) -> list[Row]:

@@ -29,7 +29,7 @@ SAYS: dict[str, tuple[str, ...]] = {
     "big volumes": ("recovering a wiped volume", "restart with a ring of full prepares"),
     "reports": (),
     "objects": (),
-    "checked history": ("history to the client, a room alone:", "fan-out:"),
+    "checked history": ("history to the client, a room alone:", "fan-out:", "broken leaf:"),
     "executable": ("idle memory in MB: supervisor",),
     "volume": ("through the volume, beside a bare loop of its calls:",),
     "objects between edges": ("objects from edge to edge of three nodes",),
