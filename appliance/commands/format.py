@@ -256,7 +256,7 @@ def format_local(
         opened = [read_node(place) for place in places]
         check_room(folder, [(node, shard) for node in opened for shard in node.shards], geometry)
         for opened_node in opened:
-            _format_node(opened_node, geometry, fresh=fresh, brief=brief)
+            format_node(opened_node, geometry, fresh=fresh, brief=brief)
     finally:
         os.close(lock)
     click.echo(f"format: {folder} is ready: `tigerchat start --local {folder}`")
@@ -425,7 +425,7 @@ def format_node_folder(
             places = [node.volume(shard.number) for shard in node.shards]
             for segments_max in {shard.segments_max for shard in node.shards}:
                 check_capacity(folder, places, geometry, segments_max)
-        _format_node(node, geometry, vouched=False)
+        format_node(node, geometry, vouched=False)
     finally:
         if lock is not None:
             os.close(lock)
@@ -467,7 +467,7 @@ async def _begun(node: NodeFolder, shard: Shard) -> int | None:
         return session.commit if session.commit >= 0 else None
 
 
-def _format_node(
+def format_node(
     node: NodeFolder,
     geometry: str,
     *,

@@ -16,6 +16,7 @@ import click
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MEMBERS_MAX
 from appliance.drivers.host.durable_file import write_durable
+from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
     REMOVED_FILE,
@@ -108,7 +109,7 @@ def add(
     index = _index(node.site, name)
     place = _local(local) / name if node_folder is None else None
     for shard in node.site.shards_of(index):
-        replica_id = shard.replica_ids[shard.members.index(index)]
+        replica_id = shard.replica_id_of(index)
         other = node.site.nodes[index]
         made = MemberChange(
             0,
@@ -117,7 +118,7 @@ def add(
             other.public_key,
             f"{other.host}:{other.peer_port + shard.number}",
         )
-        group = asyncio.run(_change(node, shard, made))
+        group = asyncio.run(change_members(node, shard, made))
         begin = json.dumps({
             "epoch": group.epoch, "members_op": group.op, "replica_count": group.replica_count,
             "members": [member.hex() for member in group.members], "view": 0, "log_view": 0,
@@ -145,8 +146,8 @@ def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
     node = _asker(local, node_folder)
     index = _index(node.site, name)
     for shard in node.site.shards_of(index):
-        replica_id = shard.replica_ids[shard.members.index(index)]
-        asyncio.run(_change(node, shard, MemberChange(0, KIND_REMOVE, replica_id)))
+        replica_id = shard.replica_id_of(index)
+        asyncio.run(change_members(node, shard, MemberChange(0, KIND_REMOVE, replica_id)))
     if node_folder is None:
         place = _local(local) / name
         write_durable(place / REMOVED_FILE, f"{name} belongs to no shard any more\n")
@@ -188,7 +189,10 @@ def _asker(local: Path | None, node_folder: Path | None) -> NodeFolder:
         return read_node(node_folder.absolute())
     folder = _local(local)
     site = load_site(folder / SITE_FILE)
-    return read_node(folder / site.nodes[0].name)
+    found = neighbours(folder / site.nodes[0].name, site)  # the first may be gone for long
+    if not found:
+        raise ConfigurationError(f"{folder} holds no node of its site: correct the path")
+    return read_node(found[0].sockets.parent)
 
 
 def _index(site: Site, name: str) -> int:
@@ -200,9 +204,10 @@ def _index(site: Site, name: str) -> int:
 
 
 def _name(site: Site, shard: Shard, replica_id: bytes) -> str:
-    if replica_id not in shard.replica_ids:
+    index = shard.node_of(replica_id)
+    if index is None:
         return f"replica {replica_id.hex()}, not in the site file"
-    return site.nodes[shard.members[shard.replica_ids.index(replica_id)]].name
+    return site.nodes[index].name
 
 
 # --- asking ---------------------------------------------------------------------------------------
@@ -215,7 +220,7 @@ async def _group(node: NodeFolder, shard: Shard) -> Configuration:
         return session.configuration
 
 
-async def _change(node: NodeFolder, shard: Shard, change: MemberChange) -> Configuration:
+async def change_members(node: NodeFolder, shard: Shard, change: MemberChange) -> Configuration:
     """Have a standby added or removed; the group afterwards."""
     what = "add" if change.kind == KIND_ADD else "remove"
     name = _name(node.site, shard, change.replica_id)
@@ -251,11 +256,11 @@ def _exchange(node: NodeFolder, standby: str, replica: str) -> None:
     if not shards:
         raise ConfigurationError(f"{standby} and {replica} share no shard")
     for shard in shards:
-        asyncio.run(_reconfigure(node, shard, up, down))
+        asyncio.run(reconfigure(node, shard, up, down))
 
 
-async def _reconfigure(node: NodeFolder, shard: Shard, up: int, down: int) -> None:
-    ids = [shard.replica_ids[shard.members.index(index)] for index in (up, down)]
+async def reconfigure(node: NodeFolder, shard: Shard, up: int, down: int) -> None:
+    ids = [shard.replica_id_of(index) for index in (up, down)]
     what = f"promote {node.site.nodes[up].name}, retire {node.site.nodes[down].name}"
     deadline = time.monotonic() + READY_S
     async with OperatorSession(node, shard, "member") as session:

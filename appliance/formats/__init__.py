@@ -9,6 +9,7 @@ checked.
     checkpoint     manifest and rows of the state tables
     segment        10,000 committed records, sealed by a footer
     snapshot       signed export of a segment or a room
+    site_view      who belongs to the site now: its file, and what its groups report
     webhdfs        what an HDFS answers over HTTP
     client/        frames between a chat client and an edge, binary and JSON
 """

@@ -90,6 +90,16 @@ class Shard:
         """The position of `node` in this shard, or None."""
         return self.members.index(node) if node in self.members else None
 
+    def replica_id_of(self, node: int) -> bytes:
+        """The replica that `node`, one of the members, has of this shard."""
+        return self.replica_ids[self.members.index(node)]
+
+    def node_of(self, replica_id: bytes) -> int | None:
+        """The node that has this replica; None when it is not described."""
+        if replica_id not in self.replica_ids:
+            return None
+        return self.members[self.replica_ids.index(replica_id)]
+
 
 @dataclass(frozen=True)
 class Site:

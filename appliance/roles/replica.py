@@ -75,6 +75,7 @@ from appliance.formats.envelope import (
 from appliance.formats.geometry import ROOM_ROW_SIZE
 from appliance.formats.segment import ring_size
 from appliance.formats.site import SITE_FILE
+from appliance.formats.site_view import SiteView
 
 EXIT_HALTED = 3
 HAND_OVER_TRIES, HAND_OVER_S = 20, 0.05  # of a primary that stops, and between two of them
@@ -122,7 +123,7 @@ class ReplicaRole:
         self._sent = [0] * 256
         self._marks: Counter[str] = Counter()
         self._windows = [NonceWindow() for _ in range(MEMBERS_MAX)]
-        self._watch = SiteWatch(node.path / SITE_FILE, node.site)
+        self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self._clients: dict[bytes, Connection] = {}  # newest last
         self._signer: Signer | None = None  # once the core knows its incarnation
         self._published = self._announced = 0
@@ -158,10 +159,10 @@ class ReplicaRole:
 
     def _make_network(self) -> Listener:
         """The listener; and a link to each other member."""
-        site, size_max = self._node.site, self._geometry.message_size_max
+        view, size_max = self._node.view, self._geometry.message_size_max
         certificate, key = self._node.path / TLS_CERTIFICATE_FILE, self._node.path / TLS_KEY_FILE
-        anchors = [node.certificate_pem for node in site.nodes]
-        self._pins = {node.spki: node.index for node in site.nodes}
+        anchors = view.anchors
+        self._pins = dict(view.pins)
         self._server_context = server_context(certificate, key, anchors)
         self._client_context = client_context(certificate, key, anchors)
         self._make_links()
@@ -170,7 +171,7 @@ class ReplicaRole:
             secured=Secured(self._server_context, server_side=True, pins=self._pins),
             message_size_max=size_max,
             counters=self._counters,
-            expected=[node.host for node in self._node.site.nodes],
+            expected=[node.host for node in view.site.nodes],
         )
 
     def _make_links(self) -> list[Link]:
@@ -197,20 +198,14 @@ class ReplicaRole:
             made.append(link)
         return made
 
-    def _read_site(self) -> None:
+    def _on_view(self, view: SiteView) -> None:
         """Learn of nodes added to the site file; the core says whether they are members."""
-        trouble = self._watch.trouble
-        site = self._watch.changed()
-        if self._watch.trouble and self._watch.trouble != trouble:
-            self._log.error("%s", self._watch.trouble)
-        if site is None:
-            return
-        anchors = "\n".join(node.certificate_pem for node in site.nodes)
+        anchors = "\n".join(view.anchors)
         for context in (self._server_context, self._client_context):
             context.load_verify_locations(cadata=anchors)
-        self._pins.update({node.spki: node.index for node in site.nodes})
-        self._node = dataclasses.replace(self._node, site=site)
-        self._shard = site.shards[self._shard.number]
+        self._pins.update(view.pins)
+        self._node = dataclasses.replace(self._node, view=view)
+        self._shard = view.site.shards[self._shard.number]
         for link in self._make_links():
             link.start()
         self._log.info("site file read anew: %d members described", len(self._shard.members))
@@ -326,7 +321,7 @@ class ReplicaRole:
         return self._rooms.oldest_segment_needed if self._core.state_ready else None
 
     def _each_second(self) -> None:
-        self._read_site()
+        self._watch.poll()
         self._look_for_suspicions()
         if self._volume.displaced():
             self._halt("VOLUME_MOVED", "its folder no longer leads to the files that are open")
@@ -337,8 +332,8 @@ class ReplicaRole:
     def _look_for_suspicions(self) -> None:
         names = self._node.site.nodes
         for replica_id, reasons in self._core.suspicions.items():
-            if replica_id in self._shard.replica_ids:
-                node = self._shard.members[self._shard.replica_ids.index(replica_id)]
+            node = self._shard.node_of(replica_id)
+            if node is not None:
                 self._suspicions.of_messages(names[node].name, reasons)
         self._suspicions.look(clock.monotonic_ns())
 

@@ -17,6 +17,7 @@ from appliance.drivers.host.identity import make_certificate
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.formats.settings import encode_settings, load_settings
 from appliance.formats.site import Node, Shard, Site
+from appliance.formats.site_view import SiteView
 from appliance.roles.metadata.door import SOCKET
 from appliance.roles.metadata.role import MetadataRole
 from tests.patience import HUNG_S
@@ -45,7 +46,7 @@ def site_of(folder: Path, ports: list[int], number: int = 1) -> list[NodeFolder]
     return [
         NodeFolder(
             folder / f"node-{index}",
-            site,
+            SiteView(site),
             load_settings(folder / f"node-{index}" / "node.toml"),
             keys[index],
         )

@@ -1,6 +1,7 @@
 """The objects of nodes that are linked by mutual TLS: cut off, healed, re-hung, refused."""
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from appliance.formats.object_source import (
     source_of,
 )
 from appliance.formats.site import encode_site, load_site
+from appliance.formats.site_view import SiteView
 from appliance.roles.console.watch import Watch
 from appliance.roles.metadata.role import LIFE_FILE, life_of
 from tests.ports import FreePorts
@@ -168,14 +170,8 @@ def test_a_node_of_another_key_or_number_is_refused(tmp_path: Path, free_ports: 
         for file in ("tls.key", "tls.crt"):
             source = ours.folders[1].path / "keys" / file
             (theirs.folders[1].path / "keys" / file).write_bytes(source.read_bytes())
-        foreign = site_of(tmp_path / "numbered", ports, number=2)[1]
-        liar = Running([ours.folders[0], ours.folders[1]])
-        liar.folders[1] = type(foreign)(
-            ours.folders[1].path,
-            type(foreign.site)(**(ours.folders[1].site.__dict__ | {"number": 2})),
-            ours.folders[1].settings,
-            ours.folders[1].signing_key,
-        )
+        numbered = SiteView(replace(ours.folders[1].site, number=2))
+        liar = Running([ours.folders[0], replace(ours.folders[1], view=numbered)])
         liar.start(1)
         await ours.until(
             lambda: (

@@ -17,6 +17,7 @@ from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import FARM_DIRECTORY_FILE
 from appliance.drivers.host.process import child_environment
 from appliance.formats.site import FARM, SITE_FILE, Site, encode_site
+from appliance.formats.site_view import SiteView
 from tests.ports import FreePorts
 from tests.roles.objects_site import Running, site_of
 from tests.roles.objects_site import run as told
@@ -95,7 +96,9 @@ def test_links_follow_the_directory_of_the_farm(tmp_path: Path, free_ports: Free
     async def story() -> None:
         site = Running(site_of(tmp_path, free_ports(4)))
         known: Site = dataclasses.replace(site.folders[0].site, farm_key=offline.public)
-        site.folders = [dataclasses.replace(folder, site=known) for folder in site.folders]
+        site.folders = [
+            dataclasses.replace(folder, view=SiteView(known)) for folder in site.folders
+        ]
 
         def publish(version: int, *listed: int, key: SigningKey | None = None) -> None:
             delegation = sign_delegation(offline, FARM, {1: site.folders[0].signing_key.public})
@@ -150,7 +153,9 @@ def test_a_node_that_the_site_file_adds_is_taken_in_while_the_others_run(
         whole = dataclasses.replace(site.folders[0].site, nodes=nodes)
         before = dataclasses.replace(whole, nodes=nodes[:2])
         site.folders = [
-            dataclasses.replace(folder, site=before if folder.settings.index < 2 else whole)
+            dataclasses.replace(
+                folder, view=SiteView(before if folder.settings.index < 2 else whole)
+            )
             for folder in site.folders
         ]
         site.start(0, 1)

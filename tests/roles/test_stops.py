@@ -11,6 +11,7 @@ import pytest
 
 from appliance.drivers.host import process, service
 from appliance.drivers.host.node_folder import NodeFolder, open_node
+from appliance.formats.site_view import SiteView
 from appliance.node.catalogue import ROLES, RoleRow
 from appliance.roles import replica
 from tests import forked
@@ -34,7 +35,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Nod
         assert done.returncode == 0, done.stderr
     found = open_node(site / "node-0")
     keeping = dataclasses.replace(found.site, retention_days=7)
-    return dataclasses.replace(found, site=keeping)
+    return dataclasses.replace(found, view=SiteView(keeping))
 
 
 class Leaping(asyncio.SelectorEventLoop):

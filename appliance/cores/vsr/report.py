@@ -22,6 +22,7 @@ def state(member: Member) -> dict[str, Any]:
         "epoch": member.epoch,
         "members": [replica_id.hex() for replica_id in member.members],
         "replica_count": member.replica_count,
+        "members_op": member.configuration.op,
         "members_old": [replica_id.hex() for replica_id in old.members] if old else [],
         "view": member.view,
         "log_view": member.log_view,
@@ -84,14 +85,14 @@ def standing(report: dict[str, Any], tick_ms: int, oldest_segment: int) -> dict[
 
 
 def condition(member: Member) -> tuple[Any, ...]:
-    """What whoever reads here must hear of when it changes: who leads, and whether what this member
-    has is whole and recent.
+    """What whoever reads here must hear of when it changes: who belongs and leads, and whether what
+    this member has is whole and recent.
     """
     return (
         member.status,
         member.epoch,
         member.view,
-        member.replica_count,
+        member.configuration.op,
         member.state_ready,
         member.commit_max - member.commit_min > REPLICA_BEHIND_OPS,
         _quorum_silent(member) * TICK_MS > QUORUM_SILENT_MS_MAX,

@@ -28,6 +28,7 @@ from appliance.base.signature import SEED_SIZE, SigningKey
 from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
 from appliance.formats.settings import SETTINGS_FILE, Settings, load_settings
 from appliance.formats.site import SITE_FILE, Node, Shard, Site, load_site, spki_of
+from appliance.formats.site_view import SiteView
 
 JWKS_FILE = "jwks.json"
 KEYS_FOLDER = "keys"
@@ -61,9 +62,14 @@ class NodeFolder:
     """A node that was formatted, as its files describe it. `path` is absolute."""
 
     path: Path
-    site: Site
+    view: SiteView  # of the site; as its file described it when the folder was opened
     settings: Settings
     signing_key: SigningKey
+
+    @property
+    def site(self) -> Site:
+        """What the site file describes."""
+        return self.view.site
 
     @property
     def node(self) -> Node:
@@ -172,7 +178,8 @@ def read_node(path: Path) -> NodeFolder:
             "issuer of tokens there, as a JSON Web Key Set"
         )
     seed = read_seed(path / SIGNING_KEY_FILE)
-    node = NodeFolder(path=path, site=site, settings=settings, signing_key=SigningKey(seed))
+    view, key = SiteView(site), SigningKey(seed)
+    node = NodeFolder(path=path, view=view, settings=settings, signing_key=key)
     _check_modes(node)
     _check_keys(node)
     return node

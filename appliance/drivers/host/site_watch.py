@@ -1,16 +1,30 @@
-"""Notices that the site file has changed: nodes are added to it while the others run."""
+"""A role's view of the site, kept right while it runs: nodes are added to the site file, and groups
+change, while the others serve."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from appliance.base.errors import ConfigurationError
+from appliance.formats.membership import Configuration
 from appliance.formats.site import Shard, Site, load_site
+from appliance.formats.site_view import SiteView, configuration_in
 
 
 class SiteWatch:
-    """Looks at a node's `site.toml` whenever it is asked; reads it when it is another file."""
+    """Polls a node's `site.toml` whenever it is asked, reads it when it is another file, and
+    takes what replicas report of their groups. `on_view` is called with each view that is another
+    one, `tell` with the reason why a file is not taken, once."""
 
-    def __init__(self, path: Path, site: Site) -> None:
-        self._path, self.site = path, site
+    def __init__(
+        self,
+        path: Path,
+        view: SiteView,
+        on_view: Callable[[SiteView], None] = lambda view: None,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._path, self.view = path, view
+        self._on_view, self._tell = on_view, tell
         self._seen = self._stamp()
         self.trouble = ""  # why the newest file is not taken; empty while all is well
 
@@ -21,23 +35,38 @@ class SiteWatch:
             return (0, 0, 0)
         return (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
-    def changed(self) -> Site | None:
-        """The new site, once, if it continues the one known; None otherwise."""
+    def poll(self) -> None:
+        """Take the newest file if it continues the one that is known."""
         stamp = self._stamp()
         if stamp == self._seen:
-            return None
+            return
         self._seen = stamp
         try:
             site = load_site(self._path)
-            if not _continues(self.site, site):
+            if not _continues(self.view.site, site):
                 raise ConfigurationError(
                     f"{self._path} takes away or alters what is in use: add to its end only"
                 )
         except (ConfigurationError, OSError) as error:
-            self.trouble = str(error)
-            return None
-        self.trouble, self.site = "", site
-        return site
+            if self.trouble != str(error):
+                self.trouble = str(error)
+                self._tell(self.trouble)
+            return
+        self.trouble = ""
+        self._become(self.view.described(site))
+
+    def learn(self, shard: int, configuration: Configuration | None) -> None:
+        """A member of `shard` reports its group so; None for one that tells of none."""
+        self._become(self.view.learned(shard, configuration))
+
+    def on_status(self, status: Mapping[str, Any]) -> None:
+        """A replica tells how it is, and so of its group."""
+        self.learn(status["shard"], configuration_in(status))
+
+    def _become(self, view: SiteView) -> None:
+        if view is not self.view:
+            self.view = view
+            self._on_view(view)
 
 
 def _continues(old: Site, new: Site) -> bool:

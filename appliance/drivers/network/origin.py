@@ -36,6 +36,10 @@ class Hosts:
     """The names of this site."""
 
     def __init__(self, names: Iterable[str]) -> None:
+        self.learn(names)
+
+    def learn(self, names: Iterable[str]) -> None:
+        """From now on these."""
         self._names = {"localhost", *(name.lower() for name in names)}
 
     def may_ask(self, host: str | None) -> bool:

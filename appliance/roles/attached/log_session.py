@@ -84,7 +84,7 @@ class LogSession:
             members=tuple(shard.replica_ids),
         )
         replica = shard.members.index(node.settings.index)
-        self._replica_id = shard.replica_ids[replica]
+        self._replica_id = shard.replica_id_of(node.settings.index)
         self.link = LocalLink(
             self,
             Path(SOCKETS_FOLDER) / f"shard-{shard.number}",

@@ -14,14 +14,15 @@ def host_names(node: NodeFolder) -> list[str]:
 
 
 def places_of(node: NodeFolder) -> list[dict[str, Any]]:
-    """Where clients connect: every node of the site, whose settings are taken to be alike."""
+    """Where clients connect: every node that belongs to the site now. Their settings are taken to
+    be alike."""
     return [
         {
             "index": other.index,
             "name": other.name,
             "url": client_url(other.host, other.client_port, tls=node.settings.client_tls),
         }
-        for other in node.site.nodes
+        for other in node.view.nodes
     ]
 
 

@@ -10,7 +10,7 @@ A replica is named by its id: a client addresses it so, and a link knows the one
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from appliance.drivers.host.node_folder import NodeFolder
 from appliance.drivers.nvme.latency import Latency
 from appliance.formats.envelope import OPERATION_APPEND, REPLY, Header, Message
 from appliance.formats.geometry import Geometry
+from appliance.formats.membership import Configuration
 from appliance.formats.site import Shard, Site
 
 Send = Callable[[Header, bytes], None]  # to one replica, now or never
@@ -76,6 +77,12 @@ class Lanes:
     def has_session(self, shard: int) -> bool:
         """Whether the group of `shard` has answered: a lane is registered with it."""
         return any(lane.client.session for lane in self._lanes[shard])
+
+    def configurations(self) -> Iterator[tuple[int, Configuration | None]]:
+        """What groups have told our sessions of themselves, each with the shard."""
+        for shard, lanes in self._lanes.items():
+            for lane in lanes:
+                yield shard, lane.client.configuration
 
     # --- the beat and the tick
 

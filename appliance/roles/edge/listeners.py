@@ -48,7 +48,8 @@ class Listeners:
     ) -> None:
         """`node` gives the newest view of the node's files, `number` is that of this edge."""
         self._node = node
-        settings, hosts = node().settings, Hosts(host_names(node()))
+        settings = node().settings
+        self._hosts = hosts = Hosts(host_names(node()))
         self.pages = Pages(
             WEB,
             nodes=lambda: places_of(node()),
@@ -92,6 +93,10 @@ class Listeners:
     @property
     def port(self) -> int:
         return self.server.port
+
+    def on_site(self) -> None:
+        """Nodes were added, whose pages may come from other hosts."""
+        self._hosts.learn(host_names(self._node()))
 
     def _also(self) -> bytes:
         """The Alt-Svc of what TCP answers."""

@@ -48,6 +48,8 @@ from appliance.formats.envelope import (
 )
 from appliance.formats.site import Shard
 
+OnStatus = Callable[[dict[str, Any]], None]
+
 
 class Sessions(Protocol):
     """Who uses the links: sessions of the log, each of one shard."""
@@ -114,8 +116,8 @@ class Local:
 
     link: LocalLink  # set by who makes it: a link is made with its owner
 
-    def __init__(self, place: Place, edge: Edge) -> None:
-        self._place, self._edge = place, edge
+    def __init__(self, place: Place, edge: Edge, on_status: OnStatus) -> None:
+        self._place, self._edge, self._on_status = place, edge, on_status
         self._segments: MappedSegments | None = None  # once attached
         self._asked: deque[list[bytes] | None] = deque()  # room ids looked up, or None: a list
 
@@ -169,6 +171,7 @@ class Local:
         elif header.command == LOCAL_STATUS:
             if (status := link.status_in(message)) is not None:
                 self._learn(status)
+                self._on_status(status)
         else:
             self._place.said(message)
 
@@ -216,8 +219,10 @@ class Replicas:
         prng: Prng,
         counters: Counter[str],
         drops: Counter[str],
+        on_status: OnStatus,
     ) -> None:
         self._edge, self._sessions, self._wake, self._prng = edge, sessions, wake, prng
+        self._on_status = on_status  # of each replica of this node
         self._counters, self._drops = counters, drops
         self.objects = ObjectsLink(  # of this node; started where it has them
             Path(SOCKETS_FOLDER) / OBJECTS_SOCKET, edge.objects, on_live=edge.on_live, wake=wake
@@ -257,7 +262,7 @@ class Replicas:
         context = client_context(
             node.path / TLS_CERTIFICATE_FILE,
             node.path / TLS_KEY_FILE,
-            [other.certificate_pem for other in node.site.nodes],
+            node.view.anchors,
         )
         made: list[links.Link | LocalLink] = []
         for shard in node.site.shards:
@@ -277,7 +282,9 @@ class Replicas:
         return Place(self._sessions, self._wake, shard.number, shard.replica_ids[place])
 
     def _local_link(self, node: NodeFolder, shard: Shard, place: int) -> LocalLink:
-        replica = self._locals[shard.number] = Local(self._place(shard, place), self._edge)
+        replica = self._locals[shard.number] = Local(
+            self._place(shard, place), self._edge, self._on_status
+        )
         replica.link = LocalLink(
             replica,
             Path(SOCKETS_FOLDER) / f"shard-{shard.number}",

@@ -41,6 +41,7 @@ from appliance.drivers.network.status import StatusServer
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
+from appliance.formats.site_view import SiteView
 from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.edge.addresses import elsewhere, elsewhere_listed
 from appliance.roles.edge.figures import answered, sessions_of, why_unhealthy
@@ -104,7 +105,7 @@ class EdgeRole:
         )
         self._counters: Counter[str] = Counter()
         self._drops: Counter[str] = Counter()
-        self._watch = SiteWatch(node.path / SITE_FILE, site)
+        self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self._lanes = Lanes(site, edge=self._edge, prng=prng, wake=self.wake, drops=self._drops)
         self._replicas = Replicas(
             node,
@@ -114,6 +115,7 @@ class EdgeRole:
             prng=prng,
             counters=self._counters,
             drops=self._drops,
+            on_status=self._watch.on_status,
         )
         self._directory = DirectoryFile(node)
         self._look_at_directory()
@@ -126,11 +128,9 @@ class EdgeRole:
             open_room=self._edge.export,
             counters=self._counters,
         )
+        door = Path(SOCKETS_FOLDER) / f"edge-{number}"
         self._status_server = StatusServer(
-            Path(SOCKETS_FOLDER) / f"edge-{number}",
-            cluster=site.cluster,
-            number=number,
-            status=self.status,
+            door, cluster=site.cluster, number=number, status=self.status
         )
         self._traffic, self._figures, self._life = Traffic(), Figures(), Lifetime()
         self._beat = Beat(f"edge {number}", log, self._life, second=self._each_second)
@@ -140,12 +140,17 @@ class EdgeRole:
         self._slack, self._awake, self._is_draining = Slack(), False, False
         self._knobs: dict[str, str] = {}
 
-    def _read_site(self) -> None:
-        """Learn of nodes that were added to the site file."""
-        site = self._watch.changed()
-        if site is not None:
-            self._node = dataclasses.replace(self._node, site=site)
-            self._replicas.on_site(self._node)
+    def _poll_site(self) -> None:
+        """The site file, and what replicas of other nodes report where ours is away."""
+        self._watch.poll()
+        for shard, configuration in self._lanes.configurations():
+            self._watch.learn(shard, configuration)
+
+    def _on_view(self, view: SiteView) -> None:
+        """Nodes were added, or belong to the site no more."""
+        self._node = dataclasses.replace(self._node, view=view)
+        self._replicas.on_site(self._node)
+        self._listeners.on_site()
 
     def _look_at_directory(self) -> None:
         if self._directory.look():
@@ -259,7 +264,7 @@ class EdgeRole:
         self._slack.give_back()
         if self._keys.poll():
             self._edge.on_keys()
-        self._read_site()
+        self._poll_site()
         self._look_at_directory()
 
     # --- chat clients

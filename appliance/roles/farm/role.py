@@ -43,6 +43,7 @@ from appliance.formats.raft_legacy.frame import (
     Request,
 )
 from appliance.formats.site import FARM, SITE_FILE
+from appliance.formats.site_view import SiteView
 from appliance.roles.farm.acts import Acts
 from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.client import FarmClient
@@ -99,7 +100,7 @@ class FarmRole:
             self.out = str(error)
         self.settings = settings
         self._pins = settings.pins
-        self._watch = SiteWatch(node.path / SITE_FILE, node.site)
+        self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self._services: list[Service] = []
         self._told: object = None  # of services, by the last post
         self._date_ms = 0
@@ -188,7 +189,7 @@ class FarmRole:
         loop = asyncio.get_running_loop()
         while True:
             with self._beat.weathers():
-                self._read_site()
+                self._watch.poll()
                 self.publisher.write()
                 self._services = await loop.run_in_executor(None, self.status.read_services)
                 if self.member is not None:
@@ -201,14 +202,11 @@ class FarmRole:
                     await self._news.wait()
                     await asyncio.sleep(TOGETHER_S)
 
-    def _read_site(self) -> None:
+    def _on_view(self, view: SiteView) -> None:
         """Learn of nodes that were added to the site file."""
-        site = self._watch.changed()
-        if site is None:
-            return
-        self.node = dataclasses.replace(self.node, site=site)
+        self.node = dataclasses.replace(self.node, view=view)
         self.status.node = self.node
-        others = [n for n in site.nodes if n.farm_port and n.index != self.node.settings.index]
+        others = [n for n in view.site.nodes if n.farm_port and n.index != self.node.settings.index]
         self._pins.update({node.farm_id: node.spki for node in others})  # the member's too
         if self.member is not None:
             with contextlib.suppress(ConfigurationError):

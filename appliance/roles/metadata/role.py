@@ -29,7 +29,8 @@ from appliance.drivers.network.stream.certificate import add_anchor
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.formats.live import PROTOCOL, Said, parse_said, plain_said
 from appliance.formats.object_source import LIFE_FILE, is_of_node, is_of_site, site_of, source_of
-from appliance.formats.site import SITE_FILE, Node, Site
+from appliance.formats.site import SITE_FILE, Node
+from appliance.formats.site_view import SiteView
 from appliance.roles.metadata.door import SOCKET, Caller, Door
 from appliance.roles.metadata.live import LiveLinks
 from appliance.roles.metadata.object_store import ObjectStore
@@ -85,7 +86,7 @@ class MetadataRole:
             status=self.status,
         )
         self._tree = Tree(node, self.service)
-        self._watch = SiteWatch(node.path / SITE_FILE, site)
+        self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         others = self._others()
         self._context = server_context(*self._files(), [o.certificate_pem for o in others])
         self._context.set_alpn_protocols([PROTOCOL])
@@ -158,9 +159,7 @@ class MetadataRole:
         while not self._stopped.is_set():
             self._beat.turned()  # first: what the links meet is theirs
             with self._beat.weathers():
-                site = self._watch.changed()
-                if site is not None:
-                    self._learn(site)
+                self._watch.poll()
                 await self._tree.look()
             try:
                 async with asyncio.timeout(_LOOK_S):
@@ -168,13 +167,14 @@ class MetadataRole:
             except TimeoutError:
                 continue
 
-    def _learn(self, site: Site) -> None:
+    def _on_view(self, view: SiteView) -> None:
         """Nodes that a newer site file adds may dial us. We dial none: their indexes are larger."""
+        site = view.site
         for other in site.nodes[len(self.node.site.nodes) :]:
             add_anchor(self._context, other.certificate_pem)
             self._pins[other.spki] = name_of(other.index)
             self._names[name_of(other.index)] = other.index
-        self.node = dataclasses.replace(self.node, site=site)
+        self.node = dataclasses.replace(self.node, view=view)
         self.log.info("the site file lists %d nodes now", len(site.nodes))
 
     def _link_live(self) -> None:

@@ -71,7 +71,7 @@ class OperatorSession:
         context = client_context(
             path / TLS_CERTIFICATE_FILE,
             path / TLS_KEY_FILE,
-            [node.certificate_pem for node in site.nodes],
+            self._node.view.anchors,
         )
         return Link(
             self,
@@ -197,8 +197,7 @@ class OperatorSession:
 
     def on_closed(self, connection: Connection) -> None:
         if connection.node is not None:
-            replica = self._shard.members.index(connection.node)
-            self._client.on_disconnected(self._shard.replica_ids[replica])
+            self._client.on_disconnected(self._shard.replica_id_of(connection.node))
 
     def on_message(self, connection: Connection, message: Message) -> None:
         if message.header.command == PONG_CLIENT:
@@ -225,7 +224,7 @@ class OperatorSession:
         """A member of the group in words, with its node as far as that is known."""
         known = self._client.configuration
         members = known.members if known is not None else tuple(self._shard.replica_ids)
-        if place < len(members) and members[place] in self._shard.replica_ids:
-            index = self._shard.members[self._shard.replica_ids.index(members[place])]
+        index = self._shard.node_of(members[place]) if place < len(members) else None
+        if index is not None:
             return f"replica {place} (node {self._node.site.nodes[index].name})"
         return f"replica {place}"
