@@ -230,7 +230,7 @@ def _refuse_loss(site: Site, local: Path, index: int) -> None:
     """StorageError if a shard were left without a quorum. Answers within a second, also when
     others are dead or stand still: those do not serve."""
     folder = local.absolute() / site.nodes[index].name
-    watch = Watch(site, neighbours(folder, site), patience_s=LOOK_S)
+    watch = Watch(local / SITE_FILE, site, lambda site: neighbours(folder, site), patience_s=LOOK_S)
     asyncio.run(watch.poll_beside())
     for shard in watch.console.shards():
         left = _serving_without(shard, index)

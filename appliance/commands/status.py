@@ -9,10 +9,10 @@ import click
 from appliance.base.errors import ConfigurationError
 from appliance.base.printable import json_line, one_line
 from appliance.cores.console.cells import BAD, FAINT, GOOD, WARN, lines
-from appliance.drivers.host.neighbours import neighbours
+from appliance.drivers.host.neighbours import Neighbour, neighbours
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.way_out import CLEAR, bare
-from appliance.formats.site import SITE_FILE, load_site
+from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.roles.console.watch import POLL_S, Watch
 
 RATE_S = 0.5  # between the two looks that a rate needs
@@ -61,22 +61,22 @@ def command(
 
 def _watch_node(folder: Path) -> Watch:
     """One node, as it is alone."""
+
+    def own(site: Site) -> list[Neighbour]:
+        found = neighbours(folder.absolute(), site)
+        return [node for node in found if node.sockets.parent == folder.absolute()]
+
     site = load_site(folder / SITE_FILE)
-    own = [
-        node
-        for node in neighbours(folder.absolute(), site)
-        if node.sockets.parent == folder.absolute()
-    ]
-    if not own:
+    if not own(site):
         raise ConfigurationError(f"{folder} is not a folder of a node: correct the path")
-    return Watch(site, own)
+    return Watch(folder / SITE_FILE, site, own)
 
 
 def _watch_site(folder: Path) -> Watch:
     """Every node whose folder lies in `folder`."""
     site = load_site(folder / SITE_FILE)
     first = folder.absolute() / site.nodes[0].name
-    return Watch(site, neighbours(first, site))
+    return Watch(folder / SITE_FILE, site, lambda site: neighbours(first, site))
 
 
 def _paint(text: str, tone: str) -> str:

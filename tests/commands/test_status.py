@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import socket
 import subprocess
 import threading
@@ -105,6 +106,14 @@ def test_a_healthy_site_is_a_table_and_code_0(folder: Path) -> None:
         ["node-1", "backup", "normal"],
         ["node-2", "backup", "normal"],
     ]
+
+
+def test_a_node_that_is_just_being_made_is_not_asked_for_yet(folder: Path) -> None:
+    shutil.copytree(folder / "node-2", folder / "node-3")
+    (folder / "node-3" / SETTINGS_FILE).write_text(encode_settings(3))
+    with answering(folder):
+        result = status("--local", str(folder))
+    assert (result.exit_code, result.output.splitlines()[0]) == (0, "No alarms.")
 
 
 def test_a_silent_replica_is_an_alarm_and_code_1(folder: Path) -> None:

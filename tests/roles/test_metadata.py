@@ -16,7 +16,7 @@ from appliance.formats.object_source import (
     is_of_site,
     source_of,
 )
-from appliance.formats.site import encode_site, load_site
+from appliance.formats.site import SITE_FILE, encode_site, load_site
 from appliance.formats.site_view import SiteView
 from appliance.roles.console.watch import Watch
 from appliance.roles.metadata.role import LIFE_FILE, life_of
@@ -78,7 +78,8 @@ def test_nodes_that_were_alone_hold_the_same_when_they_are_linked(
             refused = [name for name in site.counters(index) if name.startswith("refused_")]
             assert not refused
         nodes = [Neighbour(index, site.folders[index].path / "sockets", 0) for index in range(3)]
-        watch = Watch(site.folders[0].site, nodes)
+        first = site.folders[0]
+        watch = Watch(first.path / SITE_FILE, first.site, lambda site: nodes)
         await watch.poll_beside()  # as `status` and the console do it
         lines = parse_objects(
             raw for source, raw in watch.answers.items() if source.kind == "metadata"

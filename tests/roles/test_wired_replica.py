@@ -25,6 +25,7 @@ from appliance.drivers.network.link import Connection, Link, Secured
 from appliance.drivers.network.tls import client_context
 from appliance.formats.envelope import COMMIT, PREPARE, Message, make
 from appliance.formats.geometry import HEADER_SIZE, SMALL
+from appliance.formats.site import SITE_FILE
 from appliance.roles.console.watch import Watch
 from appliance.roles.replica import EXIT_HALTED
 from tests.patience import HUNG_S
@@ -191,7 +192,12 @@ def lied(
     async def story(site: WiredSite) -> None:
         role = await site.start_replica(0)
         node = open_node(site.node(0))
-        watch = Watch(node.site, neighbours(node.path, node.site), patience_s=HUNG_S)
+        watch = Watch(
+            node.path / SITE_FILE,
+            node.site,
+            lambda site: neighbours(node.path, site),
+            patience_s=HUNG_S,
+        )
         liar = Liar(site, node=1, target=0)
         liar.link.start()
         await until(lambda: liar.link.connected)

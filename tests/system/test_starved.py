@@ -14,6 +14,7 @@ import pytest
 
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.network.ask import ask_status
+from appliance.formats.site import SITE_FILE
 from appliance.node.catalogue import ROLES
 from appliance.roles.console.watch import Watch
 from tests.patience import HUNG_S
@@ -52,7 +53,9 @@ class Whole(FederatedSite):
         return ask_status(folder, cluster=self.site.cluster, shard=0, kind=kind)
 
     def alarms(self) -> set[tuple[str, str]]:
-        watch = Watch(self.site, neighbours(self.place(0), self.site))
+        watch = Watch(
+            self.folder / SITE_FILE, self.site, lambda site: neighbours(self.place(0), site)
+        )
         watch.poll()
         return {(alarm.name, alarm.subject) for alarm in watch.console.alarms()}
 

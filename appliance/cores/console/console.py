@@ -7,9 +7,10 @@ from typing import Any
 
 from appliance.cores.console.alarms import Alarm, alarms
 from appliance.cores.console.cells import Table, plain
-from appliance.cores.console.model import Answers, Clock, Look, Rates, ShardLine, look
+from appliance.cores.console.model import Answers, Clock, Look, Rates, ShardLine, learned, look
 from appliance.cores.console.screen import tables
 from appliance.formats.site import Site
+from appliance.formats.site_view import SiteView
 
 HISTORY_MAX = 300  # points of a curve: five minutes at one look a second
 HISTORY_MS_MAX = 300_000  # which it holds also where looks were rarer
@@ -22,12 +23,16 @@ class Console:
     an alarm's time is never younger than the look at which it was first found.
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, view: SiteView) -> None:
+        self.view = view  # as the last poll has it
         self._rates, self._clock = Rates(), Clock()
         self._look: Look | None = None
         self._alarms: tuple[Alarm, ...] = ()
         self._history: deque[dict[str, Any]] = deque(maxlen=HISTORY_MAX)
+
+    def on_site(self, site: Site) -> None:
+        """The site file describes this now; the next poll goes by it."""
+        self.view = self.view.described(site)
 
     def on_poll(self, answers: Answers, *, now_ms: int, wall_ms: int) -> None:
         """`answers` holds every process that was asked: what it said, or None for silence.
@@ -35,7 +40,8 @@ class Console:
         `now_ms` is of a clock that only goes forward, `wall_ms` milliseconds since the epoch.
         """
         assert self._look is None or now_ms >= self._look.now_ms
-        self._look = look(self._site, answers, self._rates, self._clock, now_ms, wall_ms)
+        self.view = learned(self.view, answers)
+        self._look = look(self.view, answers, self._rates, self._clock, now_ms, wall_ms)
         self._alarms = alarms(self._look, self._alarms)
         self._history.append(_point(self._look))
         while self._history[0]["at"] < wall_ms - HISTORY_MS_MAX:
@@ -67,7 +73,7 @@ class Console:
         assert self._look is not None
         return {
             "at": self._look.wall_ms,
-            "cluster": self._site.cluster.hex(),
+            "cluster": self.view.site.cluster.hex(),
             "alarms": [
                 {
                     "name": alarm.name,

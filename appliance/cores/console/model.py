@@ -22,7 +22,8 @@ from appliance.cores.console.figures import (
     parse_supervisor,
 )
 from appliance.cores.console.objects import ObjectsLine, parse_objects
-from appliance.formats.site import Shard, Site
+from appliance.formats.site import Site
+from appliance.formats.site_view import UNDESCRIBED, Group, SiteView, Standing, configuration_in
 
 SILENT_MS_MAX = 1500  # a member not heard of for longer is called silent
 CLOCK_JUMP_MS_MIN = 500  # a clock that is set by more than this, at once, has jumped
@@ -47,7 +48,7 @@ class Member:
     """A member of a shard: its own answer, or, if it is not asked here, what peers know of it."""
 
     shard: int
-    index: int  # in the shard
+    index: int  # in the site file
     node: int
     standby: bool
     asked: bool  # its node is on this machine
@@ -159,15 +160,24 @@ class Clock:
         return f"the clock jumped {way} by {abs(self.jumped_ms) / 1000:.1f} s"
 
 
+def learned(view: SiteView, answers: Answers) -> SiteView:
+    """The view with what replicas report of their groups."""
+    for source, raw in answers.items():
+        if source.kind == "replica" and raw is not None:
+            view = view.learned(source.number, configuration_in(raw))
+    return view
+
+
 def look(
-    site: Site, answers: Answers, rates: Rates, clock: Clock, now_ms: int, wall_ms: int
+    view: SiteView, answers: Answers, rates: Rates, clock: Clock, now_ms: int, wall_ms: int
 ) -> Look:
     """Put together what the answers say; `rates` and `clock` are brought up to date."""
     processes = _processes(answers)
-    shards = tuple(_shard(shard, answers, processes, rates, now_ms) for shard in site.shards)
-    outside = _outside(shards)
+    shards = tuple(_shard(group, answers, processes, rates, now_ms) for group in view.groups)
     edges = tuple(
-        _edge(source, answers[source], processes, rates, now_ms, removed=source.node in outside)
+        _edge(
+            source, answers[source], processes, rates, now_ms, removed=source.node in view.outside
+        )
         for source in sorted(answers)
         if source.kind == "edge"
     )
@@ -177,7 +187,7 @@ def look(
     return Look(
         now_ms=now_ms,
         wall_ms=wall_ms,
-        site=site,
+        site=view.site,
         shards=shards,
         edges=edges,
         shippers=tuple(
@@ -216,12 +226,6 @@ def _processes(answers: Answers) -> Processes:
     }
 
 
-def _outside(shards: tuple[ShardLine, ...]) -> set[int]:
-    """Nodes that are described and belong to no shard any more, or not yet."""
-    inside = {m.node for shard in shards for m in shard.members if not m.removed}
-    return {m.node for shard in shards for m in shard.members} - inside
-
-
 def _edge(
     source: Source,
     raw: dict[str, Any] | None,
@@ -244,65 +248,45 @@ def _edge(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Who votes and who belongs, by the place in the site file, which itself may lag behind."""
-
-    epoch: int
-    op: int  # since which it is so; a change of standbys does not begin an epoch
-    voters: tuple[int, ...]
-    members: tuple[int, ...]
-
-
-def _group(shard: Shard, raw: dict[str, Any]) -> Group:
-    """The group as one replica knows it."""
-    if "members" not in raw:
-        return _described(shard)
-    order = tuple(_order(shard, raw))
-    voters = order[: int(raw["replica_count"])]
-    return Group(int(raw["epoch"]), int(raw["commit_min"]), voters, order)
-
-
-def _described(shard: Shard) -> Group:
-    """As the site file says."""
-    everybody = tuple(range(len(shard.members)))
-    return Group(0, 0, everybody[: shard.replica_count], everybody)
-
-
-def _order(shard: Shard, raw: dict[str, Any]) -> list[int]:
-    known = [replica_id.hex() for replica_id in shard.replica_ids]
-    return [known.index(member) if member in known else -1 for member in raw["members"]]
-
-
-def _placed(shard: Shard, raw: dict[str, Any]) -> dict[str, Any]:
-    """An answer whose peers are named by their places in the site file."""
-    if "members" not in raw:
+def _placed(group: Group, raw: dict[str, Any]) -> dict[str, Any]:
+    """An answer that names members as the site file does, not by their index in the group."""
+    own = configuration_in(raw)
+    if own is None:
         return raw
-    order = _order(shard, raw)
-    peers = {str(order[int(place)]): peer for place, peer in raw["peers"].items()}
-    peers.pop("-1", None)
-    return raw | {"peers": peers}
+    members = Group(group.shard, own).members
+    of_clock = raw.get("clock", {})
+    errors_us = _by_position(members, of_clock.get("errors_us", {}))
+    return raw | {
+        "peers": _by_position(members, raw["peers"]),
+        "clock": of_clock | {"errors_us": errors_us},
+    }
+
+
+def _by_position(members: tuple[int, ...], by_index: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is said of members that the site file does not describe."""
+    found = ((members[int(index)], value) for index, value in by_index.items())
+    return {str(position): value for position, value in found if position != UNDESCRIBED}
 
 
 def _shard(
-    shard: Shard, answers: Answers, processes: Processes, rates: Rates, now_ms: int
+    group: Group, answers: Answers, processes: Processes, rates: Rates, now_ms: int
 ) -> ShardLine:
+    shard = group.shard
     own: dict[int, Replica] = {}
-    groups = [_described(shard)]
-    views: list[tuple[int, int]] = [(0, 0)]
+    views = [0]
     for index, node in enumerate(shard.members):
         raw = answers.get(Source("replica", node, shard.number))
         if raw is not None:
-            own[index] = parse_replica(_placed(shard, raw))
-            groups.append(_group(shard, raw))
-            views.append((groups[-1].epoch, own[index].view))
-    # the site file's word counts only where nobody answers
-    group = max(groups[1:] or groups, key=lambda group: (group.epoch, group.op))
+            own[index] = parse_replica(_placed(group, raw))
+            if raw.get("epoch", 0) == group.epoch:
+                views.append(own[index].view)
     members = tuple(
-        _member(shard, index, own, answers, processes, group) for index in range(len(shard.members))
+        _member(group, index, own, answers, processes) for index in range(len(shard.members))
     )
-    view = max(view for view in views if view[0] <= group.epoch)[1]
-    leader = members[group.voters[view % len(group.voters)]]
+    view = max(views)
+    leads = group.voters[view % len(group.voters)]
+    voted = view > 0 or group.epoch == 0  # view 0 of another epoch has no primary
+    leader = members[leads] if voted and leads != UNDESCRIBED else None
     known = [replica.commit_max for replica in own.values()]
     known += [member.commit for member in members if member.commit is not None]
     records = max((replica.log_seq for replica in own.values()), default=0)
@@ -311,25 +295,25 @@ def _shard(
         number=shard.number,
         members=members,
         view=view,
-        primary=leader if leader.normal else None,
+        primary=leader if leader is not None and leader.normal else None,
         commit_max=max(known, default=0),
         records=records,
         records_per_s=rate,
         normal_count=sum(
             member.normal and not member.standby and not member.removed for member in members
         ),
-        quorum=len(group.voters) // 2 + 1,
+        quorum=group.quorum,
     )
 
 
 def _member(
-    shard: Shard,
+    group: Group,
     index: int,
     own: dict[int, Replica],
     answers: Answers,
     processes: Processes,
-    group: Group,
 ) -> Member:
+    shard, standing = group.shard, group.standing(index)
     node = shard.members[index]
     views = [
         peer
@@ -342,10 +326,10 @@ def _member(
         shard=shard.number,
         index=index,
         node=node,
-        standby=index not in group.voters,
+        standby=standing is Standing.STANDBY,
         asked=Source("replica", node, shard.number) in answers,
         own=own.get(index),
         seen=min(views, key=lambda peer: peer.silent_ms, default=None),
-        removed=index not in group.members,
+        removed=standing is Standing.OUTSIDE,
         process=processes.get((node, f"replica-{shard.number}")),
     )

@@ -41,6 +41,8 @@ def _neighbour(place: Path, site: Site) -> Neighbour | None:
             return None
     except ConfigurationError:
         return None  # somebody else's folder, or a broken one: not ours to judge
+    if settings.index >= len(site.nodes):
+        return None  # just being made: this site file does not describe it yet
     return Neighbour(
         settings.index,
         place / SOCKETS_FOLDER,

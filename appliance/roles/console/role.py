@@ -61,6 +61,7 @@ from appliance.drivers.network.operator_port import (
 from appliance.drivers.network.pages import SafeHeaders
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
+from appliance.formats.site import SITE_FILE
 from appliance.roles.console.watch import POLL_S, Watch
 
 WEB = resources.web()
@@ -75,7 +76,12 @@ class ConsoleRole:
 
     def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
         self._node, self._log = node, log
-        self.watch = Watch(node.site, neighbours(node.path, node.site))
+        self.watch = Watch(
+            node.path / SITE_FILE,
+            node.site,
+            lambda site: neighbours(node.path, site),
+            tell=log.error,
+        )
         self._door = Door(now=time.monotonic, tell=self._tell, hasher=argon2.PasswordHasher())
         self._entering = asyncio.Lock()
         self._news = asyncio.Condition()

@@ -5,48 +5,55 @@ Without the page: `tigerchat status` and `tigerchat node` ask in the same way.
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.drivers.host.neighbours import Neighbour
+from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.site import Site
+from appliance.formats.site_view import SiteView
 
 POLL_S = 1.0
 ANSWER_S = 1.0  # for a process to say how it is
 
 
 class Watch:
-    """Asks the processes of this machine, and tells the core what they said."""
+    """Asks the processes of nodes on this machine, and tells the core what they said.
 
-    def __init__(self, site: Site, nodes: list[Neighbour], *, patience_s: float = ANSWER_S) -> None:
-        self.console = Console(site)
-        self._patience_s = patience_s
+    `path` is the site file as of which `site` is; `nodes` finds the nodes that are to be asked, at
+    first and whenever that file is another one.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        site: Site,
+        nodes: Callable[[Site], list[Neighbour]],
+        *,
+        patience_s: float = ANSWER_S,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._site = SiteWatch(path, SiteView(site), self._on_view, tell)
+        self.console = Console(self._site.view)
+        self._patience_s, self._nodes = patience_s, nodes
         self._cluster = site.cluster
-        self._folders = {node.index: node.sockets for node in nodes}
-        self._sources = []
-        for node in nodes:
-            shards = site.shards_of(node.index)
-            self._sources += [Source("replica", node.index, shard.number) for shard in shards]
-        self._sources += [
-            Source("edge", node.index, number)
-            for node in nodes
-            for number in range(node.edge_processes)
-        ]
-        self._sources += [
-            Source(kind, node.index, 0) for node in nodes for kind in ("supervisor", "shipper")
-        ]
-        for node in nodes:
-            ports = site.nodes[node.index]
-            served = (
-                ("farm", ports.farm_port),
-                ("metadata", ports.objects_port),
-                ("federation", node.federates),
-            )
-            self._sources += [Source(kind, node.index, 0) for kind, there in served if there]
         self.answers: dict[Source, dict[str, Any] | None] = {}
+        self._ask_of(site)
+
+    def _on_view(self, view: SiteView) -> None:
+        self._pool.shutdown(wait=False)
+        self._ask_of(view.site)
+        self.console.on_site(view.site)
+
+    def _ask_of(self, site: Site) -> None:
+        nodes = self._nodes(site)
+        self._folders = {node.index: node.sockets for node in nodes}
+        self._sources = list(sources_of(site, nodes))
         self._pool = ThreadPoolExecutor(len(self._sources), "ask")  # threads come with need
 
     def ask(self, source: Source) -> dict[str, Any] | None:
@@ -68,10 +75,12 @@ class Watch:
 
     def poll(self) -> None:
         """One look, from a program that does nothing else."""
+        self._site.poll()
         self._look([self.ask(source) for source in self._sources])
 
     async def poll_beside(self) -> None:
         """One look, from within a loop: a process that hangs delays no other."""
+        self._site.poll()
         loop = asyncio.get_running_loop()
         asked = (loop.run_in_executor(self._pool, self.ask, source) for source in self._sources)
         self._look(await asyncio.gather(*asked))
@@ -83,3 +92,22 @@ class Watch:
             now_ms=time.monotonic_ns() // 1_000_000,
             wall_ms=time.time_ns() // 1_000_000,
         )
+
+
+def sources_of(site: Site, nodes: list[Neighbour]) -> Iterator[Source]:
+    """The processes of these nodes, whoever of them runs."""
+    for node in nodes:
+        for shard in site.shards_of(node.index):
+            yield Source("replica", node.index, shard.number)
+        for number in range(node.edge_processes):
+            yield Source("edge", node.index, number)
+        described = site.nodes[node.index]
+        for kind, there in (
+            ("supervisor", True),
+            ("shipper", True),
+            ("farm", described.farm_port),
+            ("metadata", described.objects_port),
+            ("federation", node.federates),
+        ):
+            if there:
+                yield Source(kind, node.index, 0)

@@ -1,7 +1,7 @@
 """Answers of processes in, tables, alarms and curves out. Screens are stored as text."""
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from appliance.cores.console.cells import duration, latency, lines
 from appliance.cores.console.console import HISTORY_MAX, Console
 from appliance.cores.console.model import CLOCK_JUMP_KEPT_MS, Source
 from appliance.formats.nvme_health import decode_health
+from appliance.formats.site import Site
+from appliance.formats.site_view import SiteView
 from tests.cores.console.worlds import edge, healthy, replica, site
 from tests.formats.test_nvme_health import page
 
@@ -24,7 +26,7 @@ WALL_MS = 1_700_000_000_000
 
 def looked(*polls: dict[Source, dict[str, Any] | None], shards: int = 1) -> Console:
     """A console after these polls, one a second."""
-    console = Console(site(shards=shards))
+    console = Console(SiteView(site(shards=shards)))
     for second, answers in enumerate(polls):
         console.on_poll(answers, now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
     return console
@@ -236,7 +238,7 @@ def test_a_target_that_lacks_what_was_shipped_elsewhere_is_told() -> None:
 
 def test_an_alarm_keeps_the_age_that_another_console_tells() -> None:
     bad = healthy() | {Source("edge", 2, 0): None}
-    console = Console(site())
+    console = Console(SiteView(site()))
     console.remember([("edge_down", "edge 0 on node-2", 1000), ("sync", "shard 0 on node-1", 0)])
     console.on_poll(bad, now_ms=61_000, wall_ms=WALL_MS)
     assert [(alarm.name, alarm.since_ms) for alarm in console.alarms()] == [("edge_down", 1000)]
@@ -246,7 +248,7 @@ MEMBERS = [(bytes([1, i]) * 8).hex() for i in range(3)]
 
 
 def test_who_was_removed_is_neither_shown_nor_counted_nor_an_alarm() -> None:
-    group = {"members": MEMBERS[:2], "replica_count": 2, "epoch": 0}
+    group = {"members": MEMBERS[:2], "replica_count": 2, "epoch": 0, "members_op": 1200}
     answers = healthy()
     for i in range(2):
         said = replica(i, **group, role="backup" if i else "primary")
@@ -259,6 +261,7 @@ def test_who_was_removed_is_neither_shown_nor_counted_nor_an_alarm() -> None:
             members=MEMBERS,
             epoch=0,
             replica_count=3,
+            members_op=0,
             commit=100,
             state_ready=False,
             role="removed",
@@ -271,6 +274,89 @@ def test_who_was_removed_is_neither_shown_nor_counted_nor_an_alarm() -> None:
         assert [row[2].text for row in console.tables()[2].rows] == ["node-0", "node-1"]
         assert [row[1].text for row in console.tables()[3].rows] == ["node-0", "node-1"]
         assert console.tables()[1].rows[0][3].text == "2 of 2"
+
+
+IDS = [bytes.fromhex(text) for text in MEMBERS] + [bytes([1, 3]) * 8]
+ORDER = (3, 1, 2, 0)  # nodes by the index in the group, once node 3 has taken the place of node 0
+
+
+def described(nodes: int = 4) -> Site:
+    """As the file is once `member add` has described node 3."""
+    found = site(nodes)
+    (shard,) = found.shards
+    return replace(found, shards=[replace(shard, replica_count=3, standby_count=nodes - 3)])
+
+
+def promoted(silent: int | None = None, **changes: Any) -> dict[Source, dict[str, Any] | None]:
+    """All nodes after that, in the first view with a primary; of node `silent` no replica answers.
+    Peers, and whose clock is off, are named by the index in the group."""
+    answers: dict[Source, dict[str, Any] | None] = {}
+    for index, node in enumerate(ORDER):
+        role = "primary" if index == 1 else "standby" if index == 3 else "backup"
+        said = replica(index, role=role, epoch=1, members_op=900, **{"view": 1} | changes)
+        said |= {"members": [IDS[n].hex() for n in ORDER], "replica_count": 3}
+        of_peer = {"view": 1, "commit_min": 1234, "checkpoint": 960, "silent_ticks": 2}
+        said["peers"] = {str(other): of_peer for other in range(4) if other != index}
+        answers[Source("replica", node, 0)] = None if node == silent else said
+        answers[Source("edge", node, 0)] = edge()
+    return answers
+
+
+def polled(console: Console, *polls: dict[Source, dict[str, Any] | None]) -> Console:
+    for answers in polls:
+        console.on_poll(answers, now_ms=1000, wall_ms=WALL_MS)
+    return console
+
+
+def primary_of(console: Console) -> str:
+    return console.tables()[1].rows[0][1].text
+
+
+@pytest.mark.parametrize("silent", [None, 2, 3])
+def test_a_console_that_ran_before_the_change_names_the_primary_and_counts_the_quorum(
+    silent: int | None,
+) -> None:
+    console = polled(Console(SiteView(site())), healthy())
+    console.on_site(described())
+    polled(console, promoted(silent))
+    assert primary_of(console) == "node-1"
+    lost = [] if silent is None else [("replica_down", f"shard 0 on node-{silent}")]
+    assert names(console) == lost
+    roles = {row[2].text: row[3].text for row in console.tables()[2].rows}
+    assert roles["node-0"] == "standby" and (silent == 3 or roles["node-3"] == "backup")
+    assert console.tables()[1].rows[0][3].text == f"{3 - bool(lost)} of 3"
+
+
+def test_a_primary_that_the_site_file_does_not_describe_yet_is_nobody_else() -> None:
+    answers = {source: raw for source, raw in promoted(view=3).items() if source.node != 3}
+    console = polled(Console(SiteView(site())), answers)
+    assert primary_of(console) == "none"
+
+
+def test_an_epoch_has_no_primary_before_its_first_vote() -> None:
+    assert primary_of(polled(Console(SiteView(described())), promoted(view=0))) == "none"
+
+
+def test_the_views_of_a_former_epoch_lead_nobody_any_more() -> None:
+    answers = promoted()
+    late = replica(2, view=5, epoch=0, members_op=0, members=MEMBERS, replica_count=3)
+    answers[Source("replica", 2, 0)] = late
+    assert primary_of(polled(Console(SiteView(described())), answers)) == "node-1"
+
+
+def test_who_belongs_is_still_known_when_nobody_answers_any_more() -> None:
+    console = Console(SiteView(described()))
+    polled(console, promoted(), dict.fromkeys(promoted()))
+    assert [row[2].text for row in console.tables()[2].rows] == [f"node-{n}" for n in range(4)]
+    down = [subject for name, subject in names(console) if name == "replica_down"]
+    assert down == [f"shard 0 on node-{n}" for n in range(4)]
+    assert [member.standby for member in console.shards()[0].members] == [True, False, False, False]
+
+
+def test_a_clock_that_is_off_is_that_of_the_node_that_has_this_index_now() -> None:
+    off = {"agreed": True, "errors_us": {"0": 2_000_000}}
+    console = polled(Console(SiteView(described())), promoted(clock=off))
+    assert [subject for name, subject in names(console) if name == "clock"] == ["node-3"]
 
 
 def supervisor(silent_ms: int = 0, **halts: str) -> dict[str, Any]:
@@ -295,7 +381,7 @@ def test_a_halt_keeps_its_reason_and_its_age_while_the_process_is_tried_again() 
     halted = healthy() | {Source("supervisor", 1, 0): supervisor(replica_0=reason)}
     silent = halted | {Source("replica", 1, 0): None}
     trying = halted | {Source("replica", 1, 0): replica(1, status="recovering")}
-    console = Console(site())
+    console = Console(SiteView(site()))
     for second, answers in enumerate((silent, trying, silent, silent), 1):
         console.on_poll(answers, now_ms=1000 * second, wall_ms=WALL_MS)
         (alarm,) = [alarm for alarm in console.alarms() if alarm.severity == "bad"]
@@ -305,7 +391,7 @@ def test_a_halt_keeps_its_reason_and_its_age_while_the_process_is_tried_again() 
 
 
 def test_a_process_whose_beat_stands_is_named_until_it_is_heard_again() -> None:
-    console = Console(site())
+    console = Console(SiteView(site()))
     for silent_ms, expected in ((0, []), (2500, [("role_stuck", "edge-0 on node-1")]), (0, [])):
         answers = healthy() | {Source("supervisor", 1, 0): supervisor(silent_ms)}
         console.on_poll(answers, now_ms=1000, wall_ms=WALL_MS)
@@ -384,7 +470,7 @@ def test_a_shard_without_answers_makes_no_rate_when_it_comes_back() -> None:
 
 
 def test_the_curves_hold_five_minutes() -> None:
-    console = Console(site())
+    console = Console(SiteView(site()))
     for second in range(HISTORY_MAX + 5):
         console.on_poll(healthy(), now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
     history = console.history()
