@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from appliance.drivers.hdfs.target import Target
 from appliance.drivers.host import clock
 from appliance.drivers.host.neighbours import Neighbour, neighbours
 from appliance.drivers.host.node_folder import SHIPPED_FOLDER
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import ask_status, ask_view
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.drivers.terminal.way_out import bare
@@ -66,12 +67,19 @@ def command() -> None:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Place:
     """The nodes that were asked for, of one site."""
 
     site: Site
     nodes: list[Neighbour]
+
+    @cached_property
+    def members(self) -> list[Neighbour]:
+        """Those whose shippers are asked: of who was removed nothing is expected, unless it alone
+        was asked for."""
+        view = ask_view(self.site, {node.index: node.sockets for node in self.nodes})
+        return [node for node in self.nodes if node.index not in view.outside] or self.nodes
 
     def ask(self, node: Neighbour, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
         return ask_status(
@@ -84,12 +92,12 @@ class Place:
         )
 
     def answers(self) -> Iterator[tuple[Neighbour, dict[str, Any] | None]]:
-        for node in self.nodes:
+        for node in self.members:
             yield node, self.ask(node)
 
     def shards(self) -> list[int]:
         """Those that the nodes hold, by number."""
-        held = [self.site.shards_of(node.index) for node in self.nodes]
+        held = [self.site.shards_of(node.index) for node in self.members]
         return sorted({shard.number for shards in held for shard in shards})
 
     def name(self, index: int) -> str:
@@ -207,7 +215,8 @@ def now(
     with Waiting("ship") as waiting:
         waiting.on("no shipper has answered yet")
         told = [
-            place.ask(node, {"wish": "now", "claim": claim, "close": close}) for node in place.nodes
+            place.ask(node, {"wish": "now", "claim": claim, "close": close})
+            for node in place.members
         ]
         refuse_idle(told)
         others = {} if claim else elsewhere(place, told)
@@ -244,7 +253,7 @@ def refuse_idle(told: list[dict[str, Any] | None]) -> None:
 def elsewhere(place: Place, told: list[dict[str, Any] | None]) -> dict[int, str]:
     """Shards that a node ships which was not asked, with a sentence on each. TargetUnavailable if
     nothing else could have been shipped here."""
-    asked = {node.index for node in place.nodes}
+    asked = {node.index for node in place.members}
     rows = [row for answer in told if answer is not None for row in answer["shards"]]
     here = {row["shard"] for row in rows if row["ships"]}
     others = {

@@ -34,7 +34,7 @@ def asked_of(*answers: Any) -> Any:
     """The first nodes of a site, each with what its shipper answers."""
     asked = [SimpleNamespace(index=index) for index in range(len(answers))]
     return SimpleNamespace(
-        nodes=asked,
+        members=asked,
         name=lambda index: f"node-{index}",
         shards=lambda: [0],
         answers=lambda: list(zip(asked, answers, strict=True)),
@@ -118,7 +118,7 @@ def test_what_does_not_come_in_time_ends_with_its_name_and_code_1(
     node = SimpleNamespace(index=0)
     answer = {"shards": [SHIPS | {"closing": True}]}
     place = SimpleNamespace(
-        nodes=[node],
+        members=[node],
         shards=lambda: [0],
         name=lambda index: f"node-{index}",
         ask=lambda node, wish: answer,

@@ -9,6 +9,8 @@ claim in the log decides, and whom a newer claim has ended waits before it claim
 from collections.abc import Mapping
 from typing import Any
 
+from appliance.formats.site import Shard
+
 NOBODY = -1
 SILENT_MS_MAX = 3_000  # since the primary last heard the chosen node's replica
 PATIENCE_MS = 10_000  # for a chosen node that does not claim, and before one claims again
@@ -17,13 +19,13 @@ PATIENCE_MS = 10_000  # for a chosen node that does not claim, and before one cl
 class Turn:
     """`chosen`: the node that the farm names, or NOBODY; whoever reads its directory tells.
 
-    `nodes` are the shard's, by the id of their replica in hexadecimal digits. Times are of a clock
-    that only goes forward, in milliseconds.
+    `nodes` are the shard's, as the newest site file describes them, by the id of their replica in
+    hexadecimal digits. Times are of a clock that only goes forward, in milliseconds.
     """
 
     def __init__(self, own: int, nodes: Mapping[str, int]) -> None:
         self.chosen = NOBODY
-        self._own, self._nodes = own, nodes
+        self._own, self.nodes = own, nodes
         self._lost_ms: int | None = None  # when a newer claim ended ours
         self._waits_ms: int | None = None  # since when the chosen node is to claim, and has not
 
@@ -54,5 +56,11 @@ class Turn:
     def _slot(self, status: Mapping[str, Any]) -> int | None:
         """Where the chosen node's replica stands among those that vote; None: it does not."""
         voters = status["members"][: status["replica_count"]]
-        found = [slot for slot, name in enumerate(voters) if self._nodes.get(name) == self.chosen]
+        found = [slot for slot, name in enumerate(voters) if self.nodes.get(name) == self.chosen]
         return found[0] if found else None
+
+
+def nodes_of(shard: Shard) -> dict[str, int]:
+    """By the ids of their replicas, as a status has them."""
+    ids = (replica_id.hex() for replica_id in shard.replica_ids)
+    return dict(zip(ids, shard.members, strict=True))

@@ -1,6 +1,6 @@
 """The shipper of one shard: from what the shard remembers, the one step to do next."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from appliance.base.prng import Prng
 from appliance.cores.shipping.chosen import Chosen
@@ -12,6 +12,7 @@ from appliance.cores.shipping.plan import (
     period_start,
     sealed_parts,
 )
+from appliance.cores.shipping.role import Role
 from appliance.cores.shipping.seams import SeekSeams
 from appliance.cores.shipping.source import NO_TIME, LogTime, Source
 from appliance.formats.checkpoint import ShippingState
@@ -75,21 +76,6 @@ class Compare:
 Step = Append | Put | PutManifest | PutHead | Sweep | Look | Compare | SeekSeams
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
-    """Which shard is shipped by whom, and how."""
-
-    cluster: bytes
-    shard: int
-    node: int
-    members: tuple[int, ...]  # nodes that hold the shard, in the order of turns without a farm
-    segment_records: int
-    period_us: int
-    patience_us: int  # late by so much, a period is an alarm, and others may claim
-    may_claim: bool  # the operator lets this node ship
-    shared: bool  # every node sees the same target
-
-
 class Shipper:
     """Inputs: state of the shard, outcome of the last step, `now_us` of a clock that only goes
     forward. Output: `step`.
@@ -140,6 +126,10 @@ class Shipper:
             self._close_at_us = 0
         for part in [part for part in self.files if part.last_log_seq <= cursor]:
             del self.files[part]
+
+    def on_members(self, members: tuple[int, ...]) -> None:
+        """The nodes that hold the shard are these now, in the order of turns."""
+        self.role = replace(self.role, members=members)
 
     def on_appended(self, step: Append, accepted: bool, log_seq: int, now_us: int) -> None:
         """The log has answered; an accepted record has this place."""
@@ -287,6 +277,8 @@ class Shipper:
     def _claim(self, source: Source, now_us: int, wall_us: int) -> Step | None:
         """Claim, or look whether to; None: another one ships, or the operator said no."""
         role, state = self.role, self.state
+        if role.node not in role.members:
+            return None  # removed: it is nobody's turn here
         claim = Append(Shipped(SHIP_CLAIM, role.node, state.generation + 1))
         if self._asked_to_claim:
             return claim

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from appliance.base.signature import SIGNATURE_SIZE
 from appliance.drivers.network.framing import Signer
 from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
 from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.site import Site
+from appliance.formats.site_view import SiteView, configuration_in
 
 ANSWER_SIZE_MAX = 1 << 20
 
@@ -51,6 +53,18 @@ def ask_status(
             return answer if isinstance(answer, dict) else None
     except (OSError, ValueError):
         return None
+
+
+def ask_view(site: Site, sockets: Mapping[int, Path]) -> SiteView:
+    """The site as those replicas report it that answer in these folders, by the index of their
+    node; what none of them tells is as the site file describes it."""
+    view = SiteView(site)
+    for index, folder in sockets.items():
+        for shard in site.shards_of(index):
+            status = ask_status(folder, cluster=site.cluster, shard=shard.number)
+            if status is not None:
+                view = view.learned(shard.number, configuration_in(status))
+    return view
 
 
 def listens(folder: Path, *, kind: str, number: int = 0) -> bool:

@@ -1,5 +1,6 @@
 """The federation of a node: links to other sites, and the shared rooms of each of its shards."""
 
+import dataclasses
 import logging
 import time
 from collections import Counter
@@ -10,15 +11,19 @@ from appliance.base.errors import ConfigurationError
 from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
 from appliance.cores.federation.exchange import Exchange
+from appliance.cores.federation.turn import nodes_of
 from appliance.drivers.host import clock, service
 from appliance.drivers.host.federation_file import read_federation
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.causal.link import Summary
 from appliance.formats.federation_site import FederationSite
+from appliance.formats.site import SITE_FILE
+from appliance.formats.site_view import SiteView
 from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.attached.shard_tasks import ShardTasks
 from appliance.roles.federation.carrier import Carrier
@@ -35,6 +40,7 @@ class FederationRole:
 
     def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
         self.node, self.log = node, log
+        self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self.site = read_federation(node.path)
         self.counters: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
@@ -76,7 +82,7 @@ class FederationRole:
         has_farm = node.node.farm_port and node.site.farm_key
         self._directory = DirectoryFile(node) if has_farm else None
         self._life = Lifetime()
-        self._tasks = ShardTasks("federation", self.shards, self._life, log, self._poll_directory)
+        self._tasks = ShardTasks("federation", self.shards, self._life, log, self._each_second)
         self._figures = Figures()
 
     async def serve(self) -> int:
@@ -100,6 +106,16 @@ class FederationRole:
         service.notify("STOPPING=1")
         await self._life.close()
         return self._tasks.beat.exit_code
+
+    def _on_view(self, view: SiteView) -> None:
+        """More nodes are described, of which one may be chosen."""
+        self.node = dataclasses.replace(self.node, view=view)
+        for shard in self.shards:
+            shard.turn.nodes = nodes_of(view.site.shards[shard.shard.number])
+
+    def _each_second(self) -> None:
+        self._watch.poll()
+        self._poll_directory()
 
     def _poll_directory(self) -> None:
         """Tell each shard whom the farm has chosen; without a farm it is the primary's turn."""

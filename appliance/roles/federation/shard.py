@@ -23,7 +23,7 @@ from appliance.base.errors import CausalRefused, FormatError
 from appliance.base.limits import FEDERATED_APPEND_MAX, FEDERATED_READ_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
-from appliance.cores.federation.turn import Turn
+from appliance.cores.federation.turn import Turn, nodes_of
 from appliance.cores.shipping.source import Source
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import NodeFolder
@@ -65,8 +65,7 @@ class ShardCarrying:
         self.error = ""
         self.generation = 0  # of our claim; 0: another node carries
         self.rooms: dict[str, SharedRoom] = {}  # by the name of the channel
-        ids = (replica_id.hex() for replica_id in shard.replica_ids)
-        self.turn = Turn(node.settings.index, dict(zip(ids, shard.members, strict=True)))
+        self.turn = Turn(node.settings.index, nodes_of(shard))
         self._node, self._folder, self._carrier, self._log = node, folder, carrier, log
         self._prng = prng
         self._status: dict[str, Any] | None = None

@@ -1,6 +1,7 @@
 """The shipper of a node: makes the shipping of each of its shards and runs them."""
 
 import asyncio
+import dataclasses
 import logging
 from collections import Counter
 from pathlib import Path
@@ -15,8 +16,11 @@ from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import SHIPPED_FOLDER, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
+from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.settings import SHIP_OFF
+from appliance.formats.site import SITE_FILE
+from appliance.formats.site_view import SiteView
 from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.attached.shard_tasks import AttachedShard, ShardTasks
 from appliance.roles.shipper.repair import Repair
@@ -32,6 +36,7 @@ class ShipperRole:
         self.counters: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
         prng = Prng(clock.seed())
+        self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self._target: Target | None = None
         self.shards: list[ShardShipping] = []
         read: list[AttachedShard] = []
@@ -48,6 +53,7 @@ class ShipperRole:
                     log=log,
                     counters=self.counters,
                     drops=self.drops,
+                    on_report=self._watch.on_status,
                 )
                 for shard in node.shards
             ]
@@ -72,7 +78,7 @@ class ShipperRole:
         has_farm = node.node.farm_port and node.site.farm_key
         self._directory = DirectoryFile(node) if has_farm else None
         self._life = Lifetime()
-        self._tasks = ShardTasks("shipper", read, self._life, log, self._look_at_directory)
+        self._tasks = ShardTasks("shipper", read, self._life, log, self._each_second)
         self._figures = Figures()
 
     async def serve(self) -> int:
@@ -93,6 +99,16 @@ class ShipperRole:
         service.notify("STOPPING=1")
         await self._life.close()
         return self._tasks.beat.exit_code
+
+    def _on_view(self, view: SiteView) -> None:
+        """Other nodes hold the shards, or are described."""
+        self.node = dataclasses.replace(self.node, view=view)
+        for shard in self.shards:
+            shard.on_view(view)
+
+    def _each_second(self) -> None:
+        self._watch.poll()
+        self._look_at_directory()
 
     def _look_at_directory(self) -> None:
         """Tell each shard whom the farm wants to ship; without a farm they keep to their turns."""

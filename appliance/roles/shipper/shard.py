@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from appliance.base.errors import ApplianceError, FormatError, TargetError
 from appliance.base.prng import Prng
 from appliance.cores.shipping import shipper as core
 from appliance.cores.shipping.plan import SECOND_US
+from appliance.cores.shipping.role import Role
 from appliance.cores.shipping.seams import SeekSeams
 from appliance.cores.shipping.shipper import (
     Append,
@@ -29,6 +31,7 @@ from appliance.formats.checkpoint import ShippingState
 from appliance.formats.event import Shipped, encode_shipped
 from appliance.formats.session import DUPLICATE, OK, SEQUENCE_GAP
 from appliance.formats.site import Shard
+from appliance.formats.site_view import Group, SiteView
 from appliance.roles.attached.log_session import LogSession
 from appliance.roles.shipper.repair import Repair, Repairs
 from appliance.roles.shipper.shard_target import ShardTarget
@@ -49,8 +52,10 @@ class ShardShipping:
         log: logging.Logger,
         counters: Counter[str],
         drops: Counter[str],
+        on_report: Callable[[dict[str, Any]], None],
     ) -> None:
-        self._log, self._shard = log, shard
+        """`on_report` hears what the replica tells of itself, before it is gone by."""
+        self._log, self._shard, self._on_report = log, shard, on_report
         self._client_seq = 1  # of our next own record
         self._prng = prng
         self.follows = False  # its replica has no vote, and passes no request on
@@ -67,25 +72,20 @@ class ShardShipping:
             target,
             self.core,
             key=node.signing_key,
-            trusted=frozenset(other.public_key for other in node.site.nodes),
+            trusted=node.view.public_keys,
             log=log,
         )
         self._repairs = Repairs(self.core, self._target)
         self.repair: Repair | None = None  # the newest that the operator wants
         self.doing = ""
 
-    def _core_role(self, node: NodeFolder, shard: Shard) -> core.Role:
-        """Standbys are members too, as they may come to vote: they stand by until their replica
-        does."""
+    def _core_role(self, node: NodeFolder, shard: Shard) -> Role:
         settings = node.settings
-        voters = shard.members[: shard.replica_count]
-        standbys = shard.members[shard.replica_count :]
-        first = shard.number % len(voters)
-        return core.Role(
+        return Role(
             cluster=node.site.cluster,
             shard=shard.number,
             node=settings.index,
-            members=(*voters[first:], *voters[:first], *standbys),
+            members=_turns(node.view.groups[shard.number]),
             segment_records=self.session.geometry.segment_records,
             period_us=settings.ship_period_s * SECOND_US,
             patience_us=settings.ship_late_s * SECOND_US,
@@ -93,9 +93,15 @@ class ShardShipping:
             shared=is_shared(settings),
         )
 
+    def on_view(self, view: SiteView) -> None:
+        """Other nodes hold the shard, or are described."""
+        self.core.on_members(_turns(view.groups[self._shard.number]))
+        self._target.trusted = view.public_keys
+
     # --- the replica
 
     def _on_status(self, status: dict[str, Any]) -> None:
+        self._on_report(status)
         self.follows = not 0 <= status["replica"] < status["replica_count"]
         told = status["shipping"]
         state = ShippingState(**{name: told[name] for name in ShippingState._fields})
@@ -239,6 +245,14 @@ class ShardShipping:
             "put_bytes": self._target.bytes_put,
             "mending": None if self.repair is None else self.repair.plain(),
         }
+
+
+def _turns(group: Group) -> tuple[int, ...]:
+    """The nodes of a shard in the order in which they claim. Standbys are members too, as they may
+    come to vote: they stand by until their replica does."""
+    voters = group.voter_nodes
+    first = group.shard.number % len(voters) if voters else 0
+    return (*voters[first:], *voters[:first], *group.standby_nodes)
 
 
 def _described(step: core.Step) -> str:

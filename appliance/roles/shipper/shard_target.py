@@ -29,7 +29,8 @@ class ShardTarget:
         log: logging.Logger,
     ) -> None:
         """`key` signs; `trusted` are the public keys whose signatures count."""
-        self._target, self._core, self._key, self._trusted = target, core, key, trusted
+        self._target, self._core, self._key = target, core, key
+        self.trusted = trusted  # another set once other nodes are described
         self._log = log
         self._folder = mf.shard_folder(core.role.cluster, core.role.shard)
         self.files_put = self.bytes_put = 0
@@ -48,7 +49,7 @@ class ShardTarget:
             reading = Reading()
             for block in self._target.read(path):
                 reading.add(block)
-            if reading.fits(file, self._trusted):
+            if reading.fits(file, self.trusted):
                 return file, False
         self._deliver(path, rendered.data, overwrite=there is not None)
         self.files_put += 1
@@ -63,7 +64,7 @@ class ShardTarget:
         wrong = True
         if raw is not None:
             try:
-                wrong = mf.parse_manifest(raw, self._trusted).value != manifest
+                wrong = mf.parse_manifest(raw, self.trusted).value != manifest
             except FormatError:
                 wrong = True
         if wrong:
@@ -81,7 +82,7 @@ class ShardTarget:
         raw = self._read_small(path)
         if raw is not None:
             try:
-                if mf.parse_head(raw, self._trusted).value.number >= head.number:
+                if mf.parse_head(raw, self.trusted).value.number >= head.number:
                     return
             except FormatError as error:
                 self._log.warning("%s is replaced: %s", path, error)
@@ -125,7 +126,7 @@ class ShardTarget:
         if raw is None:
             return -1
         try:
-            return mf.parse_head(raw, self._trusted).value.number
+            return mf.parse_head(raw, self.trusted).value.number
         except FormatError:
             return -1
 
@@ -149,6 +150,6 @@ class ShardTarget:
         if raw is None:
             return False
         try:
-            return mf.parse_manifest(raw, self._trusted).hash == shipped.manifest_hash
+            return mf.parse_manifest(raw, self.trusted).hash == shipped.manifest_hash
         except FormatError:
             return False

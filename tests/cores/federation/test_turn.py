@@ -106,6 +106,17 @@ def test_the_primary_carries_where_the_chosen_node_does_not_claim() -> None:
     assert group.run(60_000) == [0] and group.claims == [0]
 
 
+def test_a_node_that_is_described_later_can_be_chosen() -> None:
+    group = Group()
+    for turn in group.turns:
+        turn.nodes = {name: node for name, node in NODES.items() if node != 1}
+    group.choose(1)
+    assert group.run(STEP_MS) == [0], "a stranger yet"
+    for turn in group.turns:
+        turn.nodes = NODES
+    assert group.run(2 * STEP_MS) == [1]
+
+
 def test_a_standby_or_a_stranger_is_not_waited_for() -> None:
     for chosen in (3, 7, NOBODY):
         group = Group()

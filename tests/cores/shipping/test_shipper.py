@@ -96,6 +96,15 @@ def test_the_first_in_turn_claims_and_a_period_goes_its_way(world: World) -> Non
     assert len(world.files) == 3
 
 
+def test_turns_are_those_of_who_holds_the_shard_now(world: World) -> None:
+    for actor in world.actors:
+        actor.core.on_members((0, 2))
+    assert told(world, 1, 3) == told(world, 2, 3) == []
+    world.wall_us += PATIENCE_US
+    assert told(world, 1, 3) == [], "it was the first, and holds the shard no more"
+    assert told(world, 2, 1) == [SHIP_CLAIM], "the second one, a patience later"
+
+
 def test_a_period_is_under_way_until_the_head_names_it(world: World) -> None:
     shipper = world.actors[1].core
     assert not shipper.settled

@@ -6,6 +6,7 @@ from appliance.base.prng import Prng
 from appliance.base.signature import SigningKey
 from appliance.cores.shipping import shipper as core
 from appliance.cores.shipping.render import Reading, render
+from appliance.cores.shipping.role import Role
 from appliance.cores.shipping.seams import SeekSeams
 from appliance.cores.shipping.shipper import (
     Append,
@@ -80,8 +81,8 @@ class World:
         assert self.shard.one(create(0)).code == OK
         self.shown()
 
-    def role(self, node: int) -> core.Role:
-        return core.Role(
+    def role(self, node: int) -> Role:
+        return Role(
             cluster=CLUSTER,
             shard=SHARD,
             node=node,
