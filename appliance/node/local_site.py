@@ -1,6 +1,7 @@
 """All nodes of a site on this machine: formatted at first, started, announced when they serve."""
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from appliance.base.errors import ConfigurationError
+from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.printable import counted
 from appliance.drivers.chat.access import local_token
 from appliance.drivers.host.durable_file import lock_folder, write_durable
@@ -18,13 +19,17 @@ from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
     NodeFolder,
     open_node,
+    volume_name,
 )
 from appliance.drivers.host.process import child_environment, cores, own_command
 from appliance.drivers.network.ask import ask_status
+from appliance.formats.membership import Configuration
 from appliance.formats.site import SITE_FILE, Site, encode_site, load_site
+from appliance.formats.site_view import SiteView
 from appliance.node import forked
 from appliance.node.child import Child
 from appliance.node.ports import check_ports
+from appliance.node.start import read_superblock
 from appliance.node.supervisor import Supervisor, supervise
 
 POLL_S = 0.05  # between two looks whether a local site serves
@@ -51,7 +56,8 @@ def start_local(
         if code != 0:
             return code
     site = load_site(folder / SITE_FILE)
-    first = site.shards[0]
+    present = [node for node in site.nodes if not (folder / node.name / REMOVED_FILE).exists()]
+    first = view_of_volumes(site, [folder / node.name for node in present]).groups[0]
     for name, wanted, there in (
         ("nodes", nodes, first.replica_count),
         ("standbys", standbys, first.standby_count),
@@ -59,13 +65,12 @@ def start_local(
     ):
         if wanted is not None and wanted != there:
             raise ConfigurationError(
-                f"--{name} is {wanted}; allowed: {there}, as {folder} "
-                "was formatted, or another folder"
+                f"--{name} is {wanted}; allowed: {there}, as the site in {folder} has it now, or "
+                "another folder"
             )
     lock_folder(folder)  # held until this process ends
     if ports is not None:
         _move_ports(folder, site, ports)
-    present = [node for node in site.nodes if not (folder / node.name / REMOVED_FILE).exists()]
     opened = [open_node(folder / node.name) for node in present]
     for node in opened:
         check_ports(node)
@@ -74,6 +79,18 @@ def start_local(
         _nodes(opened, one_process), report=site_start.warn, on_ready=site_start.on_ready
     )
     return asyncio.run(supervise(supervisor, folder, site.cluster))
+
+
+def view_of_volumes(site: Site, folders: list[Path]) -> SiteView:
+    """The site as the volumes in the folders of its nodes have it while none of them runs."""
+    view = SiteView(site)
+    for folder in folders:
+        for shard in site.shards:
+            with contextlib.suppress(StorageError, ConfigurationError):  # whoever runs it says so
+                block = read_superblock(folder / volume_name(shard.number))
+                of_group = block.epoch, block.members_op, block.replica_count, tuple(block.members)
+                view = view.learned(shard.number, Configuration(*of_group))
+    return view
 
 
 def _formatted(folder: Path) -> bool:

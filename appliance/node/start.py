@@ -29,6 +29,7 @@ from appliance.formats.configuration import mistake
 from appliance.formats.geometry import PRODUCTION, SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
 from appliance.formats.settings import SETTINGS_FILE
 from appliance.formats.site import SITE_FILE
+from appliance.formats.superblock import Superblock
 from appliance.node import forked
 from appliance.node.catalogue import children, modules
 from appliance.node.child import Child
@@ -178,9 +179,8 @@ PHASES: list[tuple[str, Callable[[NodeStart], str]]] = [
 ]
 
 
-def _superblock(node: NodeFolder, shard: int) -> str:
-    """Judge the superblock of a volume as the replica will, and whose it is."""
-    folder = node.volume(shard)
+def read_superblock(folder: Path) -> Superblock:
+    """That of the volume in `folder`; StorageError when there is none that counts."""
     reader = VolumeReader(folder)
     try:
         copies = reader.read_many(
@@ -189,12 +189,17 @@ def _superblock(node: NodeFolder, shard: int) -> str:
                 for copy in range(SUPERBLOCK_COPIES)
             ]
         )
-        try:
-            block, _ = opening.choose(copies)
-        except opening.VolumeUnusable as error:
-            raise StorageError(f"{folder}: {error}") from error
+        return opening.choose(copies)[0]
+    except opening.VolumeUnusable as error:
+        raise StorageError(f"{folder}: {error}") from error
     finally:
         reader.close()
+
+
+def _superblock(node: NodeFolder, shard: int) -> str:
+    """Judge the superblock of a volume as the replica will, and whose it is."""
+    folder = node.volume(shard)
+    block = read_superblock(folder)
     described = node.site.shards[shard]
     index = described.replica_index(node.settings.index)
     assert index is not None

@@ -207,7 +207,8 @@ def test_a_new_folder_becomes_three_nodes_that_serve_stop_and_continue(
 def test_a_site_whose_members_changed_is_started_by_the_same_words(
     tigerchat: Tigerchat, run: Callable[..., Running], tmp_path: Path, free_ports: FreePorts
 ) -> None:
-    """Numbers are for new sites: nobody has to know who came; who was removed is not waited for."""
+    """Numbers need not be said: nobody has to know who came. Said, they are those of now. Who was
+    removed is not waited for."""
     folder, base = tmp_path / "run", block_of_ports(free_ports, 400)
     local = ("--local", folder)
     assert tigerchat("format", *local, "--ports", base, *SMALL, "--brief").returncode == 0
@@ -221,7 +222,7 @@ def test_a_site_whose_members_changed_is_started_by_the_same_words(
     settings = load_settings(folder / "node-3/node.toml")
     assert (settings.index, settings.ship_target, settings.ship_period_s) == (3, "off", 7)
     assert site.stop() == 0
-    site = run(folder)
+    site = run(folder, "--nodes", 3, "--standbys", 1)
     site.until_serving()
     assert "serving: 4 nodes (1 of them standby), 1 shard" in site.printed()
 
@@ -251,7 +252,7 @@ def test_a_site_whose_members_changed_is_started_by_the_same_words(
     assert gone.returncode == 0, gone.stderr
     assert site.stop() == 0
     assert "Traceback" not in site.printed()
-    site = run(folder)
+    site = run(folder, "--nodes", 3, "--standbys", 0)
     site.until_serving()
     assert "serving: 3 nodes, 1 shard" in site.printed()
     assert not site.processes("replica", str(folder / "node-0"))
