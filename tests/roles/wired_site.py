@@ -23,6 +23,7 @@ from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.roles import replica as replica_role
 from appliance.roles.edge.role import EdgeRole
 from appliance.roles.replica import ReplicaRole
+from appliance.roles.shipper.role import ShipperRole
 from tests.patience import HUNG_S, within
 
 LOG = logging.getLogger("tigerchat.wired")
@@ -63,6 +64,12 @@ class WiredSite:
         with contextlib.chdir(self.node(index)):
             role = EdgeRole(open_node(self.node(index)), 0, LOG)
         await self._start(index, role.serve(), "edge-0")
+        return role
+
+    async def start_shipper(self, index: int) -> ShipperRole:
+        with contextlib.chdir(self.node(index)):
+            role = ShipperRole(open_node(self.node(index)), LOG)
+        await self._start(index, role.serve(), "shipper-0")
         return role
 
     async def _start(self, index: int, serving: Coroutine[None, None, int], name: str) -> None:

@@ -2,18 +2,24 @@
 lost."""
 
 import asyncio
+import json
 import shutil
+import ssl
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.endpoint import Endpoint
+from appliance.formats.site import SITE_FILE, load_site
 from tests.ports import FreePorts
 from tests.system.chat_load import Writer, pace, unhurried
+from tests.system.console_session import ConsoleSession
 from tests.system.disk_history import histories
 from tests.system.fault_figures import add_figures
 from tests.system.ledger import Ledger, check, read
@@ -24,6 +30,8 @@ WRITERS, ROOMS = 4, 2
 PACE_S = 0.05  # between two messages of a writer
 FLOW_S, CATCH_UP_S = 40.0, 90.0
 NEW = 3  # the node that joins
+ANY_KEY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificates are the matter of other tests
+ANY_KEY.check_hostname, ANY_KEY.verify_mode = False, ssl.CERT_NONE
 
 
 def done(*words: str) -> str:
@@ -44,6 +52,7 @@ class Operator:
     def __init__(self, site: LocalSite, writers: list[Writer]) -> None:
         self.site, self.writers, self.local = site, writers, ("--local", str(site.folder))
         self.hurt: Counter[str] = Counter()  # what was done to the site, how often
+        self.console = ConsoleSession(site, 0)  # which is never started again
 
     def flows(self) -> None:
         since = time.monotonic()
@@ -70,6 +79,38 @@ class Operator:
                 there, CATCH_UP_S, lambda: f"node {node} is {role}: {self.site.status(node)}"
             )
 
+    def knows(self, serving: int) -> None:
+        """Until the console of the first node, which knew three others at its start, shows who
+        leads, that so many of those who vote serve, and that they are a quorum."""
+        found: dict[str, Any] = {}
+
+        def shown() -> bool:
+            found.update(self.console.shown())
+            (shard,) = found["shards"]
+            quorum = "no_quorum" not in {alarm["name"] for alarm in found["alarms"]}
+            wanted = (self.leader(), serving)
+            return quorum and None not in wanted and wanted == (shard["primary"], shard["serving"])
+
+        wait_until(shown, CATCH_UP_S, lambda: f"{self.leader()}, {serving}: {found}")
+
+    def leader(self) -> int | None:
+        """The node whose replica leads, as far as can be seen."""
+        found = [(self.site.status(node), node) for node in range(NEW + 1)]
+        leads = [
+            (status["epoch"], status["view"], node)
+            for status, node in found
+            if status and (status["status"], status["role"]) == ("normal", "primary")
+        ]
+        return max(leads)[2] if leads else None
+
+    def handed_out(self, node: int) -> list[int]:
+        """The nodes that an edge tells its clients of."""
+        port = load_site(self.site.folder / SITE_FILE).nodes[node].client_port
+        with urllib.request.urlopen(
+            f"https://127.0.0.1:{port}/nodes.json", context=ANY_KEY
+        ) as answer:
+            return [other["index"] for other in json.load(answer)["nodes"]]
+
     def work(self) -> None:
         active = ("primary", "backup")
         self.flows()
@@ -79,11 +120,13 @@ class Operator:
         self.member("promote", "node-3", "--retire", "node-0")
         self.role(NEW, active, 1)
         self.role(0, ("standby",), 1)
+        self.knows(serving=3)
         self.flows()
         self.lose_and_recover(1)
         self.role(1, active, 1)
         self.kill(2)  # the one that came and the one that came back are the quorum now
         self.flows()
+        self.knows(serving=2)
         self.site.start(2)
         self.role(2, active, 1)
         assert "shard 0  epoch 1" in done("member", "list", *self.local)
@@ -91,6 +134,20 @@ class Operator:
         wait_until(
             lambda: (self.site.status(0) or {}).get("role") == "removed", 10, "node 0 is removed"
         )
+        edges = range(NEW + 1)
+        wait_until(
+            lambda: all(self.handed_out(node) == [1, 2, NEW] for node in edges),
+            CATCH_UP_S,
+            lambda: f"edges hand out {[self.handed_out(node) for node in edges]}",
+        )
+        told = json.loads(run("status", "--json", *self.local).stdout)
+        rows = [
+            row for table in told["tables"] if table["title"] == "Replicas" for row in table["rows"]
+        ]
+        assert {text for row in rows for text, _ in row if "node-" in text} == {
+            f"node-{node}" for node in (1, 2, NEW)
+        }
+        self.knows(serving=3)
         self.flows()
 
     def member(self, change: str, *words: str) -> None:

@@ -6,13 +6,10 @@ The port between peers has the same test beside its role, in tests/roles/test_re
 
 import asyncio
 import contextlib
-import json
 import multiprocessing
 import random
-import re
 import socket
 import ssl
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -24,6 +21,7 @@ from appliance.drivers.chat.client import Client
 from appliance.drivers.network.ask import ask_status
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
+from tests.system.console_session import ConsoleSession
 from tests.system.local_site import LocalSite, ports_in_a_row, wait_until
 
 COUNT, COUNT_SOAK = 8_000, 100_000
@@ -83,40 +81,6 @@ def edge_status(site: LocalSite) -> dict[str, Any]:
     return found
 
 
-class Console:
-    """Of the first node, as a signed-in operator sees it. He signs in once: each secret opens one
-    session, and the next one is printed in its own time."""
-
-    def __init__(self, site: LocalSite) -> None:
-        port = site.site.nodes[0].console_port
-        self._base = f"https://127.0.0.1:{port}/console"
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
-        log = site.folder.parent / f"{site.folder.name}.log"
-        secrets: list[str] = []
-
-        def printed() -> bool:
-            """A site serves before its consoles have said theirs: so does the log."""
-            said = log.read_text(errors="replace")
-            secrets[:] = re.findall(rf":{port}/console\s+one-time secret: (\S+)", said)
-            return secrets != []
-
-        wait_until(printed, HUNG_S, f"a secret of the console is in {log.name}")
-        enter = urllib.request.Request(
-            f"{self._base}/sign-in",
-            data=json.dumps({"secret": secrets[-1]}).encode(),
-            headers={"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(enter, context=self._tls, timeout=HUNG_S) as answer:
-            self._cookie = answer.headers["set-cookie"].split(";")[0]
-
-    def counted(self) -> dict[str, int]:
-        """What came to its port, by name; as of its last look, a second ago."""
-        look = urllib.request.Request(f"{self._base}/status", headers={"cookie": self._cookie})
-        with urllib.request.urlopen(look, context=self._tls, timeout=HUNG_S) as answer:
-            return json.load(answer)["connection_events"]
-
-
 async def talk(site: LocalSite) -> None:
     access = site.access()
     async with Client(access.endpoints, access.token) as client:
@@ -134,7 +98,7 @@ def test_thousands_of_random_strings_at_each_port_do_no_harm(
         ("console", node.console_port, seed + 1, IN_TLS_EVERY),
     )
     processes = {role: site.processes(0, role)[0] for role, *_ in work}
-    console = Console(site)
+    console = ConsoleSession(site, 0)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
 
         def throw_all(count: int) -> None:
@@ -171,7 +135,7 @@ def test_thousands_of_random_strings_at_each_port_do_no_harm(
     in_tls = sum(len(range(0, n, IN_TLS_EVERY)) for n in (WARM, count - WARM))
 
     def all_counted() -> bool:
-        seen = console.counted()
+        seen = console.shown()["connection_events"]
         return (
             seen["handshakes"] >= count
             and seen["connected"] + seen["closed_handshake"] >= count
@@ -180,4 +144,4 @@ def test_thousands_of_random_strings_at_each_port_do_no_harm(
             and seen["malformed"] > 0
         )
 
-    wait_until(all_counted, HUNG_S, lambda: f"all counted: {console.counted()}")
+    wait_until(all_counted, HUNG_S, lambda: f"all counted: {console.shown()['connection_events']}")
