@@ -12,6 +12,7 @@ from appliance.base.limits import (
     FARM_CONNECTIONS_PER_USER_MAX,
     FARM_HANDSHAKE_MS_MAX,
     FARM_READ_AHEAD_MAX,
+    FARM_SERVERS_MAX,
     FARM_STRANGERS_MAX,
     FARM_STRANGERS_PER_ADDRESS_MAX,
 )
@@ -26,7 +27,12 @@ from appliance.cores.raft.login import (
 from appliance.cores.raft.users import MEMBER, SHARED, User, refusal_of
 from appliance.drivers.network.farm_stream import keep_alive
 from appliance.drivers.network.stream_end import end
-from appliance.formats.raft_legacy.frame import Request, Response, encode_response
+from appliance.formats.raft_legacy.frame import (
+    ADMINISTRATIVE,
+    Request,
+    Response,
+    encode_response,
+)
 from appliance.formats.raft_legacy.reader import RequestReader
 
 _READ_SIZE = 1 << 16
@@ -46,12 +52,15 @@ class Taker(Protocol):
 
 @dataclass(eq=False)
 class Visitor:
-    """One logged-in connection. `slots`: requests without an answer yet, and answers that wait."""
+    """One logged-in connection. `slots`: requests without an answer yet, and answers that wait;
+    `of_member`: it gives way to nobody."""
 
     farm: str
     user: User
     pre_vote: bool
     writer: asyncio.StreamWriter
+    of_member: bool = False
+    said: bool = False  # a request came on it
     used: float = 0.0
     slots: deque[list] = field(default_factory=deque)
     room: asyncio.Event = field(default_factory=asyncio.Event)
@@ -156,9 +165,10 @@ class Door:
         self, login: Login, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         visitor = Visitor(login.farm, login.user, FEATURE_PRE_VOTE in login.features, writer)
+        visitor.of_member = login.user.role == MEMBER
         visitor.used = time.monotonic()
         there = self.visitors.setdefault(login.user.name, [])
-        if len(there) >= FARM_CONNECTIONS_PER_USER_MAX and not self._make_room(there):
+        if self._is_full(login.user, there) and not self._make_room(there):
             self.counts["connections_too_many_of_user"] += 1
             return
         there.append(visitor)
@@ -171,15 +181,29 @@ class Door:
             if not there:
                 del self.visitors[login.user.name]
 
+    def _is_full(self, user: User, there: list[Visitor]) -> bool:
+        """Behind a gateway, or without a login, all members are one user: theirs do not count."""
+        counted = [v for v in there if not v.closed and not (user.role == SHARED and v.of_member)]
+        return len(counted) >= FARM_CONNECTIONS_PER_USER_MAX
+
     def _make_room(self, there: list[Visitor]) -> bool:
-        """Close the oldest idle connection that is not a member's; False: there is none."""
-        idle = [v for v in there if v.user.role != MEMBER and not v.slots]
+        """Close an idle connection that is not a member's, the oldest of those that said nothing
+        yet if there is one; False: there is none."""
+        idle = [v for v in there if not v.of_member and not v.slots and not v.closed]
         if not idle:
             return False
-        oldest = min(idle, key=lambda visitor: visitor.used)
+        oldest = min(idle, key=lambda visitor: (visitor.said, visitor.used))
         self.counts["idle_closed_for_another"] += 1
         oldest.close()
         return True
+
+    def _hear(self, visitor: Visitor, request: Request) -> None:
+        """Note what a request says of its connection: only members ask for more than clients do."""
+        visitor.said, visitor.used = True, time.monotonic()
+        if visitor.user.role != SHARED or request.type in ADMINISTRATIVE or visitor.of_member:
+            return
+        there = self.visitors[visitor.user.name]
+        visitor.of_member = sum(v.of_member for v in there) < FARM_SERVERS_MAX
 
     async def _serve(self, visitor: Visitor, first: bytes, reader: asyncio.StreamReader) -> None:
         requests = RequestReader()
@@ -190,7 +214,7 @@ class Door:
             while (request := requests.take()) is not None:
                 if reason := refusal_of(visitor.user, request, pre_vote=visitor.pre_vote):
                     raise FarmFrameError(reason, f"user {visitor.user.name}: {reason}")
-                visitor.used = time.monotonic()
+                self._hear(visitor, request)
                 taker.on_request(visitor, request)
                 while len(visitor.slots) >= FARM_READ_AHEAD_MAX and not visitor.closed:
                     visitor.room.clear()

@@ -24,7 +24,7 @@ from appliance.formats.raft_legacy.frame import (
 from appliance.roles.farm.door import Door
 from appliance.roles.farm.link import Keys, logged_in
 from appliance.roles.farm.member import FarmMember
-from appliance.roles.farm.settings import PLAIN, FarmSettings, make_user
+from appliance.roles.farm.settings import PLAIN, RAW, FarmSettings, make_user
 from tests.patience import HUNG_S
 
 PASSWORD, REALM = "correct horse", "farm"
@@ -70,6 +70,11 @@ class Inside:
         async with logged_in(self.route(), f"tcp://127.0.0.1:{self.port}", keys) as (stream, _):
             yield stream
 
+    def raw_addresses(self) -> list[object]:
+        """Of the connections that were let in without a login."""
+        there = self.door.visitors.get("raw", [])
+        return [visitor.writer.get_extra_info("peername") for visitor in there]
+
     async def counted(self, reason: str, wanted: int = 1) -> None:
         """Wait until the door or a member has counted so many of that name."""
         await until(lambda: self.count(reason) >= wanted)
@@ -79,7 +84,13 @@ class Inside:
 
     async def lives(self) -> None:
         """Who had no part in what was before logs in, and is answered by a leader."""
-        async with self.visit("poster") as stream, asyncio.timeout(HUNG_S):
+        raw = bool(self.door.raw)
+        async with contextlib.AsyncExitStack() as stack, asyncio.timeout(HUNG_S):
+            if raw:
+                stream = await self.stream()
+                stack.callback(stream[1].close)
+            else:
+                stream = await stack.enter_async_context(self.visit("poster"))
             while True:
                 if (await ask(stream, Request(CLIENT_REQUEST))).accepted:
                     return
@@ -111,9 +122,14 @@ async def closed(stream: Stream) -> bytes:
 
 @contextlib.asynccontextmanager
 async def inside(
-    folder: Path, port: int, *farms: str, algorithms: tuple[str, ...] = tuple(ALGORITHMS)
+    folder: Path,
+    port: int,
+    *farms: str,
+    algorithms: tuple[str, ...] = tuple(ALGORITHMS),
+    carrier: str = PLAIN,
 ) -> AsyncIterator[Inside]:
     """A farm of one member each, which leads it."""
+    has_login = carrier != RAW
     raft = Settings(election_ticks_min=3, election_ticks_max=6, heartbeat_ticks=1)
     members = {
         name: FarmMember(
@@ -125,10 +141,10 @@ async def inside(
                 endpoint=f"tcp://127.0.0.1:{port}",
                 peers=(),
                 join=False,
-                carrier=PLAIN,
-                user="node1",
-                password=PASSWORD,
-                users=USERS,
+                carrier=carrier,
+                user="node1" if has_login else "",
+                password=PASSWORD if has_login else "",
+                users=USERS if has_login else (),
                 algorithms=algorithms,
                 raft=raft,
             ),
@@ -136,7 +152,9 @@ async def inside(
         )
         for name in farms or ("farm",)
     }
-    door = Door(Doorway({path_of(n): m.gate() for n, m in members.items()}), dict(members))
+    raw = "" if has_login else next(iter(members))
+    doorway = Doorway({path_of(n): m.gate() for n, m in members.items()})
+    door = Door(doorway, dict(members), raw=raw)
     server = await listen("127.0.0.1", port, None, door.on_stream)
     tasks = [asyncio.create_task(member.run()) for member in members.values()]
     made = Inside(port, door, members)

@@ -19,6 +19,7 @@ from appliance.base.limits import (
 )
 from appliance.base.prng import Prng
 from appliance.cores.raft.login import Doorway, ServerLogin, path_of
+from appliance.drivers.network.farm_stream import Stream
 from appliance.formats.raft_legacy.configuration import Server, encode_server
 from appliance.formats.raft_legacy.frame import (
     ADD_SERVER,
@@ -40,6 +41,7 @@ from appliance.formats.raft_legacy.frame import (
     encode_request,
 )
 from appliance.roles.farm import door as doors
+from appliance.roles.farm.settings import RAW
 from tests.roles.farm.inside import Inside, ask, closed, inside, until
 
 PATH = path_of("farm")
@@ -313,6 +315,40 @@ def test_the_ninth_connection_of_a_user_closes_its_oldest_idle_one(
             await farm.counted("idle_closed_for_another")
 
     go(tmp_path, free_port, story)
+
+
+def test_no_stranger_closes_a_members_connection_where_nobody_logs_in(
+    tmp_path: Path, free_port: int
+) -> None:
+    """Without a login all are one user: who said nothing yet gives way, and then who posts."""
+
+    async def story(farm: Inside) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def connected() -> Stream:
+                stream = await farm.stream()
+                stack.callback(stream[1].close)
+                own = stream[1].get_extra_info("sockname")
+                await until(lambda: own in farm.raw_addresses())
+                return stream
+
+            member = await connected()
+            vote = Request(REQUEST_VOTE, 2, 1, 0)
+            assert not (await ask(member, vote)).accepted
+            poster = await connected()
+            assert (await ask(poster, Request(CLIENT_REQUEST))).accepted
+            silent = [await connected() for _ in range(FARM_CONNECTIONS_PER_USER_MAX - 1)]
+            for number, stream in enumerate(silent):
+                await connected()
+                assert await closed(stream) == b""
+                await farm.counted("idle_closed_for_another", number + 1)
+            assert (await ask(poster, Request(CLIENT_REQUEST))).accepted
+            for _ in range(FARM_CONNECTIONS_PER_USER_MAX):
+                assert (await ask(await connected(), Request(CLIENT_REQUEST))).accepted
+            assert await closed(poster) == b""
+            assert not (await ask(member, vote)).accepted, "a member's connection stays"
+
+    go(tmp_path, free_port, story, carrier=RAW)
 
 
 def test_a_leave_cluster_from_no_leader_makes_nobody_leave(tmp_path: Path, free_port: int) -> None:
