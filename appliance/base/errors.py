@@ -203,3 +203,14 @@ class FarmPostFailed(ApplianceError):
     """No member of the farm said yes in time; whether the value is stored is not known."""
 
     code = 1304
+
+
+class FarmPostRefused(FarmPostFailed):
+    """Who leads a farm takes this value never; `reason` is a word, the sentence says what it
+    needs."""
+
+    code = 1306
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(f"the farm refuses it: {sentence}")
+        self.reason = reason

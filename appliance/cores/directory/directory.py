@@ -15,7 +15,8 @@ from appliance.base.limits import (
     FARM_SHARDS_MAX,
 )
 from appliance.cores.directory.choice import Choice, Score, score_of
-from appliance.cores.directory.document import date_of, parse_document, poster_of
+from appliance.cores.directory.document import DATE_MAX, date_of, parse_document, poster_of
+from appliance.cores.directory.log_time import LogTime, append_time_of
 from appliance.cores.directory.status import (
     PUBLISH_OFF,
     PUBLISH_ON,
@@ -30,7 +31,7 @@ PERIOD_MS = 60_000  # between two posts of a node, unless an administrator says 
 PERIOD_MS_MIN, PERIOD_MS_MAX = 200, 3_600_000
 RECENT_PERIODS = 3  # a status is recent for so long
 EXPIRY_PERIODS = 10  # a directory is valid for so long, from the log's time on
-AHEAD_MS = 300_000  # a date further ahead of the median does not move the log's time
+AHEAD_MS = 86_400_000  # a date further ahead of all other clocks is that of no clock
 
 
 def canonical(value: object) -> bytes:
@@ -40,10 +41,12 @@ def canonical(value: object) -> bytes:
 
 @dataclass(slots=True)
 class Held:
-    """The newest document of a node, byte for byte as it was posted."""
+    """The newest document of a node, byte for byte as it was posted; `since_ms`: of the log's
+    time, when it was appended."""
 
     index: int
     date: int
+    since_ms: int
     value: bytes
     status: Status
 
@@ -55,7 +58,8 @@ class Directory:
     cluster: str
     index: int = 0
     term: int = 0
-    time_ms: int = 0  # the log's own time; never falls
+    time: LogTime = field(default_factory=LogTime)
+    date_ms: int = 0  # what time it is, as far as the nodes' clocks agree
     servers: tuple[int, ...] = ()  # of the newest committed Configuration
     documents: dict[int, Held] = field(default_factory=dict)  # by the poster's id
     publisher: Choice = field(default_factory=Choice)
@@ -81,19 +85,63 @@ class Directory:
             self.skipped += 1
 
     def _take(self, index: int, value: bytes, document: dict[str, Any]) -> bool:
+        if document.get("cluster") != self.cluster:
+            return False
+        if (told_ms := append_time_of(document)) is not None:
+            self.time.on_told(index, told_ms, self.period[1])
+            return True
         poster, date = poster_of(document), date_of(document)
-        if document.get("cluster") != self.cluster or poster is None or date is None:
+        if poster is None or date is None or self._is_impossible(index, date):
             return False
         administered = self._administer(date, document.get("config"))
         if administered and "meta" not in document:
             return True  # an administrator's word is no status
         held = self.documents.get(poster)
-        if held is not None and date <= held.date:
+        if held is not None and not self._is_newer(date, held.date):
             return administered  # posted again, or late
-        self.documents[poster] = Held(index, date, value, status_of(poster, date, document))
-        self._tell_time()
+        if held is not None and not self.time.is_told(index):
+            self.time.on_dates(held.since_ms, date - held.date, self.period[1])
+        status = status_of(poster, date, document)
+        self.documents[poster] = Held(index, date, self.time.now_ms, value, status)
+        self._tell_date()
         self._judge(poster)
         return True
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def date_ms_max(self, told_ms: int) -> int:
+        """Up to where a date may be, where a leader's clock says `told_ms`: a day ahead of that
+        clock and of the nodes'."""
+        if not self.documents:
+            return DATE_MAX  # one clock alone may be the wrong one
+        return min(DATE_MAX, max(told_ms, self.date_ms) + AHEAD_MS)
+
+    def _is_impossible(self, index: int, date: int) -> bool:
+        return self.time.is_told(index) and date > self.date_ms_max(self.time.told_ms)
+
+    def _is_newer(self, date: int, than: int) -> bool:
+        """A date that no clock could have holds nobody back: it came from before there was a
+        bound, or from a leader that knows none."""
+        return date > than or than > self.date_ms_max(self.time.told_ms)
+
+    def _tell_date(self) -> None:
+        """The median of what the clocks of those who posted lately say now. It stands rather than
+        falling a little: clocks differ, and a new one is worth another directory."""
+        said = sorted(
+            held.date + self.time.now_ms - held.since_ms
+            for held in self.documents.values()
+            if self.is_recent(held)
+        )
+        median = said[(len(said) - 1) // 2]
+        if median > self.date_ms or median < self.date_ms - self.period[1]:
+            self.date_ms = median
+
+    def is_recent(self, held: Held) -> bool:
+        return self.age_ms(held) <= RECENT_PERIODS * self.period[1]
+
+    def age_ms(self, held: Held) -> int:
+        """Since it was appended, whatever its date says."""
+        return self.time.now_ms - held.since_ms
 
     def _administer(self, date: int, config: Any) -> bool:
         """What an administrator wants kept out, where replicas are to be, how often is posted."""
@@ -102,15 +150,15 @@ class Directory:
         period = config.get("period_ms")
         exclude, placement = config.get("exclude"), config.get("placement")
         found = False
-        if isinstance(exclude, list) and date > self.exclusions[0]:
+        if isinstance(exclude, list) and self._is_newer(date, self.exclusions[0]):
             names = [name for name in exclude if isinstance(name, str)][:FARM_EXCLUSIONS_MAX]
             self.exclusions = (date, tuple(sorted(set(names))))
             found = True
-        if isinstance(placement, dict) and date > self.placement[0]:
+        if isinstance(placement, dict) and self._is_newer(date, self.placement[0]):
             self.placement = (date, _placement_of(placement))
             found = True
         if type(period) is int and PERIOD_MS_MIN <= period <= PERIOD_MS_MAX:
-            if date > self.period[0]:
+            if self._is_newer(date, self.period[0]):
                 self.period = (date, period)
                 found = True
         if (guest := _guest_of(config.get("admit"))) is not None:
@@ -118,22 +166,13 @@ class Directory:
                 self.admitted[guest["id"]] = guest
             found = True
         departed = config.get("departed")
-        if isinstance(departed, list) and date > self.departed[0]:
+        if isinstance(departed, list) and self._is_newer(date, self.departed[0]):
             ids = {node for node in departed if type(node) is int and node > 0}
             self.departed = (date, tuple(sorted(ids)[:FARM_EXCLUSIONS_MAX]))
             found = True
         return found
 
-    # --- time and duties --------------------------------------------------------------------------
-
-    def _tell_time(self) -> None:
-        dates = sorted(held.date for held in self.documents.values())
-        median = dates[(len(dates) - 1) // 2]
-        sane = [date for date in dates if date <= median + AHEAD_MS]
-        self.time_ms = max(self.time_ms, sane[-1])
-
-    def is_recent(self, held: Held) -> bool:
-        return self.time_ms - held.date <= RECENT_PERIODS * self.period[1]
+    # --- duties -----------------------------------------------------------------------------------
 
     def candidates(self) -> dict[int, Score]:
         """Who may publish, with its score: if anybody is told to, only those who are."""
@@ -195,7 +234,7 @@ class Directory:
             "version": self.index,
             "term": self.term,
             "publisher": self.publisher.holder,
-            "expires": self.time_ms + EXPIRY_PERIODS * self.period[1],
+            "expires": self.date_ms + EXPIRY_PERIODS * self.period[1],
             "endpoints": endpoints,
             "excluded": list(excluded),
             "shippers": {str(s): c.holder for s, c in sorted(self.shippers.items())},
@@ -207,7 +246,7 @@ class Directory:
         scores = self.candidates()
         return {
             "index": self.index,
-            "time_ms": self.time_ms,
+            "time_ms": self.date_ms,
             "publisher": self.publisher.holder,
             "scores": {str(node): list(score) for node, score in scores.items()},
             "ahead": {str(node): count for node, count in sorted(self.publisher.ahead.items())},
@@ -219,7 +258,7 @@ class Directory:
                 {
                     "id": poster,
                     "index": held.index,
-                    "age_ms": self.time_ms - held.date,
+                    "age_ms": self.age_ms(held),
                     "recent": self.is_recent(held),
                     "endpoints": sum(not e.blacklisted for e in held.status.endpoints),
                 }
@@ -236,7 +275,8 @@ class Directory:
         state = {
             "cluster": self.cluster,
             "skipped": self.skipped,
-            "time_ms": self.time_ms,
+            "time_ms": self.date_ms,
+            "time": self.time.row(),
             "servers": list(self.servers),
             "publisher": self.publisher.row(),
             "shippers": [[s, c.row()] for s, c in sorted(self.shippers.items())],
@@ -249,6 +289,7 @@ class Directory:
         lines = [canonical(state)]
         for poster, held in sorted(self.documents.items()):
             head = {"id": poster, "index": held.index, "date": held.date}
+            head |= {"since_ms": held.since_ms}
             lines.append(canonical({**head, "value": held.value.decode()}))
         rest = b"".join(line + b"\n" for line in lines)
         header = {
@@ -267,7 +308,9 @@ class Directory:
             fresh.foreign = data
         else:
             state = lines[0]
-            fresh.skipped, fresh.time_ms = state["skipped"], state["time_ms"]
+            fresh.skipped, fresh.date_ms = state["skipped"], state["time_ms"]
+            # an earlier version had the dates alone: from the largest one on
+            fresh.time = LogTime(*state.get("time", [state["time_ms"], 0, 0]))
             fresh.servers = tuple(state["servers"])
             fresh.publisher = Choice.of_row(state["publisher"])
             fresh.shippers = {shard: Choice.of_row(row) for shard, row in state["shippers"]}
@@ -284,8 +327,10 @@ class Directory:
                 document = parse_document(value)
                 if document is None:
                     continue  # an earlier version took it
-                status = status_of(line["id"], line["date"], document)
-                fresh.documents[line["id"]] = Held(line["index"], line["date"], value, status)
+                date = line["date"]
+                since_ms = line.get("since_ms", min(date, fresh.time.now_ms))
+                status = status_of(line["id"], date, document)
+                fresh.documents[line["id"]] = Held(line["index"], date, since_ms, value, status)
         for name in Directory.__slots__:
             setattr(self, name, getattr(fresh, name))
         return lines is not None

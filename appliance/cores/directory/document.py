@@ -1,12 +1,12 @@
 """A posted value as a document: strict JSON, bounded."""
 
 import json
-from typing import Any
+from typing import Any, TypeGuard
 
 from appliance.base.json_text import parse_json
 from appliance.base.limits import FARM_DOCUMENT_DEPTH_MAX, FARM_DOCUMENT_SIZE_MAX, FARM_ID_MAX
 
-DATE_MAX = 1 << 53  # milliseconds since 1970
+DATE_MAX = 7_258_118_400_000  # ms since 1970, the year 2200: later than any clock of today says
 
 
 def parse_document(value: bytes) -> dict[str, Any] | None:
@@ -66,5 +66,9 @@ def poster_of(document: dict[str, Any]) -> int | None:
 def date_of(document: dict[str, Any]) -> int | None:
     """Its time in milliseconds since 1970, if it has a valid one."""
     found = document.get("date")
-    valid = isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= DATE_MAX
-    return found if valid else None
+    return found if is_date(found) else None
+
+
+def is_date(value: Any) -> TypeGuard[int]:
+    """Whether a clock could say so; one that has lost its time begins in 1970."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= DATE_MAX

@@ -41,8 +41,8 @@ from appliance.cores.raft.nonces import ENTROPY_SIZE, Nonces
 from appliance.cores.raft.users import FARM_NAME, User
 
 VERSION = "1"  # of the protocol, in the path
-FEATURE_PRE_VOTE, FEATURE_LEADER_HINT = "pre-vote", "leader-hint"
-FEATURES = (FEATURE_PRE_VOTE, FEATURE_LEADER_HINT)
+FEATURE_PRE_VOTE, FEATURE_LEADER_HINT, FEATURE_REFUSAL = "pre-vote", "leader-hint", "refusal"
+FEATURES = (FEATURE_PRE_VOTE, FEATURE_LEADER_HINT, FEATURE_REFUSAL)
 
 _MINUTE_MS = 60_000
 _DELAY_STEP_MS = 500

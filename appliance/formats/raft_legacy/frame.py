@@ -83,7 +83,8 @@ class Request:
 
 @dataclass(slots=True, frozen=True)
 class Response:
-    """What `next_index` counts depends on the type: indexes, or bytes of a snapshot."""
+    """What `next_index` counts depends on the type: indexes, or bytes of a snapshot. `refusal`:
+    why not, if that was told (`refusal.py`); 0: it was not."""
 
     type: int
     source: int
@@ -91,6 +92,7 @@ class Response:
     term: int
     next_index: int
     accepted: bool
+    refusal: int = 0
 
 
 def encode_request(request: Request) -> bytes:
@@ -186,7 +188,7 @@ def encode_response(response: Response) -> bytes:
         response.destination,
         response.term,
         response.next_index,
-        1 if response.accepted else 0,
+        1 if response.accepted else response.refusal,
     )
 
 
@@ -201,7 +203,8 @@ def decode_response(data: bytes) -> Response:
     check_id("destination", destination, NOBODY)
     check_index("term", term)
     check_index("next_index", next_index)
-    return Response(kind, source, destination, term, next_index, accepted == 1)
+    refusal = 0 if accepted == 1 else accepted
+    return Response(kind, source, destination, term, next_index, accepted == 1, refusal)
 
 
 def check_id(name: str, value: int, least: int) -> None:

@@ -7,8 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from appliance.base.errors import FarmFrameError, FarmPostFailed
+from appliance.base.errors import FarmFrameError, FarmPostFailed, FarmPostRefused
 from appliance.cores.raft.hint import LeaderHint
+from appliance.cores.raft.login import FEATURE_REFUSAL
 from appliance.drivers.network.farm_stream import DialFailed, Route, Stream
 from appliance.formats.raft_legacy.configuration import Server
 from appliance.formats.raft_legacy.frame import (
@@ -21,6 +22,7 @@ from appliance.formats.raft_legacy.frame import (
     decode_response,
     encode_request,
 )
+from appliance.formats.raft_legacy.refusal import refusal_of_code
 from appliance.roles.farm.link import Keys, LoginFailed, logged_in
 
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.1, 5.0  # after a round without success, doubled, +- 50 %
@@ -43,6 +45,7 @@ class FarmClient:
         self.counts: Counter[str] = Counter()
         self.hint: LeaderHint | None = None  # the newest that a login told
         self._open: dict[int, tuple[contextlib.AsyncExitStack, Stream]] = {}
+        self._tell_why: set[int] = set()  # of these: they agreed to say why not
 
     async def post(self, values: Iterable[bytes], deadline_s: float) -> int:
         """The leader's id, once all values are committed. FarmPostFailed after `deadline_s`."""
@@ -50,7 +53,11 @@ class FarmClient:
         return await self.ask(Request(CLIENT_REQUEST, entries=entries), deadline_s)
 
     async def ask(self, request: Request, deadline_s: float) -> int:
-        """Ask until somebody says yes: the guess, who is named, then all in random order."""
+        """Ask until somebody says yes: the guess, who is named, then all in random order.
+
+        FarmPostRefused as soon as one of them says why nobody ever will; FarmPostFailed after
+        `deadline_s`.
+        """
         deadline = time.monotonic() + deadline_s
         pause_s = _PAUSE_S_MIN
         while True:
@@ -72,7 +79,7 @@ class FarmClient:
             pause_s = min(pause_s * 2, _PAUSE_S_MAX)
 
     async def ask_once(self, request: Request) -> Response | None:
-        """What the guess answers; None: nothing, or it could not be reached."""
+        """What the guess answers; None: nothing, or it could not be reached. FarmPostRefused."""
         return await self._call(self.guess, request)
 
     def _round(self) -> list[int]:
@@ -81,18 +88,23 @@ class FarmClient:
         return [self.guess, *others] if self.guess in self.table else others
 
     async def _call(self, target: int, request: Request) -> Response | None:
-        """One question; None: no answer. A connection that failed is dropped."""
+        """One question; None: no answer. A connection that failed is dropped. FarmPostRefused."""
         try:
             async with asyncio.timeout(self.call_s_max):
                 reader, writer = await self._stream(target)
                 writer.write(encode_request(request))
-                return decode_response(await reader.readexactly(RESPONSE_SIZE))
+                answer = decode_response(await reader.readexactly(RESPONSE_SIZE))
         except (DialFailed, LoginFailed) as error:
             self.counts[error.reason] += 1
         except FarmFrameError as error:
             self.counts[error.reason] += 1
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
             self.counts["call_failed"] += 1
+        else:
+            if answer.refusal and target in self._tell_why:
+                why = refusal_of_code(answer.refusal)
+                raise FarmPostRefused(why.word, why.sentence)
+            return answer
         await self._drop(target)
         return None
 
@@ -104,6 +116,9 @@ class FarmClient:
                 logged_in(self.route_of(target, endpoint), endpoint, self.keys)
             )
             self._open[target] = (stack, stream)
+            self._tell_why.discard(target)
+            if FEATURE_REFUSAL in entered.features:
+                self._tell_why.add(target)
             self._learn(entered.hint)
         return self._open[target][1]
 

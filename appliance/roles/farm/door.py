@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from appliance.base.errors import FarmFrameError
@@ -19,6 +19,7 @@ from appliance.base.limits import (
 from appliance.cores.raft.invitation import Invited
 from appliance.cores.raft.login import (
     FEATURE_PRE_VOTE,
+    FEATURE_REFUSAL,
     Doorway,
     Login,
     ServerLogin,
@@ -59,6 +60,7 @@ class Visitor:
     user: User
     pre_vote: bool
     writer: asyncio.StreamWriter
+    told_why: bool = False  # it understands why not
     of_member: bool = False
     said: bool = False  # a request came on it
     used: float = 0.0
@@ -71,7 +73,7 @@ class Visitor:
 
     def answer(self, slot: list, response: Response) -> None:
         """Answers leave in the order of requests."""
-        slot[0] = response
+        slot[0] = response if self.told_why else replace(response, refusal=0)
         while self.slots and self.slots[0][0] is not None:
             self.writer.write(encode_response(self.slots.popleft()[0]))
         if self.writer.transport.get_write_buffer_size() > _WRITE_BUFFER_MAX:
@@ -165,6 +167,7 @@ class Door:
         self, login: Login, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         visitor = Visitor(login.farm, login.user, FEATURE_PRE_VOTE in login.features, writer)
+        visitor.told_why = FEATURE_REFUSAL in login.features
         visitor.of_member = login.user.role == MEMBER
         visitor.used = time.monotonic()
         there = self.visitors.setdefault(login.user.name, [])

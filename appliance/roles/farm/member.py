@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from appliance.base.errors import FarmBroken, FarmMemberOut
 from appliance.base.prng import Prng
 from appliance.cores.directory.directory import Directory, snapshot_fits
-from appliance.cores.directory.document import parse_document, poster_of
 from appliance.cores.raft.dial import Challenges, Credentials
 from appliance.cores.raft.effects import (
     JOINING,
@@ -36,6 +35,7 @@ from appliance.cores.raft.hint import LeaderHint
 from appliance.cores.raft.idle import idle_ticks
 from appliance.cores.raft.invitation import Invited
 from appliance.cores.raft.login import Gate, decoy_of
+from appliance.cores.raft.member import LEADER
 from appliance.cores.raft.node import Node
 from appliance.cores.raft.nonces import KEY_SIZE, Nonces
 from appliance.cores.raft.settings import TICK_MS
@@ -49,13 +49,13 @@ from appliance.formats.raft_legacy.configuration import (
 )
 from appliance.formats.raft_legacy.frame import (
     ANSWER_OF,
-    APPLICATION,
-    CLIENT_REQUEST,
     Request,
     Response,
 )
-from appliance.roles.farm.door import Visitor
+from appliance.formats.raft_legacy.refusal import refusal_of_code
+from appliance.roles.farm.door import Visitor, now_ms
 from appliance.roles.farm.link import Keys, PeerLink
+from appliance.roles.farm.posting import refusal_of_post, with_append_times
 from appliance.roles.farm.settings import RAW, TLS, FarmSettings
 from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage
 
@@ -217,26 +217,20 @@ class FarmMember:
     def _feed_request(self, visitor: Visitor, slot: list, request: Request) -> None:
         if visitor.closed:
             return
-        if self._is_anothers(visitor, request):
-            self.counts["poster_not_id"] += 1
+        now = now_ms()
+        code = refusal_of_post(self.directory, visitor.user, request, now)
+        if code:
+            self.counts[refusal_of_code(code).word] += 1
             member = self.node.member
             kind = ANSWER_OF[request.type]
-            response = Response(kind, member.id, member.leader, member.term, 0, accepted=False)
+            response = Response(kind, member.id, member.leader, member.term, 0, False, code)
             visitor.answer(slot, response)
             return
+        if self.node.member.role == LEADER:
+            request = with_append_times(self.directory, self.settings.id, request, now)
         self.token += 1
         self.tokens[self.token] = (visitor, slot)
         self.node.on_request(self.token, request)
-
-    def _is_anothers(self, visitor: Visitor, request: Request) -> bool:
-        """Whether a user that is bound to an id posts the status of another one."""
-        if request.type != CLIENT_REQUEST or visitor.user.id == 0:
-            return False
-        for entry in request.entries:
-            document = parse_document(entry.value) if entry.type == APPLICATION else None
-            if document is not None and poster_of(document) not in (None, visitor.user.id):
-                return True
-        return False
 
     async def _perform(self, beat: Beat) -> None:
         """Write, flush, speak; again while the words made more."""

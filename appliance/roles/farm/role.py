@@ -15,7 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from appliance.base.errors import ConfigurationError, FarmMemberOut, FarmPostFailed
+from appliance.base.errors import (
+    ConfigurationError,
+    FarmMemberOut,
+    FarmPostFailed,
+    FarmPostRefused,
+)
 from appliance.cores.directory.directory import EXPIRY_PERIODS, canonical
 from appliance.cores.raft.dial import Challenges, Credentials
 from appliance.cores.raft.member import LEADER
@@ -68,14 +73,21 @@ class Due:
 
     def __init__(self) -> None:
         self._posted_s = self._share = 0.0  # at once
+        self._refused = ""
 
     def posted(self, now_s: float) -> None:
         """The next one is due in about a period."""
         self._posted_s, self._share = now_s, random.uniform(1 - JITTER, 1 + JITTER)
+        self._refused = ""
 
     def failed(self) -> None:
         """The next one is due at once."""
         self._share = 0.0
+
+    def is_news(self, refused: str) -> bool:
+        """Whether the last one was not refused for this."""
+        before, self._refused = self._refused, refused
+        return refused != before
 
     def is_now(self, now_s: float, period_ms: int) -> bool:
         return now_s >= self._posted_s + self._share * period_ms / 1000
@@ -214,11 +226,14 @@ class FarmRole:
                 self.member.settings = dataclasses.replace(self.member.settings, users=users)
 
     def next_date_ms(self) -> int:
-        """Now, and later than all that this node has posted: what is older would not count."""
+        """Now, and later than all that this node has posted: what is older would not count. What
+        no clock could have said, as ours did before it was set, holds it back no more."""
         assert self.member is not None
-        held = self.member.directory.documents.get(self.settings.id)
-        before = max(self._date_ms, held.date if held is not None else 0)
-        self._date_ms = max(int(time.time() * 1000), before + 1)
+        directory, now_ms = self.member.directory, int(time.time() * 1000)
+        held = directory.documents.get(self.settings.id)
+        before = [self._date_ms, held.date if held is not None else 0]
+        most = directory.date_ms_max(now_ms)
+        self._date_ms = max(now_ms, *(date + 1 for date in before if date < most))
         return self._date_ms
 
     async def _post_if_due(self, member: FarmMember) -> None:
@@ -245,9 +260,11 @@ class FarmRole:
         )
         try:
             await self._client.post([value], POST_S)
-        except FarmPostFailed:
+        except FarmPostFailed as error:
             self._posts_failed += 1
             self._due.failed()
+            if isinstance(error, FarmPostRefused) and self._due.is_news(str(error)):
+                self.log.warning("the status of this node: %s", error)
             return
         self._posts += 1
         self._told = told

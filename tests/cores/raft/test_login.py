@@ -39,7 +39,7 @@ def test_a_first_login_takes_two_connections_and_the_next_ones_begin_with_the_pr
 ) -> None:
     doors = Doors()
     step, connections = doors.connect(doors.client(algorithms=(algorithm,)), behind=b"")
-    assert entered(step).features == {"pre-vote", "leader-hint"}
+    assert entered(step).features == {"pre-vote", "leader-hint", "refusal"}
     assert connections == 2
     for _ in range(3):
         step, connections = doors.connect(doors.client(algorithms=(algorithm,)))

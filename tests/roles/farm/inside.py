@@ -13,6 +13,7 @@ from appliance.cores.raft.login import Doorway, path_of
 from appliance.cores.raft.settings import Settings
 from appliance.cores.raft.users import User
 from appliance.drivers.network.farm_stream import Route, Stream, listen, open_stream
+from appliance.formats.raft_legacy.configuration import Server
 from appliance.formats.raft_legacy.frame import (
     CLIENT_REQUEST,
     RESPONSE_SIZE,
@@ -21,6 +22,7 @@ from appliance.formats.raft_legacy.frame import (
     decode_response,
     encode_request,
 )
+from appliance.roles.farm.client import FarmClient
 from appliance.roles.farm.door import Door
 from appliance.roles.farm.link import Keys, logged_in
 from appliance.roles.farm.member import FarmMember
@@ -58,6 +60,12 @@ class Inside:
 
     def route(self) -> Route:
         return Route("127.0.0.1", self.port)
+
+    def client(self, name: str, farm: str = "farm") -> FarmClient:
+        """That asks as that user; to be closed."""
+        keys = Keys(farm, Credentials(name, PASSWORD, tuple(ALGORITHMS)), Challenges())
+        server = Server(1, f"tcp://127.0.0.1:{self.port}")
+        return FarmClient([server], keys, lambda server_id, endpoint: self.route())
 
     async def stream(self) -> Stream:
         """A connection that says nothing yet."""

@@ -40,3 +40,11 @@ def test_a_status_is_posted_a_period_after_the_last_one_by_the_period_of_now(
     assert due.is_now(100.0 + 1.01 * (1 + JITTER) * period_s, now_ms)
     due.failed()
     assert due.is_now(100.0, now_ms), "one that was not taken, at once again"
+
+
+def test_why_a_status_is_refused_is_news_once_until_one_is_taken() -> None:
+    due = Due()
+    assert [due.is_news("its date") for _ in range(2)] == [True, False]
+    assert due.is_news("its owner")
+    due.posted(1.0)
+    assert due.is_news("its owner")
