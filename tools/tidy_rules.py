@@ -34,6 +34,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "roles/*": ("base", "formats", "cores/*", "drivers/*", "roles/="),
     "simulation": ("base", "formats", "cores/*", "simulation"),
     "node": (*BELOW_NODE, "node"),
+    "commands/farm": (*BELOW_NODE, "commands/=", "commands/farm_verbs"),  # a verb with many verbs
     "commands/*": (*BELOW_NODE, "reports", "simulation", "node", "commands/="),
     "__main__": (*BELOW_NODE, "node", "commands/*"),
 }

@@ -1,0 +1,1 @@
+"""Verbs of `tigerchat farm`, a module for each family of them."""

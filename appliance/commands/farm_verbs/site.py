@@ -1,0 +1,123 @@
+"""The farm of a site: its status, and what an operator does to it."""
+
+from pathlib import Path
+
+import click
+
+from appliance.base.errors import StorageError
+from appliance.base.printable import json_line
+from appliance.commands.farm_verbs.options import FOLDER
+from appliance.roles.operator.farm import Asker, lines, member_named, take_out
+
+_LOCAL = click.option(
+    "--local", type=FOLDER, metavar="DIR", help="The local site in DIR; run if nothing is said."
+)
+_NODE = click.option("--node-folder", type=FOLDER, metavar="F", help="The node in F alone.")
+
+
+@click.command("status")
+@_LOCAL
+@_NODE
+@click.option("--json", "as_json", is_flag=True, help="Everything that was said, an object a line.")
+def status_command(local: Path | None, node_folder: Path | None, as_json: bool) -> int:
+    """Leader, term, members with their match, statuses with their age, publisher and why."""
+    asker = Asker(local, node_folder)
+    found = asker.statuses()
+    if as_json:
+        for answer in found.values():
+            click.echo(json_line(answer))
+        return 0
+    members = [said for said in found.values() if not said["out"]]
+    if not members:
+        click.echo(next(iter(found.values()))["out"])
+        return 1
+    leads = [said for said in members if said["role"] == "leader"]
+    said = max(leads or members, key=lambda each: (each["term"], each["commit"]))
+    for line in lines(asker.site, said):
+        click.echo(line)
+    return 0 if said["leader"] > 0 else 1
+
+
+@click.command("exclude")
+@click.argument("names", nargs=-1, required=True)
+@click.option("--lift", is_flag=True, help="Let them in again.")
+@_LOCAL
+@_NODE
+def exclude_command(
+    names: tuple[str, ...], lift: bool, local: Path | None, node_folder: Path | None
+) -> None:
+    """Keep nodes, or identities of services, out of the directory."""
+    asker = Asker(local, node_folder)
+    nodes = {node.name: str(node.index + 1) for node in asker.site.nodes}
+    wanted = [nodes.get(name, name) for name in names]
+    asker.do(asker.any(), {"do": "exclude", "names": wanted, "lift": lift})
+
+
+@click.command("publish")
+@_LOCAL
+@_NODE
+def publish_command(local: Path | None, node_folder: Path | None) -> None:
+    """Sign the directory anew now; refused by all but the node that publishes."""
+    asker = Asker(local, node_folder)
+    index = next(iter(asker.folders))
+    if node_folder is None:
+        holders = [
+            said["view"]["publisher"] for said in asker.statuses().values() if "view" in said
+        ]
+        index = max(holders, default=1) - 1
+    asker.publish(max(0, index))
+
+
+@click.command("place")
+@click.argument("shard", type=click.IntRange(0))
+@click.argument("names", nargs=-1, required=True)
+@_LOCAL
+@_NODE
+def place_command(
+    shard: int, names: tuple[str, ...], local: Path | None, node_folder: Path | None
+) -> None:
+    """Say which nodes are to hold the replicas of SHARD; the directory tells it."""
+    asker = Asker(local, node_folder)
+    ids = [member_named(asker.site, name).index + 1 for name in names]
+    asker.do(asker.any(), {"do": "place", "shard": shard, "nodes": ids})
+
+
+@click.command("yield")
+@_LOCAL
+@_NODE
+def yield_command(local: Path | None, node_folder: Path | None) -> None:
+    """Let the leader, if it is on this machine, hand over to another member."""
+    asker = Asker(local, node_folder)
+    for index, said in asker.statuses().items():
+        if said.get("role") == "leader":
+            asker.hand_over(index)
+            return
+    raise StorageError("no member of this machine leads: run it where `farm status` says")
+
+
+@click.command("remove")
+@click.argument("name")
+@_LOCAL
+@_NODE
+def remove_command(name: str, local: Path | None, node_folder: Path | None) -> None:
+    """Take the member of node NAME out of the farm; a leader yields first."""
+    asker = Asker(local, node_folder)
+    take_out(asker, member_named(asker.site, name))
+
+
+@click.command("leave")
+@click.option("--node-folder", type=FOLDER, metavar="F", required=True, help="The node in F.")
+def leave_command(node_folder: Path) -> None:
+    """Take this node's own member out of the farm; a leader yields first."""
+    asker = Asker(None, node_folder)
+    take_out(asker, asker.site.nodes[next(iter(asker.folders))])
+
+
+@click.command("period")
+@click.argument("milliseconds", type=int)
+@_LOCAL
+@_NODE
+def period_command(milliseconds: int, local: Path | None, node_folder: Path | None) -> None:
+    """Say how often nodes post; a status is recent for 3, a directory valid for 10 of these."""
+    asker = Asker(local, node_folder)
+    asker.do(asker.any(), {"do": "period", "ms": milliseconds})
