@@ -1,6 +1,7 @@
 """The farm of a site: its status, and what an operator does to it."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +14,13 @@ _LOCAL = click.option(
     "--local", type=FOLDER, metavar="DIR", help="The local site in DIR; run if nothing is said."
 )
 _NODE = click.option("--node-folder", type=FOLDER, metavar="F", help="The node in F alone.")
+
+
+def _do(asker: Asker, wish: dict[str, Any]) -> None:
+    """Have an act done, and say what is so then."""
+    index = asker.any()
+    asker.do(index, wish)
+    click.echo(asker.shown(index, wish))
 
 
 @click.command("status")
@@ -50,7 +58,7 @@ def exclude_command(
     asker = Asker(local, node_folder)
     nodes = {node.name: str(node.index + 1) for node in asker.site.nodes}
     wanted = [nodes.get(name, name) for name in names]
-    asker.do(asker.any(), {"do": "exclude", "names": wanted, "lift": lift})
+    _do(asker, {"do": "exclude", "names": wanted, "lift": lift})
 
 
 @click.command("publish")
@@ -79,7 +87,7 @@ def place_command(
     """Say which nodes are to hold the replicas of SHARD; the directory tells it."""
     asker = Asker(local, node_folder)
     ids = [member_named(asker.site, name).index + 1 for name in names]
-    asker.do(asker.any(), {"do": "place", "shard": shard, "nodes": ids})
+    _do(asker, {"do": "place", "shard": shard, "nodes": ids})
 
 
 @click.command("yield")
@@ -120,4 +128,4 @@ def leave_command(node_folder: Path) -> None:
 def period_command(milliseconds: int, local: Path | None, node_folder: Path | None) -> None:
     """Say how often nodes post; a status is recent for 3, a directory valid for 10 of these."""
     asker = Asker(local, node_folder)
-    asker.do(asker.any(), {"do": "period", "ms": milliseconds})
+    _do(asker, {"do": "period", "ms": milliseconds})

@@ -2,18 +2,16 @@
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.base.json_text import parse_json
 from appliance.base.limits import (
     FARM_EXCLUSIONS_MAX,
-    FARM_GUEST_TEXT_MAX,
     FARM_GUESTS_MAX,
-    FARM_ID_MAX,
     FARM_SHARDS_MAX,
 )
+from appliance.cores.directory.acts import GUEST, guest_of, placement_of
 from appliance.cores.directory.choice import Choice, Score, score_of
 from appliance.cores.directory.document import DATE_MAX, date_of, parse_document, poster_of
 from appliance.cores.directory.log_time import LogTime, append_time_of
@@ -124,6 +122,13 @@ class Directory:
         bound, or from a leader that knows none."""
         return date > than or than > self.date_ms_max(self.time.told_ms)
 
+    def acted_ms(self) -> int:
+        """The date of the newest act; what is older does not count. One that no clock could have
+        holds none back."""
+        acts = (self.exclusions[0], self.placement[0], self.period[0], self.departed[0])
+        most = self.date_ms_max(self.time.told_ms)
+        return max((date for date in acts if date <= most), default=0)
+
     def _tell_date(self) -> None:
         """The median of what the clocks of those who posted lately say now. It stands rather than
         falling a little: clocks differ, and a new one is worth another directory."""
@@ -155,13 +160,13 @@ class Directory:
             self.exclusions = (date, tuple(sorted(set(names))))
             found = True
         if isinstance(placement, dict) and self._is_newer(date, self.placement[0]):
-            self.placement = (date, _placement_of(placement))
+            self.placement = (date, placement_of(placement))
             found = True
         if type(period) is int and PERIOD_MS_MIN <= period <= PERIOD_MS_MAX:
             if self._is_newer(date, self.period[0]):
                 self.period = (date, period)
                 found = True
-        if (guest := _guest_of(config.get("admit"))) is not None:
+        if (guest := guest_of(config.get(GUEST))) is not None:
             if len(self.admitted) < FARM_GUESTS_MAX and guest["id"] not in self.admitted:
                 self.admitted[guest["id"]] = guest
             found = True
@@ -253,6 +258,7 @@ class Directory:
             "shippers": {str(s): c.holder for s, c in sorted(self.shippers.items())},
             "excluded": list(self.exclusions[1]),
             "placement": {str(s): list(n) for s, n in sorted(self.placement[1].items())},
+            "departed": list(self.departed[1]),
             "period_ms": self.period[1],
             "documents": [
                 {
@@ -334,30 +340,6 @@ class Directory:
         for name in Directory.__slots__:
             setattr(self, name, getattr(fresh, name))
         return lines is not None
-
-
-def _placement_of(value: dict[str, Any]) -> dict[int, tuple[int, ...]]:
-    """shard -> the nodes that are to hold its replicas, in order; what is malformed is left out."""
-    found = {}
-    for name, nodes in value.items():
-        valid = isinstance(nodes, list) and all(type(node) is int and node > 0 for node in nodes)
-        if valid and name.isdecimal() and len(name) < 20 and int(name) < FARM_SHARDS_MAX:
-            found[int(name)] = tuple(nodes)
-    return found
-
-
-def _guest_of(row: Any) -> dict[str, Any] | None:
-    """A guest that a member took in: id, endpoint, pin of its key, and what only members can open.
-    The first one of an id counts."""
-    if not isinstance(row, dict) or set(row) != {"id", "endpoint", "pin", "sealed"}:
-        return None
-    texts = [row[name] for name in ("endpoint", "pin", "sealed")]
-    valid = type(row["id"]) is int and 0 < row["id"] <= FARM_ID_MAX
-    if not valid or not all(isinstance(t, str) and len(t) <= FARM_GUEST_TEXT_MAX for t in texts):
-        return None
-    if re.fullmatch(r"([0-9a-f]{64})?", row["pin"]) is None:
-        return None
-    return dict(row)
 
 
 def snapshot_lines(data: bytes) -> list[dict[str, Any]] | None:

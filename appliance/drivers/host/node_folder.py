@@ -5,7 +5,8 @@ node-0/
 ├── keys/                               signing.key, tls.key (secrets, 0600), tls.crt; perhaps
 │                                       client.key and client.crt, shown to clients instead;
 │                                       metrics.key, which Prometheus shows to the console;
-│                                       farm.password and farm-users.json, for logins of the farm
+│                                       farm.password, farm-operator.password and farm-users.json,
+│                                       for logins of the farm
 ├── shard-0/ ...                        a volume for each replica of this node
 ├── .shard-0.lock ...                   held by whoever works as that replica or makes its volume
 ├── shipped/                            what is shipped, unless another target is set
@@ -44,6 +45,7 @@ METRICS_KEY_FILE = "keys/metrics.key"
 SECRET_SIZE_MIN = 32  # characters of a secret that is shown over the network
 FARM_FOLDER = "farm"  # the log of this node's member
 FARM_PASSWORD_FILE = "keys/farm.password"  # as whom this member logs in to the others
+FARM_OPERATOR_PASSWORD_FILE = "keys/farm-operator.password"  # as whom it asks for acts
 FARM_USERS_FILE = "keys/farm-users.json"  # who may log in here; no password is in it
 FARM_DELEGATION_FILE = "farm-delegation.json"  # which nodes' keys may sign the directory
 FEDERATION_FILE = "federation.json"  # this node's part of the federation, if its site has one

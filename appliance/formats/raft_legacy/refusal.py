@@ -15,7 +15,9 @@ class Refusal:
     sentence: str
 
 
-DATE_IMPOSSIBLE, APPEND_TIME_POSTED, POSTER_NOT_ID = 2, 3, 4
+DATE_IMPOSSIBLE, APPEND_TIME_POSTED, POSTER_NOT_ID, ACT_NOT_ALLOWED, STATUS_NOT_ALLOWED = range(
+    2, 7
+)
 
 REFUSALS: dict[int, Refusal] = {
     DATE_IMPOSSIBLE: Refusal(
@@ -30,6 +32,15 @@ REFUSALS: dict[int, Refusal] = {
     POSTER_NOT_ID: Refusal(
         "poster_not_id",
         "it is the status of another member: post as the member whose id it names",
+    ),
+    ACT_NOT_ALLOWED: Refusal(
+        "act_not_allowed",
+        "it is an act on the farm: post it with a user of class administrator (`farm user --class "
+        "administrator` makes one)",
+    ),
+    STATUS_NOT_ALLOWED: Refusal(
+        "status_not_allowed",
+        "it is the status of a member: a member posts its own, with its own user",
     ),
 }
 UNKNOWN = Refusal("unknown", "a later version says why: look at the leader's log")

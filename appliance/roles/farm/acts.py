@@ -1,22 +1,33 @@
 """What an operator wants of the farm: wishes on the node's own socket, done one after the other.
 
 A wish is answered at once, with why not or with its number; what became of it stands in the status
-under that number, for as long as it is one of the newest. No number is given twice, not by a later
-life of the role either: who asks must not take another's act for its own. Whoever may speak to the
-socket runs as the node's user. Each act that has begun becomes an audit record.
+under that number, for as long as it is one of the newest. It was done when the directory here shows
+it, not when it is committed. No number is given twice, not by a later life of the role either: who
+asks must not take another's act for its own. Whoever may speak to the socket runs as the node's
+user. Each act that has begun becomes an audit record.
 """
 
+import asyncio
+import time
 from collections import deque
 from typing import Any, Protocol
 
 from appliance.base.errors import FarmPostFailed
-from appliance.base.limits import FARM_EXCLUSIONS_MAX, FARM_SHARDS_MAX
+from appliance.base.limits import FARM_EXCLUSIONS_MAX, FARM_ID_MAX, FARM_SHARDS_MAX
 from appliance.cores.directory.directory import PERIOD_MS_MAX, PERIOD_MS_MIN, Directory
 from appliance.drivers.host import clock
 from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.member import FarmMember
+from appliance.roles.farm.posts import Posts
 
 ACTS_WAITING_MAX = 16
+APPLIED_S = 15.0  # for what is committed to be applied here
+_POLL_S = 0.02
+IGNORED = (
+    "it was committed and ignored: another act counts, of the same time or a later one; look at "
+    "`farm status`, then run it again"
+)
+NOT_APPLIED = "it is committed, and this node has not applied it in time; look at `farm status`"
 ACTS_TOLD_MAX = 2 * ACTS_WAITING_MAX  # that have ended: who asked looks many times a second
 
 
@@ -27,9 +38,7 @@ class Actor(Protocol):
     out: str
     member: FarmMember | None
     audit: AuditTrail
-
-    async def post_config(self, config: dict[str, Any]) -> None: ...
-    async def remove(self, server_id: int) -> bool: ...
+    posts: Posts
 
 
 class Acts:
@@ -68,7 +77,7 @@ class Acts:
             self.publish_now = True
             self._role.audit.note(wish, "")
             return {"begun": 0}
-        if (why := _refusal(wish)) or len(self._waiting) >= ACTS_WAITING_MAX:
+        if (why := _refusal(wish, member.directory)) or len(self._waiting) >= ACTS_WAITING_MAX:
             return {"refused": why or "too many acts wait: try again"}
         self._number += 1
         self._waiting.append((self._number, wish))
@@ -88,53 +97,87 @@ class Acts:
         member = role.member
         if member is None:
             return role.out
-        directory = member.directory
-        do = wish["do"]
         try:
-            if do == "exclude":
-                names = set(directory.exclusions[1])
-                names = names - set(wish["names"]) if wish.get("lift") else names | {*wish["names"]}
-                await role.post_config({"exclude": sorted(names)})
-            elif do == "place":
-                places = {str(s): list(n) for s, n in directory.placement[1].items()}
-                places[str(wish["shard"])] = wish["nodes"]
-                await role.post_config({"placement": places})
-            elif do == "period":
-                await role.post_config({"period_ms": wish["ms"]})
-            elif do == "remove":
-                departed = sorted({*directory.departed[1], wish["id"]})
-                await role.post_config({"departed": departed})
-                if not await role.remove(wish["id"]):
-                    return "no member that leads has begun it; run it again"
-            elif do == "admit":
-                departed = sorted({*directory.departed[1]} - {wish["id"]})
-                await role.post_config({"departed": departed})
+            index = await role.posts.act(member.directory, _config_of(member.directory, wish))
         except FarmPostFailed as error:
             return str(error)
+        if why := await self._effect(wish, index):
+            return why
+        if wish["do"] == "remove" and not await role.posts.remove(wish["id"]):
+            return "no member that leads has begun it; run it again"
         return ""
 
+    async def _effect(self, wish: dict[str, Any], index: int) -> str:
+        """Wait until the log is applied here up to the act; why it shows no effect then."""
+        deadline = time.monotonic() + APPLIED_S
+        while (member := self._role.member) is not None:
+            if is_done(member.directory, wish):
+                return ""
+            if member.directory.index >= index:
+                return IGNORED
+            if time.monotonic() > deadline:
+                return NOT_APPLIED
+            await asyncio.sleep(_POLL_S)
+        return self._role.out
 
-def _refusal(wish: dict[str, Any]) -> str:
+
+def _config_of(directory: Directory, wish: dict[str, Any]) -> dict[str, Any]:
+    """The administrator's word that an act is."""
+    do = wish["do"]
+    if do == "exclude":
+        names = set(directory.exclusions[1])
+        names = names - set(wish["names"]) if wish.get("lift") else names | {*wish["names"]}
+        return {"exclude": sorted(names)}
+    if do == "place":
+        places = {str(s): list(n) for s, n in directory.placement[1].items()}
+        return {"placement": places | {str(wish["shard"]): wish["nodes"]}}
+    if do == "period":
+        return {"period_ms": wish["ms"]}
+    out = set(directory.departed[1]) - {wish["id"]}
+    return {"departed": sorted({*out, wish["id"]} if do == "remove" else out)}
+
+
+def is_done(directory: Directory, wish: dict[str, Any]) -> bool:
+    """Whether the directory is as an act wants it."""
+    do = wish["do"]
+    if do == "exclude":
+        names, there = set(wish["names"]), set(directory.exclusions[1])
+        return not names & there if wish.get("lift") else names <= there
+    if do == "place":
+        return directory.placement[1].get(wish["shard"]) == tuple(wish["nodes"])
+    if do == "period":
+        return directory.period[1] == int(wish["ms"])
+    return (wish["id"] in directory.departed[1]) == (do == "remove")
+
+
+def _refusal(wish: dict[str, Any], directory: Directory) -> str:
     """Why a wish cannot even begin; empty: it can."""
     do = wish.get("do")
     if do == "exclude":
         names = wish.get("names")
         valid = isinstance(names, list) and 0 < len(names) <= FARM_EXCLUSIONS_MAX
         if not valid or not all(isinstance(name, str) and name for name in names or ()):
-            return "names must be a list of member ids or identities"
+            return f"names must be a list of at most {FARM_EXCLUSIONS_MAX} ids or identities"
+        there = set(directory.exclusions[1])
+        if not wish.get("lift") and len(there.union(names or ())) > FARM_EXCLUSIONS_MAX:
+            return f"at most {FARM_EXCLUSIONS_MAX} can be kept out: lift some"
     elif do == "place":
         shard, nodes = wish.get("shard"), wish.get("nodes")
         if type(shard) is not int or not 0 <= shard < FARM_SHARDS_MAX:
             return "shard must be the number of one"
-        if not isinstance(nodes, list) or not nodes or not all(type(n) is int for n in nodes):
+        if not isinstance(nodes, list) or not nodes or not all(_is_id(n) for n in nodes):
             return "nodes must be a list of member ids"
     elif do == "period":
         ms = wish.get("ms")
         if type(ms) is not int or not PERIOD_MS_MIN <= ms <= PERIOD_MS_MAX:
             return f"ms must be {PERIOD_MS_MIN} to {PERIOD_MS_MAX}"
     elif do in ("remove", "admit"):
-        if type(wish.get("id")) is not int:
+        if not _is_id(wish.get("id")):
             return "id must be that of a member"
     else:
         return f"{do} is no act"
     return ""
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int and 0 < value <= FARM_ID_MAX

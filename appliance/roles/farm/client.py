@@ -44,6 +44,7 @@ class FarmClient:
         self.guess = next(iter(self.table))
         self.counts: Counter[str] = Counter()
         self.hint: LeaderHint | None = None  # the newest that a login told
+        self.index = 0  # of the newest entry at who said yes last
         self._open: dict[int, tuple[contextlib.AsyncExitStack, Stream]] = {}
         self._tell_why: set[int] = set()  # of these: they agreed to say why not
 
@@ -65,18 +66,20 @@ class FarmClient:
                 answer = await self._call(target, request)
                 named = answer.destination if answer is not None else target
                 if answer is not None and answer.accepted:
-                    self.guess = target
-                    return target
+                    return self._note_yes(target, answer)
                 if named != target and named in self.table:  # once a round, without a pause
                     answer = await self._call(named, request)
                     if answer is not None and answer.accepted:
-                        self.guess = named
-                        return named
+                        return self._note_yes(named, answer)
                 if time.monotonic() > deadline:
                     raise FarmPostFailed(f"no member of farm {self.keys.farm} said yes in time")
             self.counts["rounds_without_success"] += 1
             await asyncio.sleep(pause_s * (0.5 + random.random()))
             pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+
+    def _note_yes(self, target: int, answer: Response) -> int:
+        self.guess, self.index = target, answer.next_index - 1
+        return target
 
     async def ask_once(self, request: Request) -> Response | None:
         """What the guess answers; None: nothing, or it could not be reached. FarmPostRefused."""

@@ -8,10 +8,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from appliance.base.errors import FarmBroken, FarmMemberOut
 from appliance.base.prng import Prng
-from appliance.cores.directory.directory import Directory, snapshot_fits
+from appliance.cores.directory.directory import Directory, canonical, snapshot_fits
 from appliance.cores.raft.dial import Challenges, Credentials
 from appliance.cores.raft.effects import (
     JOINING,
@@ -55,7 +56,7 @@ from appliance.formats.raft_legacy.frame import (
 from appliance.formats.raft_legacy.refusal import refusal_of_code
 from appliance.roles.farm.door import Visitor, now_ms
 from appliance.roles.farm.link import Keys, PeerLink
-from appliance.roles.farm.posting import refusal_of_post, with_append_times
+from appliance.roles.farm.posting import act_of, refusal_of_post, with_append_times
 from appliance.roles.farm.settings import RAW, TLS, FarmSettings
 from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage
 
@@ -114,6 +115,8 @@ class FarmMember:
             woke=self.wake.set,
         )
         self.tokens: dict[int, tuple[Visitor, list]] = {}
+        self.acts: dict[int, dict[str, Any]] = {}  # of administrators, by token, while we lead
+        self.on_act: Callable[[dict[str, Any], str], None] = self._log_act
         self.token = 0
         self.disk = ThreadPoolExecutor(1, thread_name_prefix="farm-disk")
         self.stopping = False
@@ -218,7 +221,9 @@ class FarmMember:
         if visitor.closed:
             return
         now = now_ms()
-        code = refusal_of_post(self.directory, visitor.user, request, now)
+        users = self.settings.users
+        code = refusal_of_post(self.directory, visitor.user, users, request, now)
+        act = act_of(visitor.user, request)
         if code:
             self.counts[refusal_of_code(code).word] += 1
             member = self.node.member
@@ -230,6 +235,8 @@ class FarmMember:
             request = with_append_times(self.directory, self.settings.id, request, now)
         self.token += 1
         self.tokens[self.token] = (visitor, slot)
+        if act is not None and self.node.member.role == LEADER:
+            self.acts[self.token] = act
         self.node.on_request(self.token, request)
 
     async def _perform(self, beat: Beat) -> None:
@@ -250,11 +257,13 @@ class FarmMember:
                 link.send(word.request)
         elif isinstance(word, Answer):
             visitor, slot = self.tokens.pop(word.token)
+            self._note_act(word.token, "" if word.response.accepted else "it was answered no")
             if not visitor.closed:
                 visitor.answer(slot, word.response)
         elif isinstance(word, Refuse):
             visitor, _ = self.tokens.pop(word.token)
             self.counts[word.reason] += 1
+            self._note_act(word.token, word.reason)
             visitor.close()
         elif isinstance(word, HangUp):
             self.counts[word.reason] += 1
@@ -277,6 +286,14 @@ class FarmMember:
             raise FarmMemberOut(f"this member was taken out of farm {self.settings.farm}")
         elif isinstance(word, Halt):
             raise FarmBroken(f"farm {self.settings.farm}: {word.reason}; look at all members' logs")
+
+    def _note_act(self, token: int, outcome: str) -> None:
+        act = self.acts.pop(token, None)
+        if act is not None:
+            self.on_act(act, outcome)
+
+    def _log_act(self, act: dict[str, Any], outcome: str) -> None:
+        self.log.info("act of an administrator: %s %s", canonical(act).decode(), outcome)
 
     def _apply(self, word: Apply) -> None:
         for index, entry in enumerate(word.entries, word.first):

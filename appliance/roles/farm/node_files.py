@@ -3,13 +3,15 @@
 import json
 import secrets
 from pathlib import Path
+from typing import Any
 
 from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError
 from appliance.base.json_text import parse_json
 from appliance.base.signature import SigningKey
 from appliance.cores.directory.signed import sign_delegation
-from appliance.cores.raft.users import MEMBER
+from appliance.cores.raft.dial import Credentials
+from appliance.cores.raft.users import ADMINISTRATOR, MEMBER
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.identity import make_seed
 from appliance.drivers.host.node_folder import (
@@ -17,6 +19,7 @@ from appliance.drivers.host.node_folder import (
     FARM_FOLDER,
     FARM_JOIN_FILE,
     FARM_KEY_FILE,
+    FARM_OPERATOR_PASSWORD_FILE,
     FARM_PASSWORD_FILE,
     FARM_USERS_FILE,
     TLS_CERTIFICATE_FILE,
@@ -46,6 +49,11 @@ def user_of(node: Node) -> str:
     return f"node{node.farm_id}"
 
 
+def administrator_of(node: Node) -> str:
+    """As whom the member of a node asks for what its operator wants of the farm."""
+    return f"operator{node.farm_id}"
+
+
 def make_farm_key(folder: Path) -> SigningKey:
     """The key of who says which nodes may sign directories, in the folder of a local site."""
     path = folder / FARM_KEY_FILE
@@ -61,23 +69,33 @@ def make_node_files(folder: Path, site: Site) -> None:
     members = [node for node in site.nodes if node.farm_port]
     rows = []
     for node in members:
-        path = folder / node.name / FARM_PASSWORD_FILE
-        if not path.exists():
-            write_durable(path, secrets.token_urlsafe(32) + "\n", 0o600)
-        rows.append(
-            make_user(
-                name=user_of(node),
-                role=MEMBER,
-                server_id=node.farm_id,
-                realm=REALM_DEFAULT,
-                password=read_password(path),
-            )
-        )
+        place = folder / node.name
+        rows.append(_user_row(place / FARM_PASSWORD_FILE, user_of(node), MEMBER, node.farm_id))
+        path = place / FARM_OPERATOR_PASSWORD_FILE
+        rows.append(_user_row(path, administrator_of(node), ADMINISTRATOR, 0))
     keys = {node.farm_id: node.public_key for node in members}
     delegation = json.dumps(sign_delegation(key, FARM, keys), sort_keys=True) + "\n"
     for node in members:
         write_users(folder / node.name / FARM_USERS_FILE, rows)
         write_durable(folder / node.name / FARM_DELEGATION_FILE, delegation)
+
+
+def _user_row(path: Path, name: str, role: str, server_id: int) -> dict[str, Any]:
+    """A user with the password in `path`, which is made if it is missing."""
+    if not path.exists():
+        write_durable(path, secrets.token_urlsafe(32) + "\n", 0o600)
+    password = read_password(path)
+    return make_user(
+        name=name, role=role, server_id=server_id, realm=REALM_DEFAULT, password=password
+    )
+
+
+def read_administrator(node: NodeFolder) -> Credentials | None:
+    """None: this node was made when there was none."""
+    path = node.path / FARM_OPERATOR_PASSWORD_FILE
+    if not path.exists():
+        return None
+    return Credentials(administrator_of(node.node), read_password(path))
 
 
 def read_delegation(node: NodeFolder) -> dict[str, object]:

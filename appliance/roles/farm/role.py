@@ -21,8 +21,7 @@ from appliance.base.errors import (
     FarmPostFailed,
     FarmPostRefused,
 )
-from appliance.cores.directory.directory import EXPIRY_PERIODS, canonical
-from appliance.cores.raft.dial import Challenges, Credentials
+from appliance.cores.directory.directory import EXPIRY_PERIODS
 from appliance.cores.raft.member import LEADER
 from appliance.cores.raft.settings import TICK_MS
 from appliance.drivers.host import service
@@ -32,18 +31,14 @@ from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import FARM_USERS_FILE, SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
-from appliance.drivers.network.farm_stream import Route
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.raft_legacy.configuration import (
     Server,
     encode_server,
-    encode_server_id,
-    endpoint_address,
 )
 from appliance.formats.raft_legacy.frame import (
     ADD_SERVER,
     CLUSTER_SERVER,
-    REMOVE_SERVER,
     Entry,
     Request,
 )
@@ -51,11 +46,15 @@ from appliance.formats.site import FARM, SITE_FILE
 from appliance.formats.site_view import SiteView
 from appliance.roles.farm.acts import Acts
 from appliance.roles.farm.audit import AuditTrail
-from appliance.roles.farm.client import FarmClient
 from appliance.roles.farm.figures import NodeStatus, Service, status_document
-from appliance.roles.farm.link import Keys
 from appliance.roles.farm.member import FarmMember
-from appliance.roles.farm.node_files import endpoint_of, farm_settings
+from appliance.roles.farm.node_files import (
+    administrator_of,
+    endpoint_of,
+    farm_settings,
+    read_administrator,
+)
+from appliance.roles.farm.posts import POST_S, Posts
 from appliance.roles.farm.publisher import Publisher
 from appliance.roles.farm.serve import host
 from appliance.roles.farm.settings import read_users
@@ -63,7 +62,6 @@ from appliance.roles.farm.settings import read_users
 SOCKET = "farm-0"
 LOOK_S = 1.0  # between two looks at the node, its site file and what is due
 TOGETHER_S = 0.1  # what the log brings in this time is looked at together
-POST_S = 15.0  # for a post to be answered yes; then the next look begins anew
 JITTER = 0.1  # of the period: so that nodes do not post together
 
 
@@ -108,6 +106,7 @@ class FarmRole:
         self.member: FarmMember | None = None
         try:
             self.member = FarmMember(settings, log, on_applied=self._on_applied)
+            self.member.on_act = self._on_act
         except FarmMemberOut as error:
             self.out = str(error)
         self.settings = settings
@@ -115,9 +114,8 @@ class FarmRole:
         self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self._services: list[Service] = []
         self._told: object = None  # of services, by the last post
-        self._date_ms = 0
         self._due = Due()
-        self._client = self._new_client()
+        self.posts = Posts(settings, node.node.spki, lambda: read_administrator(node))
         self.audit = AuditTrail(node, FARM, log)
         self.acts = Acts(self)
         self._figures = Figures()
@@ -125,7 +123,6 @@ class FarmRole:
         self._stopped = self._life.asked
         # The loop turns. Without a majority a post takes as long as it may, and nobody is stuck.
         self._beat = Beat("farm", log, self._life, end=self._stop)
-        self._posts = self._posts_failed = 0
         self._door = StatusServer(
             Path(SOCKETS_FOLDER) / SOCKET,
             cluster=node.site.cluster,
@@ -133,17 +130,6 @@ class FarmRole:
             status=self.told,
             on_wish=self.acts.on_wish,
         )
-
-    def _new_client(self) -> FarmClient:
-        settings = self.settings
-        credentials = Credentials(settings.user, settings.password, settings.algorithms)
-        servers = [Server(settings.id, settings.endpoint), *settings.peers]
-        return FarmClient(servers, Keys(settings.farm, credentials, Challenges()), self._route)
-
-    def _route(self, server_id: int, endpoint: str) -> Route:
-        host_name, port = endpoint_address(endpoint)
-        own = self.node.node.spki if server_id == self.settings.id else b""
-        return Route(host_name, port, self._pins.get(server_id, own))
 
     # --- life
 
@@ -154,7 +140,7 @@ class FarmRole:
         on_stop_signal(self._stop)
         await self._door.start()
         self._life.opened(self._door.close)
-        self._life.opened(self._client.close)
+        self._life.opened(self.posts.close)
         self._beat.seconds()
         for duty in (self.status.lag.watch(), self._look_after(), self.audit.run()):
             self._beat.task(loop.create_task(duty))
@@ -194,6 +180,11 @@ class FarmRole:
             if self.publisher.on_applied(self.member.directory):
                 self.log.debug("directory %d", self.publisher.version)
 
+    def _on_act(self, act: dict[str, Any], outcome: str) -> None:
+        """An administrator has asked us, who lead; nodes tell themselves what they ask for."""
+        if act["user"] not in [administrator_of(node) for node in self.node.site.nodes]:
+            self.audit.note(act, outcome)
+
     # --- the beat
 
     async def _look_after(self) -> None:
@@ -225,17 +216,6 @@ class FarmRole:
                 users = read_users(self.node.path / FARM_USERS_FILE)
                 self.member.settings = dataclasses.replace(self.member.settings, users=users)
 
-    def next_date_ms(self) -> int:
-        """Now, and later than all that this node has posted: what is older would not count. What
-        no clock could have said, as ours did before it was set, holds it back no more."""
-        assert self.member is not None
-        directory, now_ms = self.member.directory, int(time.time() * 1000)
-        held = directory.documents.get(self.settings.id)
-        before = [self._date_ms, held.date if held is not None else 0]
-        most = directory.date_ms_max(now_ms)
-        self._date_ms = max(now_ms, *(date + 1 for date in before if date < most))
-        return self._date_ms
-
     async def _post_if_due(self, member: FarmMember) -> None:
         """Post at the period, and at once when what is told of services has changed, or a
         directory is to be signed."""
@@ -254,19 +234,19 @@ class FarmRole:
         value = status_document(
             self.status,
             self._services,
-            date_ms=self.next_date_ms(),
+            date_ms=self.posts.next_date_ms(directory),
             published=self.publisher.own,
             publishing=self.publisher.is_chosen(directory),
         )
         try:
-            await self._client.post([value], POST_S)
+            await self.posts.client.post([value], POST_S)
         except FarmPostFailed as error:
-            self._posts_failed += 1
+            self.posts.failed += 1
             self._due.failed()
             if isinstance(error, FarmPostRefused) and self._due.is_news(str(error)):
                 self.log.warning("the status of this node: %s", error)
             return
-        self._posts += 1
+        self.posts.taken += 1
         self._told = told
         self._due.posted(now)
 
@@ -282,26 +262,10 @@ class FarmRole:
                 request = Request(
                     ADD_SERVER, entries=(Entry(0, CLUSTER_SERVER, encode_server(server)),)
                 )
-                self._client.guess = self.settings.id
-                await self._client.ask_once(request)  # if it is not taken, at the next look
+                client = self.posts.client
+                client.guess = self.settings.id
+                await client.ask_once(request)  # if it is not taken, at the next look
                 return
-
-    async def remove(self, server_id: int) -> bool:
-        """Ask whoever leads to take a member out; True: it has begun."""
-        value = encode_server_id(server_id)
-        request = Request(REMOVE_SERVER, entries=(Entry(0, CLUSTER_SERVER, value),))
-        answer = await self._client.ask_once(request)
-        return answer is not None and answer.accepted
-
-    async def post_config(self, config: dict[str, Any]) -> None:
-        """Post an administrator's word. FarmPostFailed when nobody says yes in time."""
-        word = {
-            "cluster": FARM,
-            "date": self.next_date_ms(),
-            "id": self.settings.id,
-            "config": config,
-        }
-        await self._client.post([canonical(word)], POST_S)
 
     # --- what whoever asks is told
 
@@ -312,8 +276,8 @@ class FarmRole:
             "id": self.settings.id,
             "farm": FARM,
             "out": self.out,
-            "posts": self._posts,
-            "posts_failed": self._posts_failed,
+            "posts": self.posts.taken,
+            "posts_failed": self.posts.failed,
             "act": self.acts.told(),
             "audit": self.audit.told(),
             "directory": self._told_directory(),
@@ -334,6 +298,7 @@ class FarmRole:
             "last": status.last,
             "snapshot": status.snapshot,
             "change": status.change,
+            "settled": status.configuration_index <= status.commit,
             "members": [
                 {"id": server.id, "endpoint": server.endpoint, "match": status.last}
                 if server.id == status.id

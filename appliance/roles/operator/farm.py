@@ -76,6 +76,13 @@ class Asker:
         if why:
             raise StorageError(why)
 
+    def shown(self, index: int, wish: dict[str, Any]) -> str:
+        """What is so now that the act was done, as the node's directory has it."""
+        status = self.ask(index)
+        if status is None or "view" not in status:
+            return "done, and the node does not answer any more"
+        return line_of(self.site, status["view"], wish)
+
     def publish(self, index: int) -> None:
         """Until the node has signed a newer directory, and a majority has it."""
         status = self.ask(index)
@@ -160,14 +167,29 @@ def lines(site: Site, said: dict[str, Any]) -> list[str]:
     validity = f"expired for {late_ms // 1000} s" if late_ms else "valid"
     found.append(f"directory {directory['version']}  {validity}")
     if view["excluded"]:
-        out = (
-            name_of(site, int(n)) if n.isdecimal() and len(n) < 20 else n for n in view["excluded"]
-        )
-        found.append(f"excluded: {', '.join(out)}")
-    for shard, holders in view["placement"].items():
-        names = ", ".join(name_of(site, member) for member in holders)
-        found.append(f"placement of shard {shard}: {names}")
+        found.append(_excluded(site, view))
+    found += [_placed(site, view, shard) for shard in view["placement"]]
     return found
+
+
+def _excluded(site: Site, view: dict[str, Any]) -> str:
+    out = [name_of(site, int(n)) if n.isdecimal() and len(n) < 20 else n for n in view["excluded"]]
+    return f"excluded: {', '.join(out) or 'nobody'}"
+
+
+def _placed(site: Site, view: dict[str, Any], shard: str) -> str:
+    names = ", ".join(name_of(site, member) for member in view["placement"].get(shard, []))
+    return f"placement of shard {shard}: {names or 'nobody said'}"
+
+
+def line_of(site: Site, view: dict[str, Any], wish: dict[str, Any]) -> str:
+    """What an act was about, as the directory has it."""
+    if wish["do"] == "exclude":
+        return _excluded(site, view)
+    if wish["do"] == "place":
+        return _placed(site, view, str(wish["shard"]))
+    period_s = view["period_ms"] / 1000
+    return f"nodes post every {period_s:g} s; a status is recent for {3 * period_s:g} s"
 
 
 def take_out(asker: Asker, node: Node) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from appliance.base.errors import FarmPostFailed, StorageError
-from appliance.cores.directory.directory import PERIOD_MS_MIN
+from appliance.cores.directory.directory import PERIOD_MS_MIN, Directory, canonical
+from appliance.formats.raft_legacy.frame import APPLICATION, Entry
 from appliance.roles.farm.acts import ACTS_TOLD_MAX, Acts
 from appliance.roles.operator import farm
 from appliance.roles.operator.farm import Asker
@@ -110,19 +111,21 @@ def test_neither_is_told_as_done_before() -> None:
 
 
 class Alone:
-    """A role whose member is there and whose posts are refused as often as it is said."""
+    """A role whose member is there, has applied all, and whose acts fail as often as it is said."""
 
     def __init__(self, *refusals: str) -> None:
         self.refusals, self.id, self.out = list(refusals), 1, ""
-        self.member: Any = SimpleNamespace(directory=SimpleNamespace())
+        self.member: Any = SimpleNamespace(directory=Directory("farm"))
         self.audit: Any = SimpleNamespace(note=lambda wish, outcome: None)
+        self.posts: Any = self
 
-    async def post_config(self, config: dict[str, Any]) -> None:
+    async def act(self, directory: Directory, config: dict[str, Any]) -> int:
         if why := self.refusals.pop(0):
             raise FarmPostFailed(why)
-
-    async def remove(self, server_id: int) -> bool:
-        return True
+        date = directory.acted_ms() + 1
+        value = canonical({"cluster": "farm", "date": date, "id": 1, "config": config})
+        directory.take(directory.index + 1, Entry(1, APPLICATION, value))
+        return directory.index
 
 
 def test_each_act_keeps_its_own_outcome_and_a_later_life_other_numbers() -> None:
@@ -138,6 +141,23 @@ def test_each_act_keeps_its_own_outcome_and_a_later_life_other_numbers() -> None
         acts.on_wish(period)
         asyncio.run(acts.perform())
     assert len(acts.told()["ended"]) == ACTS_TOLD_MAX
+
+
+VIEW = {"excluded": ["2", "x"], "placement": {"0": [3, 1]}, "period_ms": 1500}
+
+
+@pytest.mark.parametrize(
+    ("wish", "line"),
+    [
+        ({"do": "exclude", "names": ["2"]}, "excluded: node-1, x"),
+        ({"do": "place", "shard": 0}, "placement of shard 0: node-2, node-0"),
+        ({"do": "place", "shard": 7}, "placement of shard 7: nobody said"),
+        ({"do": "period", "ms": 1}, "nodes post every 1.5 s; a status is recent for 4.5 s"),
+    ],
+)
+def test_a_verb_says_what_is_so_now_not_what_was_asked(wish: dict[str, Any], line: str) -> None:
+    assert farm.line_of(site(), VIEW, wish) == line
+    assert farm.line_of(site(), VIEW | {"excluded": []}, {"do": "exclude"}) == "excluded: nobody"
 
 
 def test_people_read_names_and_words_of_a_farm_and_no_numbers_of_the_protocol() -> None:

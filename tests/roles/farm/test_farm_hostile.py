@@ -364,7 +364,7 @@ def test_two_farms_on_one_listener_share_nothing(tmp_path: Path, free_port: int)
     async def run() -> None:
         async with inside(tmp_path, free_port, "north", "south") as farm:
             north, south = farm.members["north"], farm.members["south"]
-            async with farm.visit("poster", "north") as stream:
+            async with farm.visit("gateway", "north") as stream:
                 value = b'{"cluster":"north","date":5,"id":9}'
                 entry = Entry(0, APPLICATION, value)
                 assert (await ask(stream, Request(CLIENT_REQUEST, entries=(entry,)))).accepted

@@ -3,26 +3,35 @@
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from appliance.base.errors import FarmPostRefused
-from appliance.cores.directory.directory import AHEAD_MS, canonical
+from appliance.cores.directory.directory import AHEAD_MS, Directory, canonical
 from appliance.cores.directory.document import parse_document
 from appliance.cores.directory.log_time import append_time, append_time_of
+from appliance.cores.raft.dial import Credentials
+from appliance.cores.raft.digest import ALGORITHMS
 from appliance.cores.raft.login import FEATURE_PRE_VOTE, FEATURES
+from appliance.cores.raft.users import User
 from appliance.formats.raft_legacy.frame import (
     APPLICATION,
     CLIENT_REQUEST,
+    REMOVE_SERVER,
     RESPONSE_SIZE,
     Entry,
     Request,
     encode_request,
 )
-from appliance.formats.raft_legacy.refusal import POSTER_NOT_ID
+from appliance.formats.raft_legacy.refusal import ACT_NOT_ALLOWED, POSTER_NOT_ID
+from appliance.roles.farm import acts
+from appliance.roles.farm.acts import IGNORED, NOT_APPLIED
+from appliance.roles.farm.posting import refusal_of_post
+from appliance.roles.farm.posts import Posts
 from tests.patience import HUNG_S
-from tests.roles.farm.inside import Inside, inside
+from tests.roles.farm.inside import PASSWORD, USERS, Inside, ask, inside
 
 
 def now_ms() -> int:
@@ -118,5 +127,146 @@ def test_why_is_told_only_to_who_said_that_it_understands(tmp_path: Path, free_p
                 writer.write(encode_request(request))
                 last.append((await reader.readexactly(RESPONSE_SIZE))[-1])
         assert last == [0, POSTER_NOT_ID]
+
+    go(tmp_path, free_port, story)
+
+
+def act(config: dict[str, Any], member: int = 9, **more: Any) -> bytes:
+    document = {"cluster": "farm", "date": now_ms(), "id": member, "config": config}
+    return canonical(document | more)
+
+
+ACTS = [{"exclude": ["2"]}, {"placement": {"0": [2]}}, {"departed": [2]}, {"period_ms": 60_000}]
+GUEST = {"admit": {"id": 7, "endpoint": "tcp://a:1", "pin": "", "sealed": ""}}
+
+
+@pytest.mark.parametrize(
+    ("who", "value", "word"),
+    [
+        *((who, act(c), "act_not_allowed") for c in ACTS for who in ("poster", "gateway")),
+        *(("node2", act(c, 2), "act_not_allowed") for c in ACTS),
+        ("node2", act(ACTS[0], 9), "poster_not_id"),
+        ("admin", act(ACTS[0], meta={}), "status_not_allowed"),
+        ("poster", status(2, now_ms()), "status_not_allowed"),
+        ("admin", status(2, now_ms()), "status_not_allowed"),
+        ("node2", status(1, now_ms()), "poster_not_id"),
+        *((who, act(GUEST), "status_not_allowed") for who in ("poster", "admin", "gateway")),
+    ],
+)
+def test_who_may_not_post_it_hears_what_it_needs(
+    tmp_path: Path, free_port: int, who: str, value: bytes, word: str
+) -> None:
+    async def story(farm: Inside) -> None:
+        assert await refused(farm, who, value) == word
+        await post(farm, who, b'{"hello":1}')  # what means nothing to the directory, anybody may
+        assert farm.member.directory.documents == {}
+
+    go(tmp_path, free_port, story)
+
+
+def test_who_may_does_and_acts_of_administrators_are_noted(tmp_path: Path, free_port: int) -> None:
+    async def story(farm: Inside) -> None:
+        noted: list[tuple[dict[str, Any], str]] = []
+        farm.member.on_act = lambda act, outcome: noted.append((act, outcome))
+        for config in ACTS:
+            await post(farm, "admin", act(config))
+        await post(farm, "node2", status(2, now_ms()))
+        await post(farm, "gateway", status(3, now_ms()))
+        await post(farm, "node2", act(GUEST, 2))
+        directory = farm.member.directory
+        assert set(directory.documents) == {2, 3} and set(directory.admitted) == {7}
+        assert (directory.exclusions[1], directory.departed[1]) == (("2",), (2,))
+        expected = [({"do": "post", "user": "admin", "config": config}, "") for config in ACTS]
+        assert noted == expected
+        async with farm.visit("admin") as stream:
+            assert not (await ask(stream, Request(REMOVE_SERVER))).accepted
+        assert noted[-1] == ({"do": "remove", "user": "admin"}, "it was answered no")
+
+    go(tmp_path, free_port, story)
+
+
+def test_where_a_farm_has_no_administrator_a_member_may_act_and_without_a_login_anybody(
+    tmp_path: Path, free_port: int
+) -> None:
+    request = Request(CLIENT_REQUEST, entries=(Entry(0, APPLICATION, act(ACTS[0], 2)),))
+    directory = Directory("farm")
+    member = next(user for user in USERS if user.name == "node2")
+    poster = next(user for user in USERS if user.name == "poster")
+
+    def code(user: User, users: tuple[User, ...]) -> int:
+        return refusal_of_post(directory, user, users, request, now_ms())
+
+    assert code(member, (member, poster)) == 0
+    assert code(poster, (member, poster)) == ACT_NOT_ALLOWED
+    assert code(member, USERS) == ACT_NOT_ALLOWED
+    assert code(User("raw", "shared", 0, {}), ()) == 0
+
+
+class Posting(Posts):
+    """With the date of a clock that is slow, as acts had it once."""
+
+    async def act(self, directory: Directory, config: dict[str, Any]) -> int:
+        word = {"cluster": "farm", "date": self.next_date_ms(directory), "id": 1, "config": config}
+        await self.acting.post([canonical(word)], HUNG_S)
+        return self.acting.index
+
+
+class Elsewhere(Posts):
+    """What it posts is committed, and not applied here."""
+
+    async def act(self, directory: Directory, config: dict[str, Any]) -> int:
+        return directory.index + 1
+
+
+@pytest.mark.parametrize(
+    ("posts", "outcome"), [(Posts, ""), (Posting, IGNORED), (Elsewhere, NOT_APPLIED)]
+)
+def test_an_act_is_done_when_the_directory_shows_it_though_the_clock_is_slow(
+    tmp_path: Path,
+    free_port: int,
+    posts: type[Posts],
+    outcome: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acts, "APPLIED_S", 0.05 if outcome == NOT_APPLIED else HUNG_S)
+
+    async def story(farm: Inside) -> None:
+        ahead = {"date": now_ms() + 3_600_000}
+        await post(farm, "admin", act({"exclude": ["5"]}, **ahead))
+        keys = Credentials("admin", PASSWORD, tuple(ALGORITHMS))
+        asked = posts(farm.member.settings, b"", lambda: keys)
+        noted = []
+        role = SimpleNamespace(
+            id=1,
+            out="",
+            member=farm.member,
+            posts=asked,
+            audit=SimpleNamespace(note=lambda wish, why: noted.append(why)),
+        )
+        desk = acts.Acts(cast(acts.Actor, role))
+        number = desk.on_wish({"do": "exclude", "names": ["7"]})["begun"]
+        await desk.perform()
+        await asked.close()
+        assert desk.told()["ended"] == [[number, outcome]] and noted == [outcome]
+        wanted = ("5",) if outcome else ("5", "7")
+        assert farm.member.directory.exclusions[1] == wanted
+
+    go(tmp_path, free_port, story)
+
+
+def test_a_node_whose_clock_was_wrong_posts_by_the_right_one(
+    tmp_path: Path, free_port: int
+) -> None:
+    async def story(farm: Inside) -> None:
+        directory = farm.member.directory
+        asked = Posts(farm.member.settings, b"", lambda: None)
+        began_ms = now_ms()
+        first_ms = asked.next_date_ms(directory)
+        assert began_ms <= first_ms < asked.next_date_ms(directory)
+        await post(farm, "node1", status(1, began_ms + 3_600_000))
+        assert asked.next_date_ms(directory) == began_ms + 3_600_001, "later than what it posted"
+        directory.documents[1].date = began_ms + 300 * AHEAD_MS  # as an earlier version took it
+        asked = Posts(farm.member.settings, b"", lambda: None)
+        assert asked.next_date_ms(directory) <= now_ms(), "what no clock could have does not count"
 
     go(tmp_path, free_port, story)
