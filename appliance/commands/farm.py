@@ -17,6 +17,7 @@ from appliance.commands.farm_verbs.growing import (
     recover_command,
 )
 from appliance.commands.farm_verbs.site import (
+    admit_command,
     exclude_command,
     leave_command,
     period_command,
@@ -38,6 +39,6 @@ for _verb in (
     *(init_command, invite_command, join_command),
     *(recover_command, export_command, import_command),
     *(status_command, exclude_command, publish_command, place_command, yield_command),
-    *(remove_command, leave_command, period_command),
+    *(remove_command, leave_command, admit_command, period_command),
 ):
     command.add_command(_verb)

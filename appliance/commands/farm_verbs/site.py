@@ -8,7 +8,7 @@ import click
 from appliance.base.errors import StorageError
 from appliance.base.printable import json_line
 from appliance.commands.farm_verbs.options import FOLDER
-from appliance.roles.operator.farm import Asker, lines, member_named, take_out
+from appliance.roles.operator.farm import Asker, let_in, lines, member_named, take_out
 
 _LOCAL = click.option(
     "--local", type=FOLDER, metavar="DIR", help="The local site in DIR; run if nothing is said."
@@ -108,9 +108,23 @@ def yield_command(local: Path | None, node_folder: Path | None) -> None:
 @_LOCAL
 @_NODE
 def remove_command(name: str, local: Path | None, node_folder: Path | None) -> None:
-    """Take the member of node NAME out of the farm; a leader yields first."""
+    """Take the member of node NAME out of the farm, until that is committed."""
     asker = Asker(local, node_folder)
-    take_out(asker, member_named(asker.site, name))
+    node = member_named(asker.site, name)
+    take_out(asker, node)
+    click.echo(f"{node.name} is a member of the farm no more")
+
+
+@click.command("admit")
+@click.argument("name")
+@_LOCAL
+@_NODE
+def admit_command(name: str, local: Path | None, node_folder: Path | None) -> None:
+    """Let the member of node NAME, which was removed, into the farm again, with an empty log."""
+    asker = Asker(local, node_folder)
+    node = member_named(asker.site, name)
+    let_in(asker, node)
+    click.echo(f"{node.name} is a member of the farm")
 
 
 @click.command("leave")
@@ -118,7 +132,9 @@ def remove_command(name: str, local: Path | None, node_folder: Path | None) -> N
 def leave_command(node_folder: Path) -> None:
     """Take this node's own member out of the farm; a leader yields first."""
     asker = Asker(None, node_folder)
-    take_out(asker, asker.site.nodes[next(iter(asker.folders))])
+    node = asker.site.nodes[next(iter(asker.folders))]
+    take_out(asker, node)
+    click.echo(f"{node.name} is a member of the farm no more")
 
 
 @click.command("period")

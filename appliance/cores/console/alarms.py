@@ -21,6 +21,7 @@ space           warn   the volume's extents, or bytes of its disk, come to an en
 ship_late       warn   a period is over and not shipped yet
 ship_hole       warn   the target lacks what was shipped elsewhere, and the log has it no more
 farm_no_leader  warn   no majority of the farm: nothing moves, chat goes on
+farm_two_leaders  bad  a member heard two leaders of one term: two farms share it, or an old log
 directory_expired  warn  the newest directory is past its time and serves on
 objects_refuse  bad    the objects of a node take no edits: their store is full
 site_away       warn   a site that shares rooms with this one cannot be reached: messages wait
@@ -33,6 +34,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from appliance.base.limits import LOG_AHEAD_US_MAX
+from appliance.base.printable import counted
 from appliance.cores.console.cells import duration
 from appliance.cores.console.disks import troubles
 from appliance.cores.console.figures import NORMAL, Replica, furthest
@@ -111,6 +113,9 @@ def _farm(look: Look) -> Iterator[Alarm]:
     if look.has_farm and (farm is None or farm.leader <= 0):
         words = "no member answers" if farm is None else "nobody leads: directories are not signed"
         yield Alarm("farm_no_leader", "warn", "farm", words)
+    if farm is not None and farm.second_leaders:
+        words = f"two members led in one term, heard {counted(farm.second_leaders, 'time')} here"
+        yield Alarm("farm_two_leaders", "bad", "farm", words)
     if farm is not None and farm.expired_ms:
         words = f"directory {farm.directory} expired {farm.expired_ms // 1000} s ago; it serves on"
         yield Alarm("directory_expired", "warn", "farm", words)

@@ -29,6 +29,7 @@ class Farm:
     why: str  # the publisher is who it is, in words
     directory: int  # version of the newest signed one
     expired_ms: int  # since it is valid no more; 0 while it is
+    second_leaders: int = 0  # how often a member here heard another leader of the same term
 
 
 def parse_farm(answers: Iterable[dict[str, Any] | None]) -> Farm | None:
@@ -55,6 +56,9 @@ def parse_farm(answers: Iterable[dict[str, Any] | None]) -> Farm | None:
             why=words_of(view["scores"].get(str(view["publisher"]))),
             directory=max(each["directory"]["version"] for each in found),
             expired_ms=min(each["directory"]["expired_ms"] for each in found),
+            second_leaders=sum(
+                each.get("counts", {}).get("second_leader_of_term", 0) for each in found
+            ),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"status of the farm: {error!r}") from error

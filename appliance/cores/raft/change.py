@@ -1,4 +1,4 @@
-"""A change of the members under way at a leader, one at a time."""
+"""A change of the members under way, one at a time: at a leader, or at who joins."""
 
 from dataclasses import dataclass
 
@@ -29,3 +29,10 @@ class Removal:
     since_tick: int
     asked: bool = False
     listed: bool = False  # the Configuration without it is in the log
+
+
+@dataclass(slots=True)
+class Stay:
+    """At a joiner: the members of the farm that asked it first."""
+
+    servers: frozenset[Server]

@@ -2,7 +2,7 @@
 
 from appliance.cores.raft.effects import OUT
 from appliance.cores.raft.member import LEADER, Member
-from appliance.cores.raft.progress import Progress
+from appliance.cores.raft.progress import NEVER, Progress
 
 _LONG = 1 << 30  # ticks: nothing at all is waited for
 
@@ -31,6 +31,7 @@ def _due_of_leader(m: Member) -> list[int]:
     longest = m.settings.election_ticks_max
     due = [tick + m.settings.client_ticks for _, _, tick in m.pending]
     due += [_due_of_peer(m, peer) for peer in m.peers.values()]
+    due += [p.gone_tick + 2 * longest for p in m.peers.values() if p.gone_tick != NEVER]
     fresh = [m.led_tick, *(peer.heard_tick for peer in m.peers.values())]
     due += [tick + longest for tick in fresh if m.tick - tick < longest]
     return due

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from appliance.base.prng import Prng
-from appliance.cores.raft.change import Join, Removal
+from appliance.cores.raft.change import Join, Removal, Stay
 from appliance.cores.raft.effects import (
     JOINING,
     MEMBER,
@@ -72,7 +72,7 @@ class Member:
         self.pending: list[tuple[int, int, int]] = []  # (last index, token, tick) of requests
         self.sent = 0  # requests to peers so far
         self.reads: list[tuple[int, int, int]] = []  # (token, index, requests sent before)
-        self.change: Join | Removal | None = None
+        self.change: Join | Removal | Stay | None = None
         self.receiving: tuple[tuple[int, int], bytearray] | None = None  # a snapshot, in pieces
         self.snapshot_asked = 0  # index for which the application was asked
         self.beat = Beat()
@@ -199,12 +199,24 @@ class Member:
             wanted.setdefault(self.change.server.id, self.change.server.endpoint)
         wanted.pop(self.id, None)
         for peer_id in [p for p in self.peers if p not in wanted]:
+            if self._is_parting(self.peers[peer_id]):
+                continue
             if self.peers.pop(peer_id).connected:
                 self.word(HangUp(peer_id, "gone"))
         for peer_id, endpoint in wanted.items():
             known = self.peers.get(peer_id)
             if known is None or known.endpoint != endpoint:
                 self.peers[peer_id] = Progress(peer_id, endpoint, next=self.log.free)
+
+    def _is_parting(self, peer: Progress) -> bool:
+        """Whether a leaver of ours is still to be told that its removal is committed: from nobody
+        else would it hear that. Not for long: it may be dead."""
+        if self.role != LEADER or not (peer.connected and peer.pre_vote) or peer.learner:
+            return False
+        if peer.gone_tick == NEVER:
+            peer.gone_tick = self.tick
+        late = self.tick - peer.gone_tick >= 2 * self.settings.election_ticks_max
+        return not late and peer.commit_known < self.log.configuration_at(self.commit)[0]
 
     # --- log --------------------------------------------------------------------------------------
 
@@ -257,7 +269,7 @@ class Member:
     def admit(self) -> None:
         """An append told us of a commit: if that made us a member, we are one from now on."""
         if self.standing == JOINING and self.id in self.log.configuration_at(self.commit)[1].ids:
-            self.standing = MEMBER
+            self.standing, self.change = MEMBER, None
             self.restart_timer()
             self.save()
 

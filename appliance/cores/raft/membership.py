@@ -3,7 +3,7 @@
 from appliance.base.errors import FarmFrameError
 from appliance.base.limits import FARM_SERVERS_MAX, FARM_VALUE_SIZE_MAX, FARM_VOTERS_MAX
 from appliance.cores.raft import replication, snapshots
-from appliance.cores.raft.change import Join, Removal
+from appliance.cores.raft.change import Join, Removal, Stay
 from appliance.cores.raft.effects import JOINING
 from appliance.cores.raft.member import LEADER, Member
 from appliance.cores.raft.progress import Progress
@@ -86,8 +86,19 @@ def remove(m: Member, server_id: int, *, force: bool) -> str:
         return "change_server_unknown"
     if reason := not_yet(m, without=server_id, force=force):
         return reason
+    if not can_do_without(m, server_id):
+        return "change_without_quorum"
     m.change = Removal(server_id, m.tick)
     return ""
+
+
+def can_do_without(m: Member, server_id: int) -> bool:
+    """Whether a majority of those who would stay is there now. Else the Configuration without it
+    could not be committed, and who is to leave could not be elected either."""
+    staying = [other for other in m.newest[1].ids if other != server_id]
+    least = m.tick - m.settings.election_ticks_min
+    there = [i for i in staying if i == m.id or m.peers[i].heard_tick > least]
+    return 2 * len(there) > len(staying)
 
 
 def not_yet(m: Member, *, without: int, force: bool) -> str:
@@ -115,7 +126,7 @@ def not_yet(m: Member, *, without: int, force: bool) -> str:
 def drive(m: Member) -> None:
     """The next step of the change under way, if one is due."""
     change = m.change
-    if change is None:
+    if change is None or isinstance(change, Stay):
         return
     if change.listed:
         if m.newest[0] <= m.commit:
@@ -186,6 +197,10 @@ def drive_removal(m: Member, removal: Removal) -> None:
 
 
 def _list_without(m: Member, removal: Removal) -> None:
+    if not can_do_without(m, removal.server_id):
+        m.mark("removal_without_quorum")
+        m.change = None
+        return
     removal.listed = True
     servers = m.newest[1].servers
     list_servers(m, tuple(s for s in servers if s.id != removal.server_id))
@@ -272,7 +287,7 @@ def on_join(m: Member, token: int, request: Request) -> None:
     """JoinCluster: only where the operator said that this node shall join, and is no member yet."""
     try:
         (entry,) = request.entries
-        decode_configuration(entry.value)
+        told = decode_configuration(entry.value)
     except (ValueError, FarmFrameError):
         m.mark("join_malformed")
         m.answer(token, request, accepted=False, next_index=m.log.free)
@@ -281,12 +296,41 @@ def on_join(m: Member, token: int, request: Request) -> None:
         m.mark("join_uninvited")
         m.answer(token, request, accepted=False, next_index=m.log.free)
         return
+    if is_another_farm(m, told):
+        m.mark("join_of_another_farm")
+        m.answer(token, request, accepted=False, next_index=m.log.free)
+        return
+    m.change = Stay(frozenset(told.servers))
     replication.hear_leader(m, request)
     m.answer(token, request, accepted=True, next_index=1)
 
 
 def may_join(m: Member, request: Request) -> bool:
     return m.standing == JOINING and request.term >= m.term
+
+
+def is_another_farm(m: Member, told: Configuration) -> bool:
+    """Whether a joiner is asked by another farm than the one that asked before. Members of one farm
+    come and go one at a time: two Configurations of it have servers in common.
+
+    Who holds entries stays with their farm; who holds none may go to another one after a while, as
+    the first one may have given it up.
+    """
+    if m.log.last == 0 and m.tick - m.contact_tick >= m.settings.join_ticks:
+        return False
+    return bool(known := _farm_of(m)) and not known & set(told.servers)
+
+
+def is_stranger(m: Member, request: Request) -> bool:
+    """Whether a joiner hears of a leader that is not of the farm that it joins."""
+    known = {server.id for server in _farm_of(m)}
+    return m.standing == JOINING and bool(known) and request.source not in known
+
+
+def _farm_of(m: Member) -> set[Server]:
+    """The servers of the farm that a joiner joins, as far as it has heard of them."""
+    found = {server for _, known in m.log.configurations for server in known.servers}
+    return found | (set(m.change.servers) if isinstance(m.change, Stay) else set())
 
 
 def on_sync(m: Member, token: int, request: Request) -> None:
@@ -300,6 +344,8 @@ def on_sync(m: Member, token: int, request: Request) -> None:
 def _sync(m: Member, request: Request) -> str:
     if m.standing != JOINING or request.term < m.term:
         return "sync_uninvited"
+    if is_stranger(m, request):
+        return "sync_of_another_farm"
     try:
         (entry,) = request.entries
         _, entries = decode_log_pack(entry.value)
@@ -330,3 +376,19 @@ def on_leave(m: Member, token: int, request: Request) -> None:
     replication.hear_leader(m, request)
     m.leaving = True
     m.answer(token, request, accepted=True, next_index=m.log.free)
+
+
+def end_silence(m: Member) -> None:
+    """Who said yes to LeaveCluster has heard nothing since. A leader of ours tells who is out, and
+    so do members of ours at the next login: until then it may still be needed, and is a member as
+    before. Legacy members say nothing: their silence is taken for the end, if they could go on."""
+    ours = [peer for peer in m.peers.values() if peer.pre_vote]
+    if not ours and m.is_quorum(peer.id for peer in m.peers.values() if peer.connected):
+        m.depart()
+        return
+    m.mark("leave_unconfirmed")
+    m.leaving = False
+    m.restart_timer()
+    for peer in ours:
+        if peer.connected:
+            replication.hang_up(m, peer, "leave_unconfirmed")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from appliance.base.limits import FARM_TERM_JUMP_MAX
 from appliance.base.prng import Prng
 from appliance.cores.raft import election, membership, replication, requests, snapshots
-from appliance.cores.raft.effects import OUT, Beat, Saved
+from appliance.cores.raft.effects import MEMBER, OUT, Beat, Saved
 from appliance.cores.raft.hint import LeaderHint
 from appliance.cores.raft.member import LEADER, Member
 from appliance.cores.raft.progress import Progress
@@ -21,6 +21,7 @@ from appliance.formats.raft_legacy.frame import (
     INSTALL_SNAPSHOT,
     JOIN_CLUSTER,
     LEAVE_CLUSTER,
+    NOBODY,
     PRE_VOTE,
     REMOVE_SERVER,
     REQUEST_VOTE,
@@ -32,12 +33,30 @@ from appliance.formats.raft_legacy.frame import (
 Handler = Callable[[Member, int, Request], None]
 
 
+def _on_append(m: Member, token: int, request: Request) -> None:
+    if reason := _leads_wrongly(m, request):
+        m.refuse(token, reason)
+    else:
+        replication.on_append(m, token, request)
+
+
+def _leads_wrongly(m: Member, request: Request) -> str:
+    """Why this sender cannot be our leader, a word: in one term one member leads."""
+    if membership.is_stranger(m, request):
+        return "leader_of_another_farm"
+    known = m.role != LEADER and m.leader not in (NOBODY, request.source)
+    return "second_leader_of_term" if known and request.term == m.term else ""
+
+
 def _on_install(m: Member, token: int, request: Request) -> None:
     if request.term < m.term:
         m.answer(token, request, accepted=False, next_index=0)
         return
     if request.term == m.term and m.role == LEADER:
         m.refuse(token, "second_leader")
+        return
+    if reason := _leads_wrongly(m, request):
+        m.refuse(token, reason)
         return
     replication.hear_leader(m, request)
     snapshots.on_install(m, token, request)
@@ -46,7 +65,7 @@ def _on_install(m: Member, token: int, request: Request) -> None:
 HANDLERS: dict[int, Handler] = {
     REQUEST_VOTE: lambda m, token, request: election.on_request_vote(m, token, request),
     PRE_VOTE: lambda m, token, request: election.on_pre_vote(m, token, request),
-    APPEND_ENTRIES: lambda m, token, request: replication.on_append(m, token, request),
+    APPEND_ENTRIES: _on_append,
     CLIENT_REQUEST: lambda m, token, request: requests.on_client_request(m, token, request),
     ADD_SERVER: lambda m, token, request: membership.on_change(m, token, request),
     REMOVE_SERVER: lambda m, token, request: membership.on_change(m, token, request),
@@ -124,9 +143,8 @@ class Node:
             if m.role == LEADER:
                 membership.drive(m)
         elif m.leaving:
-            silent = m.tick - m.timer_tick >= 2 * m.settings.election_ticks_max
-            if silent and m.is_quorum(m.peers):  # of two, the other one still needs us to commit
-                m.depart()
+            if m.tick - m.timer_tick >= 2 * m.settings.election_ticks_max:
+                membership.end_silence(m)
         elif m.tick - m.timer_tick >= m.timeout:
             election.on_timeout(m)
 
@@ -162,6 +180,16 @@ class Node:
             membership.drive(self.member)
         else:
             election.ask(self.member, peer)
+
+    def on_hint(self, index: int, members: tuple[Server, ...]) -> None:
+        """A peer told, as we logged in, which Configuration is committed there: who was taken out
+        while nobody could tell it, or has missed it, learns so."""
+        m = self.member
+        known = index <= m.log.configuration_at(m.commit)[0]
+        if known or m.standing != MEMBER or m.role == LEADER:
+            return
+        if m.id not in {server.id for server in members}:
+            m.depart()
 
     def on_disconnected(self, peer_id: int) -> None:
         """It is gone, with all answers that were on their way."""

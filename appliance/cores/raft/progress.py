@@ -49,6 +49,7 @@ class Progress:
     commit_known: int = 0  # the highest commit of ours that it has acknowledged
     transfer: Transfer | None = None
     granted: bool = False  # its vote, in the election under way
+    gone_tick: int = NEVER  # since a committed Configuration lists it no more, while it is told so
 
     @property
     def busy(self) -> bool:

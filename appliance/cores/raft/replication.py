@@ -136,6 +136,7 @@ def become_leader(m: Member) -> None:
 def reset_progress(m: Member, peer: Progress) -> None:
     peer.match, peer.next, peer.transfer, peer.learner = 0, m.log.free, None, False
     peer.commit_known, peer.heard_tick, peer.heard_sent = 0, NEVER, 0
+    peer.gone_tick = NEVER
 
 
 def first_entry(m: Member) -> Entry:
@@ -157,6 +158,8 @@ def lead(m: Member) -> None:
     for entry in oldest:
         m.pending.remove(entry)
         m.refuse(entry[1], "client_timeout")
+    if any(peer.gone_tick != NEVER for peer in m.peers.values()):
+        m.refresh_peers()
     for peer in list(m.peers.values()):
         feed(m, peer)
 
@@ -220,6 +223,9 @@ def on_append_response(m: Member, peer: Progress, request: Request, response: Re
         confirmed = min(response.next_index - 1, sent)
         peer.match, peer.next = max(peer.match, confirmed), confirmed + 1
         peer.commit_known = max(peer.commit_known, request.commit)
+        if peer.gone_tick != NEVER:
+            m.refresh_peers()
+            return
         advance_commit(m)
     elif peer.next > 1:
         peer.next = min(max(1, response.next_index), peer.next - 1)

@@ -40,6 +40,8 @@ class Actor(Protocol):
     audit: AuditTrail
     posts: Posts
 
+    def rejoin(self) -> None: ...
+
 
 class Acts:
     """Invariant: at most ACTS_WAITING_MAX acts wait, at most ACTS_TOLD_MAX outcomes are told."""
@@ -63,6 +65,11 @@ class Acts:
         """Begin, or say why not. `do` names the act."""
         member = self._role.member
         do = wish.get("do")
+        if do == "rejoin":
+            if member is not None:
+                return {"refused": "this node is a member: nothing to let in again"}
+            self._role.rejoin()  # the audit has who admitted it; this process ends
+            return {"begun": 0}
         if member is None:
             return {"refused": self._role.out}
         if do == "yield":

@@ -64,6 +64,12 @@ _NOTE_S = 1.0  # how often the commit is written down when nothing else is
 _TICKS_CAUGHT_UP = 2  # of those that passed while the disk wrote; the others are forgotten
 
 
+_LOUD = {  # what is logged when it is first refused
+    "second_leader_of_term": "two members lead in one term: a farm goes on from old logs twice, or "
+    "two farms have a member in common; look at `farm dump` of all members",
+    "leader_of_another_farm": "a leader of another farm wants this member, which joins one already",
+}
+
 Input = tuple[str, object, object]
 
 
@@ -153,7 +159,7 @@ class FarmMember:
         self._put("request", (visitor, slot), request)
 
     def on_link_open(self, link: PeerLink, pre_vote: bool, hint: LeaderHint | None) -> None:
-        self._put("open", link, pre_vote)
+        self._put("open", link, (pre_vote, hint))
 
     def on_link_response(self, link: PeerLink, response: Response) -> None:
         self._put("response", link, response)
@@ -210,7 +216,11 @@ class FarmMember:
         if self.links.get(first.peer) is not first:
             return  # of a link that is gone
         if kind == "open":
-            self.node.on_connected(first.peer, pre_vote=bool(second))
+            assert isinstance(second, tuple)
+            pre_vote, hint = second
+            self.node.on_connected(first.peer, pre_vote=pre_vote)
+            if isinstance(hint, LeaderHint):
+                self.node.on_hint(hint.index, hint.members)
         elif kind == "response":
             assert isinstance(second, Response)
             self.node.on_response(first.peer, second)
@@ -263,6 +273,8 @@ class FarmMember:
         elif isinstance(word, Refuse):
             visitor, _ = self.tokens.pop(word.token)
             self.counts[word.reason] += 1
+            if word.reason in _LOUD and self.counts[word.reason] == 1:
+                self.log.warning("farm %s: %s", self.settings.farm, _LOUD[word.reason])
             self._note_act(word.token, word.reason)
             visitor.close()
         elif isinstance(word, HangUp):

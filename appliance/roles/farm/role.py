@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,16 @@ from appliance.cores.raft.member import LEADER
 from appliance.cores.raft.settings import TICK_MS
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import Beat
+from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
-from appliance.drivers.host.node_folder import FARM_USERS_FILE, SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.host.node_folder import (
+    FARM_FOLDER,
+    FARM_JOIN_FILE,
+    FARM_USERS_FILE,
+    SOCKETS_FOLDER,
+    NodeFolder,
+)
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.status import StatusServer
@@ -185,6 +193,17 @@ class FarmRole:
         if act["user"] not in [administrator_of(node) for node in self.node.site.nodes]:
             self.audit.note(act, outcome)
 
+    def rejoin(self) -> None:
+        """Begin as an empty member that the farm takes in: of one that was taken out, the log is
+        put aside, and this process ends to be started again."""
+        assert self.member is None
+        write_durable(self.node.path / FARM_JOIN_FILE, "")  # first: else it would be a founder
+        aside = self.node.path / f"{FARM_FOLDER}.out"
+        shutil.rmtree(aside, ignore_errors=True)
+        self.settings.folder.rename(aside)
+        self.log.info("the log of the member that was taken out lies in %s", aside)
+        self._stop()
+
     # --- the beat
 
     async def _look_after(self) -> None:
@@ -298,7 +317,7 @@ class FarmRole:
             "last": status.last,
             "snapshot": status.snapshot,
             "change": status.change,
-            "settled": status.configuration_index <= status.commit,
+            "members_committed": status.configuration_index <= status.commit,
             "members": [
                 {"id": server.id, "endpoint": server.endpoint, "match": status.last}
                 if server.id == status.id

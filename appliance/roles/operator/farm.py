@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -193,24 +193,57 @@ def line_of(site: Site, view: dict[str, Any], wish: dict[str, Any]) -> str:
 
 
 def take_out(asker: Asker, node: Node) -> None:
-    """Until the farm lists this node's member no more. StorageError when it cannot be done."""
+    """Until the Configuration without this node's member is committed. StorageError: it is not."""
     deadline = time.monotonic() + 2 * PATIENCE_S
+    why = "no member that leads has begun it"
     while True:
         found = asker.statuses()
         own = found.get(node.index, {})
-        here = [said for said in found.values() if not said["out"]]
-        if own.get("out") or (here and not any(_lists(said, node) for said in here)):
+        if own.get("out") or is_member(found.values(), node) is False:
             return
         if time.monotonic() > deadline:
-            raise StorageError(f"{node.name} is still a member: look whether a majority serves")
+            raise StorageError(
+                f"{node.name} is still a member: its removal is not committed ({why}); a majority "
+                "of those who stay must serve, then run it again"
+            )
         if own.get("role") == "leader":
             asker.do(node.index, {"do": "yield"})
         else:
             index = next((i for i, s in found.items() if not s["out"]), node.index)
-            with contextlib.suppress(StorageError):  # nobody leads, or a change is under way
-                asker.do(index, {"do": "remove", "id": node.index + 1})
+            try:  # nobody leads, or a change is under way
+                asker.do(index, {"do": "remove", "id": node.farm_id})
+            except StorageError as error:
+                why = str(error)
         time.sleep(5 * POLL_S)
 
 
-def _lists(said: dict[str, Any], node: Node) -> bool:
-    return any(member["id"] == node.index + 1 for member in said["members"])
+def let_in(asker: Asker, node: Node) -> None:
+    """Until the Configuration with this node's member is committed. StorageError: it is not."""
+    found = asker.statuses()
+    if any(not said["out"] for said in found.values()):
+        asker.do(asker.any(), {"do": "admit", "id": node.farm_id})
+    if found.get(node.index, {}).get("out"):
+        asker.do(node.index, {"do": "rejoin"})
+    deadline = time.monotonic() + 2 * PATIENCE_S
+    with Waiting("farm") as waiting:
+        waiting.on(f"{node.name} to be a member")
+        while time.monotonic() < deadline:
+            with contextlib.suppress(StorageError):  # the only one asked starts again
+                if is_member(asker.statuses().values(), node):
+                    return
+            time.sleep(5 * POLL_S)
+    raise StorageError(
+        f"{node.name} may be a member again, and is none yet: where it was taken out, run "
+        "`tigerchat farm admit` with --node-folder of that node; look whether a majority serves"
+    )
+
+
+def is_member(answers: Iterable[dict[str, Any]], node: Node) -> bool | None:
+    """Whether the newest Configuration that anybody here knows lists a node's member; None: nobody
+    here is a member, or it is not committed."""
+    here = [said for said in answers if not said["out"]]
+    if not here:
+        return None
+    newest = max(here, key=lambda said: int(said["commit"]))
+    listed = any(member["id"] == node.farm_id for member in newest["members"])
+    return listed if newest["members_committed"] else None

@@ -341,3 +341,6 @@ class Host:
         if self.links.get(connection.server) is connection:
             server = self.fabric.processes[connection.server]
             self.node.on_connected(connection.server, pre_vote=server.pre_vote)
+            if isinstance(server, Host) and server.up:  # as its login tells
+                hint = server.node.hint()
+                self.node.on_hint(hint.index, hint.members)

@@ -648,6 +648,7 @@ def test_the_farm_is_shown_as_its_leader_knows_it() -> None:
 
 def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms() -> None:
     assert names(farmed(leader=-1)) == [("farm_no_leader", "farm")]
+    assert names(farmed(counts={"second_leader_of_term": 1})) == [("farm_two_leaders", "farm")]
     expired = farmed(directory={"version": 69, "expired_ms": 5000})
     assert names(expired) == [("directory_expired", "farm")]
     silent = looked(healthy() | {Source("farm", 0, 0): None})

@@ -172,7 +172,7 @@ def a_running_member_is_joined_to_nothing() -> bool:
     group = Group(1, 2, 3)
     leader = group.elect()
     term = group.nodes[leader].member.term
-    entry = Entry(term, CONFIGURATION, encode_configuration(configured(7, 8)))
+    entry = Entry(term, CONFIGURATION, encode_configuration(configured(1, 7, 8)))
     victim = next(m for m in group.nodes if m != leader)
     token = group.ask(victim, Request(JOIN_CLUSTER, 7, victim, term + 3, entries=(entry,)))
     reply = group.replies[token]

@@ -143,6 +143,71 @@ def test_each_act_keeps_its_own_outcome_and_a_later_life_other_numbers() -> None
     assert len(acts.told()["ended"]) == ACTS_TOLD_MAX
 
 
+class Farm(Asker):
+    """Three members whose statuses are given beforehand; the last ones stay. `done`: the acts."""
+
+    def __init__(self, *statuses: dict[int, dict[str, Any]], refuses: bool = False) -> None:
+        self.site, self.folders = site(), {}
+        self.told, self.refuses, self.done = list(statuses), refuses, []
+
+    def statuses(self) -> dict[int, dict[str, Any]]:
+        return self.told.pop(0) if len(self.told) > 1 else self.told[0]
+
+    def do(self, index: int, wish: dict[str, Any]) -> None:
+        self.done.append((index, wish["do"]))
+        if self.refuses:
+            raise StorageError("no member that leads has begun it; run it again")
+
+
+def knows(*members: int, commit: int = 5, committed: bool = True, role: str = "") -> dict[str, Any]:
+    rows = [{"id": member} for member in members]
+    said = {"out": "", "members": rows, "commit": commit, "role": role}
+    return said | {"members_committed": committed}
+
+
+GONE = {"out": "member 3 was taken out", "members": []}
+BEFORE = {0: knows(1, 2, 3, role="leader"), 1: knows(1, 2, 3), 2: knows(1, 2, 3)}
+
+
+def test_a_member_is_removed_when_the_configuration_without_it_is_committed() -> None:
+    node = site().nodes[2]
+    begun = {0: knows(1, 2, committed=False, role="leader"), 1: knows(1, 2, 3), 2: knows(1, 2, 3)}
+    for after in ({0: knows(1, 2, commit=6), 1: knows(1, 2, 3)}, {0: knows(1, 2, 3), 2: GONE}):
+        asker = Farm(BEFORE, begun, after)
+        farm.take_out(asker, node)
+        assert asker.done == [(0, "remove"), (0, "remove")]
+    asker = Farm({0: knows(1, 2, 3, role="leader"), 1: knows(1, 2, 3)}, {0: GONE, 1: knows(2, 3)})
+    farm.take_out(asker, site().nodes[0])
+    assert asker.done == [(0, "yield")], "a leader yields first"
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "found",
+    [BEFORE, {0: knows(1, 2, committed=False)}, {0: knows(1, 2), 1: knows(1, 2, 3, commit=9)}],
+)
+def test_a_removal_that_is_not_committed_is_told_so(found: dict[int, dict[str, Any]]) -> None:
+    with pytest.raises(StorageError, match="node-2 is still a member: its removal is not commit.*"):
+        farm.take_out(Farm(found, refuses=True), site().nodes[2])
+
+
+def test_a_member_is_let_in_again_and_its_own_log_put_aside() -> None:
+    out = {0: knows(1, 2), 1: knows(1, 2), 2: GONE}
+    listed = {0: knows(1, 2, 3, committed=False), 1: knows(1, 2)}
+    asker = Farm(out, out, listed, {0: knows(1, 2, 3)})
+    farm.let_in(asker, site().nodes[2])
+    assert asker.done == [(0, "admit"), (2, "rejoin")] and len(asker.told) == 1
+    alone = Farm({2: GONE}, {2: knows(1, 2, 3)})
+    farm.let_in(alone, site().nodes[2])
+    assert alone.done == [(2, "rejoin")], "who is out cannot admit anybody"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_is_not_let_in_yet_is_told_what_is_missing() -> None:
+    with pytest.raises(StorageError, match="with --node-folder of that node"):
+        farm.let_in(Farm({0: knows(1, 2)}), site().nodes[2])
+
+
 VIEW = {"excluded": ["2", "x"], "placement": {"0": [3, 1]}, "period_ms": 1500}
 
 

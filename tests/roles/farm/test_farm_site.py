@@ -293,7 +293,9 @@ def test_without_a_majority_the_directory_expires_and_chat_goes_on_through_every
     farm(site, "period", 60_000)
 
 
-def test_a_member_that_is_removed_stays_out_and_the_leader_can_be(site: LocalSite) -> None:
+def test_a_member_that_is_removed_stays_out_until_it_is_admitted_and_the_leader_can_be(
+    site: LocalSite,
+) -> None:
     wait_until(lambda: told(site, 0).get("leader", -1) > 0, HUNG_S, "somebody leads")
     leader = told(site, 0)["leader"]
     farm(site, "remove", f"node-{leader - 1}")
@@ -304,3 +306,7 @@ def test_a_member_that_is_removed_stays_out_and_the_leader_can_be(site: LocalSit
         HUNG_S,
         "the others know",
     )
+    said = farm(site, "admit", f"node-{leader - 1}")
+    assert f"node-{leader - 1} is a member of the farm" in said
+    assert not told(site, leader - 1)["out"] and (site.place(leader - 1) / "farm.out").is_dir()
+    until_all_serve(site, lambda c: listed(c) == {1, 2, 3})

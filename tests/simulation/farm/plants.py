@@ -37,6 +37,11 @@ def _committed_only(m: Member) -> list[Configuration]:
     return [m.log.configuration_at(m.commit)[1]]
 
 
+def _depart_in_silence(m: Member) -> None:
+    if m.is_quorum(m.peers):
+        m.depart()
+
+
 def _speak_before_written(host: Host) -> None:
     beat = host.node.take()
     if beat.writes:
@@ -99,6 +104,8 @@ PLANTS = {
     5: [
         (Member, "counting", _committed_only),
         (membership, "not_yet", lambda m, *, without, force: ""),
+        (membership, "can_do_without", lambda m, server_id: True),  # these two come to its aid
+        (membership, "end_silence", _depart_in_silence),
     ],
     6: [
         (replication, "has_fresh_quorum", lambda m, ticks: True),
