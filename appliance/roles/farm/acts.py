@@ -104,12 +104,14 @@ class Acts:
         member = role.member
         if member is None:
             return role.out
-        try:
-            index = await role.posts.act(member.directory, _config_of(member.directory, wish))
-        except FarmPostFailed as error:
-            return str(error)
-        if why := await self._effect(wish, index):
-            return why
+        if wish["do"] != "remove" or not is_done(member.directory, wish):  # it is tried often
+            try:
+                config = _config_of(member.directory, wish)
+                index = await role.posts.act(member.directory, config)
+            except FarmPostFailed as error:
+                return str(error)
+            if why := await self._effect(wish, index):
+                return why
         if wish["do"] == "remove" and not await role.posts.remove(wish["id"]):
             return "no member that leads has begun it; run it again"
         return ""

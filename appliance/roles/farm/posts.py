@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from appliance.base.errors import FarmPostFailed
 from appliance.cores.directory.directory import Directory, canonical
 from appliance.cores.raft.dial import Challenges, Credentials
 from appliance.drivers.network.farm_stream import Route
 from appliance.formats.raft_legacy.configuration import Server, encode_server_id, endpoint_address
 from appliance.formats.raft_legacy.frame import (
+    CLIENT_REQUEST,
     CLUSTER_SERVER,
     REMOVE_SERVER,
     Entry,
@@ -90,5 +92,10 @@ class Posts:
         """Ask whoever leads to take a member out; True: it has begun."""
         value = encode_server_id(server_id)
         request = Request(REMOVE_SERVER, entries=(Entry(0, CLUSTER_SERVER, value),))
-        answer = await self.acting.ask_once(request)
+        acting = self.acting
+        try:
+            await acting.ask(Request(CLIENT_REQUEST), POST_S)  # who leads is the guess then
+        except FarmPostFailed:
+            return False
+        answer = await acting.ask_once(request)
         return answer is not None and answer.accepted

@@ -195,7 +195,7 @@ def line_of(site: Site, view: dict[str, Any], wish: dict[str, Any]) -> str:
 def take_out(asker: Asker, node: Node) -> None:
     """Until the Configuration without this node's member is committed. StorageError: it is not."""
     deadline = time.monotonic() + 2 * PATIENCE_S
-    why = "no member that leads has begun it"
+    why, due, pause_s = "no member that leads has begun it", 0.0, 5 * POLL_S
     while True:
         found = asker.statuses()
         own = found.get(node.index, {})
@@ -208,12 +208,13 @@ def take_out(asker: Asker, node: Node) -> None:
             )
         if own.get("role") == "leader":
             asker.do(node.index, {"do": "yield"})
-        else:
+        elif time.monotonic() >= due:  # each time is an act, and told in the audit
             index = next((i for i, s in found.items() if not s["out"]), node.index)
             try:  # nobody leads, or a change is under way
                 asker.do(index, {"do": "remove", "id": node.farm_id})
             except StorageError as error:
                 why = str(error)
+            due, pause_s = time.monotonic() + pause_s, min(2 * pause_s, 50 * POLL_S)
         time.sleep(5 * POLL_S)
 
 
@@ -246,4 +247,4 @@ def is_member(answers: Iterable[dict[str, Any]], node: Node) -> bool | None:
         return None
     newest = max(here, key=lambda said: int(said["commit"]))
     listed = any(member["id"] == node.farm_id for member in newest["members"])
-    return listed if newest["members_committed"] else None
+    return listed if newest.get("members_committed", True) else None  # absent: an older process

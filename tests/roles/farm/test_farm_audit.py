@@ -10,6 +10,7 @@ import pytest
 from appliance.base.limits import BODY_SIZE_MAX
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.roles.farm.audit import WAITING_MAX, AuditTrail, body_of
+from appliance.roles.farm.role import FarmRole
 
 
 def test_a_record_says_who_did_what_when_and_how_it_ended() -> None:
@@ -44,3 +45,14 @@ def test_acts_wait_for_shard_0_and_beyond_a_bound_the_oldest_are_counted_as_forg
     for number in range(WAITING_MAX + 5):
         trail.note({"do": "place", "shard": number}, "")
     assert trail.told() == {"written": 0, "waiting": WAITING_MAX, "forgotten": 5}
+
+
+def test_acts_of_other_administrators_are_noted_by_who_leads() -> None:
+    noted: list[tuple[dict[str, Any], str]] = []
+    role = SimpleNamespace(
+        node=SimpleNamespace(site=SimpleNamespace(nodes=[SimpleNamespace(farm_id=1)])),
+        audit=SimpleNamespace(note=lambda act, outcome: noted.append((act, outcome))),
+    )
+    for user in ("operator1", "admin"):
+        FarmRole._on_act(cast(FarmRole, role), {"do": "post", "user": user}, "")
+    assert noted == [({"do": "post", "user": "admin"}, "")]

@@ -270,3 +270,25 @@ def test_a_node_whose_clock_was_wrong_posts_by_the_right_one(
         assert asked.next_date_ms(directory) <= now_ms(), "what no clock could have does not count"
 
     go(tmp_path, free_port, story)
+
+
+def test_a_removal_that_is_tried_again_posts_its_act_once(tmp_path: Path, free_port: int) -> None:
+    async def story(farm: Inside) -> None:
+        keys = Credentials("admin", PASSWORD, tuple(ALGORITHMS))
+        asked = Posts(farm.member.settings, b"", lambda: keys)
+        audit = SimpleNamespace(note=lambda wish, why: None)
+        role = SimpleNamespace(id=1, out="", member=farm.member, posts=asked, audit=audit)
+        desk = acts.Acts(cast(acts.Actor, role))
+        lasts = []
+        for _ in range(3):
+            desk.on_wish({"do": "remove", "id": 9})
+            await desk.perform()
+            lasts.append(farm.member.node.status().last)
+        await asked.close()
+        assert farm.member.directory.departed[1] == (9,) and len(set(lasts)) == 1
+        assert {why for _, why in desk.told()["ended"]} == {
+            "no member that leads has begun it; run it again"
+        }
+        assert farm.count("change_server_unknown") == 3, "who leads was asked each time"
+
+    go(tmp_path, free_port, story)
