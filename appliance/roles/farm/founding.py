@@ -35,6 +35,7 @@ from appliance.roles.farm.guests import SEAL_SIZE, invite
 from appliance.roles.farm.settings import REALM_DEFAULT, TLS, FarmSettings, make_user
 
 _ANSWER_SIZE_MAX = 4 * MIB  # of who lets us in: settings and users of a farm
+_TRIES_MORE, _AGAIN_S = 3, 0.5  # a member may not have looked yet at the code that was just made
 
 
 def _make_key(folder: Path, host: str, carrier: str) -> bytes:
@@ -96,16 +97,27 @@ async def join(code: Code, folder: Path, endpoint: str) -> int:
     host, _ = endpoint_address(endpoint)
     pin = _make_key(folder, host, TLS if code.pin else "")
     answer = await _fetch(code, endpoint, pin)
+    for _ in range(_TRIES_MORE):
+        if answer is not None:
+            break
+        await asyncio.sleep(_AGAIN_S)
+        answer = await _fetch(code, endpoint, pin)
+    if answer is None:
+        raise StorageError(_refused(code))
     unpack(folder, answer["farm"], answer["password"])
     return int(answer["id"])
 
 
-async def _fetch(code: Code, endpoint: str, pin: bytes) -> dict[str, Any]:
-    host, port = endpoint_address(code.endpoint)
-    refused = (
+def _refused(code: Code) -> str:
+    return (
         f"{code.endpoint} lets nobody in with this code: it was used, has expired or is of another "
         "farm; have a new one made with `farm invite`"
     )
+
+
+async def _fetch(code: Code, endpoint: str, pin: bytes) -> dict[str, Any] | None:
+    """What the member says that made the code; None: it knows none such that counts."""
+    host, port = endpoint_address(code.endpoint)
     try:
         reader, writer = await open_stream(Route(host, port, code.pin or None))
     except DialFailed as error:
@@ -121,7 +133,7 @@ async def _fetch(code: Code, endpoint: str, pin: bytes) -> dict[str, Any]:
                 data += more
         head, _, body = data.partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200 "):
-            raise StorageError(refused)
+            return None
         answer = parse_json(body)
         password, server_id = answer["password"], answer["id"]
         if type(server_id) is not int or not isinstance(password, str):
@@ -129,6 +141,6 @@ async def _fetch(code: Code, endpoint: str, pin: bytes) -> dict[str, Any]:
         password.encode()  # no halves of characters: it is written down
         return {"farm": checked(answer["farm"]), "password": password, "id": server_id}
     except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(refused) from error
+        raise StorageError(_refused(code)) from error
     finally:
         await end(writer)
