@@ -32,7 +32,7 @@ def test_a_peer_that_is_dialled_by_another_key_is_lost_to_the_core_before_it_is_
         try:
             member._hold_links()
             first = member.links[2]
-            member._feed("open", first, False)
+            member._feed("open", first, (False, None))
             core.send(core.peers[2], Request(CLIENT_REQUEST, source=1, destination=2))
             member.learn(user("node2", "member", 2), OLD)
             assert member.links[2] is first and core.peers[2].flight, "the same key: it goes on"
@@ -42,7 +42,7 @@ def test_a_peer_that_is_dialled_by_another_key_is_lost_to_the_core_before_it_is_
             second = member.links[2]
             assert second is not first and second.route.pin == NEW
             member._feed("closed", first, None)  # it comes late, and is of no link any more
-            member._feed("open", second, False)
+            member._feed("open", second, (False, None))
             assert core.peers[2].connected
         finally:
             for link in member.links.values():
