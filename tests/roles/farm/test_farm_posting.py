@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -140,24 +142,28 @@ ACTS = [{"exclude": ["2"]}, {"placement": {"0": [2]}}, {"departed": [2]}, {"peri
 GUEST = {"admit": {"id": 7, "endpoint": "tcp://a:1", "pin": "", "sealed": ""}}
 
 
-@pytest.mark.parametrize(
-    ("who", "value", "word"),
-    [
-        *((who, act(c), "act_not_allowed") for c in ACTS for who in ("poster", "gateway")),
-        *(("node2", act(c, 2), "act_not_allowed") for c in ACTS),
-        ("node2", act(ACTS[0], 9), "poster_not_id"),
-        ("admin", act(ACTS[0], meta={}), "status_not_allowed"),
-        ("poster", status(2, now_ms()), "status_not_allowed"),
-        ("admin", status(2, now_ms()), "status_not_allowed"),
-        ("node2", status(1, now_ms()), "poster_not_id"),
-        *((who, act(GUEST), "status_not_allowed") for who in ("poster", "admin", "gateway")),
-    ],
-)
+def status_now(member: int) -> bytes:
+    return status(member, now_ms())
+
+
+NOT_ALLOWED: list[tuple[str, Callable[[], bytes], str]] = [
+    *((who, partial(act, c), "act_not_allowed") for c in ACTS for who in ("poster", "gateway")),
+    *(("node2", partial(act, c, 2), "act_not_allowed") for c in ACTS),
+    ("node2", partial(act, ACTS[0], 9), "poster_not_id"),
+    ("admin", partial(act, ACTS[0], meta={}), "status_not_allowed"),
+    ("poster", partial(status_now, 2), "status_not_allowed"),
+    ("admin", partial(status_now, 2), "status_not_allowed"),
+    ("node2", partial(status_now, 1), "poster_not_id"),
+    *((who, partial(act, GUEST), "status_not_allowed") for who in ("poster", "admin", "gateway")),
+]
+
+
+@pytest.mark.parametrize(("who", "value", "word"), NOT_ALLOWED, ids=range(len(NOT_ALLOWED)))
 def test_who_may_not_post_it_hears_what_it_needs(
-    tmp_path: Path, free_port: int, who: str, value: bytes, word: str
+    tmp_path: Path, free_port: int, who: str, value: Callable[[], bytes], word: str
 ) -> None:
     async def story(farm: Inside) -> None:
-        assert await refused(farm, who, value) == word
+        assert await refused(farm, who, value()) == word
         await post(farm, who, b'{"hello":1}')  # what means nothing to the directory, anybody may
         assert farm.member.directory.documents == {}
 
