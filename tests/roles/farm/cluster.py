@@ -45,6 +45,7 @@ class Cluster:
         (folder / "password").chmod(0o600)
         rows = [self._row(f"node{i}", "member", i) for i in self.ports]
         rows += [self._row("admin", "administrator", 0), self._row("poster", "client", 0)]
+        rows.append(self._row("gateway", "shared", 0))  # posts statuses of any id
         write_users(folder / "users.json", rows)
         for member in self.ports:
             self._make_key(member)

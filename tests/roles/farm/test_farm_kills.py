@@ -46,7 +46,7 @@ class Posters:
         self.tasks = [asyncio.create_task(self._post(poster)) for poster in self.newest]
 
     async def _post(self, poster: int) -> None:
-        client = self.cluster.client()
+        client = self.cluster.client("gateway")
         try:
             date = 0
             while True:
