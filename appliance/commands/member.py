@@ -28,10 +28,10 @@ from appliance.drivers.host.node_folder import (
 from appliance.drivers.host.process import child_environment, own_command
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.envelope import OPERATION_MEMBER_CHANGE, OPERATION_RECONFIGURE
+from appliance.formats.group import Configuration
 from appliance.formats.membership import (
     KIND_ADD,
     KIND_REMOVE,
-    Configuration,
     MemberChange,
     Reconfigure,
     Verdict,

@@ -1,6 +1,6 @@
 """Who belongs to a shard's group, and the operations that change it.
 
-    configuration   who is what, since which op; rides in a start_view and a pong_client
+    configuration   who is what (`group`), since which op; rides in a start_view and a pong_client
     member_change   body of the operation that adds or removes a standby, after the session block
     reconfigure     body of the operation that orders the members anew and begins an epoch
 
@@ -17,9 +17,9 @@ import numpy as np
 from appliance.base.layout import struct_of
 from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
 from appliance.formats.geometry import RESULT_SIZE
+from appliance.formats.group import ID_SIZE, Configuration
 from appliance.formats.session import RESULT_STRUCT
 
-ID_SIZE = 16
 KIND_ADD, KIND_REMOVE = 1, 2
 CONFIGURATION_SIZE, MEMBER_CHANGE_SIZE, RECONFIGURE_SIZE = 160, 256, 160
 
@@ -85,20 +85,6 @@ class Verdict(IntEnum):
     IN_PROGRESS = 10  # the epoch before is not settled yet
     TOO_MANY_MEMBERS = 11
     NOT_A_STANDBY = 12  # a voting replica cannot be removed
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """The members of a group, replicas before standbys."""
-
-    epoch: int
-    op: int
-    replica_count: int
-    members: tuple[bytes, ...]
-
-    @property
-    def standby_count(self) -> int:
-        return len(self.members) - self.replica_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from appliance.base.limits import MEMBERS_MAX
-from appliance.formats.membership import ID_SIZE, Configuration
+from appliance.formats.group import ID_SIZE, Configuration
 from appliance.formats.site import Node, Shard, Site
 
 UNDESCRIBED = -1  # in place of a position: a member that this site file does not describe yet

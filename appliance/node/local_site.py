@@ -23,7 +23,7 @@ from appliance.drivers.host.node_folder import (
 )
 from appliance.drivers.host.process import child_environment, cores, own_command
 from appliance.drivers.network.ask import ask_status
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.formats.site import SITE_FILE, Site, encode_site, load_site
 from appliance.formats.site_view import SiteView
 from appliance.node import forked

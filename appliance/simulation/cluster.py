@@ -17,7 +17,7 @@ from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope
 from appliance.formats.envelope import SENDER_CLIENT, Message
 from appliance.formats.geometry import HEADER_SIZE, Geometry
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.formats.segment import ring_size
 from appliance.simulation import trace as kinds
 from appliance.simulation.atlas import Atlas

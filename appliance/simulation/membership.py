@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from appliance.base.prng import Prng
 from appliance.formats.envelope import OPERATION_MEMBER_CHANGE, OPERATION_RECONFIGURE, Header
+from appliance.formats.group import Configuration
 from appliance.formats.membership import (
     KIND_ADD,
     KIND_REMOVE,
-    Configuration,
     MemberChange,
     Reconfigure,
     Verdict,

@@ -21,7 +21,7 @@ from appliance.commands import node as node_verbs
 from appliance.commands.member import exchanged
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.federation_site import PeerSite, decode_code, encode_code
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.formats.site import load_site
 from appliance.roles.operator import federation, revoking, sharing
 from tests.commands.conftest import Tigerchat

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.formats.site import Node, Shard, Site
 from appliance.formats.site_view import UNDESCRIBED, SiteView, Standing, configuration_in
 from tests.cores.console.worlds import site

@@ -24,7 +24,8 @@ from appliance.drivers.host.federation_file import write_federation
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import group_name, open_node, read_node
 from appliance.formats.federation_site import FederationSite
-from appliance.formats.membership import KIND_ADD, KIND_REMOVE, Configuration, MemberChange
+from appliance.formats.group import Configuration
+from appliance.formats.membership import KIND_ADD, KIND_REMOVE, MemberChange
 from appliance.formats.settings import SHIP_FOLDER
 from appliance.formats.site import SITE_FILE, encode_site, load_site
 from appliance.roles.console.role import ConsoleRole

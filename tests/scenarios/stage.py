@@ -28,7 +28,8 @@ from appliance.formats import record
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import RESULT_SIZE, SMALL, Geometry
-from appliance.formats.membership import Configuration, Verdict
+from appliance.formats.group import Configuration
+from appliance.formats.membership import Verdict
 from appliance.simulation import atlas, liveness
 from appliance.simulation.checkers.rooms import Key
 from appliance.simulation.cluster import Cluster

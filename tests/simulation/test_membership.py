@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from appliance.cores.vsr import membership
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.simulation.checkers.membership import Membership
 from appliance.simulation.failure import Violation
 from appliance.simulation.options import SWARM, Options, draw, parse

@@ -12,7 +12,8 @@ from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import SESSION_BLOCK_SIZE, Geometry
-from appliance.formats.membership import Configuration, decode_configuration
+from appliance.formats.group import Configuration
+from appliance.formats.membership import decode_configuration
 
 REQUEST_TICKS = 10  # first patience; doubled with jitter up to
 REQUEST_TICKS_MAX = 500

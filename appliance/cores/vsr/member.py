@@ -24,8 +24,8 @@ from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import Geometry
+from appliance.formats.group import Configuration
 from appliance.formats.lives import Refusal, Told, keep
-from appliance.formats.membership import Configuration
 
 
 class Status(IntEnum):

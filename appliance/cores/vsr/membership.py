@@ -23,11 +23,11 @@ from appliance.formats import superblock as sb
 from appliance.formats.checkpoint import MEMBER_ROW
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE, SESSION_BLOCK_SIZE
+from appliance.formats.group import Configuration
 from appliance.formats.membership import (
     KIND_ADD,
     MEMBER_CHANGE_SIZE,
     RECONFIGURE_SIZE,
-    Configuration,
     MemberChange,
     Reconfigure,
     Verdict,

@@ -37,8 +37,8 @@ from appliance.cores.vsr.timeout import count_tick
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
+from appliance.formats.group import Configuration
 from appliance.formats.lives import FLAG_UNVOUCHED
-from appliance.formats.membership import Configuration
 
 # passes over all rules after one event; the next event goes on
 SETTLE_ROUNDS_MAX = 8

@@ -15,11 +15,8 @@ from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
-from appliance.formats.membership import (
-    CONFIGURATION_SIZE,
-    Configuration,
-    decode_configuration,
-)
+from appliance.formats.group import Configuration
+from appliance.formats.membership import CONFIGURATION_SIZE, decode_configuration
 from appliance.formats.superblock import CHECKPOINT_STATE_SIZE, CheckpointState
 
 _HEADERS_AT = CHECKPOINT_STATE_SIZE + CONFIGURATION_SIZE

@@ -18,7 +18,7 @@ from appliance.formats import superblock as sb
 from appliance.formats.checkpoint import Place
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import RECORD_SIZE, TABLES
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.formats.superblock import CheckpointState
 
 

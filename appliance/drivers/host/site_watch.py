@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ConfigurationError
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.formats.site import Shard, Site, load_site
 from appliance.formats.site_view import SiteView, configuration_in
 

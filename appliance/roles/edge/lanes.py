@@ -25,7 +25,7 @@ from appliance.drivers.host.node_folder import NodeFolder
 from appliance.drivers.nvme.latency import Latency
 from appliance.formats.envelope import OPERATION_APPEND, REPLY, Header, Message
 from appliance.formats.geometry import Geometry
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.formats.site import Shard, Site
 
 Send = Callable[[Header, bytes], None]  # to one replica, now or never

@@ -19,7 +19,7 @@ from appliance.drivers.network.tls import client_context
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.envelope import PONG_CLIENT, SENDER_CLIENT, Message
 from appliance.formats.geometry import PRODUCTION
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.formats.site import Shard
 
 POLL_S = 0.02

@@ -1,7 +1,7 @@
 """Who belongs to the group: one history of configurations, the same for everybody."""
 
 from appliance.cores.vsr.replica import Replica
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.simulation.failure import violated
 
 NAME = "membership"

@@ -8,7 +8,8 @@ from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import SMALL
-from appliance.formats.membership import Configuration, encode_configuration
+from appliance.formats.group import Configuration
+from appliance.formats.membership import encode_configuration
 from tests.cores.vsr.group import CLUSTER, SHARD, Group
 
 ME = b"the client here."

@@ -10,7 +10,8 @@ from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
 from appliance.formats import envelope as env
 from appliance.formats import membership as ms
-from appliance.formats.membership import Configuration, Verdict
+from appliance.formats.group import Configuration
+from appliance.formats.membership import Verdict
 from tests.cores.vsr.disk import Disk
 from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Node, Session
 from tests.cores.vsr.story import ended

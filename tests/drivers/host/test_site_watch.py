@@ -7,7 +7,7 @@ import pytest
 
 from appliance.drivers.host.identity import make_certificate
 from appliance.drivers.host.site_watch import SiteWatch
-from appliance.formats.membership import Configuration
+from appliance.formats.group import Configuration
 from appliance.formats.site import Node, Shard, Site, encode_site
 from appliance.formats.site_view import SiteView
 
