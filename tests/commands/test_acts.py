@@ -54,6 +54,7 @@ ACTS = {
     "farm publish": "--local FOLDER",
     "farm yield": "--local FOLDER",
     "farm remove": "node-1 --local FOLDER",
+    "farm admit": "node-1 --local FOLDER",
     "farm leave": "--node-folder NODE",
     "federation share": "lobby --with oslo --local FOLDER",
     "federation unshare": "lobby --local FOLDER",

@@ -52,7 +52,8 @@ def attach(world: World, folder: Path, **changed: object) -> None:
         "segments_max": 16,
         "log_seq": len(world.shard.log),
     }
-    local: Any = Local(Place(Deaf(), lambda: None, 0, bytes(16)), world.edge)
+    place = Place(Deaf(), lambda: None, 0, bytes(16))
+    local: Any = Local(place, world.edge, on_status=lambda status: None)
     local.on_attached(None, {**WELL, **facts, **changed}, world.shard.ring)
 
 

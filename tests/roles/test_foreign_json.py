@@ -32,6 +32,7 @@ from appliance.cores.directory.directory import Directory, snapshot_fits
 from appliance.cores.directory.signed import open_directory, sign_delegation, sign_directory
 from appliance.cores.federation.parameters import Parameters
 from appliance.cores.raft.invitation import Code, parse_code
+from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network import local, objects_link
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.farm_stream import server_tls
@@ -43,6 +44,7 @@ from appliance.formats import manifest, update_bundle, volume_label, webhdfs
 from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, make
 from appliance.formats.join_code import JoinCode
 from appliance.formats.raft_legacy.frame import APPLICATION, Entry
+from appliance.formats.site_view import SiteView
 from appliance.node.child import Child
 from appliance.node.supervisor import REFUSED, Supervisor
 from appliance.reports import ledger
@@ -267,8 +269,11 @@ async def told_by_replica(text: bytes, on_message: Callable[[Any, Any], None]) -
 
 
 async def status_to_edge(text: bytes, at: At) -> bool:
-    edge = SimpleNamespace(on_replica_status=lambda shard, why, since_us: None)
-    attached = Local(Place(None, lambda: None, 0, bytes(16)), edge)  # type: ignore[arg-type]
+    edge: Any = SimpleNamespace(on_replica_status=lambda shard, why, since_us: None)
+    site: Any = SimpleNamespace(shards=[None])
+    groups = SiteWatch(Path("site.toml"), SiteView(site))
+    nobody: Any = None
+    attached = Local(Place(nobody, lambda: None, 0, bytes(16)), edge, groups.on_status)
     return await told_by_replica(text, attached.on_message)
 
 

@@ -61,7 +61,8 @@ class SiteWatch:
 
     def on_status(self, status: Mapping[str, Any]) -> None:
         """A replica tells how it is, and so of its group."""
-        self.learn(status["shard"], configuration_in(status))
+        if type(shard := status.get("shard")) is int:
+            self.learn(shard, configuration_in(status))
 
     def _become(self, view: SiteView) -> None:
         if view is not self.view:
