@@ -141,7 +141,15 @@ class Faults:
     def _on_failed(self, index: int) -> None:
         """A failed write has ended the process: somebody looks after it and starts it again."""
         life = self.cluster.machines[index].disk.life
-        self._in_ticks(OPERATOR_TICKS_MEAN, self._restart, index, life)
+        again = self._restart if self.active else self._start_whole
+        self._in_ticks(OPERATOR_TICKS_MEAN, again, index, life)
+
+    def _start_whole(self, index: int, life: int) -> None:
+        """A flush had failed before all was healed, and the process heard of it afterwards."""
+        machine = self.cluster.machines[index]
+        lost = index in self.operator.without_disk
+        if machine.replica is None and machine.disk.life == life and not lost:
+            self.cluster.start(index)
 
     def _on_disk_fault(self, index: int) -> None:
         """What is broken on a disk shows when a process has to start from it."""

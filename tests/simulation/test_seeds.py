@@ -286,3 +286,10 @@ def test_fresh_worlds_keep_every_promise_for_a_long_time(seed: int, soak_seconds
         print(tally.line(), flush=True)
         if time.monotonic() > end:
             break
+
+
+def test_who_hears_of_a_failed_flush_once_all_is_healed_is_started_again() -> None:
+    """The flush fails in the last tick in which anything may; its process hears of it, and halts,
+    in the first tick of those in which the core has to converge."""
+    result = run((11_176_741_072, LITE))
+    assert result.faults["flush_error"] > 0 and not result.failure, result.failure
