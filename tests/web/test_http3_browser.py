@@ -125,13 +125,13 @@ def test_a_browser_chats_by_http3_and_types_in_datagrams(on_quic: Browser, site:
     beside.evaluate(OPEN, address)
     hello = Hello(token=site.token("wanda"), client_id=uuid.uuid4())
     beside.evaluate("text => way.say(text)", written(hello))
-    beside.wait_for_function("way.heard.length > 0", timeout=HUNG_S * 1000)
+    wait_for(lambda: beside.evaluate("way.heard.length") > 0, "the node answers her hello")
     assert json.loads(beside.evaluate("way.heard[0]"))["type"] == "welcome"
     assert transports(site, 0)["webtransport"] == 1
     typing = Typing(room_id=id_of(room_id_of("over-http3")), request="mine")
     beside.evaluate("text => way.whisper(text)", written(typing))
     expect(alice.page.locator("p.typing")).to_contain_text("wanda")
-    beside.wait_for_function("way.heard.length > 1", timeout=HUNG_S * 1000)
+    wait_for(lambda: beside.evaluate("way.heard.length") > 1, "the node answers what she types")
     assert json.loads(beside.evaluate("way.heard[1]"))["type"] == "object_ack"
     beside.evaluate("way.close()")
     wait_for(lambda: not transports(site, 0).get("webtransport"), "the session is over")
