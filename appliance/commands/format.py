@@ -74,6 +74,7 @@ from appliance.roles.operator.volumes import (
 
 SHARDS_LOCAL_MAX = 40  # peer ports of a node end where its client port begins
 LOOK_S = 2.0  # for the other members to answer
+SPARED_SHARE = 100  # of what fits, one part: others write to the disk until it is looked at again
 
 
 @click.command("format")
@@ -235,6 +236,7 @@ def format_local(
         claim_devices(folder, list(devices), volumes, geometry, wanted, erase)
         if segments_max is None:
             fit = segments_that_fit(folder, volumes, geometry)
+            fit -= fit // SPARED_SHARE
             segments_max = max(SEGMENTS_MAX_LOW, min(fit, SEGMENTS_MAX_DEFAULT))
         fresh = not (folder / SITE_FILE).exists()  # else it says what was begun
         if fresh:
