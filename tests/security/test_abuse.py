@@ -60,8 +60,7 @@ LINES_MAX = 20  # in the log of the attacked edge, and so many a second of attac
 LINES_PER_SECOND = 0.5
 GROWTH_MAX, GROWTH_LEFT_MAX = 1.5, 1.1  # of what a process held before: under attack, and after it
 MINUTE_SLACK = 16 << 20  # bytes above that, for quiet times too short to have met every path
-GUESTS, SAID, BUSY_TIMES = 48, 60, 5  # at once, messages of each, over again
-AFTERWARDS_S = 60.0  # after which what an attack took in memory is given back
+AFTERWARDS_S = 120.0  # after which what an attack took in memory is given back
 
 
 class Rounds(NamedTuple):
@@ -70,7 +69,6 @@ class Rounds(NamedTuple):
     count: int
     quiet_s: float
     attack_s: float
-    busy_before: bool = False  # honest clients first, as many as there may be
 
 
 class Bounds(NamedTuple):
@@ -84,7 +82,7 @@ class Bounds(NamedTuple):
 
 
 MINUTE = Rounds(1, 4.0, 14.0)
-LONG = Rounds(6, 10.0, 50.0, busy_before=True)
+LONG = Rounds(6, 10.0, 50.0)
 ONE = Rounds(2, 5.0, 15.0)
 SHORT = Bounds(p99_s=0.5, worst_s=2.0, beside=True)
 SOAK = Bounds(p99_s=0.0, worst_s=1.0, beside=False)
@@ -219,27 +217,6 @@ class Abused:
                 host.say(self.room, first, 60, "x" * 2000)  # history to ask for
                 time.sleep(0.2)  # a device's rate
 
-    def be_busy(self) -> None:
-        """As at a busy honest hour: batches of all log sessions fill, and history is read; what
-        serves that was made once, and is no growth of those who attack later."""
-
-        async def guest(number: int) -> None:
-            endpoint = self.talkers[number % len(self.talkers)].endpoint
-            user = f"guest-{number}"
-            rights = {"*": ["read", "send", "moderate"]}
-            token = partial(local_token, self.site.folder, user, rights, 3600)
-            async with Client([endpoint], token) as client:
-                room_id = (await client.create_room(f"busy {number % 8}")).room_id
-                said = (client.send(room_id, f"{user} {n} ".ljust(2000, "x")) for n in range(SAID))
-                await asyncio.gather(*said)
-                await client.snapshot(room_id, from_op=1, limit=1000)
-
-        async def all_of_them() -> None:
-            await asyncio.gather(*map(guest, range(GUESTS)))
-
-        for _ in range(BUSY_TIMES):
-            asyncio.run(all_of_them())
-
     def felt(self, seconds: float, *beside: Callable[[], None]) -> Felt:
         """For so long; what is to be done `beside` may take longer."""
         for honest in (*self.talkers, self.newcomer):
@@ -264,8 +241,6 @@ class Abused:
     def go_through(self, names: tuple[str, ...], rounds: Rounds) -> None:
         """Quiet, then these attacks, so many times."""
         self.felt(2.0)  # warm
-        if rounds.busy_before:
-            self.be_busy()
         for _ in range(rounds.count):
             tokens = {
                 user: local_token(self.site.folder, user, rights, 3600)

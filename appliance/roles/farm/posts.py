@@ -71,7 +71,7 @@ class Posts:
         held = directory.documents.get(self._settings.id)
         before = [self._date_ms, held.date if held is not None else 0]
         most = directory.date_ms_max(now_ms)
-        self._date_ms = max(now_ms, *(date + 1 for date in before if date < most))
+        self._date_ms = max([now_ms, *(date + 1 for date in before if date < most)])
         return self._date_ms
 
     async def act(self, directory: Directory, config: dict[str, Any]) -> int:

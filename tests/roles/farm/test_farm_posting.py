@@ -261,7 +261,7 @@ def test_an_act_is_done_when_the_directory_shows_it_though_the_clock_is_slow(
 
 
 def test_a_node_whose_clock_was_wrong_posts_by_the_right_one(
-    tmp_path: Path, free_port: int
+    tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(farm: Inside) -> None:
         directory = farm.member.directory
@@ -274,6 +274,10 @@ def test_a_node_whose_clock_was_wrong_posts_by_the_right_one(
         directory.documents[1].date = began_ms + 300 * AHEAD_MS  # as an earlier version took it
         asked = Posts(farm.member.settings, b"", lambda: None)
         assert asked.next_date_ms(directory) <= now_ms(), "what no clock could have does not count"
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: (began_ms + 300 * AHEAD_MS) / 1000)
+            wrong_ms = asked.next_date_ms(directory)
+        assert asked.next_date_ms(directory) <= now_ms() < wrong_ms, "nor does what it said itself"
 
     go(tmp_path, free_port, story)
 
