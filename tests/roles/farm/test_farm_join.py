@@ -1,6 +1,8 @@
 """A farm that begins with one member and grows by codes; what a code does not do."""
 
+import asyncio
 import contextlib
+import dataclasses
 import json
 import shutil
 import signal
@@ -9,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +24,8 @@ from appliance.cores.raft.invitation import (
     judge_join,
     parse_code,
 )
-from appliance.roles.farm.guests import read_invitations
+from appliance.roles.farm import founding
+from appliance.roles.farm.guests import invite, read_invitations
 from tests import forked
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -119,6 +123,29 @@ def test_a_farm_grows_by_codes_that_count_once_and_restarts_know_the_guests(
     growing.start(3, "--join")
     for member in (1, 2, 3):
         growing.until_listed(member, {1, 2, 3})
+
+
+def test_a_code_that_its_member_has_not_seen_yet_is_asked_about_again(
+    growing: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`farm invite` says the code at once, and the member looks for it in its own time."""
+    farm("init", "--folder", growing.place(1), "--listen", f"127.0.0.1:{growing.ports[0]}")
+    growing.start(1)
+    code = dataclasses.replace(parse_code(growing.invite(1)), secret=SECRET)
+    fetch, refused = founding._fetch, []
+
+    async def fetch_and_let_see(*words: Any) -> Any:
+        answer = await fetch(*words)
+        if answer is None:
+            refused.append(words)
+            invite(growing.place(1), SECRET, 60)  # the member sees it from now on
+        return answer
+
+    monkeypatch.setattr(founding, "_fetch", fetch_and_let_see)
+    endpoint = f"tcp://127.0.0.1:{growing.ports[1]}"
+    growing.place(2).mkdir()
+    assert asyncio.run(founding.join(code, growing.place(2), endpoint)) == 2
+    assert refused, "the first answer was no"
 
 
 def request(**changes: str) -> RequestHead:
