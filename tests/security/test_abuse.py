@@ -60,7 +60,7 @@ LINES_MAX = 20  # in the log of the attacked edge, and so many a second of attac
 LINES_PER_SECOND = 0.5
 GROWTH_MAX, GROWTH_LEFT_MAX = 1.5, 1.1  # of what a process held before: under attack, and after it
 MINUTE_SLACK = 16 << 20  # bytes above that, for quiet times too short to have met every path
-AFTERWARDS_S = 120.0  # after which what an attack took in memory is given back
+AFTERWARDS_S = 60.0  # after which what an attack took in memory is given back
 
 
 class Rounds(NamedTuple):
@@ -304,6 +304,10 @@ class Abused:
             "console": [worst(self.quiet, "looks"), worst(self.attacked, "looks")],
             "key gone": [round(1000 * seconds) for seconds in self.key_gone],
             "held": {name: round(ratio, 2) for name, ratio in self.growth().items()},
+            "held in each round": [
+                {name: round(size / self.quiet[0].held[name], 2) for name, size in one.held.items()}
+                for one in self.attacked
+            ],
             "outcomes": [outcome._asdict() for outcome in self.outcomes],
         }
 
