@@ -14,13 +14,16 @@ from appliance.base.printable import json_line, one_line
 from appliance.commands.farm_verbs.options import (
     FILE,
     FOLDER,
+    digest_option,
+    farm_option,
+    password_option,
+    pin_option,
     pin_said,
     place_said,
     server_said,
     span_said,
 )
 from appliance.cores.raft.dial import Challenges, Credentials
-from appliance.cores.raft.digest import ALGORITHMS
 from appliance.cores.raft.effects import HardState
 from appliance.cores.raft.settings import OWN
 from appliance.cores.raft.users import TYPES
@@ -29,9 +32,7 @@ from appliance.drivers.host.log import start_log
 from appliance.drivers.network.farm_stream import Route
 from appliance.formats.raft_legacy.configuration import endpoint_address
 from appliance.roles.farm.client import FarmClient
-from appliance.roles.farm.exchange import (
-    settings_of,
-)
+from appliance.roles.farm.exchange import settings_of
 from appliance.roles.farm.link import Keys
 from appliance.roles.farm.serve import serve
 from appliance.roles.farm.settings import (
@@ -57,7 +58,7 @@ from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage, directory_of
     is_flag=True,
     help="All but --id, --listen and --join as `farm import` has put it into the folder.",
 )
-@click.option("--farm", "name", default="farm", show_default=True, help="Name of the farm.")
+@farm_option
 @click.option("--listen", metavar="HOST:PORT", help="Our own socket; must be said.")
 @click.option("--endpoint", metavar="tcp://HOST:PORT", help="What members are told; as --listen.")
 @click.option("--peer", "peers", multiple=True, metavar="ID=ENDPOINT", help="Another member.")
@@ -65,21 +66,13 @@ from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage, directory_of
 @click.option("--carrier", type=click.Choice(CARRIERS), default=TLS, show_default=True)
 @click.option("--certificate", type=FILE, help="PEM, for TLS.")
 @click.option("--key", type=FILE, help="PEM, for TLS.")
-@click.option("--pin", "pins", multiple=True, metavar="ID=HEX", help="Digest of a member's key.")
+@pin_option
 @click.option("--proxy", metavar="HOST:PORT", help="Dial through CONNECT of an HTTP proxy.")
 @click.option("--user", default="", help="As whom this member logs in to others.")
-@click.option("--password-file", type=FILE, help="Its password; mode 600.")
+@password_option
 @click.option("--users-file", type=FILE, help="Who may log in here; mode 600. See `farm user`.")
 @click.option("--realm", default=REALM_DEFAULT, show_default=True)
-@click.option(
-    "--digest",
-    "algorithms",
-    multiple=True,
-    type=click.Choice(tuple(ALGORITHMS)),
-    default=("SHA-256",),
-    show_default=True,
-    help="Algorithms offered and used, in order.",
-)
+@digest_option
 @click.option("--election-ms", default="500-1000", show_default=True, metavar="LOW-HIGH")
 @click.option("--heartbeat-ms", type=int, default=100, show_default=True)
 @click.option("--snapshot-distance", type=click.IntRange(2), help="Entries between snapshots.")
@@ -199,17 +192,11 @@ def _client(
 @click.command("post")
 @click.argument("values", nargs=-1)
 @click.option("--peer", "peers", multiple=True, required=True, metavar="ID=ENDPOINT")
-@click.option("--pin", "pins", multiple=True, metavar="ID=HEX", help="Digest of a member's key.")
-@click.option("--farm", "name", default="farm", show_default=True, help="Name of the farm.")
+@pin_option
+@farm_option
 @click.option("--user", default="", help="Without: raw frames, on loopback.")
-@click.option("--password-file", type=FILE, help="Its password; mode 600.")
-@click.option(
-    "--digest",
-    "algorithms",
-    multiple=True,
-    type=click.Choice(tuple(ALGORITHMS)),
-    default=("SHA-256",),
-)
+@password_option
+@digest_option
 @click.option("--seconds", type=float, default=30.0, show_default=True, help="For each value.")
 def post_command(
     values: tuple[str, ...],

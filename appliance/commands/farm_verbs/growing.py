@@ -11,6 +11,7 @@ from appliance.base.errors import ConfigurationError
 from appliance.commands.farm_verbs.options import (
     FILE,
     FOLDER,
+    farm_option,
     place_said,
     server_said,
 )
@@ -41,7 +42,7 @@ from appliance.roles.farm.storage import STORE_FOLDER
 @click.option("--folder", type=FOLDER, required=True, help="Of its first member; made.")
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Its socket.")
 @click.option("--endpoint", metavar="tcp://HOST:PORT", help="What members are told; as --listen.")
-@click.option("--farm", "name", default="farm", show_default=True, help="Name of the farm.")
+@farm_option
 @click.option("--carrier", type=click.Choice((TLS, PLAIN)), default=TLS, show_default=True)
 def init_command(folder: Path, listen: str, endpoint: str | None, name: str, carrier: str) -> None:
     """Make the first member of a new farm; others join it by code."""

@@ -5,10 +5,28 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError, FarmFrameError
+from appliance.cores.raft.digest import ALGORITHMS
 from appliance.formats.raft_legacy.configuration import Server, server_checked
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
+
+pin_option = click.option(
+    "--pin", "pins", multiple=True, metavar="ID=HEX", help="Digest of a member's key."
+)
+farm_option = click.option(
+    "--farm", "name", default="farm", show_default=True, help="Name of the farm."
+)
+password_option = click.option("--password-file", type=FILE, help="Its password; mode 600.")
+digest_option = click.option(
+    "--digest",
+    "algorithms",
+    multiple=True,
+    type=click.Choice(tuple(ALGORITHMS)),
+    default=("SHA-256",),
+    show_default=True,
+    help="Algorithms offered and used, in order.",
+)
 
 
 def server_said(text: str) -> Server:

@@ -56,7 +56,7 @@ def exclude_command(
 ) -> None:
     """Keep nodes, or identities of services, out of the directory."""
     asker = Asker(local, node_folder)
-    nodes = {node.name: str(node.index + 1) for node in asker.site.nodes}
+    nodes = {node.name: str(node.farm_id) for node in asker.site.nodes}
     wanted = [nodes.get(name, name) for name in names]
     _do(asker, {"do": "exclude", "names": wanted, "lift": lift})
 
@@ -72,8 +72,9 @@ def publish_command(local: Path | None, node_folder: Path | None) -> None:
         holders = [
             said["view"]["publisher"] for said in asker.statuses().values() if "view" in said
         ]
-        index = max(holders, default=1) - 1
-    asker.publish(max(0, index))
+        publisher = max(holders, default=0)
+        index = next((n.index for n in asker.site.nodes if n.farm_id == publisher), 0)
+    asker.publish(index)
 
 
 @click.command("place")
@@ -86,7 +87,7 @@ def place_command(
 ) -> None:
     """Say which nodes are to hold the replicas of SHARD; the directory tells it."""
     asker = Asker(local, node_folder)
-    ids = [member_named(asker.site, name).index + 1 for name in names]
+    ids = [member_named(asker.site, name).farm_id for name in names]
     _do(asker, {"do": "place", "shard": shard, "nodes": ids})
 
 

@@ -96,11 +96,11 @@ class Asker:
 
     def hand_over(self, index: int) -> None:
         """Until another member than that of the node, which leads, leads the farm."""
-        name = self.site.nodes[index].name
+        name, own_id = self.site.nodes[index].name, self.site.nodes[index].farm_id
         self.do(index, {"do": "yield"})
         self._until(
             index,
-            lambda said: said["leader"] > 0 and said["leader"] != index + 1 or None,
+            lambda said: said["leader"] > 0 and said["leader"] != own_id or None,
             f"{name} gave up the lead, and no other member has taken it: look whether a majority "
             "serves",
         )
@@ -132,14 +132,14 @@ def _outcome(said: dict[str, Any], number: int) -> str | None:
 def member_named(site: Site, name: str) -> Node:
     """A node by its name, or by its member's number."""
     for node in site.nodes:
-        if name in (node.name, str(node.index + 1)):
+        if name in (node.name, str(node.farm_id)):
             return node
     names = ", ".join(node.name for node in site.nodes)
     raise ConfigurationError(f"{name} is no node of the site; allowed: {names}")
 
 
 def name_of(site: Site, member: int) -> str:
-    return site.nodes[member - 1].name if 0 < member <= len(site.nodes) else "nobody"
+    return next((node.name for node in site.nodes if node.farm_id == member), "nobody")
 
 
 def lines(site: Site, said: dict[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ class Told(Asker):
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
-        self.site: Any = SimpleNamespace(nodes=[SimpleNamespace(name="node-0")])
+        self.site: Any = SimpleNamespace(nodes=[SimpleNamespace(name="node-0", farm_id=1)])
 
     def ask(self, index, wish=None):
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
