@@ -25,7 +25,7 @@ from appliance.drivers.host.process import child_environment, cores, own_command
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.group import Configuration
 from appliance.formats.site import SITE_FILE, Site, encode_site, load_site
-from appliance.formats.site_view import SiteView
+from appliance.formats.site_view import Group, SiteView
 from appliance.node import forked
 from appliance.node.child import Child
 from appliance.node.ports import check_ports
@@ -57,7 +57,7 @@ def start_local(
             return code
     site = load_site(folder / SITE_FILE)
     present = [node for node in site.nodes if not (folder / node.name / REMOVED_FILE).exists()]
-    first = view_of_volumes(site, [folder / node.name for node in present]).groups[0]
+    first = first_group(site, [folder / node.name for node in present])
     for name, wanted, there in (
         ("nodes", nodes, first.replica_count),
         ("standbys", standbys, first.standby_count),
@@ -81,16 +81,15 @@ def start_local(
     return asyncio.run(supervise(supervisor, folder, site.cluster))
 
 
-def view_of_volumes(site: Site, folders: list[Path]) -> SiteView:
-    """The site as the volumes in the folders of its nodes have it while none of them runs."""
+def first_group(site: Site, folders: list[Path]) -> Group:
+    """Who belongs to the first shard, as the volumes in these folders have it while none runs."""
     view = SiteView(site)
     for folder in folders:
-        for shard in site.shards:
-            with contextlib.suppress(StorageError, ConfigurationError):  # whoever runs it says so
-                block = read_superblock(folder / volume_name(shard.number))
-                of_group = block.epoch, block.members_op, block.replica_count, tuple(block.members)
-                view = view.learned(shard.number, Configuration(*of_group))
-    return view
+        with contextlib.suppress(StorageError, ConfigurationError):  # whoever runs it says so
+            block = read_superblock(folder / volume_name(0))
+            of_group = block.epoch, block.members_op, block.replica_count, tuple(block.members)
+            view = view.learned(0, Configuration(*of_group))
+    return view.groups[0]
 
 
 def _formatted(folder: Path) -> bool:
