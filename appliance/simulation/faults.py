@@ -116,10 +116,7 @@ class Faults:
         self._in_ticks(self.options.restart_ticks_mean, self._restart, index, machine.disk.life)
 
     def _restart(self, index: int, life: int) -> None:
-        machine = self.cluster.machines[index]
-        if not self.active or machine.replica is not None or machine.disk.life != life:
-            return
-        if index in self.operator.without_disk:
+        if not self.active or not self._is_down(index, life):
             return
         if (
             self.options.reformat
@@ -146,10 +143,14 @@ class Faults:
 
     def _start_whole(self, index: int, life: int) -> None:
         """A flush had failed before all was healed, and the process heard of it afterwards."""
-        machine = self.cluster.machines[index]
-        lost = index in self.operator.without_disk
-        if machine.replica is None and machine.disk.life == life and not lost:
+        if self._is_down(index, life):
             self.cluster.start(index)
+
+    def _is_down(self, index: int, life: int) -> bool:
+        """Whether what ran in this life has ended, and its machine could run again."""
+        machine = self.cluster.machines[index]
+        has_disk = index not in self.operator.without_disk
+        return machine.replica is None and machine.disk.life == life and has_disk
 
     def _on_disk_fault(self, index: int) -> None:
         """What is broken on a disk shows when a process has to start from it."""
