@@ -256,7 +256,6 @@ def test_after_a_restart_clients_find_the_node_that_took_the_only_vote(
             asyncio.run(say(endpoint, site.access().token, "moved"))
 
 
-@pytest.mark.soak
 def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path: Path, free_ports: FreePorts) -> None:
     site = LocalSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
     with site:

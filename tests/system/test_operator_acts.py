@@ -171,7 +171,6 @@ def test_a_replica_whose_volume_was_replaced_halts_and_says_so(site: LocalSite) 
     halts(site, "VOLUME_COPIED")  # the copy that its supervisor found there, when it tried again
 
 
-@pytest.mark.soak
 def test_a_volume_that_was_moved_away_and_put_back_goes_on(site):
     told = Acknowledged(site)
     told.post(0)
@@ -480,7 +479,6 @@ def test_each_way_to_move_copy_and_bring_back_has_its_test():
 # --- one broken disk of several -------------------------------------------------------------------
 
 
-@pytest.mark.soak
 def test_a_node_that_lost_one_of_its_volumes_serves_the_others_and_is_recovered_beside_them(
     tmp_path: Path, free_ports: FreePorts
 ) -> None:

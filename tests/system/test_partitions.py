@@ -35,7 +35,9 @@ class Saboteur:
         ]  # fmt: skip
         if len(site.nodes) == 3:
             self.steps.append(self.failing_disk)
-        self.short_steps = [self.isolated_primary, self.stopped_primary, self.failing_disk]
+        self.short_steps = [
+            self.isolated_primary, self.random_drop, self.stopped_primary, self.failing_disk,
+        ]  # fmt: skip
 
     def run(self, *, short: bool = False) -> None:
         """Each once, or of each kind one, in an order of this run's own."""

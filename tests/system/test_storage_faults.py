@@ -171,9 +171,12 @@ SHORT: list[tuple[Any, ...]] = [
     (Faults.write_call, "pwritev2", 1, "ENOSPC"),
     (Faults.write_call, "fdatasync", 2, "EIO"),
     (Faults.read_call, "EIO"),
+    (Faults.completion, "ENOSPC"),
+    (Faults.open_call, "EIO"),
     (Faults.torn, "prefix"),
     (Faults.lost,),
     (Faults.rot,),
+    (Faults.slow,),
     (Faults.clock, -HOUR_S, "back"),
 ]
 
