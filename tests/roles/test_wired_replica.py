@@ -28,6 +28,7 @@ from appliance.formats.geometry import HEADER_SIZE, SMALL
 from appliance.formats.site import SITE_FILE
 from appliance.roles.console.watch import Watch
 from appliance.roles.replica import EXIT_HALTED
+from tests.drivers.nvme.file_calls import watch_files
 from tests.patience import HUNG_S
 from tests.roles.conftest import MakeSite
 from tests.roles.wired_site import WiredSite, until
@@ -37,22 +38,7 @@ from tests.roles.wired_site import WiredSite, until
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Each flush and each read of this process, with the file it was of, in order."""
-    told: list[tuple[str, str]] = []
-
-    def watch(name: str) -> None:
-        call = getattr(os, name)
-
-        def watched(fd: int, *arguments: Any) -> Any:
-            result = call(fd, *arguments)
-            told.append((name, os.readlink(f"/proc/self/fd/{fd}")))
-            return result
-
-        monkeypatch.setattr(os, name, watched)
-
-    for name in ("fdatasync", "fsync", "preadv"):
-        watch(name)
-    return told
+    return watch_files(monkeypatch)
 
 
 def test_a_replica_flushes_what_a_killed_process_wrote_before_it_looks_at_any_of_it(

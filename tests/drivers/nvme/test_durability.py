@@ -7,7 +7,6 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from appliance.drivers.nvme.direct import DirectFile
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.volume import Volume, create
 from appliance.formats.geometry import SMALL
+from tests.drivers.nvme.file_calls import watch_files
 from tests.drivers.nvme.serving import Serving, numbered_sector
 from tests.patience import HUNG_S
 
@@ -51,23 +51,8 @@ def folder(disk_folder: Path) -> Path:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
-    """Each flush and each read of this process, with the file it was of, in order."""
-    told: list[tuple[str, str]] = []
-
-    def watch(name: str) -> None:
-        call = getattr(os, name)
-
-        def watched(fd: int, *arguments: Any) -> Any:
-            result = call(fd, *arguments)
-            told.append((name, os.readlink(f"/proc/self/fd/{fd}")))
-            return result
-
-        monkeypatch.setattr(os, name, watched)
-
-    for name in ("fdatasync", "fsync", "preadv"):
-        watch(name)
-    yield told
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    return watch_files(monkeypatch)
 
 
 def test_everything_is_flushed_before_anything_read_at_open_counts(
