@@ -1,7 +1,7 @@
 """Answers of processes in, tables, alarms and curves out. Screens are stored as text."""
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +14,12 @@ from appliance.cores.console.cells import duration, latency, lines
 from appliance.cores.console.console import HISTORY_MAX, Console
 from appliance.cores.console.model import CLOCK_JUMP_KEPT_MS, Source
 from appliance.formats.nvme_health import decode_health
-from appliance.formats.site import Site
 from appliance.formats.site_view import SiteView
-from tests.cores.console.worlds import edge, healthy, replica, site
+from tests.cores.console.worlds import WALL_MS, edge, healthy, looked, names, replica, shown, site
 from tests.formats.test_nvme_health import page
 
 STORED = Path(__file__).parent
 DOCS = STORED.parents[2] / "docs"
-WALL_MS = 1_700_000_000_000
-
-
-def looked(*polls: dict[Source, dict[str, Any] | None], shards: int = 1) -> Console:
-    """A console after these polls, one a second."""
-    console = Console(SiteView(site(shards=shards)))
-    for second, answers in enumerate(polls):
-        console.on_poll(answers, now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
-    return console
-
-
-def shown(console: Console) -> str:
-    """All tables as the terminal shows them."""
-    return "\n\n".join("\n".join(lines(table)) for table in console.tables()) + "\n"
-
-
-def names(console: Console) -> list[tuple[str, str]]:
-    return [(alarm.name, alarm.subject) for alarm in console.alarms()]
 
 
 def one(**changes: Any) -> list[tuple[str, str, str]]:
@@ -242,121 +223,6 @@ def test_an_alarm_keeps_the_age_that_another_console_tells() -> None:
     console.remember([("edge_down", "edge 0 on node-2", 1000), ("sync", "shard 0 on node-1", 0)])
     console.on_poll(bad, now_ms=61_000, wall_ms=WALL_MS)
     assert [(alarm.name, alarm.since_ms) for alarm in console.alarms()] == [("edge_down", 1000)]
-
-
-MEMBERS = [(bytes([1, i]) * 8).hex() for i in range(3)]
-
-
-def test_who_was_removed_is_neither_shown_nor_counted_nor_an_alarm() -> None:
-    group = {"members": MEMBERS[:2], "replica_count": 2, "epoch": 0, "members_op": 1200}
-    answers = healthy()
-    for i in range(2):
-        said = replica(i, **group, role="backup" if i else "primary")
-        answers[Source("replica", i, 0)] = said | {"peers": {1 - i: said["peers"][str(1 - i)]}}
-    for gone in (
-        None,
-        replica(
-            2,
-            status="view_change",
-            members=MEMBERS,
-            epoch=0,
-            replica_count=3,
-            members_op=0,
-            commit=100,
-            state_ready=False,
-            role="removed",
-        ),
-    ):
-        answers[Source("replica", 2, 0)] = gone
-        answers[Source("edge", 2, 0)] = None
-        console = looked(answers)
-        assert names(console) == []
-        assert [row[2].text for row in console.tables()[2].rows] == ["node-0", "node-1"]
-        assert [row[1].text for row in console.tables()[3].rows] == ["node-0", "node-1"]
-        assert console.tables()[1].rows[0][3].text == "2 of 2"
-
-
-IDS = [bytes.fromhex(text) for text in MEMBERS] + [bytes([1, 3]) * 8]
-ORDER = (3, 1, 2, 0)  # nodes by the index in the group, once node 3 has taken the place of node 0
-
-
-def described(nodes: int = 4) -> Site:
-    """As the file is once `member add` has described node 3."""
-    found = site(nodes)
-    (shard,) = found.shards
-    return replace(found, shards=[replace(shard, replica_count=3, standby_count=nodes - 3)])
-
-
-def promoted(silent: int | None = None, **changes: Any) -> dict[Source, dict[str, Any] | None]:
-    """All nodes after that, in the first view with a primary; of node `silent` no replica answers.
-    Peers, and whose clock is off, are named by the index in the group."""
-    answers: dict[Source, dict[str, Any] | None] = {}
-    for index, node in enumerate(ORDER):
-        role = "primary" if index == 1 else "standby" if index == 3 else "backup"
-        said = replica(index, role=role, epoch=1, members_op=900, **{"view": 1} | changes)
-        said |= {"members": [IDS[n].hex() for n in ORDER], "replica_count": 3}
-        of_peer = {"view": 1, "commit_min": 1234, "checkpoint": 960, "silent_ticks": 2}
-        said["peers"] = {str(other): of_peer for other in range(4) if other != index}
-        answers[Source("replica", node, 0)] = None if node == silent else said
-        answers[Source("edge", node, 0)] = edge()
-    return answers
-
-
-def polled(console: Console, *polls: dict[Source, dict[str, Any] | None]) -> Console:
-    for answers in polls:
-        console.on_poll(answers, now_ms=1000, wall_ms=WALL_MS)
-    return console
-
-
-def primary_of(console: Console) -> str:
-    return console.tables()[1].rows[0][1].text
-
-
-@pytest.mark.parametrize("silent", [None, 2, 3])
-def test_a_console_that_ran_before_the_change_names_the_primary_and_counts_the_quorum(
-    silent: int | None,
-) -> None:
-    console = polled(Console(SiteView(site())), healthy())
-    console.on_site(described())
-    polled(console, promoted(silent))
-    assert primary_of(console) == "node-1"
-    lost = [] if silent is None else [("replica_down", f"shard 0 on node-{silent}")]
-    assert names(console) == lost
-    roles = {row[2].text: row[3].text for row in console.tables()[2].rows}
-    assert roles["node-0"] == "standby" and (silent == 3 or roles["node-3"] == "backup")
-    assert console.tables()[1].rows[0][3].text == f"{3 - bool(lost)} of 3"
-
-
-def test_a_primary_that_the_site_file_does_not_describe_yet_is_nobody_else() -> None:
-    answers = {source: raw for source, raw in promoted(view=3).items() if source.node != 3}
-    console = polled(Console(SiteView(site())), answers)
-    assert primary_of(console) == "none"
-
-
-def test_an_epoch_has_no_primary_before_its_first_vote() -> None:
-    assert primary_of(polled(Console(SiteView(described())), promoted(view=0))) == "none"
-
-
-def test_the_views_of_a_former_epoch_lead_nobody_any_more() -> None:
-    answers = promoted()
-    late = replica(2, view=5, epoch=0, members_op=0, members=MEMBERS, replica_count=3)
-    answers[Source("replica", 2, 0)] = late
-    assert primary_of(polled(Console(SiteView(described())), answers)) == "node-1"
-
-
-def test_who_belongs_is_still_known_when_nobody_answers_any_more() -> None:
-    console = Console(SiteView(described()))
-    polled(console, promoted(), dict.fromkeys(promoted()))
-    assert [row[2].text for row in console.tables()[2].rows] == [f"node-{n}" for n in range(4)]
-    down = [subject for name, subject in names(console) if name == "replica_down"]
-    assert down == [f"shard 0 on node-{n}" for n in range(4)]
-    assert [member.standby for member in console.shards()[0].members] == [True, False, False, False]
-
-
-def test_a_clock_that_is_off_is_that_of_the_node_that_has_this_index_now() -> None:
-    off = {"agreed": True, "errors_us": {"0": 2_000_000}}
-    console = polled(Console(SiteView(described())), promoted(clock=off))
-    assert [subject for name, subject in names(console) if name == "clock"] == ["node-3"]
 
 
 def supervisor(silent_ms: int = 0, **halts: str) -> dict[str, Any]:
@@ -608,137 +474,6 @@ def test_figures_are_said_shortly() -> None:
         "3 h 5 min",
         "2 d 7 h",
     ]
-
-
-def farm_answer(node: int, **changes: Any) -> dict[str, Any]:
-    """What a member of the farm answers."""
-    rows = [{"id": i, "index": i, "age_ms": 1000 * i} for i in (1, 2, 3)]
-    view = {"publisher": 3, "scores": {"3": [1, 2, 8, 0, -3]}, "documents": rows}
-    answer = {
-        "out": "",
-        "role": "leader" if node == 1 else "follower",
-        "term": 4,
-        "leader": 2,
-        "commit": 70 + node,
-        "members": [{"id": i, "match": 70 if node == 1 else 0} for i in (1, 2, 3)],
-        "view": view,
-        "directory": {"version": 69, "expired_ms": 0},
-    }
-    return answer | changes
-
-
-def farmed(**changes: Any) -> Console:
-    members = {Source("farm", i, 0): farm_answer(i, **changes) for i in range(3)}
-    return looked(healthy() | members)
-
-
-def test_the_farm_is_shown_as_its_leader_knows_it() -> None:
-    console = farmed()
-    table = console.tables()[-1]
-    assert table.title == "Farm"
-    assert [[cell.text for cell in row][:6] for row in table.rows] == [
-        ["node-0", "follower", "4", "70", "1 s", "–"],
-        ["node-1", "leader", "4", "70", "2 s", "–"],
-        ["node-2", "follower", "4", "70", "3 s", "publishes 69"],
-    ]
-    plain = console.plain()["farm"]
-    assert (plain["leader"], plain["term"], plain["publisher"]) == (2, 4, 3)
-    assert plain["why"] == "1 shard, up 2 h, 8/8 of its network free" and names(console) == []
-
-
-def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms() -> None:
-    assert names(farmed(leader=-1)) == [("farm_no_leader", "farm")]
-    assert names(farmed(counts={"second_leader_of_term": 1})) == [("farm_two_leaders", "farm")]
-    expired = farmed(directory={"version": 69, "expired_ms": 5000})
-    assert names(expired) == [("directory_expired", "farm")]
-    silent = looked(healthy() | {Source("farm", 0, 0): None})
-    assert names(silent) == [("farm_no_leader", "farm")]
-
-
-def objects_answer(node: int, vector: str, **changes: Any) -> dict[str, Any]:
-    """What the objects of a node answer."""
-    answer = {
-        "node": node,
-        "source": f"{0x1000 + node:x}",
-        "vv": vector,
-        "alarm": "",
-        "counters": {"applied": 9, "refused_record_depth": 2, "refused_no_header": 1},
-        "sessions": [{"peer": "node-1", "complete": node == 0}],
-        "live_links": 2,
-        "sites": [{"site": 7}],
-    }
-    return answer | changes
-
-
-def test_the_objects_are_shown_with_links_lag_and_refused_packets() -> None:
-    answers = {
-        Source("metadata", 0, 0): objects_answer(0, "1000-a,1001-3"),
-        Source("metadata", 1, 0): objects_answer(1, "1000-4"),
-        Source("metadata", 2, 0): None,
-    }
-    console = looked(healthy() | answers)
-    table = console.tables()[-1]
-    assert table.title == "Objects"
-    assert [[cell.text for cell in row] for row in table.rows] == [
-        ["node-0", "1000", "node-1", "2", "7", "0", "3", "1000-a,1001-3"],
-        ["node-1", "1001", "node-1?", "2", "7", "9", "3", "1000-4"],
-    ]
-    assert [line["behind"] for line in console.plain()["objects"]] == [0, 9]
-    assert names(console) == []
-
-
-def test_objects_that_take_no_edits_are_an_alarm() -> None:
-    full = objects_answer(1, "", alarm="the store of objects is full")
-    assert names(looked(healthy() | {Source("metadata", 1, 0): full})) == [
-        ("objects_refuse", "node-1")
-    ]
-
-
-def federation_answer(node: int, *, carries: bool, **changes: Any) -> dict[str, Any]:
-    """What the federation of a node answers, which shares two rooms with uni and one with lab."""
-    rooms = [
-        {"sites": sites, "outgoing": 3, "backlog": 40, "waiting": 2, "ready": 1, "wanted": 5}
-        | {"count_sent": 200, "count_resent": 25, "dropped_signature": 2}
-        for sites in ({"uni": 3}, {"uni": 3, "lab": 1})
-    ]
-    shard = {"shard": 0, "carries": carries, "error": "", "rooms": rooms}
-    answer = {
-        "node": node,
-        "site": "home",
-        "sites": ["uni", "lab"],
-        "links": {"uni": 2},
-        "dropped": {"lamport": 7},
-        "shards": [shard],
-    }
-    return answer | changes
-
-
-def test_each_other_site_is_shown_with_links_what_waits_loss_and_drops() -> None:
-    answers = {
-        Source("federation", 0, 0): federation_answer(0, carries=True, links={"uni": 2, "lab": 1}),
-        Source("federation", 1, 0): federation_answer(1, carries=False),
-        Source("federation", 2, 0): None,
-    }
-    console = looked(healthy() | answers)
-    table = console.tables()[-1]
-    assert table.title == "Federation"
-    assert [[cell.text for cell in row] for row in table.rows] == [
-        ["home on node-0", "uni", "2", "2", "86", "6", "10", "12.5 %", "lamport 7, signature 4"],
-        ["home on node-0", "lab", "1", "1", "43", "3", "5", "12.5 %", "–"],
-        ["home on node-1", "uni", "2", "0", "0", "0", "0", "–", "lamport 7"],
-        ["home on node-1", "lab", "0", "0", "0", "0", "0", "–", "–"],
-    ]
-    assert console.plain()["federation"][0]["sites"][1]["unacknowledged"] == 43
-    assert names(console) == [], "who stands by needs no link"
-
-
-def test_a_site_that_cannot_be_reached_and_rooms_that_are_not_carried_are_alarms() -> None:
-    cut = federation_answer(0, carries=True)
-    console = looked(healthy() | {Source("federation", 0, 0): cut})
-    assert names(console) == [("site_away", "site lab")]
-    cut["shards"][0]["error"] = "the store is full"
-    console = looked(healthy() | {Source("federation", 0, 0): cut})
-    assert names(console) == [("sharing_broken", "node-0"), ("site_away", "site lab")]
 
 
 def test_rules_page_for_what_the_console_calls_bad_and_warn_of_everything_else() -> None:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from appliance.cores.console.cells import lines
+from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.formats.site import Node, Shard, Site
+from appliance.formats.site_view import SiteView
 
 
 def site(nodes: int = 3, shards: int = 1) -> Site:
@@ -114,3 +117,25 @@ def healthy(records: int = 5678, acked: int = 1000) -> dict[Source, dict[str, An
         )
         answers[Source("edge", i, 0)] = edge(acked=acked + i)
     return answers
+
+
+# --- consoles that look at them
+
+WALL_MS = 1_700_000_000_000
+
+
+def looked(*polls: dict[Source, dict[str, Any] | None], shards: int = 1) -> Console:
+    """A console after these polls, one a second."""
+    console = Console(SiteView(site(shards=shards)))
+    for second, answers in enumerate(polls):
+        console.on_poll(answers, now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
+    return console
+
+
+def shown(console: Console) -> str:
+    """All tables as the terminal shows them."""
+    return "\n\n".join("\n".join(lines(table)) for table in console.tables()) + "\n"
+
+
+def names(console: Console) -> list[tuple[str, str]]:
+    return [(alarm.name, alarm.subject) for alarm in console.alarms()]

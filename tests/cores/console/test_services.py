@@ -1,0 +1,138 @@
+"""Farm, objects and other sites, as consoles show them, and the alarms of each."""
+
+from typing import Any
+
+from appliance.cores.console.console import Console
+from appliance.cores.console.model import Source
+from tests.cores.console.worlds import healthy, looked, names
+
+
+def farm_answer(node: int, **changes: Any) -> dict[str, Any]:
+    """What a member of the farm answers."""
+    rows = [{"id": i, "index": i, "age_ms": 1000 * i} for i in (1, 2, 3)]
+    view = {"publisher": 3, "scores": {"3": [1, 2, 8, 0, -3]}, "documents": rows}
+    answer = {
+        "out": "",
+        "role": "leader" if node == 1 else "follower",
+        "term": 4,
+        "leader": 2,
+        "commit": 70 + node,
+        "members": [{"id": i, "match": 70 if node == 1 else 0} for i in (1, 2, 3)],
+        "view": view,
+        "directory": {"version": 69, "expired_ms": 0},
+    }
+    return answer | changes
+
+
+def farmed(**changes: Any) -> Console:
+    members = {Source("farm", i, 0): farm_answer(i, **changes) for i in range(3)}
+    return looked(healthy() | members)
+
+
+def test_the_farm_is_shown_as_its_leader_knows_it() -> None:
+    console = farmed()
+    table = console.tables()[-1]
+    assert table.title == "Farm"
+    assert [[cell.text for cell in row][:6] for row in table.rows] == [
+        ["node-0", "follower", "4", "70", "1 s", "–"],
+        ["node-1", "leader", "4", "70", "2 s", "–"],
+        ["node-2", "follower", "4", "70", "3 s", "publishes 69"],
+    ]
+    plain = console.plain()["farm"]
+    assert (plain["leader"], plain["term"], plain["publisher"]) == (2, 4, 3)
+    assert plain["why"] == "1 shard, up 2 h, 8/8 of its network free" and names(console) == []
+
+
+def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms() -> None:
+    assert names(farmed(leader=-1)) == [("farm_no_leader", "farm")]
+    assert names(farmed(counts={"second_leader_of_term": 1})) == [("farm_two_leaders", "farm")]
+    expired = farmed(directory={"version": 69, "expired_ms": 5000})
+    assert names(expired) == [("directory_expired", "farm")]
+    silent = looked(healthy() | {Source("farm", 0, 0): None})
+    assert names(silent) == [("farm_no_leader", "farm")]
+
+
+def objects_answer(node: int, vector: str, **changes: Any) -> dict[str, Any]:
+    """What the objects of a node answer."""
+    answer = {
+        "node": node,
+        "source": f"{0x1000 + node:x}",
+        "vv": vector,
+        "alarm": "",
+        "counters": {"applied": 9, "refused_record_depth": 2, "refused_no_header": 1},
+        "sessions": [{"peer": "node-1", "complete": node == 0}],
+        "live_links": 2,
+        "sites": [{"site": 7}],
+    }
+    return answer | changes
+
+
+def test_the_objects_are_shown_with_links_lag_and_refused_packets() -> None:
+    answers = {
+        Source("metadata", 0, 0): objects_answer(0, "1000-a,1001-3"),
+        Source("metadata", 1, 0): objects_answer(1, "1000-4"),
+        Source("metadata", 2, 0): None,
+    }
+    console = looked(healthy() | answers)
+    table = console.tables()[-1]
+    assert table.title == "Objects"
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["node-0", "1000", "node-1", "2", "7", "0", "3", "1000-a,1001-3"],
+        ["node-1", "1001", "node-1?", "2", "7", "9", "3", "1000-4"],
+    ]
+    assert [line["behind"] for line in console.plain()["objects"]] == [0, 9]
+    assert names(console) == []
+
+
+def test_objects_that_take_no_edits_are_an_alarm() -> None:
+    full = objects_answer(1, "", alarm="the store of objects is full")
+    assert names(looked(healthy() | {Source("metadata", 1, 0): full})) == [
+        ("objects_refuse", "node-1")
+    ]
+
+
+def federation_answer(node: int, *, carries: bool, **changes: Any) -> dict[str, Any]:
+    """What the federation of a node answers, which shares two rooms with uni and one with lab."""
+    rooms = [
+        {"sites": sites, "outgoing": 3, "backlog": 40, "waiting": 2, "ready": 1, "wanted": 5}
+        | {"count_sent": 200, "count_resent": 25, "dropped_signature": 2}
+        for sites in ({"uni": 3}, {"uni": 3, "lab": 1})
+    ]
+    shard = {"shard": 0, "carries": carries, "error": "", "rooms": rooms}
+    answer = {
+        "node": node,
+        "site": "home",
+        "sites": ["uni", "lab"],
+        "links": {"uni": 2},
+        "dropped": {"lamport": 7},
+        "shards": [shard],
+    }
+    return answer | changes
+
+
+def test_each_other_site_is_shown_with_links_what_waits_loss_and_drops() -> None:
+    answers = {
+        Source("federation", 0, 0): federation_answer(0, carries=True, links={"uni": 2, "lab": 1}),
+        Source("federation", 1, 0): federation_answer(1, carries=False),
+        Source("federation", 2, 0): None,
+    }
+    console = looked(healthy() | answers)
+    table = console.tables()[-1]
+    assert table.title == "Federation"
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["home on node-0", "uni", "2", "2", "86", "6", "10", "12.5 %", "lamport 7, signature 4"],
+        ["home on node-0", "lab", "1", "1", "43", "3", "5", "12.5 %", "–"],
+        ["home on node-1", "uni", "2", "0", "0", "0", "0", "–", "lamport 7"],
+        ["home on node-1", "lab", "0", "0", "0", "0", "0", "–", "–"],
+    ]
+    assert console.plain()["federation"][0]["sites"][1]["unacknowledged"] == 43
+    assert names(console) == [], "who stands by needs no link"
+
+
+def test_a_site_that_cannot_be_reached_and_rooms_that_are_not_carried_are_alarms() -> None:
+    cut = federation_answer(0, carries=True)
+    console = looked(healthy() | {Source("federation", 0, 0): cut})
+    assert names(console) == [("site_away", "site lab")]
+    cut["shards"][0]["error"] = "the store is full"
+    console = looked(healthy() | {Source("federation", 0, 0): cut})
+    assert names(console) == [("sharing_broken", "node-0"), ("site_away", "site lab")]
