@@ -1,15 +1,17 @@
 """From results to answers: a shard's reply becomes the acks and errors of those who sent records.
 
-Result i answers record i. Whole runs that were accepted are acked by columns; a duplicate is
-answered with the first ack, read from the record that was stored then, once the replica of this
-node has it.
+Result i answers record i. The acks of a reply are made at once, of many records by columns, of few
+without, since columns cost more to begin than a few records take. A duplicate is answered with the
+first ack, read from the record that was stored then, once the replica of this node has it.
 """
 
+import struct
 from typing import Any
 
 import numpy as np
 
 from appliance.base.errors import InputError
+from appliance.base.layout import offset_of, struct_of
 from appliance.base.limits import WINDOW_AHEAD_US
 from appliance.cores.edge.publish import Batch
 from appliance.cores.edge.session import Session
@@ -25,8 +27,24 @@ from appliance.formats.client_errors import (
     SequenceGap,
     StorageFull,
 )
-from appliance.formats.record import RECORD, RECORD_STRUCT, made_us_of, record_hash
+from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE
+from appliance.formats.record import (
+    CLIENT_SEQ,
+    MSG_ID,
+    RECORD,
+    RECORD_STRUCT,
+    ROOM_ID,
+    made_us_of,
+    record_hash,
+)
 
+Bytes = bytes | bytearray | memoryview
+
+COLUMNS_FROM = 8  # records
+_ACK = struct_of(ACK_ITEM)
+_SENT = struct.Struct(f"<16s16s{CLIENT_SEQ - MSG_ID - 16}xQ")  # of a record: room, id, client_seq
+assert (ROOM_ID, MSG_ID) == (0, 16)
+_SEQ, _LOG_SEQ = offset_of(replies.RESULT, "seq"), offset_of(replies.RESULT, "log_seq")
 _ERRORS = {
     replies.DUPLICATE_EXPIRED: DuplicateExpired(
         "perhaps stored before: so long ago that nobody remembers its number"
@@ -68,22 +86,40 @@ def _span(span_us: int) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts[:2])
 
 
+def by_columns(records: Bytes, results: Bytes) -> tuple[list[int], int, bytes]:
+    """The codes of results, the newest log_seq in them, and the acks of all, for the wire."""
+    given = np.frombuffer(results, replies.RESULT)
+    sent = np.frombuffer(records, RECORD, len(given))
+    acks = np.empty(len(given), ACK_ITEM)
+    for name in ("room_id", "client_seq", "msg_id"):
+        acks[name] = sent[name]
+    acks["op"] = given["seq"]
+    acks["timestamp"], acks["hash"] = given["timestamp"], given["hash"]
+    return given["code"].tolist(), int(given["log_seq"].max()), acks.tobytes()
+
+
+def one_by_one(records: Bytes, results: Bytes) -> tuple[list[int], int, bytes]:
+    """The same as `by_columns`."""
+    codes, log_seqs, acks = [], [], []
+    start = 0
+    for seq, log_seq, timestamp, code, _, digest in replies.RESULT_STRUCT.iter_unpack(results):
+        room_id, msg_id, client_seq = _SENT.unpack_from(records, start)
+        codes.append(code)
+        log_seqs.append(log_seq)
+        acks.append(_ACK.pack(room_id, client_seq, seq, msg_id, timestamp, digest))
+        start += RECORD_SIZE
+    return codes, max(log_seqs), b"".join(acks)
+
+
 class Answers:
     """The batch's records and its results, side by side."""
 
-    def __init__(self, batch: Batch, results: bytes | memoryview) -> None:
-        self.results = np.frombuffer(results, replies.RESULT)
-        assert len(self.results) == batch.count
-        self.records = np.frombuffer(batch.buffer, RECORD, batch.count)
-        self.codes: list[int] = self.results["code"].tolist()
+    def __init__(self, batch: Batch, results: Bytes) -> None:
+        assert len(results) == batch.count * RESULT_SIZE
+        self._records, self._results = batch.view, results
+        made = one_by_one if batch.count < COLUMNS_FROM else by_columns
+        self.codes, self.newest, self._acks = made(batch.view, results)
         self.accepted = not any(self.codes)
-        self.newest = int(self.results["log_seq"].max())
-        acks = np.empty(batch.count, ACK_ITEM)
-        for name in ("room_id", "client_seq", "msg_id"):
-            acks[name] = self.records[name]
-        acks["op"] = self.results["seq"]
-        acks["timestamp"], acks["hash"] = self.results["timestamp"], self.results["hash"]
-        self._acks = acks
 
     def refused(self, first: int, count: int) -> list[int]:
         """Indexes of a run's records that were not accepted just now."""
@@ -95,11 +131,11 @@ class Answers:
         """Ack `count` accepted records from `first` on."""
         if count == 0:
             return
-        acks = self._acks[first : first + count]
+        acks = self._acks[first * _ACK.size : (first + count) * _ACK.size]
         if session.binary:
-            session.send_payload(binary_head(MessageAck, count) + acks.tobytes())
+            session.send_payload(binary_head(MessageAck, count) + acks)
             return
-        for room, client_seq, op, msg, timestamp, digest in acks.tolist():
+        for room, client_seq, op, msg, timestamp, digest in _ACK.iter_unpack(acks):
             session.send(
                 MessageAck(
                     room_id=id_of(room),
@@ -114,22 +150,32 @@ class Answers:
     def error(self, i: int, now_us: int) -> InputError:
         """The error that answers record `i`, which was refused."""
         if self.codes[i] == replies.DUPLICATE_EXPIRED:
-            return expired(made_us_of(self.records["msg_id"][i].tobytes()), now_us)
+            return expired(made_us_of(self._sent(i, MSG_ID, 16)), now_us)
         return error_of(self.codes[i], self.seq(i))
 
     def named(self, i: int) -> dict[str, Any]:
         """What an error about record `i` names."""
         return {
-            "room_id": id_of(self.records["room_id"][i].tobytes()),
-            "client_seq": int(self.records["client_seq"][i]),
+            "room_id": id_of(self._sent(i, ROOM_ID, 16)),
+            "client_seq": int.from_bytes(self._sent(i, CLIENT_SEQ, 8), "little"),
         }
 
     def log_seq(self, i: int) -> int:
         """Where the record lies of which record `i` is a duplicate."""
-        return int(self.results["log_seq"][i])
+        return self._given(i, _LOG_SEQ)
 
     def seq(self, i: int) -> int:
-        return int(self.results["seq"][i])
+        return self._given(i, _SEQ)
+
+    def _sent(self, i: int, at: int, size: int) -> bytes:
+        """A field of record `i`."""
+        start = i * RECORD_SIZE + at
+        return bytes(self._records[start : start + size])
+
+    def _given(self, i: int, at: int) -> int:
+        """A number of result `i`."""
+        start = i * RESULT_SIZE + at
+        return int.from_bytes(self._results[start : start + 8], "little")
 
 
 def ack_of(record: bytes) -> MessageAck:
