@@ -213,6 +213,38 @@ def test_whatever_a_client_sends_costs_it_and_it_is_not_read_from_for_a_moment(
     chatting(make_site(1, device_rate=5), story)
 
 
+# --- what the log has answered
+
+
+def test_an_ack_leaves_with_the_reading_that_brought_the_reply_of_the_log(
+    make_site: MakeSite,
+) -> None:
+    async def story(edge: EdgeRole, wire: Wire) -> None:
+        wire.say(CreateRoom(name="prompt"))
+        room = (await wire.next(RoomAnswer)).room_id
+        happened: list[str] = []
+        on_reply, write = edge._edge.on_reply, edge._traffic.write
+
+        def replied(shard: int, lane: int, results: bytes | memoryview) -> None:
+            asyncio.get_running_loop().call_soon(happened.append, "the loop has turned")
+            on_reply(shard, lane, results)
+            happened.append("replied")
+
+        def written(connection: Any, frames: list[bytes]) -> None:
+            happened.append("written")
+            write(connection, frames)
+
+        edge._edge.on_reply = replied  # type: ignore[method-assign]
+        edge._traffic.write = written  # type: ignore[method-assign]
+        for seq in range(1, 4):
+            happened.clear()
+            wire.say(SendMessage(room_id=room, client_seq=seq, body="x"))
+            await wire.next(MessageAck)
+            assert happened == ["replied", "written", "the loop has turned"]
+
+    chatting(make_site(1), story)
+
+
 # --- what the edge holds for clients
 
 

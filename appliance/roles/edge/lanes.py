@@ -59,6 +59,7 @@ class Lanes:
     ) -> None:
         self.latency = Latency()  # of requests, from leaving to their reply
         self.catch_up: Callable[[], None] = lambda: None  # before patience begins: count ticks
+        self.has_answered = False  # since the last flush: the core was given results
         self._edge, self._wake, self._drops = edge, wake, drops
         self._ticks, self._client_ticks = 0, site.tick_ms // TICK_MS
         self._lanes = {
@@ -88,6 +89,7 @@ class Lanes:
 
     def go_on(self) -> None:
         """Let lanes ask again for which enough has collected."""
+        self.has_answered = False
         now_ns = clock.monotonic_ns()
         for shard, lanes in self._lanes.items():
             for lane in lanes:
@@ -164,6 +166,7 @@ class Lanes:
                     send(effect[2], effect[3])
             elif kind == "reply":
                 self._edge.on_reply(client.shard, index, effect[1])
+                self.has_answered = True
                 self._on_answered(lane)
             elif kind == "evicted":
                 self._edge.on_evicted(client.shard, index)

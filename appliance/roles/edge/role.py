@@ -1,7 +1,8 @@
 """One edge, wired: its core, the lanes to the logs, the links to replicas, and its chat clients.
 
 The loop has one flush for each wake-up: all that arrived is fed to the core, then its effects are
-performed and its output is written, joined by connection. Nothing is decided here.
+performed and its output is written, joined by connection. Only what the log has answered is told
+with the reading that brought it. Nothing is decided here.
 """
 
 import asyncio
@@ -111,7 +112,7 @@ class EdgeRole:
             node,
             edge=self._edge,
             sessions=self._lanes,
-            wake=self.wake,
+            wake=self._heard,
             prng=prng,
             counters=self._counters,
             drops=self._drops,
@@ -207,7 +208,19 @@ class EdgeRole:
         """Something arrived: one flush after all that is being read now."""
         if not self._awake:
             self._awake = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._on_turn)
+
+    def _on_turn(self) -> None:
+        if self._awake:  # else what arrived left with an answer of the log
+            self._flush()
+
+    def _heard(self) -> None:
+        """All that came from a replica in one reading was fed. Whom the log has answered, waits for
+        nothing else."""
+        if self._lanes.has_answered:
+            self._flush()
+        else:
+            self.wake()
 
     def _flush(self) -> None:
         self._awake = False
