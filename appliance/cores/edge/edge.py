@@ -248,7 +248,7 @@ class Edge:
 
     def on_ready(self, shard: int, lane: int) -> None:
         """That session is registered and has no request in flight."""
-        self.lanes[shard][lane].ready = True
+        self.lanes[shard][lane].on_ready()
 
     def on_evicted(self, shard: int, lane: int) -> None:
         """That session is lost; what it had in flight goes out again after the next `on_ready`."""

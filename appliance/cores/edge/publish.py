@@ -3,6 +3,10 @@
     lane    ready? -- request --> in flight -- reply --> ready       one request at a time
     queue   [full] [full] [filling]                    bounded; then senders are told `busy`
 
+One request is filled before another lane is used: the same messages cost fewer requests, each with
+its flushes and signatures. Whoever has records in a lane goes on in it, since lanes overtake each
+other; once these are answered, any lane will do.
+
 A batch keeps its bytes until it is answered. If the session of the log is lost meanwhile, the same
 bytes are sent again under the next one: what was committed comes back as `duplicate`, answered like
 the first time.
@@ -58,15 +62,15 @@ class Batch:
     def clear(self) -> None:
         """Ready to be filled again; each record is written whole, so old bytes need no wiping."""
         self.count = 0
-        self.runs: list[list[Any]] = []  # [owner, first record, records]
+        self.runs: list[list[Any]] = []  # [owner, first record, records, device]
         self.sent = False
 
-    def claim(self, owner: Any, count: int) -> None:
-        """The last `count` records are `owner`'s."""
+    def claim(self, owner: Any, count: int, device: bytes) -> None:
+        """The last `count` records are `owner`'s, sent by `device`."""
         if self.runs and self.runs[-1][0] is owner:
             self.runs[-1][2] += count
         else:
-            self.runs.append([owner, self.count - count, count])
+            self.runs.append([owner, self.count - count, count, device])
 
 
 class Lane:
@@ -74,11 +78,22 @@ class Lane:
 
     def __init__(self, geometry: Geometry, shard: int, index: int) -> None:
         self.shard, self.index = shard, index
+        self.has_session = False  # else what collects waits until it has one
         self.ready = False  # the session may take a request now
         self.in_flight: Batch | None = None
         self.records_max = geometry.records_max
         self._queue: deque[Batch] = deque([Batch(self.records_max)])
         self._free: list[Batch] = []
+        self._devices: dict[bytes, int] = {}  # runs of each that are not answered
+
+    def holds(self, device: bytes) -> bool:
+        """Whether records of `device` wait here or are in flight."""
+        return device in self._devices
+
+    @property
+    def has_space(self) -> bool:
+        """Whether a record that is added now goes out with the next request."""
+        return len(self._queue) == 1 and self._queue[0].count < self.records_max
 
     @property
     def depth(self) -> int:
@@ -100,6 +115,18 @@ class Lane:
             self._queue.append(batch)
         return batch
 
+    def claim(self, owner: Any, count: int, device: bytes) -> None:
+        """The last `count` records that were packed here are `owner`'s, sent by `device`."""
+        runs = self._queue[-1].runs
+        before = len(runs)
+        self._queue[-1].claim(owner, count, device)
+        if len(runs) > before:
+            self._devices[device] = self._devices.get(device, 0) + 1
+
+    def on_ready(self) -> None:
+        """The session is registered and has no request in flight."""
+        self.has_session = self.ready = True
+
     def take(self) -> Batch | None:
         """The batch to request now, if the session is ready: one to repeat, or the oldest
         collected."""
@@ -120,6 +147,13 @@ class Lane:
         batch = self.in_flight
         assert batch is not None
         self.in_flight = None
+        devices = self._devices
+        for _, _, _, device in batch.runs:
+            left = devices[device] - 1
+            if left:
+                devices[device] = left
+            else:
+                del devices[device]
         return batch
 
     def recycle(self, batch: Batch) -> None:
@@ -130,9 +164,24 @@ class Lane:
 
     def on_evicted(self) -> None:
         """The session of the log is lost: the batch in flight goes out again under the next one."""
-        self.ready = False
+        self.has_session = self.ready = False
         if self.in_flight is not None:
             self.in_flight.sent = False
+
+
+def log_session_for(lanes: list[Lane], device: bytes) -> Lane:
+    """Where what `device` sends next collects: with what it has sent before, else in the first
+    lane whose next request has space."""
+    for lane in lanes:
+        if lane.holds(device):
+            return lane
+    spacious = None
+    for lane in lanes:
+        if lane.has_space:
+            if lane.has_session:
+                return lane
+            spacious = spacious or lane
+    return spacious or max(lanes, key=Lane.vacancy)
 
 
 def check_item(item: SendItem, expected_kind: int) -> None:

@@ -43,7 +43,7 @@ class Replies:
         """The results of the request in flight, in the order of its records."""
         batch = self._lanes[shard][lane].on_reply()
         answers = Answers(batch, results)
-        for owner, first, count in batch.runs:
+        for owner, first, count, _ in batch.runs:
             if type(owner) is Probe:
                 self._on_probed(owner, answers.codes[first])
                 continue

@@ -83,7 +83,6 @@ class Session:
         "awaits",
         "mended_by_ns",
         "subscriptions",
-        "lanes",
         "connection",
         "is_dirty",
         "encoding",
@@ -122,7 +121,6 @@ class Session:
         self.awaits: Awaited | None = None
         self.mended_by_ns = 0  # its first frame waits so long for a segment to be mended; 0 = not
         self.subscriptions: dict[bytes, Any] = {}
-        self.lanes: dict[int, Any] = {}  # shard -> the lane of this device
         self.connection: ClientConnection | None = None  # for the role, which writes to it
         self._dirty = dirty
         self.is_dirty = False

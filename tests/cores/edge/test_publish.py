@@ -159,22 +159,6 @@ def test_a_batch_never_holds_more_than_the_most_records() -> None:
     assert [seq for seq, _ in acks(world.take(session))] == list(range(1, 31))
 
 
-def test_a_device_keeps_its_lane_and_devices_spread_over_lanes() -> None:
-    world = World()
-    rooms_by_lane = set()
-    for number in range(40):
-        session = world.open(number=number)
-        room = world.room(session) if number == 0 else id_of(next(iter(world.shard.rooms)))
-        world.say(session, room, 1, 1)
-        lane = world.requests[-1][0]
-        world.settle()
-        world.say(session, room, 2, 1)
-        assert world.requests[-1][0] == lane
-        world.settle()
-        rooms_by_lane.add(lane)
-    assert rooms_by_lane == {0, 1, 2, 3}
-
-
 def test_beyond_the_bound_the_answer_is_busy_with_a_time_to_wait() -> None:
     world = World(lanes=1)
     session = world.open()

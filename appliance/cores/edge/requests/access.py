@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 from appliance.base import limits
-from appliance.base.checksum import crc32c
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.lookup import Lookup
-from appliance.cores.edge.publish import Lane, MessageIds, pack_probe
+from appliance.cores.edge.publish import Lane, MessageIds, log_session_for, pack_probe
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.session import Awaited, Session
@@ -83,9 +82,8 @@ class Access:
         if lane.vacancy() < 1 or not self._charges.admit(session, 1)[0]:
             return
         awaited.probed = True
-        batch = lane.filling()
-        pack_probe(batch, awaited.room_id, self._ids)
-        batch.claim(Probe(session, awaited), 1)
+        pack_probe(lane.filling(), awaited.room_id, self._ids)
+        lane.claim(Probe(session, awaited), 1, session.client_id)
 
     def readable(self, session: Session, room_id: bytes) -> Room | None:
         """As `room`, for reading; checks the right to."""
@@ -139,9 +137,8 @@ class Access:
         return bits
 
     def lane(self, shard: int, device: bytes) -> Lane:
-        """Where what `device` sends to `shard` collects."""
-        lanes = self.lanes[shard]
-        return lanes[crc32c(device) % len(lanes)]
+        """Where what `device` sends to `shard` next collects."""
+        return log_session_for(self.lanes[shard], device)
 
     def awaits_mending(self, session: Session) -> bool:
         """Whether the frame is to be handled again: the replica mends what it reads, from a peer,

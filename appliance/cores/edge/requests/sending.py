@@ -100,9 +100,7 @@ class Sending:
             return
         assert session.claims is not None
         author_id, device = session.claims.author_id, session.client_id
-        lane = session.lanes.get(shard)
-        if lane is None:
-            lane = session.lanes[shard] = self._access.lane(shard, device)
+        lane = self._access.lane(shard, device)
         vacancy = lane.vacancy()
         if kind == KIND_IMPORTED:  # as much as the site takes, but the last request is for people
             granted, limit, wait_ms = len(run), "", 0
@@ -148,7 +146,7 @@ class Sending:
             space = lane.records_max - batch.count
             part, items = items[:space], items[space:]
             pack_items(batch, part, author_id=author_id, client_id=device, ids=self._ids)
-            batch.claim(session, len(part))
+            lane.claim(session, len(part), device)
 
     def _create(self, session: Session, frame: CreateRoom) -> bool:
         assert session.claims is not None
@@ -172,9 +170,8 @@ class Sending:
         lane = self._access.lane(self._access.lookup.shard_of(room_id), creator)
         if lane.vacancy() < 1 or session.in_flight >= limits.SESSION_SENDS_MAX:
             raise Busy("too many messages are in flight")
-        batch = lane.filling()
         pack(
-            batch,
+            lane.filling(),
             room_id=room_id,
             msg_id=self._ids.next(),
             author_id=author_id,
@@ -184,6 +181,6 @@ class Sending:
             client_seq=1,
             kind=KIND_ROOM_CREATE,
         )
-        batch.claim(Creation(session, frame, room_id), 1)
+        lane.claim(Creation(session, frame, room_id), 1, creator)
         session.in_flight += 1
         return True
