@@ -50,7 +50,7 @@ def taken(site: LocalSite) -> dict[int, tuple[str, float, int]]:
         root = psutil.Process(supervisor.pid)
         for process in (root, *root.children(recursive=True)):
             try:
-                role = re.search(r"start ([a-z]+) --node-folder", " ".join(process.cmdline()))
+                role = re.search(r"start ([a-z]+) .*--node-folder", " ".join(process.cmdline()))
                 times, switches = process.cpu_times(), process.num_ctx_switches()
             except psutil.Error:
                 continue

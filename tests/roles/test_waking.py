@@ -5,7 +5,7 @@ import logging
 from appliance.base.limits import TICK_MS
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.lifetime import Lifetime
-from appliance.roles.edge.waking import QUIET_TICKS, STIRRED_S, Waking
+from appliance.roles.edge.waking import DESERTED_TICKS, QUIET_TICKS, STIRRED_S, Waking
 from tests.clockwork import passing, run
 
 TICK_S = TICK_MS / 1000
@@ -13,9 +13,9 @@ TICK_S = TICK_MS / 1000
 
 class Edge:
     def __init__(self) -> None:
-        self.busy, self.counted, self.wakes, self.fulls = False, 0, 0, 0
+        self.rest, self.counted, self.wakes, self.fulls = QUIET_TICKS, 0, 0, 0
         beat = Beat("edge", logging.getLogger("tigerchat.waking"), Lifetime())
-        self.waking = Waking(beat, is_busy=lambda: self.busy, count=self.count, woke=self.woke)
+        self.waking = Waking(beat, rest_ticks=lambda: self.rest, count=self.count, woke=self.woke)
 
     def count(self, ticks: int) -> None:
         self.counted += ticks
@@ -56,11 +56,30 @@ def test_it_wakes_with_each_tick_while_the_log_is_asked() -> None:
         edge = Edge()
         edge.waking.start()
         await ticks(3)
-        edge.busy = True
+        edge.rest = 1
         edge.waking.catch_up()
         edge.waking.plan()
         before = edge.wakes
         await ticks(50)
         assert edge.wakes == before + 50
+
+    run(story)
+
+
+def test_it_wakes_less_often_while_nobody_is_connected_and_at_once_for_who_comes() -> None:
+    async def story() -> None:
+        edge = Edge()
+        edge.rest = DESERTED_TICKS
+        edge.waking.start()
+        await ticks(4 * DESERTED_TICKS)
+        assert edge.wakes == 1 + 4
+        await ticks(DESERTED_TICKS // 2)
+        counted = edge.counted
+        edge.waking.stir()
+        assert edge.counted == counted + DESERTED_TICKS // 2, "time is now, before it is heard"
+        edge.rest = QUIET_TICKS
+        before = edge.wakes
+        await ticks(10)
+        assert edge.wakes >= before + 9
 
     run(story)

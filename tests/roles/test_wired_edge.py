@@ -28,6 +28,7 @@ from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.roles.edge import role as edge_role
 from appliance.roles.edge.role import EdgeRole
+from appliance.roles.edge.waking import DESERTED_TICKS, QUIET_TICKS
 from tests.drivers.nvme.rot import flip
 from tests.roles.conftest import MakeSite
 from tests.roles.edge_site import RIGHTS
@@ -243,6 +244,24 @@ def test_an_ack_leaves_with_the_reading_that_brought_the_reply_of_the_log(
             assert happened == ["replied", "written", "the loop has turned"]
 
     chatting(make_site(1), story)
+
+
+def test_what_replicas_say_wakes_an_edge_for_its_clients_alone(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        await site.start_replica(0)
+        edge = await site.start_edge(0)
+        (link,) = edge._replicas._links.values()
+        await until(lambda: not edge.health() and edge._waking._idle() == DESERTED_TICKS - 1)
+        assert not edge._awake
+        edge._replicas.local(0).on_batch(link)
+        assert not edge._awake
+        wire = await Wire.dial(site, edge)
+        edge._replicas.local(0).on_batch(link)
+        assert edge._awake
+        await until(lambda: edge._waking._idle() == QUIET_TICKS - 1)
+        await wire.close()
+
+    make_site(1).run(story)
 
 
 # --- what the edge holds for clients

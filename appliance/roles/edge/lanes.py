@@ -44,6 +44,7 @@ class _Lane:
     client: Client
     pace: Pace
     queue: publish.Lane
+    is_timed: bool = False  # the edge will wake for what has collected
 
     @property
     def is_paced(self) -> bool:
@@ -93,8 +94,13 @@ class Lanes:
         now_ns = clock.monotonic_ns()
         for shard, lanes in self._lanes.items():
             for lane in lanes:
-                if lane.is_paced and lane.pace.may_ask(now_ns, lane.queue.depth):
+                if not lane.is_paced:
+                    continue
+                waiting = lane.queue.depth
+                if lane.pace.may_ask(now_ns, waiting):
                     self._edge.on_ready(shard, lane.queue.index)
+                elif waiting and not lane.is_timed:
+                    self._wake_for(lane, lane.pace.until_ns - now_ns)
 
     def request(self, shard: int, index: int, records: Any, count: int) -> None:
         """Ask the log to append `count` records; the core hears of the reply."""
@@ -177,10 +183,18 @@ class Lanes:
         self._wake()
 
     def _on_answered(self, lane: _Lane) -> None:
-        now_ns = clock.monotonic_ns()
-        self.latency.add(lane.pace.on_reply(now_ns, lane.queue.depth))
-        longest_s = (lane.pace.until_ns - now_ns) / 1e9
-        asyncio.get_running_loop().call_later(longest_s, self._wake)
+        self.latency.add(lane.pace.on_reply(clock.monotonic_ns(), lane.queue.depth))
+
+    def _wake_for(self, lane: _Lane, left_ns: int) -> None:
+        """Records wait in a lane, for others and no longer than that: the loop counts whole
+        milliseconds."""
+
+        def due() -> None:
+            lane.is_timed = False
+            self._wake()
+
+        lane.is_timed = True
+        asyncio.get_running_loop().call_later(-(-left_ns // 1_000_000) / 1000, due)
 
 
 def _new_client(site: Site, shard: Shard, edge: Edge, prng: Prng) -> Client:

@@ -26,6 +26,7 @@ from appliance.cores.edge.edge import (
     SAY,
     Edge,
 )
+from appliance.cores.edge.export import RoomExport
 from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Claims, Tokens
@@ -51,7 +52,7 @@ from appliance.roles.edge.lanes import Lanes, lanes_per_shard
 from appliance.roles.edge.listeners import Listeners
 from appliance.roles.edge.replicas import Replicas
 from appliance.roles.edge.traffic import Traffic
-from appliance.roles.edge.waking import Waking
+from appliance.roles.edge.waking import DESERTED_TICKS, QUIET_TICKS, Waking
 
 ENCODINGS = {WEBSOCKET: websocket.ENCODINGS, STREAM: stream.ENCODINGS, LINES: lines.ENCODINGS}
 _SECOND_TICKS = 1_000 // TICK_MS
@@ -126,7 +127,7 @@ class EdgeRole:
             number,
             health=self.health,
             directory=lambda: self._directory.data,
-            open_room=self._edge.export,
+            open_room=self._export,
             counters=self._counters,
         )
         door = Path(SOCKETS_FOLDER) / f"edge-{number}"
@@ -136,7 +137,7 @@ class EdgeRole:
         self._traffic, self._figures, self._life = Traffic(), Figures(), Lifetime()
         self._beat = Beat(f"edge {number}", log, self._life, second=self._each_second)
         self._waking = Waking(
-            self._beat, is_busy=self._is_busy, count=self._count_ticks, woke=self._woke
+            self._beat, rest_ticks=self._rest_ticks, count=self._count_ticks, woke=self._woke
         )
         self._slack, self._awake, self._is_draining = Slack(), False, False
         self._knobs: dict[str, str] = {}
@@ -216,10 +217,10 @@ class EdgeRole:
 
     def _heard(self) -> None:
         """All that came from a replica in one reading was fed. Whom the log has answered, waits for
-        nothing else."""
+        nothing else. Where nobody is connected, the next tick is soon enough for all of it."""
         if self._lanes.has_answered:
             self._flush()
-        else:
+        elif self._edge.sessions or self._is_busy():
             self.wake()
 
     def _flush(self) -> None:
@@ -259,6 +260,15 @@ class EdgeRole:
         """Whether something waits that ticks move on."""
         return bool(self._unread) or self._lanes.are_busy
 
+    def _rest_ticks(self) -> int:
+        """After how many ticks to look again, if nothing comes before: soon while there is somebody
+        for whom that matters, or something left to learn for who may come."""
+        if self._is_busy():
+            return 1
+        known = self._edge.lookup.revocations
+        is_deserted = not self._edge.sessions and (known is None or known.is_read)
+        return DESERTED_TICKS if is_deserted else QUIET_TICKS
+
     def _count_ticks(self, ticks: int) -> None:
         self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
         self._lanes.on_ticks(ticks)
@@ -270,7 +280,7 @@ class EdgeRole:
             self._weigh()
         if self._waking.is_each(_STUCK_TICKS):
             self._edge.close_stuck()
-        self.wake()
+        self._flush()
 
     def _each_second(self) -> None:
         self._replicas.ask_status()  # of what changes meanwhile they tell
@@ -285,6 +295,10 @@ class EdgeRole:
     def admit(self, address: str, token: str) -> Claims:
         self._waking.stir()
         return self._edge.admit(address, token)
+
+    def _export(self, *asked: Any) -> RoomExport:
+        self._waking.stir()
+        return self._edge.export(*asked)
 
     def on_open(self, connection: ChatConnection) -> None:
         self._waking.stir()

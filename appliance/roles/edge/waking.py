@@ -1,5 +1,6 @@
 """When an edge wakes of itself: with each tick while clients say something, or the log is asked;
-else with every tenth. What comes from replicas wakes it anyway, and needs no tick.
+else with every tenth, and less often while nobody is connected. What comes from replicas wakes it
+anyway, and needs no tick.
 """
 
 import asyncio
@@ -9,22 +10,24 @@ from appliance.base.limits import TICK_MS
 from appliance.drivers.host.beat import Beat
 
 QUIET_TICKS = 10  # between two wake-ups of an edge from which nobody wants anything
+DESERTED_TICKS = 25  # the same where nobody is connected
 STIRRED_S = 1.0  # after a word of a client others may follow, and what it led to may wait for ticks
 
 
 class Waking:
-    """Drives the `beat` of an edge. `is_busy` tells whether something waits that ticks move on;
-    `count` and `woke` are as in `Ticks`. `stir` comes before anything that a client does."""
+    """Drives the `beat` of an edge. `rest_ticks` tells after how many ticks to wake again: 1 while
+    something waits that ticks move on; `count` and `woke` are as in `Ticks`. `stir` comes before
+    anything that a client does."""
 
     def __init__(
         self,
         beat: Beat,
         *,
-        is_busy: Callable[[], bool],
+        rest_ticks: Callable[[], int],
         count: Callable[[int], None],
         woke: Callable[[], None],
     ) -> None:
-        self._is_busy, self._count, self._woke = is_busy, count, woke
+        self._rest_ticks, self._count, self._woke = rest_ticks, count, woke
         self._ticks = beat.ticks(
             TICK_MS / 1000, idle=self._idle, count=self._on_ticks, woke=self._wake
         )
@@ -54,7 +57,7 @@ class Waking:
 
     def _idle(self) -> int:
         quiet_s = asyncio.get_running_loop().time() - self._stirred_s
-        return 0 if quiet_s < STIRRED_S or self._is_busy() else QUIET_TICKS - 1
+        return 0 if quiet_s < STIRRED_S else self._rest_ticks() - 1
 
     def _on_ticks(self, ticks: int) -> None:
         self._counted += ticks
