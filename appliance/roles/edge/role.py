@@ -62,8 +62,7 @@ _STUCK_TICKS = 5 * _SECOND_TICKS
 
 def _geometry(node: NodeFolder) -> Geometry:
     """The sizes of this site's shards: all are formatted alike."""
-    for shard in node.shards:
-        place = node.volume(shard.number)
+    for place in (node.volume(shard.number) for shard in node.shards):
         if (place / "volume.json").exists():  # a disk may be lost: the others serve meanwhile
             return GEOMETRIES[read_facts(place)["geometry"]]
     return PRODUCTION
@@ -141,12 +140,6 @@ class EdgeRole:
         )
         self._slack, self._awake, self._is_draining = Slack(), False, False
         self._knobs: dict[str, str] = {}
-
-    def _poll_site(self) -> None:
-        """The site file, and what replicas of other nodes report where ours is away."""
-        self._watch.poll()
-        for shard, configuration in self._lanes.configurations():
-            self._watch.learn(shard, configuration)
 
     def _on_view(self, view: SiteView) -> None:
         """Nodes were added, or belong to the site no more."""
@@ -287,7 +280,9 @@ class EdgeRole:
         self._slack.give_back()
         if self._keys.poll():
             self._edge.on_keys()
-        self._poll_site()
+        self._watch.poll()
+        for reported in self._lanes.configurations():  # by others, where our replica is away
+            self._watch.learn(*reported)
         self._look_at_directory()
 
     # --- chat clients
