@@ -8,6 +8,7 @@ from appliance.base.prng import Prng
 from appliance.cores.raft import election, membership, replication, requests, snapshots
 from appliance.cores.raft.effects import MEMBER, OUT, Beat, Saved
 from appliance.cores.raft.hint import LeaderHint
+from appliance.cores.raft.idle import idle_ticks
 from appliance.cores.raft.member import LEADER, Member
 from appliance.cores.raft.progress import Progress
 from appliance.cores.raft.settings import Settings
@@ -129,6 +130,13 @@ class Node:
         )
 
     # --- inputs -----------------------------------------------------------------------------------
+
+    def on_ticks(self, ticks: int) -> None:
+        """So many, with no other input between them; those with which nothing is due only count."""
+        idle = min(idle_ticks(self.member), ticks - 1) if ticks > 1 else 0
+        self.member.tick += idle
+        for _ in range(ticks - idle):
+            self.on_tick()
 
     def on_tick(self) -> None:
         m = self.member

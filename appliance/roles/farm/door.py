@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -88,9 +89,17 @@ class Visitor:
 class Door:
     """One listener for all farms of a node. Everything refused is counted by name."""
 
-    def __init__(self, doorway: Doorway, takers: dict[str, Taker], *, raw: str = "") -> None:
-        """`raw`: the farm that is spoken without a login, on loopback; empty: none."""
-        self.doorway, self.takers, self.raw = doorway, takers, raw
+    def __init__(
+        self,
+        doorway: Doorway,
+        takers: dict[str, Taker],
+        *,
+        renew: Callable[[], None],
+        raw: str = "",
+    ) -> None:
+        """`renew` comes before `doorway` is asked; `raw`: the farm that is spoken without a login,
+        on loopback; empty: none."""
+        self.doorway, self.takers, self.raw, self._renew = doorway, takers, raw, renew
         self.strangers: Counter[str] = Counter()  # connections without a login, by address
         self.visitors: dict[str, list[Visitor]] = {}  # by user
         self.tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -149,6 +158,7 @@ class Door:
             if not data:
                 self.counts["ended_before_login"] += 1
                 return None
+            self._renew()
             verdict = login.on_bytes(data, now_ms())
             if verdict is None:
                 continue

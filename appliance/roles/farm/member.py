@@ -202,8 +202,7 @@ class FarmMember:
 
     def _take_time(self) -> None:
         owed, self.owed = self.owed, 0
-        for _ in range(owed):
-            self.node.on_tick()
+        self.node.on_ticks(owed)
 
     def _feed(self, kind: str, first: object, second: object) -> None:
         if kind == "request":

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import Callable, Sequence
 
 from appliance.base.errors import ApplianceError
@@ -14,7 +15,7 @@ from appliance.roles.farm.guests import Guests, read_invitations
 from appliance.roles.farm.member import FarmMember
 from appliance.roles.farm.settings import RAW, TLS, FarmSettings
 
-HINT_S = 0.1  # how old a hint of who leads may be
+KNOWN_S = 0.1  # how old what the door knows may be when somebody comes
 
 
 async def serve(farms: Sequence[FarmSettings], log: logging.Logger) -> int:
@@ -48,14 +49,14 @@ async def host(
     first = next(iter(members.values())).settings
     doorway = Doorway({path_of(name): member.gate() for name, member in members.items()})
     takers: dict[str, Taker] = dict(members)
-    door = Door(doorway, takers, raw=first.farm if first.carrier == RAW else "")
+    raw = first.farm if first.carrier == RAW else ""
+    door = Door(doorway, takers, raw=raw, renew=renewal(doorway, members))
     tls = None
     if first.carrier == TLS:
         assert first.certificate is not None
         assert first.key is not None
         tls = server_tls(first.certificate, first.key)
     server = await listen(*first.listen, tls, door.on_stream)
-    hints = asyncio.get_running_loop().create_task(_hints(doorway, members))
     on_listening()
     try:
         async with asyncio.TaskGroup() as group:
@@ -64,7 +65,6 @@ async def host(
     except* ApplianceError as errors:
         raise _first(errors) from None
     finally:
-        hints.cancel()
         server.close()
         await door.close()
         for name, member in members.items():
@@ -84,15 +84,27 @@ def _first(errors: BaseExceptionGroup) -> BaseException:
     return found
 
 
-async def _hints(doorway: Doorway, members: dict[str, FarmMember]) -> None:
-    """Keep what the door knows as new as the members do: who leads, and who may log in."""
-    while True:
+def renewal(
+    doorway: Doorway,
+    members: dict[str, FarmMember],
+    now_s: Callable[[], float] = time.monotonic,
+) -> Callable[[], None]:
+    """Makes what the door knows as new as the members do, for who comes: who leads, and who may log
+    in. However many come, that is not done more often than is needed."""
+    due_s = float("-inf")
+
+    def renew() -> None:
+        nonlocal due_s
+        if now_s() < due_s:
+            return
+        due_s = now_s() + KNOWN_S
         for gate in doorway.gates.values():
             member = members[gate.farm]
             gate.hint = member.hint()
             gate.users = {user.name: user for user in member.settings.users}
             if not member.settings.seal:
                 continue
-            with contextlib.suppress(OSError):  # it cannot be read just now: a tenth of a second
+            with contextlib.suppress(OSError):  # it cannot be read just now: for the next who comes
                 gate.invitations = read_invitations(member.settings.folder)
-        await asyncio.sleep(HINT_S)
+
+    return renew

@@ -17,11 +17,12 @@ from appliance.formats.raft_legacy.configuration import Server
 from appliance.formats.raft_legacy.frame import CLIENT_REQUEST, Request
 from appliance.roles.farm.client import FarmClient
 from appliance.roles.farm.link import Keys, LoginFailed, logged_in
+from appliance.roles.farm.serve import KNOWN_S, renewal
 from appliance.roles.farm.settings import FarmSettings, read_password, read_users, write_users
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.roles.farm.cluster import FARM, PASSWORD, Cluster
-from tests.roles.farm.inside import USERS, ask, inside, until
+from tests.roles.farm.inside import USERS, ask, inside, until, user
 
 
 @pytest.fixture
@@ -177,3 +178,27 @@ def test_secrets_that_others_may_read_are_refused(tmp_path: Path) -> None:
     users.write_text('[{"name":"a","class":"member","id":0,"secrets":{}}]')
     with pytest.raises(ConfigurationError, match="not a list of users"):
         read_users(users)
+
+
+def test_a_door_learns_what_its_member_knows_when_somebody_comes(
+    tmp_path: Path, free_port: int
+) -> None:
+    async def story() -> None:
+        async with inside(tmp_path, free_port) as farm:
+            (gate,) = farm.door.doorway.gates.values()
+            assert gate.hint is None, "nobody has come yet"
+            async with farm.visit("poster"):
+                assert gate.hint == farm.member.hint()
+            now_s = 0.0
+            renew = renewal(farm.door.doorway, farm.members, lambda: now_s)
+            renew()
+            farm.member.learn(user("late", "client"), b"")
+            renew()
+            assert "late" not in gate.users, "however many come"
+            now_s = KNOWN_S
+            renew()
+            assert "late" in gate.users
+            async with farm.visit("late"):
+                pass
+
+    asyncio.run(story())
