@@ -57,7 +57,7 @@ bench: ## measure, print, and append to the history of measurements
 	@$(SETUP) tests
 	@exec $(BENCH) $(ARGS)
 
-bench-peers: ## measure beside etcd, Redis and NATS from Debian, three nodes of each; needs root
+bench-peers: ## measure beside etcd, Redis, NATS from Debian, and another checkout with ARGS="--tree DIR"; needs root
 	@$(SETUP) tests
 	@exec $(PYTHON) -m tests.bench.peers.run $(ARGS)
 

@@ -1,13 +1,15 @@
 """etcd 3.4: each message a Put, acknowledged when a majority has flushed it."""
 
 import asyncio
+import re
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.bench.peers import http2
+from tests.bench.peers.ledger import NAME, Ledger, prefix_of
 from tests.bench.peers.loop import (
-    BODY,
-    MARK,
+    NAME_SIZE,
     READY_S,
     ROOMS,
     Listener,
@@ -24,6 +26,8 @@ from tests.bench.peers.servers import NODES, Servers
 PUT, WATCH = "/etcdserverpb.KV/Put", "/etcdserverpb.Watch/Watch"
 RANGE, STATUS = "/etcdserverpb.KV/Range", "/etcdserverpb.Maintenance/Status"
 FAN = b"fan/"
+KEYS_AT_ONCE = 20_000
+KEY = re.compile(rb"(?:%b)?room-\d\d/%b" % (FAN, NAME.pattern))
 
 
 def field(number: int, value: bytes) -> bytes:
@@ -68,14 +72,13 @@ def fields_of(data: bytes) -> dict[int, int | bytes]:
 
 
 class EtcdSender(Sender):
-    """Puts over one connection, each under a key of its own."""
+    """Puts over one connection, each under a key of its own that ends with its name."""
 
-    def __init__(self, depth: int, port: int, prefix: bytes) -> None:
-        super().__init__(depth)
-        self._prefix = prefix
+    def __init__(self, depth: int, port: int, prefix: bytes, folder: bytes = b"") -> None:
+        super().__init__(depth, prefix)
+        self._folder = folder
         self._headers = http2.headers_of(PUT, f"127.0.0.1:{port}")
         self._client = http2.Http2Client(self._write, self._on_answer, self.fail)
-        self._value = field(2, BODY)
         self._sent_at: dict[int, int] = {}
         self._number = 0
 
@@ -95,7 +98,8 @@ class EtcdSender(Sender):
         first = self._number
         self._number += count
         bodies = [
-            field(1, b"%broom-%02d/%012d" % (self._prefix, number % ROOMS, number)) + self._value
+            field(1, b"%broom-%02d/%b%010d" % (self._folder, number % ROOMS, self.prefix, number))
+            + field(2, self.body(number))
             for number in range(first, first + count)
         ]
         now = time.perf_counter_ns()
@@ -135,6 +139,7 @@ class Etcd:
         self.servers = Servers(tree)
         self.client_ports, self.peer_ports = ports[:NODES], ports[NODES : 2 * NODES]
         self.leader = 0
+        self.ledger = Ledger()
         self._rounds = 0
 
     def start(self) -> None:
@@ -177,11 +182,14 @@ class Etcd:
         port = self.client_ports[self.leader]
         senders = await connected(
             [
-                (lambda d=depth, i=index: EtcdSender(d, port, b"%d-%d/" % (self._rounds, i)), port)
+                (
+                    lambda d=depth, i=index: EtcdSender(d, port, prefix_of(self._rounds, i)),
+                    port,
+                )
                 for index, depth in enumerate(dealt(in_flight))
             ]
         )
-        return await acknowledged(senders, seconds)
+        return await acknowledged(senders, seconds, self.ledger)
 
     async def fan_out(self, listeners: int, messages: int) -> float:
         self._rounds += 1
@@ -193,17 +201,24 @@ class Etcd:
             ]
         )
         port = ports[self.leader]
-        prefix = FAN + b"%d/" % self._rounds
-        (speaker,) = await connected([(lambda: EtcdSender(1, port, prefix), port)])
-        seconds, deliveries = await fanned_out(speaker, told, messages)
+        prefix = prefix_of(self._rounds, 0)
+        (speaker,) = await connected([(lambda: EtcdSender(1, port, prefix, FAN), port)])
+        seconds, deliveries = await fanned_out(speaker, told, messages, self.ledger)
         return deliveries / seconds
 
-    async def stored(self) -> int:
-        """Keys that are there."""
-        everything = field(1, b"\0") + field(2, b"\0") + b"\x48\x01"  # count_only
-        count = fields_of(await call(self.client_ports[0], RANGE, everything)).get(4, 0)
-        assert isinstance(count, int)
-        return count
+    async def names(self) -> AsyncIterator[bytes]:
+        """Of all messages that are there, by their keys."""
+        first = b"\0"
+        while True:
+            limit, keys_only = b"\x18" + varint(KEYS_AT_ONCE), b"\x40\x01"
+            asked = field(1, first) + field(2, b"\0") + limit + keys_only
+            answer = await call(self.client_ports[0], RANGE, asked)
+            keys = KEY.findall(answer)
+            for key in keys:
+                yield key[-NAME_SIZE:]
+            if len(keys) < KEYS_AT_ONCE:
+                return
+            first = keys[-1] + b"\0"
 
 
 async def call(port: int, path: str, body: bytes) -> bytes:
@@ -228,6 +243,3 @@ async def call(port: int, path: str, body: bytes) -> bytes:
     if failures:
         raise PeerFailed(f"{path}: {failures[0]}")
     return answers[0]
-
-
-assert MARK in BODY

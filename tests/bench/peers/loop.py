@@ -13,12 +13,14 @@ from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 
+from tests.bench.peers.ledger import PREFIX_SIZE, Ledger
+
 SENDERS = 3
 ROOMS = 16
 BODY_SIZE = 256
 MARK = b"\xfa\xceTIGER\xfb"  # begins each body; nothing else on a wire has it
-BODY = MARK + bytes(range(65, 90)) * 10
-BODY = BODY[:BODY_SIZE]
+NAME_SIZE = PREFIX_SIZE + 10
+REST = (bytes(range(65, 91)) * 10)[: BODY_SIZE - len(MARK) - NAME_SIZE]  # after the name
 WARM_UP_S = 0.5
 STALLED_S = 30.0
 READY_S = 20.0  # until servers that were started answer
@@ -38,6 +40,7 @@ class Round:
     seconds: float
     p50_ms: float
     p99_ms: float
+    whole: int  # acknowledged from its first moment to its last, warm-up and all
 
     @property
     def per_s(self) -> float:
@@ -47,12 +50,12 @@ class Round:
 class Sender(asyncio.Protocol, ABC):
     """One connection with `depth` messages in flight; subclasses speak a protocol.
 
-    `send(count)` puts so many messages on the wire; `note(count, sent_at_ns)` is called for those
-    that were acknowledged.
+    `send(count)` puts so many messages on the wire, with the names that follow; `note(count,
+    sent_at_ns)` is called for those that were acknowledged.
     """
 
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
+    def __init__(self, depth: int, prefix: bytes) -> None:
+        self.depth, self.prefix = depth, prefix
         self.transport: asyncio.Transport | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.failure = ""
@@ -92,6 +95,9 @@ class Sender(asyncio.Protocol, ABC):
         if self.running:
             self.sent += count
             self.send(count)
+
+    def body(self, number: int) -> bytes:
+        return b"%b%b%010d%b" % (MARK, self.prefix, number, REST)
 
     def between(self, begin_ns: int, end_ns: int) -> np.ndarray:
         """Latencies, in ns, of what was acknowledged then."""
@@ -162,7 +168,7 @@ def dealt(in_flight: int) -> list[int]:
     return [in_flight // count + (index < in_flight % count) for index in range(count)]
 
 
-async def acknowledged(senders: Sequence[Sender], seconds: float) -> Round:
+async def acknowledged(senders: Sequence[Sender], seconds: float, ledger: Ledger) -> Round:
     """Run connected senders; what was acknowledged in `seconds` after a warm-up."""
     try:
         for sender in senders:
@@ -173,18 +179,26 @@ async def acknowledged(senders: Sequence[Sender], seconds: float) -> Round:
         end = time.perf_counter_ns()
         for sender in senders:
             sender.running = False
-        until = time.monotonic() + STALLED_S
-        while any(sender.acked < sender.sent for sender in senders):
-            if time.monotonic() > until:
-                raise PeerFailed("messages stayed unanswered")
-            await _pass(senders, 0.01)
+        await _all_answered(senders, ledger)
     finally:
         close(senders)
     latencies = np.concatenate([sender.between(begin, end) for sender in senders])
     if not len(latencies):
         raise PeerFailed("nothing was acknowledged")
     p50, p99 = np.percentile(latencies, [50, 99]) / 1e6
-    return Round(len(latencies), (end - begin) / 1e9, float(p50), float(p99))
+    whole = sum(sender.acked for sender in senders)
+    return Round(len(latencies), (end - begin) / 1e9, float(p50), float(p99), whole)
+
+
+async def _all_answered(senders: Sequence[Sender], ledger: Ledger) -> None:
+    """Wait for what is in flight: then every name that was sent is one that was acknowledged."""
+    until = time.monotonic() + STALLED_S
+    while any(sender.acked < sender.sent for sender in senders):
+        if time.monotonic() > until:
+            raise PeerFailed("messages stayed unanswered")
+        await _pass(senders, 0.01)
+    for sender in senders:
+        ledger.add(sender.prefix, sender.acked)
 
 
 async def _pass(senders: Sequence[Sender], seconds: float) -> None:
@@ -195,7 +209,7 @@ async def _pass(senders: Sequence[Sender], seconds: float) -> None:
 
 
 async def fanned_out(
-    speaker: Sender, listeners: Sequence[Listener], messages: int
+    speaker: Sender, listeners: Sequence[Listener], messages: int, ledger: Ledger
 ) -> tuple[float, int]:
     """(seconds, deliveries): one speaks, WINDOW messages ahead of the listeners at most."""
     loop = asyncio.get_running_loop()
@@ -219,10 +233,12 @@ async def fanned_out(
     on_progress(0)
     try:
         await asyncio.wait_for(done, STALLED_S + messages / 20)
+        end = time.perf_counter()
+        await _all_answered([speaker], ledger)
     except TimeoutError:
         raise PeerFailed(
             f"{delivered} of {wanted} were delivered; the speaker: {speaker.failure or 'well'}"
         ) from None
     finally:
         close([speaker, *listeners])
-    return time.perf_counter() - begin, delivered
+    return end - begin, delivered

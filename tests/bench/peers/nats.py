@@ -5,12 +5,17 @@ This version does not flush its files before it acknowledges: a power cut may lo
 
 import asyncio
 import json
+import re
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from tests.bench.peers.ledger import NAME, Ledger, prefix_of
 from tests.bench.peers.loop import (
-    BODY,
+    BODY_SIZE,
+    MARK,
+    NAME_SIZE,
     READY_S,
     ROOMS,
     Listener,
@@ -33,6 +38,14 @@ STREAM = {
     "max_msgs": -1,
     "max_bytes": -1,
 }
+REPLAY = {
+    "deliver_subject": "_INBOX.again",
+    "deliver_policy": "all",
+    "ack_policy": "none",
+    "replay_policy": "instant",
+}
+REPLAYED_PER_S_MIN = 5_000
+NAMED = re.compile(re.escape(MARK) + b"(" + NAME.pattern + b")")
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":false}\r\n'
 CONFIGURATION = """
 server_name: node-{n}
@@ -46,9 +59,9 @@ max_pending: 1GB
 class NatsSender(Sender):
     """Publications over one connection; the inbox's last token tells which one is acknowledged."""
 
-    def __init__(self, depth: int, inbox: bytes) -> None:
-        super().__init__(depth)
-        self._inbox = b"_INBOX." + inbox
+    def __init__(self, depth: int, prefix: bytes) -> None:
+        super().__init__(depth, prefix)
+        self._inbox = b"_INBOX." + prefix
         self._sent_at: dict[int, int] = {}
         self._number = 0
         self._rest = b""
@@ -63,7 +76,7 @@ class NatsSender(Sender):
         for number in range(self._number, self._number + count):
             out.append(
                 b"PUB room.%d %b.%d %d\r\n%b\r\n"
-                % (number % ROOMS, self._inbox, number, len(BODY), BODY)
+                % (number % ROOMS, self._inbox, number, BODY_SIZE, self.body(number))
             )
             self._sent_at[number] = now
         self._number += count
@@ -105,6 +118,7 @@ class Nats:
         self.servers = Servers(tree)
         self.ports, self.routes = ports[:NODES], ports[NODES : 2 * NODES]
         self.leader = 0
+        self.ledger = Ledger()
         self._rounds = 0
 
     def start(self) -> None:
@@ -139,23 +153,43 @@ class Nats:
         port = self.ports[self.leader]
         senders = await connected(
             [
-                (lambda d=depth, i=index: NatsSender(d, b"%d-%d" % (self._rounds, i)), port)
+                (lambda d=depth, i=index: NatsSender(d, prefix_of(self._rounds, i)), port)
                 for index, depth in enumerate(dealt(in_flight))
             ]
         )
-        return await acknowledged(senders, seconds)
+        return await acknowledged(senders, seconds, self.ledger)
 
     async def fan_out(self, listeners: int, messages: int) -> float:
         self._rounds += 1
         told = await connected([(NatsListener, self.ports[n % NODES]) for n in range(listeners)])
-        inbox = b"%d" % self._rounds
-        (speaker,) = await connected([(lambda: NatsSender(1, inbox), self.ports[self.leader])])
-        seconds, deliveries = await fanned_out(speaker, told, messages)
+        prefix = prefix_of(self._rounds, 0)
+        (speaker,) = await connected([(lambda: NatsSender(1, prefix), self.ports[self.leader])])
+        seconds, deliveries = await fanned_out(speaker, told, messages, self.ledger)
         return deliveries / seconds
 
-    async def stored(self) -> int:
+    async def names(self) -> AsyncIterator[bytes]:
+        """Of all messages of the stream, which it is made to tell anew."""
         told = await ask(self.ports[0], b"$JS.API.STREAM.INFO.MESSAGES", b"")
-        return int(told["state"]["messages"])
+        left = int(told["state"]["messages"])
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[0])
+        wish = json.dumps({"stream_name": STREAM["name"], "config": REPLAY}).encode()
+        try:
+            writer.write(CONNECT + b"SUB _INBOX.again 1\r\n")
+            writer.write(b"PUB $JS.API.CONSUMER.CREATE.MESSAGES _INBOX.made %d\r\n" % len(wish))
+            writer.write(wish + b"\r\n")
+            rest = b""
+            async with asyncio.timeout(READY_S + left / REPLAYED_PER_S_MIN):
+                while left > 0:
+                    data = await reader.read(1 << 20)
+                    if not data:
+                        raise PeerFailed("nats ended what it was to tell anew")
+                    names = NAMED.findall(rest + data)
+                    left -= len(names)
+                    for name in names:
+                        yield name
+                    rest = (rest + data)[-len(MARK) - NAME_SIZE + 1 :]
+        finally:
+            writer.close()
 
 
 async def ask(port: int, subject: bytes, body: bytes) -> dict[str, Any]:

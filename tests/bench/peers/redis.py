@@ -5,10 +5,12 @@ One replica has the batch when WAIT answers; nobody agrees on who leads: this is
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+from tests.bench.peers.ledger import NAME, Ledger, prefix_of
 from tests.bench.peers.loop import (
-    BODY,
+    BODY_SIZE,
     READY_S,
     ROOMS,
     Listener,
@@ -24,6 +26,7 @@ from tests.bench.peers.servers import NODES, Servers
 
 WAIT = b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$1\r\n0\r\n"
 CHANNEL = b"fan"
+ELEMENTS_AT_ONCE, ELEMENT_SIZE = 10_000, len(b"$%d\r\n\r\n" % BODY_SIZE) + BODY_SIZE
 SUBSCRIBE = b"*2\r\n$9\r\nSUBSCRIBE\r\n$3\r\n" + CHANNEL + b"\r\n"
 
 
@@ -35,10 +38,10 @@ def words(*parts: bytes) -> bytes:
 class RedisSender(Sender):
     """Batches: so many RPUSH and one WAIT; all of them are acknowledged together."""
 
-    def __init__(self, depth: int, publish: bool = False) -> None:
-        super().__init__(depth)
-        self._pushes = [words(b"RPUSH", b"room-%02d" % room, BODY) for room in range(ROOMS)]
-        self._publish = words(b"PUBLISH", CHANNEL, BODY) if publish else b""
+    def __init__(self, depth: int, prefix: bytes, publish: bool = False) -> None:
+        super().__init__(depth, prefix)
+        self._pushes = [b"*3\r\n$5\r\nRPUSH\r\n$7\r\nroom-%02d\r\n" % room for room in range(ROOMS)]
+        self._publish = publish
         self._batches: list[tuple[int, int]] = []  # (messages, when they were sent)
         self._answers = 0  # that came of the first batch
         self._rest = b""
@@ -48,9 +51,10 @@ class RedisSender(Sender):
         assert self.transport is not None
         out = []
         for number in range(self._number, self._number + count):
-            out.append(self._pushes[number % ROOMS])
+            body = self.body(number)
+            out.append(b"%b$%d\r\n%b\r\n" % (self._pushes[number % ROOMS], BODY_SIZE, body))
             if self._publish:
-                out.append(self._publish)
+                out.append(words(b"PUBLISH", CHANNEL, body))
         self._number += count
         self._batches.append((count, time.perf_counter_ns()))
         self.transport.write(b"".join(out) + WAIT)
@@ -91,6 +95,8 @@ class Redis:
     def __init__(self, tree: Path, ports: list[int]) -> None:
         self.servers = Servers(tree)
         self.ports = ports[:NODES]
+        self.ledger = Ledger()
+        self._rounds = 0
 
     def start(self) -> None:
         for n, port in enumerate(self.ports):
@@ -118,25 +124,43 @@ class Redis:
         raise PeerFailed("the replicas do not follow")
 
     async def acknowledge(self, in_flight: int, seconds: float) -> Round:
+        self._rounds += 1
         port = self.ports[0]
         senders = await connected(
-            [(lambda d=depth: RedisSender(d), port) for depth in dealt(in_flight)]
+            [
+                (lambda d=depth, i=index: RedisSender(d, prefix_of(self._rounds, i)), port)
+                for index, depth in enumerate(dealt(in_flight))
+            ]
         )
-        return await acknowledged(senders, seconds)
+        return await acknowledged(senders, seconds, self.ledger)
 
     async def fan_out(self, listeners: int, messages: int) -> float:
+        self._rounds += 1
         told = await connected([(RedisListener, self.ports[n % NODES]) for n in range(listeners)])
-        (speaker,) = await connected([(lambda: RedisSender(1, publish=True), self.ports[0])])
-        seconds, deliveries = await fanned_out(speaker, told, messages)
+        prefix = prefix_of(self._rounds, 0)
+        port = self.ports[0]
+        (speaker,) = await connected([(lambda: RedisSender(1, prefix, publish=True), port)])
+        seconds, deliveries = await fanned_out(speaker, told, messages, self.ledger)
         return deliveries / seconds
 
-    async def stored(self) -> int:
-        """Elements of all rooms, on the primary."""
-        total = 0
-        for room in range(ROOMS):
-            told = await ask(self.ports[0], words(b"LLEN", b"room-%02d" % room))
-            total += int(told.strip()[1:])
-        return total
+    async def names(self) -> AsyncIterator[bytes]:
+        """Of the elements of all rooms, on the primary."""
+        await ask(self.ports[0], words(b"PING"))  # answered once its files are read
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[0])
+        try:
+            for room in range(ROOMS):
+                first, count = 0, ELEMENTS_AT_ONCE
+                while count == ELEMENTS_AT_ONCE:
+                    last = first + ELEMENTS_AT_ONCE - 1
+                    limits = b"%d" % first, b"%d" % last
+                    writer.write(words(b"LRANGE", b"room-%02d" % room, *limits))
+                    count = int((await reader.readline())[1:])
+                    elements = await reader.readexactly(count * ELEMENT_SIZE)
+                    for name in NAME.findall(elements):
+                        yield name
+                    first += count
+        finally:
+            writer.close()
 
 
 async def ask(port: int, command: bytes) -> bytes:
