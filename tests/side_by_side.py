@@ -130,7 +130,7 @@ def order_of(nodeid: str) -> int:
 # Seconds of tests that each folder may take on a usual machine. Whoever adds a minute says what
 # leaves.
 BUDGETS = {
-    "bench": 10,
+    "bench": 25,
     "commands": 120,
     "packaging": 60,
     "reports": 200,

@@ -4,7 +4,7 @@ python tools/base_tree.py fetch      make those of `.base` that are not there
 
 minbase.tar   nothing but its base: no Python, no service manager
 booted.tar    the same with systemd, to be booted as a container
-peers.tar     the same with etcd, Redis and NATS: made when `make bench-peers` first wants it
+peers.tar     the same with etcd, Redis and NATS, beside which we are measured
 chats.tar     the same with WeeChat and irssi: made when a test of `make soak` first wants it
 """
 
@@ -33,7 +33,7 @@ FETCHED_WITHIN_S = 900
 
 def fetch() -> None:
     """Make the tar files that are missing; Failure names what is missing for it."""
-    for tree, packages in ((TREE, ()), (BOOTED, BOOTED_PACKAGES)):
+    for tree, packages in ((TREE, ()), (BOOTED, BOOTED_PACKAGES), (PEERS, PEER_PACKAGES)):
         if not tree.exists():
             make(tree, packages)
 

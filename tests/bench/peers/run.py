@@ -13,6 +13,7 @@ was started anew. Ends with 1 past a bar; only a whole run has bars, and is writ
 import argparse
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -323,7 +324,7 @@ def unpacked(folder: Path) -> Path:
     base_tree.fetch_peers()
     tree = folder / "tree"
     (tree / "bench").mkdir(parents=True)
-    unread = [f"--exclude=./{name}" for name in ("usr/share/doc", "usr/share/locale", "var/lib")]
+    unread = [f"--exclude=./{name}" for name in ("usr/share", "var")]
     where = ["--file", str(base_tree.PEERS), "--directory", str(tree)]
     subprocess.run(["tar", "--extract", *unread, *where], check=True)
     return tree
@@ -400,6 +401,8 @@ def line_of(rows: list[Row], found: list[Row], told_proofs: list[str], missed: l
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGINT):  # however it is ended, servers end as well
+        signal.signal(number, signal.default_int_handler)
     try:
         sys.exit(main(sys.argv[1:]))
     except (PeerFailed, page.PageBroken) as failure:

@@ -11,6 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import psutil
 import pytest
 
 from appliance.formats import record
@@ -30,6 +31,7 @@ from tests.bench.peers.ledger import NAME, Ledger, prefix_of, told
 from tests.bench.peers.loop import PeerFailed
 from tests.bench.peers.picture import TOP, picture
 from tests.bench.peers.run import HISTORY, PAGE, Plan, conclude, options, told_apart
+from tests.bench.peers.tigerchat import TigerChat
 from tests.bench.peers.trees import OURS, SETTINGS, Offers, Tree, offers_of
 from tests.patience import HUNG_S
 
@@ -292,7 +294,7 @@ def test_a_checkout_is_asked_for_no_more_than_it_offers() -> None:
     place = Path("/site")
     known = offers().words_of_format(place, 7000, brief=True)
     assert known == [*"format --local /site --nodes 3 --ports 7000".split(), *NEWEST]
-    assert "--brief" not in offers().words_of_format(place, 7000, brief=False)
+    assert offers().words_of_format(place, 7000, brief=False) == known[:-1]
     old = offers(settings=["index", "device_rate", "client_tls"], format=[], start=["--quiet"])
     assert old.words_of_format(place, 7000, brief=True) == known[: -len(NEWEST)]
     assert old.chosen_settings() == {"device_rate": 10_000_000, "client_tls": False}
@@ -342,6 +344,28 @@ def test_a_tree_is_called_by_its_commit(tmp_path: Path) -> None:
     for twice in (Tree(), Tree(tmp_path)):
         with pytest.raises(PeerFailed, match="once more"):
             told_apart([Tree(), Tree(tmp_path), twice])
+
+
+@pytest.mark.parametrize(
+    ("does", "words"), [("exec sleep 1000", "`offers` takes too long"), ("exit 1", "has ended")]
+)
+def test_a_generator_that_hangs_or_ends_fails_the_bench_and_is_gone(
+    does: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.bench.peers.tigerchat.ANSWER_WITHIN_S", 1.0)
+    tree, python = tmp_path / "tree", tmp_path / "tree" / ".venv" / "bin" / "python"
+    for folder in (tree / "appliance", python.parent):
+        folder.mkdir(parents=True)
+    (tree / "appliance" / "__main__.py").touch()
+    python.write_text(f"#!/bin/sh\necho said >&2\n{does}\n")
+    python.chmod(0o755)
+    product = TigerChat(Tree(tree), tmp_path / "site", 1, brief=True)
+    try:
+        with pytest.raises(PeerFailed, match=f"{words}(.|\n)*said"):
+            product.start()
+    finally:
+        product.close()
+    assert not [p for p in psutil.Process().children() if "1000" in p.cmdline()]
 
 
 # --- what was acknowledged is looked up by name
@@ -538,6 +562,18 @@ def found_of(said: str) -> dict[str, tuple[int, int]]:
     """Product -> messages that were found, messages that were acknowledged."""
     rows = re.findall(r"^(.+): (\d+) of (\d+) acknowledged messages found", said, re.MULTILINE)
     return {name: (int(found), int(acknowledged)) for name, found, acknowledged in rows}
+
+
+def test_a_short_round_beside_etcd_finds_every_message_and_writes_nothing(tmp_path: Path) -> None:
+    words = "--only TigerChat --only etcd --seconds 1 --in-flight 64 --listeners 5".split()
+    said = measured(tmp_path, *words)
+    found = found_of(said)
+    assert set(found) == {OURS, "etcd 3.4"}
+    assert all(count == wanted > 200 for count, wanted in found.values())
+    for kind in ("kind acknowledged", "kind fan_out", "kind idle", "kind flushes"):
+        assert f"{kind}  product TigerChat" in said and f"{kind}  product etcd 3.4" in said
+    assert "TLSv1.3 at peer ports, 3 of 3 turn a stranger away" in said
+    assert "not a whole run" in said
 
 
 @pytest.mark.soak

@@ -4,6 +4,7 @@ Signatures, mutual TLS between nodes, two ordered durable writes and assertions 
 """
 
 import json
+import select
 import subprocess
 import time
 from contextlib import suppress
@@ -20,6 +21,7 @@ from tests.ports import port_is_free
 GENERATOR = Path(__file__).with_name("generator.py")
 TRIES = 3  # of a round, when something that passes came between
 PAUSE_S = 1.0  # for it to pass
+ANSWER_WITHIN_S = 300.0  # of its generator, whatever it is asked; the search takes longest
 LINES_SHOWN = 20
 
 
@@ -139,9 +141,12 @@ class TigerChat:
         with suppress(BrokenPipeError):
             generator.stdin.write(json.dumps({"what": what} | wanted) + "\n")
             generator.stdin.flush()
+        ready, _, _ = select.select([generator.stdout], [], [], ANSWER_WITHIN_S)
+        if not ready:
+            raise PeerFailed(f"{self.name}: `{what}` takes too long\n{self._said()}")
         line = generator.stdout.readline()
         if not line:
-            raise PeerFailed(f"{self.name}: its generator ended\n{self._said()}")
+            raise PeerFailed(f"{self.name}: its generator has ended\n{self._said()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
