@@ -260,6 +260,12 @@ class GoElsewhere(InputError):
     temporary = True
 
 
+class MsgIdTaken(InputError):
+    """A message of another user, or of another room, has this msg_id: send it under a new one."""
+
+    code = 2051
+
+
 class ObjectRefused(InputError):
     """The objects do not take this: too long, too many, or this site has none; `detail` says it."""
 
@@ -309,6 +315,7 @@ CLIENT_ERRORS = (
     HeldTooMuch,
     ConnectionsTooMany,
     GoElsewhere,
+    MsgIdTaken,
     ObjectRefused,
     ObjectsFull,
 )

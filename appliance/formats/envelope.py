@@ -125,7 +125,13 @@ COMMANDS_CLIENT = frozenset((REQUEST, PING_CLIENT))
 OPERATION_APPEND = 16  # the rooms' operation of requests: records
 OPERATION_APPEND_SPARING = 17  # the same in a prepare, while disks are about to be full
 OPERATION_APPEND_CLOCK = 18  # one clock record: from it on, records bear another time than before
-OPERATIONS_APPEND = (OPERATION_APPEND, OPERATION_APPEND_SPARING, OPERATION_APPEND_CLOCK)
+OPERATION_APPEND_BINDING = 19  # as 16, in a prepare: a msg_id belongs to who used it first
+OPERATIONS_APPEND = (
+    OPERATION_APPEND,
+    OPERATION_APPEND_SPARING,
+    OPERATION_APPEND_CLOCK,
+    OPERATION_APPEND_BINDING,
+)
 # of requests, beside changes of the group
 OPERATIONS_REQUESTED = (
     OPERATION_REGISTER,

@@ -60,8 +60,8 @@ assert ANSWER_SIZE == 32
 FLAG_UNVOUCHED, FLAG_REMADE = 1, 2  # of a volume: in the superblock and in a ping
 FLAG_SHORT = 4  # of a life, in a ping: its disk is about to be full
 # In the route byte of a ping, zero in those of former programs and looked at by none of them: the
-# sender's program takes a corrected clock (operation 18).
-ROUTE_CORRECTS = 1
+# sender's program takes a corrected clock (operation 18); it knows binding prepares (operation 19).
+ROUTE_CORRECTS, ROUTE_BINDS = 1, 2
 # Of an answer: this life is not accepted; whoever answers is not vouched for either; the life is
 # not accepted because its state differs from that of most, whatever its volume knows.
 ANSWER_REFUSED, ANSWER_NEW, ANSWER_DIVERGED = 1, 2, 4

@@ -15,7 +15,7 @@ from appliance.formats.geometry import RECORD_SIZE
 RECORD = np.dtype(
     [
         ("room_id", "V16"),  # selects the shard
-        ("msg_id", "V16"),  # UUIDv7, unique; u128, little-endian
+        ("msg_id", "V16"),  # UUIDv7, of what was imported UUIDv8; u128, little-endian
         ("author_id", "<u8"),  # from the token, never from the client's frame
         ("padding_a", "V8"),
         ("parent_id", "V16"),  # message answered to; zero = top level

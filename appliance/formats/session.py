@@ -42,9 +42,17 @@ RESULT_STRUCT = struct_of(RESULT)
 assert RESULT.itemsize == RESULT_SIZE
 
 # Codes of a result.
-OK, DUPLICATE, DUPLICATE_EXPIRED, SEQUENCE_GAP, ROOM_UNKNOWN, FORBIDDEN, LIMIT, STORAGE_FULL = (
-    range(8)
-)
+(
+    OK,
+    DUPLICATE,
+    DUPLICATE_EXPIRED,
+    SEQUENCE_GAP,
+    ROOM_UNKNOWN,
+    FORBIDDEN,
+    LIMIT,
+    STORAGE_FULL,
+    MSG_ID_TAKEN,
+) = range(9)
 RESULT_NAMES = (
     "ok",
     "duplicate",
@@ -54,6 +62,7 @@ RESULT_NAMES = (
     "forbidden",
     "limit",
     "storage_full",
+    "msg_id_taken",
 )
 
 

@@ -24,6 +24,7 @@ from appliance.formats.record import CLIENT_ID, CLIENT_SEQ, TIMESTAMP
 from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import SegmentView
 from appliance.simulation import trace as kinds
+from appliance.simulation.clock import EPOCH_US
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.delay import exponential, ticks_around
 from appliance.simulation.device import Device
@@ -41,6 +42,9 @@ CLIENT_US_MEAN = 2_000  # between a client and its edge
 RESTART_TICKS_MEAN = 50
 BLOCKED = 500  # per million of ticks: a client stops reading for a while
 BLOCKED_TICKS_MEAN = 100
+# by which talkers' clocks are ahead of all others: no message of theirs passes for one that may
+# have been stored long ago, and edges, whose clocks may lie, take it for one of about now
+AHEAD_US = 86_400_000_000
 ROUNDS_MAX = 10_000  # beats of one event
 FOREVER_US = 1 << 60
 _SIZE = struct.Struct("<I")
@@ -387,6 +391,7 @@ class Chat:
                     author_id=author_id_of(name),
                     kind=record.KIND_MESSAGE,
                     limit=self.options.records_per_device,
+                    now_us=self._made_us,
                 )
                 talkers.append(
                     Talker(
@@ -398,6 +403,10 @@ class Chat:
                     )
                 )
         return talkers
+
+    def _made_us(self) -> int:
+        """What the clocks of talkers show, when one names a message."""
+        return EPOCH_US + AHEAD_US + self.schedule.now_us
 
     # --- the world
 

@@ -51,8 +51,9 @@ def test_codes_of_a_result_have_their_numbers_and_names() -> None:
         session.FORBIDDEN,
         session.LIMIT,
         session.STORAGE_FULL,
-    ) == (0, 1, 2, 3, 4, 5, 6, 7)
-    assert len(session.RESULT_NAMES) == 8
+        session.MSG_ID_TAKEN,
+    ) == (0, 1, 2, 3, 4, 5, 6, 7, 8)
+    assert len(session.RESULT_NAMES) == 9
 
 
 @given(

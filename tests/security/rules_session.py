@@ -115,6 +115,14 @@ RULES = (
         new="return CLIENT_FRAME_SIZE_MAX",
     ),
     Rule(
+        threat="who answers a message, or pins it, means that of somebody else",
+        rule="an id belongs to the user and room that used it first",
+        where="appliance/cores/rooms/judge.py",
+        test="tests/cores/rooms/test_open_ids.py::test_an_id_is_its_user_s_in_its_room",
+        old="holder is not None and holder != (room_id, author_id)",
+        new="False",
+    ),
+    Rule(
         threat="messages without a right to them take memory",
         rule="rights are looked at before messages are parsed or wait",
         where=REQUESTS + "sending.py",

@@ -23,6 +23,7 @@ from appliance.formats.client_errors import (
     DuplicateExpired,
     Forbidden,
     LimitReached,
+    MsgIdTaken,
     RoomUnknown,
     SequenceGap,
     StorageFull,
@@ -53,6 +54,9 @@ _ERRORS = {
     replies.FORBIDDEN: Forbidden("the room's policy does not allow it"),
     replies.LIMIT: LimitReached("as many rooms or devices as this user, or this shard, may hold"),
     replies.STORAGE_FULL: StorageFull("no storage is left for new records"),
+    replies.MSG_ID_TAKEN: MsgIdTaken(
+        "a message of another user, or of another room, has this msg_id: make a new one"
+    ),
 }
 
 

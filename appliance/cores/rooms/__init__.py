@@ -24,6 +24,9 @@ Judging, in this order; the first that applies answers:
                         record does not fit the state of shipping (module `shipping`), or what
                         another site made does not fit room or carrier (module `carrying`)
     duplicate           room_create of a room that exists: log_seq of the record that created it
+    msg_id_taken        a record of the open segment has this id, of another user or in another
+                        room; only in prepares that bind ids, as groups make them from when all
+                        members' programs know them
     storage_full        two extents or fewer are left, or the prepare is a sparing one, since the
                         replicas' disks are about to be full; audit, retain and shipped may enter
     limit               no row for a new room, or no window old enough to give its row to a new one

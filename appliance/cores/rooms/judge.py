@@ -2,6 +2,7 @@
 
 from appliance.base.limits import WINDOW_LENGTH
 from appliance.cores.rooms.carrying import Carrying
+from appliance.cores.rooms.open_ids import OpenIds
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import SHARD_ROOM_ROW, RoomTable
 from appliance.cores.rooms.shipping import Shipping
@@ -29,6 +30,7 @@ from appliance.formats.session import (
     DUPLICATE_EXPIRED,
     FORBIDDEN,
     LIMIT,
+    MSG_ID_TAKEN,
     OK,
     ROOM_UNKNOWN,
     SEQUENCE_GAP,
@@ -36,6 +38,7 @@ from appliance.formats.session import (
 )
 
 ACCEPTED = OK
+KINDS_BOUND = frozenset((KIND_MESSAGE, KIND_IMPORTED))  # what users name themselves
 CREATED = -1  # in place of a row: to be taken when the record gets its place
 
 # (code, seq, log_seq) of a refused record; (ACCEPTED, row of the room, row of the window) else.
@@ -58,14 +61,17 @@ class Judge:
         retention: Retention,
         shipping: Shipping,
         carrying: Carrying,
+        ids: OpenIds,
     ) -> None:
         self.corrects = False  # the prepare is one that corrects the clock
+        self.binds = False  # the prepare is one that binds ids
         self._segment_records = geometry.segment_records
         self._rooms = rooms
         self._windows = windows
         self._retention = retention
         self._shipping = shipping
         self._carrying = carrying
+        self._ids = ids
         self._room_row_of = rooms.row_of
         self._window_row_of = windows.row_of
 
@@ -107,6 +113,8 @@ class Judge:
             return FORBIDDEN, 0, 0
         elif creates and room_row != CREATED:
             return self._known(self._rooms.created_log_seq(room_row))
+        if self.binds and kind in KINDS_BOUND and self._is_taken(record, room_id, author_id):
+            return MSG_ID_TAKEN, 0, 0
         return self._place(
             log_seq,
             timestamp,
@@ -125,6 +133,12 @@ class Judge:
             return False
         made = made_us_of(record[MSG_ID : MSG_ID + 16])
         return made > 0 and made <= horizon_us
+
+    def _is_taken(self, record: memoryview, room_id: bytes, author_id: int) -> bool:
+        """Whether the id of this record is another user's, or of another room. His own device may
+        say again what it said under a number, or as a device, that is forgotten."""
+        holder = self._ids.holder(bytes(record[MSG_ID : MSG_ID + 16]))
+        return holder is not None and holder != (room_id, author_id)
 
     def _duplicate(self, window_row: int, client_seq: int, newest: int) -> Verdict:
         """The number was accepted before, or is older than anything that is remembered."""

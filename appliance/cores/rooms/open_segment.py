@@ -17,8 +17,9 @@ import numpy as np
 
 from appliance.base.checksum import sha256
 from appliance.base.limits import SECTOR_SIZE
+from appliance.cores.rooms.open_ids import OpenIds
 from appliance.formats.geometry import RECORD_SIZE, Geometry
-from appliance.formats.record import LOG_SEQ, PREV_HASH, SEQ
+from appliance.formats.record import LOG_SEQ, MSG_ID, PREV_HASH, SEQ
 from appliance.formats.segment import (
     HEAD_SIZE,
     ID_SIZE,
@@ -34,6 +35,7 @@ from appliance.formats.segment import (
 
 _SEQS = struct.Struct("<QQ")  # seq, log_seq
 assert LOG_SEQ == SEQ + 8
+_MSG_ID_END = MSG_ID + 16
 
 NUMBER, COUNT = 0, 1  # words of a ring buffer's head
 
@@ -58,8 +60,9 @@ class OpenSegment:
     """Where the next record goes, and what of the log is durable in segments.
 
     Invariants: number, slot = divmod(log_seq, segment_records); leaf_ids are of the full leaves of
-    segment `number`, hashes of the records after them; durable_log_seq <= log_seq; a buffer of the
-    ring is begun only when the segment it held is durable.
+    segment `number`, hashes of the records after them, `ids` of all of its records;
+    durable_log_seq <= log_seq; a buffer of the ring is begun only when the segment it held is
+    durable.
     """
 
     def __init__(self, *, geometry: Geometry, cluster: bytes, shard: int, ring: memoryview) -> None:
@@ -73,6 +76,7 @@ class OpenSegment:
         self.log_seq = 0  # of the newest record
         self.leaf_ids: list[bytes] = []
         self.newest_id = bytes(ID_SIZE)  # of the newest sealed segment
+        self.ids = OpenIds(self.record)
         self.clear()
 
     def clear(self) -> None:
@@ -88,6 +92,7 @@ class OpenSegment:
         self.number = log_seq // self._geometry.segment_records
         self.newest_id = newest_id
         self.leaf_ids = []
+        self.ids.clear()
         self.full = False  # it waits for `seal`
         self._hashes: list[bytes] = []  # of the records after the full leaves
         self._leaf_full = leaf_record_count(self._geometry, 0)
@@ -124,6 +129,7 @@ class OpenSegment:
         ring[start:end] = record
         ring[start + PREV_HASH : start + PREV_HASH + ID_SIZE] = prev_hash
         _SEQS.pack_into(ring, start + SEQ, seq, log_seq)
+        self.ids.log_seq_of.setdefault(bytes(record[MSG_ID:_MSG_ID_END]), log_seq)
         digest = sha256(ring[start:end])
         self._hashes.append(digest)
         if len(self._hashes) == self._leaf_full:
@@ -185,6 +191,7 @@ class OpenSegment:
         self.newest_id = segment_id(footer)
         self.number += 1
         self.leaf_ids = []
+        self.ids.clear()
         self.full = False
         self._leaf_full = leaf_record_count(geometry, 0)
         self._begun = False
@@ -280,6 +287,13 @@ class OpenSegment:
         at = base + RING_HEAD_SIZE + start * RECORD_SIZE
         return bytes(self._ring[at : at + count * RECORD_SIZE])
 
+    def record(self, log_seq: int) -> memoryview:
+        """A record of the open segment, as it stands in the ring."""
+        slot = log_seq - 1 - self.number * self._geometry.segment_records
+        start = self._base + slot * RECORD_SIZE
+        assert slot >= 0 and start < self._start
+        return self._ring[start : start + RECORD_SIZE]
+
     def newest_sealed(self) -> tuple[int, bytes]:
         """(number, id) of the newest sealed segment; -1 while it is not durable, or none is."""
         durable = self._durable_segments >= self.number
@@ -312,6 +326,7 @@ class OpenSegment:
         self._begin()
         end = self._base + len(records)
         self._ring[self._base : end] = records
+        self.ids.load(records, self.number * self._geometry.segment_records + 1)
         digests = []
         while self._start < end:
             digests.append(sha256(self._ring[self._start : self._start + RECORD_SIZE]))

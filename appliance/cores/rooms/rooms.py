@@ -17,6 +17,7 @@ from appliance.formats import event
 from appliance.formats.checkpoint import CarryingState, Manifest, ShippingState
 from appliance.formats.envelope import (
     OPERATION_APPEND,
+    OPERATION_APPEND_BINDING,
     OPERATION_APPEND_CLOCK,
     OPERATION_APPEND_SPARING,
     OPERATIONS_APPEND,
@@ -84,6 +85,7 @@ class Rooms:
             self._retention,
             self._shipping,
             self._carrying,
+            self._segment.ids,
         )
 
     @property
@@ -131,8 +133,8 @@ class Rooms:
         judge, segment = self._judge.judge, self._segment
         append, pack = segment.append, RESULT_STRUCT.pack_into
         advance_window = self._windows.advance
-        spares = operation == OPERATION_APPEND_SPARING  # a place for the shard's own records alone
-        full_log_seq = 0 if spares else self._retention.full_log_seq
+        binds, taken = self._judge.binds, segment.ids.log_seq_of
+        full_log_seq = self._full_log_seq(operation)
         results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
         heads: dict[int, list[Any]] = {}  # row of a room -> [hash of its newest record, seq]
         # (room, device, author) -> [next client_seq, row of its window, head of its room, whose]
@@ -150,6 +152,7 @@ class Rooms:
                 or sender[0] != client_seq
                 or kind != KIND_MESSAGE
                 or segment.log_seq >= full_log_seq
+                or (binds and msg_id in taken)
             ):
                 code, first, second = judge(
                     segment.log_seq,
@@ -188,17 +191,27 @@ class Rooms:
                 senders.clear()  # that may be on any of them
             if segment.full:
                 self._seal()
-        for room_row, (digest, seq) in heads.items():
-            self._rooms.advance(room_row, digest, seq, op)
+        self._advance(heads, op)
         segment.publish()
         return bytes(results)
 
+    def _full_log_seq(self, operation: int) -> int:
+        """From where on there is no place for users' records; a sparing prepare has a place for the
+        shard's own alone."""
+        return 0 if operation == OPERATION_APPEND_SPARING else self._retention.full_log_seq
+
+    def _advance(self, heads: dict[int, list[Any]], op: int) -> None:
+        """Rooms go on behind what `op` gave them."""
+        for room_row, (digest, seq) in heads.items():
+            self._rooms.advance(room_row, digest, seq, op)
+
     def _begin(self, operation: int, timestamp: int, body: memoryview) -> int:
-        """The time that records of this prepare bear, unless it corrects the clock: whether it does
-        is told to the judge."""
+        """The time that records of this prepare bear, unless it corrects the clock: whether it
+        does, and whether it binds ids, is told to the judge."""
         assert operation in OPERATIONS_APPEND
         own_us = timestamp - self.ahead_us
         self._judge.corrects = False
+        self._judge.binds = operation == OPERATION_APPEND_BINDING
         if operation == OPERATION_APPEND_CLOCK and len(body) == RECORD_SIZE:
             asked = event.decode_correction(admission.body_of(body))
             borne_us = int.from_bytes(body[TIMESTAMP : TIMESTAMP + 8], "little")

@@ -6,8 +6,8 @@ known committed and its header is known to belong to the log: linked by digests 
 prepared in this very view.
 """
 
+from appliance.cores.vsr import appending, membership, wal, write_order
 from appliance.cores.vsr import effects as fx
-from appliance.cores.vsr import membership, wal, write_order
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
@@ -122,6 +122,7 @@ def apply(member: Member, message: Message) -> None:
         results = member.state_machine.commit(
             header.op, operation, header.timestamp, memoryview(message.body)[SESSION_BLOCK_SIZE:]
         )
+        appending.on_applied(member, operation)
     change = operation in membership.OPERATIONS
     if change:
         results = membership.apply(member, header, message.body)

@@ -10,14 +10,14 @@ log time be ahead again as soon as that clock is right.
 """
 
 from appliance.base.limits import CORRECTION_OFF_US_MAX
+from appliance.cores.vsr import appending
 from appliance.cores.vsr.evictions import EVICT_CLOCK_FAR, EVICT_MEMBER_OLD
 from appliance.cores.vsr.member import Member
 from appliance.formats.envelope import OPERATION_APPEND_CLOCK, Message
 from appliance.formats.event import CORRECTION, decode_correction
 from appliance.formats.geometry import SESSION_BLOCK_SIZE
+from appliance.formats.lives import ROUTE_CORRECTS
 from appliance.formats.record import BODY
-
-TOLD_TICKS_MAX = 500  # ten pings
 
 
 def refusal(member: Member, message: Message) -> tuple[int, int] | None:
@@ -25,20 +25,11 @@ def refusal(member: Member, message: Message) -> tuple[int, int] | None:
     None: it may be."""
     if message.header.operation != OPERATION_APPEND_CLOCK:
         return None
-    old = _member_too_old(member)
+    old = appending.unaware(member, ROUTE_CORRECTS)
     if old >= 0:
         return EVICT_MEMBER_OLD, old
     far_from_us = _far_from_us(member, message.body)
     return (EVICT_CLOCK_FAR, far_from_us) if far_from_us else None
-
-
-def _member_too_old(member: Member) -> int:
-    """The place of a member that has not said lately that it takes one; -1: all have."""
-    for place, peer in enumerate(member.peers):
-        silent = member.tick - peer.corrects_tick > TOLD_TICKS_MAX or not peer.corrects_tick
-        if place != member.index and silent:
-            return place
-    return -1
 
 
 def _far_from_us(member: Member, body: bytes | memoryview) -> int:

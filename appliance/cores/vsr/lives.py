@@ -31,6 +31,7 @@ from appliance.formats.lives import (
     FLAG_UNVOUCHED,
     GONE,
     LIVES_MAX,
+    ROUTE_BINDS,
     ROUTE_CORRECTS,
     Answer,
     Life,
@@ -117,7 +118,7 @@ def ping(member: Member) -> None:
         area=area,
         body=body,
     )
-    member.send(member.others, header, body, ROUTE_CORRECTS)
+    member.send(member.others, header, body, ROUTE_CORRECTS | ROUTE_BINDS)
 
 
 def _start(member: Member) -> int:
@@ -225,7 +226,7 @@ def hear(member: Member, message: Message) -> None:
     """A member says which life it is; keep that, or refuse it, and answer."""
     replica_id, stamp = member.members[message.sender], message.header.area[:8]
     life, peer = decode_life(message.body), member.peers[message.sender]
-    peer.corrects_tick = member.tick if message.route & ROUTE_CORRECTS else 0
+    peer.knows = message.route, member.tick
     if life is None:  # of a version that does not say
         return pong(member, message.sender, stamp, 0)
     if life.remembered[member.index] > member.incarnation:

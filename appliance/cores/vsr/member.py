@@ -96,7 +96,7 @@ class Peer:
     asked_tick: int = 0  # of the newest of them
     syncing: bool = False  # it lacks a state or sealed segments
     space_short: bool = False  # its disk is about to be full
-    corrects_tick: int = 0  # when it last said that it takes a corrected clock; 0: it does not say
+    knows: tuple[int, int] = (0, 0)  # what its program knows, lives.ROUTE_*; when it said so
 
 
 # Which durable values a message of our own needs before it may leave: (view, log_view).

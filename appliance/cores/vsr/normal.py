@@ -5,11 +5,11 @@ Nothing here waits: a prepare goes to the backups and to the disk in the same st
 """
 
 from appliance.cores.vsr import (
+    appending,
     correction,
     divergence,
     heartbeat,
     membership,
-    space,
     start_view,
     wal,
 )
@@ -201,9 +201,7 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     body[64:96] = checkpoint.checkpoint_id
     operation = request.operation
     if operation in env.OPERATIONS_APPEND:
-        if operation == env.OPERATION_APPEND and space.is_scarce(member):
-            member.mark("prepared_sparing")
-            operation = env.OPERATION_APPEND_SPARING
+        operation = appending.operation_of(member, operation)
         member.state_machine.prepare(operation, timestamp, memoryview(body)[SESSION_BLOCK_SIZE:])
     elif operation in membership.OPERATIONS:
         membership.stamp(member, operation, body)

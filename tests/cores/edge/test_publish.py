@@ -256,6 +256,7 @@ def test_every_refusal_of_the_shard_has_its_error() -> None:
         (replies.FORBIDDEN, "forbidden"),
         (replies.LIMIT, "limit_reached"),
         (replies.STORAGE_FULL, "storage_full"),
+        (replies.MSG_ID_TAKEN, "msg_id_taken"),
     ):
         world = World()
         session = world.open(binary=False)

@@ -384,7 +384,7 @@ def test_what_is_of_another_cluster_or_shard_is_dropped() -> None:
 # --- what a newer program wrote -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation", [6, 15, 19, 20, 255])
+@pytest.mark.parametrize("operation", [6, 15, 20, 21, 255])
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_an_operation_that_is_not_known_halts_by_name_and_is_not_passed_over(
     monkeypatch: pytest.MonkeyPatch, operation: int, replicas: int
@@ -411,7 +411,7 @@ def test_after_a_restart_it_halts_there_again() -> None:
     group.put(session, 2)
     for _ in range(2):
         with pytest.MonkeyPatch.context() as older:
-            known = env.OPERATIONS_KNOWN - {env.OPERATION_APPEND}
+            known = env.OPERATIONS_KNOWN - {env.OPERATION_APPEND_BINDING}
             older.setattr(env, "OPERATIONS_KNOWN", known)
             group.restart(0)
             group.run(30)

@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.base.limits import CORRECTION_OFF_US_MAX
-from appliance.cores.vsr.correction import TOLD_TICKS_MAX
+from appliance.cores.vsr.appending import TOLD_TICKS_MAX
 from appliance.cores.vsr.evictions import EVICT_CLOCK_FAR, EVICT_MEMBER_OLD
 from appliance.formats import envelope as env
 from appliance.formats import record
@@ -241,7 +241,7 @@ def test_a_correction_that_waited_for_its_turn_is_judged_when_that_comes() -> No
     group.take_client(session)
     group.settle()
     assert any(q.header.operation == env.OPERATION_APPEND_CLOCK for q in primary.request_queue)
-    primary.peers[(primary.index + 1) % 3].corrects_tick = 0
+    primary.peers[(primary.index + 1) % 3].knows = (0, 0)
     group.heal(lost)
     group.rules.append(lambda s, t, header: header.command == env.PING)
     group.until(lambda: bool(group.sent(env.EVICTION, since=mark)))
