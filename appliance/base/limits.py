@@ -39,6 +39,11 @@ WINDOW_FEW = 32
 # by which a device's clock may be ahead of the group's when it names its messages. More protects
 # more devices; less leaves less to whoever names his messages in the future on purpose
 WINDOW_AHEAD_US = 60 * 1_000_000
+# by which the time in a client's msg_id may lie behind the clock of the node that takes it. What is
+# remembered of devices has no age of its own; an outbox that waited for longer is rare
+MESSAGE_ID_AGE_US_MAX = 30 * 86_400 * 1_000_000
+# and ahead of it: a date that is one off, in the farthest time zone
+MESSAGE_ID_AHEAD_US_MAX = 2 * 86_400 * 1_000_000
 
 # --- nonces -------------------------------------------------------------------------------------
 

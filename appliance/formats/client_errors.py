@@ -260,6 +260,12 @@ class GoElsewhere(InputError):
     temporary = True
 
 
+class MsgIdInvalid(InputError):
+    """The msg_id is no UUIDv7 of about now: set the clock that made it, or leave it out."""
+
+    code = 2050
+
+
 class MsgIdTaken(InputError):
     """A message of another user, or of another room, has this msg_id: send it under a new one."""
 
@@ -315,6 +321,7 @@ CLIENT_ERRORS = (
     HeldTooMuch,
     ConnectionsTooMany,
     GoElsewhere,
+    MsgIdInvalid,
     MsgIdTaken,
     ObjectRefused,
     ObjectsFull,

@@ -131,12 +131,19 @@ def record_hash(record: bytes | memoryview) -> bytes:
 
 
 _MADE_MS = slice(10, 16)  # of a UUIDv7, as records hold it
-_VERSION = 9  # byte of its version
-_UUID_OF_NOW = 7  # version of a msg_id that tells when its message was made
+_VERSION, _VARIANT = 9, 7  # bytes of these
+_VARIANT_RFC = 2  # of UUIDs as RFC 9562 lays them out
+UUID_OF_NOW = 7  # version of a msg_id that tells when its message was made
+UUID_OF_ARCHIVE = 8  # the same, of when the archive says that it was said
+
+
+def uuid_version_of(msg_id: bytes | memoryview) -> int:
+    """Version of the UUID that a msg_id is; 0 when it is none of RFC 9562."""
+    return msg_id[_VERSION] >> 4 if msg_id[_VARIANT] >> 6 == _VARIANT_RFC else 0
 
 
 def made_us_of(msg_id: bytes | memoryview) -> int:
     """When its device made a message, by the msg_id of its record; 0 when that tells no time."""
-    if msg_id[_VERSION] >> 4 != _UUID_OF_NOW:
+    if msg_id[_VERSION] >> 4 != UUID_OF_NOW:
         return 0
     return int.from_bytes(msg_id[_MADE_MS], "little") * 1000

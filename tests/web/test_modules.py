@@ -189,6 +189,38 @@ def test_a_refused_message_leaves_the_numbering_and_can_be_sent_again(blank: Pag
     ) == [[["c", 2]], "acb", 0]
 
 
+def test_what_was_refused_for_its_id_goes_again_under_another_as_do_answers_to_it(
+    blank: Page,
+) -> None:
+    assert run(
+        blank,
+        OUTBOX
+        + """
+      const sent = [];
+      for (const name of ['msg_id_invalid', 'msg_id_taken', 'forbidden']) {
+        add('a');
+        const parent = box.items.at(-1).msg_id;
+        box.add({ roomId: 'r', msgId: 'answer', body: 'b', parentId: parent, nowMs: 0 });
+        const [a, b] = box.take(0);
+        box.onError({ ...a, name, temporary: false }, 0);
+        box.onError({ ...b, name: 'sequence_gap', expected: a.client_seq }, 0);
+        box.retry(a.msg_id, 'new');
+        const again = box.take(0);
+        sent.push(again.map((frame) => [frame.msg_id, frame.parent_id ?? null]));
+        deliver(again);
+      }
+      return [sent, box.waiting];
+    """,
+    ) == [
+        [
+            [["answer", "new"], ["new", None]],
+            [["answer", "new"], ["new", None]],
+            [["answer", "m-a"], ["m-a", None]],
+        ],
+        0,
+    ]
+
+
 def test_busy_pauses_a_room_and_keeps_its_order(blank: Page) -> None:
     assert run(
         blank,

@@ -13,6 +13,7 @@ import numpy as np
 from appliance.base.errors import InputError
 from appliance.base.layout import offset_of, struct_of
 from appliance.base.limits import WINDOW_AHEAD_US
+from appliance.cores.edge.message_id import off_by
 from appliance.cores.edge.publish import Batch
 from appliance.cores.edge.session import Session
 from appliance.formats import session as replies
@@ -72,22 +73,10 @@ def expired(made_us: int, now_us: int) -> InputError:
     off_us = made_us - now_us
     if made_us == 0 or abs(off_us) <= WINDOW_AHEAD_US:
         return error
-    word = "ahead of" if off_us > 0 else "behind"
     return DuplicateExpired(
-        f"{error}; its msg_id is of a time {_span(abs(off_us))} {word} this node's clock: if the "
-        f"message was written just now, the device's clock is off by that, set it"
+        f"{error}; its msg_id is of a time {off_by(off_us)} this node's clock: if the message was "
+        "written just now, the device's clock is off by that, set it"
     )
-
-
-def _span(span_us: int) -> str:
-    """In its two largest units."""
-    minutes, seconds = divmod(span_us // 1_000_000, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
-    while parts[0][0] == 0 and len(parts) > 2:
-        parts.pop(0)
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2])
 
 
 def by_columns(records: Bytes, results: Bytes) -> tuple[list[int], int, bytes]:

@@ -133,7 +133,7 @@ class Edge:
             access=access,
             families=(
                 self._sign_in,
-                Sending(charges=charges, access=access, ids=self._ids),
+                Sending(clock=self._clock, charges=charges, access=access, ids=self._ids),
                 Reading(
                     epoch=epoch,
                     charges=charges,

@@ -17,6 +17,7 @@ from typing import Any
 
 from appliance.base.checksum import crc32c
 from appliance.base.limits import BODY_SIZE_MAX, LANE_BATCHES_MAX
+from appliance.cores.edge.message_id import check_message_id
 from appliance.formats.client.fields import NUMBER_MAX
 from appliance.formats.client.sending import SendItem
 from appliance.formats.client_errors import BodyTooLarge, FieldInvalid, KindRefused
@@ -184,9 +185,9 @@ def log_session_for(lanes: list[Lane], device: bytes) -> Lane:
     return spacious or max(lanes, key=Lane.vacancy)
 
 
-def check_item(item: SendItem, expected_kind: int) -> None:
+def check_item(item: SendItem, expected_kind: int, now_us: int) -> None:
     """Raises what is wrong with a message, whoever sent it."""
-    _, client_seq, _, _, kind, body = item
+    _, client_seq, _, msg_id, kind, body = item
     if len(body) > BODY_SIZE_MAX:
         raise BodyTooLarge(f"a body of {len(body)} bytes, at most {BODY_SIZE_MAX} are allowed")
     if not 1 <= client_seq <= NUMBER_MAX:
@@ -198,6 +199,8 @@ def check_item(item: SendItem, expected_kind: int) -> None:
             body.decode()
         except UnicodeError:
             raise FieldInvalid("the body is not UTF-8") from None
+    if msg_id != ZERO16:
+        check_message_id(msg_id, kind, now_us)
     if kind == KIND_IMPORTED and decode_imported(body) is None:
         raise FieldInvalid("an imported body begins with a line: microseconds, a space, an author")
 

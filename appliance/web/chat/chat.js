@@ -451,7 +451,7 @@ export class Chat {
   }
 
   retry(msgId) {
-    this.outbox.retry(msgId);
+    this.outbox.retry(msgId, uuidOrdered());
     this.flush();
     this.onChange();
   }

@@ -19,6 +19,7 @@
 export const WINDOW = 32; // unanswered records of one room
 export const ITEMS_MAX = 512; // records waiting in one tab
 const RETRY_MS_MIN = 250; // after a temporary error that names no delay
+const NAME_REFUSED = ["msg_id_invalid", "msg_id_taken"]; // the same msg_id would be, again
 
 const isUnanswered = (item) => item.state === "queued" || item.state === "flying";
 
@@ -207,7 +208,9 @@ export class Outbox {
       room.pausedUntilMs = Math.max(room.pausedUntilMs, nowMs + delay);
     } else {
       const number = item.client_seq;
-      Object.assign(item, { state: "failed", client_seq: 0, error: error.detail || error.name });
+      const renames = NAME_REFUSED.includes(error.name);
+      const detail = error.detail || error.name;
+      Object.assign(item, { state: "failed", client_seq: 0, error: detail, renames });
       if (this.numbered(item.room_id).length === 0) room.next = number;
     }
     room.goingBack = true;
@@ -232,12 +235,19 @@ export class Outbox {
     Object.assign(room, { goingBack: false, expected: null });
   }
 
-  retry(msgId) {
+  // Send what was refused once more, behind all others; as `newId` if its msg_id was refused, and
+  // what is still here and answers it answers that.
+  retry(msgId, newId) {
     const item = this.items.find((each) => each.msg_id === msgId && each.state === "failed");
     if (!item) return;
     const room = this.room(item.room_id);
+    if (item.renames) {
+      item.msg_id = newId;
+      for (const each of this.items) if (each.parent_id === msgId) each.parent_id = newId;
+    }
     this.items.splice(this.items.indexOf(item), 1);
-    this.items.push({ ...item, state: "queued", client_seq: room.next, error: undefined });
+    const again = { state: "queued", client_seq: room.next, error: undefined, renames: false };
+    this.items.push({ ...item, ...again });
     room.next += 1;
     this.save();
   }

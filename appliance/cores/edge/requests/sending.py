@@ -7,6 +7,7 @@ from appliance.base.errors import InputError
 from appliance.cores.edge.publish import Lane, MessageIds, check_item, pack, pack_items
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
+from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Sends, Session
 from appliance.cores.edge.token import IMPORT, MODERATE, SEND
@@ -35,8 +36,8 @@ class Creation(NamedTuple):
 class Sending:
     """Packs messages, as far as rates, rights and space allow, into the batches of the lanes."""
 
-    def __init__(self, *, charges: Charges, access: Access, ids: MessageIds) -> None:
-        self._charges, self._access, self._ids = charges, access, ids
+    def __init__(self, *, clock: Clock, charges: Charges, access: Access, ids: MessageIds) -> None:
+        self._clock, self._charges, self._access, self._ids = clock, charges, access, ids
         self.handlers: dict[type, Handler] = {Sends: self._sends, CreateRoom: self._create}
 
     def _sends(self, session: Session, sends: Sends) -> bool:
@@ -111,7 +112,7 @@ class Sending:
         sound = []
         for item in run[:fitting]:
             try:
-                check_item(item, kind)
+                check_item(item, kind, self._clock.now_us)
             except InputError as error:
                 self._charges.refuse_items(session, [item], error)
             else:
