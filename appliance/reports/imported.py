@@ -1,10 +1,14 @@
 """When and by whom it was said what `tigerchat import` stored.
 
-An imported record tells both (`formats/imported`). Before there was that kind, a message of an
-archive had a UUIDv8 as its id, which holds the time of then (what is sent has a UUIDv7, of the time
-it was sent), and began with a line of author and time; a further piece of a long one had the same
-time, and named the first piece as its parent. The author is shown as `NAME (imported)`: nobody but
-the importer vouches for him, whereas a record's own author is what a token said.
+An imported record tells both (`formats/imported`), and only a token with the right to import stores
+one. Before there was that kind, and that right, a message of an archive had a UUIDv8 as its id,
+which holds the time of then (what is sent has a UUIDv7, of the time it was sent), and began with a
+line of author and time; a further piece of a long one had the same time, and named the first piece
+as its parent. Whoever might send could store what looks so, until edges refused it.
+
+The author is shown as `NAME (imported)`: nobody but the importer vouches for him, whereas a
+record's own author is what a token said. What came without the right is shown as
+`NAME (imported, unproved)`: perhaps nobody has ever imported it.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from appliance.formats.record import (
 )
 from appliance.reports.span import Array
 
-IMPORTED = " (imported)"
+IMPORTED, UNPROVED = " (imported)", " (imported, unproved)"
 _VERSION_BYTE, _VARIANT_BYTE = 9, 7  # of a UUID's little-endian bytes
 _VERSION, _VARIANT = 8, 2
 _LINE = re.compile(rb"([^\n]{1,1000}) \xc2\xb7 (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z\n")
@@ -93,7 +97,7 @@ def _said(records: Array) -> list[tuple[int, str] | None]:
         line = _LINE.match(raw[BODY : BODY + size])
         time = int(times[index])
         if line is not None and line[2].decode() == str(np.datetime64(time // 1_000_000, "s")):
-            said = time, line[1].decode("utf-8", "replace") + IMPORTED
+            said = time, line[1].decode("utf-8", "replace") + UNPROVED
             found[index] = firsts[raw[MSG_ID : MSG_ID + 16]] = said
         else:
             first = firsts.get(raw[PARENT_ID : PARENT_ID + 16])

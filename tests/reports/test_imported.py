@@ -75,9 +75,19 @@ def test_each_piece_has_the_time_and_the_author_of_its_message() -> None:
     assert said_at(rows) == [THEN_US] * (len(rows) - 1) + [THEN_US + 60_000_000]
 
 
+def test_what_was_stored_without_the_right_to_import_is_marked() -> None:
+    """As whoever might send could have stored it, under any name, before edges refused that."""
+    proved = imported(entry("Ada", "hello"))
+    rows = imported(entry("Ada", "word " * 1000, key="1"), kind=record.KIND_MESSAGE)
+    assert len(rows) > 2
+    both = np.concatenate([rows, proved])
+    assert said_by(both) == ["Ada (imported, unproved)"] * len(rows) + ["Ada (imported)"]
+    assert said_at(both) == [THEN_US] * len(both)
+
+
 def test_an_id_or_a_line_alone_says_nothing() -> None:
     rows = imported(entry("Ada", "hello"), kind=record.KIND_MESSAGE).copy()
-    assert said_by(rows) == ["Ada (imported)"]
+    assert said_by(rows) == ["Ada (imported, unproved)"]
     sent = rows.copy()
     sent["msg_id"] = np.void(bytes(range(16)))
     assert said_by(sent) == said_at(sent) == [None]
