@@ -403,6 +403,20 @@ def test_a_message_that_crossed_in_parts_is_one_text_and_gaps_are_told(blank: Pa
     ) == [["long text", 2, False, False], ["then", 1, True, False], ["more", 1, False, True]]
 
 
+def test_an_answer_means_the_older_of_two_messages_with_one_id(blank: Page) -> None:
+    assert run(
+        blank,
+        SHARED
+        + """
+      const entries = show([record(1, 'ann', 'mine'),
+        record(2, 'eve', 'not mine', { msg_id: 'm1' }),
+        record(3, 'bob', 'yes', { parent_id: 'm1' })]);
+      const texts = entries.filter((each) => each.kind === 'block').flatMap((each) => each.texts);
+      return texts.map((text) => [text.body, text.parent?.body ?? null]);
+    """,
+    ) == [["mine", None], ["not mine", None], ["yes", "mine"]]
+
+
 def test_what_was_imported_is_shown_of_its_author_with_who_imported_it(blank: Page) -> None:
     assert run(
         blank,

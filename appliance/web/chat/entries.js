@@ -111,6 +111,7 @@ function continues(record, text) {
 function textsOf(records, items, own, places) {
   const texts = [];
   const byMessage = new Map();
+  const name = (id, text) => byMessage.has(id) || byMessage.set(id, text); // of two the older one
   const growing = new Map(); // client_id, or author elsewhere -> the newest text
   const stored = places.inOrder(records).map((record) => shown(record, places));
   const written = items.map((item) => ({
@@ -125,7 +126,7 @@ function textsOf(records, items, own, places) {
     const open = growing.get(writer);
     if (open && continues(record, open)) {
       join(open, record);
-      byMessage.set(record.msg_id, open);
+      name(record.msg_id, open);
       continue;
     }
     const text = textOf(record);
@@ -134,7 +135,7 @@ function textsOf(records, items, own, places) {
       : (EVENTS[record.kind] ?? "left a record of another kind");
     text.parent = record.parent_id ? (byMessage.get(record.parent_id) ?? "earlier") : null;
     growing.set(writer, text);
-    byMessage.set(record.msg_id, text);
+    name(record.msg_id, text);
     texts.push(text);
   }
   return texts;
