@@ -111,7 +111,8 @@ SPARED_SHARE = 100  # of what fits, one part: others write to the disk until it 
     "--objects/--no-objects",
     default=True,
     show_default=True,
-    help="With --local: give each node a port for objects, which nodes share without a quorum.",
+    help="With --local: give each node a port for objects, which nodes share without a quorum; "
+    "without, no later start gives them one.",
 )
 @click.option(
     "--farm/--no-farm",
@@ -354,6 +355,8 @@ def describe_another(folder: Path) -> None:
     _share_client_certificate(folder / site.nodes[0].name, place)
     objects = any(other.objects_port for other in site.nodes)
     node = described_node(place, index, first, objects=objects, farm=bool(site.farm_key))
+    if not objects:  # a site of before gives one to all at its next start
+        node = replace(node, objects_port=site.nodes[0].objects_port)
     shards = [
         replace(
             shard,

@@ -56,7 +56,9 @@ class Node:
     public_key: bytes  # Ed25519, 32 bytes: verifies what this node signs
     certificate_pem: str
     client_certificate_pem: str = ""  # what clients and operators are shown; "": the same one
-    objects_port: int = 0  # where other replicas of the objects connect; 0: this node has none
+    # where other replicas of the objects connect; 0: this node is to have none; None: nothing was
+    # said of objects, as before there were any
+    objects_port: int | None = None
     farm_port: int = 0  # where other members of the farm connect; 0: this node is none
 
     @property
@@ -232,7 +234,7 @@ _NODE_KEYS = {
     "peer_port": _PORT,
     "client_port": _PORT,
     "console_port": _PORT,
-    "objects_port": whole(0, 65535, 0),
+    "objects_port": whole(0, 65535, None),
     "farm_port": whole(0, 65535, 0),
     "public_key": hexadecimal(32),
     "certificate": Key("an X.509 certificate as PEM text", _certificate),
@@ -308,7 +310,7 @@ def ports_of(site: Site, index: int) -> list[tuple[int, str]]:
     ports = [(node.peer_port + shard.number, "peer_port") for shard in site.shards_of(index)]
     ports += [(node.client_port, "client_port"), (node.console_port, "console_port")]
     optional = [(node.objects_port, "objects_port"), (node.farm_port, "farm_port")]
-    return ports + [row for row in optional if row[0]]
+    return ports + [(port, key) for port, key in optional if port]
 
 
 def _check_unique(path: FilePath, site: Site) -> None:
@@ -369,7 +371,7 @@ def encode_site(site: Site) -> str:
             f"peer_port = {node.peer_port}",
             f"client_port = {node.client_port}",
             f"console_port = {node.console_port}",
-            *([f"objects_port = {node.objects_port}"] if node.objects_port else []),
+            *([] if node.objects_port is None else [f"objects_port = {node.objects_port}"]),
             *([f"farm_port = {node.farm_port}"] if node.farm_port else []),
             f'public_key = "{node.public_key.hex()}"',
             f'certificate = """\n{node.certificate_pem.strip()}\n"""',

@@ -9,6 +9,7 @@
     one_process   all roles of a node as services of one loop
     ports         whether nobody else listens where a node must
     local_site    all nodes of a site on this machine
+    local_ports   its ports: moved, or given for objects to a site of before
 
 A new role is its module under `roles`, its row in `catalogue` and its unit in `systemd/`. Verbs of
 `tigerchat start`, the children of the supervisor, pinning and the one-process form follow from the

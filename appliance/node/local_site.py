@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.printable import counted
 from appliance.drivers.chat.access import local_token
-from appliance.drivers.host.durable_file import lock_folder, write_durable
+from appliance.drivers.host.durable_file import lock_folder
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
     REMOVED_FILE,
@@ -24,10 +23,11 @@ from appliance.drivers.host.node_folder import (
 from appliance.drivers.host.process import child_environment, cores, own_command
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.group import Configuration
-from appliance.formats.site import SITE_FILE, Site, encode_site, load_site
+from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.formats.site_view import Group, SiteView
 from appliance.node import forked
 from appliance.node.child import Child
+from appliance.node.local_ports import moved, told_of_objects, with_objects, write_site
 from appliance.node.ports import check_ports
 from appliance.node.start import read_superblock
 from appliance.node.supervisor import Supervisor, supervise
@@ -69,8 +69,11 @@ def start_local(
                 "another folder"
             )
     lock_folder(folder)  # held until this process ends
-    if ports is not None:
-        _move_ports(folder, site, ports)
+    fresh = with_objects(site if ports is None else moved(site, ports))
+    if fresh != site:
+        write_site(folder, fresh)
+    if told := told_of_objects(site, fresh):
+        click.echo(f"start: {told}", err=True)
     opened = [open_node(folder / node.name) for node in present]
     for node in opened:
         check_ports(node)
@@ -117,25 +120,6 @@ def _format(
         words += ["--ports", str(ports)]
     words += ["--brief"] if brief else []
     return forked.run(words, child_environment())
-
-
-def _move_ports(folder: Path, site: Site, first: int) -> None:
-    """Give every node the same ports relative to `first` as it had to node 0's peer port."""
-    step = first - site.nodes[0].peer_port
-    if step == 0:
-        return
-    names = ("peer_port", "client_port", "console_port", "objects_port", "farm_port")
-    nodes = [
-        dataclasses.replace(
-            node, **{name: getattr(node, name) + step for name in names if getattr(node, name)}
-        )
-        for node in site.nodes
-    ]
-    if any(not 0 <= getattr(node, name) < 65536 for node in nodes for name in names):
-        raise ConfigurationError(f"--ports is {first}; allowed: such that all lie in 1 to 65535")
-    text = encode_site(dataclasses.replace(site, nodes=nodes))
-    for place in (*(folder / node.name for node in nodes), folder):
-        write_durable(place / SITE_FILE, text)
 
 
 def _nodes(opened: list[NodeFolder], one_process: bool) -> list[Child]:

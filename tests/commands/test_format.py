@@ -25,7 +25,7 @@ from appliance.drivers.host.node_folder import NodeFolder, open_node
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.geometry import PRODUCTION
 from appliance.formats.settings import SETTINGS_FILE, load_settings
-from appliance.formats.site import encode_site, load_site
+from appliance.formats.site import SITE_FILE, encode_site, load_site
 from appliance.roles.operator import volumes
 from tests.commands.conftest import COMMAND, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
@@ -101,6 +101,19 @@ def test_one_more_node_ships_where_and_how_its_peers_do(
     assert (added.ship_target, added.ship_period_s) == (first.ship_target, first.ship_period_s)
 
 
+def test_one_more_node_has_objects_as_its_peers_do(tigerchat: Tigerchat, tmp_path: Path) -> None:
+    """None of those that were made without, and nothing is said of them where nothing was before:
+    the next start gives such a site a port for each."""
+    site = tmp_path / "run"
+    assert format_small(tigerchat, site, "--nodes", 1, "--no-objects").returncode == 0
+    path = site / SITE_FILE
+    for found in ([0, 0], [None, None, None]):
+        if None in found:
+            path.write_text(path.read_text().replace("objects_port = 0\n", ""))
+        assert format_small(tigerchat, site, "--another").returncode == 0
+        assert [node.objects_port for node in load_site(path).nodes] == found
+
+
 def test_secrets_can_be_read_by_their_owner_only(tigerchat: Tigerchat, tmp_path: Path) -> None:
     assert format_small(tigerchat, tmp_path, "--nodes", 1).returncode == 0
     secrets = ["token.key", "node-0/keys/signing.key", "node-0/keys/tls.key"]
@@ -131,6 +144,7 @@ def test_ports_start_where_they_are_told_to(
         tuple(port - first for port in (node.peer_port, node.client_port, node.console_port))
         for node in nodes
     ] == [(0, 43, 80), (100, 143, 180)]
+    assert [node.objects_port for node in nodes] == [first + 90, first + 190], "unless told not to"
 
 
 # --- what was formatted stays ---------------------------------------------------------------------

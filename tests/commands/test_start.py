@@ -402,6 +402,28 @@ def test_ports_of_a_formatted_site_are_moved_by_the_switch(
     assert load_site(small_copy / "site.toml").shards == site.shards
 
 
+def test_a_site_of_before_gets_ports_for_objects_in_every_file_and_is_told_once(
+    tigerchat: Tigerchat, sentence: Sentence, small_copy: Path, free_ports: FreePorts
+) -> None:
+    (small_copy / "node-1/node.toml").write_text("index = 1\npinning = 3\n")  # ends the start
+    files = sorted(small_copy.glob("**/site.toml"))
+    assert len(files) == 3
+    for path in files:
+        path.write_text(re.sub(r"objects_port = \d+\n", "", path.read_text()))
+    words = ("start", "--local", small_copy, "--ports", free_ports(1)[0])
+    told = tigerchat(*words).stderr.splitlines()
+    assert len(told) == 2 and "pinning is 3" in told[1]
+    ports = [node.objects_port for node in load_site(files[0]).nodes]
+    assert all(ports) and f"have ports {ports[0]}, {ports[1]} for" in told[0]
+    assert len({path.read_text() for path in files}) == 1
+    sentence(tigerchat(*words), 2)  # and says no more than why it ends
+    for path in files:
+        path.write_text(re.sub(r"objects_port = \d+\n", "objects_port = 0\n", path.read_text()))
+    without = files[0].read_text()
+    sentence(tigerchat(*words), 2)
+    assert {path.read_text() for path in files} == {without}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

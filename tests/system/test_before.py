@@ -66,9 +66,22 @@ def test_the_site_serves_all_messages_and_takes_another(
                 "the site has its new ports",
             )
             assert asyncio.run(read_then_write(folder)) == FIGURES["rooms"]
+            check_objects(folder)
         finally:
             site.send_signal(signal.SIGTERM)
             site.wait(HUNG_S)
+
+
+def check_objects(folder: Path) -> None:
+    """What it had no port for, it has now; whoever started it was told in a line."""
+    told = [
+        line for line in (folder.parent / "site.log").read_text().splitlines() if "older" in line
+    ]
+    assert len(told) == 1 and told[0].startswith("start: this site is older than objects")
+    words = ("object", "set", "--node-folder", str(folder / "node-0"), "topic", "a room", "since")
+    wait_until(lambda: run(*words).returncode == 0, HUNG_S, "a node's objects answer")
+    shown = ("object", "show", "--node-folder", str(folder / "node-2"), "room", "a room")
+    wait_until(lambda: '"since"' in run(*shown).stdout, HUNG_S, "the objects are linked")
 
 
 async def listed(client: Client) -> list[Any]:

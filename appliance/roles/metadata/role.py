@@ -133,7 +133,8 @@ class MetadataRole:
             pins=self._pins,
             live=self.live,
         )
-        await self.service.listen(node.host, node.objects_port, self._context, self._pins)
+        port = node.objects_port or 0  # none is named: only this node's own processes come
+        await self.service.listen(node.host, port, self._context, self._pins)
 
     def _admits(self, source: int) -> bool:
         """Nodes of our site; of other sites all: who is linked is a matter of keys, and what a

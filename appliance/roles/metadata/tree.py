@@ -52,6 +52,7 @@ class Tree:
         if self._dialler is not None:
             await self._service.disconnect(self._dialler)
         other: Node = self._node.site.nodes[target]
+        assert other.objects_port, "the uplink knows only those that have one"
         folder = self._node.path
         self._dialler = self._service.connect(
             other.host,
