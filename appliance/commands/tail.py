@@ -15,12 +15,14 @@ from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import Refused
 from appliance.drivers.chat.itinerary import Guide
+from appliance.drivers.chat.room_objects import Change, RoomObjects
 from appliance.drivers.chat.subscription import Subscription
 from appliance.drivers.chat.unknown_room import named
-from appliance.drivers.terminal.lines import imported_author, message_line
+from appliance.drivers.terminal.lines import change_line, imported_author, message_line
 from appliance.drivers.terminal.options import SiteWords, farm_key_option, site_options
 from appliance.formats.client.federation import PlacedMessage
 from appliance.formats.client.history import StoredMessage
+from appliance.formats.client.objects import ObjectEvent, ObjectState
 from appliance.formats.client.subscribing import MessageEvent
 from appliance.formats.record import KIND_FEDERATED, KIND_MESSAGE, KIND_ROOM_CREATE
 from appliance.formats.room_name import room_id_of, room_name_valid
@@ -39,12 +41,23 @@ class _Door(NamedTuple):
 
 Message = StoredMessage | MessageEvent
 Show = Callable[[Message, PlacedMessage | None], None]
-Run = Callable[[_Door, UUID, int, int | None, Show], Awaitable[None]]
+Tell = Callable[[Change], None]
+
+
+class _Shown(NamedTuple):
+    """How messages are shown, and what people change beside them; None: that is not asked for."""
+
+    show: Show
+    tell: Tell | None
+
+
+Run = Callable[[_Door, UUID, int, int | None, _Shown], Awaitable[None]]
 
 LAST_DEFAULT, LAST_MAX = 10, 1_000_000
 UNTOLD = "…"  # stands for a site that no node has told
 PAGE = 1000
 ORIGIN_S = 2.0  # for a node to tell where messages of other sites were said
+OBJECTS_S = 5.0  # for a node to tell topic, pins and reactions
 
 
 @click.command("tail")
@@ -59,6 +72,11 @@ ORIGIN_S = 2.0  # for a node to tell where messages of other sites were said
     show_default=True,
     help="Go on with messages as they come, until Ctrl-C.",
 )
+@click.option(
+    "--objects",
+    is_flag=True,
+    help="Between the messages also topic, pins and reactions: what holds, then each change.",
+)
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line; `seq` is the number.")
 @farm_key_option
 @site_options
@@ -67,6 +85,7 @@ def command(
     last: int | None,
     since: int | None,
     follow: bool,
+    objects: bool,
     as_json: bool,
     farm_key: str | None,
     site: SiteWords,
@@ -81,18 +100,19 @@ def command(
         raise click.UsageError("say either --last or --since")
     access = access_of(**site._asdict())
     count = LAST_DEFAULT if last is None else last
-    show = _show_json if as_json else _show
+    tell = (_tell_json if as_json else _tell) if objects else None
+    shown = _Shown(_show_json if as_json else _show, tell)
     run = _follow if follow else _read
     guide = guide_of(access, farm_key, lambda why: click.echo(f"tail: {why}", err=True))
-    asyncio.run(_shown(run, _Door(access, guide), room, count, since, show))
+    asyncio.run(_run(run, _Door(access, guide), room, count, since, shown))
 
 
-async def _shown(
-    run: Run, door: _Door, room: str, count: int, since: int | None, show: Show
+async def _run(
+    run: Run, door: _Door, room: str, count: int, since: int | None, shown: _Shown
 ) -> None:
     room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
     try:
-        await run(door, room_id, count, since, show)
+        await run(door, room_id, count, since, shown)
     except Refused as error:
         raise await named(door.access, room, error) from None
 
@@ -144,12 +164,31 @@ def _show_json(message: Message, place: PlacedMessage | None) -> None:
     click.echo(json_line({"seq": plain.pop("op"), **plain}))
 
 
-class _Following:
-    """Shows messages of one room that is subscribed, with where they were said."""
+def _tell(change: Change) -> None:
+    click.echo(change_line(change.event, change.op))
 
-    def __init__(self, client: Client, room_id: UUID, show: Show) -> None:
-        self._client, self._room_id, self._show = client, room_id, show
+
+def _tell_json(change: Change) -> None:
+    """Its `kind` is a word, where that of a message is a number."""
+    plain = msgspec.to_builtins(change.event)
+    told = {name: plain[name] for name in ("kind", "msg_id", "author", "text") if name in plain}
+    if change.event.kind != "topic":
+        told["present"] = change.event.present
+    if change.op is not None:
+        told["message_seq"] = change.op
+    click.echo(json_line(told))
+
+
+class _Following:
+    """Shows messages of one room that is subscribed, with where they were said, and what people
+    change beside them if that is asked for."""
+
+    def __init__(self, client: Client, room_id: UUID, shown: _Shown) -> None:
+        self._client, self._room_id = client, room_id
+        self._show, self._tell = shown
         self._is_told = True  # the last time that was asked; then it is waited for again
+        self._objects = RoomObjects()
+        self._has_objects = asyncio.Event()
 
     async def show(self, messages: Sequence[Message]) -> None:
         """In their order."""
@@ -161,25 +200,54 @@ class _Following:
             self._is_told = await self._client.ask_origins(self._room_id, asked, within_s)
         for message in messages:
             self._show(message, self._client.origins.of(self._room_id, message.op))
+            self._tell_all(self._objects.shown(message.msg_id, message.op))
+
+    def take(self, frame: ObjectState | ObjectEvent) -> None:
+        """What a node tells of the room beside its messages."""
+        self._tell_all(self._objects.take(frame))
+        self._has_objects.set()
+
+    def _tell_all(self, changes: list[Change]) -> None:
+        if self._tell is not None:
+            for change in changes:
+                self._tell(change)
+
+    async def wait_objects(self) -> None:
+        """Until a node has told what holds; if none does in time, that is said."""
+        if self._tell is None:
+            return
+        try:
+            async with asyncio.timeout(OBJECTS_S):
+                await self._has_objects.wait()
+        except TimeoutError:
+            why = "the site has no objects, or they do not answer at the moment"
+            click.echo(f"tail: no node tells topic, pins and reactions: {why}", err=True)
 
 
-async def _follow(door: _Door, room_id: UUID, last: int, since: int | None, show: Show) -> None:
+async def _follow(door: _Door, room_id: UUID, last: int, since: int | None, shown: _Shown) -> None:
     async with door.client() as client:
         wish = {"last": last} if since is None else {"since_op": since}
-        subscription = await client.subscribe(room_id, **wish)
+        subscription = await _subscribed(client, room_id, shown, **wish)
         if subscription.status == "gap":
             click.echo(f"tail: messages before {subscription.next_op} are no longer kept", err=True)
-        following = _Following(client, room_id, show)
-        async for event in subscription:
-            await following.show([event])
+        following = _Following(client, room_id, shown)
+        told = asyncio.create_task(following.wait_objects())
+        async for event in subscription.everything():
+            if isinstance(event, MessageEvent):
+                await following.show([event])
+            else:
+                following.take(event)
+        await told
 
 
-async def _read(door: _Door, room_id: UUID, last: int, since: int | None, show: Show) -> None:
+async def _read(door: _Door, room_id: UUID, last: int, since: int | None, shown: _Shown) -> None:
     async with door.client() as client:
-        following = _Following(client, room_id, show)
+        following = _Following(client, room_id, shown)
         # who follows is told where messages were said; what is said meanwhile is not shown
-        unread = asyncio.create_task(_leave_unread(await client.subscribe(room_id, last=0)))
+        subscription = await _subscribed(client, room_id, shown, last=0)
+        unread = asyncio.create_task(_leave_unread(subscription, following))
         try:
+            await following.wait_objects()
             if since is None:
                 await following.show(await _newest(client, room_id, last))
                 return
@@ -192,9 +260,21 @@ async def _read(door: _Door, room_id: UUID, last: int, since: int | None, show: 
             unread.cancel()
 
 
-async def _leave_unread(subscription: Subscription) -> None:
-    async for _ in subscription:
-        pass
+def _subscribed(
+    client: Client, room_id: UUID, shown: _Shown, **wish: int
+) -> Awaitable[Subscription]:
+    return client.subscribe(
+        room_id,
+        since_op=wish.get("since_op"),
+        last=wish.get("last"),
+        objects=shown.tell is not None,
+    )
+
+
+async def _leave_unread(subscription: Subscription, following: _Following) -> None:
+    async for event in subscription.everything():
+        if not isinstance(event, MessageEvent):
+            following.take(event)
 
 
 async def _newest(client: Client, room_id: UUID, count: int) -> list[StoredMessage]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from appliance.base.limits import BODY_SIZE_MAX
+from appliance.commands import tail
 from appliance.cores.federation.effects import Write
 from appliance.formats.causal import rows
 from appliance.formats.client.federation import (
@@ -18,7 +19,7 @@ from appliance.formats.client.federation import (
     PlacedMessage,
 )
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON, Frame
-from appliance.formats.client.objects import Typing
+from appliance.formats.client.objects import Pin, Reaction, Topic, Typing
 from appliance.formats.room_name import room_id_of
 from appliance.formats.sharing import FEDERATED_TEXT_SIZE_MAX
 from appliance.roles.federation.role import STORE_FOLDER
@@ -196,6 +197,53 @@ async def _talk(paris: FederatedSite, oslo: FederatedSite) -> None:
         await until(lambda: anna.places == before, "all of it again when it is asked for")
         await anna.change(Typing(room_id=room))
         await until(lambda: "anna@paris" in ola.typing, "who types is told elsewhere")
+
+
+def test_tail_tells_topic_pins_and_reactions_between_the_messages(
+    sites: tuple[FederatedSite, FederatedSite],
+) -> None:
+    asyncio.run(_change(sites[0]))
+
+
+async def _change(paris: FederatedSite) -> None:
+    told: list[tuple[Any, ...]] = []
+
+    def show(message: tail.Message, place: PlacedMessage | None) -> None:
+        told.append((message.op, message.body))
+
+    def tell(change: tail.Change) -> None:
+        told.append((change.event.kind, change.op, change.event.text, change.event.present))
+
+    async with follower(paris, "anna", SUBPROTOCOL_BINARY) as anna:
+        room = (await anna.create_room("changing")).room_id
+        first = await anna.send(room, "first")
+        await anna.change(Topic(room_id=room, text="Today"))
+        await anna.change(Reaction(room_id=room, msg_id=first.msg_id, emoji="+1"))
+        door = tail._Door(paris.access("eve"), None)
+        following = asyncio.create_task(tail._follow(door, room, 1, None, tail._Shown(show, tell)))
+        before = {(2, "first"), ("topic", None, "Today", True), ("reaction", 2, "+1", True)}
+        await until(lambda: set(told) == before, "what holds is told")
+        assert len(told) == len(before)
+        await anna.change(Pin(room_id=room, msg_id=first.msg_id))
+        await until(lambda: len(told) == 4, "the pin is told")
+        await anna.send(room, "second")
+        await until(lambda: len(told) == 5, "the message is shown")
+        taken = Reaction(room_id=room, msg_id=first.msg_id, emoji="+1", present=False)
+        await anna.change(taken)
+        await until(lambda: len(told) == 6, "the reaction is told to be gone")
+        assert told[3:] == [
+            ("pin", 2, None, True),
+            (3, "second"),
+            ("reaction", 2, "+1", False),
+        ]
+        following.cancel()
+        await anna.change(Reaction(room_id=room, msg_id=first.msg_id, emoji="-1"))
+    words = ("tail", "changing", "--objects", "--no-follow", "--local", str(paris.folder))
+    lines = [line.strip() for line in (await asyncio.to_thread(said, *words)).splitlines()]
+    assert lines[:2] == ["*  topic: Today", f"*  message {first.msg_id} is pinned"]
+    (shown,) = (number for number, line in enumerate(lines) if line.endswith("  anna: first"))
+    assert lines[shown + 1] == "*  anna reacted to 2 with -1"
+    assert lines[-1].endswith("  anna: second") and len(lines) == shown + 3
 
 
 def test_what_a_removed_site_says_is_refused_and_a_room_of_ones_own_stays_here(

@@ -7,6 +7,7 @@ and events; connections come and go below.
     connection   one WebSocket; bytes of whole frames in and out, nothing known of their meaning
     outbox       what a device has sent to one room and what was not answered yet; pure
     client       hello, requests, sends, subscriptions over whichever node answers
+    room_objects topic, pins and reactions of a room: what is news to its reader
     room_file    a room as a signed file, over HTTP
     unknown_room what is said of a room that there is not
     token        signs tokens with the key of a local site

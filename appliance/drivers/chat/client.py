@@ -20,6 +20,7 @@ from appliance.formats.client.directory import DirectoryAnswer, DirectoryRequest
 from appliance.formats.client.federation import FederationEvent, FederationRequest
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, Frame, encode_binary, encode_json
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
+from appliance.formats.client.objects import ObjectEvent, ObjectState
 from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
 from appliance.formats.client.records import unfolded
 from appliance.formats.client.rooms import CreateRoom, ListRooms, RoomAnswer, RoomItem, RoomsPage
@@ -190,11 +191,17 @@ class Client:
         return answer
 
     async def subscribe(
-        self, room_id: UUID, *, since_op: int | None = None, last: int | None = None
+        self,
+        room_id: UUID,
+        *,
+        since_op: int | None = None,
+        last: int | None = None,
+        objects: bool = False,
     ) -> Subscription:
-        """Events of a room; one subscription for a room at a time."""
+        """Events of a room; one subscription for a room at a time. `objects`: it keeps what is told
+        of its topic, pins and reactions too."""
         wish = SubscribeRoom(room_id=room_id, since_op=since_op, last=last, request=self._label())
-        subscription = Subscription(wish, self._reading)
+        subscription = Subscription(wish, self._reading, objects=objects)
         self._subscriptions[room_id] = subscription
         try:
             await self._ask(wish, Subscribed)
@@ -489,6 +496,8 @@ class Client:
             self._on_node_state(frame)
         elif isinstance(frame, FederationEvent):
             self.origins.learn(frame)
+        elif isinstance(frame, ObjectState | ObjectEvent):
+            self._on_objects(frame)
         else:
             if isinstance(frame, Subscribed) and frame.room_id in self._subscriptions:
                 self._subscriptions[frame.room_id].on_subscribed(frame)
@@ -524,6 +533,15 @@ class Client:
             assert self._connection is not None
             self._connection.abort()  # an event is missing: resume elsewhere
         self._reading()
+
+    def _on_objects(self, frame: ObjectState | ObjectEvent) -> None:
+        if isinstance(frame, ObjectState) and frame.request:  # an answer, not everything
+            self._on_result(frame, frame)
+            return
+        subscription = None if frame.room_id is None else self._subscriptions.get(frame.room_id)
+        if subscription is not None:
+            subscription.on_objects(frame)
+            self._reading()
 
     def _reading(self) -> None:
         """Stop reading while a subscription is full; go on when all have room again."""

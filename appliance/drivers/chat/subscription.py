@@ -1,9 +1,14 @@
-"""Events of one room, in order, each once, whatever connections they came over."""
+"""Events of one room, in order, each once, whatever connections they came over.
+
+Who wishes hears of its topic, pins and reactions too, between the messages, as nodes tell of them.
+"""
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
+from appliance.drivers.chat.room_objects import KINDS
+from appliance.formats.client.objects import ObjectEvent, ObjectState
 from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
 
 EVENTS_MAX = 4096  # not read by the user: beyond, the socket is not read any more
@@ -13,15 +18,17 @@ EVENTS_LOW = 1024  # it is read again from here
 class Subscription:
     """Iterate over it for the room's events; it ends when the client ends."""
 
-    def __init__(self, wish: SubscribeRoom, on_low: Callable[[], None]) -> None:
-        self.wish = wish
+    def __init__(
+        self, wish: SubscribeRoom, on_low: Callable[[], None], *, objects: bool = False
+    ) -> None:
+        self.wish, self._with_objects = wish, objects
         self._on_low = on_low  # called when few events wait: more may come
         self.next_op = 0  # the op to be delivered next; 0 = not known yet
         self.epoch: int | None = None
         self.status: str = ""  # of the newest answer: recovered, gap, reset
         self.ended: BaseException | None = None
         self.done = False
-        self._events: deque[MessageEvent] = deque()
+        self._events: deque[MessageEvent | ObjectState | ObjectEvent] = deque()
         self._wake = asyncio.Event()
 
     def resume(self) -> SubscribeRoom:
@@ -54,6 +61,12 @@ class Subscription:
         self._wake.set()
         return True
 
+    def on_objects(self, frame: ObjectState | ObjectEvent) -> None:
+        """Keep what is told of the room beside its messages, if that is wished."""
+        if self._with_objects and (isinstance(frame, ObjectState) or frame.kind in KINDS):
+            self._events.append(frame)
+            self._wake.set()
+
     def end(self, reason: BaseException | None = None) -> None:
         """No more events; the reader gets those there are, then `reason`."""
         if not self.done:
@@ -66,6 +79,12 @@ class Subscription:
         return len(self._events)
 
     async def __aiter__(self) -> AsyncIterator[MessageEvent]:
+        async for event in self.everything():
+            if isinstance(event, MessageEvent):
+                yield event
+
+    async def everything(self) -> AsyncIterator[MessageEvent | ObjectState | ObjectEvent]:
+        """As the messages alone, with what was told of objects between them."""
         while True:
             while self._events:
                 event = self._events.popleft()

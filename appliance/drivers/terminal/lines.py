@@ -2,7 +2,8 @@
 
 from datetime import UTC, datetime
 
-from appliance.base.printable import safe
+from appliance.base.printable import one_line, safe
+from appliance.formats.client.objects import ObjectEvent
 
 
 def moment(timestamp_us: int) -> str:
@@ -22,3 +23,19 @@ def message_line(*, op: int, timestamp_us: int, author: str, body: str, reply: b
     lines = [f"{op:>6}  {moment(timestamp_us)}  {safe(author)}: {mark}{first}"]
     lines += [f"{'':>6}  {line}" for line in others]
     return "\n".join(lines)
+
+
+def change_line(event: ObjectEvent, op: int | None) -> str:
+    """What people changed beside messages, `op` the number of the one that it is about. No line of
+    a message begins with such a mark."""
+    text = event.text or ""
+    of = f"message {event.msg_id}" if op is None else str(op)
+    if event.kind == "topic":
+        said = f"topic: {text}" if text else "no topic any more"
+    elif event.kind == "pin":
+        said = f"{of} is pinned" if event.present else f"{of} is not pinned any more"
+    elif event.present:
+        said = f"{event.author} reacted to {of} with {text}"
+    else:
+        said = f"{event.author} took back from {of} {text}"
+    return f"{'*':>6}  {one_line(said)}"
