@@ -110,7 +110,7 @@ def beside_messages(shown: tail._Shown, capsys: pytest.CaptureFixture) -> list[s
     return found
 
 
-def test_what_people_change_stands_between_the_messages_as_lines_that_no_text_can_forge(
+def test_what_people_change_is_one_marked_line_that_no_text_can_forge(
     capsys: pytest.CaptureFixture,
 ) -> None:
     lines = beside_messages(tail._Shown(tail._show, tail._tell), capsys)

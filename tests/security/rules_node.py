@@ -16,6 +16,7 @@ SLACK = "tests/formats/test_archive_slack.py::"
 SHOWN = "tests/base/test_printable.py::"
 SHOWN_NAMES = "tests/security/test_shown.py::"
 SEND_TAIL = "tests/commands/test_send_tail.py::"
+TAIL_SHARED = "tests/commands/test_tail_shared.py::"
 CONSOLE_PAGE = "tests/web/test_console_page.py::"
 
 RULES = (
@@ -362,6 +363,14 @@ RULES = (
         new="body.split",
     ),
     Rule(
+        threat="a reaction with several lines looks like messages of others",
+        rule="a change beside messages is one line",
+        where="appliance/drivers/terminal/lines.py",
+        test=TAIL_SHARED + "test_what_people_change_is_one_marked_line_that_no_text_can_forge",
+        old="{one_line(said)}",
+        new="{safe(said)}",
+    ),
+    Rule(
         threat="a name at the target commands the operator's terminal",
         rule="ship verify shows what is harmless",
         where="appliance/commands/ship.py",
@@ -382,8 +391,8 @@ RULES = (
         rule="every command prints JSON as printable ASCII",
         where="appliance/commands/tail.py",
         test=SHOWN_NAMES + "test_no_command_prints_json_in_another_way",
-        old="json_line(",
-        new="json.dumps(",
+        old="json_line(told)",
+        new="json.dumps(told)",
     ),
     Rule(
         threat="a query shows what commands a terminal",
