@@ -330,10 +330,13 @@ FIELD_SIZE_MAX = 16 * MIB  # bytes of one field's state
 PACKET_SIZE_MAX = 120 * MIB
 DIFF_PACKET_SIZE = 256 * KIB  # bytes after which a diff is continued in another packet
 DIFF_ROWS = 4096  # fields of a diff that are read at once
-SYNC_POINT_SIZE_MAX = 512 * MIB  # bytes of one diff, held in memory until its end
+# bytes of the diffs on their way in one session, held in memory until their end
+SYNC_POINT_SIZE_MAX = 512 * MIB
 SYNC_POINTS_MAX = 64  # diffs on their way in one session, those passed on included
-SYNC_POINT_MS_MAX = 600_000  # since the last packet of a diff; then its session ends
-HELD_SIZE_MAX = 16 * MIB  # bytes of changes that wait for a diff; then their session ends
+SYNC_POINT_MS_MAX = 600_000  # since the last packet of a peer's own diff; then its session ends
+# while diffs that a peer passes on are on their way, one at least; then its session ends
+PASSED_DIFF_MS_MAX = 60_000
+HELD_SIZE_MAX = 16 * MIB  # bytes of a session's changes that wait for a diff; then it ends
 SESSION_QUEUE_MAX = 16 * MIB  # bytes of changes that wait for one peer; then its session ends
 TRACES_MAX = 4096  # diffs remembered, so that none is passed on twice
 BLOCK_VECTORS_CACHED_MAX = 4096  # vectors of blocks held in memory

@@ -1,10 +1,17 @@
 """All sessions of a replica: what comes from one of them is applied and passed on to the others.
 
 **Holding back.** A version vector knows no gaps: it claims everything up to its entry. While a
-diff is on its way, a change that came live could move the vector past parts of the diff that have
-not come; were it cut then, no later diff would bring them. So changes wait while any diff is on
-its way, at most HELD_SIZE_MAX bytes of them; those of a session that is cut in its diff are
-forgotten with it.
+diff is on its way, a change that came live behind it could move the vector past parts of the diff
+that have not come; were it cut then, no later diff would bring them. So the changes of a session
+wait while a diff of that session is on its way, and are forgotten when it is cut.
+
+They wait for no other session. A peer says, in order, all that it has and we had not when we shook
+hands: once its own diff is here we hold, at each point of what it says, all that it held when it
+said it. What is missing from another peer's diff is then missing from nothing that this one says.
+
+So one peer delays nobody's changes but those that come by it, whatever it does: HELD_SIZE_MAX bytes
+of them, SYNC_POINT_SIZE_MAX bytes of its diffs, PASSED_DIFF_MS_MAX while changes wait for diffs
+that it passes on. Beyond that its session ends, and the next one brings everything.
 
 **Passing on.** A change goes to all other sessions when it is new here. A diff goes there, as it
 came, once it has been applied, and only the first time that its trace is seen. So replicas that
@@ -14,11 +21,18 @@ hang in a ring fall silent, though links are meant to form a tree.
 counted; what was applied before stays, the packet itself leaves nothing behind.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from appliance.base.errors import ObjectsFull, PacketRefused
-from appliance.base.limits import HELD_SIZE_MAX, SYNC_POINT_MS_MAX, SYNC_POINTS_MAX, TRACES_MAX
+from appliance.base.limits import (
+    HELD_SIZE_MAX,
+    PASSED_DIFF_MS_MAX,
+    SYNC_POINT_MS_MAX,
+    SYNC_POINT_SIZE_MAX,
+    SYNC_POINTS_MAX,
+    TRACES_MAX,
+)
 from appliance.cores.metadata import packets
 from appliance.cores.metadata.packets import MODE_ALL, Change
 from appliance.cores.metadata.replica import Replica
@@ -34,8 +48,6 @@ class Exchange:
     def __init__(self, replica: Replica, pace: Pace = PACE) -> None:
         self.replica, self._pace = replica, pace
         self.sessions: list[Session] = []
-        self._held: deque[tuple[Session, Change]] = deque()
-        self._held_size = 0
         self._traces: OrderedDict[bytes, None] = OrderedDict()
         self._receivers: dict[str, Callable[[Session, bytes, int], None]] = {
             **dict.fromkeys("COYE", self._on_change),
@@ -79,11 +91,10 @@ class Exchange:
         self._drop_points(session)
 
     def _drop_points(self, session: Session) -> None:
-        if session.points or not session.complete:
-            self._forget_held(session)
+        """The session has ended: what it began is let go, with what waited for it."""
         self.replica.counters["diffs_dropped"] += len(session.points)
         session.points.clear()
-        self._release()
+        session.held, session.held_size = [], 0
 
     def _refuse(self, session: Session, refusal: PacketRefused) -> None:
         if not session.ended:
@@ -150,6 +161,10 @@ class Exchange:
             session.peer = handshake
         elif len(session.points) >= SYNC_POINTS_MAX:
             raise PacketRefused("too_many_diffs", f"more than {SYNC_POINTS_MAX} at a time")
+        elif not session.complete and handshake.last == session.peer.last:
+            raise PacketRefused("handshake_twice", f"the diff of {handshake.last} is on its way")
+        if not session.points:
+            session.waiting_since_ms = now_ms
         session.points[handshake.last] = SyncPoint(handshake, now_ms)
 
     def _point(self, session: Session, last: Id) -> SyncPoint:
@@ -160,7 +175,10 @@ class Exchange:
 
     def _on_block_diff(self, session: Session, packet: bytes, now_ms: int) -> None:
         diff = packets.parse_block_diff(packet)
-        self._point(session, diff.last).add(diff, packet, now_ms)
+        point = self._point(session, diff.last)
+        if sum(one.size for one in session.points.values()) + len(packet) > SYNC_POINT_SIZE_MAX:
+            raise PacketRefused("diff_too_large", f"more than {SYNC_POINT_SIZE_MAX} bytes")
+        point.add(diff, packet, now_ms)
 
     def _on_diff_end(self, session: Session, packet: bytes, now_ms: int) -> None:
         end = packets.parse_diff_end(packet)
@@ -170,10 +188,11 @@ class Exchange:
         if point.handshake is session.peer:
             self._apply_diff(session, point)
             session.complete = True
+            session.waiting_since_ms = now_ms
         if session.complete:  # what was passed on by the peer counts on what its own diff brought
             for waiting in [p for p in session.points.values() if p.end is not None]:
                 self._apply_diff(session, waiting)
-            self._release()
+            self._release(session)
 
     def _apply_diff(self, session: Session, point: SyncPoint) -> None:
         news = point.apply(self.replica.table)
@@ -201,34 +220,26 @@ class Exchange:
     # --- holding back
 
     def _must_hold(self, session: Session) -> bool:
-        return not session.complete or any(one.points for one in self.sessions)
+        return not session.complete or bool(session.points)
 
     def _hold(self, session: Session, change: Change) -> None:
-        if self._held_size + len(change.raw) > HELD_SIZE_MAX:
-            raise PacketRefused("held_too_much", f"{self._held_size} bytes wait for a diff")
-        self._held.append((session, change))
-        self._held_size += len(change.raw)
+        if session.held_size + len(change.raw) > HELD_SIZE_MAX:
+            raise PacketRefused("held_too_much", f"{session.held_size} bytes wait for a diff")
+        session.held.append(change)
+        session.held_size += len(change.raw)
         self.replica.counters["held_back"] += 1
 
-    def _forget_held(self, session: Session) -> None:
-        kept = [row for row in self._held if row[0] is not session]
-        self._held = deque(kept)
-        self._held_size = sum(len(change.raw) for _, change in kept)
-
-    def _release(self) -> None:
+    def _release(self, session: Session) -> None:
         """Apply, in the order in which they came, what need not wait any longer."""
-        if not self._held or any(one.points for one in self.sessions):
+        if session.points:
             return
-        held, self._held, self._held_size = self._held, deque(), 0
-        for session, change in held:
-            if session.complete:
-                try:
-                    self._apply(session, change)
-                except PacketRefused as refusal:
-                    self._refuse(session, refusal)
-            elif not session.ended:
-                self._held.append((session, change))
-                self._held_size += len(change.raw)
+        held, session.held, session.held_size = session.held, [], 0
+        for change in held:
+            try:
+                self._apply(session, change)
+            except PacketRefused as refusal:
+                self._refuse(session, refusal)
+                return
 
     # --- the beat
 
@@ -253,10 +264,9 @@ class Exchange:
         """Nothing of this beat happened: end all sessions, they have passed on what is not here."""
         self.replica.forget()
         self.replica.counters["store_full"] += 1
-        self._held.clear()
-        self._held_size = 0
         for session in self.sessions:
             session.points.clear()
+            session.held, session.held_size = [], 0
             session.end("store_full")
 
     def excuse(self, now_ms: int) -> None:
@@ -267,8 +277,15 @@ class Exchange:
     def tick(self, now_ms: int) -> None:
         for session in list(self.sessions):
             session.tick(now_ms)
-            oldest = min((p.updated_ms for p in session.points.values()), default=now_ms)
-            if now_ms - oldest > SYNC_POINT_MS_MAX:
-                session.end("diff_too_slow")
             if session.ended:
                 self._drop_points(session)
+            elif session.points and now_ms > _due_ms(session):
+                self._refuse(session, PacketRefused("diff_too_slow", "its end has not come"))
+
+
+def _due_ms(session: Session) -> int:
+    """Until when a diff that is on its way must have come further."""
+    if session.complete:
+        return session.waiting_since_ms + PASSED_DIFF_MS_MAX
+    assert session.peer is not None
+    return session.points[session.peer.last].updated_ms + SYNC_POINT_MS_MAX

@@ -20,7 +20,7 @@ from appliance.base.errors import PacketRefused
 from appliance.base.limits import SESSION_QUEUE_MAX
 from appliance.cores.metadata import packets
 from appliance.cores.metadata.diff import Diff
-from appliance.cores.metadata.packets import MODE_ALL, MODE_LIVE, Handshake
+from appliance.cores.metadata.packets import MODE_ALL, MODE_LIVE, Change, Handshake
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.sync_point import SyncPoint
 from appliance.formats.toytlv.ids import Id
@@ -52,7 +52,7 @@ class Feed(Enum):
 
 
 class Session:
-    """State of one peer's connection. The exchange fills `points` and `peer`."""
+    """State of one peer's connection. The exchange fills `peer`, `points` and `held`."""
 
     def __init__(
         self,
@@ -73,6 +73,9 @@ class Session:
         self.peer: Handshake | None = None
         self.complete = False  # the peer's own diff has been applied
         self.points: dict[Id, SyncPoint] = {}  # by the id of their handshake
+        self.waiting_since_ms = now_ms  # since when there has always been one of them
+        self.held: list[Change] = []  # they came while a diff was on its way
+        self.held_size = 0  # bytes
         self.diff: Diff | None = None
         self._queue: deque[bytes] = deque()
         self.queued = 0  # bytes

@@ -5,7 +5,6 @@ leaves no trace.
 """
 
 from appliance.base.errors import PacketRefused
-from appliance.base.limits import SYNC_POINT_SIZE_MAX
 from appliance.cores.metadata.packets import BlockDiff, DiffEnd, Handshake, Write
 from appliance.cores.metadata.state_table import StateTable
 from appliance.cores.metadata.states import merge
@@ -22,7 +21,7 @@ class SyncPoint:
         self.updated_ms = now_ms
         self.end: DiffEnd | None = None
         self.packets: list[bytes] = []  # as they came, to be passed on
-        self.size = 0
+        self.size = len(handshake.raw)  # bytes of all that came
         self._writes: dict[bytes, Write] = {}
 
     @property
@@ -33,8 +32,6 @@ class SyncPoint:
         """One D. PacketRefused: the point is of no use any more."""
         self.updated_ms = now_ms
         self.size += len(packet)
-        if self.size > SYNC_POINT_SIZE_MAX:
-            raise PacketRefused("diff_too_large", f"more than {SYNC_POINT_SIZE_MAX} bytes")
         self.packets.append(packet)
         for id, letter, state in diff.writes:
             name = field_name(id, letter)

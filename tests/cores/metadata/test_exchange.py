@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import (
     HELD_SIZE_MAX,
+    PASSED_DIFF_MS_MAX,
     SESSION_QUEUE_MAX,
     SYNC_POINT_MS_MAX,
     SYNC_POINTS_MAX,
@@ -366,25 +367,37 @@ def test_a_change_before_the_end_of_the_diff_waits_and_is_forgotten_when_that_is
     assert data_of(one) == data_of(two)
 
 
-def test_a_change_waits_for_the_diff_of_another_session_and_is_applied_when_it_is_over() -> None:
+def test_a_change_does_not_wait_for_the_diff_of_another_session() -> None:
     one, two, three = exchange(A), exchange(B), exchange(C)
     _, of = person(one)
     steady = Wire(one, two, 1)
     run(steady)
-    for over in ("applied", "dropped"):
+    for revision, over in enumerate(("applied", "dropped"), 1):
         other = Wire(three, two, 2)
         person(three)
         other.take(0), other.take(1)
-        other.deliver(0), other.deliver(1)
-        rename(one, of, over, len(over))
+        other.deliver(0, 1), other.deliver(1)
+        assert other.sessions[1].points
+        rename(one, of, over, revision)
         steady.take(0)
         steady.deliver(0)
-        assert over.encode().hex() not in name(two, of)
+        assert over.encode().hex() in name(two, of)
         if over == "applied":
             run(other)
+            assert data_of(three) == data_of(two)
         other.cut()
-        assert over.encode().hex() in name(two, of) or over == "dropped"
-    assert two.replica.counters["held_back"] == 2
+    run(Wire(three, two, 3))
+    assert data_of(three) == data_of(two)
+
+
+def test_a_change_behind_a_diff_that_is_passed_on_waits_for_its_end() -> None:
+    two, session = followed()
+    two.receive(session, passed_on(D, 5), 0)
+    change = packets.change("E", Id(D, 6 << 12), Id(0, 0x2000), F1)
+    two.receive(session, change, 0)
+    assert D not in two.replica.table.vector and two.replica.counters["held_back"] == 1
+    two.receive(session, packets.diff_end(Id(D, 5 << 12), []), 0)
+    assert two.replica.table.vector[D] == 6 << 12 and not session.held and not session.held_size
 
 
 def test_what_is_held_back_is_bounded() -> None:
@@ -396,6 +409,127 @@ def test_what_is_held_back_is_bounded() -> None:
     assert session.reason == "held_too_much"
     assert two.replica.counters["refused_held_too_much"] == 1
     assert C not in two.replica.table.vector and one.replica
+
+
+def test_all_diffs_of_a_session_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    two, session = followed()
+    small = 10_000
+    monkeypatch.setattr("appliance.cores.metadata.exchange.SYNC_POINT_SIZE_MAX", small)
+    for number in range(1, 6):
+        two.receive(session, passed_on(D, number), 0)
+        state = bare(0, 0, bytes(small // 6))
+        rows = [(Id(D, number << 12 | 1), "S", state)]
+        two.receive(session, packets.block_diff(Id(D, number << 12), Id(D, 0), rows), 0)
+        assert not session.ended
+    state = bare(0, 0, bytes(small // 6))
+    rows = [(Id(D, 1 << 12 | 2), "S", state)]
+    two.receive(session, packets.block_diff(Id(D, 1 << 12), Id(D, 0), rows), 0)
+    assert session.reason == "diff_too_large" and not session.points
+    assert two.replica.counters["refused_diff_too_large"] == 1
+
+
+def test_a_peer_that_never_ends_what_it_passes_on_is_let_go_however_it_goes_about_it() -> None:
+    """One diff; the same begun again and again; ever new ones of which each has an end."""
+    for way in ("one", "again", "overlapping"):
+        two, session = followed()
+        last = 0
+        for number, now in enumerate(range(0, PASSED_DIFF_MS_MAX + 1, 5_000), 1):
+            if way != "one" or not number - 1:
+                two.receive(session, passed_on(D, number if way == "overlapping" else 1), now)
+            if way == "overlapping" and last:
+                two.receive(session, packets.diff_end(Id(D, last << 12), []), now)
+            last = number
+            two.receive(session, packets.ping(packets.PONG), now)
+            two.tick(now)
+        assert not session.ended, way
+        change = packets.change("E", Id(C, 9 << 12), Id(0, 0x2000), F1)
+        two.receive(session, change, PASSED_DIFF_MS_MAX)
+        assert session.held
+        two.tick(PASSED_DIFF_MS_MAX + 1)
+        assert session.reason == "diff_too_slow", way
+        assert two.replica.counters["refused_diff_too_slow"] == 1
+        assert not session.points and not session.held and not session.held_size
+        assert two.replica.table.vector[C] == 5 << 12  # what waited is not claimed
+
+
+def test_the_time_of_what_is_passed_on_counts_from_the_end_of_the_own_diff() -> None:
+    two = exchange(B)
+    session = two.open(bytes(10), 0)
+    two.receive(session, HELLO, 0)
+    two.receive(session, passed_on(D, 1), 0)
+    late = 2 * PASSED_DIFF_MS_MAX
+    two.receive(session, packets.diff_end(LAST, []), late)
+    two.tick(late + PASSED_DIFF_MS_MAX)
+    two.receive(session, packets.ping(packets.PONG), late + PASSED_DIFF_MS_MAX)
+    assert not session.ended
+    two.tick(late + PASSED_DIFF_MS_MAX + 1)
+    assert session.reason == "diff_too_slow"
+
+
+def test_who_says_its_own_handshake_again_before_its_diff_has_ended_is_refused() -> None:
+    two = exchange(B)
+    session = two.open(bytes(10), 0)
+    two.receive(session, HELLO, 0)
+    two.receive(session, HELLO, 0)
+    assert session.reason == "handshake_twice" and not session.points
+
+
+ACTS = ("shake", "data", "end", "change", "own", "ping", "wait", "leave")
+
+
+@given(st.lists(st.tuples(st.sampled_from(ACTS), st.integers(1, 4)), max_size=40))
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_one_peer_does_the_edits_of_another_are_there_at_once(
+    acts: list[tuple[str, int]],
+) -> None:
+    one, two, three = exchange(A), exchange(B), exchange(0xE)
+    _, of = person(one)
+    person(two)
+    wires = Wire(one, two, 1), Wire(two, three, 2)
+    run(*wires)
+    hostile = two.open(bytes(10), 0)
+    now = 0
+    for revision, (act, number) in enumerate(acts, 1):
+        last = Id(D, number << 12)
+        made = {
+            "shake": passed_on(D, number),
+            "data": packets.block_diff(last, Id(D, 0), [(last.with_field(1), "S", b"0x")]),
+            "end": packets.diff_end(last, []),
+            "change": packets.change("E", Id(C, 6 + number << 12), Id(0, 0x2000), F1),
+            "own": HELLO if number == 1 else packets.diff_end(LAST, []),
+            "ping": packets.ping(packets.PONG),
+        }
+        if act == "leave" or hostile.ended:
+            two.close(hostile)
+            hostile = two.open(bytes(10), now)
+        if act == "wait":
+            now += PACE.ping_ms // 2
+        if act in made:
+            two.receive(hostile, made[act], now)
+        text = f"edit {revision}"
+        rename(one, of, text, revision)
+        run(*wires, now_ms=now)
+        two.tick(now)
+        for end in (two, three):
+            assert name(end, of).endswith(text.encode().hex())
+        assert not any(session.ended for wire in wires for session in wire.sessions)
+
+
+def followed() -> tuple[Exchange, Session]:
+    """A replica with a session of C whose own diff is over."""
+    two = exchange(B)
+    session = two.open(bytes(10), 0)
+    two.receive(session, HELLO, 0)
+    two.receive(session, packets.diff_end(LAST, []), 0)
+    assert session.complete
+    return two, session
+
+
+def passed_on(source: int, number: int) -> bytes:
+    """The handshake of a replica behind the peer."""
+    return packets.handshake(
+        Id(source, number << 12), 7, {source: number << 12}, bytes([number]) * 10
+    )
 
 
 # --- refusals -------------------------------------------------------------------------------------
