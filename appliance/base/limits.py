@@ -328,6 +328,7 @@ REVISION_MAX = 1 << 60  # of a value: read markers carry an op, presence millise
 FIELD_SIZE_MAX = 16 * MIB  # bytes of one field's state
 # bytes of one packet: the Go implementation makes diffs of 100,000,000 bytes and one state
 PACKET_SIZE_MAX = 120 * MIB
+EDIT_OBJECTS_MAX = 4096  # that one packet of another replica edits
 DIFF_PACKET_SIZE = 256 * KIB  # bytes after which a diff is continued in another packet
 DIFF_ROWS = 4096  # fields of a diff that are read at once
 # bytes of the diffs on their way in one session, held in memory until their end

@@ -11,6 +11,7 @@ from appliance.base.errors import IdOutOfBounds, PacketRefused, TextRefused
 from appliance.base.limits import VECTOR_ENTRIES_MAX
 from appliance.formats.toytlv.ids import (
     Id,
+    first_field,
     id_of_key,
     key_of_id,
     make_id,
@@ -183,6 +184,27 @@ def test_the_packed_form_is_that_of_the_first_protocol() -> None:
     id, letter = unpack_id(0x0008E000082F0032)
     assert (str(id), letter) == ("8e-82f0-1", "S")
     assert pack_id(id, "S") == 0x0008E000082F0032
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("8e-82f0-32", ("8e-82f0-1", "S")),
+        ("8e-82f0-42", ("8e-82f0-2", "C")),
+        ("1-1-ff9", ("1-1-7f", "Z")),
+        ("8e-82f0", None),
+        ("8e-82f0-1f", None),  # no number
+        ("8e-82f0-3a", None),  # no letter
+    ],
+)
+def test_the_field_that_the_first_protocol_means_by_an_id(
+    text: str, field: tuple[str, str] | None
+) -> None:
+    found = first_field(parse_id(text))
+    assert (found and (str(found[0]), found[1])) == field
+    if found:
+        packed = int(text.split("-")[0], 16) << 44 | parse_id(text).progress
+        assert pack_id(*found) == packed and unpack_id(packed) == found
 
 
 OWN_IDS = st.builds(

@@ -3,7 +3,8 @@
 **Holding back.** A version vector knows no gaps: it claims everything up to its entry. While a
 diff is on its way, a change that came live behind it could move the vector past parts of the diff
 that have not come; were it cut then, no later diff would bring them. So the changes of a session
-wait while a diff of that session is on its way, and are forgotten when it is cut.
+wait while a diff of that session is on its way, and are forgotten when it is cut; but for those
+that follow at once on what we have of their source, since these claim nothing else.
 
 They wait for no other session. A peer says, in order, all that it has and we had not when we shook
 hands: once its own diff is here we hold, at each point of what it says, all that it held when it
@@ -124,7 +125,7 @@ class Exchange:
 
     def _on_change(self, session: Session, packet: bytes, now_ms: int) -> None:
         change = packets.parse_change(packet)
-        if self._must_hold(session):
+        if self._must_hold(session) and not (session.peer and self.replica.follows(change)):
             self._hold(session, change)
         else:
             self._apply(session, change)
@@ -163,6 +164,11 @@ class Exchange:
             raise PacketRefused("too_many_diffs", f"more than {SYNC_POINTS_MAX} at a time")
         elif not session.complete and handshake.last == session.peer.last:
             raise PacketRefused("handshake_twice", f"the diff of {handshake.last} is on its way")
+        if handshake.is_first:  # no V follows: its diff is a stream of changes, in order
+            if handshake is session.peer:
+                session.complete = True
+                self._release(session)
+            return
         if not session.points:
             session.waiting_since_ms = now_ms
         session.points[handshake.last] = SyncPoint(handshake, now_ms)

@@ -6,14 +6,27 @@
 
 A change is parsed and checked whole before any of it is applied. Its values carry the source of
 its id from here on.
+
+Taken as well, and never made, is what the first protocol says in another way: a handshake without
+mode and trace, or even without an id, of a replica whose diff is a stream of changes; and an edit
+of several objects, or of fields that are named as it named them.
 """
 
 from typing import NamedTuple
 
 from appliance.base.errors import PacketRefused
+from appliance.base.limits import EDIT_OBJECTS_MAX
 from appliance.cores.metadata.states import sourced
 from appliance.formats.rdx.check import check_state
-from appliance.formats.toytlv.ids import BLOCK_MASK, FIELD_MASK, ID0, Id, unzip_id, zip_id
+from appliance.formats.toytlv.ids import (
+    BLOCK_MASK,
+    FIELD_MASK,
+    ID0,
+    Id,
+    first_field,
+    unzip_id,
+    zip_id,
+)
 from appliance.formats.toytlv.integers import unzip_int, zip_int
 from appliance.formats.toytlv.records import TINY, record, take, take_as, tiny_record
 from appliance.formats.toytlv.version_vectors import Vector, decode_vector, encode_vector
@@ -33,7 +46,7 @@ class Change(NamedTuple):
     id: Id
     writes: list[Write]
     entry: Id  # to which the vectors advance
-    block: Id  # any id of the block whose vector advances
+    blocks: tuple[Id, ...]  # whose vectors advance
     raw: bytes
 
 
@@ -45,6 +58,7 @@ class Handshake(NamedTuple):
     vector: Vector
     trace: bytes
     raw: bytes
+    is_first: bool = False  # of the first protocol: changes follow, and no V
 
 
 class BlockDiff(NamedTuple):
@@ -93,7 +107,7 @@ def parse_change(packet: bytes) -> Change:
             raise PacketRefused("id_with_field", f"class {target}")
         state = packet[at:]
         check_state("C", state)
-        return Change(id, [(target, "C", state)], id, target, packet)
+        return Change(id, [(target, "C", state)], id, (target.block,), packet)
     return _object(packet, at, id, ref, chr(letter))
 
 
@@ -111,25 +125,62 @@ def _object(packet: bytes, at: int, id: Id, ref: Id, letter: str) -> Change:
         kind, start, at = _value(packet, at, end)
         state = sourced(kind, packet[start:at], id.source)  # checks it
         writes.append((Id(id.source, id.progress | number), kind, state))
-    return Change(id, writes, Id(id.source, id.progress | number), id, packet)
+    return Change(id, writes, Id(id.source, id.progress | number), (id.block,), packet)
 
 
 def _edit(packet: bytes, at: int, id: Id, ref: Id) -> Change:
-    if ref == ID0:
-        raise PacketRefused("edit_of_nothing", f"edit {id}")
-    if ref.progress & FIELD_MASK:
-        raise PacketRefused("id_with_field", f"edit of {ref}")
+    """One object, or several: R of each stands before what is written of it."""
     writes: list[Write] = []
+    objects: set[Id] = set()
+    end = len(packet)
+    while True:
+        if ref == ID0:
+            raise PacketRefused("edit_of_nothing", f"edit {id}")
+        objects.add(ref.object)
+        if len(objects) > EDIT_OBJECTS_MAX:
+            raise PacketRefused("too_many_objects", f"edit {id}, at most {EDIT_OBJECTS_MAX}")
+        if ref.field:
+            at = _first_edited(packet, at, id, ref, writes)
+        else:
+            at = _edited(packet, at, id, ref, writes)
+        if at == end:
+            break
+        letter, start, at = take(packet, at, end)
+        if letter != _R:
+            raise PacketRefused("unexpected_record", f"{chr(letter)} in edit {id}")
+        ref = unzip_id(packet[start:at])
+    blocks = tuple(dict.fromkeys(one.block for one in sorted(objects)))
+    return Change(id, writes, id, blocks, packet)
+
+
+def _edited(packet: bytes, at: int, id: Id, ref: Id, writes: list[Write]) -> int:
+    """Fields of one object, each with its number; where the next object begins."""
     end = len(packet)
     while at < end:
-        start, at = take_as(packet, at, end, _F)
-        number = unzip_int(packet[start:at])
+        letter, start, after = take(packet, at, end)
+        if letter == _R:
+            break
+        if letter not in (_F, TINY):
+            raise PacketRefused("unexpected_record", f"{chr(letter)} in edit {id}")
+        number = unzip_int(packet[start:after])
         if number > FIELD_MASK:
             raise PacketRefused("field_too_large_number", f"field {number}")
-        kind, start, at = _value(packet, at, end)
+        kind, start, at = _value(packet, after, end)
         state = sourced(kind, packet[start:at], id.source)  # checks it
-        writes.append((Id(ref.source, ref.progress | number), kind, state))
-    return Change(id, writes, id, ref, packet)
+        writes.append((ref.with_field(number), kind, state))
+    return at
+
+
+def _first_edited(packet: bytes, at: int, id: Id, ref: Id, writes: list[Write]) -> int:
+    """The field that R names by number and type, as the first protocol does; where it ends."""
+    named = first_field(ref)
+    if named is None:
+        raise PacketRefused("id_with_field", f"edit of {ref}")
+    kind, start, at = _value(packet, at, len(packet))
+    if kind != named[1]:
+        raise PacketRefused("id_with_field", f"{ref} is no field of type {kind}")
+    writes.append((named[0], kind, sourced(kind, packet[start:at], id.source)))
+    return at
 
 
 def _value(packet: bytes, at: int, end: int) -> tuple[str, int, int]:
@@ -143,6 +194,9 @@ def _value(packet: bytes, at: int, end: int) -> tuple[str, int, int]:
 def parse_handshake(packet: bytes) -> Handshake:
     end = len(packet)
     _, at, _ = take(packet, 0, end)
+    first = _first_handshake(packet, at)
+    if first is not None:
+        return first
     start, at = take_as(packet, at, end, _T)
     last = unzip_id(packet[start:at])
     start, at = take_as(packet, at, end, _M)
@@ -157,6 +211,19 @@ def parse_handshake(packet: bytes) -> Handshake:
     if at - start != TRACE_SIZE:
         raise PacketRefused("bad_trace", f"{at - start} bytes, not {TRACE_SIZE}")
     return Handshake(last, mode, vector, packet[start:at], packet)
+
+
+def _first_handshake(packet: bytes, at: int) -> Handshake | None:
+    """The handshake of the first protocol: I, which may be missing, and V; None: it is none."""
+    end = len(packet)
+    letter, start, after = take(packet, at, end)
+    last = ID0
+    if letter in (_I, TINY):
+        last = unzip_id(packet[start:after])
+        letter, start, after = take(packet, after, end)
+    if letter != _V:
+        return None
+    return Handshake(last, MODE_ALL, decode_vector(packet, start, after), b"", packet, True)
 
 
 def parse_block_diff(packet: bytes) -> BlockDiff:

@@ -111,6 +111,11 @@ class Replica:
             or self._admits(source)
         )
 
+    def follows(self, change: Change) -> bool:
+        """Whether it leaves nothing out: all that its source made before it is here."""
+        known = self.table.vector.get(change.id.source, -1)
+        return change.id.sequence <= (known >> FIELD_BITS) + 1
+
     def receive(self, change: Change) -> bool:
         """Apply a change of another replica; whether it was new. Refused, it leaves nothing."""
         source, progress = change.entry
@@ -132,7 +137,7 @@ class Replica:
         source, progress = change.entry
         for name in states:
             table.touch(name, source, progress)
-        table.advance(change.entry, change.block)
+        table.advance(change.entry, change.blocks)
 
     # --- changes of our own
 

@@ -190,6 +190,8 @@ class Session:
         elif self._pinged_ms is not None:
             if now_ms - self._pinged_ms > self._pace.wait_ms + self._unheard // TAKEN_PER_MS:
                 self.end("silent")
+        elif self.peer.is_first:
+            pass  # it knows no pings: its stream ends when nothing comes
         elif now_ms - self.heard_ms > self._pace.ping_ms and self.feed is Feed.LIVE:
             self._pinged_ms = now_ms
             self._word = packets.PING

@@ -136,16 +136,17 @@ class StateTable:
         self.pending[key] = progress.to_bytes(_PROGRESS_SIZE, "big")
         self.pending[change_key(source, progress, name)] = b""
 
-    def advance(self, entry: Id, block: Id) -> None:
-        """Have both vectors cover a packet."""
+    def advance(self, entry: Id, blocks: tuple[Id, ...]) -> None:
+        """Have the global vector, and those of the blocks that it touched, cover a packet."""
         if entry.progress > self.vector.get(entry.source, -1):
             self.vector[entry.source] = entry.progress
             self._vector_changed = True
-        key = block_key(block)
-        vector = self._block(key)
-        if entry.progress > vector.get(entry.source, -1):
-            vector[entry.source] = entry.progress
-            self._changed_blocks.add(key)
+        for block in blocks:
+            key = block_key(block)
+            vector = self._block(key)
+            if entry.progress > vector.get(entry.source, -1):
+                vector[entry.source] = entry.progress
+                self._changed_blocks.add(key)
 
     def join_vector(self, vector: Vector) -> None:
         join(self.vector, vector)

@@ -139,3 +139,15 @@ def unpack_id(word: int) -> tuple[Id, str]:
         raise IdOutOfBounds(f"type {kind} of field {field} is no letter of a field")
     id = make_id(word >> 44, word >> FIELD_BITS & SEQUENCE_MAX, field)
     return id, chr(ord("A") + kind) if field else ""
+
+
+def first_field(id: Id) -> tuple[Id, str] | None:
+    """The field that the first protocol means by an id, and the letter of its type.
+
+    It has number and type in the 12 bits where ids of today have a number alone: `8e-82f0-32` is
+    field 1, an S, of the object 8e-82f0. None: it names no field there.
+    """
+    number, kind = id.field >> _TYPE_BITS, id.field & (1 << _TYPE_BITS) - 1
+    if not number or kind > 25:
+        return None
+    return id.object.with_field(number), chr(ord("A") + kind)

@@ -59,7 +59,8 @@ class History:
             source, progress = change.entry
             if progress > table.vector.get(source, -1):
                 continue
-            if table.block_vector(change.block).get(source, -1) < progress:
+            blocks = [table.block_vector(block) for block in change.blocks]
+            if any(vector.get(source, -1) < progress for vector in blocks):
                 raise Broken("vectors", f"block of {change.id} at node {node.index} is behind")
             for id, letter, operand in change.writes:
                 state = table.state(id, letter)

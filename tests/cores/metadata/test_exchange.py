@@ -21,7 +21,7 @@ from appliance.cores.metadata.terms import Term
 from appliance.formats.rdx.stamps import bare, count_record
 from appliance.formats.toytlv.ids import ID0, Id, zip_id
 from appliance.formats.toytlv.records import long_record, record
-from appliance.formats.toytlv.version_vectors import vector_text
+from appliance.formats.toytlv.version_vectors import Vector, encode_vector, vector_text
 from appliance.simulation.objects.memory_store import MemoryStore
 from tests.cores.metadata.pair import (
     A,
@@ -341,6 +341,105 @@ def test_a_queue_holds_what_its_bound_says_and_then_the_session_ends() -> None:
     wire.cut()
     run(Wire(one, two, 2))  # the next diff heals
     assert data_of(one) == data_of(two)
+
+
+# --- the first protocol ---------------------------------------------------------------------------
+
+
+def hello_of_first(*parts: bytes, seen: Vector | None = None) -> bytes:
+    return record("H", b"".join(parts) + record("V", encode_vector(seen or {})) + record("X", b""))
+
+
+ID_OF_C = record("I", zip_id(Id(C, 2 << 12)))
+
+
+def test_the_handshake_of_the_first_protocol_is_an_id_that_may_be_missing_and_a_vector() -> None:
+    """`H{I? V{v*} .*}`"""
+    for id, last in ((ID_OF_C, Id(C, 2 << 12)), (b"1\x0c", Id(C, 0)), (b"", ID0)):
+        packet = hello_of_first(id, seen=SEEN)
+        assert packets.parse_handshake(packet) == (last, 7, SEEN, b"", packet, True)
+    assert not packets.parse_handshake(HELLO).is_first
+
+
+def test_objects_and_edits_without_a_v_are_applied_and_stay() -> None:
+    """`O{...}` `E{...}`: the diff of the first protocol, and then what is changed."""
+    one, two, three = exchange(C), exchange(B), exchange(D)
+    _, of = person(one)
+    rename(one, of, "Bob", 1)
+    made = list(one.replica.outbox)
+    behind = Wire(two, three)
+    run(behind)
+    for hello in (hello_of_first(ID_OF_C), hello_of_first()):
+        session = two.open(bytes(10), 0)
+        two.receive(session, hello, 0)
+        two.receive(session, made.pop(0), 0)
+        if len(made) == 1:
+            two.receive(session, made.pop(), 0)
+            assert not made and name(two, of).endswith(b"Bob".hex())
+        two.settle()
+        session.take(1 << 20)
+        late = 2 * SYNC_POINT_MS_MAX
+        for now in (late, late + PACE.ping_ms, late + 2 * PACE.ping_ms + 1):
+            run(behind, now_ms=now)
+            two.tick(now)
+            assert not session.take(1 << 20)  # it knows no pings
+        assert not session.ended and not session.held
+        two.receive(session, packets.bye(LAST, "closing"), late)
+        two.close(session)
+    run(behind)
+    one.settle()
+    assert name(three, of) == name(two, of) == name(one, of)
+    assert two.replica.table.vector[C] == one.replica.table.vector[C]
+    assert two.replica.counters["held_back"] == 0
+
+
+def test_what_came_before_a_handshake_of_the_first_protocol_waits_for_it() -> None:
+    one, two = exchange(C), exchange(B)
+    person(one)
+    session = two.open(bytes(10), 0)
+    for packet in one.replica.outbox:
+        two.receive(session, packet, 0)
+    assert len(session.held) == 2 and C not in two.replica.table.vector
+    two.receive(session, hello_of_first(ID_OF_C), 0)
+    assert two.replica.table.vector[C] == one.replica.table.vector[C] and not session.held
+
+
+def test_of_a_handshake_of_today_what_follows_on_what_is_here_is_applied_without_its_v() -> None:
+    one, two = exchange(C), exchange(B)
+    run(first := Wire(one, two))
+    first.cut()
+    _, of = person(one)
+    rename(one, of, "Bob", 1)
+    made = list(one.replica.outbox)
+    rename(one, of, "left out", 2)
+    rename(one, of, "Ann", 3)
+    session = two.open(bytes(10), 0)
+    two.receive(session, packets.handshake(LAST, 7, SEEN, TRACE), 0)
+    for packet in (*made, one.replica.outbox[-1]):
+        two.receive(session, packet, 0)
+    assert len(session.held) == 1 and name(two, of).endswith(b"Bob".hex())
+    two.tick(SYNC_POINT_MS_MAX + 1)
+    two.close(session)
+    assert name(two, of).endswith(b"Bob".hex())
+    assert two.replica.table.vector[C] == 3 << 12
+    run(Wire(one, two, 2))
+    assert data_of(one) == data_of(two)
+
+
+def test_who_is_known_by_a_key_says_its_id_in_either_form() -> None:
+    for hello, reason in ((hello_of_first(), "wrong_source"), (hello_of_first(ID_OF_C), "")):
+        end = strict()
+        session = end.open(bytes(10), 0, announced=lambda source: source == C)
+        end.receive(session, hello, 0)
+        assert session.reason == reason
+
+
+def test_a_second_handshake_of_the_first_protocol_does_not_end_a_diff() -> None:
+    two = exchange(B)
+    session = two.open(bytes(10), 0)
+    two.receive(session, HELLO, 0)
+    two.receive(session, hello_of_first(record("I", zip_id(Id(D, 1 << 12)))), 0)
+    assert not session.complete and list(session.points) == [LAST] and not session.ended
 
 
 # --- holding back ---------------------------------------------------------------------------------

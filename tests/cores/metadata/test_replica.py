@@ -4,6 +4,7 @@ import pytest
 
 from appliance.base.errors import EditRefused, ObjectsFull, PacketRefused
 from appliance.cores.metadata import packets
+from appliance.cores.metadata.exchange import Exchange
 from appliance.cores.metadata.packets import parse_change
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.store import DATA, block_key, field_name
@@ -11,11 +12,11 @@ from appliance.cores.metadata.terms import Term
 from appliance.formats.rdx.stamps import bare, count_record, element
 from appliance.formats.rdx.text import state_text
 from appliance.formats.rdx.values import encode_value
-from appliance.formats.toytlv.ids import ID0, Id, parse_id
+from appliance.formats.toytlv.ids import BLOCK_BITS, ID0, Id, parse_id, zip_id
 from appliance.formats.toytlv.records import record
 from appliance.formats.toytlv.version_vectors import vector_text
 from appliance.simulation.objects.memory_store import MemoryStore
-from tests.cores.metadata.pair import A, B, exchange, person, value
+from tests.cores.metadata.pair import A, B, C, Wire, data_of, exchange, person, run, value
 
 
 def h(text: str) -> bytes:
@@ -192,6 +193,55 @@ def test_a_source_that_no_replica_may_have_is_refused(source: int) -> None:
         replica(source=source)
 
 
+def test_an_edit_of_several_objects_changes_all_of_them_and_the_vectors_of_their_blocks() -> None:
+    one, two = replica(), exchange(C).replica
+    far = Id(B, 1 << BLOCK_BITS | 3 << 12)
+    parts = (F1, TEXT, record("F", b"\x02"), TEXT, record("R", zip_id(far)), b"1\x07", TEXT)
+    many = parse_change(change("E", X1, X2, *parts))
+    assert [(str(id), letter) for id, letter, _ in many.writes] == [
+        ("b-2-1", "S"),
+        ("b-2-2", "S"),
+        ("b-10003-7", "S"),
+    ]
+    one.receive(many)
+    assert state(one, "b-10003-7", "S") == state(one, "b-2-1", "S") == "32000b78"
+    for block in (X2, far):
+        assert vector_text(one.table.block_vector(block)) == "b-1"
+    one.write()
+    both = Exchange(one), Exchange(two)
+    run(Wire(*both))  # a diff brings both
+    assert data_of(both[0]) == data_of(both[1])
+
+
+def test_an_edit_of_the_first_protocol_names_fields_by_number_and_type() -> None:
+    """`E{I (R.)*}`: each value behind the id of its field."""
+    one = replica()
+    parts = (
+        TEXT,
+        *(record("R", zip_id(parse_id("8e-82f1-72"))), TEXT),
+        *(record("R", zip_id(parse_id("8e-82f0-4d"))), record("N", count_record(5, B))),
+    )
+    packet = change("E", X1, parse_id("8e-82f0-32"), *parts)
+    one.receive(parse_change(packet))
+    assert state(one, "8e-82f0-1", "S") == state(one, "8e-82f1-3", "S") == "32000b78"
+    assert state(one, "8e-82f0-2", "N") == "740332050b"
+    assert vector_text(one.table.block_vector(Id(0x8E, 0x82F0 << 12))) == "b-1"
+
+
+def test_what_follows_on_what_is_here_leaves_nothing_out() -> None:
+    one = replica()
+
+    def follows(letter: str, number: int) -> bool:
+        ref = ID0 if letter == "Y" else X2
+        return one.follows(parse_change(change(letter, Id(B, number << 12), ref, TEXT)))
+
+    assert follows("Y", 0) and not follows("O", 1)
+    one.receive(parse_change(change("Y", Id(B, 0), ID0, TEXT)))
+    assert follows("O", 1) and not follows("O", 2)
+    one.receive(parse_change(change("O", X1, X2, TEXT, TEXT)))
+    assert follows("O", 1) and follows("O", 2) and not follows("O", 3)
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -206,18 +256,27 @@ BAD_CHANGES = {
     "id_with_field": [
         change("E", Id(B, 1 << 12 | 1), X2, F1, TEXT),
         change("E", X1, Id(B, 2 << 12 | 1), F1, TEXT),
+        change("E", X1, Id(B, 2 << 12 | 0x33), TEXT),  # a T, as the first protocol names it
+        change("E", X1, X2, F1, TEXT, record("R", zip_id(Id(B, 2 << 12 | 1))), TEXT),
         change("C", X1, Id(B, 2 << 12 | 1)),
         change("O", Id(B, 1 << 12 | 1), X2, TEXT),
     ],
     "object_without_class": [change("O", X1, ID0, TEXT)],
     "replica_with_class": [change("Y", X1, X2, TEXT)],
-    "edit_of_nothing": [change("E", X1, ID0, F1, TEXT)],
+    "edit_of_nothing": [
+        change("E", X1, ID0, F1, TEXT),
+        change("E", X1, X2, F1, TEXT, record("R", b""), F1, TEXT),
+    ],
+    "too_many_objects": [
+        change("E", X1, X2, *(record("R", zip_id(Id(C, n << 12))) for n in range(1, 4097)))
+    ],
     "field_too_large_number": [
         change("E", X1, X2, record("F", b"\x00\x10"), TEXT),
         change("O", X1, X2, *[record("S", b"0")] * 4096),
     ],
     "unexpected_record": [
         change("E", X1, X2, TEXT),
+        change("E", X1, Id(B, 2 << 12 | 0x32), TEXT, record("S", zip_id(X2)), F1, TEXT),
         record("O", record("R", b"") + record("I", b"")),
     ],
     "incomplete_record": [
