@@ -23,6 +23,7 @@ from appliance.formats.toytlv.ids import (
     key_of_id,
     pack_id,
     parse_id,
+    typed_field,
     unpack_id,
     unzip_id,
     zip_id,
@@ -52,7 +53,8 @@ def command() -> None:
 def id_(text: str, letter: str, as_json: bool) -> int:
     """Show an id in all its forms.
 
-    TEXT is src-seq[-field] in hexadecimal, or zip:HEX, key:HEX (32 digits), packed:HEX (16).
+    TEXT is src-seq[-field] in hexadecimal, or zip:HEX, key:HEX (32 digits), packed:HEX (16). A
+    field of 20 or more is read as the first protocol writes it: number and type in one.
     """
     found, packed_letter = _id_of(text)
     forms = {
@@ -70,7 +72,7 @@ def id_(text: str, letter: str, as_json: bool) -> int:
 def _id_of(text: str) -> tuple[Id, str]:
     form, colon, digits = text.partition(":")
     if not colon:
-        return parse_id(text), ""
+        return typed_field(parse_id(text))
     try:
         data = bytes.fromhex(digits)
     except ValueError:
@@ -198,6 +200,8 @@ def _request(text: str, as_json: bool) -> Any:
         return request | {"terms": [word.split(":", 1) for word in words]}
     if verb == "new":  # new a-1 "Ann" (5)
         return request | {"class": words[0] if words else None, "values": words[1:]}
+    if verb in ("set", "add", "remove") and len(words) == 2:  # set 8e-82f0-32 "Ann"
+        return request | {"object": words[0], "value": words[1]}
     names = {
         **dict.fromkeys(("set", "add", "remove"), ("object", "field", "value")),
         **dict.fromkeys(("listen", "connect"), ("address",)),

@@ -38,6 +38,7 @@ def test_an_id_is_turned_into_each_of_its_forms() -> None:
         "zip:8e00000001002f08": "",
         "key:000000000000008e00000000082f0001": "",
         "packed:0008e000082f0032": "S",
+        "8e-82f0-32": "S",  # as the first protocol writes it
     }
     for text, letter in given.items():
         done = tigerchat("object", "id", text, "--letter", "S", "--json")
@@ -107,6 +108,8 @@ def test_a_source_with_packets_of_two_blocks_crosses_whole(tmp_path: Path) -> No
         assert b.does("field", object=of, field=1)["text"] == str(18 * 3650)
         blocks = [key for key in b.dump() if key.startswith("56000000000000000a")]
         assert len(blocks) == 2
+        b.does("set", object=f"{late}-52", value='"typed"')  # field 2, an S
+        assert b.does("field", object=f"{late}-2")["text"] == '"typed"'
         assert b.counters()["diff_fields_applied"] < 20  # what is there, not every packet
 
 

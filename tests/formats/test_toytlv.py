@@ -17,6 +17,7 @@ from appliance.formats.toytlv.ids import (
     make_id,
     pack_id,
     parse_id,
+    typed_field,
     unpack_id,
     unzip_id,
     zip_id,
@@ -202,6 +203,7 @@ def test_the_field_that_the_first_protocol_means_by_an_id(
 ) -> None:
     found = first_field(parse_id(text))
     assert (found and (str(found[0]), found[1])) == field
+    assert typed_field(parse_id(text)) == (found or (parse_id(text), ""))
     if found:
         packed = int(text.split("-")[0], 16) << 44 | parse_id(text).progress
         assert pack_id(*found) == packed and unpack_id(packed) == found

@@ -9,7 +9,7 @@ from appliance.formats.rdx.notation import Value
 from appliance.formats.rdx.stamps import split_bare
 from appliance.formats.rdx.text import state_text
 from appliance.formats.rdx.values import decode_value, encode_value
-from appliance.formats.toytlv.ids import FIELD_MASK, Id
+from appliance.formats.toytlv.ids import FIELD_MASK, Id, typed_field
 
 
 def declared_letter(replica: Replica, object_id: Id, field: int) -> str:
@@ -21,6 +21,20 @@ def declared_letter(replica: Replica, object_id: Id, field: int) -> str:
     if found is None:
         raise EditRefused(f"class {of_class} declares no field {field}")
     return found.letter
+
+
+def named_field(replica: Replica, id: Id) -> tuple[Id, int]:
+    """Object and number of the field that a typed id names; the class must agree with it."""
+    named, letter = typed_field(id)
+    if not named.field:
+        raise EditRefused(f"{id} names no field: give its number too")
+    declared = declared_letter(replica, named.object, named.field)
+    if letter and letter != declared:
+        raise EditRefused(
+            f"{id} names field {named.field} of {named.object} as one of type {letter}; "
+            f"its class declares {declared}"
+        )
+    return named.object, named.field
 
 
 def initial(letter: str, value: Value, source: int) -> bytes:

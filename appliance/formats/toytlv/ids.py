@@ -5,7 +5,8 @@
     key        16 bytes          in the store: big-endian, so that keys sort as ids do
     packed     64 bits           source 20, packet number 32, field 7, type of the field 5
 
-`b0b-af0-3` is field 3 of the object that packet af0 of source b0b made.
+`b0b-af0-3` is field 3 of the object that packet af0 of source b0b made. So is `b0b-af0-72`, where
+people type it: the first protocol writes the field's type, an S, beside its number.
 """
 
 from typing import NamedTuple
@@ -151,3 +152,12 @@ def first_field(id: Id) -> tuple[Id, str] | None:
     if not number or kind > 25:
         return None
     return id.object.with_field(number), chr(ord("A") + kind)
+
+
+def typed_field(id: Id) -> tuple[Id, str]:
+    """The field that people mean by an id, and the letter of its type, empty where it has none.
+
+    As the first protocol reads it where it names a field there, else as today: fields from 32 on
+    are not told by ids alone.
+    """
+    return first_field(id) or (id, "")

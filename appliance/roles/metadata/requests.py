@@ -98,34 +98,33 @@ async def _edit(service: Service, request: Request) -> Request:
         raise TextRefused("`fields` maps numbers of fields to values")
     wanted = {_number(key): parse_value(text) for key, text in zip(
         fields, _texts(list(fields.values())), strict=True)}  # fmt: skip
-    return await _write(service, request, wanted, writing.delta)
+    of = parse_id(text_of(request, "object"))
+    return await _write(service, lambda replica: (of, wanted), writing.delta)
 
 
 async def _set(service: Service, request: Request) -> Request:
-    return await _write(service, request, _one(request), writing.delta)
+    return await _write(service, _one(request), writing.delta)
 
 
 async def _add(service: Service, request: Request) -> Request:
     return await _write(
-        service, request, _one(request), lambda l, state, v, source: writing.addition(l, state, v)
+        service, _one(request), lambda l, state, v, source: writing.addition(l, state, v)
     )
 
 
 async def _remove(service: Service, request: Request) -> Request:
     return await _write(
-        service, request, _one(request), lambda l, state, v, source: writing.removal(l, state, v)
+        service, _one(request), lambda l, state, v, source: writing.removal(l, state, v)
     )
 
 
 async def _write(
     service: Service,
-    request: Request,
-    wanted: dict[int, Value],
+    which: Callable[[Replica], tuple[Id, dict[int, Value]]],
     delta: Callable[[str, bytes, Value, int], bytes],
 ) -> Request:
-    of = parse_id(text_of(request, "object"))
-
     def make(replica: Replica) -> Id | None:
+        of, wanted = which(replica)
         writes: list[FieldWrite] = []
         for field, value in wanted.items():
             letter = writing.declared_letter(replica, of, field)
@@ -154,9 +153,10 @@ async def _batch(service: Service, request: Request) -> Request:
 
 
 async def _field(service: Service, request: Request) -> Request:
-    of, field = parse_id(text_of(request, "object")), _number(str(request.get("field")))
+    named = _named(request)
 
     def look(replica: Replica) -> Request:
+        of, field = named(replica)
         letter = writing.declared_letter(replica, of, field)
         state = replica.table.state(of.with_field(field), letter)
         shown = empty(letter) if state is None else state
@@ -300,8 +300,24 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _one(request: Request) -> dict[int, Value]:
-    return {_number(str(request.get("field"))): parse_value(text_of(request, "value"))}
+def _named(request: Request) -> Callable[[Replica], tuple[Id, int]]:
+    """The field of `object` whose number is `field`; without that, the one that `object` names."""
+    id = parse_id(text_of(request, "object"))
+    if "field" not in request:
+        return lambda replica: writing.named_field(replica, id)
+    field = _number(str(request["field"]))
+    return lambda replica: (id, field)
+
+
+def _one(request: Request) -> Callable[[Replica], tuple[Id, dict[int, Value]]]:
+    """That field, and the value that is given for it."""
+    named, value = _named(request), parse_value(text_of(request, "value"))
+
+    def which(replica: Replica) -> tuple[Id, dict[int, Value]]:
+        of, field = named(replica)
+        return of, {field: value}
+
+    return which
 
 
 def address_of(text: str) -> tuple[str, int]:

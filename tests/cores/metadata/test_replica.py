@@ -9,6 +9,7 @@ from appliance.cores.metadata.packets import parse_change
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.store import DATA, block_key, field_name
 from appliance.cores.metadata.terms import Term
+from appliance.cores.metadata.writing import named_field
 from appliance.formats.rdx.stamps import bare, count_record, element
 from appliance.formats.rdx.text import state_text
 from appliance.formats.rdx.values import encode_value
@@ -240,6 +241,22 @@ def test_what_follows_on_what_is_here_leaves_nothing_out() -> None:
     assert follows("O", 1) and not follows("O", 2)
     one.receive(parse_change(change("O", X1, X2, TEXT, TEXT)))
     assert follows("O", 1) and follows("O", 2) and not follows("O", 3)
+
+
+def test_a_field_is_named_by_an_id_as_of_today_or_as_of_the_first_protocol() -> None:
+    one = replica()
+    terms = [Term(1, "S", "x"), Term(2, "N", "y"), Term(50, "S", "z"), Term(58, "S", "a")]
+    of = one.create_object(one.create_class(terms), [value('"x"')])
+    for typed, number in (("1", 1), ("32", 1), ("2", 2), ("4d", 2), ("3a", 58)):
+        assert named_field(one, parse_id(f"{of}-{typed}")) == (of, number)
+    for typed, reason in (
+        (f"{of}", "names no field"),
+        (f"{of}-52", "as one of type S; its class declares N"),
+        (f"{of}-3", "declares no field 3"),
+        ("a-9-32", "no object a-9"),
+    ):
+        with pytest.raises(EditRefused, match=reason):
+            named_field(one, parse_id(typed))
 
 
 # --- refusals -------------------------------------------------------------------------------------
