@@ -143,6 +143,14 @@ STRANGER_STEP_MS = 2_000  # without a step towards hello, then one who waits is 
 # connections of which nothing came, and others that wait until they are served, of all addresses:
 # a descriptor each. As many as come at once from one address, by the default of its rate
 STRANGERS_SILENT_MAX = STRANGERS_WAITING_MAX = 1_024
+# connections beyond those that a node has room for which are told so at a time, and a second: TLS
+# and an answer each, 2 ms; all others just end
+TURNED_AWAY_MAX = 32
+TURNED_AWAY_RATE = 50  # a second
+TURNED_AWAY_MS_MAX = 3_000  # that each step towards the answer may take
+# descriptors of an edge that no client gets: mapped segments, who is turned away, and files,
+# listeners and links to replicas
+DESCRIPTORS_RESERVED = SEGMENTS_MAPPED_MAX + TURNED_AWAY_MAX + 224
 PROXY_HEADER_SIZE_MAX = 4 * KIB  # by which a known proxy names its client; most have under 100
 ACCEPT_BURST_SECONDS = 4  # of the rate at which an address may connect may come at once
 ACCEPTS_PER_TURN = 16  # connections accepted in one turn of the loop: 1 ms

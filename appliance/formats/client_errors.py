@@ -260,6 +260,16 @@ class GoElsewhere(InputError):
     temporary = True
 
 
+class NodeFull(InputError):
+    """This node has as many connections as it can serve: connect to another one, or come again. The
+    connection ends."""
+
+    code = 2048
+    ends_stranger = True
+    temporary = True
+    retry_after_ms = 1000
+
+
 class MsgIdInvalid(InputError):
     """The msg_id is no UUIDv7 of about now: set the clock that made it, or leave it out."""
 
@@ -321,6 +331,7 @@ CLIENT_ERRORS = (
     HeldTooMuch,
     ConnectionsTooMany,
     GoElsewhere,
+    NodeFull,
     MsgIdInvalid,
     MsgIdTaken,
     ObjectRefused,

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import resource
 import signal
 import socket
 import tempfile
@@ -15,6 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 from websockets.sync.client import connect
 
+from appliance.base.limits import DESCRIPTORS_RESERVED
 from appliance.drivers.host.node_folder import open_node
 from appliance.formats.client.connection import ErrorFrame, Ping, Pong
 from appliance.formats.client.fields import id_of
@@ -420,6 +422,7 @@ def test_without_tls_by_setting_and_within_its_limits(
         ports=ports(),
         geometry="small",
         client_tls=False,
+        connections_max=1_000_000,
         connections_per_address_max=3,
     ) as lone:
         lone.start_all()
@@ -432,4 +435,7 @@ def test_without_tls_by_setting_and_within_its_limits(
         until(lambda: lone.metric("tigerchat_edge_sessions", 0) == 0, "all are gone")
         counter = 'tigerchat_edge_connection_events_total{name="too_many_of_address"}'
         assert lone.metric(counter, 0) >= 1
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # the edge has inherited it
+        status = lone.edge_status(0)
+        assert status is not None and status["connections_max"] == files - DESCRIPTORS_RESERVED
         lone.chat(0).socket.close()

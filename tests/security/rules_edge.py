@@ -174,8 +174,8 @@ RULES = (
         rule="a first request has its time",
         where="appliance/drivers/network/websocket.py",
         test=("tests/drivers/network/test_client_port.py::test_a_request_has_its_time"),
-        old="        self.end_after(HELLO_MS_MAX / 1000)\n",
-        new="",
+        old="self.end_after((HELLO_MS_MAX if self",
+        new="self.end_after((3_600_000 if self",
     ),
     Rule(
         threat="requests that never end",

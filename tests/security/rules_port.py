@@ -5,6 +5,7 @@ from tests.security.rules_edge import Rule
 NETWORK = "appliance/drivers/network/"
 TESTS = "tests/drivers/network/test_client_port.py::"
 ENTRANCE = "tests/drivers/network/test_entrance.py::"
+FULL = "tests/drivers/network/test_full_node.py::"
 PROXIES = "tests/drivers/network/test_proxies.py::"
 OTHERS = TESTS + "test_handshakes_and_pages_for_others_are_refused_and_counted"
 
@@ -36,8 +37,8 @@ RULES = (
         rule="an address has so many, counted until they are lost",
         where=NETWORK + "entrance.py",
         test=TESTS + "test_of_an_address_no_more_than_so_many_come_in_of_whatever_kind",
-        old="        if self._per_address[address] >= self._per_address_max:",
-        new="        if False:",
+        old="        elif self._per_address[address] >= self._per_address_max:",
+        new="        elif False:",
     ),
     Rule(
         threat="connections at any rate",
@@ -46,6 +47,30 @@ RULES = (
         test=ENTRANCE + "test_an_address_opens_connections_at_its_pace_and_others_at_theirs",
         old="        if not self._in_pace(address, self._now_s):",
         new="        if False:",
+    ),
+    Rule(
+        threat="a crowd before a full node keeps it busy with answers",
+        rule="few are told at a time that there is no room, the others are closed",
+        where=NETWORK + "entrance.py",
+        test=FULL + "test_of_a_crowd_before_a_full_node_a_few_are_told_and_all_are_ended",
+        old='        why = FULL if len(self.turned_away) >= TURNED_AWAY_MAX else ""',
+        new='        why = ""',
+    ),
+    Rule(
+        threat="a flood before a full node takes the answers of others",
+        rule="an address that comes too fast is not told",
+        where=NETWORK + "entrance.py",
+        test=FULL + "test_an_address_that_comes_too_fast_is_not_told_that_the_node_is_full",
+        old="        if not why and not visitor.is_proxy:",
+        new="        if False:",
+    ),
+    Rule(
+        threat="clients take all descriptors",
+        rule="some are never a client's",
+        where="appliance/drivers/host/descriptors.py",
+        test=FULL + "test_no_more_clients_than_the_limit_of_open_files_leaves_room_for",
+        old="files - min(DESCRIPTORS_RESERVED, files // 2)",
+        new="files",
     ),
     Rule(
         threat="strangers of many addresses",
@@ -61,8 +86,8 @@ RULES = (
         rule="a first byte has its time",
         where=NETWORK + "entrance.py",
         test=TESTS + "test_a_request_has_its_time",
-        old="loop.call_later(HELLO_MS_MAX / 1000, self._on_late, visitor)",
-        new="loop.call_later(3600, self._on_late, visitor)",
+        old="ms_max, now_s = HELLO_MS_MAX, loop.time()",
+        new="ms_max, now_s = 3_600_000, loop.time()",
     ),
     Rule(
         threat="a crowd behind one address pushes itself out before its hellos",
@@ -109,8 +134,8 @@ RULES = (
         rule="a proxy that named nobody has spoken for itself",
         where=NETWORK + "entrance.py",
         test=PROXIES + "test_a_client_of_which_its_proxy_says_nothing_cannot_name_itself",
-        old="        if not self._entrance.attribute(visitor, address, now_s):",
-        new="        if header.host and not self._entrance.attribute(visitor, address, now_s):",
+        old="        why = self._entrance.attribute(visitor, address, now_s)",
+        new="        why = header.host and self._entrance.attribute(visitor, address, now_s)",
     ),
     Rule(
         threat="a client writes a name in front of its proxy's word",
@@ -126,8 +151,8 @@ RULES = (
         where=NETWORK + "entrance.py",
         test=PROXIES
         + "test_clients_behind_a_proxy_have_a_pace_and_a_number_each_and_the_proxy_none",
-        old="        if not self._may_come(address):\n",
-        new="        if False:\n",
+        old="        why = self._why_not(address)\n",
+        new='        why = ""\n',
     ),
     Rule(
         threat="clients in the network of their proxy, or of one that names nobody, in any number",
@@ -159,8 +184,8 @@ RULES = (
         rule="a handshake has its time",
         where=NETWORK + "entrance.py",
         test=TESTS + "test_sockets_that_never_end_tls_are_few_and_leave_nothing",
-        old='"ssl_handshake_timeout": HELLO_MS_MAX / 1000,',
-        new='"ssl_handshake_timeout": 3600,',
+        old="ms_max = HELLO_MS_MAX if visitor.refusal is None else",
+        new="ms_max = 3_600_000 if visitor.refusal is None else",
     ),
     Rule(
         threat="one connection asks for pages without end",

@@ -5,6 +5,7 @@ and events; connections come and go below.
 
     endpoint     address of a node's client port, and the TLS it must show
     connection   one WebSocket; bytes of whole frames in and out, nothing known of their meaning
+    refusal      why a node refused the handshake
     outbox       what a device has sent to one room and what was not answered yet; pure
     client       hello, requests, sends, subscriptions over whichever node answers
     room_objects topic, pins and reactions of a room: what is news to its reader

@@ -45,6 +45,7 @@ STUCK_S = 5.0  # frames come, but no answer to what was asked: another node
 STALE_PAUSE_S = 5.0  # between two times that a node is left because it is cut off
 DIRECTORY_S = 60.0  # between two looks at the directory, also asked for at each welcome
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.02, 0.5
+ASKED_PAUSE_S_MAX = 5.0  # that a node which lets nobody in may ask for
 FRAME_ITEMS_MAX = 400  # messages in one binary frame: below 1 MiB whatever their bodies
 RETRY_DEFAULT_MS = 50
 REQUESTS_MAX = 1024  # open requests; one more waits for nothing and is an error of the caller
@@ -317,8 +318,7 @@ class Client:
                     self._fail(Refused(turned_away.answer) if turned_away else unheard)
                     return
                 tried += 1
-                pause = BACKOFF_MIN_S * (1 << min(tried // len(self.endpoints), 5))
-                await asyncio.sleep(min(pause, BACKOFF_MAX_S) * random.uniform(0.5, 1.0))
+                await asyncio.sleep(self._pause_s(tried, error))
                 continue
             except Refused as error:
                 self._fail(error)
@@ -327,6 +327,15 @@ class Client:
             await self._watch(connection)
             reached = loop.time()
             self._on_lost()
+
+    def _pause_s(self, tried: int, error: ConnectionLost) -> float:
+        """Before the next node; after a round of all, no less than the last one asked for."""
+        pause = min(BACKOFF_MIN_S * (1 << min(tried // len(self.endpoints), 5)), BACKOFF_MAX_S)
+        asked_ms = (error.answer.retry_after or 0) if isinstance(error, TurnedAway) else 0
+        if tried % len(self.endpoints) == 0:
+            pause = max(pause, min(asked_ms / 1000, ASKED_PAUSE_S_MAX))
+            return pause * random.uniform(1.0, 1.5)  # not all at once
+        return pause * random.uniform(0.5, 1.0)
 
     async def _connect(self, endpoint: Endpoint) -> Connection:
         """A connection on which the node said welcome. Raises ConnectionLost, Refused."""

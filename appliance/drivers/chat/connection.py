@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidHandshake
+from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
 from websockets.protocol import State
@@ -17,7 +17,8 @@ from websockets.uri import parse_uri
 
 from appliance.base.limits import CLIENT_FRAME_SIZE_MAX
 from appliance.drivers.chat.endpoint import Endpoint
-from appliance.drivers.chat.errors import ConnectionLost
+from appliance.drivers.chat.errors import ConnectionLost, TurnedAway
+from appliance.drivers.chat.refusal import refusal_in
 
 # A message_event or snapshot_chunk of an edge may be larger than what it accepts.
 FRAME_SIZE_MAX = 16 * CLIENT_FRAME_SIZE_MAX
@@ -125,7 +126,10 @@ class Connection(asyncio.Protocol):
         if self._ready.done():
             return
         problem = self._protocol.handshake_exc
-        if problem is not None:
+        answer = refusal_in(problem.response) if isinstance(problem, InvalidStatus) else None
+        if answer is not None and answer.temporary:
+            self._ready.set_exception(TurnedAway(answer))
+        elif problem is not None:
             self._ready.set_exception(ConnectionLost(f"{self.endpoint.url}: {problem}"))
         else:
             self._ready.set_result(None)

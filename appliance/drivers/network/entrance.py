@@ -7,7 +7,9 @@ lost, whatever they speak.
        │            │          │              Who made no step for longest gives way
        │            │          └─ bytes came; all places are taken. The newest is turned away
        │            └─ nothing came. The oldest gives way
-       └─▶ refused before TLS: too many, or too fast of its address
+       ├─▶ closed before TLS: too many, or too fast of its address
+       └─▶ turned away: no room for anybody. A few at a time are served until their first request,
+           which is answered with the error and when to come again; the others are closed
 
 All but guests are strangers. One that is served costs the buffers of TLS and a handshake, so there
 are few at a time; one that says nothing, or waits, costs a descriptor. Whoever gives way is of the
@@ -28,7 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from appliance.base.errors import ConfigurationError
+from appliance.base.errors import ConfigurationError, InputError
 from appliance.base.limits import (
     ACCEPT_BURST_SECONDS,
     ACCEPTS_PER_TURN,
@@ -38,9 +40,24 @@ from appliance.base.limits import (
     STRANGERS_MAX,
     STRANGERS_SILENT_MAX,
     STRANGERS_WAITING_MAX,
+    TURNED_AWAY_MAX,
+    TURNED_AWAY_MS_MAX,
+    TURNED_AWAY_RATE,
 )
 from appliance.drivers.network.proxies import Proxies
+from appliance.drivers.network.rate import Rate
+from appliance.drivers.network.refusals import (
+    DISPLACED,
+    FULL,
+    NO_DESCRIPTOR,
+    TCP,
+    TOO_FAST,
+    TOO_MANY,
+    Refusals,
+)
+from appliance.drivers.network.spare import Spare
 from appliance.drivers.network.strangers import Stage
+from appliance.formats.client_errors import NodeFull
 from appliance.formats.proxy_header import (
     Incomplete,
     ProxyHeaderMalformed,
@@ -73,6 +90,8 @@ class Visitor(asyncio.Protocol, ABC):
 
     address: str
     is_proxy = False  # a known one: for whom it speaks is not heard yet, or never said
+    comes_by = TCP  # what it speaks, as far as is known
+    refusal: InputError | None = None  # it is here to be told that alone
 
     @abstractmethod
     def expel(self) -> None:
@@ -106,11 +125,14 @@ class Entrance:
     ) -> None:
         """`address_rate` is connections a second."""
         self.counters = counters
+        self.refusals = Refusals()
+        self.turned_away: dict[Visitor, None] = {}  # who is told that there is no room
+        self._tellings = Rate(TURNED_AWAY_RATE, TURNED_AWAY_MAX)
         self.visitors: dict[Visitor, str | None] = {}  # and its address, once it counts for it
         self._cost_s = 1 / address_rate
         # as many of an address as may come while one of them says hello
         self._share = min(STRANGERS_MAX, address_rate * HELLO_MS_MAX // 1000)
-        self._max, self._per_address_max = visitors_max, visitors_per_address_max
+        self.visitors_max, self._per_address_max = visitors_max, visitors_per_address_max
         self._per_address: Counter[str] = Counter()
         self._silent: Stage[Visitor] = Stage()
         self._waiting: Stage[Visitor] = Stage()
@@ -123,6 +145,8 @@ class Entrance:
     def admit(self, visitor: Visitor, now_s: float) -> bool:
         """Count in one that is served at once, unless there are too many."""
         if not self._count_in(visitor, now_s):
+            if self.is_full:
+                self.refusals.count(visitor.comes_by, FULL)
             return False
         self._make_room(visitor.address, at_once=True)
         self._served.add(visitor, now_s)
@@ -137,18 +161,37 @@ class Entrance:
         self._silent.add(visitor, now_s)
         return True
 
-    def attribute(self, visitor: Visitor, address: str, now_s: float) -> bool:
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for anybody."""
+        return len(self.visitors) >= self.visitors_max
+
+    def turn_away(self, visitor: Visitor, now_s: float) -> bool:
+        """Whether one that was not let in, since there is no room, may stay until it is told so."""
+        self._now_s = now_s
+        assert visitor not in self.visitors
+        why = FULL if len(self.turned_away) >= TURNED_AWAY_MAX else ""
+        if not why and not visitor.is_proxy:
+            why = self._why_not(visitor.address)
+        if why or not self._tellings.take(now_s):
+            self.refusals.count(visitor.comes_by, why or FULL)
+            return False
+        visitor.refusal = NodeFull("no more connections are served here: use another node, or wait")
+        self.turned_away[visitor] = None
+        return True
+
+    def attribute(self, visitor: Visitor, address: str, now_s: float) -> str:
         """It is settled for whom a known proxy speaks on this connection, be it itself: it counts
-        for that `address` from now on, unless there are too many of it: then it is to end."""
+        for that `address` from now on. Else why not, if there are too many of it: then it is to
+        end, and to be counted as refused."""
         assert visitor.is_proxy
         visitor.is_proxy = False
         self._now_s = now_s
-        if not self._may_come(address):
-            return False
-        if visitor in self.visitors:
+        why = self._why_not(address)
+        if not why and visitor in self.visitors:
             self.relay(visitor, address, now_s)
             self._count(visitor)
-        return True
+        return why
 
     def relay(self, visitor: Visitor, address: str, now_s: float) -> None:
         """A known proxy speaks for the one at `address`, which has not said yet for whom."""
@@ -162,6 +205,9 @@ class Entrance:
     def speak(self, visitor: Visitor, enter: Callable[[], None], now_s: float) -> None:
         """A silent one has sent something. `enter` is called when it is served: now, or when it is
         its turn; or it is expelled."""
+        if visitor in self.turned_away:
+            enter()
+            return
         if not self._silent.remove(visitor):
             return
         self._now_s = now_s
@@ -213,25 +259,29 @@ class Entrance:
     def _count_in(self, visitor: Visitor, now_s: float) -> bool:
         self._now_s = now_s
         self.counters["accepted"] += 1
-        if len(self.visitors) >= self._max:
+        if self.is_full:
             self.counters["too_many_connections"] += 1
             return False
-        if not visitor.is_proxy and not self._may_come(visitor.address):
+        why = "" if visitor.is_proxy else self._why_not(visitor.address)
+        if why:
+            self.refusals.count(visitor.comes_by, why)
             return False
         self.visitors[visitor] = None
         if not visitor.is_proxy:
             self._count(visitor)
         return True
 
-    def _may_come(self, address: str) -> bool:
-        """Whether one more of `address` may; a known proxy is asked for whom it speaks instead."""
+    def _why_not(self, address: str) -> str:
+        """Why no more of `address` may come, if so; a known proxy is asked for whom it speaks
+        instead."""
+        why = ""
         if not self._in_pace(address, self._now_s):
-            self.counters["too_fast_of_address"] += 1
-            return False
-        if self._per_address[address] >= self._per_address_max:
-            self.counters["too_many_of_address"] += 1
-            return False
-        return True
+            why = TOO_FAST
+        elif self._per_address[address] >= self._per_address_max:
+            why = TOO_MANY
+        if why:
+            self.counters[why] += 1
+        return why
 
     def _count(self, visitor: Visitor) -> None:
         """It is one of its address from now on."""
@@ -247,6 +297,8 @@ class Entrance:
 
     def _drop(self, visitor: Visitor) -> bool:
         """Count it out; whether it made room for a stranger."""
+        if self.turned_away.pop(visitor, self) is None:
+            self.refusals.count(visitor.comes_by, FULL)
         was_served = self._end_stage(visitor)
         address = self.visitors.pop(visitor, None)
         if address is not None:
@@ -258,7 +310,8 @@ class Entrance:
         return was_served
 
     def _displace(self, visitor: Visitor) -> None:
-        self.counters["stranger_displaced"] += 1
+        self.counters[DISPLACED] += 1
+        self.refusals.count(visitor.comes_by, DISPLACED)
         self._drop(visitor)
         visitor.expel()
 
@@ -320,6 +373,7 @@ class Door:
         self._entrance, self._make, self._proxies = entrance, make, proxies
         self._listeners: list[socket.socket] = []
         self._tls: ssl.SSLContext | None = None
+        self._spare = Spare()
         self._callers: dict[Visitor, _Caller] = {}
         self._greetings: dict[Visitor, asyncio.Task[None]] = {}
         self._port = 0
@@ -361,6 +415,7 @@ class Door:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
         self._listeners.clear()
+        self._spare.close()
         for visitor in list(self._callers):
             self.dismiss(visitor)
         for task in self._greetings.values():
@@ -392,6 +447,9 @@ class Door:
                 return
             except OSError:  # no descriptor left
                 self._entrance.counters["accept_failed"] += 1
+                if self._spare.turn_away(listener):
+                    self._entrance.refusals.count(TCP, NO_DESCRIPTOR)
+                    continue
                 for other in self._listeners:
                     loop.remove_reader(other)
                 self._rest = loop.call_later(REST_SECONDS, self._listen)
@@ -399,10 +457,13 @@ class Door:
             sock.setblocking(False)
             visitor = self._make(address_of(str(peer[0])))
             visitor.is_proxy = self._proxies.knows(str(peer[0]))
-            if not self._entrance.arrive(visitor, loop.time()):
-                sock.close()
-                continue
-            deadline = loop.call_later(HELLO_MS_MAX / 1000, self._on_late, visitor)
+            ms_max, now_s = HELLO_MS_MAX, loop.time()
+            if not self._entrance.arrive(visitor, now_s):
+                if not (self._entrance.is_full and self._entrance.turn_away(visitor, now_s)):
+                    sock.close()
+                    continue
+                ms_max = TURNED_AWAY_MS_MAX
+            deadline = loop.call_later(ms_max / 1000, self._on_late, visitor)
             self._callers[visitor] = _Caller(sock, deadline)
             loop.add_reader(sock, self._on_bytes, visitor)
 
@@ -457,7 +518,10 @@ class Door:
             self._entrance.relay(visitor, address, now_s)
             return False
         self._entrance.counters["proxied"] += bool(header.host)
-        if not self._entrance.attribute(visitor, address, now_s):
+        why = self._entrance.attribute(visitor, address, now_s)
+        if why:
+            if visitor.refusal is None:  # else it is counted when it goes
+                self._entrance.refusals.count(visitor.comes_by, why)
             self.dismiss(visitor)
         return False
 
@@ -476,8 +540,9 @@ class Door:
     async def _greet(self, visitor: Visitor, sock: socket.socket) -> None:
         timeouts = {}
         if self._tls is not None:
+            ms_max = HELLO_MS_MAX if visitor.refusal is None else TURNED_AWAY_MS_MAX
             timeouts = {
-                "ssl_handshake_timeout": HELLO_MS_MAX / 1000,
+                "ssl_handshake_timeout": ms_max / 1000,
                 "ssl_shutdown_timeout": SHUTDOWN_SECONDS,
             }
         try:

@@ -41,6 +41,7 @@ from appliance.base.limits import (
     STRANGER_FRAME_SIZE_MAX,
     TLS_RECORD_SIZE,
     TURN_COST_SIZE,
+    TURNED_AWAY_MS_MAX,
 )
 from appliance.drivers.network.bearer_token import token_in
 from appliance.drivers.network.closings import CLOSE_CODES, HTTP_STATUSES
@@ -49,6 +50,13 @@ from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.owner import WEBSOCKET, ChatConnection, Owner
 from appliance.drivers.network.proxies import FORWARDED_FIELD, NOBODY, Proxies
 from appliance.drivers.network.refusal import Refusal, refusal_of
+from appliance.drivers.network.refusals import (
+    HTTP,
+    MALFORMED,
+    OTHER_SITE,
+    WEBSOCKET_HTTP3,
+    WEBSOCKET_TCP,
+)
 from appliance.drivers.network.turns import Turns
 from appliance.formats.client.address import PATH
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
@@ -135,7 +143,7 @@ class Connection(Visitor):
     def __init__(self, server: "WebSocketServer", address: str) -> None:
         self.state = "greeted"
         self.address = address
-        self.transport_name = "websocket"
+        self.transport_name = WEBSOCKET_TCP
         self.subprotocol = ""
         self.user: Any = None  # for the owner
         self.admitted: Any = None  # as whom, by the owner
@@ -170,7 +178,7 @@ class Connection(Visitor):
         """One whose handshake was done elsewhere, on `transport`, by whom the owner has `admitted`;
         `on_welcome` is told when the client has said who it is."""
         made = cls(server, address)
-        made.transport_name = "websocket_http3"
+        made.transport_name = WEBSOCKET_HTTP3
         made.transport, made.subprotocol = transport, subprotocol
         made.admitted = admitted
         made._on_welcome = on_welcome
@@ -209,7 +217,7 @@ class Connection(Visitor):
         host = self._server.proxies.client_of(forwarded)
         address = self.address if host is None else address_of(host)
         now_s = asyncio.get_running_loop().time()
-        if not self._server.entrance.attribute(self, address, now_s):
+        if self._server.entrance.attribute(self, address, now_s):
             raise RateLimited(f"too many connections of {address}, or too fast", AGAIN_MS)
         self._server.counters["forwarded"] += host is not None
 
@@ -233,7 +241,7 @@ class Connection(Visitor):
         self.transport.set_write_buffer_limits(high=CLIENT_WRITE_HIGH, low=CLIENT_WRITE_LOW)
         if hasattr(transport, "set_read_buffer_limits"):  # of TLS: never less than a record
             transport.set_read_buffer_limits(high=2 * TLS_RECORD_SIZE, low=TLS_RECORD_SIZE + KIB)
-        self.end_after(HELLO_MS_MAX / 1000)
+        self.end_after((HELLO_MS_MAX if self.refusal is None else TURNED_AWAY_MS_MAX) / 1000)
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
@@ -300,10 +308,24 @@ class Connection(Visitor):
             return
         head = bytes(self._inbox)
         self._inbox.clear()
-        if _wants_websocket(head):
+        self.comes_by = self.transport_name if _wants_websocket(head) else HTTP
+        if self.refusal is not None:
+            self._turn_away(self.refusal)
+        elif self.comes_by != HTTP:
             self._upgrade(head[: end + 4], head[end + 4 :])
         else:
             self._pass_on(head)
+
+    def _turn_away(self, error: InputError) -> None:
+        """Answer the first request, whatever it is, and be gone."""
+        assert self.transport is not None
+        told = refusal_of(error, HTTP_STATUSES)
+        fields = (*told.fields, ("content-length", str(len(told.text))), ("connection", "close"))
+        lines = [f"HTTP/1.1 {told.status} {HTTPStatus(told.status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in fields]
+        self._expect_end()
+        self.transport.write("\r\n".join([*lines, "", told.text]).encode())
+        self.transport.close()
 
     def _pass_on(self, head: bytes) -> None:
         """This is plain HTTP from now on, and stays a stranger's; each request has its time."""
@@ -330,14 +352,13 @@ class Connection(Visitor):
         )
         protocol.receive_data(head)
         events = protocol.events_received()
-        status = 400
+        why = MALFORMED
         if events and isinstance(events[0], Request):
-            response = self._answer(protocol, events[0])
-            status = response.status_code
+            response, why = self._answer(protocol, events[0])
             protocol.send_response(response)
         self._protocol = protocol
         if protocol.state is not OPEN:
-            self._server.on_refused(self.transport_name, status)
+            self._server.on_refused(self.transport_name, why)
             self._expect_end()
             self._flush()
             self.transport.close()
@@ -353,9 +374,9 @@ class Connection(Visitor):
             self._inbox += rest
             self._server.turns.on_input(self)
 
-    def _answer(self, protocol: ServerProtocol, request: Request) -> Any:
-        """The response to a handshake: one from a page of another site is refused, and one with a
-        token that is not good."""
+    def _answer(self, protocol: ServerProtocol, request: Request) -> tuple[Any, str]:
+        """The response to a handshake, and why it is refused, if so: from a page of another site,
+        or with a token that is not good."""
         host, origin = (request.headers.get_all(name) for name in ("Host", "Origin"))
         hosts = self._server.hosts
         if (
@@ -365,10 +386,10 @@ class Connection(Visitor):
             or not hosts.may_connect(origin[0] if origin else None, host[0])
         ):
             self._server.counters["origin_refused"] += 1
-            return protocol.reject(HTTPStatus.FORBIDDEN, "not a page of this site\n")
+            return protocol.reject(HTTPStatus.FORBIDDEN, "not a page of this site\n"), OTHER_SITE
         response = protocol.accept(request)
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
-            return response
+            return response, MALFORMED
         authorizations, offers = (
             request.headers.get_all(name) for name in ("Authorization", "Sec-WebSocket-Protocol")
         )
@@ -377,8 +398,8 @@ class Connection(Visitor):
             self._attribute(request.headers.get_all(FORWARDED_FIELD))
             self.admitted = self._server.admitted(self.address, authorizations, offered)
         except InputError as error:
-            return _rejected(protocol, refusal_of(error, HTTP_STATUSES))
-        return response
+            return _rejected(protocol, refusal_of(error, HTTP_STATUSES)), error.name
+        return response, ""
 
     # --- input, by turns
 
@@ -659,7 +680,6 @@ class WebSocketServer:
         self.turns = Turns()
         self.heavy: dict[ChatConnection, None] = {}  # those that hold much, or did a moment ago
         self._open: dict[ChatConnection, None] = {}
-        self._refused: dict[str, Counter[int]] = {}
         self._prober: asyncio.TimerHandle | None = None
 
     async def start(
@@ -699,17 +719,10 @@ class WebSocketServer:
         self._open[connection] = None
         self.owner.on_open(connection)
 
-    def on_refused(self, transport_name: str, status: int) -> None:
-        """A client that wanted a conversation was answered with this status of HTTP."""
+    def on_refused(self, transport_name: str, why: str) -> None:
+        """The handshake of a client that wanted a conversation was refused."""
         self.counters["handshake_refused"] += 1
-        self._refused.setdefault(transport_name, Counter())[status] += 1
-
-    def refused(self) -> dict[str, dict[str, int]]:
-        """By what would have carried the conversation and by status, how often."""
-        return {
-            name: {str(status): count for status, count in row.items()}
-            for name, row in self._refused.items()
-        }
+        self.entrance.refusals.count(transport_name, why)
 
     def forget(self, connection: ChatConnection) -> None:
         self._open.pop(connection, None)
@@ -734,5 +747,5 @@ class WebSocketServer:
             self._prober.cancel()
         self.door.close()
         await self.entrance.emptied(seconds)
-        for visitor in list(self.entrance.visitors):
+        for visitor in [*self.entrance.visitors, *self.entrance.turned_away]:
             visitor.expel()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.drivers.host import resources
+from appliance.drivers.host.descriptors import clients_max, files_max
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, TLS_KEY_FILE, NodeFolder
 from appliance.drivers.network import room_files, websocket
 from appliance.drivers.network.origin import Hosts
@@ -64,7 +65,7 @@ class Listeners:
             owner,
             make_http=self.pages.protocol,
             hosts=hosts,
-            connections_max=settings.connections_max,
+            connections_max=clients_max(settings.connections_max, files_max()),
             connections_per_address_max=settings.connections_per_address_max,
             address_connect_rate=settings.address_connect_rate,
             counters=counters,
@@ -142,8 +143,9 @@ class Listeners:
         """How many there are."""
         return {
             "connections": self.server.count(),
+            "connections_max": self.server.entrance.visitors_max,
             "connections_by_transport": self.server.counts(),
-            "refused_by_transport": self.server.refused(),
+            "refused_by_transport": self.server.entrance.refusals.told(),
             "quic_connections": 0 if self.quic is None else self.quic.count(),
         }
 

@@ -674,7 +674,7 @@ def test_handshakes_and_pages_for_others_are_refused_and_counted() -> None:
             client.writer.write(sent)
             assert (await client.ended()).startswith(b"HTTP/1.1 403")
         assert port.server.counters["origin_refused"] == 2
-        assert port.server.refused() == {"websocket": {"403": 2}}
+        assert port.server.entrance.refusals.told() == {"websocket": {"other_site": 2}}
         await (await port.chat(origin="https://127.0.0.1:1")).asked()
         for host, code in ((b"evil.example", b"421"), (b"chat.example", b"200")):
             client = await port.dial()

@@ -12,6 +12,8 @@ from appliance.base.limits import (
     STRANGERS_MAX,
     STRANGERS_SILENT_MAX,
     STRANGERS_WAITING_MAX,
+    TURNED_AWAY_MAX,
+    TURNED_AWAY_RATE,
 )
 from appliance.drivers.network import entrance as entrance_module
 from appliance.drivers.network.entrance import Entrance, Visitor, address_of
@@ -192,6 +194,22 @@ def test_when_all_places_of_strangers_are_taken_the_address_with_most_gives_one_
         entrance.forget(visitor)
     assert (entrance.visitors, entrance.strangers) == ({}, 0)
     assert not entrance._per_address
+
+
+def test_of_those_for_whom_there_is_no_room_so_many_a_second_are_told() -> None:
+    port = Port()
+    port.entrance.visitors_max = 0
+    told = []
+    for now_s in (0.0, 1 / TURNED_AWAY_RATE, 100.0):
+        came = [Someone(port.entrance, f"{now_s} {number}") for number in range(100)]
+        for one in came:
+            assert not port.entrance.arrive(one, now_s)
+            one.is_served = port.entrance.turn_away(one, now_s)
+            port.entrance.forget(one)  # it has heard it
+        told.append(sum(one.is_served for one in came))
+    assert told == [TURNED_AWAY_MAX, 1, TURNED_AWAY_MAX]
+    assert port.entrance.refusals.told() == {"tcp": {"node_full": 300}}
+    assert not port.entrance.turned_away and not port.entrance.visitors
 
 
 def test_an_address_opens_connections_at_its_pace_and_others_at_theirs() -> None:

@@ -29,6 +29,7 @@ from appliance.base.limits import (
 from appliance.drivers.network.closings import CLOSE_CODES, HTTP_STATUSES
 from appliance.drivers.network.entrance import Visitor
 from appliance.drivers.network.owner import LINES
+from appliance.drivers.network.refusals import EVENTS, LONG_POLL
 from appliance.drivers.network.websocket import WebSocketServer
 from appliance.formats.client.frame import SUBPROTOCOL_JSON
 
@@ -70,11 +71,12 @@ class Conversation(Visitor):
 
     framing = LINES
     subprotocol = SUBPROTOCOL_JSON
+    comes_by = LONG_POLL
     admitted = None  # the first frames come with the request that opens it
 
     def __init__(self, server: WebSocketServer, address: str) -> None:
         self.address = address
-        self.transport_name = "long_poll"
+        self.transport_name = LONG_POLL
         self.user: Any = None
         self.turn, self.is_waiting = 0, False
         self.is_welcome = False
@@ -186,7 +188,7 @@ class Conversation(Visitor):
             raise OutOfStep
         if after == self._newest.number:
             self._drop_newest()
-        self.transport_name = "events"
+        self.transport_name = EVENTS
         with self._reading(reader):
             batch = self._newest
             while True:

@@ -5,7 +5,8 @@ import secrets
 from enum import Enum
 
 from appliance.drivers.network.plain.conversation import Conversation
-from appliance.drivers.network.websocket import WebSocketServer
+from appliance.drivers.network.websocket import AGAIN_MS, WebSocketServer
+from appliance.formats.client_errors import NodeFull, RateLimited
 
 _SECRET_SIZE = 32  # bytes of chance: who guesses needs no limit of tries
 _NUMBER_DIGITS = 2  # in front of them, of the process
@@ -25,11 +26,14 @@ class Conversations:
         self._server, self._prefix = server, f"{number:0{_NUMBER_DIGITS}x}"
         self._by_secret: dict[str, Conversation] = {}
 
-    def open(self, address: str) -> tuple[str, Conversation] | None:
-        """A new one and its secret; None when there are too many, or they come too fast."""
-        conversation = Conversation(self._server, address)
-        if not self._server.entrance.admit(conversation, asyncio.get_running_loop().time()):
-            return None
+    def open(self, address: str) -> tuple[str, Conversation]:
+        """A new one and its secret. Raises NodeFull when there are too many, RateLimited when those
+        of the address are, or come too fast."""
+        conversation, entrance = Conversation(self._server, address), self._server.entrance
+        if not entrance.admit(conversation, asyncio.get_running_loop().time()):
+            if entrance.is_full:
+                raise NodeFull("no more connections are served here: use another node, or wait")
+            raise RateLimited(f"too many connections of {address}, or too fast", AGAIN_MS)
         secret = self._prefix + secrets.token_hex(_SECRET_SIZE)
         self._by_secret[secret] = conversation
         conversation.on_gone = lambda: self._forget(secret)

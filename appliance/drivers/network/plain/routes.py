@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from appliance.base.errors import InputError
 from appliance.base.limits import PLAIN_POLL_S
 from appliance.drivers.network.closings import HTTP_STATUSES
 from appliance.drivers.network.entrance import Bearer
@@ -30,7 +31,6 @@ from appliance.drivers.network.plain.conversations import Absent, Conversations
 from appliance.drivers.network.proxies import client_of
 from appliance.drivers.network.refusal import refusal_of
 from appliance.formats.client.address import PATH
-from appliance.formats.client_errors import FieldInvalid
 
 SESSION_FIELD = "tigerchat-session"
 _SESSION = f"{PATH}/session"
@@ -106,14 +106,10 @@ class Routes:
 
     async def _open(self, request: Request) -> Response:
         try:
-            opened = self._conversations.open(client_of(request))
-        except FieldInvalid as error:
+            secret, conversation = self._conversations.open(client_of(request))
+        except InputError as error:
             told = refusal_of(error, HTTP_STATUSES)
             return Response(told.text, status_code=told.status, headers=dict(told.fields))
-        if opened is None:
-            text = "too many connections\n"
-            return PlainTextResponse(text, status_code=503, headers={"retry-after": "1"})
-        secret, conversation = opened
         batch = None
         try:
             await conversation.take(request.stream())

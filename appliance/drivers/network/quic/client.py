@@ -35,6 +35,7 @@ from appliance.drivers.network.quic.sessions import open_session
 from appliance.drivers.network.quic.sockets import Peer, Source, UdpSocket
 from appliance.drivers.network.quic.streams import ClientPort, StreamUser
 from appliance.drivers.network.quic.webtransport import Session
+from appliance.drivers.network.refusals import QUIC
 
 _log = logging.getLogger("tigerchat.quic")
 _ONE_WAY = 2  # bit of a stream's number
@@ -43,6 +44,8 @@ _CANCELLED_SPARE = 100  # requests that a client may give up before it is asked 
 
 class Client(Visitor):
     """See above. `users` are the streams that are in use."""
+
+    comes_by = QUIC
 
     def __init__(self, port: ClientPort, quic: BoundedConnection, address: str) -> None:
         self.address = address

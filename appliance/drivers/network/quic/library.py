@@ -10,6 +10,7 @@
     mistakes       that the library forgives: acks of what was not sent, parameters and identifiers
                    that stand twice
     backlog        what waits to be sent can be asked for
+    refusal        of a connection that is not begun, as one packet
     end            a connection that is over refers to itself, by callbacks in all its parts
     HTTP/3         no dynamic table, heads of a bounded size, GOAWAY; a malformed request breaks
                    its own stream
@@ -42,8 +43,10 @@ from aioquic.quic.connection import (
     QuicConnectionError,
     QuicConnectionId,
 )
+from aioquic.quic.crypto import CryptoPair
 from aioquic.quic.events import StreamReset
-from aioquic.quic.packet import QuicErrorCode, QuicFrameType
+from aioquic.quic.packet import QuicErrorCode, QuicFrameType, QuicPacketType
+from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.stream import QuicStream
 from aioquic.tls import Alert
 from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
@@ -71,6 +74,8 @@ _CALLING_BACK = (
     "_spaces",
     "tls",
 )
+_CLOSE_SIZE = 1 + 3 * 8  # of a frame that closes: its type and three numbers, at most
+_REFUSAL_SIZE_MAX = 1200  # bytes of its packet: any network carries it
 _KEPT_WHOLE = (FrameType.HEADERS, FrameType.SETTINGS, FrameType.MAX_PUSH_ID)
 
 # errors of a connection that the library does not turn into its end by itself
@@ -337,6 +342,29 @@ class BoundedConnection(QuicConnection):
             return False
         self.send_datagram_frame(data)
         return True
+
+
+def encode_refusal(*, version: int, source_id: bytes, destination_id: bytes, reason: str) -> bytes:
+    """The Initial packet that refuses one (RFC 9000, 5.2.2), sent to `source_id` by
+    `destination_id`: it is made without a connection, and without TLS."""
+    crypto = CryptoPair()
+    crypto.setup_initial(cid=source_id, is_client=False, version=version)
+    builder = QuicPacketBuilder(
+        host_cid=source_id,
+        peer_cid=destination_id,
+        version=version,
+        is_client=False,
+        max_datagram_size=_REFUSAL_SIZE_MAX,
+    )
+    builder.start_packet(QuicPacketType.INITIAL, crypto)
+    text = reason.encode()
+    frame = builder.start_frame(QuicFrameType.TRANSPORT_CLOSE, capacity=_CLOSE_SIZE + len(text))
+    frame.push_uint_var(QuicErrorCode.CONNECTION_REFUSED)
+    frame.push_uint_var(QuicFrameType.PADDING)  # no frame led to it
+    frame.push_uint_var(len(text))
+    frame.push_bytes(text)
+    (datagram,), _ = builder.flush()
+    return bytes(datagram)
 
 
 def _awaited(stream: H3Stream) -> int:

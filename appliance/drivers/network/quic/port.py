@@ -3,7 +3,8 @@
     datagram ──▶ an identifier of ours ──▶ its connection
              ├─▶ made by another process of this node ──▶ handed to that one
              ├─▶ Initial without our token ──▶ Retry: nothing is kept for who asks
-             ├─▶ Initial with our token ──▶ admitted as a stranger, at a bounded rate
+             ├─▶ Initial with our token ──▶ admitted as a stranger, at a bounded rate; if there are
+             │                              too many: CONNECTION_REFUSED, and nothing is kept
              ├─▶ a version that we do not speak ──▶ the one that we do
              └─▶ of a connection that is forgotten ──▶ stateless reset
 
@@ -49,9 +50,10 @@ from appliance.base.limits import (
 from appliance.drivers.network.entrance import Entrance, address_of
 from appliance.drivers.network.quic.client import Client
 from appliance.drivers.network.quic.keys import ID_SIZE, RESET_TOKEN_SIZE, PortKeys
-from appliance.drivers.network.quic.library import BoundedConnection
+from appliance.drivers.network.quic.library import BoundedConnection, encode_refusal
 from appliance.drivers.network.quic.sockets import Peer, Source, UdpSocket, bind_all
 from appliance.drivers.network.quic.streams import Services
+from appliance.drivers.network.rate import Rate
 
 ALPN = ["h3"]
 INITIAL_SIZE_MIN = 1200  # bytes of a datagram that begins a connection
@@ -62,22 +64,6 @@ _LONG_HEADER = 0x80
 
 for _name in ("quic", "http3"):  # of the library: a line or more for each connection
     logging.getLogger(_name).setLevel(logging.CRITICAL)
-
-
-class Rate:
-    """So many a second, and so many at once."""
-
-    def __init__(self, rate: float, burst: float) -> None:
-        self._rate, self._burst = rate, burst
-        self._left, self._at_s = burst, 0.0
-
-    def take(self, now_s: float) -> bool:
-        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._rate)
-        self._at_s = now_s
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
 
 
 HandOver = Callable[[int, bytes, Peer, Source], bool]
@@ -238,6 +224,7 @@ class QuicPort:
         )
         client = Client(self, quic, address_of(str(came.peer[0])))
         if not self.entrance.admit(client, loop_s):
+            self._refuse(header, came)
             return
         self.counters["quic_accepted"] += 1
         self.clients[client] = None
@@ -269,6 +256,17 @@ class QuicPort:
             retry_token=token,
         )
         self._answer("quic_retry", came, packet)
+
+    def _refuse(self, header: QuicHeader, came: Datagram) -> None:
+        """It may go elsewhere at once."""
+        assert header.version is not None
+        packet = encode_refusal(
+            version=header.version,
+            source_id=header.destination_cid,
+            destination_id=header.source_cid,
+            reason="no more connections are served here: use another node, or wait",
+        )
+        self._answer("quic_refused", came, packet)
 
     def _negotiate(self, header: QuicHeader, came: Datagram) -> None:
         packet = encode_quic_version_negotiation(

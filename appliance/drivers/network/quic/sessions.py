@@ -11,6 +11,15 @@ from appliance.drivers.network.quic.stream_transport import StreamTransport
 from appliance.drivers.network.quic.streams import Carrier, Services
 from appliance.drivers.network.quic.webtransport import DRAFT, Session
 from appliance.drivers.network.refusal import Refusal, refusal_of
+from appliance.drivers.network.refusals import (
+    MALFORMED,
+    NO_PATH,
+    NO_PROTOCOL,
+    OTHER_SITE,
+    SESSIONS,
+    WEBSOCKET_HTTP3,
+    WEBTRANSPORT,
+)
 from appliance.drivers.network.websocket import Connection
 from appliance.formats.client.address import PATH
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
@@ -18,27 +27,31 @@ from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 _SUBPROTOCOLS = (SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON)
 _OFFER = "offer subprotocol tigerchat.v1.json or tigerchat.v1.binary\n"
 _PATHS = "conversations are at /v1/tigerchat.v1.json and /v1/tigerchat.v1.binary\n"
+_DRAFTS = "this port has WebTransport as in draft-ietf-webtrans-http3-02\n"
 _WEBSOCKET_VERSION = "13"
+
+Refused = tuple[str, Refusal]  # why, for figures, and the answer
 
 
 def open_session(
     client: Carrier, stream_id: int, request: Request, services: Services, speaks_draft: bool
 ) -> None:
     """`speaks_draft`: the client has our draft of WebTransport."""
-    refusal = _refusal(client, request, services)
-    if refusal is None and request.protocol == "webtransport":
-        refusal = _open_webtransport(client, stream_id, request, services, speaks_draft)
-    elif refusal is None:
-        refusal = _open_websocket(client, stream_id, request, services)
-    if refusal is not None:
-        name = "webtransport" if request.protocol == "webtransport" else "websocket_http3"
-        services.server.on_refused(name, refusal.status)
-        client.refuse(stream_id, *refusal)
+    wants_transport = request.protocol == "webtransport"
+    refused = _refusal(client, request, services)
+    if refused is None and wants_transport:
+        refused = _open_webtransport(client, stream_id, request, services, speaks_draft)
+    elif refused is None:
+        refused = _open_websocket(client, stream_id, request, services)
+    if refused is not None:
+        why, answer = refused
+        services.server.on_refused(WEBTRANSPORT if wants_transport else WEBSOCKET_HTTP3, why)
+        client.refuse(stream_id, *answer)
 
 
-def _refusal(client: Carrier, request: Request, services: Services) -> Refusal | None:
+def _refusal(client: Carrier, request: Request, services: Services) -> Refused | None:
     if request.protocol not in ("websocket", "webtransport"):
-        return Refusal(501, "this port has CONNECT for websocket and webtransport\n")
+        return NO_PROTOCOL, Refusal(501, "this port has CONNECT for websocket and webtransport\n")
     host, origin = request.authority, request.values(b"origin")
     hosts = services.hosts
     if (
@@ -47,21 +60,22 @@ def _refusal(client: Carrier, request: Request, services: Services) -> Refusal |
         or not hosts.may_connect(origin[0] if origin else None, host)
     ):
         services.server.counters["origin_refused"] += 1
-        return Refusal(403, "not a page of this site\n")
+        return OTHER_SITE, Refusal(403, "not a page of this site\n")
     held = sum(isinstance(user, StreamTransport | Session) for user in client.users.values())
     if held >= QUIC_SESSIONS_MAX:
-        return Refusal(429, f"a connection has at most {QUIC_SESSIONS_MAX} conversations\n")
+        text = f"a connection has at most {QUIC_SESSIONS_MAX} conversations\n"
+        return SESSIONS, Refusal(429, text)
     return None
 
 
 def _open_websocket(
     client: Carrier, stream_id: int, request: Request, services: Services
-) -> Refusal | None:
+) -> Refused | None:
     """RFC 9220."""
     if request.path != PATH:
-        return Refusal(404, "conversations are at /v1\n")
+        return NO_PATH, Refusal(404, "conversations are at /v1\n")
     if request.values(b"sec-websocket-version") != [_WEBSOCKET_VERSION]:
-        return Refusal(400, "sec-websocket-version must be 13\n")
+        return MALFORMED, Refusal(400, "sec-websocket-version must be 13\n")
     offered = {
         name.strip()
         for value in request.values(b"sec-websocket-protocol")
@@ -69,11 +83,11 @@ def _open_websocket(
     }
     subprotocol = next((name for name in _SUBPROTOCOLS if name in offered), None)
     if subprotocol is None:
-        return Refusal(400, _OFFER)
+        return MALFORMED, Refusal(400, _OFFER)
     try:
         admitted = _admitted(client, request, services, offered)
     except InputError as error:
-        return refusal_of(error, HTTP_STATUSES)
+        return error.name, refusal_of(error, HTTP_STATUSES)
     transport = StreamTransport(client, stream_id)
     client.users[stream_id] = transport
     fields = [(b":status", b"200"), (b"sec-websocket-protocol", subprotocol.encode())]
@@ -92,16 +106,16 @@ def _open_websocket(
 
 def _open_webtransport(
     client: Carrier, stream_id: int, request: Request, services: Services, speaks_draft: bool
-) -> Refusal | None:
+) -> Refused | None:
     if not speaks_draft:
-        return Refusal(400, "this port has WebTransport as in draft-ietf-webtrans-http3-02\n")
+        return MALFORMED, Refusal(400, _DRAFTS)
     subprotocol = request.path.removeprefix(PATH + "/")
     if subprotocol not in _SUBPROTOCOLS:
-        return Refusal(404, _PATHS)
+        return NO_PATH, Refusal(404, _PATHS)
     try:
         admitted = _admitted(client, request, services)
     except InputError as error:
-        return refusal_of(error, HTTP_STATUSES)
+        return error.name, refusal_of(error, HTTP_STATUSES)
     session = Session(
         client, stream_id, services.server, subprotocol=subprotocol, admitted=admitted
     )

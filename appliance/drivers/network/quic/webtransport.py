@@ -24,6 +24,7 @@ from appliance.drivers.network.closings import CLOSE_CODES
 from appliance.drivers.network.owner import STREAM
 from appliance.drivers.network.quic.library import Http3Code
 from appliance.drivers.network.quic.streams import Carrier
+from appliance.drivers.network.refusals import WEBTRANSPORT
 from appliance.drivers.network.websocket import WebSocketServer
 from appliance.formats.client.frame import SUBPROTOCOL_JSON
 from appliance.formats.client.stream import SIZE_SIZE, size_at
@@ -38,7 +39,7 @@ class Session:
     """See above; `session_id` is the stream of its CONNECT."""
 
     framing = STREAM
-    transport_name = "webtransport"
+    transport_name = WEBTRANSPORT
 
     def __init__(
         self,

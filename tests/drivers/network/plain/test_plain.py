@@ -139,7 +139,7 @@ class Site:
         return made
 
 
-def run(test: Callable[[Site], Awaitable[None]], number: int = 0) -> None:
+def run(test: Callable[[Site], Awaitable[None]], number: int = 0, **settings: int) -> None:
     async def whole() -> None:
         owner, hosts = Owner(), Hosts(["chat.example"])
         pages = Pages(WEB, nodes=list, hosts=hosts, secure=False, health=str)
@@ -148,9 +148,12 @@ def run(test: Callable[[Site], Awaitable[None]], number: int = 0) -> None:
             make_http=pages.protocol,
             hosts=hosts,
             counters=Counter(),
-            connections_max=2_000,
-            connections_per_address_max=1_000,
-            address_connect_rate=10_000,
+            **{
+                "connections_max": 2_000,
+                "connections_per_address_max": 1_000,
+                "address_connect_rate": 10_000,
+                **settings,
+            },
         )
         pages.serve(Routes(Conversations(server, number), hosts).all)
         await server.start("127.0.0.1", 0, tls=None, shared=False)
@@ -169,6 +172,29 @@ async def until(condition: Callable[[], object]) -> None:
         if condition():
             return
         await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("setting", "status", "name", "reason"),
+    [
+        ("connections_max", 503, "node_full", "node_full"),
+        ("connections_per_address_max", 429, "rate_limited", "too_many_of_address"),
+    ],
+)
+def test_where_there_is_no_room_for_a_conversation_it_is_told_when_to_come_again(
+    setting: str, status: int, name: str, reason: str
+) -> None:
+    async def test(site: Site) -> None:
+        async with site.http() as http:
+            refused = await http.open()  # the connection of this request is here already
+            assert refused.status == status
+            error = refused.told["error"]
+            assert (error["name"], error["temporary"], error["retry_after"]) == (name, True, 1000)
+            assert refused.fields["retry-after"] == "1"
+            assert site.server.entrance.refusals.told() == {"long_poll": {reason: 1}}
+            assert not site.owner.frames
+
+    run(test, **{setting: 1})
 
 
 def test_frames_go_both_ways_many_in_a_request_and_come_in_their_order() -> None:

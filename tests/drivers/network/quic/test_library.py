@@ -6,16 +6,23 @@ Two connections back to back, without a network: what one has to send, the other
 from typing import Any
 
 import pytest
+from aioquic.buffer import Buffer  # type: ignore[attr-defined]
 from aioquic.h3.connection import H3Connection
 from aioquic.quic import events
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
+from aioquic.quic.packet import QuicErrorCode, pull_quic_header
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from appliance.base import limits
 from appliance.drivers.host.identity import make_certificate
-from appliance.drivers.network.quic.library import BoundedConnection, BoundedHttp3, Http3Code
+from appliance.drivers.network.quic.library import (
+    BoundedConnection,
+    BoundedHttp3,
+    Http3Code,
+    encode_refusal,
+)
 
 CLIENT, SERVER = ("127.0.0.1", 1), ("127.0.0.1", 2)
 KEY, CERTIFICATE = make_certificate("node", "127.0.0.1")
@@ -89,6 +96,26 @@ class Pair:
     @property
     def closed(self) -> Any:
         return self.server._close_event
+
+
+def test_a_client_that_is_refused_hears_the_code_and_the_reason() -> None:
+    client = QuicConnection(configuration=QuicConfiguration(alpn_protocols=["h3"]))
+    client.connect(SERVER, now=1.0)
+    ((hello, _),) = client.datagrams_to_send(now=1.0)
+    header = pull_quic_header(Buffer(data=hello))
+    assert header.version is not None
+    packet = encode_refusal(
+        version=header.version,
+        source_id=header.destination_cid,
+        destination_id=header.source_cid,
+        reason="no room",
+    )
+    assert len(packet) < len(hello) / 10  # nobody is flooded by it
+    client.receive_datagram(packet, SERVER, now=1.0)
+    client.handle_timer(now=client.get_timer() or 1.0)
+    told = list(iter(client.next_event, None))
+    (ended,) = [event for event in told if isinstance(event, events.ConnectionTerminated)]
+    assert (ended.error_code, ended.reason_phrase) == (QuicErrorCode.CONNECTION_REFUSED, "no room")
 
 
 def test_what_is_taken_moves_the_windows_on_by_as_much_and_no_more() -> None:
