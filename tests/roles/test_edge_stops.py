@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from appliance.base.limits import DRAIN_MS_MAX
+from appliance.drivers.network.refusals import SERVED
 from appliance.formats.client_errors import Closing, TokenExpired
 from appliance.roles.edge.figures import answered
 from appliance.roles.edge.traffic import Traffic
@@ -58,8 +59,11 @@ def test_bytes_and_ends_are_told_by_transport() -> None:
     for connection, error in ((one, Closing("x")), (other, TokenExpired("y")), (one, Closing("z"))):
         traffic.end(connection, error)  # type: ignore[arg-type]
     assert one.written == [b"ab", b"c"] and type(one.error) is Closing
+    traffic.on_body("http", 0, 70)
+    traffic.on_body("http", 4, 0)
+    nothing = dict.fromkeys(SERVED, 0)  # a series that begins with its first byte has no rate
     assert traffic.told() == {
-        "bytes_received": {"websocket": 5},
-        "bytes_sent": {"websocket": 3, "webtransport": 1},
+        "bytes_received": nothing | {"websocket": 5, "http": 4},
+        "bytes_sent": nothing | {"websocket": 3, "webtransport": 1, "http": 70},
         "ended_by_transport": {"websocket": {"closing": 2}, "webtransport": {"token_expired": 1}},
     }

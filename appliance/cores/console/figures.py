@@ -104,6 +104,18 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class Transport:
+    """What came to an edge by one way, since its start but for `connections`."""
+
+    name: str
+    connections: int  # now
+    received: int  # bytes
+    sent: int
+    refused: tuple[tuple[str, int], ...]  # why, and how often
+    ended: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
     """One edge's answer. Latencies are those of its newest acknowledgements."""
 
@@ -116,6 +128,7 @@ class Edge:
     lagging: int  # subscriptions served from segments
     cpu_percent: float
     rss: int
+    transports: tuple[Transport, ...]  # those by which anything came
 
 
 def parse_replica(raw: dict[str, Any]) -> Replica:
@@ -308,6 +321,33 @@ def parse_edge(raw: dict[str, Any]) -> Edge:
             lagging=raw["lagging"],
             cpu_percent=process["cpu_percent"],
             rss=process["rss"],
+            transports=_transports(raw),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"status of an edge: {error!r}") from error
+
+
+def _transports(raw: dict[str, Any]) -> tuple[Transport, ...]:
+    """None of an edge of an earlier version, which does not tell."""
+    now, received, sent, refused, ended = (
+        raw.get(key, {})
+        for key in (
+            "connections_by_transport",
+            "bytes_received",
+            "bytes_sent",
+            "refused_by_transport",
+            "ended_by_transport",
+        )
+    )
+    found = (
+        Transport(
+            name=name,
+            connections=now.get(name, 0),
+            received=received.get(name, 0),
+            sent=sent.get(name, 0),
+            refused=tuple(refused.get(name, {}).items()),
+            ended=tuple(ended.get(name, {}).items()),
+        )
+        for name in dict.fromkeys([*now, *received, *sent, *refused, *ended])
+    )
+    return tuple(one for one in found if one != Transport(one.name, 0, 0, 0, (), ()))

@@ -24,6 +24,7 @@ from appliance.cores.console.wider_tables import (
     federation_table,
     machine_table,
     objects_table,
+    transport_table,
 )
 
 
@@ -252,6 +253,9 @@ def tables(look: Look, alarms: Sequence[Alarm]) -> tuple[Table, ...]:
         replica_table(look),
         edge_table(look),
     )
+    transports = transport_table(look)
+    if transports.rows:
+        shown = (*shown, transports)
     if any(kept.placed is not None for _, _, kept in look.processes):
         shown = (*shown, process_table(look))
     if look.machines:

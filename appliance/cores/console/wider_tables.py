@@ -1,4 +1,5 @@
-"""Tables of what is wider than a shard: machines, disks, the farm, the objects, other sites."""
+"""Tables of what is wider than a shard: machines, disks, ways of clients, the farm, the objects,
+other sites."""
 
 from appliance.cores.console.alarms import node_name
 from appliance.cores.console.cells import (
@@ -11,6 +12,7 @@ from appliance.cores.console.cells import (
     Table,
     count,
     duration,
+    size,
 )
 from appliance.cores.console.disks import troubles
 from appliance.cores.console.model import Look
@@ -30,6 +32,46 @@ def machine_table(look: Look) -> Table:
         for machine in look.machines
     )
     return Table("Machines", MACHINE_COLUMNS, (2,), rows)
+
+
+TRANSPORT_COLUMNS = (
+    "edge",
+    "node",
+    "transport",
+    "connections",
+    "received",
+    "sent",
+    "refused",
+    "ended",
+    "most often for",
+)
+_REASONS_SHOWN = 3
+
+
+def transport_table(look: Look) -> Table:
+    """By what clients come to each edge, and why they were refused or sent away."""
+    rows = tuple(
+        (
+            Cell(str(edge.number)),
+            Cell(node_name(look, edge.node)),
+            Cell(transport.name),
+            Cell(count(transport.connections)),
+            Cell(size(transport.received)),
+            Cell(size(transport.sent)),
+            Cell(count(sum(often for _, often in transport.refused))),
+            Cell(count(sum(often for _, often in transport.ended))),
+            Cell(_most_often((*transport.refused, *transport.ended))),
+        )
+        for edge in look.edges
+        if edge.own is not None and not edge.removed
+        for transport in edge.own.transports
+    )
+    return Table("Transports", TRANSPORT_COLUMNS, (3, 4, 5, 6, 7), rows)
+
+
+def _most_often(counted: tuple[tuple[str, int], ...]) -> str:
+    first = sorted(counted, key=lambda row: (-row[1], row[0]))[:_REASONS_SHOWN]
+    return ", ".join(f"{why} {count(often)}" for why, often in first) or NOTHING
 
 
 DISK_COLUMNS = ("disks of", "disk", "health", "spare", "used", "temperature", "media errors")

@@ -32,7 +32,8 @@ class Said(NamedTuple):
 
 class Figure(NamedTuple):
     """One metric: where its value stands in an answer ("a.b": key b of the value of a). A value
-    that is a table becomes a sample for each of its rows, whose key is under `label`."""
+    that is a table becomes a sample for each of its rows, whose key is under `label`; of a table of
+    tables the key within is under `inner`."""
 
     name: str
     kind: type[CounterMetricFamily] | type[GaugeMetricFamily]
@@ -40,6 +41,7 @@ class Figure(NamedTuple):
     path: str
     scale: float = 1.0
     label: str = "name"
+    inner: str = ""
 
 
 _C, _G = CounterMetricFamily, GaugeMetricFamily
@@ -53,7 +55,35 @@ _PROCESS = (
 _EVENTS = Figure(
     "connection_events", _C, "What happened to connections, by name.", "connection_events"
 )
+_TRANSPORT = "transport"
 _DROPPED = Figure("dropped", _C, "Frames that were dropped, by reason.", "dropped")
+_BY_TRANSPORT = (
+    Figure(
+        "transport_connections",
+        _G,
+        "Connections now.",
+        "connections_by_transport",
+        label=_TRANSPORT,
+    ),
+    Figure("received_bytes", _C, "Bytes from clients.", "bytes_received", label=_TRANSPORT),
+    Figure("sent_bytes", _C, "Bytes to clients.", "bytes_sent", label=_TRANSPORT),
+    Figure(
+        "refusals",
+        _C,
+        "Who was not let in, by reason.",
+        "refused_by_transport",
+        label=_TRANSPORT,
+        inner="reason",
+    ),
+    Figure(
+        "ends",
+        _C,
+        "Conversations that the edge ended, by reason.",
+        "ended_by_transport",
+        label=_TRANSPORT,
+        inner="reason",
+    ),
+)
 FIGURES: dict[str, tuple[Figure, ...]] = {
     "replica": (
         Figure("serving", _G, "1 while the replica's status is normal.", "serving"),
@@ -95,7 +125,9 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
     ),
     "edge": (
         Figure("serving", _G, "1 while the edge serves clients.", "serving"),
-        Figure("connections", _G, "Connections of clients.", "connections"),
+        Figure("connections", _G, "Conversations of clients.", "connections"),
+        Figure("connections_max", _G, "Connections that it has room for.", "connections_max"),
+        *_BY_TRANSPORT,
         Figure("sessions", _G, "Sessions of clients.", "sessions"),
         Figure("subscriptions", _G, "Rooms followed over these.", "subscriptions"),
         Figure("lagging", _G, "Subscriptions served from stored segments.", "lagging"),
@@ -225,15 +257,23 @@ def _family(
     values = [(node, number, _value(answer, figure.path)) for node, number, answer in shaped]
     by_name = any(isinstance(value, Mapping) for _, _, value in values)
     number_label = "shard" if kind == "replica" else "number"
-    labels = ("node", number_label, *((figure.label,) if by_name else ()))
+    named = [label for label in (figure.label, figure.inner) if label] if by_name else []
+    labels = ("node", number_label, *named)
     family = figure.kind(f"{PREFIX}{kind}_{figure.name}", figure.help, labels=labels)
     for node, number, value in values:
-        rows = value.items() if isinstance(value, Mapping) else [("", value)]
-        for name, each in sorted(rows):
-            if isinstance(each, int | float):
-                row = (node, number, str(name)) if by_name else (node, number)
-                family.add_metric(row, float(each) * figure.scale)
+        for names, each in _rows(value, len(named)):
+            family.add_metric((node, number, *names), each * figure.scale)
     return family
+
+
+def _rows(value: Any, depth: int) -> Iterator[tuple[tuple[str, ...], float]]:
+    """The numbers in a table, under `depth` names each; what is no such table has none."""
+    if depth and isinstance(value, Mapping):
+        for name, within in sorted(value.items()):
+            for names, each in _rows(within, depth - 1):
+                yield (str(name), *names), each
+    elif not depth and isinstance(value, int | float):
+        yield (), float(value)
 
 
 def _value(answer: Mapping[str, Any], path: str) -> Any:

@@ -19,7 +19,8 @@ from appliance.base.limits import HTTP_HEAD_SIZE_MAX
 from appliance.drivers.network.http_requests import HttpProtocol, Page, PageFiles
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.websocket import PlainHttp
-from appliance.formats.client.address import PATH
+from appliance.drivers.network.weighed import OnBody, Weighed, unweighed
+from appliance.formats.client.address import PATH, SESSION_PATH
 
 KEEP_ALIVE_SECONDS = 5
 LOG_SECONDS = 60.0  # between two lines about what strangers send
@@ -147,12 +148,14 @@ class Pages:
         directory: Callable[[], bytes] = bytes,
         farm_key: bytes = b"",
         also: Callable[[], bytes] = bytes,
+        on_body: OnBody = unweighed,
     ) -> None:
         """`nodes` tells a client where else it may connect; `health` gives "" or why this node does
         not serve, which is not for strangers: they are told one word;
         `directory` gives the signed bytes of the newest one, or none, `farm_key` verifies who may
         sign it;
-        `also` is the Alt-Svc of the port, or empty."""
+        `also` is the Alt-Svc of the port, or empty; `on_body` hears of what comes and goes that is
+        no conversation's."""
         self._directory, self._farm_key = directory, farm_key.hex()
         self._web, self._nodes, self._health = web, nodes, health
         self.app = app = Starlette(
@@ -164,7 +167,8 @@ class Pages:
                 Mount("/web", PageFiles(directory=web)),
             ],
             middleware=[
-                Middleware(SafeHeaders, hosts=hosts, secure=secure, places=self._places, also=also)
+                Middleware(Weighed, on_body=on_body, besides=SESSION_PATH),
+                Middleware(SafeHeaders, hosts=hosts, secure=secure, places=self._places, also=also),
             ],
         )
         self._config = uvicorn.Config(

@@ -282,6 +282,7 @@ class Connection(Visitor):
             self._deadline.cancel()
         was, self.state = self.state, "closed"
         self._server.counters["ended_" + was] += 1
+        self._server.plain_count -= was == "http"
         self._server.forget(self)
         self._inbox.clear()
         if self._http is not None:
@@ -331,6 +332,7 @@ class Connection(Visitor):
         """This is plain HTTP from now on, and stays a stranger's; each request has its time."""
         self.state = "http"
         self._server.counters["http"] += 1
+        self._server.plain_count += 1
         self._plain = PlainHttp(self, self._server.entrance)
         self._http = self._server.make_http(self._plain)
         self.end_after(HTTP_MS_MAX / 1000)
@@ -679,6 +681,7 @@ class WebSocketServer:
         self.door = Door(self.entrance, lambda address: Connection(self, address), proxies)
         self.turns = Turns()
         self.heavy: dict[ChatConnection, None] = {}  # those that hold much, or did a moment ago
+        self.plain_count = 0  # connections of plain HTTP
         self._open: dict[ChatConnection, None] = {}
         self._prober: asyncio.TimerHandle | None = None
 
@@ -702,8 +705,9 @@ class WebSocketServer:
         return list(self._open)
 
     def counts(self) -> dict[str, int]:
-        """The same, by what carries them."""
-        return dict(Counter(connection.transport_name for connection in self._open))
+        """The same, by what carries them; and other connections of TCP that speak HTTP."""
+        by_name = Counter(connection.transport_name for connection in self._open)
+        return {**by_name, HTTP: self.plain_count}
 
     def admitted(self, address: str, authorizations: Sequence[str], offered: Iterable[str]) -> Any:
         """As whom the owner admits a client whose handshake has these fields `Authorization`, and

@@ -3,6 +3,7 @@
 from appliance.base.authority import authority
 
 PATH = "/v1"  # of the protocol's first version
+SESSION_PATH = f"{PATH}/session"  # of conversations in plain HTTP
 
 
 def client_url(host: str, port: int, *, tls: bool) -> str:

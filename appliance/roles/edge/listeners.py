@@ -25,7 +25,9 @@ from appliance.drivers.network.quic.keys import PortKeys
 from appliance.drivers.network.quic.neighbours import Neighbours
 from appliance.drivers.network.quic.port import QuicPort
 from appliance.drivers.network.quic.streams import Services
+from appliance.drivers.network.refusals import HTTP3, SERVED
 from appliance.drivers.network.tls import show_certificate
+from appliance.drivers.network.weighed import OnBody
 from appliance.roles.edge.addresses import host_names, places_of
 
 WEB = resources.web()
@@ -45,6 +47,7 @@ class Listeners:
         health: Callable[[], str],
         directory: Callable[[], bytes],
         open_room: room_files.Open,
+        on_body: OnBody,
         counters: Counter[str],
     ) -> None:
         """`node` gives the newest view of the node's files, `number` is that of this edge."""
@@ -60,6 +63,7 @@ class Listeners:
             directory=directory,
             farm_key=node().site.farm_key,
             also=self._also,
+            on_body=on_body,
         )
         self.server = websocket.WebSocketServer(
             owner,
@@ -144,7 +148,11 @@ class Listeners:
         return {
             "connections": self.server.count(),
             "connections_max": self.server.entrance.visitors_max,
-            "connections_by_transport": self.server.counts(),
+            "connections_by_transport": {
+                **dict.fromkeys(SERVED, 0),
+                **self.server.counts(),
+                HTTP3: 0 if self.quic is None else self.quic.plain_count(),
+            },
             "refused_by_transport": self.server.entrance.refusals.told(),
             "quic_connections": 0 if self.quic is None else self.quic.count(),
         }

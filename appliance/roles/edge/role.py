@@ -104,8 +104,7 @@ class EdgeRole:
             name=f"{site.number}.{settings.index}.{number}",
             revocations=revocations,
         )
-        self._counters: Counter[str] = Counter()
-        self._drops: Counter[str] = Counter()
+        self._counters, self._drops, self._traffic = Counter[str](), Counter[str](), Traffic()
         self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self._lanes = Lanes(site, edge=self._edge, prng=prng, wake=self.wake, drops=self._drops)
         self._replicas = Replicas(
@@ -127,13 +126,14 @@ class EdgeRole:
             health=self.health,
             directory=lambda: self._directory.data,
             open_room=self._export,
+            on_body=self._traffic.on_body,
             counters=self._counters,
         )
         door = Path(SOCKETS_FOLDER) / f"edge-{number}"
         self._status_server = StatusServer(
             door, cluster=site.cluster, number=number, status=self.status
         )
-        self._traffic, self._figures, self._life = Traffic(), Figures(), Lifetime()
+        self._figures, self._life = Figures(), Lifetime()
         self._beat = Beat(f"edge {number}", log, self._life, second=self._each_second)
         self._waking = Waking(
             self._beat, rest_ticks=self._rest_ticks, count=self._count_ticks, woke=self._woke

@@ -1,22 +1,29 @@
-"""By what carries conversations: bytes of their frames both ways, and why they were ended."""
+"""By transport: bytes both ways, and why conversations were ended."""
 
 from collections import Counter
 from typing import Any
 
 from appliance.base.errors import InputError
 from appliance.cores.edge.connection import ClientConnection
+from appliance.drivers.network.refusals import SERVED
 
 
 class Traffic:
-    """Of one edge. Frames as they are handed over: without TLS, packets, heads of requests."""
+    """Of one edge. Frames of conversations, and bodies of other requests and answers, as they are
+    handed over: without TLS, packets, heads."""
 
     def __init__(self) -> None:
-        self._received: Counter[str] = Counter()
-        self._sent: Counter[str] = Counter()
+        self._received: Counter[str] = Counter(dict.fromkeys(SERVED, 0))
+        self._sent: Counter[str] = Counter(dict.fromkeys(SERVED, 0))
         self._ended: dict[str, Counter[str]] = {}  # transport -> name of the error -> how often
 
     def on_received(self, connection: ClientConnection, data: bytes) -> None:
         self._received[connection.transport_name] += len(data)
+
+    def on_body(self, transport: str, received: int, sent: int) -> None:
+        """So many bytes of a request that is no conversation's, and of the answer."""
+        self._received[transport] += received
+        self._sent[transport] += sent
 
     def write(self, connection: ClientConnection, frames: list[bytes]) -> None:
         self._sent[connection.transport_name] += sum(map(len, frames))

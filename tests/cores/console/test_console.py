@@ -493,3 +493,24 @@ def test_rules_page_for_what_the_console_calls_bad_and_warn_of_everything_else()
     page = (DOCS / "console.md").read_text()
     told = dict(re.findall(r"^\| `(\w+)` \| (bad|warn)", page, re.MULTILINE))
     assert told == known
+
+
+def test_the_ways_of_clients_are_shown_with_why_they_were_refused() -> None:
+    told = edge(
+        connections_by_transport={"websocket": 20, "http": 0, "long_poll": 0},
+        bytes_received={"websocket": 3 << 20, "http": 0, "long_poll": 0},
+        bytes_sent={"websocket": 70 << 20, "http": 1 << 20, "long_poll": 0},
+        refused_by_transport={
+            "tcp": {"node_full": 1200, "no_descriptor": 2},
+            "websocket": {"other_site": 1, "token_expired": 5, "node_full": 1, "rate_limited": 1},
+        },
+        ended_by_transport={"websocket": {"closing": 3}},
+    )
+    table = looked(healthy() | {Source("edge", 1, 0): told}).tables()[-1]
+    assert table.title == "Transports"
+    assert [[cell.text for cell in row[1:]] for row in table.rows] == [
+        ["node-1", "websocket", "20", "3 MiB", "70 MiB", "8", "3"]
+        + ["token_expired 5, closing 3, node_full 1"],
+        ["node-1", "http", "0", "0 MiB", "1 MiB", "0", "0", "–"],
+        ["node-1", "tcp", "0", "0 MiB", "0 MiB", "1,202", "0", "node_full 1,200, no_descriptor 2"],
+    ]

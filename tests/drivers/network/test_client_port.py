@@ -399,8 +399,11 @@ def test_of_an_address_no_more_than_so_many_come_in_of_whatever_kind() -> None:
         over = await port.dial()
         assert await over.ended() == b""
         assert port.server.counters["too_many_of_address"] == 1
+        assert port.server.counts() == {"websocket": 2, "http": 1}
+        assert port.server.entrance.refusals.told() == {"tcp": {"too_many_of_address": 1}}
         plain.writer.close()
         await until(lambda: len(port.server.entrance.visitors) == 2)
+        assert port.server.counts() == {"websocket": 2, "http": 0}
         await (await port.chat()).asked()
 
     run(test, connections_per_address_max=3)

@@ -66,9 +66,37 @@ def test_values_scales_and_names_with_any_letters_arrive() -> None:
     assert told["tigerchat_shipper_ships", ("2", "0", "0")] == 1
 
 
+def test_what_is_counted_by_transport_and_reason_has_both_as_labels() -> None:
+    edge = {
+        "connections_max": 500,
+        "connections_by_transport": {"websocket": 3, "http": 0},
+        "bytes_sent": {"websocket": 77},
+        "refused_by_transport": {"tcp": {"node_full": 9}, "websocket": {"node_full": 1}},
+        "ended_by_transport": {"websocket": {"closing": 2}},
+    }
+    text = exposition([Said("edge", 1, 0, edge)]).decode()
+    for line in (
+        'tigerchat_edge_connections_max{node="1",number="0"} 500.0',
+        'tigerchat_edge_transport_connections{node="1",number="0",transport="http"} 0.0',
+        'tigerchat_edge_transport_connections{node="1",number="0",transport="websocket"} 3.0',
+        'tigerchat_edge_sent_bytes_total{node="1",number="0",transport="websocket"} 77.0',
+        'tigerchat_edge_refusals_total{node="1",number="0",reason="node_full",transport="tcp"} 9.0',
+        'tigerchat_edge_ends_total{node="1",number="0",reason="closing",transport="websocket"} 2.0',
+    ):
+        assert sorted(_labels(line)) in [sorted(_labels(one)) for one in text.splitlines()], line
+
+
+def _labels(line: str) -> list[str]:
+    return re.split(r"[{},]", line)
+
+
 def test_an_answer_of_another_version_breaks_nothing() -> None:
     odd = {"status": 7, "op": "many", "counters": [1], "volume": None, "process": {"rss": None}}
-    told = samples(Said("replica", 0, 0, odd), Said("edge", 0, 0, {}), Said("shipper", 0, 0, {}))
+    odd_edge = {"refused_by_transport": {"tcp": 3, "quic": {"node_full": "many"}}, "bytes_sent": 7}
+    told = samples(
+        Said("replica", 0, 0, odd), Said("edge", 0, 0, odd_edge), Said("shipper", 0, 0, {})
+    )
+    assert not [name for name, _ in told if "refusals" in name]
     assert ("tigerchat_replica_op", ("0", "0")) not in told
 
 

@@ -30,10 +30,9 @@ from appliance.drivers.network.plain.conversation import (
 from appliance.drivers.network.plain.conversations import Absent, Conversations
 from appliance.drivers.network.proxies import client_of
 from appliance.drivers.network.refusal import refusal_of
-from appliance.formats.client.address import PATH
+from appliance.formats.client.address import SESSION_PATH
 
 SESSION_FIELD = "tigerchat-session"
-_SESSION = f"{PATH}/session"
 _JSON, _EVENTS = "application/json", "text/event-stream"
 _ALLOWED_METHODS, _ALLOWED_FIELDS = "GET, POST, DELETE", f"{SESSION_FIELD}, content-type"
 _NUMBER_DIGITS_MAX = 18  # of a batch
@@ -49,10 +48,10 @@ class Routes:
     def __init__(self, conversations: Conversations, hosts: Hosts) -> None:
         self._conversations, self._hosts = conversations, hosts
         rows: list[tuple[str, dict[str, Handler]]] = [
-            (_SESSION, {"POST": self._open, "DELETE": self._found(self._leave)}),
-            (f"{_SESSION}/frames", {"POST": self._found(self._take)}),
-            (f"{_SESSION}/poll", {"GET": self._found(self._poll)}),
-            (f"{_SESSION}/events", {"GET": self._found(self._events)}),
+            (SESSION_PATH, {"POST": self._open, "DELETE": self._found(self._leave)}),
+            (f"{SESSION_PATH}/frames", {"POST": self._found(self._take)}),
+            (f"{SESSION_PATH}/poll", {"GET": self._found(self._poll)}),
+            (f"{SESSION_PATH}/events", {"GET": self._found(self._events)}),
         ]
         self.all = [
             Route(path, self._allowed(handlers), methods=[*handlers, "OPTIONS"])
@@ -95,7 +94,7 @@ class Routes:
                 text = "another process has this session: ask again on a new connection\n"
                 return PlainTextResponse(text, status_code=421, headers={"connection": "close"})
             if isinstance(found, Absent):
-                text = f"no such session: open one by POST {_SESSION}\n"
+                text = f"no such session: open one by POST {SESSION_PATH}\n"
                 return PlainTextResponse(text, status_code=404)
             with _borne(request, found):
                 return await handler(request, found)

@@ -51,6 +51,7 @@ from appliance.drivers.network.entrance import Entrance, address_of
 from appliance.drivers.network.quic.client import Client
 from appliance.drivers.network.quic.keys import ID_SIZE, RESET_TOKEN_SIZE, PortKeys
 from appliance.drivers.network.quic.library import BoundedConnection, encode_refusal
+from appliance.drivers.network.quic.sessions import conversations_on
 from appliance.drivers.network.quic.sockets import Peer, Source, UdpSocket, bind_all
 from appliance.drivers.network.quic.streams import Services
 from appliance.drivers.network.rate import Rate
@@ -335,6 +336,10 @@ class QuicPort:
     def count(self) -> int:
         """Connections, with a session or without."""
         return len(self.clients)
+
+    def plain_count(self) -> int:
+        """Those without."""
+        return sum(not conversations_on(client) for client in self.clients)
 
 
 def _packed(peer: Peer) -> bytes:

@@ -49,6 +49,11 @@ def open_session(
         client.refuse(stream_id, *answer)
 
 
+def conversations_on(client: Carrier) -> int:
+    """How many streams of it are conversations."""
+    return sum(isinstance(user, StreamTransport | Session) for user in client.users.values())
+
+
 def _refusal(client: Carrier, request: Request, services: Services) -> Refused | None:
     if request.protocol not in ("websocket", "webtransport"):
         return NO_PROTOCOL, Refusal(501, "this port has CONNECT for websocket and webtransport\n")
@@ -61,8 +66,7 @@ def _refusal(client: Carrier, request: Request, services: Services) -> Refused |
     ):
         services.server.counters["origin_refused"] += 1
         return OTHER_SITE, Refusal(403, "not a page of this site\n")
-    held = sum(isinstance(user, StreamTransport | Session) for user in client.users.values())
-    if held >= QUIC_SESSIONS_MAX:
+    if conversations_on(client) >= QUIC_SESSIONS_MAX:
         text = f"a connection has at most {QUIC_SESSIONS_MAX} conversations\n"
         return SESSIONS, Refusal(429, text)
     return None
