@@ -28,6 +28,8 @@ from appliance.formats.raft_legacy.configuration import Configuration, Server
 from appliance.formats.raft_legacy.frame import (
     APPLICATION,
     CLIENT_REQUEST,
+    PRE_VOTE_RESPONSE,
+    VOTE_RESPONSE,
     Entry,
     Request,
     Response,
@@ -70,6 +72,20 @@ def lone(member: int, *members: int, saved: Saved | None = None, **settings: Any
 
 def as_dict(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in Settings.__slots__}
+
+
+def lead_by_hand(node: Node, voter: int = 2) -> None:
+    """Elect a lone member with the answers of one voter."""
+    for peer in node.peers:
+        node.on_connected(peer, pre_vote=True)
+    while node.member.role == "follower":
+        node.on_tick()
+    member = node.member
+    if member.role == "pre_candidate":
+        node.on_response(voter, Response(PRE_VOTE_RESPONSE, voter, 1, member.term, 0, True))
+    assert member.role == "candidate"
+    node.on_response(voter, Response(VOTE_RESPONSE, voter, 1, member.term, 0, True))
+    assert member.role == "leader"
 
 
 def answers(node: Node) -> list[Response]:

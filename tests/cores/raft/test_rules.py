@@ -6,7 +6,6 @@ import pytest
 
 from appliance.base.errors import FarmFrameError
 from appliance.cores.raft.effects import HardState, Saved, Snapshot
-from appliance.cores.raft.node import Node
 from appliance.formats.raft_legacy.configuration import (
     Configuration,
     encode_configuration,
@@ -20,9 +19,7 @@ from appliance.formats.raft_legacy.frame import (
     CLUSTER_SERVER,
     CONFIGURATION,
     JOIN_CLUSTER,
-    PRE_VOTE_RESPONSE,
     REQUEST_VOTE,
-    VOTE_RESPONSE,
     Entry,
     Request,
     Response,
@@ -30,7 +27,7 @@ from appliance.formats.raft_legacy.frame import (
 from appliance.formats.raft_legacy.reader import RequestReader
 from appliance.simulation.farm.options import OWN, draw
 from appliance.simulation.farm.world import run
-from tests.cores.raft.group import Group, ask, configured, lone, server, value
+from tests.cores.raft.group import Group, ask, configured, lead_by_hand, lone, server, value
 from tests.simulation.farm.plants import PLANTS, planted
 
 ELECTION = 20  # ticks: the upper bound of a timeout
@@ -68,20 +65,6 @@ def a_candidate_does_not_topple_a_leader_that_works() -> bool:
                 return False
     group.tick(3)
     return group.leaders() == [leader]
-
-
-def lead_by_hand(node: Node, voter: int = 2) -> None:
-    """Elect a lone member with the answers of one voter."""
-    for peer in node.peers:
-        node.on_connected(peer, pre_vote=True)
-    while node.member.role == "follower":
-        node.on_tick()
-    member = node.member
-    if member.role == "pre_candidate":
-        node.on_response(voter, Response(PRE_VOTE_RESPONSE, voter, 1, member.term, 0, True))
-    assert member.role == "candidate"
-    node.on_response(voter, Response(VOTE_RESPONSE, voter, 1, member.term, 0, True))
-    assert member.role == "leader"
 
 
 def entries_of_old_terms_are_not_committed_by_counting() -> bool:
