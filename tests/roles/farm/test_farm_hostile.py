@@ -376,10 +376,10 @@ def test_two_farms_on_one_listener_share_nothing(tmp_path: Path, free_port: int)
     asyncio.run(run())
 
 
-def test_100_000_random_strings_before_and_after_the_login_change_nothing(
+def test_50_000_random_strings_before_the_login_change_nothing(
     tmp_path: Path, free_port: int, seed: int
 ) -> None:
-    """Half of them before, by the login's own code; half after, as frames of a member."""
+    """By the login's own code; those after it are another test's."""
     prng = Prng(seed)
 
     async def story(farm: Inside) -> None:
@@ -403,13 +403,6 @@ def test_100_000_random_strings_before_and_after_the_login_change_nothing(
                 await asyncio.sleep(0)
         assert tracemalloc.get_traced_memory()[0] - first < 2 * MIB
         tracemalloc.stop()
-        for _ in range(100):  # connections of 500 strings each; each ends at the first that is none
-            async with farm.visit("node2") as stream:
-                for _ in range(500):
-                    kind = prng.choice((1, 3, 5, 10, 12, 14, 16, prng.below(256)))
-                    stream[1].write(bytes([kind]) + prng.bytes(prng.between(1, 80)))
-                stream[1].write_eof()
-                await closed(stream)
         status = farm.member.node.status()
         assert (status.role, status.last) == ("leader", 1)
 
