@@ -83,6 +83,10 @@ KEYS = {
     "snapshots_mib": whole(0, 1 << 30, SNAPSHOTS_MIB),
     # MiB that the store of the objects may grow to; at this bound edits are refused.
     "objects_mib": whole(1, 1 << 20, OBJECTS_MIB),
+    # Whether this node may be chosen to sign the farm's directory; "on" goes before "auto".
+    "farm_publish": one_of(("off", "on", "auto"), "auto"),
+    # true: a member of the farm that does not prove its password too is not spoken to.
+    "farm_require_server_proof": switch(False),
     # The least important lines that reach the log.
     "log_level": one_of(("debug", "info", "warning", "error"), "info"),
 }
@@ -123,6 +127,8 @@ class Settings:
     ship_claim: str
     snapshots_mib: int
     objects_mib: int
+    farm_publish: str
+    farm_require_server_proof: bool
     log_level: str
 
 

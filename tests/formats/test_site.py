@@ -238,6 +238,8 @@ WRONG = {
     "ship_claim": ['"on"', "true"],
     "snapshots_mib": ["-1", "1073741825", "1.5"],
     "objects_mib": ["0", "1048577", "1.5"],
+    "farm_publish": ['"yes"', "true"],
+    "farm_require_server_proof": ["1", '"auto"'],
     "log_level": ['"loud"', "3"],
 }
 

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -56,7 +57,8 @@ from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage, directory_of
 @click.option(
     "--imported",
     is_flag=True,
-    help="All but --id, --listen and --join as `farm import` has put it into the folder.",
+    help="All but --id, --listen and --join as `farm import` has put it into the folder; with "
+    "--require-server-proof also where the file does not ask for it.",
 )
 @farm_option
 @click.option("--listen", metavar="HOST:PORT", help="Our own socket; must be said.")
@@ -68,6 +70,8 @@ from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage, directory_of
 @click.option("--key", type=FILE, help="PEM, for TLS.")
 @pin_option
 @click.option("--proxy", metavar="HOST:PORT", help="Dial through CONNECT of an HTTP proxy.")
+@click.option("--proxy-absolute", is_flag=True, help="Ask the proxy for whole URLs; carrier plain.")
+@click.option("--require-server-proof", is_flag=True, help="Speak to members that prove theirs.")
 @click.option("--user", default="", help="As whom this member logs in to others.")
 @password_option
 @click.option("--users-file", type=FILE, help="Who may log in here; mode 600. See `farm user`.")
@@ -91,6 +95,8 @@ def serve_command(
     key: Path | None,
     pins: tuple[str, ...],
     proxy: str | None,
+    proxy_absolute: bool,
+    require_server_proof: bool,
     user: str,
     password_file: Path | None,
     users_file: Path | None,
@@ -104,7 +110,9 @@ def serve_command(
     """Run one member of a farm, without chat, until it is stopped."""
     if imported:
         place = place_said("--listen", listen) if listen else None
-        return _run(settings_of(folder.absolute(), server_id, listen=place, join=join), log_level)
+        settings = settings_of(folder.absolute(), server_id, listen=place, join=join)
+        insists = require_server_proof or settings.require_server_proof
+        return _run(replace(settings, require_server_proof=insists), log_level)
     if listen is None:
         raise ConfigurationError("--listen HOST:PORT is missing; or say --imported")
     raft = timed(
@@ -131,6 +139,8 @@ def serve_command(
         key=key,
         pins=dict(pin_said(text) for text in pins),
         proxy=place_said("--proxy", proxy) if proxy else None,
+        proxy_absolute=proxy_absolute,
+        require_server_proof=require_server_proof,
         raft=raft,
     )
     return _run(settings, log_level)

@@ -35,12 +35,14 @@ class DialFailed(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Route:
-    """How a peer is reached. `pin`: digest of its key, None: without TLS. `proxy`: host, port."""
+    """How a peer is reached. `pin`: digest of its key, None: without TLS. `proxy`: host, port;
+    `absolute`: it is asked for whole URLs by who logs in, instead of CONNECT."""
 
     host: str
     port: int
     pin: bytes | None = None
     proxy: tuple[str, int] | None = None
+    absolute: bool = False
 
 
 def is_loopback(host: str) -> bool:
@@ -88,7 +90,7 @@ async def _open(route: Route) -> Stream:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         keep_alive(writer)
-        if route.proxy is not None:
+        if route.proxy is not None and not route.absolute:
             await _through_proxy(reader, writer, route)
         if route.pin is not None:
             await writer.start_tls(_client_tls(), server_hostname=route.host)

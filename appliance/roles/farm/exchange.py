@@ -1,6 +1,7 @@
 """What many machines need to know of one farm, as one file; passwords only in one of their own.
 
 farm, realm, carrier, digests   as every member has to have them
+require_server_proof            whether members insist on it; absent: they do not
 members      id, endpoint, pin: the SHA-256 of the SPKI of its key in hex, empty without TLS
 timings      ms and entries
 limits       the bounds of this version, to be compared; nobody reads them back
@@ -50,6 +51,7 @@ def exported(settings: FarmSettings, own_pin: bytes, users: list[dict[str, Any]]
         "realm": settings.realm,
         "carrier": settings.carrier,
         "digests": list(settings.algorithms),
+        "require_server_proof": settings.require_server_proof,
         "members": [
             {"id": s.id, "endpoint": s.endpoint, "pin": pins.get(s.id, b"").hex()} for s in servers
         ],
@@ -90,6 +92,8 @@ def checked(found: Any) -> dict[str, Any]:
             raise ValueError(f"version {found['version']}, this program writes {VERSION}")
         _members(found)
         _timings(found)
+        if not isinstance(found.get("require_server_proof", False), bool):
+            raise ValueError("require_server_proof that is neither true nor false")
         if not isinstance(found["users"], list):
             raise ValueError("users that are no list")
     except (KeyError, TypeError, FarmFrameError) as error:
@@ -151,6 +155,7 @@ def settings_of(
         realm=content["realm"],
         carrier=content["carrier"],
         algorithms=tuple(content["digests"]),
+        require_server_proof=content.get("require_server_proof", False),
         listen=listen or endpoint_address(own.endpoint),
         endpoint=own.endpoint,
         peers=() if join else tuple(others),

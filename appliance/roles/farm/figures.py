@@ -12,7 +12,6 @@ import psutil
 
 from appliance.base.limits import FARM_DOCUMENT_SIZE_MAX
 from appliance.cores.directory.directory import canonical
-from appliance.cores.directory.status import PUBLISH_AUTO
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.client.address import client_url
@@ -154,7 +153,6 @@ def status_document(
     date_ms: int,
     published: Published,
     publishing: bool,
-    publish: str = PUBLISH_AUTO,
 ) -> bytes:
     """One value for the log, at most FARM_DOCUMENT_SIZE_MAX bytes."""
     node = status.node
@@ -162,7 +160,7 @@ def status_document(
     meta: dict[str, Any] = {
         "destination": base64.b64encode(node.site.farm_key).decode(),
         "lastPublishedTime": published.time_ms,
-        "publishConfig": publish,
+        "publishConfig": node.settings.farm_publish,
         "publishing": publishing,
         "version": published.version,
     }

@@ -71,6 +71,7 @@ async def _log_in(
         endpoint=endpoint,
         host=authority(route.host, route.port),
         farm=keys.farm,
+        absolute=route.absolute,
     )
     wait_ms = keys.challenges.wait_ms((endpoint, keys.farm), now_ms())
     if wait_ms:

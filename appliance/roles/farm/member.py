@@ -13,7 +13,7 @@ from typing import Any
 from appliance.base.errors import FarmBroken, FarmMemberOut
 from appliance.base.prng import Prng
 from appliance.cores.directory.directory import Directory, canonical, snapshot_fits
-from appliance.cores.raft.dial import Challenges, Credentials
+from appliance.cores.raft.dial import Challenges
 from appliance.cores.raft.effects import (
     JOINING,
     MEMBER,
@@ -57,7 +57,7 @@ from appliance.formats.raft_legacy.refusal import refusal_of_code
 from appliance.roles.farm.door import Visitor, now_ms
 from appliance.roles.farm.link import Keys, PeerLink
 from appliance.roles.farm.posting import act_of, refusal_of_post, with_append_times
-from appliance.roles.farm.settings import RAW, TLS, FarmSettings
+from appliance.roles.farm.settings import TLS, FarmSettings
 from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage
 
 _NOTE_S = 1.0  # how often the commit is written down when nothing else is
@@ -109,7 +109,7 @@ class FarmMember:
             configured=Configuration(0, 0, ordered),
             snapshot_fits=snapshot_fits,
         )
-        self.keys = Keys(settings.farm, self._credentials(), Challenges())
+        self.keys = Keys(settings.farm, settings.credentials(), Challenges())
         self.links: dict[int, PeerLink] = {}
         self.inbox: deque[Input] = deque()
         self.wake = asyncio.Event()
@@ -127,12 +127,6 @@ class FarmMember:
         self.disk = ThreadPoolExecutor(1, thread_name_prefix="farm-disk")
         self.stopping = False
         self.on_guest: Callable[[Invited], Awaitable[bytes]] = _no_guest
-
-    def _credentials(self) -> Credentials | None:
-        settings = self.settings
-        if settings.carrier == RAW:
-            return None
-        return Credentials(settings.user, settings.password, settings.algorithms)
 
     def gate(self) -> Gate:
         """This farm at the door; its key is new with each start, so older nonces are stale."""
@@ -336,7 +330,7 @@ class FarmMember:
     def _route(self, peer: int, endpoint: str) -> Route:
         host, port = endpoint_address(endpoint)
         pin = self.settings.pins.get(peer, b"") if self.settings.carrier == TLS else None
-        return Route(host, port, pin, self.settings.proxy)
+        return Route(host, port, pin, self.settings.proxy, self.settings.proxy_absolute)
 
     def learn(self, user: User, pin: bytes) -> None:
         """Somebody else may log in now, and is dialled by this key."""

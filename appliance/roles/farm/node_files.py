@@ -95,7 +95,11 @@ def read_administrator(node: NodeFolder) -> Credentials | None:
     path = node.path / FARM_OPERATOR_PASSWORD_FILE
     if not path.exists():
         return None
-    return Credentials(administrator_of(node.node), read_password(path))
+    return Credentials(
+        administrator_of(node.node),
+        read_password(path),
+        require_server_proof=node.settings.farm_require_server_proof,
+    )
 
 
 def read_delegation(node: NodeFolder) -> dict[str, object]:
@@ -130,6 +134,7 @@ def farm_settings(node: NodeFolder) -> FarmSettings:
         certificate=node.path / TLS_CERTIFICATE_FILE,
         key=node.path / TLS_KEY_FILE,
         pins={n.farm_id: n.spki for n in others},
+        require_server_proof=node.settings.farm_require_server_proof,
     )
     settings.check()
     return settings

@@ -35,13 +35,12 @@ class Posts:
         """`own_key`: digest of this node's own. `administrator`: None as long as acts are asked
         for as a member, which is enough where a farm has no administrator."""
         self._settings, self._own_key, self._administrator = settings, own_key, administrator
-        own = Credentials(settings.user, settings.password, settings.algorithms)
-        self.client = self._client_of(own)
+        self.client = self._client_of(settings.credentials())
         self._acting: FarmClient | None = None
         self._date_ms = 0
         self.taken = self.failed = 0
 
-    def _client_of(self, credentials: Credentials) -> FarmClient:
+    def _client_of(self, credentials: Credentials | None) -> FarmClient:
         settings = self._settings
         servers = [Server(settings.id, settings.endpoint), *settings.peers]
         return FarmClient(servers, Keys(settings.farm, credentials, Challenges()), self._route)

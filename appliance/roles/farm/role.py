@@ -295,6 +295,8 @@ class FarmRole:
             "id": self.settings.id,
             "farm": FARM,
             "out": self.out,
+            "publish": self.node.settings.farm_publish,
+            "require_server_proof": self.settings.require_server_proof,
             "posts": self.posts.taken,
             "posts_failed": self.posts.failed,
             "act": self.acts.told(),

@@ -9,6 +9,7 @@ from typing import Any
 from appliance.base.errors import ConfigurationError, FarmFrameError
 from appliance.base.json_text import parse_json
 from appliance.base.limits import FARM_ID_MAX
+from appliance.cores.raft.dial import Credentials
 from appliance.cores.raft.digest import ALGORITHMS, SHA256, secret_of
 from appliance.cores.raft.settings import TICK_MS, Settings
 from appliance.cores.raft.users import FARM_NAME, MEMBER, TYPES, USER_NAME, User
@@ -42,6 +43,8 @@ class FarmSettings:
     key: Path | None = None
     pins: dict[int, bytes] = field(default_factory=dict)  # id -> digest of its key
     proxy: tuple[str, int] | None = None
+    proxy_absolute: bool = False  # ask it for the whole URL, instead of CONNECT
+    require_server_proof: bool = False  # of whom we log in to
     seal: bytes = field(default=b"", repr=False)  # the farm's key for guests; empty: takes none
     known: tuple[Server, ...] = ()  # whom a joiner may ask to be added; others: all members
     raft: Settings = field(default_factory=Settings)
@@ -64,8 +67,21 @@ class FarmSettings:
             raise ConfigurationError("carrier tls needs a certificate and its key")
         if self.carrier != RAW and not (self.user and self.password and self.users):
             raise ConfigurationError("a login needs a user, its password file and a users file")
+        if self.proxy_absolute and (self.proxy is None or self.carrier != PLAIN):
+            raise ConfigurationError(
+                f"absolute targets with carrier {self.carrier}; allowed: with a proxy and carrier "
+                f"{PLAIN}, others go through CONNECT"
+            )
+        if self.require_server_proof and self.carrier == RAW:
+            raise ConfigurationError(f"carrier {RAW} has no login in which a server could prove")
         if self.join and self.peers:
             raise ConfigurationError("a joiner lists no peers: whoever adds it tells it")
+
+    def credentials(self) -> Credentials | None:
+        """As whom the member logs in; None: it speaks raw frames."""
+        if self.carrier == RAW:
+            return None
+        return Credentials(self.user, self.password, self.algorithms, self.require_server_proof)
 
     def _check_server(self, server: Server) -> None:
         try:

@@ -147,6 +147,9 @@ def lines(site: Site, said: dict[str, Any]) -> list[str]:
     view, directory = said["view"], said["directory"]
     leader = name_of(site, said["leader"])
     found = [f"farm {said['farm']}  leader {leader}  term {said['term']}  commit {said['commit']}"]
+    if "publish" in said:  # absent: an older process
+        insists = "" if said["require_server_proof"] else "not "
+        found.append(f"this node  farm_publish {said['publish']}  server proof {insists}required")
     for member in said["members"]:
         found.append(
             f"  {name_of(site, member['id'])}  {member['endpoint']}  match {member['match']}"

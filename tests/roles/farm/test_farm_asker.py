@@ -239,6 +239,11 @@ def test_people_read_names_and_words_of_a_farm_and_no_numbers_of_the_protocol() 
     said = {"farm": "farm", "leader": 1, "term": 4, "commit": 9, "members": [member], "view": view}
     told = farm.lines(site(), said | {"directory": {"version": 8, "expired_ms": 0}})
     assert told[0] == "farm farm  leader node-0  term 4  commit 9"
+    assert told[1].startswith("  node-0  "), "an older process does not tell its settings"
+    own = {"publish": "off", "require_server_proof": False, "directory": {"expired_ms": 0}}
+    own["directory"] |= {"version": 8}
+    chosen = "this node  farm_publish off  server proof not required"
+    assert farm.lines(site(), said | own)[1] == chosen
     why = "3 shards, up 24 h, 7/8 of its network free; node-0 is better for 4 posts in a row"
     assert f"publisher node-1  {why}" in told
     assert "excluded: node-2, somebody" in told and "placement of shard 0: node-2, node-0" in told

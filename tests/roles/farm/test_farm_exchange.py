@@ -60,6 +60,7 @@ def test_an_exported_farm_runs_where_it_is_imported(tmp_path: Path, free_ports: 
     users = json.loads((cluster.folder / "users.json").read_text())
     row = {
         "version": 1, "farm": FARM, "realm": "farm", "carrier": "plain", "digests": ["SHA-256"],
+        "require_server_proof": False,
         "members": [{"id": i, "endpoint": cluster.endpoint(i), "pin": ""} for i in (1, 2, 3)],
         "timings": {
             "election_ms_min": 400, "election_ms_max": 800, "heartbeat_ms": 80,

@@ -153,6 +153,19 @@ BASE = FarmSettings(
         ({"password": ""}, "password"),
         ({"join": True}, "lists no peers"),
         ({"carrier": "carrier pigeon"}, "allowed: tls, plain, raw"),
+        ({"proxy_absolute": True}, "allowed: with a proxy and carrier plain"),
+        ({"carrier": "raw", "require_server_proof": True}, "no login"),
+        (
+            {
+                "carrier": "tls",
+                "pins": {2: bytes(32)},
+                "certificate": Path("c"),
+                "key": Path("k"),
+                "proxy": ("127.0.0.1", 1),
+                "proxy_absolute": True,
+            },
+            "allowed: with a proxy and carrier plain",
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_what_is_allowed(
