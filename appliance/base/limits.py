@@ -121,6 +121,10 @@ HISTORY_PAGES, HISTORY_PAGE_LARGE = 2, 32 * KIB
 EXPORTS_MAX = 8  # signed files of rooms that an edge makes at a time ...
 EXPORTS_OF_USER_MAX = 2  # ... and of these, for one user
 EXPORT_RECORDS_MAX = 64  # of such a file that are read at a time
+MESSAGE_SEARCHES_MAX = 4  # for a msg_id at an edge at a time: each takes 1 ms of a turn ...
+MESSAGE_SEARCHES_OF_USER_MAX = 2  # ... and of these, for one user
+# of one search: all of a full shard, a segment for each message that a device may send
+MESSAGE_SEARCH_MS_MAX = 60_000
 HISTORY_CHARGE_SIZE = 32 * KIB  # bytes of history that are charged as one message
 USER_CONNECTIONS_MAX = 2_048  # of one user at one edge; the next hello is refused
 # bytes that an edge holds in both directions; beyond, the connection that holds most is closed

@@ -282,6 +282,12 @@ class MsgIdTaken(InputError):
     code = 2051
 
 
+class MessageUnknown(InputError):
+    """No message that the token may read has this msg_id, as far as this node knows."""
+
+    code = 2052
+
+
 class ObjectRefused(InputError):
     """The objects do not take this: too long, too many, or this site has none; `detail` says it."""
 
@@ -334,6 +340,7 @@ CLIENT_ERRORS = (
     NodeFull,
     MsgIdInvalid,
     MsgIdTaken,
+    MessageUnknown,
     ObjectRefused,
     ObjectsFull,
 )

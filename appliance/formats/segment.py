@@ -23,7 +23,7 @@ from appliance.base.layout import struct_of
 from appliance.base.limits import SECTOR_SIZE
 from appliance.base.padding import is_zero
 from appliance.formats.geometry import RECORD_SIZE, Geometry
-from appliance.formats.record import RECORD, record_hash
+from appliance.formats.record import MSG_ID, RECORD, record_hash
 
 MAGIC = b"TIGRSEGM"
 VERSION = 1
@@ -436,3 +436,14 @@ class RingView:
         start = number % 2 * ring_buffer_size(self._geometry) + RING_HEAD_SIZE + slot * RECORD_SIZE
         copied = bytes(self._ring[start : start + count * RECORD_SIZE])
         return copied if self.record_count(number) is not None else None
+
+    def slots_of_message(self, number: int, count: int, msg_id: bytes) -> list[int] | None:
+        """Slots of segment `number`, among its first `count`, whose record has this msg_id; None
+        when (some of) those records are not here."""
+        committed = self.record_count(number)
+        if committed is None or count > committed:
+            return None
+        start = number % 2 * ring_buffer_size(self._geometry) + RING_HEAD_SIZE + MSG_ID
+        ids = np.ndarray((count, 2), "<u8", self._ring, start, (RECORD_SIZE, 8))
+        found = np.flatnonzero((ids == np.frombuffer(msg_id, "<u8")).all(axis=1)).tolist()
+        return found if self.record_count(number) is not None else None

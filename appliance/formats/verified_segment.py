@@ -46,6 +46,13 @@ class Segments(Protocol):
         """Segment `number`, or None when it cannot be read now."""
 
 
+class MessageIndex(Protocol):
+    """What a footer tells of messages."""
+
+    def slot_of_message(self, msg_id: bytes) -> int | None:
+        """Where the (first) record with this msg_id lies, if here."""
+
+
 class SegmentBroken(FormatError):
     """Bytes of segment `number` are not what they were: it is to be mended from a peer."""
 
@@ -77,6 +84,10 @@ class VerifiedSegment:
     def rows(self, first_row: int, count: int) -> list[tuple[int, int]]:
         """(seq, slot) of `count` rows from `first_row` on; those of a room are dense and ascend."""
         return self._index.rows(first_row, count)
+
+    def slot_of_message(self, msg_id: bytes) -> int | None:
+        """Where the (first) record with this msg_id lies, if here."""
+        return self._index.slot_of_message(msg_id)
 
     def record(self, slot: int) -> bytes:
         """A copy of the record in `slot`, checked."""
@@ -200,10 +211,29 @@ class VerifiedSegments:
             del self._verified[next(iter(self._verified))]
         return found
 
+    def index(self, number: int) -> MessageIndex | None:
+        """As `segment`, to look up what its footer tells and no record: for who goes through many,
+        so it is not remembered, unless all of it had to be read."""
+        view = None if number in self._verified else self.segments.view(number)
+        if view is None:
+            return self.segment(number)
+        footer = bytes(view.footer_bytes)
+        return view.with_footer(footer) if self._is_named(footer, number) else self.segment(number)
+
+    def first_timestamp(self, number: int) -> int | None:
+        """Of the oldest record of a segment, as its footer says, which nobody has checked; None
+        when it cannot be read now."""
+        view = self.segments.view(number)
+        return None if view is None else view.footer.first_timestamp
+
+    def _is_named(self, footer: bytes, number: int) -> bool:
+        """Whether the footer of the next segment names this one."""
+        following = self.segments.view(number + 1)
+        return following is not None and segment_id(footer) == following.footer.previous_id
+
     def _verify(self, view: SegmentView) -> VerifiedSegment:
         footer = bytes(view.footer_bytes)
-        following = self.segments.view(view.number + 1)
-        if following is None or segment_id(footer) != following.footer.previous_id:
+        if not self._is_named(footer, view.number):
             try:
                 view.with_footer(footer).verify(None)
             except FormatError as error:

@@ -54,7 +54,10 @@ Rooms of this package, each importing only those above it
     subscription  fan-out and catch-up
     history       pages of a room
     requests/     what each frame does, a module for each family
+    reader        who reads without a conversation
     export        all records of a room, for a signed file
+    message_search  where the record lies that has a msg_id
+    readers       both, made for who asks
     people        who is in which room, by any edge
     followers     who follows the objects of a room
     object_state  what a client is shown of a room's objects

@@ -20,7 +20,6 @@ from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.catalogue import Catalogue
 from appliance.cores.edge.connections import CLOSE, Connections
 from appliance.cores.edge.encoding import Encoding
-from appliance.cores.edge.export import RoomExport
 from appliance.cores.edge.federation import Federation
 from appliance.cores.edge.frames import Frames
 from appliance.cores.edge.log import Segments, ShardLog
@@ -28,6 +27,7 @@ from appliance.cores.edge.lookup import LOOK_UP, Lookup, note_policy
 from appliance.cores.edge.object_requests import ObjectRequests
 from appliance.cores.edge.objects import ASK, SAY, Objects
 from appliance.cores.edge.publish import Lane, MessageIds
+from appliance.cores.edge.readers import Readers
 from appliance.cores.edge.replies import Replies
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
@@ -128,6 +128,14 @@ class Edge:
         self.federation = Federation(
             objects=self.objects, access=access, catalogue=self.lookup.catalogue
         )
+        self.readers = Readers(
+            clock=self._clock,
+            charges=charges,
+            access=access,
+            tokens=self._tokens,
+            stale=self.stale,
+            shard_count=len(self.lanes),
+        )
         requests = Requests(
             charges=charges,
             access=access,
@@ -221,20 +229,6 @@ class Edge:
     def shut_down(self, elsewhere: Sequence[str] = ()) -> None:
         """The node stops: every client is told to go to one of these addresses, in turn."""
         self._connections.shut_down(elsewhere)
-
-    def export(self, address: str, token: str, room_id: bytes, until_op: int | None) -> RoomExport:
-        """The records of a room for whoever bears `token`, up to an op; None: to the newest.
-        Raises RateLimited and as `Tokens.verify`."""
-        return RoomExport(
-            clock=self._clock,
-            charges=self._charges,
-            access=self._access,
-            tokens=self._tokens,
-            address=address,
-            token=token,
-            room_id=room_id,
-            until_op=until_op,
-        )
 
     def on_directory(self, signed: bytes, version: int, elsewhere: tuple[str, ...]) -> None:
         """There is a newer directory of the farm, verified. `elsewhere`: addresses of other nodes

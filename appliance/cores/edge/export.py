@@ -8,16 +8,13 @@ segment that is being mended, for the rates. Whoever drives it asks again with t
 
 from appliance.base.limits import EXPORT_RECORDS_MAX, HISTORY_CHARGE_SIZE
 from appliance.cores.edge.catalogue import Room
-from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.log import Mending
+from appliance.cores.edge.reader import reader_of
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
-from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
-from appliance.formats.client_errors import FieldInvalid, RateLimited, Unavailable
-
-_NO_FRAMES = Encoding(binary=True, framing=bytes)
+from appliance.formats.client_errors import FieldInvalid, Unavailable
 
 
 class RoomExport:
@@ -43,20 +40,9 @@ class RoomExport:
         self._clock, self._charges, self._access, self._tokens = clock, charges, access, tokens
         self._until_op = until_op
         self._next_op = 0
-        # of no connection: what looks rooms up and counts rates knows readers as sessions
-        self._session = session = Session(
-            number=0, address=address, encoding=_NO_FRAMES, now_ns=clock.now_ns, dirty=[]
+        self._session, self._claims = reader_of(
+            clock=clock, charges=charges, tokens=tokens, address=address, token=token
         )
-        wait_ms = charges.admit_address(address)
-        if wait_ms:
-            raise RateLimited("too many requests from this address", wait_ms)
-        self._claims = claims = tokens.verify(token, clock.now_us)
-        wait_ms = charges.admit_user(claims.author_id)
-        if wait_ms:
-            raise RateLimited("too many requests of this user", wait_ms)
-        session.claims = claims
-        session.device = session.client_id + claims.author_id.to_bytes(8, "little")
-        session.on_event("welcome")
 
     @property
     def record_count(self) -> int:

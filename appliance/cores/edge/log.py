@@ -12,15 +12,15 @@ the replica to mend.
 """
 
 from bisect import bisect_right
-from collections.abc import Container
-from typing import NamedTuple
+from collections.abc import Callable, Container
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from appliance.base.limits import SEGMENTS_REPORTED_MAX
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.geometry import RECORD_SIZE, Geometry
-from appliance.formats.record import LOG_SEQ, RECORD, SEQ
+from appliance.formats.record import LOG_SEQ, MSG_ID, RECORD, SEQ, TIMESTAMP
 from appliance.formats.segment import RingView, RoomEntry, first_log_seq_of, number_of, slot_of
 from appliance.formats.verified_segment import (
     SegmentBroken,
@@ -39,6 +39,7 @@ class Rows(NamedTuple):
     slots: list[int]
 
 
+_Found = TypeVar("_Found")
 Index = dict[bytes, Rows]
 Fresh = dict[bytes, list[memoryview]]  # room_id -> its new records, in order
 
@@ -214,6 +215,34 @@ class ShardLog:
             raise Unavailable("a stored record is not the one that was asked for")
         return raw
 
+    def numbers(self) -> range:
+        """The segments of which any record can be read, oldest first."""
+        newest = number_of(self.geometry, self.log_seq) if self.log_seq else -1
+        return range(min(self.segments.oldest, newest + 1), newest + 1)
+
+    def first_timestamp(self, number: int) -> int:
+        """Of the oldest record of a segment; 0 when it was freed. Raises Unavailable. Of a sealed
+        one it is as the footer says, which nobody has checked."""
+        first = self._ring.records(number, 0, 1)
+        if first is not None:
+            return int.from_bytes(first[TIMESTAMP : TIMESTAMP + 8], "little")
+        return self._sealed(number, self.segments.first_timestamp) or 0
+
+    def with_message_id(self, number: int, msg_id: bytes) -> bytes | None:
+        """The record of a segment with this msg_id, of several the first; None when there is none,
+        or the segment was freed. Raises Unavailable."""
+        first_log_seq = first_log_seq_of(self.geometry, number)
+        count = min(self.log_seq + 1 - first_log_seq, self.geometry.segment_records)
+        slots = self._ring.slots_of_message(number, count, msg_id)
+        if slots is None:
+            index = self._sealed(number, self.segments.index)
+            slot = None if index is None else index.slot_of_message(msg_id)
+            slots = [] if slot is None else [slot]
+        raw = self.record(first_log_seq + slots[0]) if slots else None
+        if raw is not None and raw[MSG_ID : MSG_ID + 16] != msg_id:
+            raise Unavailable("a stored record is not the one that was asked for")
+        return raw
+
     def _read_part(self, room_id: bytes, op: int, count: int) -> list[bytes]:
         for number in sorted(self._index, reverse=True):
             entry = self._index[number].get(room_id)
@@ -265,20 +294,24 @@ class ShardLog:
         return found
 
     def _segment(self, number: int) -> VerifiedSegment | None:
-        """A segment; None when it was freed. Raises Unavailable when it should be there, Mending
-        when it is broken, and Unavailable for one that is not full: its file is still being
-        written."""
+        """A segment; None when it was freed. Raises Unavailable."""
+        return self._sealed(number, self.segments.segment)
+
+    def _sealed(self, number: int, get: Callable[[int], _Found | None]) -> _Found | None:
+        """What `get` gives of a segment; None when it was freed. Raises Unavailable when it should
+        be there, Mending when it is broken, and Unavailable for one that is not full: its file is
+        still being written."""
         if first_log_seq_of(self.geometry, number + 1) > self.log_seq + 1:
             raise Unavailable("the replica of this node is fetching its state")
         if number < self.segments.oldest:
             return None  # its extent may be half overwritten: that is no fault
         try:
-            segment = self.segments.segment(number)
+            found = get(number)
         except SegmentBroken as error:
             raise self._found(error) from error
-        if segment is None and number >= self.segments.oldest:
+        if found is None and number >= self.segments.oldest:
             raise self._found(SegmentBroken(number, "it cannot be read"))
-        return segment
+        return found
 
     def _found(self, broken: SegmentBroken) -> Mending:
         """Note what has to be mended; the error for whoever asked."""

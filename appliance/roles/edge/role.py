@@ -293,7 +293,7 @@ class EdgeRole:
 
     def _export(self, *asked: Any) -> RoomExport:
         self._waking.stir()
-        return self._edge.export(*asked)
+        return self._edge.readers.export(*asked)
 
     def on_open(self, connection: ChatConnection) -> None:
         self._waking.stir()

@@ -34,7 +34,7 @@ def ops(world: World, export: RoomExport) -> list[int]:
 
 def test_a_room_is_read_whole_while_it_is_written_to() -> None:
     world, session, rooms = written([0, 1, 0, 2] * 75)  # over several segments
-    export = placed(world, world.edge.export("10.0.0.1", token(), id_bytes(rooms[0]), None))
+    export = placed(world, world.edge.readers.export("10.0.0.1", token(), id_bytes(rooms[0]), None))
     assert (export.first_op, export.last_op) == (1, 151)
     world.say(session, rooms[0], 151, 1)
     world.process()
@@ -44,26 +44,28 @@ def test_a_room_is_read_whole_while_it_is_written_to() -> None:
 def test_an_export_ends_where_it_was_told_to_and_refuses_what_is_not_there() -> None:
     world, _, rooms = written([0] * 9)
     room = id_bytes(rooms[0])
-    export = placed(world, world.edge.export("10.0.0.1", token(), room, 4))
+    export = placed(world, world.edge.readers.export("10.0.0.1", token(), room, 4))
     assert ops(world, export) == [1, 2, 3, 4]
     for until_op in (0, 11):
         with pytest.raises(FieldInvalid, match="allowed: 1 to 10"):
-            placed(world, world.edge.export("10.0.0.1", token(), room, until_op))
+            placed(world, world.edge.readers.export("10.0.0.1", token(), room, until_op))
 
 
 def test_only_who_may_read_the_room_reads_it() -> None:
     world, _, rooms = written([0] * 3)
     for rights in ({"other": ["read"]}, {"*": ["send"]}):
-        export = world.edge.export("10.0.0.1", token(rights=rights), id_bytes(rooms[0]), None)
+        export = world.edge.readers.export(
+            "10.0.0.1", token(rights=rights), id_bytes(rooms[0]), None
+        )
         with pytest.raises(Forbidden):
             placed(world, export)
     with pytest.raises(RoomUnknown):
-        placed(world, world.edge.export("10.0.0.1", token(), room_id_of("nowhere"), None))
+        placed(world, world.edge.readers.export("10.0.0.1", token(), room_id_of("nowhere"), None))
 
 
 def test_a_reading_ends_with_its_token() -> None:
     world, _, rooms = written([0] * 3)
-    export = placed(world, world.edge.export("10.0.0.1", token(), id_bytes(rooms[0]), None))
+    export = placed(world, world.edge.readers.export("10.0.0.1", token(), id_bytes(rooms[0]), None))
     world.edge.on_tick(world.now_ns, world.now_us + 3600 * 1_000_000)
     with pytest.raises(TokenExpired):
         export.part()

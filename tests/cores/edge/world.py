@@ -99,6 +99,7 @@ class Shard:
         self.rooms: dict[bytes, dict[str, Any]] = {}
         self.windows: dict[tuple[bytes, bytes], list[int]] = {}
         self.refuse_with = replies.OK  # a code for whatever comes next
+        self.step_us = 1  # between two records
         self.fetching = False  # others commit meanwhile
         self.newest_id = bytes(32)  # of the newest sealed segment
 
@@ -155,7 +156,8 @@ class Shard:
             _,
             _,
         ) = fields
-        log_seq, timestamp = len(self.log) + 1, START_US + len(self.log)
+        log_seq = len(self.log) + 1
+        timestamp = START_US + len(self.log) * self.step_us
         record = RECORD_STRUCT.pack(
             room_id,
             msg_id,
