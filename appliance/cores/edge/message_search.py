@@ -13,6 +13,9 @@ each message, and few are asked for.
 Of both the oldest come first, for of several records with one id the oldest is meant: the first
 that is found is the answer. A record in a room that the token may not read is passed over, as if it
 were not there; so the answer to who may not read it is that to an id which nobody has.
+
+What was acknowledged through another node may reach this one a moment later: before an id is called
+unknown, half a second has passed in which nothing came that bears it.
 """
 
 from bisect import bisect_right
@@ -22,6 +25,7 @@ from appliance.base.limits import (
     MESSAGE_ID_AGE_US_MAX,
     MESSAGE_ID_AHEAD_US_MAX,
     MESSAGE_SEARCH_MS_MAX,
+    ROOM_WAIT_MS_MAX,
 )
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.log import Mending, ShardLog
@@ -40,6 +44,7 @@ from appliance.formats.client_errors import (
     Unavailable,
 )
 from appliance.formats.record import made_us_of
+from appliance.formats.segment import number_of
 
 _MS_NS = 1_000_000
 
@@ -77,13 +82,18 @@ class MessageSearch:
         self._clock, self._charges, self._access, self._tokens = clock, charges, access, tokens
         self._stale, self._msg_id = stale, msg_id
         self._until_ns = clock.now_ns + MESSAGE_SEARCH_MS_MAX * _MS_NS
+        self._heard_ns = clock.now_ns + ROOM_WAIT_MS_MAX * _MS_NS
+        self._news_ns = 0  # when it was last asked whether something has been committed
         # what was not looked through yet: of each shard the likely segments, then those of all
-        self._rounds = [(likely, shard) for likely in (True, False) for shard in range(shard_count)]
+        self._rounds: list[tuple[bool | None, int]] = [
+            (likely, shard) for likely in (True, False) for shard in range(shard_count)
+        ]
         self._log: ShardLog | None = None  # of the first of these, as it was when that was begun
         self._left: Iterator[int] = iter(())  # segments of that
+        self._log_seqs: dict[int, int] = {}  # of a shard: up to there all is, or will be, looked at
         self._number: int | None = None  # of these, in which to look next
         self._record: bytes | None = None  # found, its room is looked up
-        self._is_fast = False  # faster than the rates allow
+        self._is_fast = self._is_early = False  # for the rates; to say that there is none
         self._session, self._claims = reader_of(
             clock=clock, charges=charges, tokens=tokens, address=address, token=token
         )
@@ -97,7 +107,8 @@ class MessageSearch:
     def waits(self) -> bool:
         """Whether the next step is to be taken with the next tick, not at once."""
         session = self._session
-        return self._is_fast or session.awaits is not None or session.mended_by_ns > 0
+        waits_for_itself = self._is_fast or self._is_early
+        return waits_for_itself or session.awaits is not None or session.mended_by_ns > 0
 
     def step(self) -> FoundMessage | None:
         """The message's place, once it is known. Raises MessageUnknown when no record that the
@@ -123,14 +134,12 @@ class MessageSearch:
     def _step(self) -> FoundMessage | None:
         if self._record is not None:
             return self._shown(self._record)
-        if not self._rounds:
-            if self._stale:
-                raise Unavailable("this node hears no quorum: it may lack the message")
-            raise MessageUnknown("no message that this token may read has this msg_id")
+        if not self._rounds and not self._hear_news():
+            return None
         likely, shard = self._rounds[0]
         log = self._readable(shard)
         if log is not self._log:
-            self._left = segments_of(log, self._msg_id, likely=likely)
+            self._left = self._begun(log, shard, likely)
             self._log, self._number = log, None
         if self._number is None:
             self._is_fast = not self._charges.admit(self._session, 1)[0]
@@ -144,6 +153,32 @@ class MessageSearch:
         self._record = log.with_message_id(self._number, self._msg_id)
         self._number = None
         return None
+
+    def _begun(self, log: ShardLog, shard: int, likely: bool | None) -> Iterator[int]:
+        if likely is None:
+            seen, self._log_seqs[shard] = self._log_seqs[shard], log.log_seq
+            return (n for n in log.numbers() if n >= number_of(log.geometry, seen + 1))
+        self._log_seqs.setdefault(shard, log.log_seq)
+        return segments_of(log, self._msg_id, likely=likely)
+
+    def _hear_news(self) -> bool:
+        """Nothing was found: whether something has been committed meanwhile, asked once a tick.
+        Raises when it was waited for long enough, and asked once more after that."""
+        if self._news_ns < self._heard_ns:
+            now_ns = self._clock.now_ns
+            if now_ns > self._news_ns:
+                self._rounds = [
+                    (None, shard)
+                    for shard, log_seq in self._log_seqs.items()
+                    if self._readable(shard).log_seq > log_seq
+                ]
+                self._news_ns = now_ns
+            if self._rounds or now_ns < self._heard_ns:
+                self._is_early = not self._rounds
+                return not self._is_early
+        if self._stale:
+            raise Unavailable("this node hears no quorum: it may lack the message")
+        raise MessageUnknown("no message that this token may read has this msg_id")
 
     def _readable(self, shard: int) -> ShardLog:
         log, behind = self._access.logs.get(shard), self._access.behind.get(shard)

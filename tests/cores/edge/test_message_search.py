@@ -8,6 +8,7 @@ from appliance.base.limits import (
     MESSAGE_ID_AGE_US_MAX,
     MESSAGE_ID_AHEAD_US_MAX,
     MESSAGE_SEARCH_MS_MAX,
+    ROOM_WAIT_MS_MAX,
 )
 from appliance.base.prng import Prng
 from appliance.cores.edge.log import ShardLog
@@ -227,6 +228,7 @@ def test_a_step_looks_into_one_segment_and_first_into_those_of_the_id_s_time(
             while searching.step() is None:
                 steps += 1
                 assert len(numbers) <= steps
+                writer.world.tick(searching.waits)
         searching.close()
         assert numbers == first + then
     assert list(segments_of(log, archived(1), likely=True)) == []
@@ -287,6 +289,59 @@ def test_a_broken_footer_denies_nothing_and_is_waited_for() -> None:
     assert searching.waits
     world.shard.files.extents[0] = sound
     assert driven(world, searching).op == 2
+
+
+@pytest.mark.parametrize("before", [0, 1, ONE, ONE + 1])
+def test_what_comes_a_moment_later_is_waited_for_and_no_longer(before: int) -> None:
+    writer = Writer()
+    world = writer.world
+    writer.fill(2 * ONE - len(ROOMS) - 1)  # a message, and the segment is full
+    searching = search(world, archived(1))
+    for _ in range(20):
+        assert searching.step() is None
+    assert searching.waits
+    writer.fill(before, first=1 << 33)
+    assert searching.step() is None
+    world.tick(ROOM_WAIT_MS_MAX * 1_000_000 // TICK_NS - 1)
+    writer.put("general", archived(1))
+    writer.fill(before, first=1 << 34)
+    assert driven(world, searching).op == 2
+    searching = search(world, archived(2))
+    while not searching.waits:
+        assert searching.step() is None
+    world.tick(ROOM_WAIT_MS_MAX * 1_000_000 // TICK_NS)
+    with pytest.raises(MessageUnknown):
+        for number in range(10):  # others go on
+            writer.fill(1, first=(1 << 35) + number)
+            assert searching.step() is None
+            world.tick(1)
+
+
+def test_what_comes_is_looked_at_once_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer()
+    searching = search(writer.world, archived(1))
+    while not searching.waits:
+        assert searching.step() is None
+    numbers = looked_in(monkeypatch)
+    for number in range(30):
+        writer.fill(1, first=(1 << 33) + number)
+        assert searching.step() is None
+        assert len(numbers) == number // 10
+        if number % 10 == 9:
+            assert searching.waits
+            writer.world.tick(1)
+
+
+def test_what_comes_a_moment_later_is_found_by_a_search_that_lasts_longer() -> None:
+    """Its rates are waited for; then what was committed meanwhile is looked at."""
+    writer = Writer(rates={"device_rate": 1})
+    writer.fill(3 * ONE)
+    searching = search(writer.world, archived(1))
+    while not searching.waits:
+        assert searching.step() is None
+    writer.fill(ONE, first=1 << 33)  # none of the segments that it began with
+    writer.put("general", archived(1))
+    assert driven(writer.world, searching).op == 2
 
 
 def test_what_was_freed_is_unknown() -> None:
