@@ -26,6 +26,7 @@ VERBS = {
     "room": "List rooms, create one.",
     "send": "Send a message to a room.",
     "tail": "Show the newest messages of a room and those that come.",
+    "find": "Say where the message lies that has an id.",
     "snapshot": "Fetch a room as a signed file, verify such a file.",
     "import": "Import mail, IRC logs or a Slack export.",
     "status": "Show the replicas of a node or site.",

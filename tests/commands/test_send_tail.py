@@ -97,12 +97,28 @@ def test_tail_as_json_is_printable_ascii_that_says_all(chat: Chat, room: str) ->
     assert json.loads(line)["body"] == body
 
 
+def test_a_message_is_found_by_the_id_that_send_printed(
+    tigerchat: Tigerchat, serving: LocalSite, chat: Chat, room: str
+) -> None:
+    number, msg_id = chat("send", room, "where", "--user", "alice").split()
+    words = ("find", msg_id, "--local", serving.folder)
+    deadline = time.monotonic() + HUNG_S
+    while (done := tigerchat(*words)).returncode and time.monotonic() < deadline:
+        assert "there is no message" in done.stderr  # its node may be a heartbeat behind
+    assert done.stdout.startswith(f"{room} {number}  2") and done.stdout.endswith("  alice\n")
+    found = json.loads(chat("find", msg_id, "--json"))
+    assert (found["room"], found["seq"], found["msg_id"]) == (room, int(number), msg_id)
+    assert (found["author"], "op" in found) == ("alice", False)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
         (("send", "no such room", "x"), 1, "room_unknown (2021): there is no room 'no such room'"),
         (("tail", "no such room", "--no-follow"), 1, "`tigerchat room create 'no such room'`"),
         (("send", "general", "x", "--reply-to", "abc"), 2, "'abc' is no id of a message"),
+        (("find", "abc"), 2, "'abc' is no id of a message"),
+        (("find", "00000000-0000-7000-8000-00000000abcd"), 1, "there is no message 00000000-"),
         (("send", " x", "y"), 2, "is no name of a room"),
         (("room", "create", ""), 2, "allowed: 1 to 128 bytes"),
     ],

@@ -264,6 +264,15 @@ RULES = (
         new="        if False:",
     ),
     Rule(
+        threat="where a message lies that is nobody else's concern",
+        rule="a message is found by its id for who may read it, and else unknown",
+        where=EDGE + "message_search.py",
+        test="tests/cores/edge/test_message_search.py::"
+        "test_who_may_not_read_a_room_is_answered_as_if_there_were_no_such_message",
+        old="        except (Forbidden, RoomUnknown):",
+        new="        except RoomUnknown:",
+    ),
+    Rule(
         threat="names of rooms that are nobody else's concern",
         rule="rooms are listed for who may read them",
         where=REQUESTS + "listing.py",

@@ -5,11 +5,13 @@ and events; connections come and go below.
 
     endpoint     address of a node's client port, and the TLS it must show
     connection   one WebSocket; bytes of whole frames in and out, nothing known of their meaning
-    refusal      why a node refused the handshake
+    refusal      the error that stands in a node's answer over HTTP
     outbox       what a device has sent to one room and what was not answered yet; pure
     client       hello, requests, sends, subscriptions over whichever node answers
     room_objects topic, pins and reactions of a room: what is news to its reader
+    http_answer  plain HTTP with a node, and why an answer is none that was wanted
     room_file    a room as a signed file, over HTTP
+    find_message where the message lies that has an id, over HTTP
     unknown_room what is said of a room that there is not
     token        signs tokens with the key of a local site
     pump         the lean sender and receiver of the load generator: arrays of messages, no objects

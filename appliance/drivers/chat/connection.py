@@ -126,7 +126,9 @@ class Connection(asyncio.Protocol):
         if self._ready.done():
             return
         problem = self._protocol.handshake_exc
-        answer = refusal_in(problem.response) if isinstance(problem, InvalidStatus) else None
+        answer = None
+        if isinstance(problem, InvalidStatus):
+            answer = refusal_in(bytes(problem.response.body or b""))
         if answer is not None and answer.temporary:
             self._ready.set_exception(TurnedAway(answer))
         elif problem is not None:

@@ -1,7 +1,6 @@
-"""The error with which a node refuses a handshake, as it stands in the body of its answer."""
+"""The error with which a node refuses a request, as it stands in the body of its answer."""
 
 import msgspec
-from websockets.http11 import Response
 
 from appliance.formats.client.connection import ErrorFrame
 
@@ -18,10 +17,10 @@ class _Body(msgspec.Struct):
     error: _Told
 
 
-def refusal_in(response: Response) -> ErrorFrame | None:
+def refusal_in(body: bytes) -> ErrorFrame | None:
     """As the frame that would tell the same; None where the answer is none of a node."""
     try:
-        told = msgspec.json.decode(response.body or b"", type=_Body).error
+        told = msgspec.json.decode(body, type=_Body).error
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return ErrorFrame(

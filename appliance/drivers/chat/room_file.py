@@ -9,18 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 from uuid import UUID
 
-import msgspec
-
-from appliance.base.errors import FormatError
 from appliance.base.limits import MIB
 from appliance.drivers.chat.endpoint import Endpoint
-from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable
+from appliance.drivers.chat.errors import ConnectionLost, SiteUnreachable
+from appliance.drivers.chat.http_answer import connection_to, reason_in
 from appliance.formats.client.address import PATH
-from appliance.formats.client.connection import ErrorFrame
 
 TRIES_MAX = 8  # connections that break or are refused for now, in all
 ANSWER_S_MAX = 30.0
-_PIECE, _REFUSAL_SIZE_MAX = MIB, 64 * 1024
+_PIECE = MIB
 
 
 def fetch(
@@ -42,7 +39,7 @@ def fetch(
         headers = {"authorization": f"Bearer {token()}"}
         if tag:
             headers |= {"range": f"bytes={file.tell()}-", "if-range": tag}
-        connection = _connection(endpoint)
+        connection = connection_to(endpoint, ANSWER_S_MAX)
         try:
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
@@ -51,7 +48,7 @@ def fetch(
                 file.truncate()
                 tag = answer.headers.get("etag", "")
             elif answer.status != 206:
-                raise ConnectionLost(_refusal(answer))
+                raise ConnectionLost(reason_in(answer))
             _copy(answer, file)
             return
         except (OSError, http.client.HTTPException, ConnectionLost) as error:
@@ -60,14 +57,6 @@ def fetch(
         finally:
             connection.close()
     raise SiteUnreachable(f"the room's file did not come whole; last, {reason}")
-
-
-def _connection(endpoint: Endpoint) -> http.client.HTTPConnection:
-    if endpoint.tls is None:
-        return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=ANSWER_S_MAX)
-    return http.client.HTTPSConnection(
-        endpoint.host, endpoint.port, timeout=ANSWER_S_MAX, context=endpoint.tls
-    )
 
 
 def _copy(answer: http.client.HTTPResponse, file: BinaryIO) -> None:
@@ -81,26 +70,3 @@ def _copy(answer: http.client.HTTPResponse, file: BinaryIO) -> None:
             raise ConnectionLost(f"the connection ended {left} bytes before the file did")
         file.write(piece)
         left -= len(piece)
-
-
-class _Told(msgspec.Struct):
-    """What stands under `error` in an answer that is none."""
-
-    code: int
-    name: str
-    detail: str
-    temporary: bool
-
-
-def _refusal(answer: http.client.HTTPResponse) -> str:
-    """Why one has to try again; raises Refused where that would change nothing."""
-    raw = answer.read(_REFUSAL_SIZE_MAX)
-    try:
-        told = msgspec.json.decode(raw, type=dict[str, _Told])["error"]
-    except (msgspec.DecodeError, KeyError) as error:
-        raise FormatError(f"an answer with status {answer.status} that is none of ours") from error
-    if not told.temporary:
-        raise Refused(
-            ErrorFrame(error=told.code, name=told.name, detail=told.detail, temporary=False)
-        )
-    return f"{told.name}: {told.detail}"

@@ -8,11 +8,9 @@ same bytes on every node that keeps the same records, but for the signature, whi
 import asyncio
 import logging
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
 from typing import Any, Protocol
-from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,34 +19,17 @@ from starlette.routing import Route
 from appliance.base.errors import InputError
 from appliance.base.limits import EXPORTS_MAX, EXPORTS_OF_USER_MAX, HTTP_MS_MAX, TICK_MS
 from appliance.base.signature import CONTEXT_SNAPSHOT, SigningKey
-from appliance.drivers.network.bearer_token import token_in
-from appliance.drivers.network.closings import HTTP_STATUSES
+from appliance.drivers.network.bearer_request import id_in, refused, token_of
 from appliance.drivers.network.entrance import Bearer
 from appliance.drivers.network.http_requests import Streamed
 from appliance.drivers.network.proxies import client_of
-from appliance.drivers.network.refusal import refusal_of
+from appliance.drivers.network.user_shares import UserShares
 from appliance.formats import snapshot
 from appliance.formats.client.address import PATH
-from appliance.formats.client.fields import id_bytes
-from appliance.formats.client_errors import (
-    Busy,
-    FieldInvalid,
-    Forbidden,
-    RoomUnknown,
-    TokenInvalid,
-    Unavailable,
-)
+from appliance.formats.client_errors import FieldInvalid
 
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/octet-stream"
-_STATUSES: dict[type[InputError], int] = {
-    **HTTP_STATUSES,
-    Busy: 503,
-    FieldInvalid: 400,
-    Forbidden: 403,
-    RoomUnknown: 404,
-    Unavailable: 503,
-}
 _NUMBER_DIGITS_MAX = 18
 _FROM = re.compile(rf"bytes=([0-9]{{1,{_NUMBER_DIGITS_MAX}}})-")
 
@@ -105,43 +86,40 @@ class RoomFiles:
 
     def __init__(self, open_room: Open, key: SigningKey) -> None:
         self._open, self._key = open_room, key
-        self._made: Counter[int] = Counter()  # files that are being made, by author
+        self._shares = UserShares(
+            "files of rooms are being made", user_max=EXPORTS_OF_USER_MAX, all_max=EXPORTS_MAX
+        )
         self.all = [Route(f"{PATH}/rooms/{{room_id}}/snapshot", self._get, methods=["GET"])]
 
     async def _get(self, request: Request) -> Response:
         try:
             records = self._asked(request)
         except InputError as error:
-            return _refusal(error)
-        is_streaming = False
-        self._made[records.author_id] += 1
+            return refused(error)
         try:
-            if self._made[records.author_id] > EXPORTS_OF_USER_MAX:
-                raise Busy(f"{EXPORTS_OF_USER_MAX} files of rooms are being made for this user")
-            if self._made.total() > EXPORTS_MAX:
-                raise Busy(f"{EXPORTS_MAX} files of rooms are being made")
+            self._shares.enter(records.author_id)
+        except InputError as error:
+            records.close()
+            return refused(error)
+        is_streaming = False
+        try:
             await _placed(records)
             response = self._response(request, records)
             is_streaming = isinstance(response, _File)
             return response
         except InputError as error:
-            return _refusal(error)
+            return refused(error)
         finally:
             if not is_streaming:
                 self._leave(records)
 
     def _leave(self, records: RoomRecords) -> None:
-        self._made[records.author_id] -= 1
-        self._made += Counter()  # those who have none left go
+        self._shares.leave(records.author_id)
         records.close()
 
     def _asked(self, request: Request) -> RoomRecords:
-        token = token_in(request.headers.getlist("authorization"))
-        if not token:
-            raise TokenInvalid("send a token: Authorization: Bearer TOKEN")
-        return self._open(
-            client_of(request), token, _room_id(request.path_params["room_id"]), _until_op(request)
-        )
+        token, room_id = token_of(request), id_in(request, "room_id")
+        return self._open(client_of(request), token, room_id, _until_op(request))
 
     def _response(self, request: Request, records: RoomRecords) -> Response:
         size = snapshot.file_size(records.record_count)
@@ -209,13 +187,6 @@ async def _signed_pieces(records: RoomRecords) -> AsyncIterator[bytes]:
         await asyncio.sleep(0 if piece else TICK_MS / 1000)
 
 
-def _room_id(text: str) -> bytes:
-    try:
-        return id_bytes(UUID(text))
-    except ValueError:
-        raise FieldInvalid("room_id is no id of a room") from None
-
-
 def _until_op(request: Request) -> int | None:
     text = request.query_params.get("until_op")
     if text is None:
@@ -232,8 +203,3 @@ def _start(request: Request, tag: str) -> int:
     if match is None or request.headers.get("if-range", tag) != tag:
         return 0
     return int(match[1])
-
-
-def _refusal(error: InputError) -> Response:
-    told = refusal_of(error, _STATUSES)
-    return Response(told.text, told.status, dict(told.fields))

@@ -14,7 +14,7 @@ from typing import Any
 from appliance.drivers.host import resources
 from appliance.drivers.host.descriptors import clients_max, files_max
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, TLS_KEY_FILE, NodeFolder
-from appliance.drivers.network import room_files, websocket
+from appliance.drivers.network import found_messages, room_files, websocket
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.owner import Owner
 from appliance.drivers.network.pages import Pages
@@ -47,6 +47,7 @@ class Listeners:
         health: Callable[[], str],
         directory: Callable[[], bytes],
         open_room: room_files.Open,
+        open_search: found_messages.Open,
         on_body: OnBody,
         counters: Counter[str],
     ) -> None:
@@ -77,6 +78,7 @@ class Listeners:
         )
         self.pages.serve(Routes(Conversations(self.server, number), hosts).all)
         self.pages.serve(room_files.RoomFiles(open_room, node().signing_key).all)
+        self.pages.serve(found_messages.FoundMessages(open_search).all)
         self.quic: QuicPort | None = None
         self._neighbours: Neighbours | None = None  # if there are several processes
         if settings.client_tls:

@@ -16,17 +16,8 @@ from appliance.base.limits import TICK_MS
 from appliance.base.prng import Prng
 from appliance.cores.edge import lines, stream, websocket
 from appliance.cores.edge.admission import Admission
-from appliance.cores.edge.edge import (
-    ASK,
-    CLOSE,
-    LIST,
-    LOOK_UP,
-    MEND,
-    REQUEST,
-    SAY,
-    Edge,
-)
-from appliance.cores.edge.export import RoomExport
+from appliance.cores.edge.edge import ASK, CLOSE, LIST, LOOK_UP, MEND, REQUEST, SAY, Edge
+from appliance.cores.edge.readers import Readers
 from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Claims, Tokens
@@ -125,7 +116,8 @@ class EdgeRole:
             number,
             health=self.health,
             directory=lambda: self._directory.data,
-            open_room=self._export,
+            open_room=lambda *asked: self._readers().export(*asked),
+            open_search=lambda *asked: self._readers().search(*asked),
             on_body=self._traffic.on_body,
             counters=self._counters,
         )
@@ -291,9 +283,10 @@ class EdgeRole:
         self._waking.stir()
         return self._edge.admit(address, token)
 
-    def _export(self, *asked: Any) -> RoomExport:
+    def _readers(self) -> Readers:
+        """For somebody who asks without a conversation."""
         self._waking.stir()
-        return self._edge.readers.export(*asked)
+        return self._edge.readers
 
     def on_open(self, connection: ChatConnection) -> None:
         self._waking.stir()
