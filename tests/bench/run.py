@@ -297,7 +297,7 @@ def objects(folder: Path, quick: bool) -> list[Row]:
 def checked_history(folder: Path, quick: bool) -> list[Row]:
     """What the check of each record costs, of those that leave: in an edge's core, and to readers
     of whole sites; and how long they wait for one that fails it."""
-    rows = [bench_history.measure(quick, say)]
+    rows = bench_history.measure(quick, say)
     with made(
         folder / "checked",
         kind=checked_reading.SwitchedSite,
