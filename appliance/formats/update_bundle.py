@@ -31,6 +31,7 @@ class Manifest:
     arch: str  # as `uname -m` has it
     payload_size: int
     payload_sha256: str
+    counter_least: int = 0  # release that must run before; 0: any, as in bundles that do not tell
 
 
 def encode_head(manifest: Manifest, key: SigningKey) -> bytes:
@@ -58,8 +59,10 @@ def parse_head(raw: bytes, public_key: bytes) -> tuple[Manifest, int]:
 
 def _manifest(text: bytes) -> Manifest:
     try:
-        found: dict[str, Any] = parse_json(text)
+        found: dict[str, Any] = {"counter_least": 0, **parse_json(text)}
         manifest = Manifest(**{field.name: found[field.name] for field in fields(Manifest)})
+        if any(type(getattr(manifest, each.name)) is not each.type for each in fields(Manifest)):
+            raise TypeError
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError("was made for another version of `tigerchat update`") from error
     return manifest

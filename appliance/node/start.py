@@ -22,6 +22,7 @@ from appliance.drivers.host.node_folder import (
     NodeFolder,
     check_volume,
     open_node,
+    read_node,
 )
 from appliance.drivers.host.process import cores
 from appliance.drivers.nvme.reader import VolumeReader
@@ -119,16 +120,7 @@ class NodeStart:
 
     def superblocks(self) -> str:
         """Volumes belong to this node and can be opened: one of them at least."""
-        found: list[str] = []
-        broken: list[StorageError] = []
-        for shard in self.node.shards:
-            try:
-                check_volume(self.node, shard.number)
-                found.append(_superblock(self.node, shard.number))
-            except StorageError as error:
-                broken.append(error)
-        if broken and not found:
-            raise broken[0]
+        found, broken = _volumes(self.node)
         for trouble in broken:
             self._warn(f"superblock: {trouble}; the other shards of this node go on")
         return "; ".join(found) or "no volumes"
@@ -177,6 +169,33 @@ PHASES: list[tuple[str, Callable[[NodeStart], str]]] = [
     ("ports", NodeStart.ports),
     ("roles", NodeStart.roles),
 ]
+
+
+def check_takes(folder: Path) -> None:
+    """ConfigurationError or StorageError unless a start of this program would take what a node's
+    folder holds. Nothing is changed, and the node may run meanwhile, by another version."""
+    node = read_node(folder)
+    check_sessions(node.path, len(node.site.nodes), node.settings.edge_processes)
+    for trouble in _volumes(node)[1]:
+        halted = trouble.__cause__
+        if isinstance(halted, opening.VolumeUnusable) and halted.halt == "VOLUME_NEWER":
+            raise trouble  # for want of this volume alone a node goes on, and its replica never
+
+
+def _volumes(node: NodeFolder) -> tuple[list[str], list[StorageError]]:
+    """What is said of the volumes that can be opened, and why others cannot; StorageError where
+    none can."""
+    found: list[str] = []
+    broken: list[StorageError] = []
+    for shard in node.shards:
+        try:
+            check_volume(node, shard.number)
+            found.append(_superblock(node, shard.number))
+        except StorageError as error:
+            broken.append(error)
+    if broken and not found:
+        raise broken[0]
+    return found, broken
 
 
 def read_superblock(folder: Path) -> Superblock:

@@ -68,7 +68,7 @@ OTHERS = """
     format|found|join|recover|retention set|token|flash|ship keys
     federation init|federation add-site|federation remove-site|federation invite
     farm user|farm init|farm invite|farm join|farm recover|farm export|farm import
-    update begin-with|update stage|update on-start|update on-ready|update pack
+    update begin-with|update stage|update fits|update on-start|update on-ready|update pack
     start|object serve|object shell|farm serve|farm post|federation participant|simulate
     benchmark|report|preflight|disks|version
     status|find|member list|retention show|snapshot verify|ship status|object id|object show

@@ -1,20 +1,43 @@
 """`tigerchat update`: a good update is tried and kept, one that is never ready is left, and what is
-not signed, older or damaged changes nothing."""
+not signed, older, damaged, or not for what lies here changes nothing."""
 
+import hashlib
 import json
 import os
+import platform
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from appliance import VERSION
 from appliance.__main__ import main
-from appliance.base.signature import SigningKey
-from appliance.formats.update_bundle import parse_head
+from appliance.base.errors import FormatError
+from appliance.base.limits import SUPERBLOCK_COPIES
+from appliance.base.signature import CONTEXT_UPDATE, SigningKey
+from appliance.formats import superblock as sb
+from appliance.formats import update_bundle
+from appliance.formats.geometry import SUPERBLOCK_COPY_SIZE, SUPERBLOCK_COPY_STRIDE
+from appliance.formats.update_bundle import Manifest, encode_head, parse_head
+from appliance.formats.volume_level import VOLUME_LEVEL
+from tests.cores.vsr.test_open import later
+from tests.ports import FreePorts
+from tests.roles.replica_group import REPO
 
 SEED, OTHER_SEED = bytes([7]) * 32, bytes([8]) * 32
-# Stands in for the frozen program: all that `update` asks of it is that it runs.
-PROGRAM = "#!/bin/sh\n# release {}\nexit {}\n"
+PUBLIC = SigningKey(SEED).public
+# Stands in for the frozen program: what `update` asks of it is whether it runs, and what it takes.
+PROGRAM = """#!/bin/sh
+# release {counter}
+case "$*" in
+"update fits"*) {fits} ;;
+*) exit {code} ;;
+esac
+"""
+LEVEL = "echo '{{\"volume_level\": {}}}'"
+OF_BEFORE = "echo 'No such command' >&2; exit 2"  # there was no number yet
+REAL = f"cd {REPO}; exec {sys.executable} -m appliance $@"
 
 
 class Machine:
@@ -28,21 +51,29 @@ class Machine:
         key = SigningKey(SEED).public.hex()
         self.run("begin-with", self.tree(5), "--key", key, "--counter", 5, slots=True)
 
-    def tree(self, counter: int, code: int = 0) -> Path:
+    def tree(self, counter: int, code: int = 0, fits: str = LEVEL.format(2)) -> Path:
         tree = self.folder / f"tree-{counter}"
         (tree / "lib").mkdir(parents=True, exist_ok=True)
-        (tree / "tigerchat").write_text(PROGRAM.format(counter, code))
+        text = PROGRAM.format(counter=counter, code=code, fits=fits)
+        (tree / "tigerchat").write_text(text)
         (tree / "tigerchat").chmod(0o755)
         (tree / "lib" / "part").write_bytes(os.urandom(1000))
         (tree / "lib" / "link").unlink(missing_ok=True)
         (tree / "lib" / "link").symlink_to("part")
         return tree
 
-    def bundle(self, counter: int, key: str = "key", code: int = 0) -> Path:
+    def bundle(
+        self,
+        counter: int,
+        *more: object,
+        key: str = "key",
+        code: int = 0,
+        fits: str = LEVEL.format(2),
+    ) -> Path:
         made = self.folder / f"{counter}.update"
-        tree, release = self.tree(counter, code), f"0.{counter}"
+        tree, release = self.tree(counter, code, fits), f"0.{counter}"
         words = ["--key", self.folder / key, "--counter", counter, "--release", release]
-        self.run("pack", tree, made, *words)
+        self.run("pack", tree, made, *words, *more)
         return made
 
     def run(self, *words: object, slots: bool = False, code: int = 0) -> str:
@@ -51,10 +82,12 @@ class Machine:
         told = self._capsys.readouterr()
         return told.err if code else told.out
 
-    def refused(self, bundle: Path, sentence: str) -> None:
+    def refused(self, bundle: Path, sentence: str, *words: object) -> str:
         before = self.everything()
-        assert sentence in self.run("stage", bundle, slots=True, code=1)
+        told = self.run("stage", bundle, *words, slots=True, code=1)
+        assert sentence in told
         assert self.everything() == before
+        return told
 
     def everything(self) -> dict[str, Any]:
         return {
@@ -146,6 +179,127 @@ def test_bundles_cut_short_or_damaged_are_refused(machine: Machine) -> None:
 
 
 def test_a_program_that_does_not_run_here_is_refused(machine: Machine) -> None:
-    bundle = machine.bundle(6, code=1)
-    assert "does not run here" in machine.run("stage", bundle, slots=True, code=1)
-    assert machine.state["trial"] == "" and machine.runs() == "# release 5"
+    machine.refused(machine.bundle(6, code=1), "does not run here: it said nothing")
+    bundle = machine.bundle(6)
+    raw = bundle.read_bytes()
+    assert raw.count(b"#!/bin/sh") == 1
+    payload = raw.replace(b"#!/bin/sh", b"#!/no/sh ")[parse_head(raw, PUBLIC)[1] :]
+    size, digest = len(payload), hashlib.sha256(payload).hexdigest()
+    head = encode_head(Manifest("0.6", 6, platform.machine(), size, digest), SigningKey(SEED))
+    bundle.write_bytes(head + payload)
+    machine.refused(bundle, "does not run here")
+
+
+# --- what an update cannot take back, or not take -------------------------------------------------
+
+
+def test_an_update_that_cannot_be_taken_back_says_so_before_anything_is_changed(
+    machine: Machine,
+) -> None:
+    bundle = machine.bundle(6, fits=LEVEL.format(3))
+    told = machine.refused(bundle, "there is no way back")
+    assert f"0.6 writes into volumes what {VERSION}, which runs here, does not know" in told
+    assert "--no-way-back" in told
+    told = machine.run("stage", bundle, "--no-way-back", slots=True)
+    assert "0.6 is staged" in told and f"{VERSION} would halt with VOLUME_NEWER" in told
+    machine.run("on-start", slots=True)
+    machine.run("on-ready", slots=True)
+    machine.refused(machine.bundle(7), "0.7 does not know all that 0.6", "--no-way-back")
+    assert "0.6 runs again" in machine.run(
+        "stage", machine.bundle(8, fits=LEVEL.format(3)), slots=True
+    )
+
+
+def test_what_a_program_of_before_knows_is_not_guessed(machine: Machine) -> None:
+    """It tells no number: less than any that does."""
+    machine.refused(machine.bundle(6, fits=OF_BEFORE), "0.6 does not know all that")
+    known = machine.slots / "known" / "tigerchat"
+    for nothing in (OF_BEFORE, "echo no JSON", "echo '{}'", 'echo \'{"volume_level": "2"}\''):
+        known.write_text(PROGRAM.format(counter=5, code=0, fits=nothing))
+        machine.refused(machine.bundle(6, fits=LEVEL.format(1)), "there is no way back")
+    known.unlink()
+    machine.refused(machine.bundle(6, fits=LEVEL.format(1)), "there is no way back")
+
+
+def test_an_update_that_follows_a_later_release_than_runs_here_is_refused(machine: Machine) -> None:
+    told = machine.refused(
+        machine.bundle(8, "--counter-least", 6), "follows release 6 or a later one"
+    )
+    assert "and 5 runs here" in told and "stage one between" in told
+    assert "0.7 is staged" in machine.run(
+        "stage", machine.bundle(7, "--counter-least", 5), slots=True
+    )
+
+
+def parsed(**more: object) -> Manifest:
+    """From a manifest of before there was a least release, and `more`."""
+    plain = {"version": "0.6", "counter": 6, "arch": "m", "payload_size": 1, "payload_sha256": ""}
+    text = json.dumps({**plain, **more}).encode()
+    signed = update_bundle._HEAD.pack(update_bundle._MAGIC, len(text)) + text
+    return parse_head(signed + SigningKey(SEED).sign(CONTEXT_UPDATE, signed), PUBLIC)[0]
+
+
+def test_a_bundle_of_before_or_of_a_later_version_is_read_for_what_is_known() -> None:
+    assert parsed().counter_least == 0 and parsed(counter_least=5).counter_least == 5
+    assert parsed(of_a_later_version=[1]) == parsed()
+    with pytest.raises(FormatError, match="another version"):
+        parsed(counter_least="5")
+
+
+def test_slots_of_a_later_version_are_read_for_what_is_known_of_them(machine: Machine) -> None:
+    path = machine.slots / "state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "of_a_later_version": [1]}))
+    assert "runs" in machine.run("on-start", slots=True) and machine.runs() == "# release 5"
+    path.write_text("{}")
+    assert "is damaged" in machine.run("on-start", slots=True, code=1)
+
+
+def test_an_update_that_would_not_start_on_what_lies_here_is_refused(
+    machine: Machine,
+    tmp_path: Path,
+    free_ports: FreePorts,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The update is the real program, the node one whose volume a later version has written."""
+    words = [
+        "--nodes",
+        1,
+        "--shards",
+        2,
+        "--ports",
+        free_ports(1)[0],
+        "--geometry",
+        "small",
+        "--brief",
+    ]
+    assert main(["format", "--local", str(tmp_path / "run"), *map(str, words)]) == 0
+    capsys.readouterr()
+    node = tmp_path / "run" / "node-0"
+
+    def looked_at(code: int) -> str:
+        before = {path: path.lstat().st_mtime_ns for path in node.rglob("*")}
+        told = machine.run("fits", "--node-folder", node, code=code)
+        assert {path: path.lstat().st_mtime_ns for path in node.rglob("*")} == before
+        return told
+
+    assert json.loads(looked_at(0)) == {"version": VERSION, "volume_level": VOLUME_LEVEL}
+    (node / "shard-0" / "volume.json").rename(node / "aside")
+    looked_at(0)  # a start goes on with the other one
+    (node / "aside").rename(node / "shard-0" / "volume.json")
+    with (node / "shard-1" / "data").open("r+b") as file:
+        for copy in range(SUPERBLOCK_COPIES):
+            file.seek(copy * SUPERBLOCK_COPY_STRIDE)
+            known = sb.decode(file.read(SUPERBLOCK_COPY_SIZE))
+            assert known is not None
+            file.seek(copy * SUPERBLOCK_COPY_STRIDE)
+            file.write(later(known[0], copy))
+    assert "VOLUME_NEWER" in looked_at(1)  # a start goes on here as well, that replica never
+    text = PROGRAM.format(counter=5, code=0, fits=LEVEL.format(VOLUME_LEVEL))
+    (machine.slots / "known" / "tigerchat").write_text(text)
+    bundle = machine.bundle(6, fits=REAL)
+    told = machine.refused(bundle, "0.6 would not start on", "--node-folder", node)
+    assert "VOLUME_NEWER" in told and "nothing was changed" in told
+    (node / "site.toml").write_text("version = 2")
+    assert "site.toml" in looked_at(2)
+    absent = machine.run("stage", bundle, "--node-folder", tmp_path, slots=True, code=2)
+    assert "is no folder of a formatted node" in absent
