@@ -36,8 +36,8 @@ REASONS = frozenset(
         NO_PATH,
         MALFORMED,
         NO_PROTOCOL,
+        SESSIONS,
     }
-    | {SESSIONS}
     | {error.__new__(error).name for error in CLIENT_ERRORS}
 )
 
