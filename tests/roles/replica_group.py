@@ -284,8 +284,9 @@ class EdgeLike:
             for _ in range(count):
                 self._sequence += 1
                 number = self._sequence
+                msg_id = number.to_bytes(8, "little") + self.client_id[:8]  # nobody else's
                 records += record.encode(
-                    room_id=self.room_id, msg_id=number.to_bytes(16, "little"), author_id=1,
+                    room_id=self.room_id, msg_id=msg_id, author_id=1,
                     body=b"message %d" % number, client_id=self.client_id, client_seq=number,
                     kind=kind,
                 )  # fmt: skip
