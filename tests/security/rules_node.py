@@ -18,6 +18,7 @@ SHOWN_NAMES = "tests/security/test_shown.py::"
 SEND_TAIL = "tests/commands/test_send_tail.py::"
 TAIL_SHARED = "tests/commands/test_tail_shared.py::"
 CONSOLE_PAGE = "tests/web/test_console_page.py::"
+UPDATE = "tests/commands/test_update.py::"
 
 RULES = (
     Rule(
@@ -402,5 +403,30 @@ RULES = (
         "::test_sql_shows_nothing_that_commands_a_terminal_or_a_spreadsheet",
         old='        print(safe(shown.getvalue()), end="")',
         new='        print(shown.getvalue(), end="")',
+    ),
+    Rule(
+        threat="an update that somebody else made",
+        rule="updates are signed by the key that the machine trusts",
+        where="appliance/formats/update_bundle.py",
+        test=UPDATE + "test_what_is_not_signed_by_the_known_key_is_refused",
+        old="    if not verify(public_key, CONTEXT_UPDATE, raw[:end], signature):",
+        new="    if False:",
+    ),
+    Rule(
+        threat="an old release comes back with its old mistakes",
+        rule="the number of a release only grows",
+        where="appliance/drivers/host/slots.py",
+        test=UPDATE + "test_a_release_that_is_not_newer_is_refused",
+        old="        if manifest.counter <= self.state.counter:",
+        new="        if False:",
+    ),
+    Rule(
+        threat="who was removed is handed out again by what an older replica reports",
+        rule="of the reports of a group the newest counts",
+        where="appliance/formats/site_view.py",
+        test="tests/formats/test_site_view.py"
+        "::test_an_older_report_changes_nothing_whoever_tells_it",
+        old="        if known is not None and configuration.op <= known.op:",
+        new="        if False:",
     ),
 )

@@ -14,6 +14,10 @@ GONE = (
     "test_a_connection_on_quic_that_is_gone_leaves_nothing_for_the_collector"
 )
 TURNS = "tests/drivers/network/test_turns.py::"
+LIBRARY = (
+    "tests/drivers/network/test_foreign_faults.py"
+    "::test_an_error_of_the_library_ends_the_connection_whose_client_led_to_it"
+)
 
 RULES = (
     Rule(
@@ -372,5 +376,72 @@ RULES = (
         test=GONE,
         old="            del listening, task",
         new="            pass",
+    ),
+    Rule(
+        threat="bytes that lead the library of QUIC astray end the edge",
+        rule="its error is the end of that connection",
+        where=NETWORK + "quic/client.py",
+        test=LIBRARY,
+        old="            self.quic.receive_datagram(data, peer, now=now_s)\n        except FAULTS",
+        new="            self.quic.receive_datagram(data, peer, now=now_s)\n        except OSError",
+    ),
+    Rule(
+        threat="a timer of a connection that was led astray ends the edge",
+        rule="its error is the end of that connection",
+        where=NETWORK + "quic/client.py",
+        test=LIBRARY,
+        old="                self.quic.handle_timer(now=now_s)\n            except FAULTS",
+        new="                self.quic.handle_timer(now=now_s)\n            except EOFError",
+    ),
+    Rule(
+        threat="HTTP/3 that leads the library astray ends the edge",
+        rule="its error is the end of that connection",
+        where=NETWORK + "quic/client.py",
+        test=LIBRARY,
+        old="                told = self.http.handle_event(event)\n            except FAULTS",
+        new="                told = self.http.handle_event(event)\n            except EOFError",
+    ),
+    Rule(
+        threat="clients that lead the library of QUIC astray fill the log",
+        rule="lines that strangers cause are seldom",
+        where=NETWORK + "pages.py",
+        test="tests/drivers/network/test_client_port.py"
+        "::test_each_line_that_strangers_can_cause_is_logged_seldom",
+        old='    "tigerchat.quic": ("the library of QUIC failed",),\n',
+        new="",
+    ),
+    Rule(
+        threat="another site leads the library of QUIC astray and ends the federation",
+        rule="its error is the end of that link",
+        where="appliance/cores/federation/link/quic_endpoint.py",
+        test="tests/roles/federation/test_datagrams.py"
+        "::test_an_error_of_the_library_ends_the_link_that_led_to_it_which_is_dialled_again",
+        old="        except _FAULTS as error:",
+        new="        except EOFError as error:",
+    ),
+    Rule(
+        threat="handshakes that fail use up the streams of a port",
+        rule="one that failed is no stream any more",
+        where=NETWORK + "stream/acceptor.py",
+        test="tests/drivers/network/test_stream.py"
+        "::test_a_handshake_that_failed_is_no_stream_any_more",
+        old="            self._streams.discard(stream)  # it was never told of a transport",
+        new="            pass  # it was never told of a transport",
+    ),
+    Rule(
+        threat="JSON that is nested for thousands of levels ends who reads it",
+        rule="what the parser cannot bear is no JSON",
+        where="appliance/base/json_text.py",
+        test="tests/base/test_json_text.py::test_deep_nesting_is_a_value_error_however_deep",
+        old="        raise _too_deep() from None",
+        new="        return None",
+    ),
+    Rule(
+        threat="JSON that is nested as deep as the parser just bears ends who walks through it",
+        rule="values are nested 200 deep at most",
+        where="appliance/base/json_text.py",
+        test="tests/base/test_json_text.py::test_values_may_be_nested_to_the_limit_and_no_deeper",
+        old="    if text.count(",
+        new="    if False and text.count(",
     ),
 )

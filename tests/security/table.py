@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.security import rules_edge, rules_node, rules_port, rules_session
+from tests.security import rules_edge, rules_farm, rules_node, rules_port, rules_session
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 RULES = (
@@ -10,6 +10,7 @@ RULES = (
     *rules_session.RULES,
     *rules_port.RULES,
     *rules_node.RULES,
+    *rules_farm.RULES,
 )
 TABLE = "| threat | rule | where | test |\n|---|---|---|---|\n"
 

@@ -211,6 +211,16 @@ def test_placement_is_what_an_administrator_said_last() -> None:
     assert directory.content()["placement"] == {"0": [1, 2, 3]}
 
 
+def test_of_the_guests_under_one_id_the_first_counts() -> None:
+    """Another member could put its own key in the place of a guest's."""
+    guest = {"id": 7, "endpoint": "tcp://a:1", "pin": "ab" * 32, "sealed": "s"}
+    directory = farm()
+    for number, row in enumerate((guest, {**guest, "pin": "cd" * 32})):
+        word = {"cluster": "farm", "date": NOW + number, "id": 1, "config": {"admit": row}}
+        post(directory, canonical(word))
+    assert directory.admitted == {7: guest}
+
+
 def test_a_snapshot_that_is_damaged_does_not_fit_and_a_foreign_one_is_served_on() -> None:
     directory = farm(status(1, NOW))
     data = directory.snapshot()

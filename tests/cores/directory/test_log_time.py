@@ -154,12 +154,21 @@ def test_a_date_of_before_that_no_clock_could_have_holds_nobody_back() -> None:
     word = {"cluster": "farm", "date": DATE_MAX, "id": 1, "config": {"exclude": ["7"]}}
     post(directory, canonical(word))
     assert directory.documents[2].date == DATE_MAX
+    assert directory.acted_ms() == 0, "the next act has a date that can be"
     post(directory, status(2, NOW + 1))
     assert directory.documents[2].date == NOW + 1
     post(directory, canonical({**word, "date": NOW, "config": {"exclude": ["8"]}}))
-    assert directory.exclusions == (NOW, ("8",))
+    assert directory.exclusions == (NOW, ("8",)) and directory.acted_ms() == NOW
     post(directory, status(2, NOW))
     assert directory.documents[2].date == NOW + 1, "what is older still does not count"
+
+
+def test_where_no_leader_tells_the_time_one_clock_makes_no_status_old() -> None:
+    """A leader of another make: the dates of a node say how long after its last one it posted."""
+    directory = farm(status(1, NOW), status(2, NOW))
+    post(directory, status(1, NOW + 10 * HOUR_MS))
+    assert directory.time.now_ms == PERIOD_MS, "a period at most in a step"
+    assert directory.is_recent(directory.documents[2])
 
 
 def test_a_leader_whose_clock_has_lost_its_time_silences_nobody() -> None:

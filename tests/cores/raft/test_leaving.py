@@ -1,9 +1,17 @@
 """Who is to leave a farm is a member until the Configuration without it is committed."""
 
-from appliance.formats.raft_legacy.configuration import encode_server_id
+from appliance.cores.raft.effects import Send
+from appliance.formats.raft_legacy.configuration import (
+    Configuration,
+    encode_configuration,
+    encode_server_id,
+)
 from appliance.formats.raft_legacy.frame import (
+    APPEND_ENTRIES,
     CLUSTER_SERVER,
+    CONFIGURATION,
     LEAVE_CLUSTER,
+    PRE_VOTE,
     REMOVE_SERVER,
     Entry,
     Request,
@@ -110,6 +118,40 @@ def test_who_was_taken_out_while_it_was_away_learns_so_at_its_next_login() -> No
     assert node.member.standing == "member"
     node.on_hint(hint.index, hint.members)
     assert node.member.standing == "out"
+
+
+def test_among_members_of_ours_silence_is_no_end_though_the_others_could_go_on() -> None:
+    """It said yes and hears nothing: until somebody says that it is out it may be needed."""
+    node = lone(2, 1, 2, 3, 4, 5)
+    for peer in (1, 3, 4):
+        node.on_connected(peer, pre_vote=True)
+    reply = ask(node, Request(LEAVE_CLUSTER, 1, 2, 1))
+    assert isinstance(reply, Response) and reply.accepted
+    node.take()
+    for _ in range(3 * ELECTION):
+        node.on_tick()
+    assert node.member.standing == "member" and not node.member.leaving
+    for peer in (1, 3, 4):  # they were hung up on, to say at the next login what became of it
+        node.on_connected(peer, pre_vote=True)
+    for _ in range(2 * ELECTION):
+        node.on_tick()
+    asked = [word.request.type for word in node.take().words if isinstance(word, Send)]
+    assert PRE_VOTE in asked, "it stands again"
+
+
+def test_nobody_is_asked_to_leave_while_a_configuration_is_not_committed() -> None:
+    """A second change would be under way; the answer no ends it."""
+    node = lone(2, 1, 2, 3)
+    servers = (server(1), server(2), server(3), server(4))
+    value = encode_configuration(Configuration(1, 0, servers))
+    added = Request(APPEND_ENTRIES, 1, 2, 1, entries=(Entry(1, CONFIGURATION, value),))
+    reply = ask(node, added)
+    assert isinstance(reply, Response) and reply.accepted
+    reply = ask(node, Request(LEAVE_CLUSTER, 1, 2, 1, 1, 1))
+    assert isinstance(reply, Response) and not reply.accepted and not node.member.leaving
+    ask(node, Request(APPEND_ENTRIES, 1, 2, 1, 1, 1, 1))
+    reply = ask(node, Request(LEAVE_CLUSTER, 1, 2, 1, 1, 1))
+    assert isinstance(reply, Response) and reply.accepted and node.member.leaving
 
 
 def test_among_legacy_members_silence_is_the_end_only_while_they_are_there() -> None:

@@ -1,6 +1,8 @@
 """A volume that has forgotten what it promised is not let in, and a new one that nobody could vouch
 for waits."""
 
+from dataclasses import replace
+
 import pytest
 
 from appliance.cores.vsr import lives
@@ -377,6 +379,22 @@ def ping_of(group: Group, index: int) -> Message:
     lives.ping(core)
     (_, _, header, body, _), core.effects = core.effects[0], before
     return Message(header, bytes(body), core.index)
+
+
+def test_of_two_each_must_hold_what_was_committed_since_they_are_two_and_nothing_of_before() -> (
+    None
+):
+    """Who came to vote has not acknowledged what the group of before had committed without it."""
+    group, session = begun(2)
+    group.put(session, 5)
+    group.run(60)
+    core = group.core(0)
+    told, committed = core.told[group.members[1]], core.commit_max
+    core.told[group.members[1]] = told._replace(commit=2)
+    assert lives._must_hold(core, 1).commit == committed > 2
+    for op, held in ((committed - 1, committed), (committed, 2), (committed + 1, 2)):
+        core.configuration = replace(core.configuration, op=op)
+        assert lives._must_hold(core, 1).commit == held
 
 
 @pytest.mark.parametrize("late", ["before it speaks", "after it was introduced"])

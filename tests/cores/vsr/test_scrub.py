@@ -3,6 +3,7 @@
 import pytest
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
+from appliance.cores.vsr import chunks, scrub
 from appliance.formats import envelope as env
 from appliance.formats.geometry import (
     HEADER_SIZE,
@@ -10,6 +11,7 @@ from appliance.formats.geometry import (
     RECORD_SIZE,
     SUPERBLOCK_COPY_STRIDE,
 )
+from appliance.formats.segment import segment_id
 from tests.cores.vsr.group import TINY, Group
 from tests.cores.vsr.story import drop_segments, ended
 from tests.cores.vsr.test_checkpoints import tiny
@@ -246,6 +248,29 @@ def test_a_broken_segment_that_the_group_drops_does_not_keep_the_scrub() -> None
             break
     assert core.tour.rounds == rounds + 2 and core.backfill is None
     assert "scrub_found_segment" not in group.nodes[0].marks, "what is dropped is not looked at"
+
+
+def test_a_footer_that_was_read_before_its_segment_was_dropped_is_not_written_again() -> None:
+    """What rotted behind it is nobody's any more, and its extent may be another segment's."""
+    for is_dropped in (False, True):
+        group = idle_group()
+        core, node = group.core(0), group.nodes[0]
+        core.timeouts["scrub"].stop()
+        at = node.disk.extent_at(1) + TINY.segment_data_size
+        node.disk.flip(at + SECTOR_SIZE // 2)
+        read = node.disk.read(at, -(-TINY.footer_size_max // SECTOR_SIZE) * SECTOR_SIZE)
+        footer = chunks.footer_of(read, core)
+        assert footer is not None
+        core.tour.segment, core.tour.id, core.tour.busy = 1, segment_id(footer), True
+        if is_dropped:
+            drop_segments(group, 3)
+            rooms = core.state_machine
+            group.until(lambda rooms=rooms: rooms.oldest_segment == 3)  # type: ignore[misc]
+        writes: list[int] = []
+        node.hold = lambda write, writes=writes: writes.append(write.address) is not None
+        scrub._on_footer(core, read, 1)
+        group.run(5)
+        assert (at in writes) == (not is_dropped)
 
 
 # --- what readers find ----------------------------------------------------------------------------

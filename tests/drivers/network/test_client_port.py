@@ -711,6 +711,29 @@ def test_what_strangers_cause_is_logged_seldom(caplog: pytest.LogCaptureFixture)
     assert len([line for line in caplog.records if line.name == "uvicorn.error"]) <= 1
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("uvicorn.error", "Invalid HTTP request received."),
+        ("uvicorn.error", "Unsupported upgrade request."),
+        ("uvicorn.error", "No supported WebSocket library detected."),
+        ("asyncio", "socket.send() raised exception."),
+        ("asyncio", "SSL handshake failed on verifying the certificate"),
+        ("asyncio", "Fatal error on transport TCPTransport"),
+        ("tigerchat.quic", "the library of QUIC failed: KeyError(7) at fails:1"),
+    ],
+)
+def test_each_line_that_strangers_can_cause_is_logged_seldom(
+    name: str, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(port: Port) -> None:
+        for _ in range(3):
+            logging.getLogger(name).warning("%s", line)
+
+    run(test)
+    assert len([told for told in caplog.records if told.getMessage().startswith(line)]) <= 1
+
+
 def test_faults_of_our_own_are_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
     """Beside lines of strangers, whose loggers they share."""
 

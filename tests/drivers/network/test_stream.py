@@ -193,6 +193,24 @@ def test_a_known_certificate_without_a_pin_is_refused(nodes: list[TestNode]) -> 
     run(story)
 
 
+def test_a_handshake_that_failed_is_no_stream_any_more(nodes: list[TestNode]) -> None:
+    """Counted for ever, a few thousand of them would close the port."""
+
+    async def story() -> None:
+        server = End()
+        acceptor = await accepting(server, nodes[0], nodes)
+        for number in range(1, 4):
+            _, writer = await asyncio.open_connection("127.0.0.1", acceptor.port)
+            writer.write(b"no TLS at all\r\n\r\n")
+            while server.counters["closed_handshake"] < number:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert acceptor.count() == 0
+            writer.close()
+        await acceptor.close()
+
+    run(story)
+
+
 def test_whoever_the_codec_turns_away_is_closed(nodes: list[TestNode]) -> None:
     async def story() -> None:
         server = End(welcome=False)

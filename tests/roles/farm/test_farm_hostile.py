@@ -14,6 +14,7 @@ import pytest
 from appliance.base.limits import (
     FARM_CONNECTIONS_PER_USER_MAX,
     FARM_ENTRIES_MAX,
+    FARM_SERVERS_MAX,
     FARM_STRANGERS_PER_ADDRESS_MAX,
     MIB,
 )
@@ -338,15 +339,27 @@ def test_no_stranger_closes_a_members_connection_where_nobody_logs_in(
             poster = await connected()
             assert (await ask(poster, Request(CLIENT_REQUEST))).accepted
             silent = [await connected() for _ in range(FARM_CONNECTIONS_PER_USER_MAX - 1)]
+            assert farm.count("idle_closed_for_another") == 0, "a member's is not counted"
+            there = farm.door.visitors["raw"]
             for number, stream in enumerate(silent):
                 await connected()
+                assert sum(v.said and not v.closed for v in there) == 2, "the silent come first"
                 assert await closed(stream) == b""
                 await farm.counted("idle_closed_for_another", number + 1)
             assert (await ask(poster, Request(CLIENT_REQUEST))).accepted
             for _ in range(FARM_CONNECTIONS_PER_USER_MAX):
                 assert (await ask(await connected(), Request(CLIENT_REQUEST))).accepted
+            assert sum(v.of_member and not v.closed for v in there) == 1
             assert await closed(poster) == b""
             assert not (await ask(member, vote)).accepted, "a member's connection stays"
+
+            for visitor in there:
+                if not visitor.of_member:
+                    visitor.close()
+            assert not farm.door._make_room(there), "what is closing makes room once"
+            for _ in range(FARM_SERVERS_MAX):
+                assert not (await ask(await connected(), vote)).accepted
+            assert sum(visitor.of_member for visitor in there) == FARM_SERVERS_MAX
 
     go(tmp_path, free_port, story, carrier=RAW)
 
