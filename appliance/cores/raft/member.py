@@ -207,6 +207,8 @@ class Member:
             known = self.peers.get(peer_id)
             if known is None or known.endpoint != endpoint:
                 self.peers[peer_id] = Progress(peer_id, endpoint, next=self.log.free)
+            else:
+                known.gone_tick = NEVER  # let in again while it was still told that it is out
 
     def _is_parting(self, peer: Progress) -> bool:
         """Whether a leaver of ours is still to be told that its removal is committed: from nobody

@@ -139,6 +139,21 @@ def test_among_members_of_ours_silence_is_no_end_though_the_others_could_go_on()
     assert PRE_VOTE in asked, "it stands again"
 
 
+def test_who_is_let_in_again_while_it_is_told_that_it_is_out_counts_again() -> None:
+    group = Group(1, 2, 3)
+    leader = group.elect()
+    group.tick(ELECTION)
+    back, away = others(group, leader)
+    group.isolate(away)
+    member = group.nodes[leader].member
+    member.peers[back].gone_tick = member.tick  # it was out, and was just being told so
+    member.refresh_peers()
+    reply = group.post(leader, b"with its word")
+    group.tick(ELECTION)
+    assert isinstance(reply, Response) and reply.accepted
+    assert member.commit == member.log.last
+
+
 def test_nobody_is_asked_to_leave_while_a_configuration_is_not_committed() -> None:
     """A second change would be under way; the answer no ends it."""
     node = lone(2, 1, 2, 3)
