@@ -28,6 +28,7 @@ from appliance.formats.group import Configuration
 from appliance.formats.membership import KIND_ADD, KIND_REMOVE, MemberChange
 from appliance.formats.settings import SHIP_FOLDER
 from appliance.formats.site import SITE_FILE, encode_site, load_site
+from appliance.formats.site_view import SiteView
 from appliance.roles.console.role import ConsoleRole
 from appliance.roles.edge.addresses import elsewhere
 from appliance.roles.edge.role import EdgeRole
@@ -188,6 +189,9 @@ def test_edge_shipper_and_console_of_an_old_node_follow_all_changes_of_members(
         # Where the replica of a node is away, those of others tell its edge by their answers.
         newest = Configuration(0, group.op, 2, tuple(described.site.shards[0].replica_ids))
         await until(lambda: (0, newest) in edge._lanes.configurations())
+        edge._watch.view = SiteView(described.site)  # as it is where nobody here has told of it
+        edge._each_second()
+        assert edge._watch.view.reported == {0: newest}
         edge._lanes.configurations = lambda: iter(())  # type: ignore[method-assign]
 
         await reconfigure(described, shard, NEW, 0)
