@@ -33,8 +33,8 @@ SEED_DEFAULT = 20260701
 PROCESSES_END_WITHIN_S = float(os.environ.get("TIGERCHAT_TEST_PATIENCE_S", "120"))
 HARDWARE = Path(__file__).parent / "hardware"
 
-# Of a test with its set-up and tear-down, on a usual machine, and of one that needs real processes;
-# then it hangs, and its stacks are shown.
+# Of a test with its set-up and tear-down, on a usual machine, and of one that needs real processes
+# or the executable, which the first one freezes; then it hangs, and its stacks are shown.
 LIMIT_S, LIMIT_ALONE_S = 120.0, 300.0
 SLOWER_MAX = 4.0
 
@@ -126,7 +126,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left_out.append(item)
             continue
         kept.append(item)
-        limit_s = LIMIT_ALONE_S if alone else LIMIT_S
+        patient = alone or item.nodeid.startswith(side_by_side.FROZEN_FILES)
+        limit_s = LIMIT_ALONE_S if patient else LIMIT_S
         item.add_marker(
             pytest.mark.timeout(
                 limit_s * min(SLOWER_MAX, 1 / speed.machine_speed()), method="signal"

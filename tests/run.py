@@ -122,7 +122,7 @@ def refused(failures: list[Failure]) -> str | None:
         test = failure["test"]
         if failure["when"] not in ("setup", "call"):
             return f"{test} failed in its {failure['when']}"
-        if not test.startswith(side_by_side.ALONE):
+        if not side_by_side.needs_real_processes(test):
             return f"{test} needs no real process"
         errors = "\n".join(line for line in failure["text"].splitlines() if line[:2] == "E ")
         if speaks_of_a_fault(failure["text"]) or _VERDICT.search(errors):

@@ -41,6 +41,15 @@ ALONE = (
     "tests/web/",
 )
 FIXTURES_ALONE = {"hdfs_of_run", "browser"}
+# Files there that start nothing, or only what ends by itself and waits for nobody: a command of the
+# executable, an installation; and that claim no time. They compute as others do.
+COMPUTES = (
+    "tests/packaging/test_executable.py",
+    "tests/packaging/test_installed.py",
+    "tests/packaging/test_locks.py",
+    "tests/system/test_fault_figures.py",
+    "tests/system/test_history.py",
+)
 PARTS = ("beside", "alone")
 
 # Folders whose tests are heavy: each is a group of its own, unless it shares a fixture.
@@ -60,6 +69,7 @@ FROZEN_GROUP = "frozen"
 FROZEN_FILES = (
     "tests/packaging/test_booted.py",
     "tests/packaging/test_executable.py",
+    "tests/packaging/test_executable_sites.py",
     "tests/packaging/test_installed.py",
 )
 
@@ -113,10 +123,15 @@ def arrange(items: list[Any]) -> None:
     items.sort(key=lambda item: order_of(item.nodeid))
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs  # there is no public name
-        if item.nodeid.startswith(ALONE) or not FIXTURES_ALONE.isdisjoint(fixtures):
+        if needs_real_processes(item.nodeid) or not FIXTURES_ALONE.isdisjoint(fixtures):
             item.add_marker("alone")
         if HDFS_FIXTURE in fixtures and item.nodeid.split("::")[0] not in HDFS_FILES:
             raise pytest.UsageError(f"{item.nodeid} needs HDFS: add its file to {__name__}")
+
+
+def needs_real_processes(nodeid: str) -> bool:
+    """Whether a test is by its place among those that run apart."""
+    return nodeid.startswith(ALONE) and not nodeid.startswith(COMPUTES)
 
 
 def order_of(nodeid: str) -> int:

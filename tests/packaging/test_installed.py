@@ -11,7 +11,7 @@ import pytest
 
 from appliance import VERSION
 from tests.packaging import frozen
-from tests.packaging.test_executable import NAMESPACES
+from tests.packaging.bare import NAMESPACES
 from tests.patience import HUNG_S
 from tests.system.local_site import TOP
 

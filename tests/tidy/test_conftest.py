@@ -395,14 +395,22 @@ def test_every_place_of_real_processes_is_there() -> None:
     assert [place for place in side_by_side.ALONE if not (TOP / place).exists()] == []
 
 
+def test_what_computes_in_these_places_starts_no_site_and_no_spark() -> None:
+    for file in side_by_side.COMPUTES:
+        assert file.startswith(side_by_side.ALONE) and not side_by_side.needs_real_processes(file)
+        text = (TOP / file).read_text(encoding="utf-8")
+        waits = r"free_ports|LocalSite|hdfs|SparkSession|wait_until|Popen|monotonic|perf_counter"
+        assert re.findall(waits, text) == [], file
+
+
 def test_tests_that_need_real_processes_run_in_a_part_of_their_own(inner_runs: InnerRuns) -> None:
     parts = {}
     for name in side_by_side.PARTS:
         words = ["--collect-only", "-q", f"--part={name}"]
-        files = ("tests/node/test_ports.py", "tests/base/test_table.py")
+        files = ("tests/node/test_ports.py", "tests/base/test_table.py", side_by_side.COMPUTES[0])
         _, output = inner_runs.run(TOP, [*words, *files], {**os.environ})
         parts[name] = {line.split("::")[0] for line in output.splitlines() if "::" in line}
-    assert parts == {"alone": {files[0]}, "beside": {files[1]}}
+    assert parts == {"alone": {files[0]}, "beside": {*files[1:]}}
 
 
 ORPHAN = """
