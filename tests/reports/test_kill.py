@@ -16,16 +16,19 @@ from tests.reports.rows import fingerprint, log_seqs
 from tests.reports.site_tables import MakeTables
 
 HOURS, PER_HOUR = 24, 400
-BATCH = 2000  # five hours: several commits in a run
+HOURS_FOR_ONE_KILL = 8
+COMMITS = 10  # of a run, or nearly so: it is killed between two, or within one
 TRIES_A_KILL = 4  # a run may end before its kill comes
 SOAK_ROUNDS_MIN = 3  # of 8 kills each
 
 
-def killed_and_finished(tables: MakeTables, tmp_path: Path, seed: int, kills: int) -> None:
+def killed_and_finished(
+    tables: MakeTables, tmp_path: Path, seed: int, kills: int, hours: int = HOURS
+) -> None:
     prng = random.Random(seed)
     site = Site(seed=seed % 10**6, shards=2)
     root = tmp_path / "archive"
-    make(root, site, HOURS, PER_HOUR)
+    make(root, site, hours, PER_HOUR)
     keys = site.write_keys(tmp_path / "keys.json")
     disturbed, calm = tables(site, root), tables(site, root)
     words = (
@@ -36,7 +39,7 @@ def killed_and_finished(tables: MakeTables, tmp_path: Path, seed: int, kills: in
         "--tables",
         str(disturbed.folder),
         "--batch-records",
-        str(BATCH),
+        str(site.shards * hours * PER_HOUR // COMMITS),
     )
     done = 0
     for number in range(TRIES_A_KILL * kills):
@@ -59,7 +62,7 @@ def killed_and_finished(tables: MakeTables, tmp_path: Path, seed: int, kills: in
     assert done == kills, f"{done} of {kills} runs had not ended before they were killed"
     assert calm.ingest().clean
     assert fingerprint(disturbed.folder, disturbed.state) == fingerprint(calm.folder, calm.state)
-    total = HOURS * PER_HOUR
+    total = hours * PER_HOUR
     assert log_seqs(disturbed.folder, disturbed.state) == {
         shard: list(range(1, total + 1)) for shard in range(2)
     }
@@ -77,7 +80,8 @@ def killed_and_finished(tables: MakeTables, tmp_path: Path, seed: int, kills: in
 def test_ingest_that_was_killed_makes_the_same_tables(
     tables: MakeTables, tmp_path: Path, seed: int, kills: int
 ) -> None:
-    killed_and_finished(tables, tmp_path, seed, kills)
+    hours = HOURS_FOR_ONE_KILL if kills == 1 else HOURS
+    killed_and_finished(tables, tmp_path, seed, kills, hours)
 
 
 @pytest.mark.soak
