@@ -198,7 +198,12 @@ def command(
             )
         elif node_folder is not None:
             format_node_folder(
-                node_folder, geometry, new_site=new_site, devices=list(devices), erase=erase
+                node_folder,
+                geometry,
+                new_site=new_site,
+                devices=list(devices),
+                erase=erase,
+                brief=brief,
             )
     except OSError as error:
         place = Path(os.fsdecode(error.filename)) if error.filename else local or node_folder
@@ -399,6 +404,7 @@ def format_node_folder(
     new_site: bool = False,
     devices: Sequence[str] = (),
     erase: int = 0,
+    brief: bool = False,
 ) -> None:
     """Make what is missing in a node's folder, or say which line of the site file is.
 
@@ -430,7 +436,7 @@ def format_node_folder(
             places = [node.volume(shard.number) for shard in node.shards]
             for segments_max in {shard.segments_max for shard in node.shards}:
                 check_capacity(folder, places, geometry, segments_max)
-        format_node(node, geometry, vouched=False)
+        format_node(node, geometry, vouched=False, brief=brief)
     finally:
         if lock is not None:
             os.close(lock)

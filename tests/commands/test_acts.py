@@ -105,16 +105,8 @@ def folder(
 ) -> Path:
     """A local site of two nodes of which nothing runs."""
     folder = tmp_path_factory.mktemp("acts") / "run"
-    small = (
-        "--nodes",
-        2,
-        "--accept-two-replicas",
-        "--ports",
-        free_ports(1)[0],
-        "--geometry",
-        "small",
-    )
-    made = tigerchat("format", "--local", folder, *small)
+    words = ("--nodes", 2, "--accept-two-replicas", "--ports", free_ports(1)[0])
+    made = tigerchat("format", "--local", folder, *words, "--geometry", "small", "--brief")
     assert made.returncode == 0, made.stderr
     assert tigerchat("federation", "init", "paris", "--local", folder).returncode == 0
     paris = decode_code(tigerchat("federation", "invite", "--local", folder).stdout, PeerSite)

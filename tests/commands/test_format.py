@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +26,8 @@ from appliance.formats.geometry import PRODUCTION
 from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import SITE_FILE, encode_site, load_site
 from appliance.roles.operator import volumes
-from tests.commands.conftest import COMMAND, Sentence, Tigerchat, environment
+from tests import forked
+from tests.commands.conftest import Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import ports_in_a_row
@@ -78,10 +78,9 @@ def superblock_copies(node: NodeFolder, shard: int) -> list[bytes | None]:
 def test_a_local_site_is_made_with_all_its_keys_and_volumes(
     tigerchat: Tigerchat, tmp_path: Path
 ) -> None:
-    words = ("--nodes", 3, "--shards", 2)
-    result = tigerchat("format", "--local", tmp_path / "run", *SMALL, *words)
+    result = format_small(tigerchat, tmp_path / "run", "--nodes", 3, "--shards", 2)
     assert result.returncode == 0, result.stderr
-    assert "node-2, shard 1: writing" in result.stdout
+    assert "node-2, shard 1: reserving" in result.stdout
     assert f"`tigerchat start --local {tmp_path / 'run'}`" in result.stdout
     assert_whole(tmp_path / "run", nodes=3, shards=2)
 
@@ -114,8 +113,13 @@ def test_one_more_node_has_objects_as_its_peers_do(tigerchat: Tigerchat, tmp_pat
         assert [node.objects_port for node in load_site(path).nodes] == found
 
 
-def test_secrets_can_be_read_by_their_owner_only(tigerchat: Tigerchat, tmp_path: Path) -> None:
-    assert format_small(tigerchat, tmp_path, "--nodes", 1).returncode == 0
+def test_volumes_are_written_and_secrets_can_be_read_by_their_owner_only(
+    tigerchat: Tigerchat, tmp_path: Path
+) -> None:
+    result = tigerchat("format", "--local", tmp_path, *SMALL, "--nodes", 1)
+    assert result.returncode == 0, result.stderr
+    assert "node-0, shard 0: writing" in result.stdout
+    assert_whole(tmp_path, nodes=1, shards=1)
     secrets = ["token.key", "node-0/keys/signing.key", "node-0/keys/tls.key"]
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in secrets] == ["0o600"] * 3
     folders = ["node-0/keys", "node-0/sockets", "node-0/shard-0"]
@@ -175,12 +179,14 @@ def test_a_lost_volume_is_never_made_again(
     assert not (tmp_path / "node-1/shard-0").exists()
 
 
-# Kill it as soon as this name appears: keys, site file, a volume half written, the last node.
+# Kill it as soon as this name appears: keys, site file, a volume half written, the last node. A
+# volume is written whole where the moment lies in that; elsewhere it would only take time.
+WRITTEN = "node-0/shard-0/data"
 MOMENTS = [
     "token.key",
     "node-1/keys/tls.key",
     "site.toml",
-    "node-0/shard-0/data",
+    WRITTEN,
     "node-0/shard-0/volume.json",
     "node-0/formatted.new",
     "node-1/shard-0/segments/000001.new",
@@ -192,14 +198,14 @@ MOMENTS = [
 def test_a_killed_format_is_completed_by_the_next_one(
     tigerchat: Tigerchat, tmp_path: Path, moment: str
 ) -> None:
-    words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
-    process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL)
+    words = ["format", "--local", tmp_path, *SMALL, *([] if moment == WRITTEN else ["--brief"])]
+    process = forked.start(words, environment=environment())
     deadline = time.monotonic() + HUNG_S
     awaited = tmp_path / moment
     while not awaited.exists() and process.poll() is None and time.monotonic() < deadline:
         pass  # no pause: the moment is short
     process.kill()
-    process.wait()
+    process.communicate()
     keys = {path: path.read_bytes() for path in tmp_path.rglob("keys/*.key")}
     complete = (tmp_path / "node-2/formatted").exists()
     result = format_small(tigerchat, tmp_path)
@@ -210,15 +216,13 @@ def test_a_killed_format_is_completed_by_the_next_one(
 
 
 def test_ctrl_c_leaves_what_the_next_format_completes(tigerchat: Tigerchat, tmp_path: Path) -> None:
-    words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
-    process = subprocess.Popen(
-        words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    words = ["format", "--local", tmp_path, *SMALL, "--brief"]
+    process = forked.start(words, environment=environment())
     while not (tmp_path / "site.toml").exists():
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=HUNG_S)
-    assert b"Traceback" not in errors
+    assert "Traceback" not in errors
     assert process.returncode in (0, 130)
     format_small(tigerchat, tmp_path)
     assert_whole(tmp_path, nodes=3, shards=1)
@@ -238,15 +242,16 @@ def test_a_begun_site_is_not_completed_with_other_numbers(
 def test_two_formats_at_once_do_not_meet(
     tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path
 ) -> None:
-    words = [*COMMAND, "format", "--local", str(tmp_path), *SMALL]
-    process = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL)
+    words = ["format", "--local", tmp_path, *SMALL, "--brief"]
+    process = forked.start(words, environment=environment())
     while not (tmp_path / "token.key").exists():
         time.sleep(0.001)
     os.kill(process.pid, signal.SIGSTOP)
     text = sentence(format_small(tigerchat, tmp_path), 2)
     assert text.startswith(f"{tmp_path} is in use by process {process.pid}: stop that one first")
     os.kill(process.pid, signal.SIGCONT)
-    assert process.wait(HUNG_S) == 0
+    process.communicate(HUNG_S)
+    assert process.returncode == 0
     assert_whole(tmp_path, nodes=3, shards=1)
 
 
@@ -453,7 +458,7 @@ def test_a_node_whose_disk_cannot_hold_the_sites_segments_is_not_formatted(
     wanted = f"segments_max = {SEGMENTS_MAX_DEFAULT}\n"
     assert wanted in text, "left out, it is the default on a disk that is large enough"
     (place / "site.toml").write_text(text.replace(wanted, f"segments_max = {1 << 20}\n"))
-    words = ("format", "--node-folder", place, *SMALL, "--new-site")
+    words = ("format", "--node-folder", place, *SMALL, "--new-site", "--brief")
     assert "1 volume of segments_max 1048576 may come to need" in sentence(tigerchat(*words), 1)
     assert not (place / "shard-0").exists()
     (place / "site.toml").write_text(text)
@@ -520,7 +525,7 @@ def test_a_volume_is_completed_unless_its_replica_may_be_the_one_that_listens(
         assert format_small(tigerchat, folder, "--nodes", 1, "--ports", port).returncode == 0
     (run / "node-0" / "formatted").unlink()  # as if it had been interrupted
     (run / "node-0" / "shard-0" / "volume.json").unlink()
-    words = ["format", "--local", str(run), "--nodes", "1", *SMALL]
+    words = ["format", "--local", str(run), "--nodes", "1", *SMALL, "--brief"]
     with listening(port, run / "node-0"):
         assert main(words) == 1
     assert f"at 127.0.0.1:{port} as the replica of shard 0 of node-0" in capsys.readouterr().err
