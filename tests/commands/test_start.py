@@ -17,12 +17,13 @@ import psutil
 import pytest
 
 from appliance import roles
-from appliance.__main__ import VERBS, module_of
+from appliance.__main__ import VERBS, main, module_of
 from appliance.base.errors import ConfigurationError
 from appliance.commands import inspect, start
 from appliance.drivers.host.node_folder import open_node
 from appliance.formats.settings import load_settings
 from appliance.formats.site import encode_site, load_site
+from appliance.node import local_site
 from appliance.node import ports as node_ports
 from appliance.node import start as node_start
 from appliance.node.catalogue import ROLES
@@ -179,7 +180,7 @@ def test_a_new_folder_becomes_three_nodes_that_serve_stop_and_continue(
     tigerchat: Tigerchat, run: Callable[..., Running], tmp_path: Path, free_ports: FreePorts
 ) -> None:
     folder, base = tmp_path / "run", block_of_ports(free_ports, 300)
-    site = run(folder, "--nodes", 3, "--shards", 1, "--ports", base, anew=True)
+    site = run(folder, "--nodes", 3, "--shards", 1, "--ports", base, "--brief", anew=True)
     site.until_serving()
     for node in range(3):
         assert f"chat https://127.0.0.1:{base + 43 + 100 * node}/ " in site.printed()
@@ -202,6 +203,17 @@ def test_a_new_folder_becomes_three_nodes_that_serve_stop_and_continue(
     assert site.stop(signal.SIGTERM) == 0
     assert site.processes() == []
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("is_brief", [False, True])
+def test_volumes_of_a_new_site_are_written_whole_unless_it_is_said_to_be_brief(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_brief: bool
+) -> None:
+    said: list[list[str]] = []
+    monkeypatch.setattr(local_site.forked, "run", lambda words, _: said.append(words) or 7)
+    words = ["start", "--local", str(tmp_path / "run"), *(["--brief"] if is_brief else [])]
+    assert main(words) == 7, "nothing is started, as format has ended so"
+    assert [("format" in words, "--brief" in words) for words in said] == [(True, is_brief)]
 
 
 def test_a_site_whose_members_changed_is_started_by_the_same_words(
@@ -256,8 +268,9 @@ def test_a_site_whose_members_changed_is_started_by_the_same_words(
     site.until_serving()
     assert "serving: 3 nodes, 1 shard" in site.printed()
     assert not site.processes("replica", str(folder / "node-0"))
+    site.until(lambda: alarms_of_the_site(tigerchat("status", *local).stdout) == [], "no alarm")
     shown = tigerchat("status", *local)
-    assert alarms_of_the_site(shown.stdout) == [] and "node-0" not in shown.stdout
+    assert "node-0" not in shown.stdout
     assert {"node-1", "node-2", "node-3"} <= set(shown.stdout.split())
     assert tigerchat("room", "create", "after all this", *local).returncode == 0
     assert site.stop() == 0
