@@ -21,7 +21,7 @@ from tests.system.local_site import ports_in_a_row
 
 STOPS = 20
 LEAP_S = 6.0  # every beat of a role comes more often than that
-LATER_S = 0.05  # what was left going and is due would be heard of in this time
+LATER_TURNS = 50  # of the loop: what was left going and is due would be heard of in these
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,8 @@ class Life:
             code = await serving
         loop.set_exception_handler(lambda _, context: self.lost.append(str(context)))
         loop.leapt_s += LEAP_S
-        await asyncio.sleep(LATER_S)
+        for _ in range(LATER_TURNS):
+            await asyncio.sleep(0)
         self.lost += [
             f"left going: {task.get_name()}"
             for task in asyncio.all_tasks(loop)
