@@ -18,7 +18,7 @@ import pytest
 from appliance.drivers.host import service
 from appliance.drivers.host.service import Listener
 from appliance.node.child import Child
-from appliance.node.supervisor import REFUSALS_MIN, REFUSED_S_MIN, Supervisor
+from appliance.node.supervisor import REFUSALS_MIN, ROUND_S_MAX, Supervisor
 from tests.patience import HUNG_S, within
 
 TOP = Path(__file__).resolve().parents[2]
@@ -71,7 +71,8 @@ from appliance.node import supervisor
 from appliance.node.child import Child
 from appliance.node.supervisor import Supervisor
 supervisor.SILENT_S_MAX, supervisor.STUCK_S_MAX = 2.0, 3.0
-supervisor.STOP_S = float(os.environ.get("STOP_S", supervisor.STOP_S))
+for name in ("STOP_S", "NODE_STOP_S", "REFUSED_S_MIN", "BACKOFF_S_MAX"):
+    setattr(supervisor, name, float(os.environ.get(name, getattr(supervisor, name))))
 if "SLOW_TO_TELL" in os.environ:
     exec_ = asyncio.create_subprocess_exec
     async def slow(*words, **options):
@@ -205,10 +206,11 @@ def test_a_machine_that_stood_still_as_a_whole_kills_nobody(run: Callable[..., R
     supervisor = run("replica:0:", "edge:0:")
     supervisor.until_ready()
     everybody = [supervisor.process.pid, *supervisor.alive()]
-    for number in (signal.SIGSTOP, signal.SIGCONT):
+    # Longer than any of them may be silent, and then time to judge them, twice.
+    for number, lasts_s in ((signal.SIGSTOP, 3.5), (signal.SIGCONT, 2 * ROUND_S_MAX)):
         for pid in everybody:
             os.kill(pid, number)
-        time.sleep(4.0)  # longer than any of them may be silent, and then time to judge them
+        time.sleep(lasts_s)
     assert len(supervisor.pids("replica")) == len(supervisor.pids("edge")) == 1
     assert "killed" not in supervisor.printed()
     assert supervisor.stop() == 0
@@ -217,7 +219,7 @@ def test_a_machine_that_stood_still_as_a_whole_kills_nobody(run: Callable[..., R
 def test_a_child_that_is_ready_before_its_pid_is_known_counts_as_ready(
     run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SLOW_TO_TELL", "2")
+    monkeypatch.setenv("SLOW_TO_TELL", "1")
     supervisor = run("replica:0:", "edge:0:")
     supervisor.until_ready()
     assert supervisor.stop() == 0
@@ -315,13 +317,16 @@ def test_no_child_survives_a_supervisor_that_was_killed(
     supervisor.until(lambda: supervisor.alive() == [], "an orphan")
 
 
-def test_a_child_that_ignores_the_signal_is_killed_in_the_end(run: Callable[..., Run]) -> None:
+def test_a_child_that_ignores_the_signal_is_killed_in_the_end(
+    run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOP_S", "1")
     supervisor = run("replica:0:deaf")
     supervisor.until_ready()
     started = time.monotonic()
     assert supervisor.stop() == 0
-    assert time.monotonic() - started > 3.5
-    assert "replica did not stop in 4 s: killed" in supervisor.printed()
+    assert time.monotonic() - started > 0.9
+    assert "replica did not stop in 1 s: killed" in supervisor.printed()
     assert supervisor.alive() == []
 
 
@@ -329,7 +334,7 @@ def test_a_node_has_the_time_to_end_its_own_processes_and_others_have_that_of_on
     run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STOP_S", "1")
-    supervisor = run("node-0:0:late=3", "replica:1:late=3")
+    supervisor = run("node-0:0:late=1.6", "replica:1:late=1.6")
     supervisor.until_ready()
     assert supervisor.stop() == 0
     assert "node-0 did not stop" not in supervisor.printed()
@@ -356,12 +361,14 @@ def test_a_mistake_of_the_operator_stops_the_node_with_code_2(run: Callable[...,
 
 
 def test_a_child_that_is_refused_again_and_again_stops_the_node_with_code_1(
-    run: Callable[..., Run],
+    run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    least_s = 2.0  # all refusals that are needed come sooner
+    monkeypatch.setenv("REFUSED_S_MIN", str(least_s))
     started = time.monotonic()
     supervisor = run("replica:0:exit=1", "edge:0:")
     assert supervisor.process.wait(HUNG_S) == 1
-    assert time.monotonic() - started > REFUSED_S_MIN
+    assert time.monotonic() - started > least_s
     assert len(supervisor.pids("replica")) >= REFUSALS_MIN
     assert "replica cannot start (exit code 1)" in supervisor.printed()
     assert supervisor.alive() == []
@@ -438,9 +445,10 @@ def test_the_watchdog_is_fed_only_while_every_child_is_well(
 
 
 def test_a_halted_child_is_told_and_takes_nobody_else_down(
-    run: Callable[..., Run], listener: Listener
+    run: Callable[..., Run], listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its service manager hears READY and WATCHDOG, and why one of the children does not serve."""
+    monkeypatch.setenv("BACKOFF_S_MAX", "1")
     supervisor = run("replica-0:0:halt=DISK_FULL", "replica-1:0:", notify_to=listener.address)
     heard: list[str] = []
 
@@ -470,7 +478,10 @@ def test_a_replica_that_is_refused_for_long_does_not_stop_the_others(
     assert supervisor.stop() == 0
 
 
-def test_replicas_that_are_all_refused_stop_the_node(run: Callable[..., Run]) -> None:
+def test_replicas_that_are_all_refused_stop_the_node(
+    run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFUSED_S_MIN", "2")
     supervisor = run("replica-0:0:exit=1", "replica-1:0:exit=1", "edge:0:")
     assert supervisor.process.wait(HUNG_S) == 1
     assert supervisor.alive() == []
