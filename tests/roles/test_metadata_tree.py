@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import dataclasses
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,13 +17,14 @@ from appliance.drivers.host.node_folder import FARM_DIRECTORY_FILE
 from appliance.drivers.host.process import child_environment
 from appliance.formats.site import FARM, SITE_FILE, Site, encode_site
 from appliance.formats.site_view import SiteView
+from tests import forked
 from tests.ports import FreePorts
 from tests.roles.objects_site import Running, site_of
 from tests.roles.objects_site import run as told
-from tests.system.local_site import COMMAND, ports_in_a_row, run
+from tests.system.local_site import ports_in_a_row, run
 from tests.system.object_client import ask_objects, until
 
-Processes = list[subprocess.Popen[bytes]]
+Processes = list[forked.Started]
 
 
 @contextlib.contextmanager
@@ -39,12 +39,10 @@ def processes(folder: Path, first_port: int) -> Iterator[Processes]:
             for node in range(3):
                 place = str(folder / f"node-{node}")
                 started.append(
-                    subprocess.Popen(
-                        [*COMMAND, "start", "metadata", "--node-folder", place],
-                        env=child_environment(),
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
+                    forked.start(
+                        ["start", "metadata", "--node-folder", place],
+                        environment=child_environment(),
+                        output=log.fileno(),
                     )
                 )
             yield started

@@ -1,8 +1,7 @@
 """Snapshots of sealed segments that nodes make by themselves, with shipping off."""
 
 import asyncio
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from appliance.drivers.host.node_folder import SNAPSHOTS_FOLDER, open_node
 from appliance.formats import snapshot
 from appliance.formats.geometry import SMALL
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from tests import forked
 from tests.patience import HUNG_S
 from tests.roles.edge_site import until
-from tests.roles.replica_group import REPO, EdgeLike, Group, peer_ports
+from tests.roles.replica_group import EdgeLike, Group, peer_ports
 
 FILES_MAX = (1 << 20) // snapshot.file_size(SMALL.segment_records)
 SEGMENTS = FILES_MAX + 2
@@ -30,12 +30,12 @@ def group(disk_folder: Path) -> Iterator[Group]:
         yield made
 
 
-def shippers(group: Group) -> list["subprocess.Popen[bytes]"]:
-    words = [sys.executable, "-m", "appliance", "start", "shipper", "--node-folder"]
-    return [subprocess.Popen([*words, str(group.node(index))], cwd=REPO) for index in range(3)]
+def shippers(group: Group) -> list[forked.Started]:
+    words = ("start", "shipper", "--node-folder")
+    return [forked.start([*words, group.node(index)], environment=os.environ) for index in range(3)]
 
 
-def stop(processes: list["subprocess.Popen[bytes]"]) -> None:
+def stop(processes: list[forked.Started]) -> None:
     for process in processes:
         process.terminate()
     for process in processes:

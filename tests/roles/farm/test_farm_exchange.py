@@ -1,8 +1,7 @@
 """A farm goes on from one member, and moves to other machines as a file."""
 
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from tests import forked
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
-from tests.roles.farm.cluster import FARM, PASSWORD, REPO, Cluster, running
+from tests.roles.farm.cluster import FARM, PASSWORD, Cluster, running
 
 
 @pytest.fixture
@@ -87,10 +86,10 @@ def test_an_exported_farm_runs_where_it_is_imported(tmp_path: Path, free_ports: 
     for member in (2, 3):
         farm("import", again, "--folder", tmp_path / f"m{member}", "--secrets", secret)
     members = [
-        subprocess.Popen(
-            [sys.executable, "-m", "appliance", "farm", "serve", "--imported", "--folder"]
-            + [str(tmp_path / f"m{i}"), "--id", str(i), "--log-level", "warning"],
-            cwd=REPO,
+        forked.start(
+            ["farm", "serve", "--imported", "--folder", tmp_path / f"m{i}", "--id", i]
+            + ["--log-level", "warning"],
+            environment=os.environ,
         )
         for i in (1, 2, 3)
     ]
@@ -99,8 +98,8 @@ def test_an_exported_farm_runs_where_it_is_imported(tmp_path: Path, free_ports: 
     finally:
         for process in members:
             process.terminate()
-        codes = [process.wait(HUNG_S) for process in members]
-    assert codes == [0, 0, 0]
+        said = [process.communicate(HUNG_S)[1] for process in members]
+    assert [process.returncode for process in members] == [0, 0, 0], said
     broken = {**row, "members": [{"id": 1, "endpoint": "nowhere", "pin": ""}]}
     first.write_text(json.dumps(broken))
     assert "export it again" in farm("import", first, "--folder", tmp_path / "m4", code=2)

@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from appliance.roles.farm.guests import invite, read_invitations
 from tests import forked
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
-from tests.roles.farm.cluster import REPO
 from tests.system.local_site import wait_until
 
 SECRET = "ab" * 32
@@ -47,19 +45,18 @@ class Growing:
 
     def __init__(self, folder: Path, ports: list[int]) -> None:
         self.folder, self.ports = folder, ports
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.processes: dict[int, forked.Started] = {}
 
     def place(self, member: int) -> Path:
         return self.folder / f"m{member}"
 
     def start(self, member: int, *words: str) -> None:
         """Have it run; it listens, or has ended."""
-        process = self.processes[member] = subprocess.Popen(
-            [sys.executable, "-m", "appliance", "farm", "serve", "--imported", *words]
-            + ["--folder", str(self.place(member)), "--id", str(member)]
-            + ["--log-level", "warning"],
-            cwd=REPO,
-        )
+        told = ["farm", "serve", "--imported", *words, "--folder", self.place(member)]
+        told += ["--id", member, "--log-level", "warning"]
+        with (self.folder / f"log{member}").open("ab") as log:
+            process = forked.start(told, environment=os.environ, output=log.fileno())
+        self.processes[member] = process
         address = ("127.0.0.1", self.ports[member - 1])
 
         def listens() -> bool:
