@@ -17,7 +17,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from appliance.base.errors import CausalRefused
 from appliance.base.limits import LINK_DATAGRAM_SIZE_MAX, LINK_DATAGRAMS_MAX
 from appliance.base.signature import SigningKey
-from appliance.cores.federation.link import authentication
+from appliance.cores.federation.link import authentication, quic_endpoint
 from appliance.cores.federation.link.quic_link import Identity, QuicLink
 from appliance.formats.causal import link
 from appliance.formats.sharing import FEDERATED_TEXT_SIZE_MAX
@@ -113,6 +113,7 @@ def test_an_error_of_the_library_ends_the_link_that_led_to_it_which_is_dialled_a
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing of it comes to the handler of the loop, which would end the role."""
+    monkeypatch.setattr(quic_endpoint, "LINK_IDLE_S", 1.0)  # after it the other end dials again
 
     async def story(sites: list[QuicSite]) -> None:
         found: list[object] = []
