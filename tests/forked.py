@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tests.fork_server import ANSWER, FORK, GOODBYE, LENGTH
 from tests.patience import HUNG_S
@@ -75,7 +75,10 @@ def run(
 class Started:
     """What `start` has started; it has the face of `subprocess.Popen`, as far as tests need it."""
 
-    def __init__(self, asked: bytes, files: list[int], stderr: IO[str] | None) -> None:
+    stdin: IO[Any] | None = None
+    stdout: IO[Any] | None = None
+
+    def __init__(self, asked: bytes, files: list[int], stderr: IO[Any] | None) -> None:
         self.stderr = stderr
         self._answer, theirs = socket.socketpair()
         with theirs, _lock:
@@ -99,12 +102,29 @@ class Started:
             self._answer.close()
         return self.returncode
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Until it has ended; what is left of its streams."""
+    def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
+        """Until it has ended; what is left of its streams. One that can be talked to has heard all
+        and closes its output first, however long that takes."""
         assert self.stderr is not None
+        out = ""
+        if self.stdin is not None and self.stdout is not None:
+            self.stdin.close()
+            with self.stdout:
+                out = self.stdout.read()
         self.wait(timeout)
         with self.stderr:
-            return "", self.stderr.read()
+            return out, self.stderr.read()
+
+    def __enter__(self) -> "Started":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Until it has ended; nobody talks to it any more."""
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):  # what was not sent when it ended
+                    stream.close()
+        self.wait()
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -142,6 +162,32 @@ def start(
         return Started(json.dumps(asked).encode(), files, said)
     finally:
         for file in own:
+            os.close(file)
+
+
+def talk(
+    words: Iterable[object],
+    *,
+    environment: Mapping[str, str] | None = None,
+    in_bytes: bool = False,
+) -> Started:
+    """`tigerchat` with these words, as `start` starts it, to talk to: it reads what is written to
+    `stdin`, and what it writes is read from `stdout` and, as much as a pipe holds, `stderr`."""
+    asked = {
+        "words": [*map(str, words)],
+        "environment": dict(os.environ if environment is None else environment),
+        "folder": str(Path.cwd()),
+        "session": True,
+    }
+    (read, ours), (out, written), (errors, told) = os.pipe(), os.pipe(), os.pipe()
+    try:
+        kind = "b" if in_bytes else ""
+        streams = os.fdopen(ours, f"w{kind}"), *(os.fdopen(f, f"r{kind}") for f in (out, errors))
+        started = Started(json.dumps(asked).encode(), [read, written, told], streams[2])
+        started.stdin, started.stdout = streams[:2]
+        return started
+    finally:
+        for file in (read, written, told):
             os.close(file)
 
 

@@ -1,15 +1,13 @@
 """Replicas of the objects as processes, asked by lines of JSON."""
 
-import contextlib
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests import forked
 from tests.patience import HUNG_S
 
 
@@ -17,15 +15,12 @@ class Shell:
     """`tigerchat object shell --json`; `ask` gives the answer."""
 
     def __init__(self, folder: Path, source: str, *options: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = forked.talk(
             [
-                *(sys.executable, "-m", "appliance", "object", "shell", "--json"),
-                *("--folder", str(folder), "--src", source, "--name", f"replica {source}"),
+                *("object", "shell", "--json"),
+                *("--folder", folder, "--src", source, "--name", f"replica {source}"),
                 *("--ping-ms", "500", "--wait-ms", "2000", *options),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            ]
         )
         self.started = self.read()
 
@@ -92,10 +87,7 @@ class Shell:
     ) -> None:
         if self.process.poll() is None:
             self.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # what was not sent when it was killed
-                    pipe.close()
+        self.process.__exit__()
 
 
 def same(one: Shell, two: Shell) -> bool:

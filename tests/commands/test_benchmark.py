@@ -2,12 +2,12 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import COMMAND, Sentence, Tigerchat, environment
+from tests import forked
+from tests.commands.conftest import Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
 from tests.system.local_site import LocalSite, wait_until
 
@@ -71,14 +71,9 @@ def test_benchmark_prints_a_table_for_people(tigerchat: Tigerchat, serving: Loca
 
 
 def test_a_round_in_which_an_edge_is_killed_is_run_again(serving: LocalSite) -> None:
-    words = ["--seconds", "4", "--in-flight", "40", "--encoding", "binary", "--listeners", "0"]
-    running = subprocess.Popen(
-        [*COMMAND, "benchmark", "--local", serving.folder, "--json", *words],
-        env=environment(),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    words = ["--seconds", "2", "--in-flight", "40", "--encoding", "binary", "--listeners", "0"]
+    words = ["benchmark", "--local", serving.folder, "--json", *words]
+    running = forked.talk(words, environment=environment())
     assert running.stdout is not None
     site = json.loads(running.stdout.readline())
     assert site["kind"] == "site"

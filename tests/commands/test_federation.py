@@ -3,8 +3,6 @@
 import json
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,23 +11,16 @@ import pytest
 
 from appliance.formats.causal.link import FrameReader
 from appliance.roles.federation.participant import ANSWER, COMMAND, MESSAGE, frame
+from tests import forked
 from tests.patience import HUNG_S
-
-TOP = Path(__file__).resolve().parents[2]
 
 
 class Running:
     """A participant on pipes."""
 
     def __init__(self, name: str, *options: str) -> None:
-        command = [sys.executable, "-m", "appliance", "federation", "participant"]
-        self.process = subprocess.Popen(
-            [*command, "--name", name, "--channel", "room", *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=TOP,
-        )
+        words = ["federation", "participant", "--name", name, "--channel", "room", *options]
+        self.process = forked.talk(words, in_bytes=True)
         self.frames = FrameReader()
         self.waiting: list[bytes] = []
         self.messages: list[bytes] = []

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from appliance.formats.record import KIND_IMPORTED
-from tests.commands.conftest import COMMAND, TOP, Chat, Sentence, Tigerchat, environment
+from tests import forked
+from tests.commands.conftest import TOP, Chat, Sentence, Tigerchat, environment
 from tests.formats.test_archive_irc import IRSSI, WEECHAT
 from tests.formats.test_archive_slack import WHOLE, zipped
 from tests.patience import HUNG_S
@@ -132,12 +133,7 @@ def test_import_that_is_killed_goes_on_with_equal_counts(
     words = ["import", "mbox", str(source), "--room", "mail-three", "--local", str(serving.folder)]
     kills = 0
     for wait in (0.05, 0.2, 0.4):
-        with subprocess.Popen(
-            [*COMMAND, *words],
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as importing:
+        with forked.start(words, environment=environment()) as importing:
             deadline = time.monotonic() + HUNG_S
             start = counts(chat).get("mail-three", 0)
             while importing.poll() is None and counts(chat).get("mail-three", 0) <= start:

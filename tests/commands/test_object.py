@@ -3,7 +3,6 @@
 import json
 import random
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -216,24 +215,13 @@ def test_a_shell_without_json_takes_verbs_and_values(tmp_path: Path) -> None:
         "object a-2",
         "nonsense",
     ]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "appliance",
-            "object",
-            "shell",
-            "--folder",
-            str(tmp_path),
-            "--src",
-            "a",
-        ],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    words = ("object", "shell", "--folder", tmp_path, "--src", "a")
+    shell = forked.talk(words)
+    assert shell.stdin is not None
+    shell.stdin.write("\n".join(lines))
+    out, errors = shell.communicate()
+    assert shell.returncode == 0, errors
+    answers = [json.loads(line) for line in out.splitlines()]
     assert answers[-2]["text"] == '{_ref:a-1,Name:"Ann and Bob",Score:8,Tags:{1,two}}'
     assert answers[-1]["error"] == 3103
 

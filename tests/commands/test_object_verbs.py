@@ -3,34 +3,26 @@
 import asyncio
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ObjectsFull
 from appliance.formats.settings import SETTINGS_FILE, encode_settings, load_settings
 from appliance.roles.metadata.role import STORE_FOLDER
+from tests import forked
 from tests.commands.object_shell import Shell, same
+from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.roles.objects_site import Running, run, site_of, two_sites
 
 NAME_OF_A = (b"O" + bytes([0] * 7 + [0xA]) + bytes([0] * 7 + [1]) + b"S").hex()  # key of a-0-1
-OBJECT = (sys.executable, "-m", "appliance", "object")
-
-
-async def spawn(*words: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *OBJECT, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
 
 
 async def tigerchat(*words: str) -> str:
     """What a verb prints; it must succeed."""
-    process = await spawn(*words)
-    out, error = await process.communicate()
-    assert process.returncode == 0, error.decode()
-    return out.decode()
+    done = await asyncio.to_thread(forked.run, ["object", *words])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_show_set_watch_and_verify_of_nodes_that_run(tmp_path: Path, free_ports: FreePorts) -> None:
@@ -43,7 +35,7 @@ def test_show_set_watch_and_verify_of_nodes_that_run(tmp_path: Path, free_ports:
             return await tigerchat(verb, "--node-folder", places[index], *words)
 
         await site.until(site.agree)
-        lines = await spawn("watch", "--node-folder", places[1], "--room", "lobby", "--count", "5")
+        lines = asyncio.create_task(node(1, "watch", "--room", "lobby", "--count", "5"))
         door = site.roles[1]._door
         await site.until(lambda: door.is_watched)
         for what, value in (
@@ -55,9 +47,7 @@ def test_show_set_watch_and_verify_of_nodes_that_run(tmp_path: Path, free_ports:
         ):
             made = json.loads(await node(0, "set", what, "lobby", value))
             assert made["id"] is not None, what
-        out, error = await lines.communicate()
-        assert lines.returncode == 0, error.decode()
-        told = [json.loads(line) for line in out.decode().splitlines()]
+        told = [json.loads(line) for line in (await lines).splitlines()]
         assert [row["kind"] for row in told][:1] == ["topic"] and len(told) == 5
         assert [row["present"] for row in told if row["kind"] == "pin"] == [True, False]
         for what in ("name", "about", "picture"):
@@ -132,9 +122,7 @@ def test_sites_are_linked_shown_and_unlinked_by_peers(
 
 def test_serve_raw_is_a_replica_alone_to_which_others_connect(tmp_path: Path) -> None:
     words = ("serve", "--raw", "--src", "a", "--name", "alpha", "--folder", str(tmp_path / "a"))
-    served = subprocess.Popen(
-        [*OBJECT, *words, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
-    )
+    served = forked.talk(["object", *words, "--listen", "127.0.0.1:0"])
     try:
         assert served.stdout is not None
         port = json.loads(served.stdout.readline())["port"]
@@ -151,7 +139,8 @@ def test_serve_raw_is_a_replica_alone_to_which_others_connect(tmp_path: Path) ->
             assert b.dump() == c.dump()
     finally:
         served.terminate()
-        assert served.wait(60) == 0
+        assert served.wait(HUNG_S) == 0
+        served.__exit__()
 
 
 def test_a_node_whose_store_is_full_refuses_edits_and_takes_them_again_when_enlarged(

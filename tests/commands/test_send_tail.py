@@ -2,13 +2,13 @@
 
 import json
 import select
-import subprocess
 import time
 from typing import Any
 
 import pytest
 
-from tests.commands.conftest import COMMAND, Chat, Sentence, Tigerchat, environment
+from tests import forked
+from tests.commands.conftest import Chat, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
 from tests.system.local_site import LocalSite
 
@@ -161,8 +161,8 @@ def test_nothing_to_send_is_a_mistake(
 def test_tail_that_follows_goes_on_when_its_node_is_killed(
     chat: Chat, room: str, serving: LocalSite
 ) -> None:
-    command = [*COMMAND, "tail", room, "--json", "--last", "0", "--local", str(serving.folder)]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as tail:
+    words = ["tail", room, "--json", "--last", "0", "--local", serving.folder]
+    with forked.talk(words, environment=environment()) as tail:
         try:
             seen = []
             while not seen:  # until it is subscribed
