@@ -29,7 +29,7 @@ from tests.commands.conftest import Sentence, Tigerchat
 from tests.system.local_site import TOP, LocalSite, wait_until
 
 Chat = Callable[..., str]
-RECORDS, AT_ONCE = 25_000, 500
+RECORDS, AT_ONCE = 21_000, 500  # of three segments
 CUT_AFTER = 4 << 20  # bytes that a relay lets through, the first time
 VERIFIER = TOP / "docs/verify_room.py"
 
@@ -160,10 +160,16 @@ def cutting(port: int) -> Iterator[int]:
             thread.join()
 
 
+@pytest.fixture(scope="module")
+def large(serving: LocalSite) -> UUID:
+    """A room of as many messages: more than a reader who stands still is sent."""
+    return asyncio.run(write(serving, "large", RECORDS))
+
+
 def test_a_large_room_is_the_same_file_from_each_node_while_it_is_written_to(
-    serving: LocalSite, tmp_path: Path
+    serving: LocalSite, large: UUID, tmp_path: Path
 ) -> None:
-    room_id = asyncio.run(write(serving, "large", RECORDS))
+    room_id = large
     writer = threading.Thread(target=lambda: asyncio.run(write(serving, "large", 2000)))
     writer.start()
     access, files = serving.access(), []
@@ -220,10 +226,9 @@ def parse_room(file: Path) -> UUID:
     return UUID(int=int.from_bytes(file.read_bytes()[16:32], "little"))
 
 
-def test_one_user_does_not_hold_all_files_that_are_made(serving: LocalSite) -> None:
+def test_one_user_does_not_hold_all_files_that_are_made(serving: LocalSite, large: UUID) -> None:
     """Readers who take nothing: their third is told to wait, and another user is served."""
-    room = asyncio.run(write(serving, "held", 10_000))
-    path = f"/v1/rooms/{room}/snapshot"
+    path = f"/v1/rooms/{large}/snapshot"
     endpoint = serving.access().endpoints[0]
     with contextlib.ExitStack() as stack:
         for _ in range(EXPORTS_OF_USER_MAX):
