@@ -113,10 +113,11 @@ def window(browser: Browser, site: LiveSite) -> Iterator[Windows]:
     assert faults == []
 
 
-@pytest.fixture
-def blank(browser: Browser) -> Iterator[Page]:
+@pytest.fixture(scope="package")
+def one_page(chromium: Chromium) -> Iterator[Page]:
     """A page that finds the tree's web folder at https://pages.invalid/web/, and no network."""
-    context = browser.new_context()
+    chromium.take_out()
+    context = chromium.browser.new_context()
     context.set_default_timeout(HUNG_S * 1000)
     web = Path(__file__).resolve().parents[2] / "appliance" / "web"
 
@@ -129,6 +130,16 @@ def blank(browser: Browser) -> Iterator[Page]:
 
     context.route("**/*", answer)
     page = context.new_page()
-    page.goto("https://pages.invalid/")
+    chromium.put_away()
     yield page
+    chromium.take_out()
     context.close()
+    chromium.put_away()
+
+
+@pytest.fixture
+def blank(browser: Browser, one_page: Page) -> Page:
+    """That page, as nobody has used it: what an earlier test has loaded is gone."""
+    one_page.goto("https://pages.invalid/")
+    one_page.evaluate("() => { localStorage.clear(); sessionStorage.clear() }")
+    return one_page

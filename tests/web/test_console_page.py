@@ -1,7 +1,6 @@
 """The console page of a real node, in headless Chromium."""
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 
@@ -9,9 +8,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from appliance.drivers.host.operator_door import FAILURES_MAX
+from tests import forked
 from tests.patience import HUNG_S
-from tests.system.local_site import COMMAND
-from tests.web.site import TOP, LiveSite, wait_for
+from tests.web.site import LiveSite, wait_for
 
 
 @pytest.fixture
@@ -156,14 +155,7 @@ def test_the_page_says_when_its_node_is_gone_and_signs_in_anew_after(
 
 def test_page_and_terminal_show_the_same_tables(context: BrowserContext, site: LiveSite) -> None:
     page = sign_in(context, site)
-    done = subprocess.run(
-        [*COMMAND, "status", "--local", str(site.folder), "--json"],
-        cwd=TOP,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    told = json.loads(done.stdout)
+    told = json.loads(forked.run(["status", "--local", site.folder, "--json"]).stdout)
     for table in told["tables"][1:]:
         shown = page.locator(".table", has=page.get_by_role("heading", name=table["title"]))
         assert shown.locator("th").all_text_contents() == table["columns"]
