@@ -3,7 +3,6 @@
 import asyncio
 import json
 import ssl
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -28,9 +27,7 @@ from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.federated_site import FederatedSite
 from tests.system.local_site import (
-    COMMAND,
     SLOWER_MAX,
-    TOP,
     LocalSite,
     ports_in_a_row,
     run,
@@ -191,11 +188,9 @@ def test_each_act_is_an_audit_record_in_shard_0(site: LocalSite) -> None:
         return done >= 2 and not any(row["waiting"] for row in now)
 
     wait_until(written, HUNG_S, lambda: str([told(site, node)["audit"] for node in site.nodes]))
-    done = subprocess.run(
-        [*COMMAND, "inspect", "wal", "--records", "--json"]
-        + ["--volume", str(site.place(0) / volume_name(0))],
-        cwd=TOP, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    words = ("inspect", "wal", "--records", "--json", "--volume", site.place(0) / volume_name(0))
+    done = forked.run(words)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"nobody-here".hex()) >= 2, done.stdout[-3000:]
 
 
@@ -207,10 +202,7 @@ def test_publishing_is_begun_by_the_publisher_and_refused_by_others_with_its_nam
     until_all_serve(site, lambda c: c["version"] > before["version"])
     publisher = told(site, 0)["view"]["publisher"]
     other = next(node for node in site.nodes if node + 1 != publisher)
-    done = subprocess.run(
-        [*COMMAND, "farm", "publish", "--node-folder", str(site.place(other))],
-        cwd=TOP, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = forked.run(["farm", "publish", "--node-folder", site.place(other)])
     assert done.returncode == 1 and f"member {publisher} publishes" in done.stderr
 
 
