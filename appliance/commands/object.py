@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from appliance.base.limits import MIB
 from appliance.base.printable import json_line
 from appliance.cores.metadata.session import Pace
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.drivers.host.stdio import standard_input
 from appliance.formats.toytlv.ids import (
     Id,
     id_of_key,
@@ -168,9 +168,8 @@ def _say(what: dict[str, Any]) -> None:
 
 async def _answer_lines(service: Service, stopped: asyncio.Event, as_json: bool) -> None:
     """Until standard input ends, or we are told to stop."""
-    reader = asyncio.StreamReader(limit=_LINE_SIZE_MAX)
+    reader = await standard_input(_LINE_SIZE_MAX)
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     stop = loop.create_task(stopped.wait())
     while True:
         line = loop.create_task(reader.readline())

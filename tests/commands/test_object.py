@@ -226,6 +226,17 @@ def test_a_shell_without_json_takes_verbs_and_values(tmp_path: Path) -> None:
     assert answers[-1]["error"] == 3103
 
 
+def test_a_shell_takes_its_requests_from_a_file_and_ends_with_it(tmp_path: Path) -> None:
+    """Standard input is a file here, which no loop can wait for; some lines say nothing."""
+    words = ("object", "shell", "--json", "--folder", tmp_path / "r", "--src", "a", "--name", "r")
+    asked = [{"do": "class", "terms": [["S", "Name"]]}, {"do": "vv"}, {"do": "nothing"}]
+    text = "\n" + "\n\n".join(map(json.dumps, asked))  # the last line has no end
+    done = forked.run(words, text=text)
+    assert (done.returncode, done.stderr) == (0, "")
+    started, made, vector, refused = map(json.loads, done.stdout.splitlines())
+    assert "source" in started and "id" in made and "error" not in vector and "error" in refused
+
+
 def test_a_node_that_does_not_run_is_named_by_every_verb_that_asks_it(tmp_path: Path) -> None:
     folder = str(tmp_path)
     for words in (
