@@ -38,6 +38,7 @@ from tests.roles.ways import (
     WebTransport,
     plain,
 )
+from tests.system.local_site import wait_until
 
 BUILD = REPO / "build"
 UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10_000_000)
@@ -324,6 +325,12 @@ def test_every_way_is_counted_by_what_carries_it_and_so_is_why_it_was_refused(
     site: EdgeSite,
 ) -> None:
     kinds = {"websocket", "websocket_http3", "webtransport", "events", "long_poll"}
+
+    def nobody_is_there() -> bool:
+        now = figures(site, "transport_connections")
+        return not any(now[name,] for name in kinds)
+
+    wait_until(nobody_is_there, 60, "conversations that nobody has left end when they are silent")
 
     async def test() -> None:
         bytes_before = figures(site, "received_bytes_total"), figures(site, "sent_bytes_total")
