@@ -266,10 +266,27 @@ class QuicSite(Site):
         self.ways.clear()
 
 
-async def until(holds: Callable[[], bool], within_s: float = 150) -> None:
-    async with asyncio.timeout(within_s):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+async def until(
+    holds: Callable[[], bool], within_s: float = 150, tell: Callable[[], str] = str
+) -> None:
+    """`tell` says how it is when it does not come to that."""
+    try:
+        async with asyncio.timeout(within_s):
+            while not holds():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    except TimeoutError as error:
+        raise TimeoutError(f"not within {within_s} s: {tell()}") from error
+
+
+def figures(sites: list[Site]) -> str:
+    """How far each is, a line a site."""
+    return "".join(
+        f"\n{site.name}: {site.channel.statistics()} {dict(site.quic.endpoint.counters)} "
+        f"links {len(site.quic.numbers)}"
+        if isinstance(site, QuicSite)
+        else f"\n{site.name}: {site.channel.statistics()}"
+        for site in sites
+    )
 
 
 def equal(sites: list[Site], count: int) -> bool:

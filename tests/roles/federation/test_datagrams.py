@@ -22,7 +22,7 @@ from appliance.cores.federation.link.quic_link import Identity, QuicLink
 from appliance.formats.causal import link
 from appliance.formats.sharing import FEDERATED_TEXT_SIZE_MAX
 from appliance.roles.federation.datagrams import Peer
-from tests.roles.federation.sites import QuicSite, equal, until
+from tests.roles.federation.sites import QuicSite, equal, figures, until
 
 STORY_S = 300
 RANDOM_STRINGS = 100_000
@@ -51,7 +51,7 @@ def run(
 
 async def check(sites: list[QuicSite]) -> None:
     total = sum(site.posted for site in sites)
-    await until(lambda: equal(sites, total))
+    await until(lambda: equal(sites, total), tell=lambda: figures(sites))
     said = sorted((site.name, str(i)) for site in sites for i in range(1, site.posted + 1))
     for site in sites:
         assert sorted(site.texts(sites)) == said

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvloop
 
-from tests.roles.federation.sites import Site, equal, until
+from tests.roles.federation.sites import Site, equal, figures, until
 
 STORY_S = 300
 
@@ -35,7 +35,7 @@ def expected(sites: list[Site]) -> list[tuple[str, str]]:
 
 async def check(sites: list[Site]) -> None:
     total = sum(site.posted for site in sites)
-    await until(lambda: equal(sites, total))
+    await until(lambda: equal(sites, total), tell=lambda: figures(sites))
     for site in sites:
         texts = site.texts(sites)
         assert sorted(texts) == expected(sites)
