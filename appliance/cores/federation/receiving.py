@@ -97,20 +97,20 @@ def is_known(state: ChannelState, message_id: str) -> bool:
 
 
 def _repeated(state: ChannelState, message: Message, data: bytes) -> None:
-    """A further copy: its bytes may be what we lack, or other content under a known id."""
+    """A further copy: its bytes may be what we lack; or it is another message under a known id,
+    with content, place or sender of its own. Which one stays would depend on what came first."""
     waiting = state.incoming.get(message.message_id)
     if waiting is not None:
-        content = waiting.message.content
+        known = waiting.message
     else:
         row = state.row_of(message.message_id)
-        if row is not None and not row.wire:
+        assert row is not None
+        if not row.wire:
             _learn_bytes(state, message, row, data)
             return
-        content = state.content_of(message.message_id)
-    if content != message.content:
-        state.drop("id_conflict")
-    else:
-        state.drop("duplicate")
+        known = sds.decode(row.wire)
+    said, kept = ((one.lamport, one.sender_id, one.content) for one in (message, known))
+    state.drop("duplicate" if said == kept else "id_conflict")
 
 
 def _learn_bytes(state: ChannelState, message: Message, row: rows.LogRow, data: bytes) -> None:

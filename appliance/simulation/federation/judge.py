@@ -1,4 +1,8 @@
-"""What must hold in a world of federated sites: after every event, and in the end."""
+"""What must hold in a world of federated sites: after every event, and in the end.
+
+All sites make ids of sender, lamport and content, so an id has one place, and equal sets of
+messages have one order. Of ids that follow from the content alone nothing is promised here.
+"""
 
 from collections.abc import Iterable
 

@@ -267,6 +267,25 @@ def test_other_content_under_a_known_id_is_counted_and_the_first_stays() -> None
     assert [e.content for e in me.of(told.Delivered)] == [b"x"]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_known_id_at_another_place_or_of_another_sender_is_refused(waits: bool) -> None:
+    """Ids that follow from the content alone, as others make them, may have two places."""
+    before = content("ann", b"before", NOW)
+    first = replace(content("x", b"same", NOW + 5, [before]), message_id="D")
+    between = replace(content("z", b"between", NOW + 7), message_id="E")
+    me = Participant()
+    me.hear(between)
+    if not waits:
+        me.hear(before)
+    me.hear(first)
+    for other in ({"lamport": NOW + 9}, {"sender_id": "y"}):
+        assert me.hear(replace(first, **other))[-1] == told.Dropped("id_conflict"), other
+    me.hear(before)
+    assert me.hear(first)[-1] == told.Dropped("duplicate")
+    assert me.ids() == [before.message_id, "D", "E"]
+    assert me.state.dropped["id_conflict"] == 2
+
+
 def test_between_our_own_sites_ids_are_verified() -> None:
     me = Participant(parameters=Parameters(verify_ids=True))
     assert me.hear(content(message_id="chosen")) == [told.Dropped("id_mismatch")]
