@@ -249,7 +249,9 @@ LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
 LINK_DATAGRAM_SIZE_MAX = 1100  # bytes of a frame that goes as a datagram; larger: the stream
 LINK_DATAGRAMS_MAX = 512  # waiting on one link; the next is dropped, counted
 LINK_STREAM_BACKLOG_MAX = 4 * MIB  # bytes waiting on a link's stream; the next frame is dropped
-LINK_PROOF_S_MAX = 10.0  # from the first datagram to a proof of who dials
+# from the first datagram to a proof of who dials. In ten seconds none came about over a way that
+# loses a third and takes 4 s to answer
+LINK_PROOF_S_MAX = 30.0
 LINK_IDLE_S = 4.0  # of silence end a link; it is dialled again
 LINK_PING_S = 0.5  # so often a link shows that it lives
 LINKS_MAX = 256  # QUIC connections of one port; the next is refused, counted

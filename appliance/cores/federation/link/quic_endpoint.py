@@ -157,20 +157,23 @@ class QuicEndpoint:
             if due is not None and due <= now:
                 with self._bearing(link):
                     link.connection.handle_timer(now)
-            if link in self._born and not link.site and now - born > LINK_PROOF_S_MAX:
+            if link in self._born and _is_unproved(link) and now - born > LINK_PROOF_S_MAX:
                 self.counters["proof_late"] += 1
                 link.close("proof_late")
 
     def ping(self) -> None:
-        """Have every link show that it lives, from the address that is ours now."""
+        """Have every link show that it lives, from the address that is ours now. That brings to
+        light what was lost, a challenge or a proof too, sooner than timers that double do."""
         for link in self._born:
-            if link.site and not link.ended:
+            if link.is_encrypted and not link.ended:
                 link.connection.send_ping(0)
 
     def deadline(self, now: float) -> float | None:
         times = [due for link in self._born if (due := link.connection.get_timer()) is not None]
         times += [now] * bool(self._failed)
-        times += [born + LINK_PROOF_S_MAX for link, born in self._born.items() if not link.site]
+        times += [
+            born + LINK_PROOF_S_MAX for link, born in self._born.items() if _is_unproved(link)
+        ]
         return min(times, default=None)
 
     def events(self) -> list[tuple[QuicLink, list[LinkEvent]]]:
@@ -214,6 +217,11 @@ class QuicEndpoint:
             link.ended = link.ended or "library_failed"
             self._forget(link)
             self._failed.append((link, Down(link.ended, described(error))))
+
+
+def _is_unproved(link: QuicLink) -> bool:
+    """Whether the time for its proof runs."""
+    return not link.site and not link.ended
 
 
 def _configuration(*, is_client: bool) -> QuicConfiguration:

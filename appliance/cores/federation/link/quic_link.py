@@ -65,6 +65,7 @@ class QuicLink:
 
     __slots__ = (
         *("connection", "identity", "keys", "expected", "site", "ended", "dropped", "address"),
+        "is_encrypted",
         *("_nonce", "_stream", "_reader", "_read_from"),
     )
 
@@ -79,6 +80,7 @@ class QuicLink:
         self.connection, self.identity, self.keys = connection, identity, keys
         self.expected = expected
         self.site, self.ended = "", ""
+        self.is_encrypted = False  # the handshake is over
         self.dropped = 0  # frames that found no room
         self._nonce = nonce
         self._stream = -1
@@ -139,6 +141,7 @@ class QuicLink:
 
     def _on_event(self, event: quic.QuicEvent) -> list[LinkEvent]:
         if isinstance(event, quic.HandshakeCompleted):
+            self.is_encrypted = True
             if self.expected is None:
                 self._send_on_stream(frames.encode(frames.Challenge(self._nonce)))
             elif self._peer_fingerprint() != self.expected[1]:
