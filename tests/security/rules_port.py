@@ -425,7 +425,7 @@ RULES = (
         where=NETWORK + "stream/acceptor.py",
         test="tests/drivers/network/test_stream.py"
         "::test_a_handshake_that_failed_is_no_stream_any_more",
-        old="            self._streams.discard(stream)  # it was never told of a transport",
+        old="            self._streams.discard(stream)  # where it was never told of a transport",
         new="            pass  # it was never told of a transport",
     ),
     Rule(

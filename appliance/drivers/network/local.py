@@ -324,7 +324,9 @@ class LocalLink:
             try:
                 async with asyncio.timeout(HANDSHAKE_MS_MAX / 1000):
                     sock = await self._dial(loop)
-                    await loop.create_unix_connection(self._dialled, sock=sock)
+                # waits for nobody, and not in the time above: cut short once there is a
+                # connection it would close that without a word, and we would write to it
+                await loop.create_unix_connection(self._dialled, sock=sock)
             except (OSError, TimeoutError):
                 self._counters["dial_failed"] += 1
             else:

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import uvloop
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.prng import Prng
+from appliance.drivers.network import local
 from appliance.drivers.network.link import Connection
 from appliance.drivers.network.local import LocalLink, LocalServer, make_ring
 from appliance.drivers.network.local_peer import peer_allowed
@@ -270,6 +272,34 @@ def test_an_edge_attaches_anew_to_a_replica_that_was_restarted(path: Path) -> No
         await pair.server.start(path)
         await pair.edge.until(lambda: len(pair.edge.facts) == 2)
         assert link.connected
+        await link.close()
+
+    run(path, story)
+
+
+def test_a_link_opens_though_its_process_stands_still_past_the_time_for_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is over when there is a connection, but before the task that dialled has heard."""
+    time_ms, monotonic = 500, time.monotonic
+    monkeypatch.setattr(local, "HANDSHAKE_MS_MAX", time_ms)
+
+    class Still(Heard):
+        def on_attached(self, link: LocalLink, *given: Any) -> None:
+            end = monotonic() + 2 * time_ms / 1000
+            while monotonic() < end:  # as a process that gets no processor
+                pass
+            super().on_attached(link, *given)
+
+    async def story(pair: Pair) -> None:
+        owner = Still()
+        link = pair.link(owner, attach=True)
+        await owner.until(lambda: bool(owner.facts))
+        await asyncio.sleep(0)  # whoever dialled hears of it, one way or another
+        await asyncio.sleep(0)
+        assert link.connected and link.ask(LOCAL_READ_ROOMS)
+        await pair.replica.until(lambda: bool(pair.replica.messages))
+        assert len(owner.facts) == 1 and not owner.counters["dial_failed"]
         await link.close()
 
     run(path, story)

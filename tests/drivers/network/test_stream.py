@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,6 +13,8 @@ import uvloop
 from appliance.base.errors import ConfigurationError, PacketRefused
 from appliance.base.limits import HANDSHAKES_MAX
 from appliance.base.prng import Prng
+from appliance.drivers.network.stream import acceptor as acceptor_module
+from appliance.drivers.network.stream import dialler as dialler_module
 from appliance.drivers.network.stream.acceptor import Acceptor
 from appliance.drivers.network.stream.certificate import add_anchor, certificate_of
 from appliance.drivers.network.stream.dialler import Dialler
@@ -380,6 +383,56 @@ def test_a_plain_stream_needs_no_certificate() -> None:
         client.codecs[0].stream.send(b"hello")
         await server.until(lambda end: bool(end.codecs) and end.codecs[0].heard == b"hello")
         await dialler.close()
+        await acceptor.close()
+
+    run(story)
+
+
+def test_a_stream_that_is_cut_short_when_it_is_made_is_over_for_its_codec(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process stands still past the time for a handshake, at both ends, and goes on: the loop
+    closes what it had just made without a word, which nobody may take for open."""
+    time_ms = 300
+    for module in (dialler_module, acceptor_module):
+        monkeypatch.setattr(module, "HANDSHAKE_MS_MAX", time_ms)
+
+    class Still(End):
+        def make(self, stream: Stream) -> Recording | None:
+            if not self.codecs:
+                end = time.monotonic() + 2 * time_ms / 1000 + 1
+                while time.monotonic() < end:  # as a process that gets no processor
+                    pass
+            return super().make(stream)
+
+    async def story() -> None:
+        server, client = End(), Still()
+        acceptor = Acceptor(server.make, context=None, pins={}, counters=server.counters)
+        await acceptor.start("127.0.0.1", 0)
+        dialler = Dialler(
+            client.make,
+            "127.0.0.1",
+            acceptor.port,
+            context=None,
+            pins={},
+            prng=Prng(1),
+            counters=client.counters,
+        )
+        dialler.start()
+        await client.until(lambda end: len(end.codecs) == 2)
+        assert client.codecs[0].closed == "handshake_timeout" and not client.codecs[1].closed
+        assert not client.codecs[0].stream.send(b"x") and client.codecs[1].stream.send(b"hello")
+        await server.until(lambda end: bool(end.codecs) and end.codecs[-1].heard == b"hello")
+        await dialler.close()
+        await acceptor.close()
+
+        still = Still()
+        acceptor = Acceptor(still.make, context=None, pins={}, counters=still.counters)
+        await acceptor.start("127.0.0.1", 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", acceptor.port)
+        await still.until(lambda end: bool(end.codecs and end.codecs[0].closed))
+        assert still.codecs[0].closed == "handshake_timeout"
+        writer.close()
         await acceptor.close()
 
     run(story)

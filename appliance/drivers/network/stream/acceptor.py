@@ -106,7 +106,8 @@ class Acceptor:
                     ssl_handshake_timeout=timeout_s if self._context is not None else None,
                 )
         except (OSError, TimeoutError) as error:
-            self._streams.discard(stream)  # it was never told of a transport, nor of its end
+            stream.cut_short()
+            self._streams.discard(stream)  # where it was never told of a transport, nor of its end
             self._turn_away(accepted, handshake_failure(error))
 
     def _stream(self) -> Stream:

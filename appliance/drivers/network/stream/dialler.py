@@ -36,6 +36,7 @@ class Dialler:
         self._pins, self._bounds = (pins if context is not None else None), bounds
         self._prng = prng
         self._stream: Stream | None = None
+        self._latest: Stream | None = None  # made for this try, open or not yet
         self._task: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
 
@@ -57,12 +58,14 @@ class Dialler:
                 await self._dial()
             except (OSError, TimeoutError):
                 self._counters["dial_failed"] += 1
+                if self._latest is not None:
+                    self._latest.cut_short()
             else:
                 born = loop.time()
                 await self._gone.wait()
                 if loop.time() - born > _SETTLED_S:
                     pause_ms = STREAM_DIAL_MS_MIN
-            self._stream = None
+            self._stream = self._latest = None
             await asyncio.sleep(self._prng.between(pause_ms // 2, pause_ms) / 1000)
             pause_ms = min(2 * pause_ms, STREAM_DIAL_MS_MAX)
 
@@ -79,13 +82,14 @@ class Dialler:
             )
 
     def _made(self) -> Stream:
-        return Stream(
+        self._latest = Stream(
             self._make_codec,
             self._pins,
             self._bounds,
             self._counters,
             lambda stream: self._gone.set(),
         )
+        return self._latest
 
     async def close(self) -> None:
         """Close the stream and dial no more."""

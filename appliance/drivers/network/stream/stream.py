@@ -169,6 +169,13 @@ class Stream(asyncio.Protocol):
             codec.on_closed(self.reason)
         self._on_gone(self)
 
+    def cut_short(self) -> None:
+        """Whoever made its transport has given up, which closes that without a word to us: where
+        it had been told of already, its end is told here."""
+        if self._open:
+            self.reason = self.reason or "handshake_timeout"
+            self.connection_lost(None)
+
     # --- deadlines
 
     def _look(self) -> None:
