@@ -9,6 +9,7 @@ import sys
 import click
 
 from appliance.base.errors import ApplianceError, ConfigurationError
+from appliance.drivers.terminal.standard_files import opened
 from appliance.drivers.terminal.way_out import harmless
 
 # Verb: what it does. Its module is imported only when the verb is used.
@@ -87,6 +88,7 @@ def tigerchat() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the verb in `arguments`; the exit code. Nothing that it prints commands a terminal."""
+    opened()
     with harmless():
         return _run(arguments)
 

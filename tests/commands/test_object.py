@@ -3,6 +3,7 @@
 import json
 import random
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -235,6 +236,16 @@ def test_a_shell_takes_its_requests_from_a_file_and_ends_with_it(tmp_path: Path)
     assert (done.returncode, done.stderr) == (0, "")
     started, made, vector, refused = map(json.loads, done.stdout.splitlines())
     assert "source" in started and "id" in made and "error" not in vector and "error" in refused
+
+
+def test_a_shell_whose_standard_files_are_closed_ends_without_a_word(tmp_path: Path) -> None:
+    """What it opens meanwhile has none of their numbers: it could be printed into."""
+    words = [sys.executable, "-m", "appliance", "object", "shell"]
+    words += ["--folder", str(tmp_path / "r"), "--src", "a", "--name", "r"]
+    for closed, says in (("<&-", '{"source": "a"}\n'), ("<&- >&-", "")):
+        shell = ["sh", "-c", f'"$@" {closed}', "sh", *words]
+        done = subprocess.run(shell, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, says, ""), closed
 
 
 def test_a_node_that_does_not_run_is_named_by_every_verb_that_asks_it(tmp_path: Path) -> None:
