@@ -10,6 +10,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from appliance.cores.edge.lookup import LOOK_UP, Lookup, note_policy
 from appliance.cores.edge.object_requests import ObjectRequests
 from appliance.cores.edge.objects import ASK, SAY, Objects
 from appliance.cores.edge.publish import Lane, MessageIds
+from appliance.cores.edge.reader import Reader
 from appliance.cores.edge.readers import Readers
 from appliance.cores.edge.replies import Replies
 from appliance.cores.edge.requests.access import Access
@@ -129,10 +131,7 @@ class Edge:
             objects=self.objects, access=access, catalogue=self.lookup.catalogue
         )
         self.readers = Readers(
-            clock=self._clock,
-            charges=charges,
-            access=access,
-            tokens=self._tokens,
+            partial(Reader, clock=self._clock, charges=charges, access=access, tokens=self._tokens),
             stale=self.stale,
             shard_count=len(self.lanes),
         )

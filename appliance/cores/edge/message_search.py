@@ -29,11 +29,7 @@ from appliance.base.limits import (
 )
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.log import Mending, ShardLog
-from appliance.cores.edge.reader import reader_of
-from appliance.cores.edge.requests.access import Access
-from appliance.cores.edge.requests.charges import Charges
-from appliance.cores.edge.requests.clock import Clock
-from appliance.cores.edge.token import Tokens
+from appliance.cores.edge.reader import Reader
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.found_message import FoundMessage
 from appliance.formats.client.records import message_of
@@ -66,23 +62,13 @@ class MessageSearch:
     `close` at last. Each step checks anew what the token allows."""
 
     def __init__(
-        self,
-        *,
-        clock: Clock,
-        charges: Charges,
-        access: Access,
-        tokens: Tokens,
-        stale: dict[int, int],
-        shard_count: int,
-        address: str,
-        token: str,
-        msg_id: bytes,
+        self, reader: Reader, msg_id: bytes, *, stale: dict[int, int], shard_count: int
     ) -> None:
-        """Raises as `reader_of`. `stale` is written by the edge."""
-        self._clock, self._charges, self._access, self._tokens = clock, charges, access, tokens
+        """`stale` is written by the edge."""
+        self._reader, self._clock, self._access = reader, reader.clock, reader.access
         self._stale, self._msg_id = stale, msg_id
-        self._until_ns = clock.now_ns + MESSAGE_SEARCH_MS_MAX * _MS_NS
-        self._heard_ns = clock.now_ns + ROOM_WAIT_MS_MAX * _MS_NS
+        self._until_ns = self._clock.now_ns + MESSAGE_SEARCH_MS_MAX * _MS_NS
+        self._heard_ns = self._clock.now_ns + ROOM_WAIT_MS_MAX * _MS_NS
         self._news_ns = 0  # when it was last asked whether something has been committed
         # what was not looked through yet: of each shard the likely segments, then those of all
         self._rounds: list[tuple[bool | None, int]] = [
@@ -94,42 +80,35 @@ class MessageSearch:
         self._number: int | None = None  # of these, in which to look next
         self._record: bytes | None = None  # found, its room is looked up
         self._is_fast = self._is_early = False  # for the rates; to say that there is none
-        self._session, self._claims = reader_of(
-            clock=clock, charges=charges, tokens=tokens, address=address, token=token
-        )
 
     @property
     def author_id(self) -> int:
         """Who asks."""
-        return self._claims.author_id
+        return self._reader.author_id
 
     @property
     def waits(self) -> bool:
         """Whether the next step is to be taken with the next tick, not at once."""
-        session = self._session
-        waits_for_itself = self._is_fast or self._is_early
-        return waits_for_itself or session.awaits is not None or session.mended_by_ns > 0
+        return self._is_fast or self._is_early or self._reader.is_held_up
 
     def step(self) -> FoundMessage | None:
         """The message's place, once it is known. Raises MessageUnknown when no record that the
         token may read has the id, Unavailable when that cannot be told now, and as
         `Tokens.verify_still`."""
-        self._tokens.verify_still(self._claims, self._clock.now_us)
+        self._reader.verify()
         if self._clock.now_ns >= self._until_ns:
             raise Unavailable(f"the search took longer than {MESSAGE_SEARCH_MS_MAX // 1000} s")
         try:
             found = self._step()
         except Mending:
-            if not self._access.awaits_mending(self._session):
-                raise Unavailable("a stored segment is broken; it is being repaired") from None
+            self._reader.wait_for_mending()
             return None
-        self._session.mended_by_ns = 0
+        self._reader.on_read()
         return found
 
     def close(self) -> None:
         """Nobody waits for the answer."""
-        self._access.lookup.leave(self._session)
-        self._session.on_event("close")
+        self._reader.close()
 
     def _step(self) -> FoundMessage | None:
         if self._record is not None:
@@ -142,7 +121,7 @@ class MessageSearch:
             self._left = self._begun(log, shard, likely)
             self._log, self._number = log, None
         if self._number is None:
-            self._is_fast = not self._charges.admit(self._session, 1)[0]
+            self._is_fast = not self._reader.admit()
             if self._is_fast:
                 return None
             self._number = next(self._left, None)
@@ -189,7 +168,7 @@ class MessageSearch:
     def _shown(self, record: bytes) -> FoundMessage | None:
         """Where the record lies; None: its room is not known yet, or it is nothing to who asks."""
         try:
-            room = self._access.readable(self._session, record[:16])
+            room = self._reader.room(record[:16])
         except (Forbidden, RoomUnknown):
             self._record = None
             return None

@@ -1,29 +1,86 @@
 """Who reads without a conversation: a session of no connection, made out of a bearer's token."""
 
+from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.encoding import Encoding
+from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.session import Session
-from appliance.cores.edge.token import Claims, Tokens
-from appliance.formats.client_errors import RateLimited
+from appliance.cores.edge.token import Tokens
+from appliance.formats.client_errors import RateLimited, Unavailable
 
 _NO_FRAMES = Encoding(binary=True, framing=bytes)
 
 
-def reader_of(
-    *, clock: Clock, charges: Charges, tokens: Tokens, address: str, token: str
-) -> tuple[Session, Claims]:
-    """What looks rooms up and counts rates knows readers as sessions; the claims are its own.
-    Raises RateLimited and as `Tokens.verify`."""
-    wait_ms = charges.admit_address(address)
-    if wait_ms:
-        raise RateLimited("too many requests from this address", wait_ms)
-    claims = tokens.verify(token, clock.now_us)
-    wait_ms = charges.admit_user(claims.author_id)
-    if wait_ms:
-        raise RateLimited("too many requests of this user", wait_ms)
-    session = Session(number=0, address=address, encoding=_NO_FRAMES, now_ns=clock.now_ns, dirty=[])
-    session.claims = claims
-    session.device = session.client_id + claims.author_id.to_bytes(8, "little")
-    session.on_event("welcome")
-    return session, claims
+class Reader:
+    """One bearer who reads one thing, step by step; `close` comes at last.
+
+    What looks rooms up and counts rates knows readers as sessions; the claims are its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        charges: Charges,
+        access: Access,
+        tokens: Tokens,
+        address: str,
+        token: str,
+    ) -> None:
+        """Raises RateLimited and as `Tokens.verify`."""
+        self.clock, self.access = clock, access
+        self._charges, self._tokens = charges, tokens
+        wait_ms = charges.admit_address(address)
+        if wait_ms:
+            raise RateLimited("too many requests from this address", wait_ms)
+        self._claims = tokens.verify(token, clock.now_us)
+        wait_ms = charges.admit_user(self.author_id)
+        if wait_ms:
+            raise RateLimited("too many requests of this user", wait_ms)
+        self._session = Session(
+            number=0, address=address, encoding=_NO_FRAMES, now_ns=clock.now_ns, dirty=[]
+        )
+        self._session.claims = self._claims
+        self._session.device = self._session.client_id + self.author_id.to_bytes(8, "little")
+        self._session.on_event("welcome")
+
+    @property
+    def author_id(self) -> int:
+        """Who reads."""
+        return self._claims.author_id
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether a look-up or what is being mended is waited for."""
+        return self._session.awaits is not None or self._session.mended_by_ns > 0
+
+    def verify(self) -> None:
+        """Look anew at what the token allows. Raises as `Tokens.verify_still`."""
+        self._tokens.verify_still(self._claims, self.clock.now_us)
+
+    def room(self, room_id: bytes) -> Room | None:
+        """One that may be read; None: it is being looked up. Raises Forbidden, RoomUnknown."""
+        return self.access.readable(self._session, room_id)
+
+    def admit(self) -> bool:
+        """Whether one more message may be read now, by the rates; it is counted then."""
+        return bool(self._charges.admit(self._session, 1)[0])
+
+    def charge(self, work: int) -> None:
+        """What was read cost so much more."""
+        self._charges.charge_work(self._session, work)
+
+    def wait_for_mending(self) -> None:
+        """What is read is broken. Raises Unavailable when that was waited for long enough."""
+        if not self.access.awaits_mending(self._session):
+            raise Unavailable("a stored segment is broken; it is being repaired")
+
+    def on_read(self) -> None:
+        """Nothing that is broken stands in the way."""
+        self._session.mended_by_ns = 0
+
+    def close(self) -> None:
+        """Nobody waits for what is read."""
+        self.access.lookup.leave(self._session)
+        self._session.on_event("close")
