@@ -364,21 +364,27 @@ def test_a_peer_is_paired_by_its_fingerprint(tmp_path: Path, nodes: list[TestNod
     run(story)
 
 
+async def plain(server: End, client: End) -> tuple[Acceptor, Dialler]:
+    """The ends of streams without certificates."""
+    acceptor = Acceptor(server.make, context=None, pins={}, counters=server.counters)
+    await acceptor.start("127.0.0.1", 0)
+    dialler = Dialler(
+        client.make,
+        "127.0.0.1",
+        acceptor.port,
+        context=None,
+        pins={},
+        prng=Prng(1),
+        counters=client.counters,
+    )
+    dialler.start()
+    return acceptor, dialler
+
+
 def test_a_plain_stream_needs_no_certificate() -> None:
     async def story() -> None:
         server, client = End(), End()
-        acceptor = Acceptor(server.make, context=None, pins={}, counters=server.counters)
-        await acceptor.start("127.0.0.1", 0)
-        dialler = Dialler(
-            client.make,
-            "127.0.0.1",
-            acceptor.port,
-            context=None,
-            pins={},
-            prng=Prng(1),
-            counters=client.counters,
-        )
-        dialler.start()
+        acceptor, dialler = await plain(server, client)
         await client.until(lambda end: len(end.codecs) == 1)
         client.codecs[0].stream.send(b"hello")
         await server.until(lambda end: bool(end.codecs) and end.codecs[0].heard == b"hello")
@@ -407,18 +413,7 @@ def test_a_stream_that_is_cut_short_when_it_is_made_is_over_for_its_codec(
 
     async def story() -> None:
         server, client = End(), Still()
-        acceptor = Acceptor(server.make, context=None, pins={}, counters=server.counters)
-        await acceptor.start("127.0.0.1", 0)
-        dialler = Dialler(
-            client.make,
-            "127.0.0.1",
-            acceptor.port,
-            context=None,
-            pins={},
-            prng=Prng(1),
-            counters=client.counters,
-        )
-        dialler.start()
+        acceptor, dialler = await plain(server, client)
         await client.until(lambda end: len(end.codecs) == 2)
         assert client.codecs[0].closed == "handshake_timeout" and not client.codecs[1].closed
         assert not client.codecs[0].stream.send(b"x") and client.codecs[1].stream.send(b"hello")
