@@ -88,7 +88,7 @@ RULES = (
     Rule(
         threat="a socket says nothing for ever",
         rule="a first byte has its time",
-        where=NETWORK + "entrance.py",
+        where=NETWORK + "accepting.py",
         test=TESTS + "test_a_request_has_its_time",
         old="ms_max, now_s = HELLO_MS_MAX, loop.time()",
         new="ms_max, now_s = 3_600_000, loop.time()",
@@ -120,7 +120,7 @@ RULES = (
     Rule(
         threat="anybody takes the address of somebody else by the header of a proxy",
         rule="only known proxies are heard",
-        where=NETWORK + "entrance.py",
+        where=NETWORK + "accepting.py",
         test=PROXIES + "test_from_anybody_else_such_a_header_is_what_it_is_without_proxies",
         old="            visitor.is_proxy = self._proxies.knows(str(peer[0]))",
         new="            visitor.is_proxy = True",
@@ -128,7 +128,7 @@ RULES = (
     Rule(
         threat="a client that a proxy named names another one",
         rule="whom a proxy named is no proxy",
-        where=NETWORK + "entrance.py",
+        where=NETWORK + "accepting.py",
         test=PROXIES + "test_from_anybody_else_the_field_is_not_read",
         old="        if self._proxies.knows(header.host):",
         new="        if header.host:",
@@ -136,7 +136,7 @@ RULES = (
     Rule(
         threat="a client of which its proxy says nothing names itself by a header of its own",
         rule="a proxy that named nobody has spoken for itself",
-        where=NETWORK + "entrance.py",
+        where=NETWORK + "accepting.py",
         test=PROXIES + "test_a_client_of_which_its_proxy_says_nothing_cannot_name_itself",
         old="        why = self._entrance.attribute(visitor, address, now_s)",
         new="        why = header.host and self._entrance.attribute(visitor, address, now_s)",
@@ -186,7 +186,7 @@ RULES = (
     Rule(
         threat="handshakes of TLS that never end",
         rule="a handshake has its time",
-        where=NETWORK + "entrance.py",
+        where=NETWORK + "accepting.py",
         test=TESTS + "test_sockets_that_never_end_tls_are_few_and_leave_nothing",
         old="ms_max = HELLO_MS_MAX if visitor.refusal is None else",
         new="ms_max = 3_600_000 if visitor.refusal is None else",

@@ -5,7 +5,8 @@
     both             header 128 | body | signature 64               framing.py, checks.py
     chat clients     WebSocket and pages on one port                websocket.py, pages.py
                      HTTP/3, beside it on UDP                        quic/
-                     who comes in, how much at a time, from where   entrance.py, turns.py, origin.py
+                     who comes in, and may                           accepting.py, entrance.py
+                     how much at a time, from where                 turns.py, origin.py
                      who waits, and for whom a proxy speaks         strangers.py, proxies.py
 
 **Directions.** A replica dials every other member of its shard and only sends there; what it

@@ -43,9 +43,10 @@ from appliance.base.limits import (
     TURN_COST_SIZE,
     TURNED_AWAY_MS_MAX,
 )
+from appliance.drivers.network.accepting import Door
 from appliance.drivers.network.bearer_token import token_in
 from appliance.drivers.network.closings import CLOSE_CODES, HTTP_STATUSES
-from appliance.drivers.network.entrance import Door, Entrance, Visitor, address_of
+from appliance.drivers.network.entrance import Entrance, Visitor, address_of
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.owner import WEBSOCKET, ChatConnection, Owner
 from appliance.drivers.network.proxies import FORWARDED_FIELD, NOBODY, Proxies

@@ -21,8 +21,8 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 from websockets.server import ServerProtocol
 
 from appliance.base import limits
+from appliance.drivers.network import accepting, websocket
 from appliance.drivers.network import entrance as entrance_module
-from appliance.drivers.network import websocket
 from appliance.drivers.network.http_requests import HttpProtocol, Streamed
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages, Seldom
@@ -358,7 +358,7 @@ def test_sockets_that_say_nothing_displace_each_other_and_nobody_else(
 def test_sockets_that_never_end_tls_are_few_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(entrance_module, "HELLO_MS_MAX", 500)
+    monkeypatch.setattr(accepting, "HELLO_MS_MAX", 500)
 
     async def test(port: Port) -> None:
         entrance, door = port.server.entrance, port.server.door
@@ -521,7 +521,7 @@ def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(
     ids=["nothing", "half a head", "half a second head", "an answer and silence", "half a body"],
 )
 def test_a_request_has_its_time(monkeypatch: pytest.MonkeyPatch, sent: bytes, state: str) -> None:
-    for module in (entrance_module, websocket):
+    for module in (accepting, websocket):
         monkeypatch.setattr(module, "HELLO_MS_MAX", 300)
     monkeypatch.setattr(websocket, "HTTP_MS_MAX", 300)
 

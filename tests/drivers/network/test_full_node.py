@@ -19,8 +19,7 @@ from appliance.drivers.chat.client import Client as ChatClient
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import Refused
 from appliance.drivers.host.descriptors import clients_max, files_max
-from appliance.drivers.network import entrance as entrance_module
-from appliance.drivers.network import websocket
+from appliance.drivers.network import accepting, websocket
 from tests.drivers.chat.small_site import SmallSite
 from tests.drivers.network.quic.port_site import echo, open_port
 from tests.drivers.network.quic.quic_client import dial
@@ -99,7 +98,7 @@ def test_of_a_crowd_before_a_full_node_a_few_are_told_and_all_are_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody waits for an answer."""
-    monkeypatch.setattr(entrance_module, "TURNED_AWAY_MS_MAX", 60_000)
+    monkeypatch.setattr(accepting, "TURNED_AWAY_MS_MAX", 60_000)
 
     async def test(port: Port) -> None:
         guest = await port.chat("127.0.0.9")
@@ -123,7 +122,7 @@ def test_of_a_crowd_before_a_full_node_a_few_are_told_and_all_are_ended(
 
 
 def test_who_says_nothing_to_a_full_node_is_ended_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (entrance_module, websocket):
+    for module in (accepting, websocket):
         monkeypatch.setattr(module, "TURNED_AWAY_MS_MAX", 200)
         monkeypatch.setattr(module, "HELLO_MS_MAX", 600_000)
 
@@ -144,7 +143,7 @@ def test_who_says_nothing_to_a_full_node_is_ended_soon(monkeypatch: pytest.Monke
 def test_an_address_that_comes_too_fast_is_not_told_that_the_node_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(entrance_module, "TURNED_AWAY_MS_MAX", 60_000)
+    monkeypatch.setattr(accepting, "TURNED_AWAY_MS_MAX", 60_000)
 
     async def test(port: Port) -> None:
         guest = await port.chat("127.0.0.9")

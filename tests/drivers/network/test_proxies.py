@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.drivers.network import entrance as entrance_module
+from appliance.drivers.network import accepting
 from appliance.drivers.network.proxies import Proxies
 from appliance.formats.client_errors import FieldInvalid
 from tests.drivers.network.test_client_port import (
@@ -335,7 +335,7 @@ def test_whom_a_proxy_names_or_not_has_a_number_whatever_the_address(
 ) -> None:
     host, header, fields, address = WHOSE[whose]
     if host != PROXY:  # as if it came from there
-        monkeypatch.setattr(entrance_module, "address_of", lambda _: address)
+        monkeypatch.setattr(accepting, "address_of", lambda _: address)
         monkeypatch.setattr(WIDE, "knows", lambda one: one in (PROXY, "127.0.0.6", host))
 
     async def test(port: Port) -> None:
