@@ -263,12 +263,7 @@ async def _read(door: _Door, room_id: UUID, last: int, since: int | None, shown:
 def _subscribed(
     client: Client, room_id: UUID, shown: _Shown, **wish: int
 ) -> Awaitable[Subscription]:
-    return client.subscribe(
-        room_id,
-        since_op=wish.get("since_op"),
-        last=wish.get("last"),
-        objects=shown.tell is not None,
-    )
+    return client.subscribe(room_id, objects=shown.tell is not None, **wish)
 
 
 async def _leave_unread(subscription: Subscription, following: _Following) -> None:
