@@ -8,7 +8,7 @@ import pytest
 
 from appliance.base.prng import Prng
 from appliance.cores.edge.edge import REQUEST
-from appliance.cores.edge.pace import WAIT_FRACTION
+from appliance.cores.vsr.pace import WAIT_FRACTION
 from appliance.drivers.host import clock
 from appliance.formats import envelope as env
 from appliance.formats import session as ses

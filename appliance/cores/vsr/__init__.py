@@ -36,6 +36,7 @@ Rooms of this package, each importing only those above it
     hand_over                   a primary that stops lets another one lead
     remedies                    what an operator does about a halt
     client                      the other end: a session that sends requests and waits for replies
+    pace                        when a session's next request leaves
 
 Sources: Liskov and Cowling, Viewstamped Replication Revisited (2012); Alagappan et al., Protocol-
 Aware Recovery (FAST 2018); Howard et al., Flexible Paxos (2016); TigerBeetle's public design

@@ -18,8 +18,8 @@ from appliance.base.limits import TICK_MS, VSR_SESSIONS_PER_EDGE
 from appliance.base.prng import Prng
 from appliance.cores.edge import publish
 from appliance.cores.edge.edge import Edge
-from appliance.cores.edge.pace import Pace
 from appliance.cores.vsr.client import Client
+from appliance.cores.vsr.pace import Pace
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.drivers.nvme.latency import Latency

@@ -1,6 +1,6 @@
 """When a lane's next request leaves: with those who were just answered, and soon in any case."""
 
-from appliance.cores.edge.pace import WAIT_FRACTION, Pace
+from appliance.cores.vsr.pace import WAIT_FRACTION, Pace
 
 RECORDS_MAX = 468
 MS = 1_000_000
