@@ -312,8 +312,7 @@ class Edge:
             session.load.floor,
             session.client_id,
         )
-        session.core.request(OPERATION_APPEND, records, count)
-        chat.sessions.settle(session)
+        chat.sessions.request(session, OPERATION_APPEND, records, count)
 
     def _look_up(self, machine_life: int, life: int, room_ids: list[bytes]) -> None:
         """The replica of this machine answers with the rows of rooms."""

@@ -152,8 +152,7 @@ class Clients:
         self.trace.add(
             now, kinds.REQUEST, EDGE + session.edge, len(records), load.floor, session.client_id
         )
-        session.core.request(OPERATION_APPEND, b"".join(records), len(records))
-        self.sessions.settle(session)
+        self.sessions.request(session, OPERATION_APPEND, b"".join(records), len(records))
         if self.prng.chance(self.options.session_kill, MILLION):
             self.killed += 1
             self._abandon(session)

@@ -74,8 +74,7 @@ class Keeper:
 
     def registered(self, session: Session) -> None:
         """The session is there, for the first time or anew."""
-        session.core.request(OPERATION_APPEND, self._raw, 1)
-        self.operator.sessions.settle(session)
+        self.operator.sessions.request(session, OPERATION_APPEND, self._raw, 1)
 
     def answered(self, session: Session, results: bytes, header: Header) -> None:
         """It is done; or the group does not remember the operator, who takes another name."""

@@ -79,8 +79,7 @@ class Operator:
 
     def ask(self, session: Session, operation: int, body: bytes) -> None:
         """Send a request; `answered` follows."""
-        session.core.request(operation, body, 0)
-        self.sessions.settle(session)
+        self.sessions.request(session, operation, body, 0)
 
     def take_disk(self, index: int) -> None:
         """A machine whose process is gone has lost its disk; it stays down until it has another."""

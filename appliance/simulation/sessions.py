@@ -4,24 +4,26 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.base.prng import Prng
+from appliance.cores.vsr import log_sessions as logs
 from appliance.cores.vsr.client import Client
-from appliance.formats.envelope import PING_CLIENT, REPLY, REQUEST, Header, Message
+from appliance.cores.vsr.log_sessions import LogSession, LogSessions
+from appliance.formats.envelope import PING_CLIENT, REQUEST, Header, Message
 from appliance.formats.geometry import Geometry
 from appliance.simulation.network import Network
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
 from appliance.simulation.trace import DELIVER, EDGE, Trace
 
-NAMED = (REQUEST, REPLY)  # commands whose body begins with the client's id
-
 
 class Session:
     """One session of an edge. `load` is what its owner has given it to do."""
 
-    __slots__ = ("edge", "client_id", "core", "asked_us", "load")
+    __slots__ = ("edge", "client_id", "core", "log", "asked_us", "load")
 
-    def __init__(self, edge: int, client_id: bytes, core: Client, now_us: int, load: Any) -> None:
-        self.edge, self.client_id, self.core = edge, client_id, core
+    log: LogSession
+
+    def __init__(self, edge: int, core: Client, now_us: int, load: Any) -> None:
+        self.edge, self.client_id, self.core = edge, core.client_id, core
         self.asked_us = now_us  # when it was opened, asked or answered last
         self.load = load
 
@@ -48,7 +50,7 @@ class Sessions:
         self.all: list[Session] = []
         self.edges = edges
         self.members = members  # by machine
-        self.connected = {edge: [False] * options.member_count for edge in edges}
+        self._logs = LogSessions()
         self.evictions = 0
         self.on_reply: Callable[[Session, bytes, Header], None]
         self.on_evicted: Callable[[Session], None]
@@ -56,9 +58,8 @@ class Sessions:
 
     def open(self, edge: int, load: Any) -> Session:
         """A new session with a new name."""
-        client_id = self.prng.bytes(16)
         core = Client(
-            client_id=client_id,
+            client_id=self.prng.bytes(16),
             cluster=self.cluster,
             shard=self.shard,
             replica_count=self.options.replica_count,
@@ -66,21 +67,21 @@ class Sessions:
             prng=self.prng.fork(),
             members=tuple(self.members),
         )
-        session = Session(edge, client_id, core, self.schedule.now_us, load)
+        session = Session(edge, core, self.schedule.now_us, load)
         self.all.append(session)
-        self._connect(session)
+        session.log = self._logs.open(core, group=edge, owner=session)
+        self._perform()
         return session
-
-    def _connect(self, session: Session) -> None:
-        """Tell a session of all connections of its edge."""
-        for machine, up in enumerate(self.connected[session.edge]):
-            if up:
-                session.core.on_connected(self.members[machine])
-        self.settle(session)
 
     def close(self, session: Session) -> None:
         """Forget a session; what it has in flight may still be committed."""
         self.all.remove(session)
+        self._logs.close(session.log)
+
+    def request(self, session: Session, operation: int, body: bytes, count: int) -> None:
+        """Ask the group, under a session that is ready."""
+        self._logs.request(session.log, operation, body, count)
+        self._perform()
 
     def on_life(self, replica: int, up: bool) -> None:
         """A replica's process has started, or is gone: each edge learns it a little later."""
@@ -89,53 +90,43 @@ class Sessions:
             self.schedule.after(delay, self._connection, edge, replica, up)
 
     def _connection(self, edge: int, replica: int, up: bool) -> None:
-        self.connected[edge][replica] = up
-        for session in list(self.all):
-            if session.edge == edge:
-                if up:
-                    session.core.on_connected(self.members[replica])
-                else:
-                    session.core.on_disconnected(self.members[replica])
-                self.settle(session)
+        if up:
+            link = (self.options.member_count + edge, replica)
+            self._logs.on_connected(edge, self.members[replica], link)
+        else:
+            self._logs.on_gone(edge, self.members[replica])
+        self._perform()
 
     def deliver(self, edge: int, source: int, message: Message) -> None:
         """A replica's message has arrived at an edge."""
         header = message.header
         self.trace.add(self.schedule.now_us, DELIVER, EDGE + edge, source, header.op, header)
-        named = header.command in NAMED
-        client_id = bytes(message.body[:16]) if named else header.area[:16]
-        for session in self.all:
-            if session.client_id == client_id:
-                session.core.on_message(message)
-                self.settle(session)
-                return
+        self._logs.on_message(edge, message)
+        self._perform()
 
     def tick(self) -> None:
         """10 ms have passed at all edges."""
-        for session in list(self.all):
-            session.core.on_tick()
-            self.settle(session)
+        self._logs.on_ticks(1)
+        self._perform()
 
-    def settle(self, session: Session) -> None:
-        """Perform what the session's core asked for."""
-        effects, session.core.effects = session.core.effects, []
-        for effect in effects:
-            if effect[0] == "send":
-                self._send(session, effect[1], effect[2], effect[3])
-            elif effect[0] == "reply":
+    def _perform(self) -> None:
+        """Do what sessions want, in their order."""
+        for effect in self._logs.take_effects():
+            if effect[0] == logs.SEND:
+                self._send(effect[1], effect[2], effect[3])
+                continue
+            session: Session = effect[1].owner
+            if effect[0] == logs.REPLY:
                 session.asked_us = self.schedule.now_us
-                self.on_reply(session, bytes(effect[1]), effect[2])
-            elif effect[0] == "registered":
+                self.on_reply(session, bytes(effect[2]), effect[3])
+            elif effect[0] == logs.REGISTERED:
                 self.on_registered(session)
             else:
-                assert effect[0] == "evicted"  # the core registers anew by itself
+                assert effect[0] == logs.EVICTED  # it registers anew by itself
                 self.evictions += 1
                 self.on_evicted(session)
 
-    def _send(self, session: Session, replica_id: bytes, header: Header, body: bytes) -> None:
+    def _send(self, link: tuple[int, int], header: Header, body: bytes) -> None:
         assert header.command in (REQUEST, PING_CLIENT)
-        machine = self.members.index(replica_id)
-        if self.connected[session.edge][machine]:
-            body = body if type(body) is bytes else bytes(body)
-            node = self.options.member_count + session.edge
-            self.network.send(node, machine, Message(header, body))
+        body = body if type(body) is bytes else bytes(body)
+        self.network.send(*link, Message(header, body))

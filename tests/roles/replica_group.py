@@ -15,7 +15,9 @@ from typing import Any
 
 from appliance.base.prng import Prng
 from appliance.commands.format import format_local
-from appliance.cores.vsr.client import Client
+from appliance.cores.vsr import log_sessions as logs
+from appliance.cores.vsr.client import new_client
+from appliance.cores.vsr.log_sessions import LogSessions
 from appliance.drivers.host.node_folder import open_node
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
@@ -155,7 +157,7 @@ class EdgeLike:
         node = open_node(group.node(home))
         site, shard = node.site, node.site.shards[0]
         prng = Prng(seed)
-        self.client_id, self.room_id = prng.bytes(16), prng.bytes(16)
+        self.room_id = prng.bytes(16)
         self.ring: memoryview | None = None
         self.facts: dict[str, Any] = {}
         self.committed = 0
@@ -164,11 +166,9 @@ class EdgeLike:
         self.drops: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
         self._home, self._site, self._shard = home, site, shard
-        self._client = Client(
-            client_id=self.client_id, cluster=site.cluster, shard=0,
-            replica_count=shard.replica_count, geometry=SMALL, prng=prng,
-            members=tuple(shard.replica_ids),
-        )  # fmt: skip
+        self._sessions = LogSessions()
+        self._log = self._sessions.open(new_client(site, shard, SMALL, prng))
+        self.client_id = self._log.client.client_id
         self._signer = Signer(sender=SENDER_CLIENT, key=node.signing_key, incarnation=1)
         self._waiting: asyncio.Future[list[tuple[Any, ...]]] | None = None
         self._sequence = 0
@@ -210,7 +210,7 @@ class EdgeLike:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(0.01)
-            self._client.on_tick()
+            self._sessions.on_ticks(1)
             self._perform()
 
     # --- the links call
@@ -220,7 +220,7 @@ class EdgeLike:
         asyncio.get_running_loop().call_soon(self._connected, self._home)
 
     def on_detached(self, link: LocalLink) -> None:
-        self._client.on_disconnected(self._shard.replica_ids[self._home])
+        self._sessions.on_gone(0, self._shard.replica_ids[self._home])
 
     def on_open(self, connection: Connection) -> Checks:
         assert connection.node is not None
@@ -235,15 +235,15 @@ class EdgeLike:
     def on_closed(self, connection: Connection) -> None:
         if connection.node is not None:
             replica = self._shard.members.index(connection.node)
-            self._client.on_disconnected(self._shard.replica_ids[replica])
+            self._sessions.on_gone(0, self._shard.replica_ids[replica])
 
     def _connected(self, replica: int) -> None:
-        self._client.on_connected(self._shard.replica_ids[replica])
+        self._sessions.on_connected(0, self._shard.replica_ids[replica], replica)
         self._perform()
 
     def on_message(self, where: object, message: Message) -> None:
         if message.header.command in COMMANDS_TO_CLIENT:
-            self._client.on_message(message)
+            self._sessions.on_message(0, message)
         elif message.header.command == 0x42:
             self.committed = message.header.op
         elif message.header.command == LOCAL_STATUS:
@@ -255,17 +255,15 @@ class EdgeLike:
         self._perform()
 
     def _perform(self) -> None:
-        effects, self._client.effects = self._client.effects, []
-        for effect in effects:
-            if effect[0] == "send":
-                _, replica_id, header, body = effect
-                replica = self._shard.replica_ids.index(replica_id)
+        for effect in self._sessions.take_effects():
+            if effect[0] == logs.SEND:
+                _, replica, header, body = effect
                 if replica == self._home:
                     self.local.send(self.local.signer.frame(header, body))
                 else:
                     self.links[replica].send(self._signer.frame(header, body))
-            elif effect[0] == "reply" and self._waiting is not None:
-                self._waiting.set_result(list(session.RESULT_STRUCT.iter_unpack(effect[1])))
+            elif effect[0] == logs.REPLY and self._waiting is not None:
+                self._waiting.set_result(list(session.RESULT_STRUCT.iter_unpack(effect[2])))
                 self._waiting = None
 
     # --- for tests
@@ -273,12 +271,12 @@ class EdgeLike:
     @property
     def ready(self) -> bool:
         """Registered, and nothing in flight."""
-        return self._client.ready
+        return self._log.ready
 
     async def append(self, count: int, kind: int = record.KIND_MESSAGE) -> list[tuple[Any, ...]]:
         """Send `count` records of the room as one request; the results, once acknowledged."""
         async with asyncio.timeout(HUNG_S):
-            while not self._client.ready:  # noqa: ASYNC110
+            while not self._log.ready:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             records = bytearray()
             for _ in range(count):
@@ -293,7 +291,7 @@ class EdgeLike:
             assert len(records) == count * RECORD_SIZE
             self._waiting = asyncio.get_running_loop().create_future()
             waiting = self._waiting
-            self._client.request(OPERATION_APPEND, bytes(records), count)
+            self._sessions.request(self._log, OPERATION_APPEND, bytes(records), count)
             self._perform()
             return await waiting
 

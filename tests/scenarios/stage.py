@@ -583,9 +583,10 @@ class Stage:
             self.judge.rooms.on_ask(made)
         speaker.floor = self.judge.answers.on_request()
         speaker.in_flight, speaker.last, speaker.codes = wanted, wanted, []
-        core.request(env.OPERATION_APPEND, b"".join(records), len(records))
+        self.sessions.request(
+            speaker.session, env.OPERATION_APPEND, b"".join(records), len(records)
+        )
         speaker.request = core.in_flight
-        self.sessions.settle(speaker.session)
 
     def device(self) -> Device:
         """A device of nobody yet."""
@@ -605,9 +606,8 @@ class Stage:
         assert core.ready, f"C{speaker.number} still waits for an answer"
         speaker.floor, speaker.changes = self.judge.answers.on_request(), True
         speaker.codes = []
-        core.request(operation, body, 0)
+        self.sessions.request(speaker.session, operation, body, 0)
         speaker.request = core.in_flight
-        self.sessions.settle(speaker.session)
 
     def speak(self, speaker: Speaker, count: int) -> None:
         """Send the next records of the speaker's device."""

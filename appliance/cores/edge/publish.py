@@ -99,9 +99,10 @@ class Lane:
     @property
     def depth(self) -> int:
         """Records that wait or are in flight."""
-        return sum(batch.count for batch in self._queue) + (
-            self.in_flight.count if self.in_flight else 0
-        )
+        depth = self.in_flight.count if self.in_flight is not None else 0
+        for batch in self._queue:
+            depth += batch.count
+        return depth
 
     def vacancy(self) -> int:
         """Records that may be added before `busy` is the answer."""

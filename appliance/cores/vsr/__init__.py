@@ -37,6 +37,7 @@ Rooms of this package, each importing only those above it
     remedies                    what an operator does about a halt
     client                      the other end: a session that sends requests and waits for replies
     pace                        when a session's next request leaves
+    log_sessions                all sessions of one process, for whoever drives them
 
 Sources: Liskov and Cowling, Viewstamped Replication Revisited (2012); Alagappan et al., Protocol-
 Aware Recovery (FAST 2018); Howard et al., Flexible Paxos (2016); TigerBeetle's public design

@@ -14,6 +14,7 @@ from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import SESSION_BLOCK_SIZE, Geometry
 from appliance.formats.group import Configuration
 from appliance.formats.membership import decode_configuration
+from appliance.formats.site import Shard, Site
 
 REQUEST_TICKS = 10  # first patience; doubled with jitter up to
 REQUEST_TICKS_MAX = 500
@@ -72,7 +73,9 @@ class Client:
 
     # --- inputs
 
-    def request(self, operation: int, body: bytes | bytearray, record_count: int) -> None:
+    def request(
+        self, operation: int, body: bytes | bytearray | memoryview, record_count: int
+    ) -> None:
         """Send `record_count` records; the answer is a "reply" effect with one result each."""
         assert self.ready and 0 <= record_count <= self.geometry.records_max
         self.request_number += 1
@@ -249,3 +252,16 @@ class Client:
             area=self.client_id + max(1, self.ticks * 10_000_000).to_bytes(8, "little"),
         )
         self.effects.append(("send", replica_id, header, b""))
+
+
+def new_client(site: Site, shard: Shard, geometry: Geometry, prng: Prng) -> Client:
+    """A client of `shard`, as the site file describes it, under an id of its own."""
+    return Client(
+        client_id=prng.bytes(16),
+        cluster=site.cluster,
+        shard=shard.number,
+        replica_count=shard.replica_count,
+        geometry=geometry,
+        prng=prng.fork(),
+        members=tuple(shard.replica_ids),
+    )

@@ -3,14 +3,15 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from appliance.base.limits import TICK_MS
 from appliance.base.prng import Prng
 from appliance.cores.shipping.source import Source
-from appliance.cores.vsr.client import Client
+from appliance.cores.vsr import log_sessions as logs
+from appliance.cores.vsr.client import new_client
+from appliance.cores.vsr.log_sessions import LogSessions
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.ticks import Ticks
 from appliance.drivers.network.local import LocalLink
@@ -21,7 +22,6 @@ from appliance.formats.envelope import (
     LOCAL_COMMITTED,
     LOCAL_STATUS,
     OPERATION_APPEND,
-    REPLY,
     Message,
 )
 from appliance.formats.session import RESULT, RESULT_STRUCT
@@ -38,16 +38,6 @@ class Result(NamedTuple):
     code: int
     seq: int
     log_seq: int
-
-
-@dataclass(slots=True)
-class _Request:
-    """Records that wait for the session, or for its answer."""
-
-    body: bytes
-    count: int
-    answer: "asyncio.Future[list[Result]]"
-    sent: bool = field(default=False)
 
 
 class LogSession:
@@ -69,20 +59,11 @@ class LogSession:
     ) -> None:
         """`appends`: else it takes no session of the log, of which a shard has few."""
         self.geometry = GEOMETRIES[read_facts(node.volume(shard.number))["geometry"]]
-        self.client_id = prng.bytes(16)
         self.source: Source | None = None  # while the replica serves us
         self._attached: tuple[memoryview, dict[str, Any]] | None = None  # ring and facts
         self._on_status, self._on_records, self._appends = on_status, on_records, appends
-        self._client_ticks = node.site.tick_ms // TICK_MS  # in one of the client's
-        self._client = Client(
-            client_id=self.client_id,
-            cluster=node.site.cluster,
-            shard=shard.number,
-            replica_count=shard.replica_count,
-            geometry=self.geometry,
-            prng=prng.fork(),
-            members=tuple(shard.replica_ids),
-        )
+        client = new_client(node.site, shard, self.geometry, prng)
+        self.client_id = client.client_id
         replica = shard.members.index(node.settings.index)
         self._replica_id = shard.replica_id_of(node.settings.index)
         self.link = LocalLink(
@@ -97,7 +78,9 @@ class LogSession:
             counters=counters,
             drops=drops,
         )
-        self._waiting: _Request | None = None
+        self._sessions = LogSessions(ticks_each=node.site.tick_ms // TICK_MS)
+        self._session = self._sessions.open(client, relay=self.link)
+        self._answer: asyncio.Future[bytes] | None = None
         self.ticks: Ticks | None = None  # whoever counts them for us
         self._ticks = 0
         self._asked_at = -1  # log_seq at the newest question for the state
@@ -110,15 +93,19 @@ class LogSession:
         """
         assert self._appends and 0 < len(records) <= self.geometry.records_max
         self._catch_up()
-        answer: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        request = _Request(b"".join(records), len(records), answer)
-        self._waiting = request
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._answer = answer
+        body = b"".join(records)
+        self._sessions.ask(self._session, OPERATION_APPEND, body, len(records))
         self._perform()
         try:
-            return await answer
+            raw = await answer
         finally:
-            if self._waiting is request:
-                self._waiting = None
+            if self._answer is answer:
+                self._answer = None
+                self._sessions.withdraw(self._session)
+        assert len(raw) == len(records) * RESULT.itemsize
+        return [_result(raw, at) for at in range(0, len(raw), RESULT.itemsize)]
 
     def ask_status(self) -> None:
         if self.link.connected:
@@ -126,13 +113,12 @@ class LogSession:
 
     def idle_ticks(self) -> int:
         """How many of the next ticks may be counted together: all that are patience only."""
-        return 0 if self._client.in_flight is not None else STATUS_TICKS - 1
+        return 0 if self._session.client.in_flight is not None else STATUS_TICKS - 1
 
     def on_ticks(self, ticks: int) -> None:
         """So many times 10 ms."""
         before, self._ticks = self._ticks, self._ticks + ticks
-        for _ in range(self._ticks // self._client_ticks - before // self._client_ticks):
-            self._client.on_tick()
+        self._sessions.on_ticks(ticks)
         self._perform()
         if self.source is not None and self.source.broken and self.link.connected:
             for number in sorted(self.source.broken):
@@ -153,7 +139,7 @@ class LogSession:
         self._attached = ring, facts
         self.source = self._new_source(ring, facts)
         if self._appends:
-            self._client.on_connected(self._replica_id)
+            self._sessions.on_connected(0, self._replica_id, self.link)
         link.ask(LOCAL_STATUS)
         asyncio.get_running_loop().call_soon(self._perform)
 
@@ -184,11 +170,9 @@ class LogSession:
                 self.source.oldest_segment = status["oldest_segment"]
             self._on_status(status)
         else:
-            owner = bytes(message.body[:16]) if header.command == REPLY else header.area[:16]
-            if owner == self.client_id:
-                self._catch_up()
-                self._client.on_message(message)
-                self._perform()
+            self._catch_up()
+            self._sessions.on_message(0, message)
+            self._perform()
 
     def on_batch(self, link: LocalLink) -> None:
         """Everything was handled as it came."""
@@ -196,24 +180,15 @@ class LogSession:
     def on_detached(self, link: LocalLink) -> None:
         self.source = self._attached = None
         self._catch_up()
-        self._client.on_disconnected(self._replica_id)
+        self._sessions.on_gone(0, self._replica_id)
 
     def _perform(self) -> None:
-        """Do what the session wants, and give it the request that waits."""
-        client = self._client
-        effects, client.effects = client.effects, []
-        for effect in effects:
-            if effect[0] == "send" and self.link.connected:
+        """Do what the session wants."""
+        for effect in self._sessions.take_effects():
+            if effect[0] == logs.SEND and self.link.connected:
                 self.link.send(self.link.signer.frame(effect[2], effect[3]))
-            elif effect[0] == "evicted" and self._waiting is not None:
-                self._waiting.sent = False  # again, under the next session; the rooms deduplicate
-            elif effect[0] == "reply":
-                self._answer(bytes(effect[1]))
-        request = self._waiting
-        if client.ready and request is not None and not request.sent:
-            request.sent = True
-            client.request(OPERATION_APPEND, request.body, request.count)
-            self._perform()
+            elif effect[0] == logs.REPLY and self._answer is not None and not self._answer.done():
+                self._answer.set_result(bytes(effect[2]))
         if self.ticks is not None:
             self.ticks.plan()
 
@@ -221,17 +196,6 @@ class LogSession:
         """Patience that begins now is not that of the ticks before."""
         if self.ticks is not None:
             self.ticks.catch_up()
-
-    def _answer(self, raw: bytes) -> None:
-        """Of the request that waits, unless its owner has gone and another waits already."""
-        request = self._waiting
-        if request is None or not request.sent or request.answer.done():
-            return
-        size = RESULT.itemsize
-        if len(raw) != request.count * size:
-            return
-        self._waiting = None
-        request.answer.set_result([_result(raw, at) for at in range(0, len(raw), size)])
 
 
 def _result(raw: bytes, at: int) -> Result:

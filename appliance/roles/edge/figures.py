@@ -48,7 +48,7 @@ def why_unhealthy(node: NodeFolder, edge: Edge, lanes: Lanes) -> str:
                 f"stale_since {since_us // 1_000_000}"
             )
     for shard in node.site.shards:
-        if not lanes.has_session(shard.number):
+        if not lanes.sessions.has_session(shard.number):
             return f"shard {shard.number} has no primary that answers"
     return ""
 

@@ -243,7 +243,7 @@ class EdgeRole:
 
     def _is_busy(self) -> bool:
         """Whether something waits that ticks move on."""
-        return bool(self._unread) or self._lanes.are_busy
+        return bool(self._unread) or self._lanes.sessions.are_busy
 
     def _rest_ticks(self) -> int:
         """After how many ticks to look again, if nothing comes before: soon while there is somebody
@@ -273,7 +273,8 @@ class EdgeRole:
         if self._keys.poll():
             self._edge.on_keys()
         self._watch.poll()
-        for reported in self._lanes.configurations():  # by others, where our replica is away
+        # by others, where our replica is away
+        for reported in self._lanes.sessions.configurations():
             self._watch.learn(*reported)
         self._look_at_directory()
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from appliance.base.errors import StorageError
 from appliance.base.prng import Prng
-from appliance.cores.vsr.client import Client
+from appliance.cores.vsr import log_sessions as logs
+from appliance.cores.vsr.client import new_client
+from appliance.cores.vsr.log_sessions import LogSessions
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE, NodeFolder
 from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
@@ -42,15 +44,8 @@ class OperatorSession:
         self._waiting = Waiting(verb) if verb else None
         self._tick_s = node.site.tick_ms / 1000
         prng = Prng(clock.seed())
-        self._client = Client(
-            client_id=prng.bytes(16),
-            cluster=node.site.cluster,
-            shard=shard.number,
-            replica_count=shard.replica_count,
-            geometry=PRODUCTION,
-            prng=prng.fork(),
-            members=tuple(shard.replica_ids),
-        )
+        self._sessions = LogSessions()
+        self._session = self._sessions.open(new_client(node.site, shard, PRODUCTION, prng))
         self._signer = Signer(
             sender=SENDER_CLIENT, key=node.signing_key, incarnation=clock.realtime_us() // 1_000_000
         )
@@ -102,7 +97,7 @@ class OperatorSession:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self._tick_s)
-            self._client.on_tick()
+            self._sessions.on_ticks(1)
             self._perform()
 
     # --- what commands ask
@@ -110,23 +105,23 @@ class OperatorSession:
     @property
     def view(self) -> int:
         """The newest view of the newest epoch, as far as was heard."""
-        return self._client.view
+        return self._session.client.view
 
     @property
     def configuration(self) -> Configuration:
         """The group, as it said last."""
-        assert self._client.configuration is not None
-        return self._client.configuration
+        assert self._session.client.configuration is not None
+        return self._session.client.configuration
 
     def greet(self) -> None:
         """Ask every member how the group is now."""
-        self._client.ask_all()
+        self._sessions.ask_all()
         self._perform()
 
     async def look(self, patience_s: float) -> bool:
         """Whether anybody of the group answers within this time."""
         self.waits("an answer of any member")
-        return await self._until(lambda: self._client.configuration is not None, patience_s)
+        return await self._until(lambda: self._session.client.configuration is not None, patience_s)
 
     def waits(self, what: str) -> None:
         """What the command waits for from now on."""
@@ -146,11 +141,11 @@ class OperatorSession:
         when it cannot be, or as soon as the primary's reason not to prepare it has a `refusal`."""
         begun = time.monotonic()
         self.waits(f"a quorum that commits {what}")
-        if not await self._until(lambda: self._client.ready, patience_s):
+        if not await self._until(lambda: self._session.ready, patience_s):
             raise StorageError(self._hopeless(what, patience_s))
         self._refusal = refusal
         self._answer = asyncio.get_running_loop().create_future()
-        self._client.request(operation, body, records)
+        self._sessions.request(self._session, operation, body, records)
         self._perform()
         left = max(0.1, patience_s - (time.monotonic() - begun))
         try:
@@ -192,37 +187,36 @@ class OperatorSession:
 
     def _connected(self, replica_id: bytes) -> None:
         if self._links[replica_id].connected:
-            self._client.on_connected(replica_id)
+            self._sessions.on_connected(0, replica_id, self._links[replica_id])
             self._perform()
 
     def on_closed(self, connection: Connection) -> None:
         if connection.node is not None:
-            self._client.on_disconnected(self._shard.replica_id_of(connection.node))
+            self._sessions.on_gone(0, self._shard.replica_id_of(connection.node))
 
     def on_message(self, connection: Connection, message: Message) -> None:
         if message.header.command == PONG_CLIENT:
             self.commit = max(self.commit, message.header.op)
-        self._client.on_message(message)
+        self._sessions.on_message(0, message)
 
     def on_batch(self, connection: Connection) -> None:
         self._perform()
 
     def _perform(self) -> None:
-        effects, self._client.effects = self._client.effects, []
-        for effect in effects:
-            if effect[0] == "send":
-                link = self._links.get(effect[1])  # None: not in this node's site file
-                if link is not None and link.connected:
+        for effect in self._sessions.take_effects():
+            kind, link = effect[0], effect[1]
+            if kind == logs.SEND:
+                if link.connected:
                     link.send(self._signer.frame(effect[2], effect[3]))
             elif self._answer is not None and not self._answer.done():
-                if effect[0] == "reply":
-                    self._answer.set_result(bytes(effect[1]))
-                elif effect[0] == "evicted" and (why := self._refusal(effect[1], effect[2])):
+                if kind == logs.REPLY:
+                    self._answer.set_result(bytes(effect[2]))
+                elif kind == logs.EVICTED and (why := self._refusal(effect[2], effect[3])):
                     self._answer.set_exception(StorageError(f"shard {self._shard.number}: {why}"))
 
     def member(self, place: int) -> str:
         """A member of the group in words, with its node as far as that is known."""
-        known = self._client.configuration
+        known = self._session.client.configuration
         members = known.members if known is not None else tuple(self._shard.replica_ids)
         index = self._shard.node_of(members[place]) if place < len(members) else None
         if index is not None:
