@@ -4,9 +4,10 @@
     volume ──completions────────────▶ │ core │
     clock ──ticks that matter───────▶ └──────┘
 
-The loop has one beat: what arrived is fed to the core, its effects are performed in order, the list
-is replaced by an empty one. Nothing is decided here: the core knows the protocol, the drivers know
-the machine, this file knows which is connected to which.
+This is the loop of `cores/vsr`, whose duties stand there, turned into callbacks: `Ticks.catch_up`
+counts what has passed, events of one reading are fed to the core, `_go_on` performs and plans the
+next tick that matters. Nothing is decided here: the core knows the protocol, the drivers know the
+machine, this file knows which is connected to which.
 
 A replica dials every other member and sends there; it receives on connections that others opened.
 Clients (edges) are answered on the connection on which they were last heard.
@@ -341,13 +342,16 @@ class ReplicaRole:
         self._ticks.catch_up()
         for token in tokens:
             self._core.on_write_done(token)
-        self._perform()
-        self._ticks.plan()
+        self._go_on()
 
     def _on_reads_done(self, reads: list[tuple[int, bytes | None]]) -> None:
         self._ticks.catch_up()
         for token, data in reads:
             self._core.on_read_done(token, data)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """After events: do what the core wants, and wait for what comes next."""
         self._perform()
         self._ticks.plan()
 
@@ -453,8 +457,7 @@ class ReplicaRole:
         self._core.on_message(message, source)
 
     def on_batch(self, connection: Connection) -> None:
-        self._perform()
-        self._ticks.plan()
+        self._go_on()
 
     def on_closed(self, connection: Connection) -> None:
         """Clients of a lost connection are forgotten when they are answered in vain."""

@@ -20,6 +20,39 @@ Promises
     never nacked.
     - Whatever a peer can repair is repaired; a halt is for states in which going on could lie.
 
+Duties of whoever drives a replica
+    What must be durable before something is said waits in the core, for `on_write_done`; so the
+    driver knows no rule of the protocol, but keeps these:
+
+    - `open.load` flushes before it reads, and `open` comes before any other event.
+    - Effects are performed in their order, those of an event before those of the next one; events
+      that came in one reading may share them. An effect that is being performed feeds no event: a
+      completion comes later, however quick the disk was.
+    - A write is done when a flush behind it has succeeded, not before; writes may be done in any
+      order. One that has failed is never done, and ends the process: nobody knows what lies there.
+    - A read waits for writes under way that it overlaps. What the disk cannot give is None.
+    - Messages leave signed under `incarnation_durable`, now or never; each may be lost, come twice
+      or late. Those that come have passed the checks of `docs/protocol.md`, and who sent one is
+      known by its connection.
+    - After a HALT nothing more is performed, and the process ends.
+    - A tick is counted when it has passed, and before an event that came after it; `idle_ticks`
+      tells how many may be counted together. After a stall one is caught up, no more.
+
+    As a loop:
+
+        core.open(load(geometry, flush, read), *times())
+        while True:
+            effects, core.effects = core.effects, []
+            for effect in effects:
+                perform(effect)  # ends all with a HALT
+            events = wait(idle_ticks(core) + 1)  # until something comes, or so many have passed
+            for _ in range(ticks_passed()):
+                core.on_tick(*times())
+            for event in events:  # on_message, on_read_done, on_write_done, on_segment_broken
+                event(core)
+
+    Before it ends of itself it lets another member lead (`hand_over`), and performs once more.
+
 Rooms of this package, each importing only those above it
     quorums, effects, timeout   numbers and names
     journal                     the slots of the ring: header, dirty, faulty, what is readable
