@@ -3,7 +3,9 @@
 import asyncio
 import http.client
 import json
+import threading
 import uuid
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from appliance.cores.edge import message_search
 from appliance.cores.edge.message_search import MessageSearch
 from appliance.drivers.chat.access import local_token
 from appliance.drivers.chat.endpoint import Endpoint
-from appliance.drivers.chat.errors import Refused
+from appliance.drivers.chat.errors import Refused, SiteUnreachable
 from appliance.drivers.chat.find_message import find_message
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
 from appliance.roles.edge.role import EdgeRole
@@ -88,6 +90,25 @@ def found_by_client(site: WiredSite, edge: EdgeRole, msg_id: uuid.UUID, op: int)
     with pytest.raises(Refused, match="message_unknown"):
         find_message(endpoints[1:], token, ABSENT, waited.append)
     assert len(waited) == 1
+    with HTTPServer(("127.0.0.1", 0), Earlier) as earlier:
+        threading.Thread(target=earlier.serve_forever, daemon=True).start()
+        endpoints[0] = Endpoint("127.0.0.1", earlier.server_port, None)
+        assert find_message(endpoints, token, msg_id, waited.append).op == op
+        with pytest.raises(SiteUnreachable, match="is of a version that cannot answer this"):
+            find_message(endpoints[:1], token, msg_id, waited.append)
+        earlier.shutdown()
+
+
+class Earlier(BaseHTTPRequestHandler):
+    """A node whose program has no such path, as others of its site have amid an update."""
+
+    def do_GET(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+        self.wfile.write(b"Not Found")
+
+    def log_message(self, *words: object) -> None:
+        pass
 
 
 def test_an_edge_that_has_no_replica_denies_nothing(make_site: MakeSite) -> None:

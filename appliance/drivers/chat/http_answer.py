@@ -22,6 +22,8 @@ def connection_to(endpoint: Endpoint, patience_s: float) -> http.client.HTTPConn
 def reason_in(answer: http.client.HTTPResponse) -> str:
     """Why one has to try again; raises Refused where that would change nothing."""
     told = refusal_in(answer.read(_REFUSAL_SIZE_MAX))
+    if told is None and answer.status == 404:  # no path of that node: amid an update, others know
+        return "its program is of a version that cannot answer this; update the node"
     if told is None:
         raise FormatError(f"an answer with status {answer.status} that is none of ours")
     if not told.temporary:
