@@ -42,11 +42,27 @@ ALONE = (
 )
 FIXTURES_ALONE = {"hdfs_of_run", "browser"}
 # Files there that start nothing, or only what ends by itself and waits for nobody: a command of the
-# executable, an installation; and that claim no time. They compute as others do.
+# executable, an installation; and that claim no time. They compute as others do. A role in the
+# process of its test, with real sockets, waits for nobody else either.
 COMPUTES = (
     "tests/packaging/test_executable.py",
     "tests/packaging/test_installed.py",
     "tests/packaging/test_locks.py",
+    "tests/roles/farm/test_farm_asker.py",
+    "tests/roles/farm/test_farm_audit.py",
+    "tests/roles/farm/test_farm_hostile.py",
+    "tests/roles/farm/test_farm_links.py",
+    "tests/roles/farm/test_farm_noise.py",
+    "tests/roles/farm/test_farm_posting.py",
+    "tests/roles/farm/test_farm_publisher.py",
+    "tests/roles/test_edge_attaches.py",
+    "tests/roles/test_foreign_json.py",
+    "tests/roles/test_keeper.py",
+    "tests/roles/test_key_file.py",
+    "tests/roles/test_waking.py",
+    "tests/roles/test_wired_edge.py",
+    "tests/roles/test_wired_find.py",
+    "tests/roles/test_wired_replica.py",
     "tests/system/test_fault_figures.py",
     "tests/system/test_history.py",
 )

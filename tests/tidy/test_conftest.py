@@ -399,8 +399,9 @@ def test_what_computes_in_these_places_starts_no_site_and_no_spark() -> None:
     for file in side_by_side.COMPUTES:
         assert file.startswith(side_by_side.ALONE) and not side_by_side.needs_real_processes(file)
         text = (TOP / file).read_text(encoding="utf-8")
-        waits = r"free_ports|LocalSite|hdfs|SparkSession|wait_until|Popen|monotonic|perf_counter"
-        assert re.findall(waits, text) == [], file
+        starts = r"LocalSite|EdgeSite|\bGroup\b|farm\.cluster|\bforked\b|Popen|SparkSession"
+        waits = r"free_ports|wait_until|monotonic|perf_counter|\bhdfs(?:_|\b[^:])"
+        assert re.findall(f"{starts}|{waits}", text) == [], file
 
 
 def test_tests_that_need_real_processes_run_in_a_part_of_their_own(inner_runs: InnerRuns) -> None:
