@@ -41,7 +41,8 @@ def command(
 ) -> None:
     """Print a token for a user: what the chat page and other clients sign in with.
 
-    Rights are read, send, moderate (create rooms) and admin. In a pattern * is any text.
+    Rights are read, send, moderate (create rooms), import (store what was said elsewhere, by
+    others) and admin. In a pattern * is any text.
     """
     if context.invoked_subcommand is not None:
         return

@@ -67,6 +67,11 @@ def pack(
     """Sign the program's folder TREE as an update."""
     if not (tree / PROGRAM).is_file():
         raise ConfigurationError(f"{tree} holds no {PROGRAM}: name the folder that was frozen")
+    if counter_least >= counter:
+        raise ConfigurationError(
+            f"--counter-least is {counter_least}; allowed: below --counter, which is {counter}: no "
+            "machine could take it"
+        )
     signing = SigningKey(read_seed(key))
     with tempfile.TemporaryFile(dir=bundle.absolute().parent) as payload:
         with tarfile.open(fileobj=payload, mode="w", format=tarfile.PAX_FORMAT) as archive:

@@ -239,6 +239,18 @@ def parsed(**more: object) -> Manifest:
     return parse_head(signed + SigningKey(SEED).sign(CONTEXT_UPDATE, signed), PUBLIC)[0]
 
 
+def test_an_update_that_follows_itself_is_not_packed(machine: Machine) -> None:
+    tree, words = machine.tree(5, 0, LEVEL.format(2)), ("--key", machine.folder / "key")
+    for least in (5, 9):
+        said = machine.run(
+            *("pack", tree, machine.folder / "none.update", *words),
+            *("--counter", 5, "--counter-least", least),
+            code=2,
+        )
+        assert f"--counter-least is {least}" in said
+    assert not (machine.folder / "none.update").exists()
+
+
 def test_a_bundle_of_before_or_of_a_later_version_is_read_for_what_is_known() -> None:
     assert parsed().counter_least == 0 and parsed(counter_least=5).counter_least == 5
     assert parsed(of_a_later_version=[1]) == parsed()
