@@ -142,6 +142,11 @@ def uuid_version_of(msg_id: bytes | memoryview) -> int:
     return msg_id[_VERSION] >> 4 if msg_id[_VARIANT] >> 6 == _VARIANT_RFC else 0
 
 
+def last_id_made_by(time_us: int) -> int:
+    """The msg_id, as a little-endian number, up to which none tells of a later time than this."""
+    return (time_us // 1000 + 1 << 8 * _MADE_MS.start) - 1
+
+
 def made_us_of(msg_id: bytes | memoryview) -> int:
     """When its device made a message, by the msg_id of its record; 0 when that tells no time."""
     if msg_id[_VERSION] >> 4 != UUID_OF_NOW:

@@ -151,3 +151,17 @@ def test_picked_fields_are_those_of_the_whole_struct() -> None:
     names = ("room_id", "timestamp", "client_seq", "flags")
     whole = dict(zip(RECORD.names, RECORD_STRUCT.unpack(example()), strict=True))
     assert picked(RECORD, *names).unpack(example()) == tuple(whole[name] for name in names)
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**48 * 1000 - 1))
+def test_an_id_up_to_the_last_one_of_a_time_tells_no_later_time(raw: bytes, time_us: int) -> None:
+    """What the hot path skips by one comparison is nothing that counts."""
+    msg_id = raw[:9] + bytes([0x70 | raw[9] & 15]) + raw[10:]
+    skipped = int.from_bytes(msg_id, "little") <= record.last_id_made_by(time_us)
+    assert skipped == (record.made_us_of(msg_id) // 1000 <= time_us // 1000)
+
+
+def test_the_last_id_of_a_time_is_of_its_millisecond() -> None:
+    last = record.last_id_made_by(5_999)
+    assert last.to_bytes(16, "little")[10:] == (5).to_bytes(6, "little")
+    assert (last + 1).to_bytes(16, "little")[10:] == (6).to_bytes(6, "little")

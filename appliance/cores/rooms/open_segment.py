@@ -19,7 +19,7 @@ from appliance.base.checksum import sha256
 from appliance.base.limits import SECTOR_SIZE
 from appliance.cores.rooms.open_ids import OpenIds
 from appliance.formats.geometry import RECORD_SIZE, Geometry
-from appliance.formats.record import LOG_SEQ, MSG_ID, PREV_HASH, SEQ
+from appliance.formats.record import LOG_SEQ, PREV_HASH, SEQ
 from appliance.formats.segment import (
     HEAD_SIZE,
     ID_SIZE,
@@ -35,7 +35,6 @@ from appliance.formats.segment import (
 
 _SEQS = struct.Struct("<QQ")  # seq, log_seq
 assert LOG_SEQ == SEQ + 8
-_MSG_ID_END = MSG_ID + 16
 
 NUMBER, COUNT = 0, 1  # words of a ring buffer's head
 
@@ -115,8 +114,9 @@ class OpenSegment:
             return True
         return self._durable_segments >= last - 1
 
-    def append(self, record: memoryview, prev_hash: bytes, seq: int) -> bytes:
-        """Copy a record into the ring as number log_seq + 1 and return its hash.
+    def append(self, record: memoryview, msg_id: bytes, prev_hash: bytes, seq: int) -> bytes:
+        """Copy a record, which bears `msg_id`, into the ring as number log_seq + 1 and return its
+        hash.
 
         The caller calls `seal` when `full` afterwards, and `publish` at the end of its batch.
         """
@@ -129,7 +129,7 @@ class OpenSegment:
         ring[start:end] = record
         ring[start + PREV_HASH : start + PREV_HASH + ID_SIZE] = prev_hash
         _SEQS.pack_into(ring, start + SEQ, seq, log_seq)
-        self.ids.log_seq_of.setdefault(bytes(record[MSG_ID:_MSG_ID_END]), log_seq)
+        self.ids.log_seq_of.setdefault(msg_id, log_seq)
         digest = sha256(ring[start:end])
         self._hashes.append(digest)
         if len(self._hashes) == self._leaf_full:

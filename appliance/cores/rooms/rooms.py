@@ -34,6 +34,7 @@ from appliance.formats.record import (
     KIND_SHIPPED,
     RECORD,
     TIMESTAMP,
+    last_id_made_by,
     made_us_of,
 )
 from appliance.formats.session import OK, RESULT_STRUCT
@@ -131,15 +132,15 @@ class Rooms:
         view = memoryview(body)
         timestamp = self._begin(operation, timestamp, view)
         judge, segment = self._judge.judge, self._segment
-        append, pack = segment.append, RESULT_STRUCT.pack_into
-        advance_window = self._windows.advance
+        append, advance_window = segment.append, self._windows.advance
+        pack, from_bytes = RESULT_STRUCT.pack_into, int.from_bytes
         binds, taken = self._judge.binds, segment.ids.log_seq_of
         full_log_seq = self._full_log_seq(operation)
         results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
         heads: dict[int, list[Any]] = {}  # row of a room -> [hash of its newest record, seq]
         # (room, device, author) -> [next client_seq, row of its window, head of its room, whose]
         senders: dict[tuple[bytes, bytes, int], list[Any]] = {}
-        start = at = 0
+        stamped_ms, last_id, start, at = -1, 0, 0, 0
         for fields in _JUDGED.iter_unpack(body):
             room_id, msg_id, author_id, own_timestamp, client_id, client_seq, kind = fields
             record = view[start : start + RECORD_SIZE]
@@ -165,14 +166,10 @@ class Rooms:
                     pack(results, at, first, second, 0, code, _ZERO4, _ZERO32)
                     at += RESULT_SIZE
                     continue
-                owner = owner_of(author_id, kind)
                 room_row = self._rooms.create(room_id) if first == CREATED else first
-                window_row = second
+                owner, window_row = owner_of(author_id, kind), second
                 if window_row == CREATED:
-                    key = key_of(client_id, room_id, owner)
-                    window_row, evicted = self._windows.take(key, timestamp)
-                    if evicted:
-                        senders.clear()  # it may have been of any of them
+                    window_row = self._window(key_of(client_id, room_id, owner), timestamp, senders)
                 if room_row not in heads:
                     heads[room_row] = list(self._rooms.head(room_row))
                 sender = [client_seq, window_row, heads[room_row], owner]
@@ -180,9 +177,13 @@ class Rooms:
             _, window_row, head, owner = sender
             sender[0] = client_seq + 1
             head[1] = seq = head[1] + 1
-            head[0] = digest = append(record, head[0], seq)
+            head[0] = digest = append(record, msg_id, head[0], seq)
             log_seq = segment.log_seq
-            made_us = made_us_of(msg_id) if kind == KIND_MESSAGE else 0  # other ids tell no time
+            if own_timestamp // 1000 != stamped_ms:
+                stamped_ms, last_id = own_timestamp // 1000, last_id_made_by(own_timestamp)
+            made_us = 0  # or later than the record's time; ids of other kinds tell none
+            if kind == KIND_MESSAGE and from_bytes(msg_id, "little") > last_id:
+                made_us = made_us_of(msg_id)
             advance_window(window_row, owner, client_seq, log_seq, own_timestamp, made_us)
             pack(results, at, seq, log_seq, own_timestamp, OK, _ZERO4, digest)
             at += RESULT_SIZE
@@ -194,6 +195,13 @@ class Rooms:
         self._advance(heads, op)
         segment.publish()
         return bytes(results)
+
+    def _window(self, key: bytes, timestamp: int, senders: dict[Any, list[Any]]) -> int:
+        """The row of a new window; another may have to go, of any of the `senders`."""
+        row, evicted = self._windows.take(key, timestamp)
+        if evicted:
+            senders.clear()
+        return row
 
     def _full_log_seq(self, operation: int) -> int:
         """From where on there is no place for users' records; a sparing prepare has a place for the

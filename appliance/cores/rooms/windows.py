@@ -178,15 +178,19 @@ class Windows:
         timestamp: int,
         made_us: int = 0,
     ) -> None:
-        """Note an accepted record as the newest. `made_us` is when it says that it was made; 0: it
-        does not say."""
-        start = row * WINDOW_ROW_SIZE
-        told_us = max(self._told_us(row), timestamp, min(made_us, timestamp + WINDOW_AHEAD_US))
+        """Note an accepted record as the newest. `made_us` is when it says that it was made, if
+        that is later than `timestamp`; 0: it does not say."""
+        memory, start = self._memory, row * WINDOW_ROW_SIZE
+        author_at = start + _AUTHOR
+        told_us = _NEWEST.unpack_from(memory, author_at)[3]
+        if made_us > timestamp:
+            told_us = max(told_us, min(made_us, timestamp + WINDOW_AHEAD_US))
+        elif told_us < timestamp:
+            told_us = timestamp
         self._stamped_us = timestamp
-        _NEWEST.pack_into(self._memory, start + _AUTHOR, author_id, client_seq, log_seq, told_us)
-        _LOW.pack_into(
-            self._memory, start + _LOG_SEQS + 4 * (client_seq % WINDOW_LENGTH), log_seq & _LOW_MASK
-        )
+        _NEWEST.pack_into(memory, author_at, author_id, client_seq, log_seq, told_us)
+        low_at = start + _LOG_SEQS + 4 * (client_seq % WINDOW_LENGTH)
+        _LOW.pack_into(memory, low_at, log_seq & _LOW_MASK)
         self.table.touch(row)
 
     def correct(self, time_us: int) -> None:
