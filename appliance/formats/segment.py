@@ -428,13 +428,21 @@ class RingView:
         base = number % 2 * ring_buffer_size(self._geometry) // 8
         return self._words[base + 1] if self._words[base] == number else None
 
-    def records(self, number: int, slot: int, count: int) -> bytes | None:
-        """A copy of `count` records from `slot` on; None when (some of) them are not here."""
+    def view(self, number: int, slot: int, count: int) -> memoryview | None:
+        """`count` records from `slot` on, as they lie there; None when (some of) them are not here.
+        What was copied out of it counts if `record_count` is not None afterwards."""
         committed = self.record_count(number)
         if committed is None or slot + count > committed:
             return None
         start = number % 2 * ring_buffer_size(self._geometry) + RING_HEAD_SIZE + slot * RECORD_SIZE
-        copied = bytes(self._ring[start : start + count * RECORD_SIZE])
+        return self._ring[start : start + count * RECORD_SIZE]
+
+    def records(self, number: int, slot: int, count: int) -> bytes | None:
+        """A copy of them."""
+        seen = self.view(number, slot, count)
+        if seen is None:
+            return None
+        copied = bytes(seen)
         return copied if self.record_count(number) is not None else None
 
     def slots_of_message(self, number: int, count: int, msg_id: bytes) -> list[int] | None:

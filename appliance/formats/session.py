@@ -91,6 +91,11 @@ def encode(block: SessionBlock) -> bytes:
     )
 
 
+def encode_into(body: memoryview, block: SessionBlock) -> None:
+    """The same, at the start of `body`."""
+    body[:SESSION_BLOCK_SIZE] = encode(block)
+
+
 def decode(body: bytes | bytearray | memoryview) -> SessionBlock | None:
     """The block at the start of `body`; None when it is too short or a reserved byte is set."""
     if len(body) < SESSION_BLOCK_SIZE:

@@ -384,7 +384,7 @@ class ReplicaRole:
             self._announced = self._published
             self._local.committed(self._published)
 
-    def _frame(self, header: Any, body: Any, route: int = 0) -> bytes:
+    def _frame(self, header: Any, body: Any, route: int = 0) -> bytes | memoryview:
         signer = self._signer
         incarnation = self._core.incarnation_durable
         if signer is None:

@@ -19,7 +19,12 @@ from appliance.cores.edge.token import ADMIN, Claims
 from appliance.formats import record
 from appliance.formats.author import author_id_of
 from appliance.formats.envelope import OPERATION_APPEND, Header
-from appliance.formats.geometry import RECORD_SIZE, ROOM_ROW_SIZE, Geometry
+from appliance.formats.geometry import (
+    RECORD_SIZE,
+    ROOM_ROW_SIZE,
+    SESSION_BLOCK_SIZE,
+    Geometry,
+)
 from appliance.formats.record import CLIENT_ID, CLIENT_SEQ, TIMESTAMP
 from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import SegmentView
@@ -288,8 +293,8 @@ class Edge:
 
     def _perform(self, effect: tuple) -> None:
         if effect[0] == core.REQUEST:
-            _, _, index, records, count = effect
-            self._request(self.lanes[index], bytes(records), count)
+            _, _, index, body, count = effect
+            self._request(self.lanes[index], bytes(body[SESSION_BLOCK_SIZE:]), count)
         elif effect[0] == core.LOOK_UP:
             self.chat.locally(self._look_up, self.machine.disk.life, self.life, effect[2])
         elif effect[0] == core.MEND:

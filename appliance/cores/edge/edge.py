@@ -1,6 +1,6 @@
 """The border of the edge: what happens goes in by `on_...`; `beat` says what should happen then.
 
-(REQUEST, shard, lane, records, count)     answered by on_reply; or on_evicted, then on_ready
+(REQUEST, shard, lane, body, count)        answered by on_reply; or on_evicted, then on_ready
 (LOOK_UP, shard, [room ids])               answered by on_rooms
 (LIST, shard, first row, rows)             answered by on_list, in order
 (MEND, shard, [segments])                  the replica of this node is to mend them
@@ -45,7 +45,7 @@ from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import Claims, Tokens
 from appliance.formats.checkpoint import ROOM_ROW
 from appliance.formats.client.connection import NodeState
-from appliance.formats.geometry import RECORD_SIZE, Geometry
+from appliance.formats.geometry import Geometry
 
 REQUEST, MEND = "request", "mend"
 __all__ = ["ASK", "CLOSE", "LIST", "LOOK_UP", "MEND", "REQUEST", "SAY", "Edge"]
@@ -364,15 +364,8 @@ class Edge:
             for lane in lanes:
                 batch = lane.take()
                 if batch is not None:
-                    self._effects.append(
-                        (
-                            REQUEST,
-                            lane.shard,
-                            lane.index,
-                            batch.view[: batch.count * RECORD_SIZE],
-                            batch.count,
-                        )
-                    )
+                    effect = (REQUEST, lane.shard, lane.index, batch.body, batch.count)
+                    self._effects.append(effect)
         return more
 
     @property

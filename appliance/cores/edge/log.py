@@ -98,9 +98,11 @@ class ShardLog:
                     self.log_seq = log_seq
         return self.log_seq == log_seq
 
-    def advance(self, log_seq: int, wanted: Container[bytes]) -> Fresh | None:
-        """Index the records up to `log_seq`; those of `wanted` rooms, or None when the ring lost
-        some."""
+    def advance(
+        self, log_seq: int, wanted: Container[bytes], also: bytes | None = None
+    ) -> Fresh | None:
+        """Index the records up to `log_seq`; those of `wanted` rooms, and of `also`, or None when
+        the ring lost some."""
         fresh: Fresh = {}
         while self.log_seq < log_seq:
             number, slot = (
@@ -112,12 +114,8 @@ class ShardLog:
                 self.geometry.segment_records - slot,
                 self.geometry.records_max,
             )
-            raw = self._ring.records(number, slot, count)
-            if raw is None:
+            if not self._take(number, slot, count, wanted, also, fresh):
                 return None
-            if number not in self._index:
-                self._start(number)
-            self._add(self._index[number], slot, raw, wanted, fresh)
             self.log_seq += count
         return fresh
 
@@ -130,24 +128,41 @@ class ShardLog:
             if path is not None:
                 path.steps.append((rows.first_op, number - 1))
 
-    def _add(
+    def _take(
         self,
-        index: Index,
+        number: int,
         slot: int,
-        raw: bytes,
+        count: int,
         wanted: Container[bytes],
+        also: bytes | None,
         fresh: Fresh,
-    ) -> None:
-        rows, view = np.frombuffer(raw, RECORD), memoryview(raw)
-        ops = rows["seq"].tolist()
-        for i, room_id in enumerate(rows["room_id"].tolist()):
+    ) -> bool:
+        """Index records of the ring, and copy those that are wanted, each by itself: a copy of all
+        would be as large as a request, for what is mostly not asked for. False: it lost some."""
+        view = self._ring.view(number, slot, count)
+        if view is None:
+            return False
+        rows = np.frombuffer(view, RECORD)
+        room_ids, ops = rows["room_id"].tolist(), rows["seq"].tolist()
+        found = [
+            (room_id, memoryview(bytes(view[i * RECORD_SIZE : (i + 1) * RECORD_SIZE])))
+            for i, room_id in enumerate(room_ids)
+            if room_id in wanted or room_id == also
+        ]
+        if self._ring.record_count(number) is None:
+            return False
+        if number not in self._index:
+            self._start(number)
+        index = self._index[number]
+        for i, room_id in enumerate(room_ids):
             entry = index.get(room_id)
             if entry is None:
                 index[room_id] = Rows(ops[i], [slot + i])
             else:
                 entry.slots.append(slot + i)
-            if room_id in wanted:
-                fresh.setdefault(room_id, []).append(view[i * RECORD_SIZE : (i + 1) * RECORD_SIZE])
+        for room_id, record in found:
+            fresh.setdefault(room_id, []).append(record)
+        return True
 
     # --- rooms
 

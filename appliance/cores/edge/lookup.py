@@ -9,9 +9,7 @@ row can never be sure that there is no such room: it may be behind and not know 
 tables at the moment. That is for the log to say (`publish.pack_probe`).
 """
 
-from collections import ChainMap
 from collections.abc import Callable
-from typing import cast
 
 import numpy as np
 
@@ -63,8 +61,6 @@ class Lookup:
     ) -> None:
         self.catalogue = catalogue
         self.revocations: Revocations | None = None  # read out of shard 0's own room, if wanted
-        shard_room: dict[bytes, object] = {SHARD_ROOM_ID: None}
-        self._wanted_of_shard = ChainMap(cast(dict[bytes, object], catalogue.rooms), shard_room)
         self._is_row_asked, self._ask_row_ns = False, 0
         self.shard_of, self._logs = shard_of, logs
         self._asked: dict[bytes, None] = {}  # no answer yet
@@ -77,7 +73,7 @@ class Lookup:
         log = self._logs[shard]
         if shard != REVOKED_IN or self.revocations is None:
             return log.advance(log_seq, self.catalogue.rooms)
-        fresh = log.advance(log_seq, self._wanted_of_shard)
+        fresh = log.advance(log_seq, self.catalogue.rooms, SHARD_ROOM_ID)
         if fresh is not None and SHARD_ROOM_ID in fresh:
             self.revocations.learn(fresh.pop(SHARD_ROOM_ID))
         return fresh

@@ -21,7 +21,7 @@ from appliance.cores.edge.message_id import check_message_id
 from appliance.formats.client.fields import NUMBER_MAX
 from appliance.formats.client.sending import SendItem
 from appliance.formats.client_errors import BodyTooLarge, FieldInvalid, KindRefused
-from appliance.formats.geometry import RECORD_SIZE, Geometry
+from appliance.formats.geometry import RECORD_SIZE, SESSION_BLOCK_SIZE, Geometry
 from appliance.formats.imported import decode_imported
 from appliance.formats.record import CHECKSUM, KIND_IMPORTED, KIND_MESSAGE, MSG_ID, RECORD_STRUCT
 
@@ -53,12 +53,17 @@ class MessageIds:
 class Batch:
     """Records of one request, and to whom each result belongs."""
 
-    __slots__ = ("buffer", "view", "count", "runs", "sent")
+    __slots__ = ("_whole", "view", "count", "runs", "sent")
 
     def __init__(self, records_max: int) -> None:
-        self.buffer = bytearray(records_max * RECORD_SIZE)
-        self.view = memoryview(self.buffer)
+        self._whole = memoryview(bytearray(SESSION_BLOCK_SIZE + records_max * RECORD_SIZE))
+        self.view = self._whole[SESSION_BLOCK_SIZE:]  # the records
         self.clear()
+
+    @property
+    def body(self) -> memoryview:
+        """That of its request: room for the session's block, and the records."""
+        return self._whole[: SESSION_BLOCK_SIZE + self.count * RECORD_SIZE]
 
     def clear(self) -> None:
         """Ready to be filled again; each record is written whole, so old bytes need no wiping."""

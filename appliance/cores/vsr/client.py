@@ -56,7 +56,7 @@ class Client:
         self.session = 0
         self.request_number = 0
         self.reply_digest = bytes(16)
-        self.in_flight: tuple[Header, bytes] | None = None
+        self.in_flight: tuple[Header, bytes | memoryview] | None = None
         self.target = members[0]  # the request goes there
         self.tries = 0
         self.connected: set[bytes] = set()  # also such as are no members, or not yet
@@ -77,12 +77,20 @@ class Client:
         self, operation: int, body: bytes | bytearray | memoryview, record_count: int
     ) -> None:
         """Send `record_count` records; the answer is a "reply" effect with one result each."""
+        self._start(operation, ses.encode(self._next_block(record_count)) + body)
+
+    def request_uncopied(self, operation: int, body: memoryview, record_count: int) -> None:
+        """As `request`, without a copy: `body` begins with room for the session's block, and stays
+        as it is until the reply or an eviction. Whoever performs a "send" takes its bytes then."""
+        ses.encode_into(body, self._next_block(record_count))
+        self._start(operation, body)
+
+    def _next_block(self, record_count: int) -> ses.SessionBlock:
         assert self.ready and 0 <= record_count <= self.geometry.records_max
         self.request_number += 1
-        block = ses.SessionBlock(
+        return ses.SessionBlock(
             self.client_id, self.session, record_count, self.reply_digest, bytes(16), bytes(32)
         )
-        self._start(operation, ses.encode(block) + body)
 
     def on_message(self, message: Message) -> None:
         """A reply, eviction or pong_client of a replica."""
@@ -134,7 +142,7 @@ class Client:
         block = ses.SessionBlock(self.client_id, 0, 0, bytes(16), bytes(16), bytes(32))
         self._start(env.OPERATION_REGISTER, ses.encode(block))
 
-    def _start(self, operation: int, body: bytes) -> None:
+    def _start(self, operation: int, body: bytes | memoryview) -> None:
         header = env.make(
             env.REQUEST,
             cluster=self.cluster,

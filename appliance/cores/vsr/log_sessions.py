@@ -214,11 +214,19 @@ class LogSessions:
         operation: int,
         body: bytes | bytearray | memoryview,
         count: int,
-        now_ns: int = 0,
     ) -> None:
-        """Send `count` records under a session that is ready; `now_ns` is for one with a queue."""
+        """Send `count` records under a session that is ready."""
         session.wanted = True
         session.client.request(operation, body, count)
+        self._collect(session)
+
+    def request_paced(
+        self, session: LogSession, operation: int, body: memoryview, count: int, now_ns: int
+    ) -> None:
+        """The same of one with a queue, out of the queue's own memory: `Client.request_uncopied`
+        says what it owes."""
+        session.wanted = True
+        session.client.request_uncopied(operation, body, count)
         session.pace.on_request(now_ns, count)
         self._collect(session)
 

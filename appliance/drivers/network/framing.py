@@ -1,6 +1,6 @@
 """Frames in a stream: found in what arrives, one copy for each; signed for what leaves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from appliance.base.limits import KIB
 from appliance.base.signature import SIGNATURE_SIZE, SigningKey
@@ -14,6 +14,8 @@ _PREFIX = MAGIC.to_bytes(4, "little") + VERSION.to_bytes(2, "little")
 _SPACE_MIN = 32 * KIB  # offered to a read at least: two records of TLS
 _CAPACITY = 2 * _SPACE_MIN  # of a fresh reader
 _NONCES_PER_INCARNATION = 1 << 32
+POOLED_MIN = 32 * KIB  # bytes of a body whose frame gets memory that was used before
+BUFFERS_KEPT_MAX = 4  # of one signer, each of its largest frame so far
 
 
 class FrameReader:
@@ -87,6 +89,44 @@ def _ended(head: bytes, body: bytes, signature: bytes) -> None:
     raise AssertionError("a frame after the end of its stream")
 
 
+class FrameBuffers:
+    """Memory for large frames, used again as soon as nobody holds the frame that is in it.
+
+    Where the heap gives back what is large (`knobs.return_memory`), each new frame of a megabyte
+    would be mapped, zeroed and unmapped page by page, which costs more than to fill it.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
+    def join(self, parts: Sequence[bytes | memoryview]) -> memoryview:
+        """One buffer of them all; it lives as long as anybody wants."""
+        size = sum(map(len, parts))
+        kept = self._kept
+        buffer = next((old for old in kept if len(old) >= size and _is_free(old)), None)
+        if buffer is None:
+            kept[:] = [old for old in kept if not _is_free(old)][: BUFFERS_KEPT_MAX - 1]
+            buffer = bytearray(size)
+            kept.append(buffer)
+        view, end = memoryview(buffer), 0
+        for part in parts:
+            start, end = end, end + len(part)
+            view[start:end] = part
+        return view[:size]
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether no view of it is left: else it could not change its size."""
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    buffer.pop()
+    return True
+
+
 class Signer:
     """Turns messages into frames of one sender; without a key (within a node) the signature is
     zero.
@@ -94,10 +134,11 @@ class Signer:
     Invariant: no nonce is used twice; they grow, from `incarnation << 32` on.
     """
 
-    __slots__ = ("sender", "_key", "_nonce", "_nonce_end")
+    __slots__ = ("sender", "_key", "_nonce", "_nonce_end", "_buffers")
 
     def __init__(self, *, sender: int, key: SigningKey | None, incarnation: int = 0) -> None:
         self.sender, self._key = sender, key
+        self._buffers = FrameBuffers()
         self.renew(incarnation)
 
     def renew(self, incarnation: int) -> None:
@@ -114,11 +155,12 @@ class Signer:
         """Frames that may still be made under this incarnation."""
         return self._nonce_end - self._nonce
 
-    def frame(self, header: Header, body: Buffer, route: int = 0) -> bytes:
+    def frame(self, header: Header, body: Buffer, route: int = 0) -> bytes | memoryview:
         """One frame with the next nonce: the same bytes for everybody it is sent to."""
         assert self._nonce < self._nonce_end
         self._nonce += 1
         body = body if isinstance(body, (bytes, memoryview)) else memoryview(body)
-        return b"".join(
-            frame(header, body, sender=self.sender, route=route, nonce=self._nonce, key=self._key)
+        parts = frame(
+            header, body, sender=self.sender, route=route, nonce=self._nonce, key=self._key
         )
+        return b"".join(parts) if len(body) < POOLED_MIN else self._buffers.join(parts)

@@ -248,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- for the owner
 
-    def send(self, frame: bytes) -> bool:
+    def send(self, frame: bytes | memoryview) -> bool:
         """Send a frame now or never: False (and counted) when not open, or when too much waits
         already."""
         if self.state != OPEN:
@@ -470,7 +470,7 @@ class Link:
     def connected(self) -> bool:
         return self._connection is not None and self._connection.state == OPEN
 
-    def send(self, frame: bytes) -> bool:
+    def send(self, frame: bytes | memoryview) -> bool:
         """Send a frame now or never."""
         connection = self._connection
         if connection is None:

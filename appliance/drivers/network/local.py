@@ -291,7 +291,7 @@ class LocalLink:
     def connected(self) -> bool:
         return self._connection is not None and self._connection.state == OPEN
 
-    def send(self, frame: bytes) -> bool:
+    def send(self, frame: bytes | memoryview) -> bool:
         """Send a frame of `signer` now or never."""
         if self._connection is None:
             self._counters["send_not_open"] += 1

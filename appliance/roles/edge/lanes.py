@@ -11,7 +11,6 @@ A replica is named by its id: a session addresses it so, and a link knows the on
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from appliance.base.limits import TICK_MS, VSR_SESSIONS_PER_EDGE
 from appliance.base.prng import Prng
@@ -65,10 +64,10 @@ class Lanes:
         if self.sessions.effects:
             self._perform()
 
-    def request(self, shard: int, index: int, records: Any, count: int) -> None:
-        """Ask the log to append `count` records; the core hears of the reply."""
-        session = self.sessions.groups[shard][index]
-        self.sessions.request(session, OPERATION_APPEND, records, count, clock.monotonic_ns())
+    def request(self, shard: int, index: int, body: memoryview, count: int) -> None:
+        """Ask the log to append the `count` records of a batch; the core hears of the reply."""
+        session, now_ns = self.sessions.groups[shard][index], clock.monotonic_ns()
+        self.sessions.request_paced(session, OPERATION_APPEND, body, count, now_ns)
         self._perform()
 
     def on_ticks(self, ticks: int) -> None:

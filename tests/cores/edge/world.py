@@ -32,7 +32,7 @@ from appliance.formats.client.rooms import CreateRoom, RoomAnswer
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent
-from appliance.formats.geometry import RECORD_SIZE, SMALL
+from appliance.formats.geometry import RECORD_SIZE, SESSION_BLOCK_SIZE, SMALL
 from appliance.formats.record import KIND_ROOM_CREATE, RECORD, RECORD_STRUCT, record_hash
 from appliance.formats.room_name import room_id_of
 
@@ -342,7 +342,8 @@ class World:
 
     def _perform(self, effect: tuple[Any, ...]) -> None:
         if effect[0] == REQUEST:
-            _, shard, lane, records, count = effect
+            _, shard, lane, body, count = effect
+            records = body[SESSION_BLOCK_SIZE:]
             assert shard == 0
             assert 1 <= count <= SMALL.records_max
             assert len(records) == count * RECORD_SIZE

@@ -20,7 +20,7 @@ from appliance.cores.vsr.pace import WAIT_FRACTION
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Message
-from appliance.formats.geometry import SMALL
+from appliance.formats.geometry import SESSION_BLOCK_SIZE, SMALL
 from tests.cores.vsr.group import CLUSTER, SHARD
 
 IDS = tuple(b"replica id %5d" % place for place in range(3))
@@ -45,6 +45,11 @@ def client(number: int = 1) -> Client:
         prng=Prng(number),
         members=IDS,
     )
+
+
+def body_of(records: bytes) -> memoryview:
+    """Of a request that is that is not copied: room for the session's block, and the records."""
+    return memoryview(bytearray(SESSION_BLOCK_SIZE) + records)
 
 
 def reply(session: LogSession, results: bytes = b"", op: int = 7) -> Message:
@@ -225,6 +230,18 @@ def test_the_answer_to_what_was_withdrawn_is_nobodys(withdrawn: bool) -> None:
     assert [effect[2] for effect in sessions.take_effects()] == [b"of the second"]
 
 
+def test_a_request_that_is_not_copied_is_the_same_as_one_that_was_copied() -> None:
+    records = b"some records" * 9
+    (copied, one), (uncopied, other) = opened(), opened(queue=Collecting())
+    copied.request(one, APPEND, records, 2)
+    body = body_of(records)
+    uncopied.request_paced(other, APPEND, body, 2, 0)
+    (first,), (second,) = copied.take_effects(), uncopied.take_effects()
+    assert first[2].raw == second[2].raw  # the header, with its digest of the body
+    assert first[3] == second[3] == body
+    assert second[3].obj is body.obj
+
+
 # --- pace -----------------------------------------------------------------------------------------
 
 
@@ -233,7 +250,7 @@ def paced() -> tuple[LogSessions, LogSession, Collecting]:
     queue = Collecting()
     sessions, session = opened(queue=queue)
     queue.ready = True
-    sessions.request(session, APPEND, b"", 2, 0)
+    sessions.request_paced(session, APPEND, body_of(b""), 2, 0)
     queue.ready, queue.depth = False, 3
     sessions.on_message(0, reply(session))
     sessions.take_effects()
@@ -253,7 +270,7 @@ def test_a_session_is_ready_once_enough_has_collected_and_only_until_that_is_kno
 
 def test_a_session_that_has_a_request_under_way_is_not_ready() -> None:
     sessions, session, queue = paced()
-    sessions.request(session, APPEND, b"", 2, 20 * MS)
+    sessions.request_paced(session, APPEND, body_of(b""), 2, 20 * MS)
     sessions.take_effects()
     queue.depth = 5
     sessions.go_on(90 * MS)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.base.signature import CONTEXT_ENVELOPE, SIGNATURE_SIZE, SigningKey, verify
-from appliance.drivers.network.framing import FrameReader, Signer
+from appliance.drivers.network.framing import POOLED_MIN, FrameReader, Signer
 from appliance.formats.envelope import FRAME_OVERHEAD, PREPARE, make
 from appliance.formats.geometry import HEADER_SIZE
 
@@ -59,7 +59,7 @@ def test_frames_are_found_byte_by_byte() -> None:
 
 def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
     signer = Signer(sender=0, key=None)
-    largest = frame(1, b"b" * (SIZE_MAX - HEADER_SIZE), signer)
+    largest = bytes(frame(1, b"b" * (SIZE_MAX - HEADER_SIZE), signer))
     stream = Stream()
     assert stream.feed(largest + largest, 1 << 18) == ""
     assert stream.found == [largest, largest]
@@ -105,3 +105,23 @@ def test_nonces_grow_and_a_later_incarnation_starts_above() -> None:
     assert signer.left() == (1 << 32) - 1 - 3
     signer.renew(8)
     assert int.from_bytes(frame(1, b"", signer)[16:24], "little") == (8 << 32) + 1
+
+
+def test_a_large_frame_gets_memory_that_no_other_frame_is_held_in() -> None:
+    signer = Signer(sender=0, key=None)
+    held = [frame(op, bytes([op]) * POOLED_MIN, signer) for op in range(20)]
+    for op, large in enumerate(held):
+        body = large[HEADER_SIZE : HEADER_SIZE + POOLED_MIN]
+        assert body == bytes([op]) * POOLED_MIN
+    assert len({id(large.obj) for large in held}) == len(held)
+
+
+def test_the_memory_of_a_large_frame_is_used_again_once_nobody_holds_it() -> None:
+    signer = Signer(sender=0, key=None)
+    first = frame(1, b"a" * (POOLED_MIN + 1), signer)
+    part, memory = first[HEADER_SIZE:][:4], id(first.obj)
+    first.release()
+    while_held = frame(2, b"b" * POOLED_MIN, signer)
+    assert id(while_held.obj) != memory and part == b"aaaa"
+    part.release()
+    assert id(frame(3, b"c" * POOLED_MIN, signer).obj) == memory
