@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -42,7 +42,6 @@ class Chromium:
     def __init__(self) -> None:
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
-        expect.set_options(timeout=HUNG_S * 1000)
         self.browser = self.launch(ARGUMENTS)
         self.put_away()
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser
 
 from appliance.drivers.chat.access import local_token
 from tests.ports import FreePorts
 from tests.system.federated_site import FederatedSite, running, said
 from tests.system.local_site import ports_in_a_row
 from tests.web.site import RIGHTS
-from tests.web.window import Window
+from tests.web.window import Window, expect
 
 ROOM = "lobby"
 

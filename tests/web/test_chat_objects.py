@@ -1,12 +1,12 @@
 """What people share besides messages, in windows on different nodes of a real site."""
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator
 
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from tests.web.site import LiveSite, wait_for
 from tests.web.test_chat_page import Windows, room_name
-from tests.web.window import Window
+from tests.web.window import Window, expect
 
 TOPIC = "Who brings <b>what</b> on Thursday"
 THUMB = "👍"

@@ -8,14 +8,12 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from playwright.sync_api import expect
-
 from appliance.drivers.chat.access import local_access
 from appliance.drivers.chat.client import Client
 from appliance.formats.client.fields import id_of
 from appliance.formats.room_name import room_id_of
 from tests.web.site import LiveSite, wait_for
-from tests.web.window import Window, Windows
+from tests.web.window import Window, Windows, expect
 
 _numbers = itertools.count(1)
 

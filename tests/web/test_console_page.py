@@ -5,12 +5,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from appliance.drivers.host.operator_door import FAILURES_MAX
 from tests import forked
 from tests.patience import HUNG_S
 from tests.web.site import LiveSite, wait_for
+from tests.web.window import expect
 
 
 @pytest.fixture

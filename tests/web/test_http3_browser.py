@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser
 
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
@@ -23,7 +23,7 @@ from appliance.formats.room_name import room_id_of
 from tests.patience import HUNG_S
 from tests.web.conftest import ARGUMENTS, Chromium
 from tests.web.site import LiveSite, wait_for
-from tests.web.window import Window
+from tests.web.window import Window, expect
 
 HOW = "performance.getEntriesByType('navigation')[0].nextHopProtocol"
 OPEN = """

@@ -1,13 +1,44 @@
 """A chat page in a browser of its own, driven as a reader and writer would."""
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import expect as expect_once
 
 from tests.patience import HUNG_S
 from tests.web.site import LiveSite, wait_for
+
+# Playwright looks each half second at what it waits long for, and five times as often at this.
+ROUND_MS = 2_000.0
+
+
+class Expected:
+    """What `expect` gives: the assertions of Playwright's own, each waited for."""
+
+    def __init__(self, actual: Page | Locator) -> None:
+        self._expected = expect_once(actual)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        holds = getattr(self._expected, name)
+
+        def wait(*arguments: Any, **options: Any) -> None:
+            deadline = time.monotonic() + HUNG_S
+            while True:
+                try:
+                    return holds(*arguments, **options, timeout=ROUND_MS)
+                except AssertionError:
+                    if time.monotonic() > deadline:
+                        raise
+
+        return wait
+
+
+def expect(actual: Page | Locator) -> Any:
+    """As Playwright's `expect`, in rounds so short that it looks often, for as long as others."""
+    return Expected(actual)
 
 
 class Window:
@@ -63,7 +94,9 @@ class Window:
 
     def open(self, room: str) -> None:
         """Wait for the room to be listed, and go there."""
-        self.page.locator(f'[data-room="{room}"]').click()
+        line = self.page.locator(f'[data-room="{room}"]')
+        expect(line).to_be_visible()
+        line.click()
         expect(self.page.locator(".title h2")).to_have_text(room)
         self.wait_loaded()
 
