@@ -1,12 +1,18 @@
 """What an operator may do with the folders of a node by the words of docs/operations.md, or by
-mistake: it ends with every acknowledged message in place, or is refused by name."""
+mistake: it ends with every acknowledged message in place, or is refused by name.
+
+Tests that end with three nodes in good order share a site, one after the other: each looks at what
+was logged since it began."""
 
 import asyncio
+import contextlib
 import dataclasses
 import shutil
 import subprocess
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,25 +34,56 @@ MESSAGES = 20
 FLOW_S, BACK_S = 5.0, 30.0
 
 
+class Site(LocalSite):
+    """For one test after the other. All write as one device to one room: a small site has no place
+    for more."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        self.device, self.sent = uuid.uuid4(), 0
+        self.seen = 0  # bytes of the log that were written before this test
+        self.in_order = True  # as far as a test knows that changes more than a node's folder
+
+    def logged(self) -> str:
+        """What its processes have said since this test began."""
+        with open(self.log.name, "rb") as log:
+            log.seek(self.seen)
+            return log.read().decode(errors="replace")
+
+    def begin(self) -> None:
+        """Of a test: three nodes serve, and what an earlier one has put beside a volume is gone."""
+        assert sorted(self.supervisors) == [*self.nodes] and not self.ended() and self.in_order
+        wait_until(self.caught_up, BACK_S, lambda: f"all nodes are whole: {self.statuses()}")
+        for left in (*self.folder.glob("node-*/shard-*.*"), *self.folder.glob("node-*.*")):
+            shutil.rmtree(left)
+        self.seen = Path(self.log.name).stat().st_size
+
+
 class Acknowledged:
     """The messages that clients were told are stored; `check` finds each of them again."""
 
-    def __init__(self, site: LocalSite) -> None:
-        self.access, self.told = site.access(), {}
+    def __init__(self, site: Site) -> None:
+        self.site, self.access, self.told = site, site.access(), {}
 
     def post(self, *nodes: int, count: int = MESSAGES) -> None:
         """Send messages by way of these nodes alone, and wait for all acknowledgements."""
+        before, self.site.in_order = self.site.in_order, False  # until the next number is known
         asyncio.run(self._post(nodes, count))
+        self.site.in_order = before
 
     async def _post(self, nodes: tuple[int, ...], count: int) -> None:
-        access = self.access
+        access, site = self.access, self.site
         endpoints = [access.endpoints[node] for node in nodes]
-        async with Client(endpoints, access.token, patience_s=60.0) as client:
+        async with Client(
+            endpoints, access.token, client_id=site.device, patience_s=60.0
+        ) as client:
             room = (await client.create_room(ROOM)).room_id
-            bodies = [f"message {len(self.told) + number}" for number in range(count)]
+            client.start_at(room, site.sent + 1)
+            bodies = [f"message {site.sent + number}" for number in range(count)]
             waiting = [await client.post(room, body) for body in bodies]
             for body, done in zip(bodies, waiting, strict=True):
                 self.told[(await done).op] = body
+        site.sent += count
 
     def check(self, *nodes: int) -> None:
         """Each of these nodes serves every message that was ever acknowledged, at its place."""
@@ -69,33 +106,57 @@ class Acknowledged:
             return {item.op: item.body for item in page.messages}
 
 
+@pytest.fixture(scope="module")
+def next_site(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts
+) -> Iterator[Callable[[], Site]]:
+    """The site, or a new one where a test has not left it in good order."""
+    with contextlib.ExitStack() as open_site:
+
+        def new() -> Site:
+            folder, ports = tmp_path_factory.mktemp("acts") / "site", ports_in_a_row(free_ports)
+            return open_site.enter_context(
+                Site(folder, ports, geometry="small", log_level="warning")
+            )
+
+        sites: list[Site] = []
+
+        def site_in_order() -> Site:
+            try:
+                sites[-1].begin()
+            except (IndexError, AssertionError):
+                open_site.close()
+                sites.append(new())
+                sites[-1].begin()
+            return sites[-1]
+
+        yield site_in_order
+
+
 @pytest.fixture
-def site(tmp_path: Path, free_ports: FreePorts) -> Iterator[LocalSite]:
-    ports = ports_in_a_row(free_ports)
-    with LocalSite(tmp_path / "site", ports, geometry="small", log_level="warning") as made:
-        yield made
+def site(next_site: Callable[[], Site]) -> Site:
+    return next_site()
 
 
-def recover(site: LocalSite, node: int, *words: str):
+def recover(site: Site, node: int, *words: str):
     return run(
         "recover", "--node-folder", str(site.place(node)), "--once", "--brief", *SMALL, *words
     )
 
 
-def let_in(site: LocalSite, node: int) -> None:
+def let_in(site: Site, node: int) -> None:
     """Say that the volumes of a node were moved or copied as they had been left."""
     said = run("recover", "--moved", "--node-folder", str(site.place(node)))
     assert said.returncode == 0, said.stdout + said.stderr
 
 
-def halts(site: LocalSite, code: str) -> str:
+def halts(site: Site, code: str) -> str:
     """What the first replica that halts so says, waited for."""
-    log = site.folder.parent / "site.log"
-    wait_until(lambda: f"HALT {code}" in log.read_text(errors="replace"), BACK_S, "it halts")
-    return next(line for line in log.read_text().splitlines() if f"HALT {code}" in line)
+    wait_until(lambda: f"HALT {code}" in site.logged(), BACK_S, "it halts")
+    return next(line for line in site.logged().splitlines() if f"HALT {code}" in line)
 
 
-def normal(site: LocalSite, node: int) -> bool:
+def normal(site: Site, node: int) -> bool:
     return (site.status(node) or {}).get("status") == "normal"
 
 
@@ -104,7 +165,7 @@ def normal(site: LocalSite, node: int) -> bool:
 
 @pytest.mark.soak
 def test_a_volume_moved_away_under_its_replica_is_recovered_and_nothing_acked_is_lost(
-    site: LocalSite,
+    site: Site,
 ) -> None:
     """The old process must not go on acknowledging into the moved files beside the new volume."""
     told = Acknowledged(site)
@@ -122,7 +183,7 @@ def test_a_volume_moved_away_under_its_replica_is_recovered_and_nothing_acked_is
     told.check(1, 2)
 
 
-def test_recover_is_refused_while_the_replica_of_a_moved_volume_runs(site: LocalSite) -> None:
+def test_recover_is_refused_while_the_replica_of_a_moved_volume_runs(site: Site) -> None:
     told = Acknowledged(site)
     told.post(0)
     place = site.place(1)
@@ -140,7 +201,7 @@ def test_recover_is_refused_while_the_replica_of_a_moved_volume_runs(site: Local
 
 @pytest.mark.soak
 def test_recover_of_a_node_set_up_anew_is_refused_while_the_old_one_runs_elsewhere(
-    site: LocalSite,
+    site: Site,
 ) -> None:
     """The whole folder was moved, and made again from the configuration: the lock went with it."""
     told = Acknowledged(site)
@@ -163,21 +224,24 @@ def test_recover_of_a_node_set_up_anew_is_refused_while_the_old_one_runs_elsewhe
     told.check(0, 1, 2)
 
 
-def test_a_replica_whose_volume_was_replaced_halts_and_says_so(site: LocalSite) -> None:
+def test_a_replica_whose_volume_was_replaced_halts_and_says_so(site: Site) -> None:
     place = site.place(1)
     (place / "shard-0").rename(place / "shard-0.broken")
     shutil.copytree(place / "shard-0.broken", place / "shard-0")
     halts(site, "VOLUME_MOVED")
     halts(site, "VOLUME_COPIED")  # the copy that its supervisor found there, when it tried again
+    site.kill_node(1)
+    shutil.rmtree(place / "shard-0")
+    (place / "shard-0.broken").rename(place / "shard-0")
+    site.start(1)
 
 
-def test_a_volume_that_was_moved_away_and_put_back_goes_on(site):
+def test_a_volume_that_was_moved_away_and_put_back_goes_on(site: Site) -> None:
     told = Acknowledged(site)
     told.post(0)
     place = site.place(1)
     (place / "shard-0").rename(place / "shard-0.away")
-    log = site.folder.parent / "site.log"
-    wait_until(lambda: "HALT VOLUME_MOVED" in log.read_text(errors="replace"), 10, "it halts")
+    halts(site, "VOLUME_MOVED")
     told.post(0)  # the others go on
     (place / "shard-0.away").rename(place / "shard-0")
     wait_until(lambda: normal(site, 1), BACK_S, "node 1 serves again")
@@ -185,12 +249,13 @@ def test_a_volume_that_was_moved_away_and_put_back_goes_on(site):
     site.kill_node(0)  # what follows needs node 1
     told.post(1, 2)
     told.check(1, 2)
+    site.start(0)
 
 
 # --- a machine that is set up anew ----------------------------------------------------------------
 
 
-def test_a_node_set_up_anew_is_not_formatted_while_nobody_answers(site: LocalSite) -> None:
+def test_a_node_set_up_anew_is_not_formatted_while_nobody_answers(site: Site) -> None:
     """The group may be as large as ever and only be out of reach: silence proves nothing."""
     told = Acknowledged(site)
     told.post(0)
@@ -219,7 +284,9 @@ def test_a_node_set_up_anew_is_not_formatted_while_nobody_answers(site: LocalSit
 
 
 @pytest.mark.soak
-def test_a_node_made_anew_as_of_a_new_site_halts_before_it_votes_and_recover_heals(site):
+def test_a_node_made_anew_as_of_a_new_site_halts_before_it_votes_and_recover_heals(
+    site: Site,
+) -> None:
     """Nobody could be asked, and the operator said what is not true."""
     told = Acknowledged(site)
     told.post(0)
@@ -232,8 +299,7 @@ def test_a_node_made_anew_as_of_a_new_site_halts_before_it_votes_and_recover_hea
     made = run("format", "--node-folder", str(place), "--new-site", *SMALL)
     assert made.returncode == 0, made.stderr
     site.start()
-    log = site.folder.parent / "site.log"
-    wait_until(lambda: "HALT VOLUME_NOT_NEW" in log.read_text(errors="replace"), BACK_S, "it halts")
+    halts(site, "VOLUME_NOT_NEW")
     told.post(0)  # the others go on
     told.check(0, 2)
     site.kill_node(1)
@@ -245,11 +311,12 @@ def test_a_node_made_anew_as_of_a_new_site_halts_before_it_votes_and_recover_hea
     site.kill_node(0)  # what follows needs node 1
     told.post(1, 2)
     told.check(1, 2)
+    site.start(0)
 
 
 @pytest.mark.soak
 def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(
-    site: LocalSite, tmp_path: Path
+    site: Site, tmp_path: Path
 ) -> None:
     """The mounted folder itself can be neither removed nor renamed."""
     told = Acknowledged(site)
@@ -284,7 +351,7 @@ def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(
 # --- moves and copies -----------------------------------------------------------------------------
 
 
-def test_a_node_whose_stopped_folder_was_moved_goes_on_from_there(site: LocalSite) -> None:
+def test_a_node_whose_stopped_folder_was_moved_goes_on_from_there(site: Site) -> None:
     told = Acknowledged(site)
     told.post(1)
     site.kill_node(1)
@@ -307,9 +374,7 @@ def test_the_only_replica_may_be_brought_back_from_a_copy_made_after_it_had_stop
     tmp_path: Path, free_ports: FreePorts
 ) -> None:
     ports = ports_in_a_row(free_ports)
-    with LocalSite(
-        tmp_path / "site", ports, nodes=1, geometry="small", log_level="warning"
-    ) as site:
+    with Site(tmp_path / "site", ports, nodes=1, geometry="small", log_level="warning") as site:
         told = Acknowledged(site)
         told.post(0)
         site.kill_node(0)
@@ -327,7 +392,7 @@ def test_the_only_replica_may_be_brought_back_from_a_copy_made_after_it_had_stop
         told.check(0)
 
 
-def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site: LocalSite) -> None:
+def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site: Site) -> None:
     """What was acknowledged behind the copy stays, also when who else knew it is lost then. Its
     file tells; an operator who says all the same that it was moved is told by the others.
     """
@@ -360,9 +425,10 @@ def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site: Lo
     site.kill_node(0)  # what follows needs node 1
     told.post(1, 2)
     told.check(1, 2)
+    site.start(0)
 
 
-def test_a_node_moves_to_another_address_with_its_folder(site: LocalSite) -> None:
+def test_a_node_moves_to_another_address_with_its_folder(site: Site) -> None:
     told = Acknowledged(site)
     told.post(1)
     site.stop()
@@ -376,6 +442,7 @@ def test_a_node_moves_to_another_address_with_its_folder(site: LocalSite) -> Non
         for node in site.site.nodes
     ]
     site.site = dataclasses.replace(site.site, nodes=nodes)
+    site.in_order = False  # for who looks for it where it was
     for place in (site.folder, *map(site.place, site.nodes)):
         (place / SITE_FILE).write_text(encode_site(site.site))
     site.start()
@@ -392,9 +459,7 @@ def test_one_of_two_comes_back_with_the_copy_made_after_its_last_stop_alone(
 ) -> None:
     """An older one is refused by the other replica; without any, `recover` is refused."""
     ports = ports_in_a_row(free_ports)
-    with LocalSite(
-        tmp_path / "site", ports, nodes=2, geometry="small", log_level="warning"
-    ) as site:
+    with Site(tmp_path / "site", ports, nodes=2, geometry="small", log_level="warning") as site:
         told = Acknowledged(site)
         told.post(0)
         place = site.place(1)
@@ -484,9 +549,7 @@ def test_a_node_that_lost_one_of_its_volumes_serves_the_others_and_is_recovered_
 ) -> None:
     """Also after a restart, when the broken one has never been ready."""
     ports = ports_in_a_row(free_ports)
-    with LocalSite(
-        tmp_path / "site", ports, shards=2, geometry="small", log_level="warning"
-    ) as site:
+    with Site(tmp_path / "site", ports, shards=2, geometry="small", log_level="warning") as site:
         told = Acknowledged(site)
         told.post(0)
         site.kill_node(1)
