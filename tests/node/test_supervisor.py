@@ -375,8 +375,9 @@ def test_a_child_that_is_refused_again_and_again_stops_the_node_with_code_1(
 
 
 def test_a_child_whose_killed_predecessor_is_slow_to_go_starts_in_the_end(
-    run: Callable[..., Run],
+    run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("BACKOFF_S_MAX", "0.4")
     refusals = REFUSALS_MIN + 2
     supervisor = run(f"replica:0:refuse={refusals}", "edge:0:")
     supervisor.until_ready()
@@ -467,13 +468,17 @@ def test_a_halted_child_is_told_and_takes_nobody_else_down(
 
 
 def test_a_replica_that_is_refused_for_long_does_not_stop_the_others(
-    run: Callable[..., Run], listener: Listener
+    run: Callable[..., Run], listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one whose volume is gone; it is tried again, for the volume may come back."""
-    refusals = REFUSALS_MIN + 5
+    refusals, least_s = REFUSALS_MIN + 5, 2.0
+    monkeypatch.setenv("BACKOFF_S_MAX", "0.8")
+    monkeypatch.setenv("REFUSED_S_MIN", str(least_s))  # the pauses alone last longer
+    started = time.monotonic()
     supervisor = run(f"replica-0:0:refuse={refusals}", "replica-1:0:", notify_to=listener.address)
     supervisor.until_ready()
     supervisor.until(lambda: len(supervisor.pids("replica-0")) == refusals + 1, "not tried again")
+    assert time.monotonic() - started > least_s
     assert len(supervisor.pids("replica-1")) == 1
     assert supervisor.stop() == 0
 
