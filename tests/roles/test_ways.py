@@ -207,6 +207,81 @@ class Conversation:
             await self.step(reader, "nor create", CreateRoom(name=self.name + "2"))
 
 
+def figures(site: EdgeSite, name: str) -> dict[tuple[str, ...], float]:
+    """A metric of the first edge, by transport, and by reason where it has one."""
+    text = exposition([Said("edge", 0, 0, site.edge_status(0))]).decode()
+    families = text_string_to_metric_families(text)
+    return {
+        tuple(one.labels[label] for label in ("transport", "reason") if label in one.labels): (
+            one.value
+        )
+        for family in families
+        for one in family.samples
+        if one.name == f"tigerchat_edge_{name}"
+    }
+
+
+def test_every_way_is_counted_by_what_carries_it_and_so_is_why_it_was_refused(
+    site: EdgeSite,
+) -> None:
+    """Before the others: what they do not leave is counted for half a minute."""
+    kinds = {"websocket", "websocket_http3", "webtransport", "events", "long_poll"}
+
+    def nobody_is_there() -> bool:
+        now = figures(site, "transport_connections")
+        return not any(now[name,] for name in kinds)
+
+    wait_until(nobody_is_there, 60, "conversations that nobody has left end when they are silent")
+
+    async def test() -> None:
+        bytes_before = figures(site, "received_bytes_total"), figures(site, "sent_bytes_total")
+        refused_before = figures(site, "refusals_total")
+        ended_before = figures(site, "ends_total")
+        async with contextlib.AsyncExitStack() as stack:
+            ways = [
+                await stack.enter_async_context(way(site.ports[0], binary=False)) for way in WAYS
+            ]
+            for way in ways:
+                await way.send(Hello(token=site.token(), client_id=uuid.uuid4()))
+                assert plain(await way.next())["type"] == "welcome"
+                for _ in range(2):  # a stream of events begins when it is read from
+                    await way.send(Ping())
+                    assert plain(await way.next())["type"] == "pong"
+            now = figures(site, "transport_connections")
+            assert {name for (name,) in now} == kinds | {"http", "http3"}
+            assert {name: now[name,] for name in kinds} == {
+                **dict.fromkeys(kinds, 1),
+                "events": 2,  # by HTTP/1.1 and HTTP/3
+                "long_poll": 2,
+            }
+            assert now["http",] >= 1 and now["http3",] == 2  # which bear those
+        size = len((await asyncio.to_thread(site.get, 0, "/"))[1])
+        async with dial_quic(site.ports[0]) as client:
+            assert len((await client.fetch("/")).body) == size
+        for before, name in zip(bytes_before, ("received", "sent"), strict=True):
+            after = figures(site, f"{name}_bytes_total")
+            for kind in kinds:
+                assert after[kind,] > before[kind,], (name, kind)
+        for kind in ("http", "http3"):
+            assert after[kind,] - bytes_before[1][kind,] == size
+        for way in (WebSocketTcp, WebSocketHttp3, WebTransport):
+            with pytest.raises(Ended):
+                async with with_token(site, way, "authorization", "x.y.z"):
+                    pass
+            async with way(site.ports[0], binary=False) as one:
+                await one.send(Hello(token="wrong", client_id=uuid.uuid4()))
+                with pytest.raises(Ended):
+                    while True:
+                        await one.next()
+        refused, ended = figures(site, "refusals_total"), figures(site, "ends_total")
+        for kind in ("websocket", "websocket_http3", "webtransport"):
+            row = kind, "token_invalid"
+            assert refused[row] - refused_before.get(row, 0) == 1, row
+            assert ended[row] - ended_before.get(row, 0) == 1, row
+
+    asyncio.run(test())
+
+
 @pytest.fixture(scope="module")
 def first(site: EdgeSite) -> list[tuple[str, list[Any]]]:
     """What is said over TCP, in binary."""
@@ -303,80 +378,6 @@ def test_a_handshake_brings_one_token_which_is_a_bearers_and_is_never_told_back(
         async with WebSocketTcp(site.ports[0], binary=False) as one:
             await one.send(Hello(client_id=uuid.uuid4()))
             assert plain(await one.next())["name"] == "token_invalid"
-
-    asyncio.run(test())
-
-
-def figures(site: EdgeSite, name: str) -> dict[tuple[str, ...], float]:
-    """A metric of the first edge, by transport, and by reason where it has one."""
-    text = exposition([Said("edge", 0, 0, site.edge_status(0))]).decode()
-    families = text_string_to_metric_families(text)
-    return {
-        tuple(one.labels[label] for label in ("transport", "reason") if label in one.labels): (
-            one.value
-        )
-        for family in families
-        for one in family.samples
-        if one.name == f"tigerchat_edge_{name}"
-    }
-
-
-def test_every_way_is_counted_by_what_carries_it_and_so_is_why_it_was_refused(
-    site: EdgeSite,
-) -> None:
-    kinds = {"websocket", "websocket_http3", "webtransport", "events", "long_poll"}
-
-    def nobody_is_there() -> bool:
-        now = figures(site, "transport_connections")
-        return not any(now[name,] for name in kinds)
-
-    wait_until(nobody_is_there, 60, "conversations that nobody has left end when they are silent")
-
-    async def test() -> None:
-        bytes_before = figures(site, "received_bytes_total"), figures(site, "sent_bytes_total")
-        refused_before = figures(site, "refusals_total")
-        ended_before = figures(site, "ends_total")
-        async with contextlib.AsyncExitStack() as stack:
-            ways = [
-                await stack.enter_async_context(way(site.ports[0], binary=False)) for way in WAYS
-            ]
-            for way in ways:
-                await way.send(Hello(token=site.token(), client_id=uuid.uuid4()))
-                assert plain(await way.next())["type"] == "welcome"
-                for _ in range(2):  # a stream of events begins when it is read from
-                    await way.send(Ping())
-                    assert plain(await way.next())["type"] == "pong"
-            now = figures(site, "transport_connections")
-            assert {name for (name,) in now} == kinds | {"http", "http3"}
-            assert {name: now[name,] for name in kinds} == {
-                **dict.fromkeys(kinds, 1),
-                "events": 2,  # by HTTP/1.1 and HTTP/3
-                "long_poll": 2,
-            }
-            assert now["http",] >= 1 and now["http3",] == 2  # which bear those
-        size = len((await asyncio.to_thread(site.get, 0, "/"))[1])
-        async with dial_quic(site.ports[0]) as client:
-            assert len((await client.fetch("/")).body) == size
-        for before, name in zip(bytes_before, ("received", "sent"), strict=True):
-            after = figures(site, f"{name}_bytes_total")
-            for kind in kinds:
-                assert after[kind,] > before[kind,], (name, kind)
-        for kind in ("http", "http3"):
-            assert after[kind,] - bytes_before[1][kind,] == size
-        for way in (WebSocketTcp, WebSocketHttp3, WebTransport):
-            with pytest.raises(Ended):
-                async with with_token(site, way, "authorization", "x.y.z"):
-                    pass
-            async with way(site.ports[0], binary=False) as one:
-                await one.send(Hello(token="wrong", client_id=uuid.uuid4()))
-                with pytest.raises(Ended):
-                    while True:
-                        await one.next()
-        refused, ended = figures(site, "refusals_total"), figures(site, "ends_total")
-        for kind in ("websocket", "websocket_http3", "webtransport"):
-            row = kind, "token_invalid"
-            assert refused[row] - refused_before.get(row, 0) == 1, row
-            assert ended[row] - ended_before.get(row, 0) == 1, row
 
     asyncio.run(test())
 
