@@ -7,9 +7,16 @@ import sys
 import threading
 from pathlib import Path
 
+from appliance.cores.metadata.store import GLOBAL_VECTOR
+from appliance.formats.toytlv.ids import BLOCK_MASK, SEQUENCE_STEP
+from appliance.formats.toytlv.version_vectors import decode_vector, encode_vector
+from appliance.roles.metadata.object_store import ObjectStore
 from tests import forked
 from tests.commands.object_shell import Shell, same
 
+BLOCK_PACKETS = (BLOCK_MASK + 1) // SEQUENCE_STEP
+EDITS = 3_000
+MAP_SIZE = 1 << 24
 LETTERS = "FIRSTNZEMV"
 FIRST_VALUES = ["1.5e0", "7", "b0b-1", '"text"', "word", "(3)", "(-2)", "{1,two}", '{"k":1}']
 OF_A = {  # what a edits while it is alone, and b at the same time
@@ -90,22 +97,34 @@ def test_two_replicas_edit_alone_and_hold_the_same_when_they_meet(tmp_path: Path
         assert b.close() == 0 and a.close() == 0
 
 
+def pass_over(folder: Path, source: str, newest: int) -> None:
+    """Have a source's next packet be the one after `newest`: as if it had made so many."""
+    number = int(source, 16)
+    store = ObjectStore(folder, MAP_SIZE)
+    vector = decode_vector(store.get(GLOBAL_VECTOR) or b"")
+    assert vector[number] < newest * SEQUENCE_STEP
+    vector[number] = newest * SEQUENCE_STEP
+    store.write({GLOBAL_VECTOR: encode_vector(vector)})
+    store.close()
+
+
 def test_a_source_with_packets_of_two_blocks_crosses_whole(tmp_path: Path) -> None:
+    with Shell(tmp_path / "a", "a") as a:
+        made = a.does("class", terms=[["N", "count"], ["S", "text"]])["id"]
+        of = a.does("new", **{"class": made})["id"]
+        a.close()
+    pass_over(tmp_path / "a", "a", BLOCK_PACKETS - EDITS // 2)
     with (
         Shell(tmp_path / "a", "a", "--listen", "127.0.0.1:0") as a,
         Shell(tmp_path / "b", "b") as b,
     ):
-        made = a.does("class", terms=[["N", "count"], ["S", "text"]])["id"]
-        of = a.does("new", **{"class": made})["id"]
-        edit = {"do": "set", "object": of, "field": 1, "value": "+1"}
-        for _ in range(18):
-            a.batch([edit] * 3650)
+        a.batch([{"do": "set", "object": of, "field": 1, "value": "+1"}] * EDITS)
         late = a.does("new", **{"class": made}, values=["(1)", '"late"'])["id"]
-        assert int(late.split("-")[1], 16) > 65_536
+        assert int(late.split("-")[1], 16) > BLOCK_PACKETS
         b.does("connect", address=f"127.0.0.1:{a.started['port']}")
         b.until(lambda b: same(a, b))
         assert a.dump() == b.dump()
-        assert b.does("field", object=of, field=1)["text"] == str(18 * 3650)
+        assert b.does("field", object=of, field=1)["text"] == str(EDITS)
         blocks = [key for key in b.dump() if key.startswith("56000000000000000a")]
         assert len(blocks) == 2
         b.does("set", object=f"{late}-52", value='"typed"')  # field 2, an S
