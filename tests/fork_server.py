@@ -36,6 +36,7 @@ from appliance.drivers.host.process import PARENT_VARIABLE
 from appliance.node import forked
 from appliance.node.catalogue import ROLES
 from tests.marked import RUN_FOLDER, RUN_MARK, RUN_OWNER, processes_marked
+from tests.system import network
 
 FORK, GOODBYE = b"f", b"g"
 REAP_EVERY_S, LOOK_EVERY_S = 0.1, 1.0
@@ -136,6 +137,8 @@ def become(streams: list[int], answer: socket.socket) -> list[str]:
         os.close(number)
     if asked.get("session"):
         os.setsid()
+    if asked["namespace"]:
+        network.enter(asked["namespace"])
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])

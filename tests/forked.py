@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from tests.fork_server import ANSWER, FORK, GOODBYE, LENGTH
 from tests.patience import HUNG_S
+from tests.system import network
 
 TOP = Path(__file__).parents[1]
 # Sites of tests are run by an executable that a run of tests names: then verbs are too.
@@ -39,16 +40,17 @@ def run(
     text: str | None = None,
     timeout_s: float = HUNG_S,
     folder: Path | None = None,
+    namespace: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """`tigerchat` with these words, to its end; subprocess.TimeoutExpired after `timeout_s`.
 
-    Environment and folder are this process' own unless told otherwise.
+    Environment, folder and network namespace are this process' own unless told otherwise.
     """
     words = [*map(str, words)]
     variables = dict(os.environ if environment is None else environment)
     if EXECUTABLE:
         return subprocess.run(
-            [EXECUTABLE, *words],
+            network.within(namespace, [EXECUTABLE, *words]),
             env=variables,
             input=text,
             capture_output=True,
@@ -57,7 +59,8 @@ def run(
             check=False,
             cwd=folder,
         )
-    asked = {"words": words, "environment": variables, "folder": str(folder or Path.cwd())}
+    place = {"folder": str(folder or Path.cwd()), "namespace": namespace}
+    asked = {"words": words, "environment": variables, **place}
     files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
     try:
         os.pwrite(files[0], (text or "").encode(), 0)
@@ -139,15 +142,21 @@ class Started:
 
 
 def start(
-    words: Iterable[object], *, environment: Mapping[str, str], output: int | None = None
+    words: Iterable[object],
+    *,
+    environment: Mapping[str, str],
+    output: int | None = None,
+    namespace: str = "",
 ) -> Started:
     """`tigerchat` with these words in a session of its own, which goes on. Both its streams are
     `output`, a descriptor; without one, only what it says of errors is kept, in `stderr`, as much
-    as a pipe holds. It ends with this run of tests at the latest."""
+    as a pipe holds. It ends with this run of tests at the latest. It lives in the network namespace
+    of this process, or in another one."""
     asked = {
         "words": [*map(str, words)],
         "environment": dict(environment),
         "folder": str(Path.cwd()),
+        "namespace": namespace,
         "session": True,
     }
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -177,6 +186,7 @@ def talk(
         "words": [*map(str, words)],
         "environment": dict(os.environ if environment is None else environment),
         "folder": str(Path.cwd()),
+        "namespace": "",
         "session": True,
     }
     (read, ours), (out, written), (errors, told) = os.pipe(), os.pipe(), os.pipe()

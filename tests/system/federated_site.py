@@ -1,7 +1,6 @@
 """Sites for tests that share rooms: each a site of real processes, known to the others by code."""
 
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -9,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from appliance.drivers.host.node_folder import FEDERATION_FILE, read_node
-from appliance.drivers.host.process import child_environment
 from appliance.roles.operator.federation import ask
-from tests.patience import HUNG_S
-from tests.system.local_site import COMMAND, LocalSite, run
+from tests.system.local_site import LocalSite, run
 from tests.system.network import Switch
 from tests.system.networked_site import NetworkedSite
 
 
-def said(*words: str) -> str:
+def said(*words: str, namespace: str = "") -> str:
     """What a command that must work prints on standard output."""
-    done = run(*words)
+    done = run(*words, namespace=namespace)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout.strip()
 
@@ -91,16 +88,7 @@ class ApartSite(FederatedSite, NetworkedSite):
 
     def said(self, *words: str) -> str:
         """From the clients' namespace."""
-        done = subprocess.run(
-            ["ip", "netns", "exec", self.switch.load, *COMMAND, *words],
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            timeout=2 * HUNG_S,
-            check=False,
-        )
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-        return done.stdout.strip()
+        return said(*words, namespace=self.switch.load)
 
     def carrying(self) -> int | None:
         """The node that carries the shared rooms, as far as can be seen."""

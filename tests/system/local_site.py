@@ -29,6 +29,7 @@ from appliance.formats.site import SITE_FILE, load_site
 from tests import forked
 from tests.patience import HUNG_S
 from tests.ports import PORTS_AT_ONCE, FreePorts, close, port_is_free, ports_reserved
+from tests.system import network
 
 TOP = Path(__file__).resolve().parents[2]
 # What sites are run by: the source tree, or an executable that a run of tests names.
@@ -87,10 +88,16 @@ def first_free_port() -> int:
 
 
 def run(
-    *words: str, timeout_s: float = HUNG_S, text: str | None = None
+    *words: str, timeout_s: float = HUNG_S, text: str | None = None, namespace: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """`tigerchat` with these words, to its end."""
-    return forked.run(words, environment=child_environment(), text=text, timeout_s=timeout_s)
+    return forked.run(
+        words,
+        environment=child_environment(),
+        text=text,
+        timeout_s=timeout_s,
+        namespace=namespace,
+    )
 
 
 def wait_until(
@@ -211,6 +218,10 @@ class LocalSite:
         """The command that runs `command` on a node."""
         return command
 
+    def _namespace(self, node: int) -> str:
+        """The network namespace in which a node lives; none: this process' own."""
+        return ""
+
     # --- processes
 
     def configure(self, **settings: int | bool | str) -> None:
@@ -252,12 +263,12 @@ class LocalSite:
         another one than usual."""
         inherited = environment() if self.supervised else child_environment()
         usual = [*COMMAND, "start", *words]
-        command = self._wrapped(node, usual)
+        command, namespace = self._wrapped(node, usual), self._namespace(node)
         if command == usual and not forked.EXECUTABLE and not variables:
-            log = self.log.fileno()
-            return forked.start(["start", *words], environment=inherited, output=log)
+            log, own = self.log.fileno(), ["start", *words]
+            return forked.start(own, environment=inherited, output=log, namespace=namespace)
         return subprocess.Popen(
-            command,
+            network.within(namespace, command),
             env=inherited | variables,
             stdin=subprocess.DEVNULL,
             stdout=self.log,

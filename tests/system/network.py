@@ -128,11 +128,21 @@ class Switch:
         """Call in this thread, which lives in the clients' namespace from now on, as do threads
         that it starts."""
         assert threading.current_thread() is not threading.main_thread()
-        with (_NAMESPACES / self.load).open() as namespace:
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), f"namespace {self.load}")
+        enter(self.load)
         return call()
+
+
+def enter(name: str) -> None:
+    """Live in this namespace from now on, as do threads and processes that this thread starts."""
+    with (_NAMESPACES / name).open() as namespace:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"namespace {name}")
+
+
+def within(name: str, command: list[str]) -> list[str]:
+    """The command that runs `command` in this namespace."""
+    return ["ip", "netns", "exec", name, *command] if name else command
 
 
 def _sources(pairs: set[Pair], target: int) -> list[int]:

@@ -45,8 +45,8 @@ class NetworkedSite(LocalSite):
         for place in (self.folder, *map(self.place, self.nodes)):
             (place / SITE_FILE).write_text(text)
 
-    def _wrapped(self, node: int, command: list[str]) -> list[str]:
-        return ["ip", "netns", "exec", self.switch.namespace(self.places[node]), *command]
+    def _namespace(self, node: int) -> str:
+        return self.switch.namespace(self.places[node])
 
     def edge_serves(self, node: int) -> bool:
         """Whether the clients' namespace reaches the node's client port."""

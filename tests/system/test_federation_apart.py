@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -21,7 +21,7 @@ from appliance.formats.room_name import room_id_of
 from appliance.roles.federation.rooms import channel_name
 from tests.patience import HUNG_S
 from tests.system.disk_history import histories
-from tests.system.federated_site import ApartSite
+from tests.system.federated_site import ApartSite, running
 from tests.system.local_site import wait_until
 from tests.system.network import Pair, Switch, both_ways, full
 
@@ -104,13 +104,12 @@ def sites_on(
 ) -> Iterator[list[ApartSite]]:
     """Sites of so many nodes, by name; those that are linked know each other, over datagrams."""
     sites: dict[str, ApartSite] = {}
-    with ExitStack() as stack:
-        first = 0
-        for number, (name, count) in enumerate(nodes.items(), 1):
-            places = range(first, first + count)
-            first += count
-            made = ApartSite(folder / name, switch, name, places, number)
-            sites[name] = stack.enter_context(made)
+    first = 0
+    for number, (name, count) in enumerate(nodes.items(), 1):
+        places = range(first, first + count)
+        first += count
+        sites[name] = ApartSite(folder / name, switch, name, places, number)
+    with running(*sites.values()):
         for one, other in links:
             sites[one].know(sites[other], "--carrier", "datagram")
             sites[other].know(sites[one], "--carrier", "datagram")

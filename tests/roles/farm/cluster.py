@@ -22,7 +22,6 @@ from appliance.roles.farm.settings import make_user, write_users
 from tests import forked
 from tests.patience import HUNG_S
 
-REPO = Path(__file__).resolve().parents[3]
 PASSWORD = "a password of a test"
 FARM = "farm"
 

@@ -1,8 +1,7 @@
 """A member that the network cuts off, and gives back: nobody has to choose a leader anew."""
 
 import json
-import subprocess
-import sys
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +10,9 @@ import pytest
 
 from appliance.cores.raft.effects import HardState
 from appliance.roles.farm.storage import FarmStorage
+from tests import forked
 from tests.patience import HUNG_S
-from tests.roles.farm.cluster import REPO, Cluster, Process
+from tests.roles.farm.cluster import Cluster, Process
 from tests.system.local_site import wait_until
 from tests.system.network import Switch, host
 
@@ -34,23 +34,18 @@ class Parted(Cluster):
         return host(member - 1)
 
     def started(self, member: int, log: int) -> Process:
-        there = ["ip", "netns", "exec", self.switch.namespace(member - 1)]
-        return subprocess.Popen(
-            [*there, sys.executable, "-m", "appliance", *self.words(member)],
-            cwd=REPO, stdout=log, stderr=log,
-        )  # fmt: skip
+        there = self.switch.namespace(member - 1)
+        return forked.start(self.words(member), environment=os.environ, output=log, namespace=there)
 
     def post(self, value: str) -> int:
         """From the clients' namespace; the leader that said yes."""
-        words = [sys.executable, "-m", "appliance", "farm", "post", "--user", "poster"]
+        words = ["farm", "post", "--user", "poster"]
         words += ["--password-file", str(self.folder / "password"), value]
         for member in MEMBERS:
             words += ["--peer", f"{member}={self.endpoint(member)}"]
             words += ["--pin", f"{member}={self.pins[member].hex()}"]
-        done = subprocess.run(
-            ["ip", "netns", "exec", self.switch.load, *words],
-            cwd=REPO, capture_output=True, text=True, check=True, timeout=HUNG_S,
-        )  # fmt: skip
+        done = forked.run(words, namespace=self.switch.load)
+        assert done.returncode == 0, done.stderr
         return int(json.loads(done.stdout)["leader"])
 
     def term_and_last(self, member: int) -> tuple[int, int]:
