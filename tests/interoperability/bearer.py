@@ -4,12 +4,13 @@ import asyncio
 import base64
 import json
 import random
-import sys
+from asyncio.streams import FlowControlMixin
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from appliance.formats.causal.link import FrameReader
 from appliance.roles.federation.participant import ANSWER, COMMAND, MESSAGE, frame
+from tests import forked
 from tests.interoperability.modules import MODULES, NODE, SCRIPTS, TOP
 
 CHANNEL = "interoperability"
@@ -19,8 +20,42 @@ SYNC_MS, RESEND_MS, REPAIR_MS_MIN, REPAIR_MS_MAX, TICK_MS = 300, 250, 150, 600, 
 REPLY_S = 60.0
 
 
+class Forked:
+    """`tigerchat` with these words, forked; the face of `asyncio.subprocess.Process`, as far as
+    participants need it. It tells of errors in frames."""
+
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+
+    def __init__(self, words: list[str]) -> None:
+        self._started = forked.talk(words, in_bytes=True)
+
+    async def connect(self) -> Self:
+        loop, self.stdout = asyncio.get_running_loop(), asyncio.StreamReader()
+        reading = asyncio.StreamReaderProtocol(self.stdout)
+        self._reading, _ = await loop.connect_read_pipe(lambda: reading, self._started.stdout)
+        writing = await loop.connect_write_pipe(FlowControlMixin, self._started.stdin)
+        self.stdin = asyncio.StreamWriter(*writing, None, loop)
+        return self
+
+    @property
+    def returncode(self) -> int | None:
+        return self._started.poll()
+
+    def kill(self) -> None:
+        self._started.kill()
+
+    async def wait(self) -> int:
+        """Until it has ended; all that it wrote can still be read."""
+        code = await asyncio.to_thread(self._started.wait)
+        self.stdin.close()
+        if self._started.stderr is not None:
+            self._started.stderr.close()
+        return code
+
+
 def ours(name: str, seed: int) -> list[str]:
-    """The command line of a participant of ours."""
+    """The words of a participant of ours."""
     times = {
         "sync-interval-ms": SYNC_MS,
         "resend-ms-min": RESEND_MS,
@@ -30,8 +65,8 @@ def ours(name: str, seed: int) -> list[str]:
         "store-delay-ms": TICK_MS,
     }
     options = [f"--{key}={value}" for key, value in times.items()]
-    door = [sys.executable, "-m", "appliance", "federation", "participant"]
-    return [*door, "--name", name, "--channel", CHANNEL, "--seed", str(seed), *options]
+    words = ["federation", "participant", "--name", name, "--channel", CHANNEL]
+    return [*words, "--seed", str(seed), *options]
 
 
 def theirs(name: str) -> list[str]:
@@ -61,10 +96,15 @@ class Process:
         self._number = 0
 
     async def start(self, command: list[str]) -> None:
-        pipe = asyncio.subprocess.PIPE
-        self.process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, cwd=TOP
-        )
+        """By a command line of the other implementation, or by words of ours."""
+        self.process: Any
+        if command[0] == str(NODE):
+            pipe = asyncio.subprocess.PIPE
+            self.process = await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, cwd=TOP
+            )
+        else:
+            self.process = await Forked(command).connect()
         self.reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
