@@ -45,6 +45,14 @@ FIXTURES_ALONE = {"hdfs_of_run", "browser"}
 # executable, an installation; and that claim no time. They compute as others do. A role in the
 # process of its test, with real sockets, waits for nobody else either.
 COMPUTES = (
+    "tests/commands/test_clock.py",
+    "tests/commands/test_disks.py",
+    "tests/commands/test_inspect.py",
+    "tests/commands/test_preflight.py",
+    "tests/commands/test_ship.py",
+    "tests/commands/test_words.py",
+    "tests/node/test_placement.py",
+    "tests/node/test_sessions.py",
     "tests/packaging/test_executable.py",
     "tests/packaging/test_installed.py",
     "tests/packaging/test_locks.py",
@@ -59,12 +67,14 @@ COMPUTES = (
     "tests/roles/test_foreign_json.py",
     "tests/roles/test_keeper.py",
     "tests/roles/test_key_file.py",
+    "tests/roles/test_site_changes.py",
     "tests/roles/test_waking.py",
     "tests/roles/test_wired_edge.py",
     "tests/roles/test_wired_find.py",
     "tests/roles/test_wired_replica.py",
     "tests/system/test_fault_figures.py",
     "tests/system/test_history.py",
+    "tests/web/test_vendor.py",
 )
 PARTS = ("beside", "alone")
 
