@@ -131,6 +131,11 @@ class Settings:
     farm_require_server_proof: bool
     log_level: str
 
+    @property
+    def has_shipper(self) -> bool:
+        """Whether the node has a shipper: to ship, or for the snapshots that it keeps by itself."""
+        return self.ship_target != SHIP_OFF or self.snapshots_mib > 0
+
 
 def load_settings(path: FilePath) -> Settings:
     """The settings in file `path`; ConfigurationError names file, key and what is allowed."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from appliance.drivers.host.node_folder import FEDERATION_FILE, NodeFolder
 from appliance.drivers.host.process import own_command
 from appliance.drivers.host.role_process import Role, run_role
-from appliance.formats.settings import SHIP_OFF
 from appliance.node.child import Child
 
 # In which order a node's processes stop: clients are sent away before what serves them goes.
@@ -70,10 +69,6 @@ def _once(node: NodeFolder) -> Iterable[int]:
     return (0,)
 
 
-def _ships(node: NodeFolder) -> bool:
-    return node.settings.ship_target != SHIP_OFF
-
-
 ROLES: tuple[RoleRow, ...] = (
     RoleRow(
         "replica",
@@ -114,7 +109,7 @@ ROLES: tuple[RoleRow, ...] = (
         "shipper",
         "The shipper: committed records to signed files at the target, and to snapshots.",
         "appliance.roles.shipper.role",
-        lambda node: _once(node) if _ships(node) or node.settings.snapshots_mib else (),
+        lambda node: _once(node) if node.settings.has_shipper else (),
         STOP_SERVICES,
         nice=19,  # whoever chats comes first; an hour of records can wait
     ),

@@ -77,8 +77,8 @@ def test_nodes_that_were_alone_hold_the_same_when_they_are_linked(
         for index in range(3):
             refused = [name for name in site.counters(index) if name.startswith("refused_")]
             assert not refused
-        nodes = [Neighbour(index, site.folders[index].path / "sockets", 0) for index in range(3)]
         first = site.folders[0]
+        nodes = [Neighbour(i, site.folders[i].path / "sockets", 0, False) for i in range(3)]
         watch = Watch(first.path / SITE_FILE, first.site, lambda site: nodes)
         await watch.poll_beside()  # as `status` and the console do it
         lines = parse_objects(

@@ -19,6 +19,7 @@ class Neighbour:
     index: int
     sockets: Path
     edge_processes: int
+    has_shipper: bool
     federates: bool = False  # it has a part in rooms shared with other sites
 
 
@@ -47,5 +48,6 @@ def _neighbour(place: Path, site: Site) -> Neighbour | None:
         settings.index,
         place / SOCKETS_FOLDER,
         settings.edge_processes,
+        settings.has_shipper,
         federates=(place / FEDERATION_FILE).is_file(),
     )

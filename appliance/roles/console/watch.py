@@ -95,7 +95,7 @@ class Watch:
 
 
 def sources_of(site: Site, nodes: list[Neighbour]) -> Iterator[Source]:
-    """The processes of these nodes, whoever of them runs."""
+    """The processes that these nodes have, whoever of them runs."""
     for node in nodes:
         for shard in site.shards_of(node.index):
             yield Source("replica", node.index, shard.number)
@@ -104,7 +104,7 @@ def sources_of(site: Site, nodes: list[Neighbour]) -> Iterator[Source]:
         described = site.nodes[node.index]
         for kind, there in (
             ("supervisor", True),
-            ("shipper", True),
+            ("shipper", node.has_shipper),
             ("farm", described.farm_port),
             ("metadata", described.objects_port),
             ("federation", node.federates),

@@ -1,0 +1,57 @@
+"""The console asks those processes that a node has by its catalogue, and no other: whoever is asked
+and does not answer has `tigerchat_up` 0, and pages somebody."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.commands.format import format_local
+from appliance.drivers.host.federation_file import write_federation
+from appliance.drivers.host.neighbours import neighbours
+from appliance.drivers.host.node_folder import open_node
+from appliance.formats.federation_site import FederationSite
+from appliance.formats.settings import SETTINGS_FILE, SHIP_FOLDER, SHIP_OFF, encode_settings
+from appliance.node.catalogue import ROLES
+from appliance.roles.console.watch import sources_of
+from tests.ports import FreePorts
+
+NOT_ASKED = {"console", "keeper"}  # the one is who asks, the other has no figures
+
+
+@pytest.fixture
+def folder(disk_folder: Path, free_ports: FreePorts) -> Path:
+    format_local(
+        disk_folder / "site", nodes=1, shards=1, ports=free_ports(1)[0], segments_max=16,
+        geometry="small", brief=True,
+    )  # fmt: skip
+    return disk_folder / "site" / "node-0"
+
+
+CHOICES: tuple[dict[str, int | str], ...] = (
+    {"ship_target": SHIP_FOLDER, "snapshots_mib": 0},
+    {"ship_target": SHIP_OFF, "snapshots_mib": 0},
+    {"ship_target": SHIP_OFF, "snapshots_mib": 256},
+    {"edge_processes": 2},
+)
+
+
+@pytest.mark.parametrize("federates", [False, True])
+def test_who_is_asked_is_who_the_catalogue_starts(folder: Path, federates: bool) -> None:
+    """With each setting by which a node has a role or none."""
+    if federates:
+        write_federation(folder, FederationSite("north", "17" * 32, (1, 2)))
+    have_shipper = set()
+    for chosen in CHOICES:
+        (folder / SETTINGS_FILE).write_text(encode_settings(0, **chosen))
+        node = open_node(folder)
+        asked = sources_of(node.site, neighbours(folder, node.site))
+        found = {(source.kind, source.number) for source in asked}
+        run = {
+            (row.name, number)
+            for row in ROLES
+            if row.name not in NOT_ASKED
+            for number in row.instances(node)
+        }
+        assert found == run | {("supervisor", 0)}, chosen
+        have_shipper.add(("shipper", 0) in found)
+    assert have_shipper == {False, True}
