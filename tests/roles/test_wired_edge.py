@@ -264,6 +264,23 @@ def test_what_replicas_say_wakes_an_edge_for_its_clients_alone(make_site: MakeSi
     make_site(1).run(story)
 
 
+def test_a_full_edge_serves_and_is_not_ready(make_site: MakeSite) -> None:
+    """Who asks takes the only place there is."""
+
+    async def story(site: WiredSite) -> None:
+        await site.start_replica(0)
+        edge = await site.start_edge(0)
+        await until(lambda: not edge.health())
+        for path, end in ((b"/readyz", b"503"), (b"/healthz", b"200")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", edge._listeners.port)
+            writer.write(b"GET %b HTTP/1.0\r\nhost: 127.0.0.1\r\n\r\n" % path)
+            assert (await reader.read()).split()[1] == end, path
+            writer.close()
+            await until(lambda: not edge._listeners.server.entrance.visitors)
+
+    make_site(1, connections_max=1).run(story)
+
+
 # --- what the edge holds for clients
 
 

@@ -285,8 +285,8 @@ RULES = (
         where=NETWORK + "pages.py",
         test="tests/security/test_operators.py"
         "::test_strangers_are_told_in_one_word_that_a_node_does_not_serve",
-        old='                Route("/healthz", self._probe),\n',
-        new='                Route("/healthz", self._probe),\n'
+        old="                Route(HEALTH_PATH, self._probe),\n",
+        new="                Route(HEALTH_PATH, self._probe),\n"
         '                Route("/metrics", self._others),\n',
     ),
     Rule(

@@ -9,7 +9,8 @@ lost, whatever they speak.
        │            └─ nothing came. The oldest gives way
        ├─▶ closed before TLS: too many, or too fast of its address
        └─▶ turned away: no room for anybody. A few at a time are served until their first request,
-           which is answered with the error and when to come again; the others are closed
+           which is answered with the error and when to come again, or, if it only asks whether
+           the node serves, with that; the others are closed
 
 All but guests are strangers. One that is served costs the buffers of TLS and a handshake, so there
 are few at a time; one that says nothing, or waits, costs a descriptor. Whoever gives way is of the
@@ -108,6 +109,7 @@ class Entrance:
         self.counters = counters
         self.refusals = Refusals()
         self.turned_away: dict[Visitor, None] = {}  # who is told that there is no room
+        self._probes: set[Visitor] = set()  # those of them that do not count as refused
         self._tellings = Rate(TURNED_AWAY_RATE, TURNED_AWAY_MAX)
         self.visitors: dict[Visitor, str | None] = {}  # and its address, once it counts for it
         self._cost_s = 1 / address_rate
@@ -160,6 +162,12 @@ class Entrance:
         visitor.refusal = NodeFull("no more connections are served here: use another node, or wait")
         self.turned_away[visitor] = None
         return True
+
+    def probed(self, visitor: Visitor) -> None:
+        """One that was turned away only asks how the node is: it is answered, and not counted as
+        one that found no room."""
+        assert visitor in self.turned_away
+        self._probes.add(visitor)
 
     def attribute(self, visitor: Visitor, address: str, now_s: float) -> str:
         """It is settled for whom a known proxy speaks on this connection, be it itself: it counts
@@ -278,8 +286,9 @@ class Entrance:
 
     def _drop(self, visitor: Visitor) -> bool:
         """Count it out; whether it made room for a stranger."""
-        if self.turned_away.pop(visitor, self) is None:
+        if self.turned_away.pop(visitor, self) is None and visitor not in self._probes:
             self.refusals.count(visitor.comes_by, FULL)
+        self._probes.discard(visitor)
         was_served = self._end_stage(visitor)
         address = self.visitors.pop(visitor, None)
         if address is not None:

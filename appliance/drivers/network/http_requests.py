@@ -15,6 +15,18 @@ from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from appliance.base.limits import HTTP_HEAD_SIZE_MAX
+from appliance.formats.client.address import HEALTH_PATH
+
+_PROBES = tuple(f"{method} {HEALTH_PATH} ".encode() for method in ("GET", "HEAD"))
+_END = b"\r\n\r\n"
+
+
+def only_probe(data: bytes) -> bytes:
+    """The request that `data` begins with, made the last one of its connection, if it asks whether
+    the node serves; else nothing."""
+    if not data.startswith(_PROBES):
+        return b""
+    return data[: data.index(_END)] + b"\r\nconnection: close" + _END
 
 
 class Requests(h11.Connection):

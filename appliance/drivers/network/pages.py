@@ -20,7 +20,7 @@ from appliance.drivers.network.http_requests import HttpProtocol, Page, PageFile
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.websocket import PlainHttp
 from appliance.drivers.network.weighed import OnBody, Weighed, unweighed
-from appliance.formats.client.address import PATH, SESSION_PATH
+from appliance.formats.client.address import HEALTH_PATH, PATH, READY_PATH, SESSION_PATH
 
 KEEP_ALIVE_SECONDS = 5
 LOG_SECONDS = 60.0  # between two lines about what strangers send
@@ -145,23 +145,26 @@ class Pages:
         hosts: Hosts,
         secure: bool,
         health: Callable[[], str],
+        full: Callable[[], bool] = bool,
         directory: Callable[[], bytes] = bytes,
         farm_key: bytes = b"",
         also: Callable[[], bytes] = bytes,
         on_body: OnBody = unweighed,
     ) -> None:
         """`nodes` tells a client where else it may connect; `health` gives "" or why this node does
-        not serve, which is not for strangers: they are told one word;
+        not serve, which is not for strangers: they are told one word; `full` whether there is room
+        for nobody;
         `directory` gives the signed bytes of the newest one, or none, `farm_key` verifies who may
         sign it;
         `also` is the Alt-Svc of the port, or empty; `on_body` hears of what comes and goes that is
         no conversation's."""
         self._directory, self._farm_key = directory, farm_key.hex()
-        self._web, self._nodes, self._health = web, nodes, health
+        self._web, self._nodes, self._health, self._is_full = web, nodes, health, full
         self.app = app = Starlette(
             routes=[
                 Route("/", self._page),
-                Route("/healthz", self._probe),
+                Route(HEALTH_PATH, self._probe),
+                Route(READY_PATH, self._ready),
                 Route("/nodes.json", self._others),
                 Route("/directory", self._show_directory),
                 Mount("/web", PageFiles(directory=web)),
@@ -214,6 +217,10 @@ class Pages:
         serves = not self._health()
         word = "serving" if serves else "unavailable"
         return PlainTextResponse(word + "\n", status_code=200 if serves else 503)
+
+    async def _ready(self, request: Request) -> Response:
+        ready = not self._health() and not self._is_full()
+        return PlainTextResponse("ready\n" if ready else "not ready\n", 200 if ready else 503)
 
     async def _others(self, request: Request) -> Response:
         return JSONResponse({"nodes": self._nodes(), "farm_key": self._farm_key})

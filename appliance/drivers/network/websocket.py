@@ -47,6 +47,7 @@ from appliance.drivers.network.accepting import Door
 from appliance.drivers.network.bearer_token import token_in
 from appliance.drivers.network.closings import CLOSE_CODES, HTTP_STATUSES
 from appliance.drivers.network.entrance import Entrance, Visitor, address_of
+from appliance.drivers.network.http_requests import only_probe
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.owner import WEBSOCKET, ChatConnection, Owner
 from appliance.drivers.network.proxies import FORWARDED_FIELD, NOBODY, Proxies
@@ -312,15 +313,20 @@ class Connection(Visitor):
         self._inbox.clear()
         self.comes_by = self.transport_name if _wants_websocket(head) else HTTP
         if self.refusal is not None:
-            self._turn_away(self.refusal)
+            self._turn_away(self.refusal, head)
         elif self.comes_by != HTTP:
             self._upgrade(head[: end + 4], head[end + 4 :])
         else:
             self._pass_on(head)
 
-    def _turn_away(self, error: InputError) -> None:
-        """Answer the first request, whatever it is, and be gone."""
+    def _turn_away(self, error: InputError, head: bytes) -> None:
+        """Answer the first request and be gone: with the error, unless it is one that a node with
+        room for nobody answers as well as any other."""
         assert self.transport is not None
+        if probe := only_probe(head):
+            self._server.entrance.probed(self)
+            self._pass_on(probe)
+            return
         told = refusal_of(error, HTTP_STATUSES)
         fields = (*told.fields, ("content-length", str(len(told.text))), ("connection", "close"))
         lines = [f"HTTP/1.1 {told.status} {HTTPStatus(told.status).phrase}"]
@@ -336,7 +342,7 @@ class Connection(Visitor):
         self._server.plain_count += 1
         self._plain = PlainHttp(self, self._server.entrance)
         self._http = self._server.make_http(self._plain)
-        self.end_after(HTTP_MS_MAX / 1000)
+        self.end_after((HTTP_MS_MAX if self.refusal is None else TURNED_AWAY_MS_MAX) / 1000)
         self._http.connection_made(self.transport)  # type: ignore[arg-type]
         self._http.data_received(head)
 

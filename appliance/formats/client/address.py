@@ -4,6 +4,8 @@ from appliance.base.authority import authority
 
 PATH = "/v1"  # of the protocol's first version
 SESSION_PATH = f"{PATH}/session"  # of conversations in plain HTTP
+HEALTH_PATH = "/healthz"  # whether the node serves
+READY_PATH = "/readyz"  # ... and has room for somebody new
 
 
 def client_url(host: str, port: int, *, tls: bool) -> str:

@@ -61,6 +61,7 @@ class Listeners:
             hosts=hosts,
             secure=settings.client_tls,
             health=health,
+            full=lambda: self.server.entrance.is_full,
             directory=directory,
             farm_key=node().site.farm_key,
             also=self._also,

@@ -164,7 +164,10 @@ async def stream(request: Request) -> Streamed:
 
 
 def run(
-    test: Callable[[Port], Awaitable[None]], tls: ssl.SSLContext | None = None, **settings: Any
+    test: Callable[[Port], Awaitable[None]],
+    tls: ssl.SSLContext | None = None,
+    health: Callable[[], str] = str,
+    **settings: Any,
 ) -> None:
     async def whole() -> None:
         owner, hosts = Owner(), Hosts(["chat.example"])
@@ -173,7 +176,8 @@ def run(
             nodes=lambda: [{"url": "wss://chat.example:8800/v1"}],
             hosts=hosts,
             secure=True,
-            health=lambda: "",
+            health=health,
+            full=lambda: server.entrance.is_full,
         )
         pages.serve([Route("/stream", stream)])
         bounds = {

@@ -37,6 +37,8 @@ from tests.drivers.network.test_client_port import (
 from tests.drivers.network.test_proxies import KNOWN, PROXY
 from tests.patience import within
 
+ROOM = GET.replace(b"/healthz", b"/readyz")
+PAGE = GET.replace(b"/healthz", b"/")
 FULL = {"code": 2048, "name": "node_full", "temporary": True, "retry_after": 1000}
 
 
@@ -72,7 +74,7 @@ def test_who_comes_to_a_full_node_is_told_so_and_let_in_when_somebody_left(
             guest.writer.write(handshake())
             assert b" 101 " in await guest.reader.readuntil(b"\r\n\r\n")
             await guest.asked()
-        for request in (handshake(), GET):
+        for request in (handshake(), PAGE):
             late = await dialled(port, with_tls)
             late.writer.write(request)
             assert told(await late.ended()) == FULL
@@ -92,6 +94,61 @@ def test_who_comes_to_a_full_node_is_told_so_and_let_in_when_somebody_left(
         await comer.asked()
 
     run(test, tls=server_tls(tmp_path) if with_tls else None, connections_max=2)
+
+
+@pytest.mark.parametrize("over", ["plain", "TLS"])
+def test_a_full_node_that_serves_says_so_to_who_asks_for_that_alone(
+    over: str, tmp_path: Path
+) -> None:
+    """Whoever restarts what is not well must not restart this one; whoever spreads clients hears
+    that there is no room. Behind the one request nothing is heard."""
+    with_tls = over == "TLS"
+    health = ""
+
+    async def answer(port: Port, *requests: bytes) -> bytes:
+        prober = await dialled(port, with_tls)
+        for request in requests:
+            prober.writer.write(request)
+            await prober.writer.drain()
+        answered = await prober.ended()
+        prober.writer.close()
+        return answered
+
+    async def test(port: Port) -> None:
+        nonlocal health
+        guests = [await dialled(port, with_tls) for _ in range(2)]
+        guests[0].writer.write(ROOM)  # there is no room beside these two
+        answered = await guests[0].reader.readuntil(b"ready\n")
+        assert b" 503 " in answered and answered.endswith(b"not ready\n")
+        guests[0].writer.transport.abort()
+        await until(lambda: len(port.server.entrance.visitors) == 1)
+        guests[0] = await dialled(port, with_tls)
+        for guest in guests:
+            guest.writer.write(handshake())
+            assert b" 101 " in await guest.reader.readuntil(b"\r\n\r\n")
+        head = GET.replace(b"GET", b"HEAD")
+        for requests in ((GET,), (GET + PAGE,), (GET, PAGE), (head,)):
+            answered = await answer(port, *requests)
+            assert answered.startswith(b"HTTP/1.1 200 OK\r\n"), answered
+            assert answered.count(b"HTTP/1.1 ") == 1 and b"connection: close" in answered.lower()
+            assert answered.endswith(b"serving\n") or requests == (head,)
+        await until(lambda: not port.server.entrance.turned_away)
+        assert port.server.entrance.refusals.told() == {}
+        assert told(await answer(port, ROOM)) == FULL
+        health = "the replica of shard 0 is not attached"
+        answered = await answer(port, GET)
+        assert b" 503 " in answered and answered.endswith(b"unavailable\n")
+        health = ""
+        for guest in guests:
+            await guest.asked()
+            guest.writer.transport.abort()
+        await until(lambda: not port.server.entrance.visitors)
+        comer = await dialled(port, with_tls)
+        comer.writer.write(ROOM)
+        assert b" 200 " in await comer.reader.readuntil(b"ready\n")
+
+    tls = server_tls(tmp_path) if with_tls else None
+    run(test, tls=tls, health=lambda: health, connections_max=2)
 
 
 def test_of_a_crowd_before_a_full_node_a_few_are_told_and_all_are_ended(
