@@ -14,17 +14,20 @@ from pathlib import Path
 import psutil
 import pytest
 
+from appliance.base.limits import CONNECTION_HELD_MAX
 from appliance.formats.client.sign_in import Hello, Welcome
 from tests.drivers.network.quic.raw_client import raw_dial
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.roles.edge_site import EdgeSite, until
+from tests.roles.floods import FLOODS, Poured, pour, pour_half_open
 from tests.roles.replica_group import REPO
 from tests.roles.talk import Talk
 from tests.roles.ways import WebSocketHttp3
 
 BUILD = REPO / "build"
 GROWTH_MAX = 1.1
+HALF_OPEN = "half_open"
 STRINGS, STRINGS_SOAK, AT_ONCE = 10_000, 100_000, 50
 NAMED = {  # what becomes of a datagram that belongs to no connection
     *("quic_malformed", "quic_stray", "quic_retry", "quic_version", "quic_reset"),
@@ -38,7 +41,8 @@ def site(free_ports: FreePorts) -> Iterator[EdgeSite]:
     BUILD.mkdir(exist_ok=True)
     ports = next(port for port in free_ports(310) if port % 10 == 0)
     with tempfile.TemporaryDirectory(prefix="test-", dir=BUILD) as name:
-        with EdgeSite(Path(name) / "a", nodes=1, ports=ports, geometry="small") as made:
+        all_come = {"address_connect_rate": 1_000_000}
+        with EdgeSite(Path(name) / "a", nodes=1, ports=ports, geometry="small", **all_come) as made:
             made.start_all()
             yield made
 
@@ -88,6 +92,55 @@ def test_random_strings_at_the_udp_port_do_no_harm_and_are_counted(
         throw(count - count // 4)
     assert talk.said > 0
     until(lambda: edge.memory_info().rss <= before * GROWTH_MAX, "what they took is given back")
+
+
+FLOOD_S, FLOOD_S_SOAK, FLOODING = 0.2, 5, 3  # connections
+PACKETS_MIN, HALF_OPEN_MIN = 600, 6
+
+
+async def flood(site: EdgeSite, kind: str, seconds: float, least: int) -> tuple[Poured, int]:
+    """For so long, and of so many packets or handshakes: what was poured, and the most memory that
+    the edge had meanwhile."""
+    edge, poured, peak = psutil.Process(site.edges[0].pid), Poured(), 0
+    port = site.ports[0]
+    pouring = [
+        asyncio.create_task(
+            pour_half_open(port, poured) if kind == HALF_OPEN else pour(port, FLOODS[kind], poured)
+        )
+        for _ in range(FLOODING)
+    ]
+    deadline = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < deadline or poured.packets < least:
+        await asyncio.sleep(0.02)
+        peak = max(peak, edge.memory_info().rss)
+        for one in pouring:
+            if one.done():
+                one.result()
+    for one in pouring:
+        one.cancel()
+    await asyncio.gather(*pouring, return_exceptions=True)
+    return poured, peak
+
+
+@pytest.mark.parametrize("seconds", [FLOOD_S, pytest.param(FLOOD_S_SOAK, marks=pytest.mark.soak)])
+def test_floods_fill_no_memory_and_hold_nobody_up(site: EdgeSite, seconds: float) -> None:
+    edge = psutil.Process(site.edges[0].pid)
+    with Talk(site) as talk:
+        for kind in (*FLOODS, HALF_OPEN):
+            asyncio.run(flood(site, kind, 0, 1))  # what is made once is made
+            before, said = edge.memory_info().rss, talk.said
+            least = HALF_OPEN_MIN if kind == HALF_OPEN else PACKETS_MIN
+            poured, peak = asyncio.run(flood(site, kind, seconds, least))
+            until(lambda said=said: talk.said > said + 1 or talk.failure, "sends go on")
+            grown = (peak - before) >> 10
+            print(
+                f"{kind}: {poured.packets} packets, {poured.connections} connections, {grown} KiB"
+            )
+            assert peak - before <= FLOODING * CONNECTION_HELD_MAX, kind
+            until(
+                lambda before=before: edge.memory_info().rss <= before * GROWTH_MAX,
+                f"what {kind} took is given back",
+            )
 
 
 def identifier_of(site: EdgeSite) -> bytes:
