@@ -4,15 +4,17 @@ import hashlib
 from collections.abc import Iterable
 from itertools import islice
 
+from appliance.base.errors import CausalRefused
 from appliance.base.prng import Prng
 from appliance.cores.federation import opening, receiving, refusing, sending
 from appliance.cores.federation.effects import Effect, Retrieve
 from appliance.cores.federation.opening import LogRecord
 from appliance.cores.federation.parameters import Parameters
 from appliance.cores.federation.state import ChannelState, ChannelStore
+from appliance.formats.causal import message as sds
 from appliance.formats.causal import rows
 from appliance.formats.causal.link import Summary, mark_places
-from appliance.formats.causal.message import HistoryEntry
+from appliance.formats.causal.message import HistoryEntry, Message
 
 _ASKS = 64  # ids in one question to a store
 
@@ -102,12 +104,25 @@ class Channel:
 
     # --- others -----------------------------------------------------------------------------------
 
-    def on_message(self, data: bytes, now_ms: int, *, direct: bool = True) -> list[Effect]:
+    def on_message(
+        self,
+        data: bytes,
+        now_ms: int,
+        *,
+        message: Message | None = None,
+        direct: bool = True,
+    ) -> list[Effect]:
         """An encoded message of another participant, by whatever way.
 
         `direct`: its bytes come from the sender itself, so what it names is an acknowledgement.
+        `message` is what the bytes say, if that is known.
         """
-        receiving.receive(self.state, data, now_ms, direct=direct)
+        try:
+            found = sds.decode(data) if message is None else message
+        except CausalRefused as error:
+            self.state.drop(error.reason)
+        else:
+            receiving.receive(self.state, data, found, now_ms, direct=direct)
         return self.state.finish()
 
     def is_known(self, message_id: str) -> bool:

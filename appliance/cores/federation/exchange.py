@@ -214,7 +214,7 @@ class Exchange:
                 raise CausalRefused("forged_sender", f"{message.sender_id} over {link.site}")
         elif not shared.channel.is_known(message.message_id):
             self._check_content(shared, message)
-        effects = shared.channel.on_message(data, now_ms, direct=direct)
+        effects = shared.channel.on_message(data, now_ms, message=message, direct=direct)
         return self.take(message.channel_id, effects)
 
     def _check_content(self, shared: Shared, message: sds.Message) -> None:

@@ -6,7 +6,6 @@ SDS-R, "Receive message".
 
 from collections.abc import Sequence
 
-from appliance.base.errors import CausalRefused
 from appliance.cores.federation.effects import (
     Acknowledged,
     Append,
@@ -31,13 +30,15 @@ from appliance.formats.causal.message import CONTENT, EPHEMERAL, HistoryEntry, M
 from appliance.formats.causal.message_id import message_id as id_of
 
 
-def receive(state: ChannelState, data: bytes, now_ms: int, *, direct: bool) -> None:
-    """One encoded message of anybody, in any order, any number of times."""
-    try:
-        message = sds.decode(data)
-    except CausalRefused as error:
-        state.drop(error.reason)
-        return
+def receive(
+    state: ChannelState,
+    data: bytes,
+    message: Message,
+    now_ms: int,
+    *,
+    direct: bool,
+) -> None:
+    """One message of anybody and its bytes, in any order, any number of times."""
     if message.channel_id != state.channel:
         state.drop("channel")
         return

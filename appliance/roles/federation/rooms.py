@@ -18,7 +18,7 @@ from appliance.cores.federation.parameters import Parameters, stream_profile
 from appliance.formats import record as rec
 from appliance.formats.author import author_name
 from appliance.formats.causal import rows
-from appliance.formats.causal.content import RoomMessage, open_content, seal
+from appliance.formats.causal.content import RoomMessage, read_content, seal
 from appliance.formats.causal.message_id import message_id
 from appliance.formats.sharing import (
     FEDERATED_TEXT_SIZE_MAX,
@@ -228,10 +228,7 @@ class SharedRoom:
         """The federated record of a message that is due. CausalRefused: the log has the same part
         of the same message of its site under another id.
         """
-        public_key = self.members[due.sender].public_key
-        message = open_content(
-            due.content, public_key, channel=self.name, site=due.sender, lamport=due.lamport
-        )
+        message = read_content(due.content)  # the exchange lets nothing in that is not signed
         named, site = bytes.fromhex(due.message_id), site_number_of(due.sender)
         if self.store.get(rows.said_key(site, message.seq, message.part)) not in (None, named):
             raise CausalRefused("repeated", f"{due.sender} says its {message.seq} anew")
