@@ -23,12 +23,13 @@ const PATHS = {
   people:
     "M7 9.2a2.6 2.6 0 1 0 0-5.2 2.6 2.6 0 0 0 0 5.2M2.3 15a4.7 4.7 0 0 1 9.4 0" +
     "M12 4.2a2.6 2.6 0 0 1 0 4.8M13.4 11.3A4.7 4.7 0 0 1 15.7 15",
+  about: "M9 8.2V13M9 5.2v.3",
   edit: "M4 14l.7-3.2 6.9-6.9 2.5 2.5-6.9 6.9zM10 5.5 12.5 8",
 };
 
 // An icon of 18 by 18; decoration only, so whoever uses it gives the words.
 export function Icon({ name }) {
-  const ring = ["pending", "failed", "smile"].includes(name);
+  const ring = ["pending", "failed", "smile", "about"].includes(name);
   return html`<svg class="icon icon-${name}" viewBox="0 0 18 18" aria-hidden="true"
     focusable="false">
     ${ring && html`<circle cx="9" cy="9" r="6.5" />`}<path d=${PATHS[name]} /></svg>`;

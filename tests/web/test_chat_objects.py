@@ -9,6 +9,7 @@ from tests.web.test_chat_page import Windows, room_name
 from tests.web.window import Window, expect
 
 TOPIC = "Who brings <b>what</b> on Thursday"
+DESCRIPTION = "What belongs here:\n<i>all</i> of https://tiger.example/rules"
 THUMB = "👍"
 
 
@@ -16,6 +17,13 @@ def set_topic(window: Window, text: str) -> None:
     window.page.locator("button.topic").click()
     window.page.get_by_label("Topic of").fill(text)
     window.page.keyboard.press("Enter")
+
+
+def describe(window: Window, text: str) -> None:
+    window.page.locator("button.topic").click()
+    window.page.get_by_label("Description of").fill(text)
+    window.page.keyboard.press("Control+Enter")
+    expect(window.page.locator("button.topic")).to_be_focused()
 
 
 def topic(window: Window) -> Locator:
@@ -55,6 +63,13 @@ def test_topic_pins_and_reactions_appear_in_the_other_window(window: Windows) ->
     expect(topic(bob)).to_have_text(TOPIC)
     set_topic(bob, "Something else")
     expect(topic(alice)).to_have_text("Something else")
+    describe(alice, DESCRIPTION)
+    bob.page.get_by_role("button", name="About this room").click()
+    about = bob.page.get_by_role("region", name="About this room")
+    expect(about.locator(".about-topic")).to_have_text("Something else")
+    expect(about.locator(".description")).to_have_text(DESCRIPTION)
+    expect(about.get_by_role("link")).to_have_attribute("href", "https://tiger.example/rules")
+    bob.page.keyboard.press("Escape")
 
     act(alice, "first of all", "Pin this message")
     expect(bob.page.locator(".opens.pins")).to_have_attribute("aria-label", "1 pinned message")
@@ -85,6 +100,8 @@ def test_topic_pins_and_reactions_appear_in_the_other_window(window: Windows) ->
     carol = window("carol", node=2)
     carol.open(room)
     expect(topic(carol)).to_have_text("Something else")
+    carol.page.get_by_role("button", name="About this room").click()
+    expect(carol.page.locator(".description")).to_have_text(DESCRIPTION)
     expect(message(carol, "first of all").locator(".reaction")).to_have_attribute("title", "bob")
 
 
@@ -199,7 +216,7 @@ def test_nothing_of_it_is_too_wide_for_a_telephone(window: Windows) -> None:
     expect(alice.page.locator(".picker button").last).to_be_focused()
     alice.page.keyboard.press("Escape")
     expect(alice.page.locator(".picker")).to_have_count(0)
-    for panel in ("pins", "people"):
+    for panel in ("about", "pins", "people"):
         alice.page.locator(f".opens.{panel}").click()
         inside(alice, ".panel")
     alice.page.keyboard.press("Escape")

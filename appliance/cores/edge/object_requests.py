@@ -23,6 +23,7 @@ class ObjectRequests:
         self.handlers: dict[type, Handler] = {
             **objects.handlers,
             frames.Topic: self._topic,
+            frames.Description: self._description,
             frames.Pin: self._pin,
             frames.Reaction: self._reaction,
             frames.ReadMarker: self._read_marker,
@@ -34,6 +35,10 @@ class ObjectRequests:
         return self._in_room(
             session, frame, MODERATE, lambda room: {"do": "topic", "text": frame.text}
         )
+
+    def _description(self, session: Session, frame: frames.Description) -> bool:
+        wish = {"do": "describe", "description": frame.text}
+        return self._in_room(session, frame, MODERATE, lambda room: wish)
 
     def _pin(self, session: Session, frame: frames.Pin) -> bool:
         wish = {"do": "pin", "message": str(frame.msg_id), "pinned": frame.present}

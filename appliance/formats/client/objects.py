@@ -56,6 +56,15 @@ class Topic(Frame, tag="topic", kw_only=True):
     request: Label | None = None
 
 
+class Description(Frame, tag="description", kw_only=True):
+    """Right: moderate."""
+
+    code: ClassVar[int] = 0x4B
+    room_id: Id
+    text: Text
+    request: Label | None = None
+
+
 class Pin(Frame, tag="pin", kw_only=True):
     """Right: moderate."""
 

@@ -24,6 +24,7 @@ FRAMES_CLIENT: tuple[type[Frame], ...] = (
     connection.Ping,
     subscribing.UnsubscribeRoom,
     objects.Topic,
+    objects.Description,
     objects.Pin,
     objects.Reaction,
     objects.ReadMarker,

@@ -1,44 +1,10 @@
 // Above the messages: the room's name and topic, what is pinned, who is there.
 
 import { html, Icon, useLayoutEffect, useRef, useState } from "../markup.js";
+import { About, Topic } from "./topic.js";
 import { hue, initials, moment, plural } from "./wording.js";
 
 const EXCERPT = 140;
-
-function Topic({ room, shared }) {
-  const [editing, setEditing] = useState(null); // the text, while it is edited
-  const [refusal, setRefusal] = useState("");
-  const field = useRef(null);
-  useLayoutEffect(() => setEditing(null), [room.id]);
-  useLayoutEffect(() => field.current?.focus(), [editing !== null]);
-  const { topic } = room.shared;
-  if (editing === null) {
-    if (!room.mayModerate) return topic && html`<p class="topic" title=${topic}>${topic}</p>`;
-    return html`<button class="topic" title=${topic || undefined}
-      aria-label=${topic ? `Topic: ${topic}. Edit` : "Set a topic"}
-      onClick=${() => {
-        setRefusal("");
-        setEditing(topic);
-      }}><span>${topic || "Set a topic"}</span><${Icon} name="edit" /></button>`;
-  }
-  const save = (event) => {
-    event.preventDefault();
-    shared.setTopic(room, editing.trim(), (said) => (said ? setRefusal(said) : setEditing(null)));
-  };
-  const onKeyDown = (event) => {
-    if (event.key !== "Escape") return;
-    event.stopPropagation();
-    setEditing(null);
-  };
-  return html`<form class="topic-form" onSubmit=${save} onKeyDown=${onKeyDown}>
-    <label class="hidden" for="topic">Topic of ${room.name}</label>
-    <input id="topic" ref=${field} value=${editing} maxlength="250" autocomplete="off"
-      placeholder="What is this room about?" onInput=${(event) => setEditing(event.target.value)} />
-    <button class="primary">Save</button>
-    <button type="button" onClick=${() => setEditing(null)}>Cancel</button>
-    ${refusal && html`<p class="refusal" role="alert">${refusal}</p>`}
-  </form>`;
-}
 
 // A UUID of version 7 tells when it was made.
 function timeOf(msgId) {
@@ -96,9 +62,23 @@ function People({ room, shared }) {
   )}</ul>`;
 }
 
+// Each with its icon, how many there are (0 is not shown), how that is said, and what it shows.
 const PANELS = [
-  ["pins", "pin", (room) => room.shared.pins.length, ["pinned message", "pinned messages"], Pins],
-  ["people", "people", (room) => room.shared.people.size, ["person here", "people here"], People],
+  ["about", "about", () => 0, () => "About this room", About],
+  [
+    "pins",
+    "pin",
+    (room) => room.shared.pins.length,
+    (number) => plural(number, "pinned message", "pinned messages"),
+    Pins,
+  ],
+  [
+    "people",
+    "people",
+    (room) => room.shared.people.size,
+    (number) => plural(number, "person here", "people here"),
+    People,
+  ],
 ];
 
 // `open`: the name of the panel that is shown, or null.
@@ -114,20 +94,23 @@ function Panels({ room, shared, open, onOpen, onShow }) {
     close(true);
   };
   return html`<div class="panels" ref=${box} onKeyDown=${onKeyDown}>${PANELS.map(
-    ([name, icon, count, words, Panel]) => html`
-    <button key=${name} class=${`opens ${name}`} aria-expanded=${open === name ? "true" : "false"}
-      title=${plural(count(room), ...words)} aria-label=${plural(count(room), ...words)}
+    ([name, icon, count, said, Panel]) => {
+      const number = count(room);
+      const words = said(number);
+      return html`<button key=${name} class=${`opens ${name}`} title=${words} aria-label=${words}
+      aria-expanded=${open === name ? "true" : "false"}
       onClick=${() => onOpen(open === name ? null : name)}><${Icon} name=${icon} />
-      ${count(room) > 0 && html`<span class="count">${count(room)}</span>`}</button>
+      ${number > 0 && html`<span class="count">${number}</span>`}</button>
     ${
       open === name &&
-      html`<section class="panel" aria-label=${words[1]}>
-        <h3>${plural(count(room), ...words)}</h3>
+      html`<section class="panel" aria-label=${words}>
+        <h3>${words}</h3>
         <${Panel} room=${room} shared=${shared} onShow=${(msgId) => {
           close(false);
           onShow(msgId);
         }} /></section>`
-    }`,
+    }`;
+    },
   )}</div>`;
 }
 

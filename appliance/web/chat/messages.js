@@ -2,8 +2,9 @@
 
 import { Component, html, Icon } from "../markup.js";
 import { entriesOf } from "./entries.js";
+import { Links } from "./links.js";
 import { Actions, Reactions } from "./reactions.js";
-import { linksOf, piecesOf } from "./text.js";
+import { piecesOf } from "./text.js";
 import { hue, initials, moment, plural, time } from "./wording.js";
 
 const NEAR_PX = 500; // from an end of what is loaded: fetch more
@@ -23,14 +24,6 @@ function Body({ text }) {
     if (piece.kind === "code") return html`<code>${piece.text}</code>`;
     return html`<${Links} text=${piece.text} />`;
   });
-}
-
-function Links({ text }) {
-  return linksOf(text).map((piece) =>
-    piece.href
-      ? html`<a href=${piece.href} target="_blank" rel="noopener noreferrer">${piece.text}</a>`
-      : piece.text,
-  );
 }
 
 class Text extends Component {

@@ -1,5 +1,5 @@
-// What the followers of a room share besides its messages: topic, pins, reactions, who is there,
-// who types. Pure: times are given.
+// What the followers of a room share besides its messages: what it is about, pins, reactions, who
+// is there, who types. Pure: times are given.
 
 export const TYPING_MS_MAX = 6000; // who says nothing for so long types no more
 const NOTHING = Object.freeze({ pinned: false, reactions: Object.freeze([]) });
@@ -23,6 +23,7 @@ export class RoomObjects {
 
   clear() {
     this.topic = "";
+    this.description = "";
     this.marker = 0; // the op up to which this user has read, on whatever device
     this.pins = []; // msg_ids, the newest first
     this.people = new Map(); // author -> "online" or "away"
@@ -44,6 +45,7 @@ export class RoomObjects {
 
   apply({ kind, present = true, msg_id: msgId, author, text = "", op = 0 }, nowMs = 0) {
     if (kind === "topic") this.topic = text;
+    else if (kind === "description") this.description = text;
     else if (kind === "pin") this.pin(msgId, present);
     else if (kind === "reaction") {
       const reactions = reacted(this.of(msgId).reactions, text, author, present);

@@ -51,8 +51,16 @@ export class Shared {
     if (refusal) this.chat.notice = refusal;
   }
 
-  setTopic(room, text, then) {
-    this.edit({ type: "topic", room_id: room.id, text }, then);
+  // `texts`: [["topic" or "description", text], ...], one after the other until one is refused.
+  describe(room, [first, ...others], then) {
+    if (first === undefined) {
+      then("");
+      return;
+    }
+    const [type, text] = first;
+    this.edit({ type, room_id: room.id, text }, (refusal) =>
+      refusal ? then(refusal) : this.describe(room, others, then),
+    );
   }
 
   pin(room, msgId, present) {

@@ -25,12 +25,16 @@ def pair(**rights: list[str]) -> tuple[ObjectsWorld, Session, Session]:
     return world, anna, bob
 
 
-def test_each_of_the_seven_is_acknowledged_and_told_to_followers_in_both_encodings() -> None:
+def test_each_of_the_eight_is_acknowledged_and_told_to_followers_in_both_encodings() -> None:
     world, anna, bob = pair()
     for session in (anna, bob):
         world.follow(session)
     wishes = [
         (frames.Topic(room_id=world.room_id, text="Today"), ("topic", None, "Today", None, None)),
+        (
+            frames.Description(room_id=world.room_id, text="All of it"),
+            ("description", None, "All of it", None, None),
+        ),
         (frames.Pin(room_id=world.room_id, msg_id=MESSAGE), ("pin", None, None, MESSAGE, None)),
         (
             frames.Reaction(room_id=world.room_id, msg_id=MESSAGE, emoji="👍"),

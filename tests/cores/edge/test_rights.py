@@ -110,6 +110,13 @@ ROWS = (
     ),
     Row(
         "m",
+        objects.Description,
+        lambda cell: objects.Description(room_id=cell.room_id, text=f"of {cell.name}"),
+        objects.ObjectAck,
+        "description",
+    ),
+    Row(
+        "m",
         objects.Pin,
         lambda cell: objects.Pin(room_id=cell.room_id, msg_id=MESSAGE),
         objects.ObjectAck,
