@@ -45,6 +45,11 @@ def react(window: Window, text: str, words: str) -> None:
     window.page.get_by_role("group", name="React with").get_by_role("button", name=words).click()
 
 
+def who_reacted(window: Window) -> Locator:
+    """The names that are shown beside a reaction at the moment."""
+    return window.page.locator(".reacted").filter(visible=True)
+
+
 def both(window: Windows, what: str, other: str = "bob") -> tuple[Window, Window, str]:
     """Alice on node 0 and Bob on node 1, in a room with one message."""
     room = room_name(what)
@@ -84,11 +89,18 @@ def test_topic_pins_and_reactions_appear_in_the_other_window(window: Windows) ->
     react(alice, "first of all", "Thumbs up")
     theirs = message(bob, "first of all").locator(f'[data-emoji="{THUMB}"]')
     own = message(alice, "first of all").locator(f'[data-emoji="{THUMB}"]')
-    expect(theirs).to_have_attribute("aria-label", "Thumbs up: 1 person")
-    expect(theirs).to_have_attribute("title", "alice")
+    expect(theirs).to_have_attribute("aria-label", "Thumbs up: 1 person: alice")
+    expect(who_reacted(bob)).to_have_count(0)
+    theirs.focus()  # by the keyboard, as the last key was one
+    bob.page.keyboard.press("Shift+Tab")
+    bob.page.keyboard.press("Tab")
+    expect(theirs).to_be_focused()
+    expect(who_reacted(bob)).to_have_text("Thumbs up alice")
     expect(theirs).to_have_attribute("aria-pressed", "false")
     theirs.click()
     expect(own.locator(".count")).to_have_text("2")
+    own.hover()
+    expect(who_reacted(alice)).to_have_text("Thumbs up alice, bob")
     expect(own).to_have_attribute("aria-pressed", "true")
     own.click()
     expect(theirs.locator(".count")).to_have_text("1")
@@ -102,7 +114,9 @@ def test_topic_pins_and_reactions_appear_in_the_other_window(window: Windows) ->
     expect(topic(carol)).to_have_text("Something else")
     carol.page.get_by_role("button", name="About this room").click()
     expect(carol.page.locator(".description")).to_have_text(DESCRIPTION)
-    expect(message(carol, "first of all").locator(".reaction")).to_have_attribute("title", "bob")
+    expect(message(carol, "first of all").locator(".reaction")).to_have_attribute(
+        "aria-label", "Heart: 1 person: bob"
+    )
 
 
 def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) -> None:
@@ -194,7 +208,9 @@ def test_without_a_quorum_topic_and_reactions_go_on_and_messages_wait(
     expect(topic(bob)).to_have_text("Alone")
     expect(topic(alice)).to_have_text("Alone")
     react(bob, "before", "Thanks")
-    expect(message(alice, "before").locator(".reaction")).to_have_attribute("title", "bob")
+    expect(message(alice, "before").locator(".reaction")).to_have_attribute(
+        "aria-label", "Thanks: 1 person: bob"
+    )
     assert "waits" in alice.texts("pending") and "waits" not in bob.texts()
     site.start(1, 2)
     alice.wait_text("waits", "acknowledged")

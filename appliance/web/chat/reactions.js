@@ -23,17 +23,23 @@ function whoReacted(authors, nameOf) {
 }
 
 export function Reactions({ reactions, msgId, room, shared }) {
-  const own = shared.chat.author;
   return html`<ul class="reactions" aria-label="Reactions">${reactions.map(
-    ({ emoji, authors }) => html`<li key=${emoji}>
-    <button class="reaction" data-emoji=${emoji}
-      aria-pressed=${authors.includes(own) ? "true" : "false"}
-      title=${whoReacted(authors, (author) => shared.nameOf(author))}
-      aria-label=${`${WORDS.get(emoji) ?? emoji}: ${plural(authors.length, "person", "people")}`}
-      onClick=${() => shared.react(room, msgId, emoji)}>
-      <span class="emoji">${emoji}</span>
-      <span class="count">${authors.length}</span></button></li>`,
+    ({ emoji, authors }) => html`<${Reaction} key=${emoji} emoji=${emoji} authors=${authors}
+    shared=${shared} onToggle=${() => shared.react(room, msgId, emoji)} />`,
   )}</ul>`;
+}
+
+// Who it was stands beside it while it is pointed at or in focus, and in its words for a reader.
+function Reaction({ emoji, authors, shared, onToggle }) {
+  const said = WORDS.get(emoji) ?? emoji;
+  const names = whoReacted(authors, (author) => shared.nameOf(author));
+  return html`<li><button class="reaction" data-emoji=${emoji}
+      aria-pressed=${authors.includes(shared.chat.author) ? "true" : "false"}
+      aria-label=${`${said}: ${plural(authors.length, "person", "people")}: ${names}`}
+      onClick=${onToggle}>
+      <span class="emoji">${emoji}</span>
+      <span class="count">${authors.length}</span></button>
+    <span class="reacted" aria-hidden="true"><b>${said}</b> ${names}</span></li>`;
 }
 
 // Opens with the first in focus; arrows move, Escape leaves.
