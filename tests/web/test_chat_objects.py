@@ -4,6 +4,7 @@ from playwright.sync_api import Locator
 
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
+from tests.web.png_file import png_of
 from tests.web.site import LiveSite, wait_for
 from tests.web.test_chat_page import Windows, room_name
 from tests.web.window import Window, expect
@@ -11,6 +12,11 @@ from tests.web.window import Window, expect
 TOPIC = "Who brings <b>what</b> on Thursday"
 DESCRIPTION = "What belongs here:\n<i>all</i> of https://tiger.example/rules"
 THUMB = "👍"
+
+
+RED = (200, 60, 40)
+MIDDLE = """(canvas) => [...canvas.getContext('2d')
+  .getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data.slice(0, 3)]"""
 
 
 def set_topic(window: Window, text: str) -> None:
@@ -130,8 +136,15 @@ def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) 
         )
         expect(each.page.locator(".person")).to_have_count(2)
 
-    bob.page.get_by_role("button", name="Edit your name").click()
-    bob.page.get_by_label("Name that others see").fill("Bob the Builder")
+    bob.page.get_by_role("button", name="Edit your name and picture").click()
+    name = bob.page.get_by_label("Name that others see")
+    name.fill("Bob the Builder")
+    bob.page.keyboard.press("Tab")
+    expect(bob.page.get_by_label("Choose a picture")).to_be_focused()
+    file = {"name": "me.png", "mimeType": "image/png", "buffer": png_of(90, 60, lambda x, y: RED)}
+    bob.page.set_input_files("#own-picture", file)
+    expect(bob.page.locator(".own-picture canvas")).to_be_visible()
+    name.focus()
     bob.page.keyboard.press("Enter")
     for each in (alice, bob):
         expect(each.page.locator(".block .author").last).to_have_text("Bob the Builder")
@@ -139,6 +152,10 @@ def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) 
         expect(each.page.locator('.person[data-author="builder"] .name')).to_have_text(
             "Bob the Builder"
         )
+        for face in (".block .avatar", '.person[data-author="builder"] .face'):
+            portrait = each.page.locator(f"{face} canvas").last
+            expect(portrait).to_be_visible()
+            assert all(abs(a - b) < 12 for a, b in zip(portrait.evaluate(MIDDLE), RED, strict=True))
 
     bob.page.locator("#message").press_sequentially("well")
     expect(alice.page.locator(".typing")).to_have_text("Bob the Builder is typing")
@@ -152,6 +169,12 @@ def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) 
     # The name is that of the user, not of a tab.
     again = window("builder", node=2)
     expect(again.page.locator(".foot .who")).to_contain_text("Bob the Builder")
+    expect(again.page.locator(".foot .face canvas")).to_be_visible()
+    again.page.get_by_role("button", name="Edit your name and picture").click()
+    again.page.get_by_role("button", name="Remove the picture").click()
+    again.page.get_by_role("button", name="Save").click()
+    expect(alice.page.locator(".block .avatar canvas")).to_have_count(0)
+    expect(alice.page.locator(".block .author").last).to_have_text("Bob the Builder")
 
 
 def test_what_was_read_in_one_window_is_read_in_the_others_of_that_user(window: Windows) -> None:

@@ -1,8 +1,9 @@
 // Above the messages: the room's name and topic, what is pinned, who is there.
 
+import { Face } from "./face.js";
 import { html, Icon, useLayoutEffect, useRef, useState } from "../markup.js";
 import { About, Topic } from "./topic.js";
-import { hue, initials, moment, plural } from "./wording.js";
+import { hue, moment, plural } from "./wording.js";
 
 const EXCERPT = 140;
 
@@ -45,7 +46,8 @@ function Person({ author, state, shared }) {
   const name = shared.nameOf(author);
   const words = [name === author ? "" : author, author === shared.chat.author ? "you" : ""];
   return html`<li class=${`person hue-${hue(author)}`} data-author=${author} data-state=${state}>
-    <span class="face" aria-hidden="true">${initials(name)}<span class="lamp" /></span>
+    <${Face} as="face" name=${name} picture=${shared.pictureOf(author)}>
+      <span class="lamp" /></${Face}>
     <span class="name">${name}</span>
     <span class="more">${words.filter(Boolean).join(", ")}</span>
     <span class="state">${state}</span></li>`;

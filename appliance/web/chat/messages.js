@@ -2,10 +2,11 @@
 
 import { Component, html, Icon } from "../markup.js";
 import { entriesOf } from "./entries.js";
+import { Face } from "./face.js";
 import { Links } from "./links.js";
 import { Actions, Reactions } from "./reactions.js";
 import { piecesOf } from "./text.js";
-import { hue, initials, moment, plural, time } from "./wording.js";
+import { hue, moment, plural, time } from "./wording.js";
 
 const NEAR_PX = 500; // from an end of what is loaded: fetch more
 const BOTTOM_PX = 48; // from the newest: counts as being there
@@ -121,7 +122,8 @@ function Block({ entry, picking, actions }) {
   const { room, shared } = actions;
   const name = entry.importer ? entry.author : shared.nameOf(entry.author);
   return html`<article class=${`block hue-${hue(entry.author)}${entry.own ? " own" : ""}`}>
-    <div class="avatar" aria-hidden="true">${initials(name)}</div>
+    <${Face} as="avatar" name=${name}
+      picture=${entry.importer ? "" : shared.pictureOf(entry.author)} />
     <header><span class="author">${name}</span>
       ${name !== entry.author && html`<span class="login">${entry.author}</span>`}
       <time title=${moment(entry.ms)}>${time(entry.ms)}</time>

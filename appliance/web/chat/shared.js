@@ -74,14 +74,23 @@ export class Shared {
     this.edit({ type: "reaction", room_id: room.id, msg_id: msgId, emoji, present });
   }
 
-  // A profile is set as a whole: what else is in it stays.
-  setName(name, then) {
-    const { about, picture } = this.profiles.get(this.chat.author) ?? {};
+  // A profile is set as a whole: what else is in it stays, so it is set where it is known.
+  setProfile({ name, picture }, then) {
+    const { about } = this.profiles.get(this.chat.author);
     this.edit({ type: "profile", name, about, picture }, then);
+  }
+
+  // It is told with the state of any room.
+  get knowsOwnProfile() {
+    return this.exists && this.profiles.has(this.chat.author);
   }
 
   nameOf(author) {
     return this.profiles.get(author)?.name || author;
+  }
+
+  pictureOf(author) {
+    return this.profiles.get(author)?.picture ?? "";
   }
 
   // --- what is only said -----------------------------------------------------------------------

@@ -68,7 +68,7 @@ export function About({ room }) {
       room.mayModerate ? " yet: set a topic below its name." : "."
     }</p>`;
   }
-  return html`<div class="about">
+  return html`<div class="about-room">
     ${topic && html`<p class="about-topic"><${Links} text=${topic} /></p>`}
     ${description && html`<p class="description"><${Links} text=${description} /></p>`}</div>`;
 }
