@@ -383,6 +383,7 @@ PRESENCE_ROOMS_MAX = 20_000  # rooms of which an edge knows who is there
 LAST_SEEN_PAUSE_MS = 60_000  # between two times that it is stored when a user was seen
 OBJECT_REQUESTS_MAX = 4096  # of all clients of an edge that its objects have not answered
 OBJECT_TEXT_SIZE_MAX = 4096  # bytes of a topic, a description, a name
+PICTURE_SIDE_MAX = 128  # pixels of a side of a person's picture, in a profile
 TEXT_DEPTH_MAX = 64  # brackets within brackets in the notation of values
 
 assert MEMBERS_MAX >= REPLICAS_MAX

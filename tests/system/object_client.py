@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from appliance.drivers.chat.client import Client
 from appliance.formats.client.frame import Frame
-from appliance.formats.client.objects import ObjectAck, ObjectEvent, ObjectState
+from appliance.formats.client.objects import ObjectEvent, ObjectState
 from appliance.roles.metadata.door import SOCKET
 from tests.patience import HUNG_S
 
@@ -25,10 +23,6 @@ class ObjectClient(Client):
         super().__init__(*arguments, **options)
         self.events: list[ObjectEvent] = []
         self.states: list[ObjectState] = []
-
-    async def change(self, frame: Frame) -> ObjectAck:
-        """Its acknowledgement. A temporary refusal is asked again, as it says."""
-        return await self._ask(msgspec.structs.replace(frame, request=self._label()), ObjectAck)
 
     def _on_frame(self, frame: Frame) -> None:
         if isinstance(frame, ObjectEvent):

@@ -1,11 +1,13 @@
 """What people share besides messages, in windows on different nodes of a real site."""
 
+from pathlib import Path
+
 from playwright.sync_api import Locator
 
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
-from tests.web.png_file import png_of
-from tests.web.site import LiveSite, wait_for
+from tests.png_file import png_of
+from tests.web.site import LiveSite, run, wait_for
 from tests.web.test_chat_page import Windows, room_name
 from tests.web.window import Window, expect
 
@@ -175,6 +177,50 @@ def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) 
     again.page.get_by_role("button", name="Save").click()
     expect(alice.page.locator(".block .avatar canvas")).to_have_count(0)
     expect(alice.page.locator(".block .author").last).to_have_text("Bob the Builder")
+
+
+def test_what_is_said_on_a_terminal_appears_in_a_window(
+    window: Windows, site: LiveSite, tmp_path: Path
+) -> None:
+    alice, bob, room = both(window, "terminal")
+    dan = ("--local", str(site.folder), "--user", "dan")
+    msg_id = message(alice, "first of all").get_attribute("data-id") or ""
+    assert run("topic", room, *dan) == "no topic\n"
+    assert run("topic", room, "Today", "at nine", "--description", "In\nall", *dan) == (
+        "topic set\ndescription set\n"
+    )
+    expect(topic(alice)).to_have_text("Today at nine")
+    assert run("topic", room, "Today at nine", *dan) == "topic was so already\n"
+    assert run("topic", room, *dan) == "Today at nine\n  In\n  all\n"
+    assert run("pin", room, *dan) == ""
+    assert run("pin", room, msg_id, *dan) == "pinned\n"
+    expect(message(bob, "first of all")).to_have_attribute("data-pinned", "true")
+    assert run("pin", room, *dan) == f"{msg_id}\n"
+    assert run("pin", room, msg_id, "--remove", *dan) == "unpinned\n"
+    assert run("react", room, msg_id, *dan) == ""
+    assert run("react", room, msg_id, THUMB, *dan) == "reacted\n"
+    reaction = message(bob, "first of all").locator(".reaction")
+    reaction.click()
+    expect(reaction).to_have_attribute("aria-label", "Thumbs up: 2 people: dan, bob")
+    wait_for(lambda: run("react", room, msg_id, *dan) == f"{THUMB}  2  bob, dan\n", "both")
+    assert run("react", room, msg_id, THUMB, "--remove", *dan) == "taken back\n"
+    assert run("react", room, msg_id, "--json", *dan) == (
+        '{"emoji": "\\ud83d\\udc4d", "authors": ["bob"]}\n'
+    )
+
+    file = tmp_path / "me.png"
+    file.write_bytes(png_of(32, 32, lambda x, y: RED))
+    assert run("profile", *dan) == "no name\nno about\nno picture\n"
+    run("profile", "--name", "Dan the Man", "--about", "here to stay", *dan)
+    assert run("profile", "--picture", str(file), *dan) == "profile set\n"  # the rest stays
+    wait_for(
+        lambda: run("profile", *dan).startswith(
+            "name: Dan the Man\nabout: here to stay\npicture of "
+        ),
+        "it on every node",
+    )
+    run("send", room, "from a terminal", *dan)
+    alice.wait_text("from a terminal")
 
 
 def test_what_was_read_in_one_window_is_read_in_the_others_of_that_user(window: Windows) -> None:

@@ -6,7 +6,7 @@ import random
 import pytest
 from playwright.sync_api import Page
 
-from tests.web.png_file import Colour, png_of, url_of
+from tests.png_file import Colour, png_of, url_of
 from tests.web.test_modules import run
 
 ORANGE, BLUE = (240, 150, 70), (40, 90, 140)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
+import msgspec
+
 from appliance.drivers.chat.connection import Connection, dial
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable, TurnedAway
@@ -20,7 +22,13 @@ from appliance.formats.client.directory import DirectoryAnswer, DirectoryRequest
 from appliance.formats.client.federation import FederationEvent, FederationRequest
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, Frame, encode_binary, encode_json
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
-from appliance.formats.client.objects import ObjectEvent, ObjectState
+from appliance.formats.client.objects import (
+    ObjectAck,
+    ObjectEvent,
+    ObjectRequest,
+    ObjectState,
+    ObjectWish,
+)
 from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
 from appliance.formats.client.records import unfolded
 from appliance.formats.client.rooms import CreateRoom, ListRooms, RoomAnswer, RoomItem, RoomsPage
@@ -218,6 +226,16 @@ class Client:
         if self._connection is not None:
             self._send(FederationRequest(room_id=room_id, from_op=ops[0], until_op=ops[-1]))
         return await self.origins.told(room_id, ops, within_s)
+
+    async def change(self, wish: ObjectWish) -> ObjectAck:
+        """Change what people share beside messages; acknowledged when it is durable on a node. No
+        quorum is asked. Wished again on a new connection: twice is as once."""
+        return await self._ask(msgspec.structs.replace(wish, request=self._label()), ObjectAck)
+
+    async def older_reactions(self, room_id: UUID, before: UUID) -> ObjectState:
+        """Reactions to messages older than `before`, the newest first."""
+        wish = ObjectRequest(room_id=room_id, before=before, request=self._label())
+        return await self._ask(wish, ObjectState)
 
     def start_at(self, room_id: UUID, client_seq: int) -> None:
         """Number this device's messages to a room from `client_seq`; before the first `post`."""

@@ -122,6 +122,9 @@ class Typing(Frame, tag="typing", kw_only=True):
     request: Label | None = None
 
 
+ObjectWish = Topic | Description | Pin | Reaction | ReadMarker | Profile | Presence | Typing
+
+
 class ObjectAck(Frame, tag="object_ack", kw_only=True):
     """`changed` is false where all was so already."""
 
