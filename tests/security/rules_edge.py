@@ -260,8 +260,8 @@ RULES = (
             "tests/cores/rooms/test_judge.py::test_a_window_that_goes_within_"
             "a_batch_takes_no_more_of_it"
         ),
-        old=("                    if evicted:\n                        senders.clear()"),
-        new=("                    if False:\n                        senders.clear()"),
+        old=("        if evicted:\n            senders.clear()"),
+        new=("        if False:\n            senders.clear()"),
     ),
     Rule(
         threat="a late retry is stored twice",
