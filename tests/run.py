@@ -1,13 +1,14 @@
 """`make test`: what only computes, then what needs real processes; and one more look at the few of
 these that failed.
 
-    python -m tests.run --processes 3 tests -rs       further words are those of pytest
+    python -m tests.run --processes 2 tests -rs       further words are those of pytest
 
     tests of cores, formats, worlds ──▶ beside ─┐
     tests with real processes ────────▶ alone ──┴─▶ once more? ─▶ build/test-report, table
 
 What only computes is given as many processes as there are cores, at most those that are asked for:
-one more would take time from the others, and wait for nothing.
+one more would take time from the others, and wait for nothing. What needs real processes runs one
+test after the other in pytest's own: nothing beside a test takes the time that it waits for.
 
 A machine that is busy all the same may starve a real process for longer than a test thought
 possible. What fails so is shown as FLAKY and is a fault of the test, to be mended next; a fault of
@@ -164,7 +165,7 @@ def execute(words: list[str], seconds_max: float) -> int | None:
 
 def processes_of(part: str, asked: int) -> int:
     """How many processes a part is spread over; 0: over none, it runs in pytest's own."""
-    return asked if part == "alone" else min(asked, os.cpu_count() or 1)
+    return 0 if part == "alone" else min(asked, os.cpu_count() or 1)
 
 
 def main(

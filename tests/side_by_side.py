@@ -1,10 +1,9 @@
-"""In which part of a run a test is, and how parts are spread over processes: `pytest -n 3`, through
+"""In which part of a run a test is, and how parts are spread over processes: `pytest -n 2`, through
 pytest-xdist.
 
 Tests that need real processes run apart from those that only compute, which would take both cores
-from what they wait for. They wait for elections, for a disk, for a page: so three processes share
-two cores; those that only compute have one for each core (`tests/run.py`). A group of tests stays
-together, in order, in one process:
+from what they wait for, and one at a time; those that only compute have a process for each core
+(`tests/run.py`). A group of tests stays together, in order, in one process:
 
     tests that share a fixture of their file or folder      the fixture is made once
     tests of a file that needs the run's HDFS               there is one HDFS, not one a process

@@ -38,6 +38,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     gateway = SparkContext._gateway
     found.stop()
     gateway.shutdown()
+    # Both stay in pyspark's class, and whoever asks next would talk to a Java that has ended.
+    SparkContext._gateway = SparkContext._jvm = None
     process: subprocess.Popen[Any] = gateway.proc
     process.stdin.close()
     process.wait(timeout=HUNG_S)

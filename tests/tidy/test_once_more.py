@@ -94,10 +94,10 @@ def test_a_part_may_have_no_tests(tmp_path: Path, codes: list[int | None], expec
 @pytest.mark.parametrize(
     ("cores", "words", "expected"),
     [
-        (2, ["--processes", "3"], ["2", "3"]),
-        (8, ["--processes", "3"], ["3", "3"]),
-        (None, ["--processes=3"], ["1", "3"]),
-        (2, ["--processes", "1"], ["1", "1"]),
+        (2, ["--processes", "3"], ["2", "0"]),
+        (8, ["--processes", "3"], ["3", "0"]),
+        (None, ["--processes=3"], ["1", "0"]),
+        (2, ["--processes", "1"], ["1", "0"]),
         (2, ["--processes", "0"], ["0", "0"]),
         (2, ["--processes", "3", "-n", "0"], ["0", "0"]),
         (2, ["--processes", "3", "-n", "5"], ["5", "5"]),
@@ -105,7 +105,7 @@ def test_a_part_may_have_no_tests(tmp_path: Path, codes: list[int | None], expec
         (2, [], [None, None]),
     ],
 )
-def test_what_only_computes_has_a_process_a_core_and_words_of_its_own_count(
+def test_what_only_computes_has_a_process_a_core_real_ones_run_one_at_a_time_and_own_words_count(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     cores: int | None,
