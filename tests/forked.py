@@ -89,21 +89,32 @@ class Started:
         self._answer.sendall(LENGTH.pack(len(asked)) + asked)
         self.pid = _received(self._answer)
         self.returncode: int | None = None
+        self._waited_for = threading.Lock()  # how it has ended is told once
 
     def poll(self) -> int | None:
-        """How it has ended, as subprocess has it; None: it runs."""
-        if self.returncode is None and select.select([self._answer], [], [], 0)[0]:
-            self.wait()
+        """How it has ended, as subprocess has it; None: it runs, or whoever waits hears it now."""
+        if self._waited_for.acquire(blocking=False):
+            try:
+                self._hear(0)
+            finally:
+                self._waited_for.release()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Until it has ended; subprocess.TimeoutExpired when that takes too long."""
+        if self._waited_for.acquire(timeout=-1 if timeout is None else timeout):
+            try:
+                self._hear(timeout)
+            finally:
+                self._waited_for.release()
         if self.returncode is None:
-            if not select.select([self._answer], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0.0)
+            raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0.0)
+        return self.returncode
+
+    def _hear(self, timeout: float | None) -> None:
+        if self.returncode is None and select.select([self._answer], [], [], timeout)[0]:
             self.returncode = os.waitstatus_to_exitcode(_received(self._answer))
             self._answer.close()
-        return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
         """Until it has ended; what is left of its streams. One that can be talked to has heard all
