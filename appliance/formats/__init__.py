@@ -10,6 +10,7 @@ checked.
     segment        10,000 committed records, sealed by a footer
     snapshot       signed export of a segment or a room
     site_view      who belongs to the site now: its file, and what its groups report
+    status/        what each role says of itself
     webhdfs        what an HDFS answers over HTTP
     client/        frames between a chat client and an edge, binary and JSON
 """

@@ -77,6 +77,7 @@ from appliance.formats.geometry import ROOM_ROW_SIZE
 from appliance.formats.segment import ring_size
 from appliance.formats.site import SITE_FILE
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.status import plain
 
 EXIT_HALTED = 3
 HAND_OVER_TRIES, HAND_OVER_S = 20, 0.05  # of a primary that stops, and between two of them
@@ -553,7 +554,7 @@ class ReplicaRole:
             "shipping": self._shipping(report["clock"]["log_us"]),
             "carrying": self._rooms.carrying._asdict(),
             "ticks_late": self._ticks.late,
-            "beat": self._beat.told(),
+            "beat": plain(self._beat.told()),
             "knobs": self._knobs,
         }
 

@@ -108,7 +108,7 @@ def test_links_follow_the_directory_of_the_farm(tmp_path: Path, free_ports: Free
                 write_durable(folder.path / FARM_DIRECTORY_FILE, data)
 
         def hangs_from(index: int, target: int | None) -> bool:
-            return bool(site.roles[index].status()["uplink"] == target)
+            return bool(site.roles[index].status().uplink == target)
 
         def peers(index: int) -> set[str]:
             return {codec.stream.peer for codec in site.roles[index].service.codecs}
@@ -125,9 +125,9 @@ def test_links_follow_the_directory_of_the_farm(tmp_path: Path, free_ports: Free
         publish(9, 0, key=SigningKey(bytes([78]) * 32))  # of somebody else: not followed
         publish(8, 0)  # as old as the one known
         await asyncio.sleep(1.0)
-        assert hangs_from(3, 2) and site.roles[3].status()["directory"] == 8
+        assert hangs_from(3, 2) and site.roles[3].status().directory == 8
         publish(10, 0, 1, 2, 3)
-        await site.until(lambda: site.roles[3].status()["directory"] == 10)
+        await site.until(lambda: site.roles[3].status().directory == 10)
         assert hangs_from(3, 2)  # what is open and listed stays
         await site.ask(3, do="topic", room="lobby", text="all the same")
         await site.until(site.agree)

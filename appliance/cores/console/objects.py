@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.base.errors import FormatError, TextRefused
+from appliance.base.errors import FormatError, IdOutOfBounds, TextRefused
+from appliance.formats.status.metadata import MetadataStatus
+from appliance.formats.status.status import parse
 from appliance.formats.toytlv.ids import parse_id
 
 _REFUSED = "refused_"  # what the counters of refused packets begin with
@@ -27,36 +29,37 @@ class ObjectsLine:
 
 def parse_objects(answers: Iterable[dict[str, Any] | None]) -> tuple[ObjectsLine, ...]:
     """Of each node that answers. FormatError names what is missing."""
-    try:
-        found = [raw for raw in answers if raw is not None]
-        seen = [_progress(raw["vv"]) for raw in found]
-        newest: dict[int, int] = {}
-        for vector in seen:
-            for source, number in vector.items():
-                newest[source] = max(number, newest.get(source, 0))
-        return tuple(
-            _line(raw, sum(newest[source] - vector.get(source, 0) for source in newest))
-            for raw, vector in zip(found, seen, strict=True)
-        )
-    except (TextRefused, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"status of the objects: {error!r}") from error
-
-
-def _line(raw: dict[str, Any], behind: int) -> ObjectsLine:
-    return ObjectsLine(
-        node=int(raw["node"]),
-        source=raw["source"],
-        vector=raw["vv"],
-        behind=behind,
-        links=tuple(str(one["peer"]) + ("" if one["complete"] else "?") for one in raw["sessions"]),
-        live_links=int(raw["live_links"]),
-        sites=tuple(int(one["site"]) for one in raw["sites"]),
-        refused=sum(count for name, count in raw["counters"].items() if name.startswith(_REFUSED)),
-        alarm=raw["alarm"],
+    found = [parse(MetadataStatus, raw) for raw in answers if raw is not None]
+    seen = [_progress(status) for status in found]
+    newest: dict[int, int] = {}
+    for vector in seen:
+        for source, number in vector.items():
+            newest[source] = max(number, newest.get(source, 0))
+    return tuple(
+        _line(status, sum(newest[source] - vector.get(source, 0) for source in newest))
+        for status, vector in zip(found, seen, strict=True)
     )
 
 
-def _progress(vector: str) -> dict[int, int]:
+def _line(status: MetadataStatus, behind: int) -> ObjectsLine:
+    refused = (n for name, n in status.counters.items() if name.startswith(_REFUSED))
+    return ObjectsLine(
+        node=status.node,
+        source=status.source,
+        vector=status.vv,
+        behind=behind,
+        links=tuple(one.peer + ("" if one.complete else "?") for one in status.sessions),
+        live_links=status.live_links,
+        sites=tuple(one.site for one in status.sites),
+        refused=sum(refused),
+        alarm=status.alarm,
+    )
+
+
+def _progress(status: MetadataStatus) -> dict[int, int]:
     """Source -> its newest packet."""
-    ids = [parse_id(text) for text in vector.split(",") if text]
+    try:
+        ids = [parse_id(text) for text in status.vv.split(",") if text]
+    except (TextRefused, IdOutOfBounds) as error:
+        raise FormatError(f"status of the objects: {error}") from error
     return {id.source: id.sequence for id in ids}

@@ -20,10 +20,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec import UNSET
+
 from appliance.base.errors import ApplianceError, StorageError
 from appliance.drivers.host import service
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.ticks import Ticks
+from appliance.formats.status.process import Turns
 
 EXIT_BUG = 1
 EARLY_S = 0.1  # a second may be told so much too early: loops round their times
@@ -170,10 +173,10 @@ class Beat:
 
     # --- figures
 
-    def told(self) -> dict[str, int]:
+    def told(self) -> Turns:
         """For the role's status, counted since its start."""
-        ticks = {} if self._ticks is None else {"ticks_late": self._ticks.late}
-        return {"seconds_late": self._late, "weather": self._weather, **ticks}
+        ticks_late = UNSET if self._ticks is None else self._ticks.late
+        return Turns(seconds_late=self._late, weather=self._weather, ticks_late=ticks_late)
 
 
 def _is_want(error: BaseException) -> bool:

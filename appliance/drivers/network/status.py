@@ -22,12 +22,13 @@ from appliance.drivers.network.local_peer import peer_allowed
 from appliance.drivers.network.stream_end import end
 from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
 from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.status.status import Status, plain
 
 WISH_SIZE_MAX = 4096  # bytes of JSON
 
 
 class StatusServer:
-    """`status` is called for each question, `on_wish` for each wish; both give plain values."""
+    """`status` is called for each question; `on_wish`, for each wish, gives plain values."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class StatusServer:
         *,
         cluster: bytes,
         number: int,
-        status: Callable[[], dict[str, Any]],
+        status: Callable[[], Status | dict[str, Any]],
         on_wish: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self._path, self._cluster, self._number, self._status = path, cluster, number, status
@@ -67,7 +68,7 @@ class StatusServer:
                 welcome = peer_allowed(real) and len(self._open) <= CONNECTIONS_MAX
             while welcome and (wish := await self._question(reader)) is not None:
                 said = self._on_wish(wish) if wish and self._on_wish else self._status()
-                body = json.dumps(said).encode()
+                body = json.dumps(plain(said) if isinstance(said, Status) else said).encode()
                 header = make(LOCAL_STATUS, cluster=self._cluster, shard=self._number, body=body)
                 writer.write(self._signer.frame(header, body))
                 await writer.drain()

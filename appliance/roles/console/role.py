@@ -62,6 +62,7 @@ from appliance.drivers.network.pages import SafeHeaders
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
 from appliance.formats.site import SITE_FILE
+from appliance.formats.status.status import plain
 from appliance.roles.console.watch import POLL_S, Watch
 
 WEB = resources.web()
@@ -328,7 +329,7 @@ class ConsoleRole:
             "streams": self._streams,
             "connection_events": self._connections(),
             "process": self._process.read(),
-            "beat": self._beat.told(),
+            "beat": plain(self._beat.told()),
         }
         return [*said, Said("console", self._node.settings.index, 0, own)]
 

@@ -35,6 +35,7 @@ from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.status import plain
 from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.edge.addresses import elsewhere, elsewhere_listed
 from appliance.roles.edge.figures import answered, sessions_of, why_unhealthy
@@ -380,7 +381,7 @@ class EdgeRole:
             **sessions_of(self._edge),
             "ack": self._lanes.latency.figures(),
             "process": self._figures.read(),
-            "beat": self._beat.told(),
+            "beat": plain(self._beat.told()),
             "knobs": self._knobs,
             "memory": self._slack.told(),
             "counters": dict(self._edge.counters),

@@ -52,6 +52,7 @@ from appliance.formats.raft_legacy.frame import (
 )
 from appliance.formats.site import FARM, SITE_FILE
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.status import plain
 from appliance.roles.farm.acts import Acts
 from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.figures import NodeStatus, Service, status_document
@@ -303,7 +304,7 @@ class FarmRole:
             "audit": self.audit.told(),
             "directory": self._told_directory(),
             "process": self._figures.read(),
-            "beat": self._beat.told(),
+            "beat": plain(self._beat.told()),
         }
         if self.member is None:
             return found

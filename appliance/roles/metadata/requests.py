@@ -18,6 +18,8 @@ from appliance.cores.metadata.states import empty
 from appliance.cores.metadata.terms import Term
 from appliance.formats.rdx.notation import Value, parse_value
 from appliance.formats.rdx.text import state_text
+from appliance.formats.status.metadata import ObjectsSession, StoreStatus
+from appliance.formats.status.status import plain
 from appliance.formats.toytlv.ids import ID0, Id, parse_id
 from appliance.formats.toytlv.version_vectors import vector_text
 from appliance.roles.metadata.arguments import text_of, whole_of
@@ -184,32 +186,32 @@ async def _verify(service: Service, request: Request) -> Request:
 
 
 async def _status(service: Service, request: Request) -> Request:
-    return await service.look(lambda replica: status_of(service))
+    return plain(await service.look(lambda replica: status_of(service)))
 
 
-def status_of(service: Service) -> Request:
+def status_of(service: Service) -> StoreStatus:
     """Sessions, vectors and counters as they are now."""
     table = service.replica.table
-    return {
-        "source": f"{service.replica.source:x}",
-        "vv": vector_text(table.vector),
-        "map_size": service.store.map_size,
-        "alarm": service.alarm,
-        "counters": dict(sorted(service.counters.items())),
-        "sessions": [
-            {
-                "peer": codec.stream.peer,
-                "source": f"{codec.session.peer.last.source:x}" if codec.session.peer else None,
-                "state": codec.session.feed.name.lower(),
-                "complete": codec.session.complete,
-                "fields_sent": codec.session.diff.fields_sent if codec.session.diff else 0,
-                "waiting_bytes": codec.session.queued + codec.stream.waiting,
-                "bytes_in": codec.stream.bytes_in,
-                "bytes_out": codec.stream.bytes_out,
-            }
+    return StoreStatus(
+        source=f"{service.replica.source:x}",
+        vv=vector_text(table.vector),
+        map_size=service.store.map_size,
+        alarm=service.alarm,
+        counters=dict(sorted(service.counters.items())),
+        sessions=[
+            ObjectsSession(
+                peer=codec.stream.peer,
+                source=f"{codec.session.peer.last.source:x}" if codec.session.peer else None,
+                state=codec.session.feed.name.lower(),
+                complete=codec.session.complete,
+                fields_sent=codec.session.diff.fields_sent if codec.session.diff else 0,
+                waiting_bytes=codec.session.queued + codec.stream.waiting,
+                bytes_in=codec.stream.bytes_in,
+                bytes_out=codec.stream.bytes_out,
+            )
             for codec in service.codecs
         ],
-    }
+    )
 
 
 # --- connections ----------------------------------------------------------------------------------
@@ -276,7 +278,7 @@ async def answer_links(links: SiteLinks, request: Request) -> Request:
             return await links.add(site, host, int(port), text_of(request, "fingerprint"))
         if request["do"] == "peers_remove":
             return await links.remove(whole_of(request, "site"))
-        return {"peers": links.shown()}
+        return {"peers": [plain(one) for one in links.shown()]}
     except ApplianceError as error:
         return {"error": error.code, "reason": str(error)}
 

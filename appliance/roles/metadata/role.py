@@ -31,6 +31,7 @@ from appliance.formats.live import PROTOCOL, Said, parse_said, plain_said
 from appliance.formats.object_source import LIFE_FILE, is_of_node, is_of_site, site_of, source_of
 from appliance.formats.site import SITE_FILE, Node
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.metadata import MetadataStatus
 from appliance.roles.metadata.door import SOCKET, Caller, Door
 from appliance.roles.metadata.live import LiveLinks
 from appliance.roles.metadata.object_store import ObjectStore
@@ -214,16 +215,23 @@ class MetadataRole:
     def _hear(self, said: Said) -> None:
         self._door.tell({"live": plain_said(said)})
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> MetadataStatus:
         """For `tigerchat status`, the console and metrics."""
-        return {
-            "node": self.node.settings.index,
-            **status_of(self.service),
-            **self._tree.told(),
-            "live_links": len(self.live.codecs),
-            "beat": self._beat.told(),
-            "sites": self._site_links.shown() if self._site_links is not None else [],
-        }
+        store = status_of(self.service)
+        return MetadataStatus(
+            node=self.node.settings.index,
+            source=store.source,
+            vv=store.vv,
+            map_size=store.map_size,
+            alarm=store.alarm,
+            counters=store.counters,
+            sessions=store.sessions,
+            uplink=self._tree.uplink,
+            directory=self._tree.directory,
+            live_links=len(self.live.codecs),
+            beat=self._beat.told(),
+            sites=self._site_links.shown() if self._site_links is not None else [],
+        )
 
 
 def sockets_of(folder: Path) -> Path:

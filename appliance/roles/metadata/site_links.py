@@ -19,6 +19,7 @@ from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.tls import client_context
 from appliance.formats.object_source import site_of
 from appliance.formats.site import SITE_NUMBER_MAX
+from appliance.formats.status.metadata import LinkedSite
 from appliance.roles.metadata.live import LiveLinks
 from appliance.roles.metadata.service import Service
 
@@ -95,9 +96,11 @@ class SiteLinks:
                 codec.stream.close("unlinked")
         return {"linked": None}
 
-    def shown(self) -> list[dict[str, Any]]:
-        rows = [asdict(self.links[site]) for site in sorted(self.links)]
-        return [{k: v for k, v in row.items() if k != "certificate"} for row in rows]
+    def shown(self) -> list[LinkedSite]:
+        return [
+            LinkedSite(site=site, host=link.host, port=link.port, fingerprint=link.fingerprint)
+            for site, link in sorted(self.links.items())
+        ]
 
     def _open(self, link: SiteLink) -> None:
         self.links[link.site] = link

@@ -1,7 +1,6 @@
 """The stream of a node to a smaller one of its site: which one, by site file and directory."""
 
 import time
-from typing import Any
 
 from appliance.cores.metadata.uplink import Uplink
 from appliance.drivers.host.node_folder import (
@@ -63,9 +62,15 @@ class Tree:
             {other.spki: name_of(target)},
         )
 
-    def told(self) -> dict[str, Any]:
-        """For people: the node we dial, None for none; version of the directory, 0 for none."""
-        return {"uplink": self._uplink.target, "directory": self._directory.version}
+    @property
+    def uplink(self) -> int | None:
+        """The node that we dial."""
+        return self._uplink.target
+
+    @property
+    def directory(self) -> int:
+        """Version of the newest one, 0 for none."""
+        return self._directory.version
 
 
 def name_of(index: int) -> str:

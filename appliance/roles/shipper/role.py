@@ -21,6 +21,7 @@ from appliance.drivers.network.status import StatusServer
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import SITE_FILE
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.status import plain
 from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.attached.shard_tasks import AttachedShard, ShardTasks
 from appliance.roles.shipper.repair import Repair
@@ -131,7 +132,7 @@ class ShipperRole:
             "shards": [shard.status() for shard in self.shards],
             "snapshots": [snapshots.status() for snapshots in self._snapshots],
             "process": self._figures.read(),
-            "beat": self._tasks.beat.told(),
+            "beat": plain(self._tasks.beat.told()),
             "connection_events": dict(self.counters),
             "dropped": dict(self.drops),
         }

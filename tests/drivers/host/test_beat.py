@@ -16,6 +16,7 @@ from appliance.base.errors import ConfigurationError, StorageError
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import EXIT_BUG, Beat
 from appliance.drivers.host.lifetime import Lifetime
+from appliance.formats.status.process import Turns
 from appliance.node.forked import STANDARD_DESCRIPTORS
 from appliance.node.supervisor import ROUND_S_MAX, SILENT_S_MAX, STUCK_S_MAX
 from tests.clockwork import passing, run
@@ -74,7 +75,7 @@ def test_an_error_of_the_machine_ends_one_second_and_no_other(
         drive(role)
         await seconds(5)
         assert said == [], "a process that is started again may do better"
-        assert role.seconds == role.beat.told()["weather"] == 6
+        assert role.seconds == role.beat.told().weather == 6
         role.fails = None
         await seconds(5)
         assert said == ["WATCHDOG=1"] * 5
@@ -120,7 +121,7 @@ def test_a_loop_that_turns_is_heard_though_its_work_wants_what_no_new_process_wo
         role.fails = WANTS[want]
         drive(role)
         await seconds(int(STUCK_S_MAX) + 3)
-        assert role.seconds == role.beat.told()["weather"] == len(said) > STUCK_S_MAX
+        assert role.seconds == role.beat.told().weather == len(said) > STUCK_S_MAX
         assert set(said) == {"WATCHDOG=1"}
         assert not role.life.asked.is_set() and role.beat.exit_code == 0
         await role.life.close()
@@ -213,7 +214,7 @@ def test_an_error_of_the_machine_in_a_tick_of_the_core_is_not_the_last_tick(
         role.beat.ticks(TICK_S, idle=lambda: 0, count=count).start()
         for _ in range(9):
             await passing(TICK_S)
-        assert counted == 10 and role.beat.told()["weather"] == 2
+        assert counted == 10 and role.beat.told().weather == 2
 
     run(story)
 
@@ -233,7 +234,7 @@ def test_what_nobody_caught_is_weather_when_the_machine_refused_it(
         for _ in range(100):
             asyncio.get_running_loop().call_soon(refused)
         await passing(0)
-        assert role.beat.told() == {"seconds_late": 0, "weather": 100}
+        assert role.beat.told() == Turns(weather=100)
         assert not role.life.asked.is_set() and said == []
 
     with caplog.at_level(logging.WARNING, LOG.name):
@@ -256,7 +257,7 @@ def test_an_error_of_ours_is_weather_where_the_machine_led_to_it(cause: OSError 
         if cause is not None:
             with role.beat.weathers():
                 reads()
-        assert role.beat.told()["weather"] == (1 if cause is None else 2)
+        assert role.beat.told().weather == (1 if cause is None else 2)
 
     run(story)
 
@@ -360,7 +361,7 @@ def test_a_loop_whose_turns_are_late_is_heard_each_second_of_the_clock(
             role.beat.turned()
             await passing(turn_s)
         assert len(said) == pytest.approx(min(10, 10 / turn_s), abs=2)
-        assert role.beat.told()["seconds_late"] == (4 if turn_s == 5.0 else 0)
+        assert role.beat.told().seconds_late == (4 if turn_s == 5.0 else 0)
 
     run(story)
 
@@ -370,9 +371,9 @@ def test_stalls_are_counted(said: list[str]) -> None:
         role = Role()
         by_ticks(role)
         await seconds(3)
-        assert role.beat.told() == {"seconds_late": 0, "weather": 0, "ticks_late": 0}
+        assert role.beat.told() == Turns(ticks_late=0)
         await passing(3.5)
-        assert role.beat.told() == {"seconds_late": 2, "weather": 0, "ticks_late": 1}
+        assert role.beat.told() == Turns(seconds_late=2, ticks_late=1)
 
     run(story)
 

@@ -1,0 +1,11 @@
+"""What each role says of itself: one struct a role, which the role fills and everybody else reads.
+
+    status      what all have in common: to and from the values that travel
+    process     figures that every process has of itself
+    metadata    the objects of a node
+
+A status travels as JSON, with its fields in the order of its struct. An older or newer program may
+be the other side: what it does not tell is the default of the field, what nobody knows here is
+passed over. A field without a default has been told since there is this role; without it there is
+no status.
+"""
