@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,10 +18,11 @@ from appliance.base.errors import ConfigurationError, StorageError
 from appliance.cores.console.model import ShardLine
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import ask_status, status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.site import SITE_FILE, Site, load_site
+from appliance.formats.status.supervisor import ChildStatus, SupervisorStatus
 from appliance.roles.console.watch import Watch
 
 LOOK_S = 0.4  # for a process to say how it is: whoever does not answer is not counted
@@ -54,7 +54,7 @@ def stop(name: str, local: Path, force: bool) -> None:
     if not force:
         _refuse_loss(site, local, index)
     _wish(site, local, {"stop": name})
-    _until(lambda: _ended(_child(site, local, name)), STOP_S, f"{name} has not ended")
+    _until(lambda: _child(site, local, name).has_ended, STOP_S, f"{name} has not ended")
     click.echo(f"node: {name} has stopped; `tigerchat node start {name}` starts it again")
 
 
@@ -66,9 +66,9 @@ def kill(name: str, local: Path) -> None:
     the node is started again by itself and catches up."""
     site, _ = _find(local, name)
     child = _child(site, local, name)
-    pid = child["pid"]
+    pid = child.pid
     if pid is None:
-        again = "is being started" if child["wanted"] else f"`tigerchat node start {name}` does so"
+        again = "is being started" if child.wanted else f"`tigerchat node start {name}` does so"
         raise StorageError(f"{name} does not run now: {again}")
     try:
         os.kill(pid, signal.SIGKILL)  # the kernel ends its processes with it
@@ -88,10 +88,10 @@ def drain(name: str, local: Path) -> None:
     sockets = local.absolute() / name / SOCKETS_FOLDER
     _refuse_without_edges(site, local, name)
     for edge in _edges(site, sockets):
-        if edge["wanted"]:
-            _wish(site, sockets, {"stop": edge["name"]})
+        if edge.wanted:
+            _wish(site, sockets, {"stop": edge.name})
     _until(
-        lambda: all(_ended(edge) for edge in _edges(site, sockets)),
+        lambda: all(edge.has_ended for edge in _edges(site, sockets)),
         STOP_S,
         f"not every edge of {name} has ended",
     )
@@ -109,14 +109,14 @@ def start(name: str, local: Path) -> None:
     serves, or says what has halted."""
     site, _ = _find(local, name)
     _wish(site, local, {"start": name})
-    _until(lambda: bool(_child(site, local, name)["ready"]), START_S, f"{name} is not ready")
+    _until(lambda: bool(_child(site, local, name).ready), START_S, f"{name} is not ready")
     sockets = local.absolute() / name / SOCKETS_FOLDER
     if not _answers_alone(site, sockets):
         for edge in _edges(site, sockets):
-            if not edge["wanted"]:
-                _wish(site, sockets, {"start": edge["name"]})
+            if not edge.wanted:
+                _wish(site, sockets, {"start": edge.name})
         _until(
-            lambda: all(edge["ready"] or edge["halt"] for edge in _edges(site, sockets)),
+            lambda: all(edge.ready or edge.halt for edge in _edges(site, sockets)),
             START_S,
             f"not every edge of {name} is ready",
         )
@@ -135,19 +135,19 @@ def _find(local: Path, name: str) -> tuple[Site, int]:
     raise ConfigurationError(f"{name} is no node of the site; allowed: {names}")
 
 
-def _asked(site: Site, folder: Path, wish: dict[str, str] | None = None) -> dict[str, Any] | None:
-    return ask_status(
-        folder,
-        cluster=site.cluster,
-        shard=0,
-        kind="supervisor",
-        timeout_s=ANSWER_S,
-        wish=wish,
-    )
+def _asked(site: Site, folder: Path) -> SupervisorStatus | None:
+    return status_of(SupervisorStatus, folder, cluster=site.cluster, timeout_s=ANSWER_S)
 
 
 def _wish(site: Site, folder: Path, wish: dict[str, str]) -> None:
-    said = _asked(site, folder, wish)
+    said = ask_status(
+        folder,
+        cluster=site.cluster,
+        shard=0,
+        kind=SupervisorStatus.role,
+        timeout_s=ANSWER_S,
+        wish=wish,
+    )
     if said is None:
         raise _nobody(folder)
     if said.get("ending"):
@@ -164,28 +164,23 @@ def _nobody(folder: Path) -> StorageError:
     )
 
 
-def _children(site: Site, folder: Path) -> list[dict[str, Any]]:
+def _children(site: Site, folder: Path) -> list[ChildStatus]:
     """What the supervisor at `folder` keeps; StorageError when none answers."""
     said = _asked(site, folder)
     if said is None:
         raise _nobody(folder)
-    children: list[dict[str, Any]] = said["children"]
-    return children
+    return said.children
 
 
-def _child(site: Site, folder: Path, name: str) -> dict[str, Any]:
+def _child(site: Site, folder: Path, name: str) -> ChildStatus:
     for child in _children(site, folder):
-        if child["name"] == name:
+        if child.name == name:
             return child
     raise StorageError(f"{name} was removed, or added since the site was started: restart it")
 
 
-def _edges(site: Site, sockets: Path) -> list[dict[str, Any]]:
-    return [child for child in _children(site, sockets) if child["name"].startswith("edge-")]
-
-
-def _ended(child: dict[str, Any]) -> bool:
-    return child["pid"] is None and not child["spawning"]
+def _edges(site: Site, sockets: Path) -> list[ChildStatus]:
+    return [child for child in _children(site, sockets) if child.name.startswith("edge-")]
 
 
 def _answers_alone(site: Site, sockets: Path) -> bool:
@@ -197,7 +192,7 @@ def _answers_alone(site: Site, sockets: Path) -> bool:
 
 def _refuse_without_edges(site: Site, local: Path, name: str) -> None:
     """StorageError if the node has no edges that could be stopped alone."""
-    if _child(site, local, name)["pid"] is None:
+    if _child(site, local, name).pid is None:
         raise StorageError(f"{name} does not run: it has no chat clients")
     sockets = local.absolute() / name / SOCKETS_FOLDER
     if _answers_alone(site, sockets):

@@ -18,6 +18,7 @@ from appliance.base.printable import counted
 from appliance.drivers.host import machine_facts, resources
 from appliance.drivers.host.durable_file import unusable
 from appliance.formats.machine_profile import Profile, load_profile
+from appliance.formats.status.supervisor import ExaminedMachine
 
 FITS, DIFFERS, UNKNOWN = "ok", "differs", "unknown"
 BUSY = "{busy}"  # in a word of the command line: all cores but those that keep house
@@ -109,9 +110,10 @@ class Examined:
     differences: tuple[str, ...]
     error: str = ""
 
-    def plain(self) -> dict[str, Any]:
+    def status(self) -> ExaminedMachine:
         """For the status of a node."""
-        return {"profile": self.profile or self.error, "differences": list(self.differences)}
+        profile = self.profile or self.error
+        return ExaminedMachine(profile=profile, differences=list(self.differences))
 
     def told(self) -> str:
         """In a few words."""

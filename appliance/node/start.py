@@ -68,7 +68,7 @@ class NodeStart:
             self.children,
             report=self._warn,
             strict=self.strict,
-            machine=self.examined.plain() if self.pinned else None,  # else it is shared by many
+            machine=self.examined.status() if self.pinned else None,  # else it is shared by many
             progress=self._say,
             on_ready=lambda: self._say(_ready_line(supervisor)),
         )

@@ -30,7 +30,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from appliance.base.json_text import parse_json
+from appliance.drivers.host import tuning
 from appliance.drivers.host.process import child_environment
 from appliance.drivers.host.service import (
     REASON,
@@ -39,8 +42,8 @@ from appliance.drivers.host.service import (
     notify,
     watchdog_seconds,
 )
-from appliance.drivers.host.tuning import seen
 from appliance.drivers.network.status import StatusServer
+from appliance.formats.status.supervisor import ChildStatus, ExaminedMachine, SupervisorStatus
 from appliance.node import forked
 from appliance.node.child import Child
 
@@ -121,7 +124,7 @@ class Supervisor:
         *,
         report: Callable[[str], None],
         strict: bool = False,
-        machine: dict[str, Any] | None = None,
+        machine: ExaminedMachine | None = None,
         progress: Callable[[str], None] = lambda line: None,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
@@ -268,31 +271,11 @@ class Supervisor:
 
     # --- what whoever asks is told, and may wish
 
-    def status(self) -> dict[str, Any]:
-        """Each child in plain values; `halt_since_ms` is of the machine's forward clock,
-        `silent_ms` is 0 of a child that was heard lately. A child that is `spawning` may have a
-        process whose `pid` is not known yet."""
+    def status(self) -> SupervisorStatus:
+        """How each child is, and how the kernel has it."""
         now = self._listen()
-        return {
-            "pid": os.getpid(),
-            "machine": self._machine,
-            "children": [
-                {
-                    "name": kept.child.name,
-                    "pid": kept.process.pid if kept.process is not None else None,
-                    "spawning": kept.spawning,
-                    "ready": kept.ready,
-                    "wanted": kept.wanted,
-                    "starts": kept.starts,
-                    "halt": kept.halt,
-                    "halt_since_ms": int(kept.halt_since * 1000),
-                    "silent_ms": int(kept.silent_s(now) * 1000) if kept.is_silent(now) else 0,
-                    "refused": kept.refused,
-                    **(seen(kept.process.pid) if kept.process is not None else {}),
-                }
-                for kept in self._kept
-            ],
-        }
+        children = [_child_status(kept, now) for kept in self._kept]
+        return SupervisorStatus(pid=os.getpid(), machine=self._machine, children=children)
 
     def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
         """`{"stop": NAME}` or `{"start": NAME}`: the operator's word about one child. Nothing is
@@ -420,6 +403,26 @@ class Supervisor:
                         self._report(f"{kept.child.name} did not stop in {bound_s:.0f} s: killed")
                     _send(kept, signal.SIGKILL)
                 await _ended(members, STOP_S)
+
+
+def _child_status(kept: _Kept, now: float) -> ChildStatus:
+    seen = tuning.seen(kept.process.pid) if kept.process is not None else None
+    return ChildStatus(
+        name=kept.child.name,
+        pid=kept.process.pid if kept.process is not None else None,
+        spawning=kept.spawning,
+        ready=kept.ready,
+        wanted=kept.wanted,
+        starts=kept.starts,
+        halt=kept.halt,
+        halt_since_ms=int(kept.halt_since * 1000),
+        silent_ms=int(kept.silent_s(now) * 1000) if kept.is_silent(now) else 0,
+        refused=kept.refused,
+        cores=UNSET if seen is None else seen.cores,
+        scheduling=UNSET if seen is None else seen.scheduling,
+        locked_bytes=UNSET if seen is None else seen.locked_bytes,
+        core_dump_bytes=UNSET if seen is None else seen.core_dump_bytes,
+    )
 
 
 def _stop_s(child: Child) -> float:

@@ -17,6 +17,7 @@ import pytest
 
 from appliance.drivers.host import service
 from appliance.drivers.host.service import Listener
+from appliance.formats.status.supervisor import ChildStatus
 from appliance.node.child import Child
 from appliance.node.supervisor import REFUSALS_MIN, ROUND_S_MAX, Supervisor
 from tests.patience import HUNG_S, within
@@ -230,15 +231,15 @@ async def of_one_child(folder: Path) -> tuple[Supervisor, asyncio.Task[int]]:
     child = Child("node-1", [sys.executable, "-c", CHILD, str(folder), "node-1"], stop_group=0)
     supervisor = Supervisor([child], report=print)
     running_ = asyncio.create_task(supervisor.run())
-    while not supervisor.status()["children"][0]["spawning"]:  # noqa: ASYNC110
+    while not supervisor.status().children[0].spawning:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    assert supervisor.status()["children"][0]["pid"] is None
+    assert supervisor.status().children[0].pid is None
     return supervisor, running_
 
 
-async def until_child(supervisor: Supervisor, condition: Callable[[dict[str, Any]], bool]) -> None:
+async def until_child(supervisor: Supervisor, condition: Callable[[ChildStatus], bool]) -> None:
     async with within(HUNG_S):
-        while not condition(supervisor.status()["children"][0]):  # noqa: ASYNC110
+        while not condition(supervisor.status().children[0]):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -250,10 +251,10 @@ def test_a_child_that_is_stopped_while_it_is_spawned_ends(
     async def story() -> None:
         supervisor, running_ = await of_one_child(tmp_path)
         assert supervisor.on_wish({"stop": "node-1"}) == {"done": True}
-        await until_child(supervisor, lambda child: not child["spawning"] and child["pid"] is None)
-        assert supervisor.status()["children"][0]["starts"] == 1
+        await until_child(supervisor, lambda child: not child.spawning and child.pid is None)
+        assert supervisor.status().children[0].starts == 1
         assert supervisor.on_wish({"start": "node-1"}) == {"done": True}
-        await until_child(supervisor, lambda child: child["ready"])
+        await until_child(supervisor, lambda child: child.ready)
         running_.cancel()
         await asyncio.gather(running_, return_exceptions=True)
         assert supervisor.on_wish({"start": "node-1"}) == {"done": False, "ending": True}
@@ -270,7 +271,7 @@ def test_a_child_that_is_stopped_and_started_while_it_is_spawned_goes_on(
         supervisor, running_ = await of_one_child(tmp_path)
         for verb in ("stop", "start"):
             assert supervisor.on_wish({verb: "node-1"}) == {"done": True}
-        await until_child(supervisor, lambda child: child["ready"])
+        await until_child(supervisor, lambda child: child.ready)
         running_.cancel()
         await asyncio.gather(running_, return_exceptions=True)
 

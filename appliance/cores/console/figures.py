@@ -4,9 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import UNSET
+
 from appliance.base.errors import FormatError
 from appliance.base.limits import TICK_MS
 from appliance.cores.console.disks import Disk, parse_disk
+from appliance.formats.status.status import parse
+from appliance.formats.status.supervisor import ChildStatus, SupervisorStatus
 
 NORMAL = "normal"  # the status of a replica that serves
 
@@ -215,20 +219,17 @@ def _peer(index: str, raw: dict[str, Any], tick_ms: int) -> Peer:
 
 def parse_supervisor(raw: dict[str, Any]) -> dict[str, Process]:
     """The processes of a node by name; FormatError names what is missing."""
-    try:
-        return {
-            child["name"]: Process(
-                child["pid"],
-                child["ready"],
-                child["halt"],
-                child["halt_since_ms"],
-                child.get("silent_ms", 0),
-                _placed(child) if "cores" in child else None,
-            )
-            for child in raw["children"]
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"status of a supervisor: {error!r}") from error
+    return {
+        child.name: Process(
+            child.pid,
+            child.ready,
+            child.halt,
+            child.halt_since_ms,
+            child.silent_ms,
+            _placed(child),
+        )
+        for child in parse(SupervisorStatus, raw).children
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,23 +243,23 @@ class Machine:
 
 def parse_machine(node: int, raw: dict[str, Any]) -> Machine | None:
     """None from a supervisor that compared nothing, as that of a local site."""
-    machine = raw.get("machine")
+    machine = parse(SupervisorStatus, raw).machine
     if machine is None:
         return None
-    try:
-        names = tuple(str(name) for name in machine["differences"])
-        return Machine(node, str(machine["profile"]), names)
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"status of a supervisor: {error!r}") from error
+    return Machine(node, machine.profile, tuple(machine.differences))
 
 
-def _placed(child: dict[str, Any]) -> Placed:
+def _placed(child: ChildStatus) -> Placed | None:
+    cores, scheduling = child.cores, child.scheduling
+    locked_bytes, core_dump_bytes = child.locked_bytes, child.core_dump_bytes
+    if cores is UNSET or scheduling is UNSET or locked_bytes is UNSET or core_dump_bytes is UNSET:
+        return None
     return Placed(
-        cores=tuple(child["cores"]),
-        scheduling=str(child["scheduling"]),
-        locked_bytes=int(child["locked_bytes"]),
-        core_dump_bytes=int(child["core_dump_bytes"]),
-        refused=tuple(sorted((str(what), str(why)) for what, why in child["refused"].items())),
+        cores=tuple(cores),
+        scheduling=scheduling,
+        locked_bytes=locked_bytes,
+        core_dump_bytes=core_dump_bytes,
+        refused=tuple(sorted(child.refused.items())),
     )
 
 

@@ -7,7 +7,7 @@ are, the supervisor reads from the kernel, so that what it shows is what `/proc`
 import ctypes
 import os
 import resource
-from typing import Any
+from dataclasses import dataclass
 
 from appliance.drivers.host.topology import of_process
 
@@ -57,18 +57,28 @@ def tune(*, memory_lock: bool, priority: int) -> dict[str, str]:
     return {name: why for name, why in tried.items() if why}
 
 
-def seen(pid: int) -> dict[str, Any]:
-    """How the kernel has a process; empty when it has gone."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How the kernel has a process."""
+
+    cores: list[int]
+    scheduling: str
+    locked_bytes: int
+    core_dump_bytes: int
+
+
+def seen(pid: int) -> Seen | None:
+    """None when it has gone."""
     try:
         policy = POLICIES.get(os.sched_getscheduler(pid), "unknown")
         priority = os.sched_getparam(pid).sched_priority
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             (locked,) = [line.split()[1] for line in file if line.startswith("VmLck:")]
-        return {
-            "cores": of_process(pid),
-            "scheduling": f"{policy} {priority}" if priority else policy,
-            "locked_bytes": int(locked) * 1024,
-            "core_dump_bytes": resource.prlimit(pid, resource.RLIMIT_CORE)[0],
-        }
+        return Seen(
+            cores=of_process(pid),
+            scheduling=f"{policy} {priority}" if priority else policy,
+            locked_bytes=int(locked) * 1024,
+            core_dump_bytes=resource.prlimit(pid, resource.RLIMIT_CORE)[0],
+        )
     except (OSError, ValueError):
-        return {}
+        return None

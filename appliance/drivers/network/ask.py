@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from appliance.base.json_text import parse_json
 from appliance.base.signature import SIGNATURE_SIZE
@@ -17,8 +17,10 @@ from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
 from appliance.formats.geometry import HEADER_SIZE
 from appliance.formats.site import Site
 from appliance.formats.site_view import SiteView, configuration_in
+from appliance.formats.status.status import Status, parse
 
 ANSWER_SIZE_MAX = 1 << 20
+Told = TypeVar("Told", bound=Status)
 
 
 def ask_status(
@@ -53,6 +55,17 @@ def ask_status(
             return answer if isinstance(answer, dict) else None
     except (OSError, ValueError):
         return None
+
+
+def status_of(
+    kind: type[Told], folder: Path, *, cluster: bytes, number: int = 0, timeout_s: float = 1.0
+) -> Told | None:
+    """How the process of that kind is whose socket lies in `folder`; None: no answer. FormatError
+    when its answer is no such status."""
+    said = ask_status(
+        folder, cluster=cluster, shard=number, kind=kind.socket or kind.role, timeout_s=timeout_s
+    )
+    return None if said is None else parse(kind, said)
 
 
 def ask_view(site: Site, sockets: Mapping[int, Path]) -> SiteView:

@@ -3,6 +3,7 @@
     status      what all have in common: to and from the values that travel
     process     figures that every process has of itself
     metadata    the objects of a node
+    supervisor  who keeps processes
 
 A status travels as JSON, with its fields in the order of its struct. An older or newer program may
 be the other side: what it does not tell is the default of the field, what nobody knows here is

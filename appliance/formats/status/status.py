@@ -16,6 +16,7 @@ class Status(Part, frozen=True, kw_only=True):
     """Of one process."""
 
     role: ClassVar[str]  # in the words of the catalogue
+    socket: ClassVar[str] = ""  # what its socket is called, where that is not as the role
 
 
 Told = TypeVar("Told", bound=Part)

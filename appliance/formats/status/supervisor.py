@@ -1,0 +1,48 @@
+"""Whoever keeps processes: a node's supervisor those of its roles, a local site's its nodes."""
+
+from typing import ClassVar
+
+from msgspec import UNSET, UnsetType
+
+from appliance.formats.status.status import Part, Status
+
+
+class ExaminedMachine(Part, frozen=True, kw_only=True):
+    """What a node found when it compared its machine with a profile: the names of what differs."""
+
+    profile: str  # or why there is none
+    differences: list[str]
+
+
+class ChildStatus(Part, frozen=True, kw_only=True):
+    """One process. `halt`: why it stopped because going on could lose data; `halt_since_ms` is of
+    the machine's clock that only goes forward. `silent_ms` is 0 of a child that was heard lately. A
+    child that is `spawning` may have a process whose `pid` is not known yet."""
+
+    name: str
+    pid: int | None
+    spawning: bool = False
+    ready: bool
+    wanted: bool = True
+    starts: int = 0
+    halt: str
+    halt_since_ms: int = 0
+    silent_ms: int = 0
+    refused: dict[str, str] = {}  # by the machine: what, and why
+    # how the kernel has it: of one that runs
+    cores: list[int] | UnsetType = UNSET
+    scheduling: str | UnsetType = UNSET
+    locked_bytes: int | UnsetType = UNSET
+    core_dump_bytes: int | UnsetType = UNSET
+
+    @property
+    def has_ended(self) -> bool:
+        return self.pid is None and not self.spawning
+
+
+class SupervisorStatus(Status, frozen=True, kw_only=True):
+    role: ClassVar = "supervisor"
+
+    pid: int = 0
+    machine: ExaminedMachine | None = None  # None: compared with nothing
+    children: list[ChildStatus]
