@@ -20,7 +20,7 @@ from appliance.base.errors import (
 )
 from appliance.base.printable import counted, json_line, one_line
 from appliance.base.prng import Prng
-from appliance.cores.console.figures import furthest, parse_shipper
+from appliance.cores.console.figures import furthest, shippers_in
 from appliance.cores.shipping.audit import Finding, Found, audit_chain, audit_head
 from appliance.cores.shipping.render import Reading
 from appliance.drivers.hdfs.open_target import open_target
@@ -28,15 +28,18 @@ from appliance.drivers.hdfs.target import Target
 from appliance.drivers.host import clock
 from appliance.drivers.host.neighbours import Neighbour, neighbours
 from appliance.drivers.host.node_folder import SHIPPED_FOLDER
-from appliance.drivers.network.ask import ask_status, ask_view
+from appliance.drivers.network.ask import ask_status, ask_view, status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.drivers.terminal.way_out import bare
 from appliance.formats import manifest as mf
 from appliance.formats.settings import SETTINGS_FILE, SHIP_OFF, load_settings
 from appliance.formats.site import SITE_FILE, Site, load_site
+from appliance.formats.status.shipper import Mending, ShippedShard, ShipperStatus
+from appliance.formats.status.status import parse, plain
 
 POLL_S = 0.2
+ANSWER_S = 5.0  # for a shipper to say how it is
 GONE_S = 10.0  # for so long a shipper at work may be silent, while its node starts it again
 SEQ_MAX = (1 << 62) - 1
 _FOLDER = click.Path(path_type=Path)
@@ -81,17 +84,24 @@ class Place:
         view = ask_view(self.site, {node.index: node.sockets for node in self.nodes})
         return [node for node in self.nodes if node.index not in view.outside] or self.nodes
 
-    def ask(self, node: Neighbour, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        return ask_status(
+    def ask(self, node: Neighbour) -> ShipperStatus | None:
+        return status_of(ShipperStatus, node.sockets, cluster=self.site.cluster, timeout_s=ANSWER_S)
+
+    def request(self, node: Neighbour, wish: dict[str, Any]) -> ShipperStatus | None:
+        """How the shipper of the node is that has taken it; TargetUnavailable when it does not."""
+        said = ask_status(
             node.sockets,
             cluster=self.site.cluster,
             shard=0,
-            kind="shipper",
+            kind=ShipperStatus.role,
             wish=wish,
-            timeout_s=5.0,
+            timeout_s=ANSWER_S,
         )
+        if said is not None and "error" in said:
+            raise TargetUnavailable(f"the shipper did not begin: {said['error']}")
+        return None if said is None else parse(ShipperStatus, said)
 
-    def answers(self) -> Iterator[tuple[Neighbour, dict[str, Any] | None]]:
+    def answers(self) -> Iterator[tuple[Neighbour, ShipperStatus | None]]:
         for node in self.members:
             yield node, self.ask(node)
 
@@ -135,8 +145,8 @@ def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_
     place = _place(local, node_folder)
     said = list(place.answers())
     if as_json:
-        click.echo(json_line([answer for _, answer in said if answer is not None]))
-    told = [shipper for _, answer in said if answer for shipper in parse_shipper(answer)]
+        click.echo(json_line([plain(answer) for _, answer in said if answer is not None]))
+    told = [shipper for _, answer in said if answer for shipper in shippers_in(answer)]
     for node, answer in said:
         if answer is None:
             if not as_json:
@@ -148,30 +158,28 @@ def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_
     ctx.exit(1 if late or any(shard.hole for shard in told) or not any(a for _, a in said) else 0)
 
 
-def _show(place: Place, node: Neighbour, answer: dict[str, Any]) -> None:
-    click.echo(
-        f"{place.name(node.index)}: target {answer['target']}, a period is {answer['period_s']} s"
-    )
-    for shard in answer["shards"]:
-        who = "ships" if shard["ships"] else f"waits, {place.name(shard['node'])} ships"
-        if shard["follows"]:
+def _show(place: Place, node: Neighbour, answer: ShipperStatus) -> None:
+    click.echo(f"{place.name(node.index)}: target {answer.target}, a period is {answer.period_s} s")
+    for shard in answer.shards:
+        who = "ships" if shard.ships else f"waits, {place.name(shard.node)} ships"
+        if shard.follows:
             who = "stands by, as its replica does"
-        elif shard["generation"] == 0:
+        elif shard.generation == 0:
             who = "nobody ships yet"
         line = (
-            f"  shard {shard['shard']}: {who}; {counted(shard['manifests'], 'period')}, "
-            f"records up to {shard['cursor']} of {shard['log_seq']}"
+            f"  shard {shard.shard}: {who}; {counted(shard.manifests, 'period')}, "
+            f"records up to {shard.cursor} of {shard.log_seq}"
         )
-        if shard["late_s"] > 0:
-            line += f", {shard['late_s']:.0f} s past the end of the next period"
-        if shard["doing"]:
-            line += f"; now: {shard['doing']}"
+        if shard.late_s > 0:
+            line += f", {shard.late_s:.0f} s past the end of the next period"
+        if shard.doing:
+            line += f"; now: {shard.doing}"
         click.echo(line)
-        if shard["hole"]:
-            click.echo(f"    {one_line(shard['hole'])}: copy them from the former target")
-        if shard["error"]:
+        if shard.hole:
+            click.echo(f"    {one_line(shard.hole)}: copy them from the former target")
+        if shard.error:
             click.echo(
-                f"    {one_line(shard['error'])} (failed {counted(shard['failures'], 'time')}, "
+                f"    {one_line(shard.error)} (failed {counted(shard.failures, 'time')}, "
                 "tried again)"
             )
 
@@ -215,7 +223,7 @@ def now(
     with Waiting("ship") as waiting:
         waiting.on("no shipper has answered yet")
         told = [
-            place.ask(node, {"wish": "now", "claim": claim, "close": close})
+            place.request(node, {"wish": "now", "claim": claim, "close": close})
             for node in place.members
         ]
         refuse_idle(told)
@@ -238,31 +246,31 @@ def now(
         raise NotInTime(f"not shipped after {wait_s} s: {one_line(waits)}")
 
 
-def refuse_idle(told: list[dict[str, Any] | None]) -> None:
+def refuse_idle(told: list[ShipperStatus | None]) -> None:
     """TargetUnavailable if nobody who was asked ships anything."""
     answers = [answer for answer in told if answer is not None]
     if not answers:
         raise TargetUnavailable("no shipper answers: start the node")
-    if not any(answer["shards"] for answer in answers):
+    if not any(answer.shards for answer in answers):
         raise TargetUnavailable(
             f'ship_target is "{SHIP_OFF}" in node.toml of every node that answers: nothing is '
             "shipped; name a target there and start the node again"
         )
 
 
-def elsewhere(place: Place, told: list[dict[str, Any] | None]) -> dict[int, str]:
+def elsewhere(place: Place, told: list[ShipperStatus | None]) -> dict[int, str]:
     """Shards that a node ships which was not asked, with a sentence on each. TargetUnavailable if
     nothing else could have been shipped here."""
     asked = {node.index for node in place.members}
-    rows = [row for answer in told if answer is not None for row in answer["shards"]]
-    here = {row["shard"] for row in rows if row["ships"]}
+    rows = [row for answer in told if answer is not None for row in answer.shards]
+    here = {row.shard for row in rows if row.ships}
     others = {
-        row["shard"]: f"shard {row['shard']}: {place.name(row['node'])} ships it and was not "
+        row.shard: f"shard {row.shard}: {place.name(row.node)} ships it and was not "
         "asked; say this there, or claim it with --claim"
         for row in rows
-        if row["shard"] not in here and row["generation"] and row["node"] not in asked
+        if row.shard not in here and row.generation and row.node not in asked
     }
-    if others and others.keys() == {row["shard"] for row in rows}:
+    if others and others.keys() == {row.shard for row in rows}:
         raise TargetUnavailable("; ".join(others.values()))
     return others
 
@@ -273,18 +281,18 @@ class Due:
     def __init__(self) -> None:
         self._manifests: dict[int, int] = {}  # of each shard, that the head has to follow
 
-    def unshipped(self, shard: dict[str, Any], elapsed_s: float) -> str:
+    def unshipped(self, shard: ShippedShard, elapsed_s: float) -> str:
         """What the shipper of a shard has not done, in words, `elapsed_s` after it was asked."""
-        if shard["error"]:
-            return str(shard["error"])
-        if shard["closing"]:
-            return shard["doing"] or "the present period is not shipped yet"
-        if 0 < shard["late_s"] <= elapsed_s:  # the next period was not over yet
-            wanted = self._manifests.setdefault(shard["shard"], shard["manifests"])
-            return "" if shard["headed"] >= wanted else "the head is not put yet"
-        if shard["late_s"] > 0 or shard["doing"]:
-            return shard["doing"] or "a period is over"
-        return "" if shard["settled"] else "a period is not closed yet"
+        if shard.error:
+            return shard.error
+        if shard.closing:
+            return shard.doing or "the present period is not shipped yet"
+        if 0 < shard.late_s <= elapsed_s:  # the next period was not over yet
+            wanted = self._manifests.setdefault(shard.shard, shard.manifests)
+            return "" if shard.headed >= wanted else "the head is not put yet"
+        if shard.late_s > 0 or shard.doing:
+            return shard.doing or "a period is over"
+        return "" if shard.settled else "a period is not closed yet"
 
 
 def waits_for(
@@ -296,23 +304,23 @@ def waits_for(
     shipped = set()  # those that somebody who was asked ships
     nobody: dict[int, str] = {}  # why none of those who were asked does
     for node, answer in place.answers():
-        for shard in answer["shards"] if answer is not None else ():
-            where = f"shard {shard['shard']} on {place.name(node.index)}"
-            if not shard["attached"]:
+        for shard in answer.shards if answer is not None else ():
+            where = f"shard {shard.shard} on {place.name(node.index)}"
+            if not shard.attached:
                 return f"{where}: the replica is not there"
-            if claim and shard["follows"]:
+            if claim and shard.follows:
                 return f"{where}: its replica is a standby; claim on a node whose replica votes"
-            if claim and not shard["ships"]:
-                return f"{where}: not claimed yet; {shard['error']}"
-            if shard["ships"] and (unshipped := due.unshipped(shard, elapsed_s)):
+            if claim and not shard.ships:
+                return f"{where}: not claimed yet; {shard.error}"
+            if shard.ships and (unshipped := due.unshipped(shard, elapsed_s)):
                 return f"{where}: {unshipped}"
-            seen.add(shard["shard"])
-            if shard["log_seq"]:
-                filled.add(shard["shard"])
-            if shard["ships"]:
-                shipped.add(shard["shard"])
-            if shard["generation"]:
-                nobody[shard["shard"]] = f"{place.name(shard['node'])} is to ship it and does not"
+            seen.add(shard.shard)
+            if shard.log_seq:
+                filled.add(shard.shard)
+            if shard.ships:
+                shipped.add(shard.shard)
+            if shard.generation:
+                nobody[shard.shard] = f"{place.name(shard.node)} is to ship it and does not"
     for number in place.shards():
         if number in shipped or number in others or number in seen - filled:
             continue
@@ -529,8 +537,7 @@ def re_ship(
     shipping = [
         node
         for node, answer in place.answers()
-        if answer is not None
-        and any(row["shard"] == shard and row["ships"] for row in answer["shards"])
+        if answer is not None and any(row.shard == shard and row.ships for row in answer.shards)
     ]
     if not shipping:
         raise TargetUnavailable(
@@ -538,27 +545,24 @@ def re_ship(
             "status`, and ask on the node that ships it"
         )
     wish = {"wish": "re-ship", "shard": shard, "first": first, "last": last}
-    answer = place.ask(shipping[0], wish)
-    if answer is None or "error" in answer:
-        raise TargetUnavailable(
-            "the shipper did not begin: " + (answer or {"error": "no answer"})["error"]
-        )
+    if place.request(shipping[0], wish) is None:
+        raise TargetUnavailable("the shipper did not begin: no answer")
     mending = _follow(place, shipping[0], shard, quiet=as_json)
     if as_json:
-        click.echo(json_line(mending))
+        click.echo(json_line(plain(mending)))
     else:
-        for name in mending["mended"]:
+        for name in mending.mended:
             click.echo(f"put again: {one_line(name)}")
         click.echo(
-            f"{counted(mending['done'], 'file or manifest', 'files and manifests')} looked at, "
-            f"{len(mending['mended'])} put again"
+            f"{counted(mending.done, 'file or manifest', 'files and manifests')} looked at, "
+            f"{len(mending.mended)} put again"
         )
-    if mending["error"]:
-        raise TargetDamaged(mending["error"])
+    if mending.error:
+        raise TargetDamaged(mending.error)
     ctx.exit(0)
 
 
-def _follow(place: Place, node: Neighbour, shard: int, *, quiet: bool) -> dict[str, Any]:
+def _follow(place: Place, node: Neighbour, shard: int, *, quiet: bool) -> Mending:
     """Until it has ended; how it did."""
     with (
         click.progressbar(
@@ -569,17 +573,17 @@ def _follow(place: Place, node: Neighbour, shard: int, *, quiet: bool) -> dict[s
         heard = time.monotonic()
         while time.monotonic() - heard < GONE_S:
             answer = place.ask(node)
-            rows = [row for row in answer["shards"] if row["shard"] == shard] if answer else []
-            if not rows or rows[0]["mending"] is None:
+            rows = [row for row in answer.shards if row.shard == shard] if answer else []
+            mending = rows[0].mending if rows else None
+            if mending is None:
                 waiting.on(f"shard {shard}: the shipper of {place.name(node.index)} is silent")
             else:
-                mending: dict[str, Any] = rows[0]["mending"]
-                bar.length = max(1, mending["total"])
-                bar.update(mending["done"] - bar.pos)
-                if mending["ended"]:
+                bar.length = max(1, mending.total)
+                bar.update(mending.done - bar.pos)
+                if mending.ended:
                     return mending
                 waiting.on(
-                    f"shard {shard}: {mending['done']} of {mending['total']} files and manifests "
+                    f"shard {shard}: {mending.done} of {mending.total} files and manifests "
                     "are looked at"
                 )
                 heard = time.monotonic()

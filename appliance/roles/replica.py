@@ -536,7 +536,7 @@ class ReplicaRole:
             "incarnation": self._core.incarnation,
             "nonce": 0 if self._signer is None else self._signer.nonce,
             "volume": self._room.statistics(self._rooms.log_seq, self._oldest()),
-            "process": self._figures.read(),
+            "process": plain(self._figures.read()),
             "links": {
                 str(member): link.connected
                 for member, link in enumerate(self._links)

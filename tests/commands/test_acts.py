@@ -260,7 +260,7 @@ def test_what_does_not_serve_is_not_told_as_started(told: Told, folder: Path) ->
 
 
 def test_nobody_ships_where_every_target_is_off(told: Told, folder: Path) -> None:
-    off = {"target": "off", "shards": []}
+    off = {"node": 0, "target": "off", "late_s_max": 600, "shards": []}
     doors = {f"node-{node}/sockets/shipper-0": off for node in range(2)}
     with answering(folder, doors):
         code, out, err = told("ship", "now", "--local", folder)

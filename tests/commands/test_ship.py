@@ -10,6 +10,8 @@ from appliance.__main__ import main
 from appliance.base.errors import TargetUnavailable
 from appliance.commands import ship
 from appliance.commands.ship import Due, elsewhere, refuse_idle, waits_for
+from appliance.formats.status.shipper import ShipperStatus
+from appliance.formats.status.status import parse
 
 QUIET = {
     "shard": 0,
@@ -23,11 +25,18 @@ QUIET = {
     "closing": False,
     "generation": 0,
     "node": 0,
+    "cursor": 9,
     "log_seq": 9,
+    "hole": "",
     "manifests": 4,
     "headed": 4,
 }
 SHIPS = QUIET | {"ships": True, "settled": True}
+
+
+def says(*shards: dict[str, Any]) -> ShipperStatus:
+    """The shipper of a node, of these shards."""
+    return parse(ShipperStatus, {"node": 0, "late_s_max": 600, "shards": shards})
 
 
 def asked_of(*answers: Any) -> Any:
@@ -43,7 +52,7 @@ def asked_of(*answers: Any) -> Any:
 
 def waits(*shards: Any, due=None, elapsed_s=0.0):
     """For what the shippers of that many nodes of a site say of their one shard."""
-    asked = asked_of(*(shard and {"shards": [shard]} for shard in shards))
+    asked = asked_of(*(shard and says(shard) for shard in shards))
     return waits_for(asked, False, due or Due(), elapsed_s)
 
 
@@ -93,19 +102,20 @@ def test_somebody_to_ship_a_shard_with_records() -> None:
 
 
 def test_a_site_that_ships_nothing_is_told_so() -> None:
-    refuse_idle([{"shards": []}, {"shards": [QUIET]}])
+    refuse_idle([says(), says(QUIET)])
     with pytest.raises(TargetUnavailable, match="no shipper answers"):
         refuse_idle([None, None])
     with pytest.raises(TargetUnavailable, match='ship_target is "off"'):
-        refuse_idle([None, {"shards": []}])
+        refuse_idle([None, says()])
 
 
 def test_a_node_alone_is_not_told_that_it_shipped_what_another_ships() -> None:
-    foreign = {"shards": [QUIET | {"generation": 3, "node": 1}]}
+    elsewhere_shipped = QUIET | {"generation": 3, "node": 1}
+    foreign = says(elsewhere_shipped)
     with pytest.raises(TargetUnavailable, match="shard 0: node-1 ships it and was not asked"):
         elsewhere(asked_of(foreign), [foreign])
     assert elsewhere(asked_of(foreign, None), [foreign, None]) == {}
-    both = {"shards": [*foreign["shards"], SHIPS | {"shard": 1, "generation": 1}]}
+    both = says(elsewhere_shipped, SHIPS | {"shard": 1, "generation": 1})
     others = elsewhere(asked_of(both), [both])
     assert others.keys() == {0}
     assert waits_for(asked_of(both), False, Due(), 0.0, others) == ""
@@ -116,13 +126,13 @@ def test_what_does_not_come_in_time_ends_with_its_name_and_code_1(
     as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node = SimpleNamespace(index=0)
-    answer = {"shards": [SHIPS | {"closing": True}]}
+    answers = [says(SHIPS | {"closing": True})]
     place = SimpleNamespace(
         members=[node],
         shards=lambda: [0],
         name=lambda index: f"node-{index}",
-        ask=lambda node, wish: answer,
-        answers=lambda: [(node, answer)],
+        request=lambda node, wish: answers[0],
+        answers=lambda: [(node, answers[0])],
     )
     monkeypatch.setattr(ship, "_place", lambda local, node_folder: place)
     words = ["ship", "now", "--close", "--wait", "0", *(["--json"] if as_json else [])]
@@ -132,5 +142,5 @@ def test_what_does_not_come_in_time_ends_with_its_name_and_code_1(
     assert err == f"tigerchat: not shipped after 0 s: {waits}\n"
     told = json.dumps({"done": False, "waits_for": waits, "elsewhere": []}) + "\n"
     assert out == (told if as_json else "")
-    answer["shards"] = [SHIPS]
+    answers[0] = says(SHIPS)
     assert main(words) == 0

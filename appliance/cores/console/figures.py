@@ -9,6 +9,7 @@ from msgspec import UNSET
 from appliance.base.errors import FormatError
 from appliance.base.limits import TICK_MS
 from appliance.cores.console.disks import Disk, parse_disk
+from appliance.formats.status.shipper import ShipperStatus
 from appliance.formats.status.status import parse
 from appliance.formats.status.supervisor import ChildStatus, SupervisorStatus
 
@@ -279,22 +280,23 @@ class Shipper:
 
 def parse_shipper(raw: dict[str, Any]) -> list[Shipper]:
     """One for each shard that it reads; FormatError names what is missing."""
-    try:
-        return [
-            Shipper(
-                node=raw["node"],
-                shard=shard["shard"],
-                cursor=shard["cursor"],
-                log_seq=shard["log_seq"],
-                late_s=float(shard["late_s"]),
-                late_s_max=float(raw["late_s_max"]),
-                hole=str(shard["hole"]),
-            )
-            for shard in raw["shards"]
-            if shard["attached"]
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"status of a shipper: {error!r}") from error
+    return shippers_in(parse(ShipperStatus, raw))
+
+
+def shippers_in(status: ShipperStatus) -> list[Shipper]:
+    return [
+        Shipper(
+            node=status.node,
+            shard=shard.shard,
+            cursor=shard.cursor,
+            log_seq=shard.log_seq,
+            late_s=shard.late_s,
+            late_s_max=status.late_s_max,
+            hole=shard.hole,
+        )
+        for shard in status.shards
+        if shard.attached
+    ]
 
 
 def furthest(shippers: Iterable[Shipper]) -> dict[int, Shipper]:

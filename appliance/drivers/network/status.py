@@ -28,7 +28,7 @@ WISH_SIZE_MAX = 4096  # bytes of JSON
 
 
 class StatusServer:
-    """`status` is called for each question; `on_wish`, for each wish, gives plain values."""
+    """`status` is called for each question, `on_wish` for each wish."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class StatusServer:
         cluster: bytes,
         number: int,
         status: Callable[[], Status | dict[str, Any]],
-        on_wish: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        on_wish: Callable[[dict[str, Any]], Status | dict[str, Any]] | None = None,
     ) -> None:
         self._path, self._cluster, self._number, self._status = path, cluster, number, status
         self._on_wish = on_wish

@@ -3,6 +3,7 @@
     status      what all have in common: to and from the values that travel
     process     figures that every process has of itself
     metadata    the objects of a node
+    shipper     how far each shard is at its target
     supervisor  who keeps processes
 
 A status travels as JSON, with its fields in the order of its struct. An older or newer program may

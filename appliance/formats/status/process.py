@@ -11,3 +11,15 @@ class Turns(Part, frozen=True, kw_only=True):
     seconds_late: int = 0  # that a stall swallowed
     weather: int = 0  # what the machine refused
     ticks_late: int | UnsetType = UNSET  # of who has ticks
+
+
+class ProcessFigures(Part, frozen=True, kw_only=True):
+    """What a process uses, as the kernel counts; at most a second old."""
+
+    pid: int = 0
+    rss: int = 0  # bytes
+    cpu_seconds: float = 0.0  # since its start
+    cpu_percent: float = 0.0  # of late
+    threads: int = 0
+    files: int = 0  # descriptors
+    started: float = 0.0  # seconds since the epoch

@@ -328,7 +328,7 @@ class ConsoleRole:
             "alarms": Counter(alarm.name for alarm in self.watch.console.alarms()),
             "streams": self._streams,
             "connection_events": self._connections(),
-            "process": self._process.read(),
+            "process": plain(self._process.read()),
             "beat": plain(self._beat.told()),
         }
         return [*said, Said("console", self._node.settings.index, 0, own)]

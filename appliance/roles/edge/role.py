@@ -380,7 +380,7 @@ class EdgeRole:
             **self._traffic.told(),
             **sessions_of(self._edge),
             "ack": self._lanes.latency.figures(),
-            "process": self._figures.read(),
+            "process": plain(self._figures.read()),
             "beat": plain(self._beat.told()),
             "knobs": self._knobs,
             "memory": self._slack.told(),

@@ -303,7 +303,7 @@ class FarmRole:
             "act": self.acts.told(),
             "audit": self.audit.told(),
             "directory": self._told_directory(),
-            "process": self._figures.read(),
+            "process": plain(self._figures.read()),
             "beat": plain(self._beat.told()),
         }
         if self.member is None:

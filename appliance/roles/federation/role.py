@@ -177,7 +177,7 @@ class FederationRole:
             "dropped": dict(self.exchange.dropped),
             "summaries": self._summaries(),
             "shards": [shard.status() for shard in self.shards],
-            "process": self._figures.read(),
+            "process": plain(self._figures.read()),
             "beat": plain(self._tasks.beat.told()),
         }
 

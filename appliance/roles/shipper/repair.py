@@ -3,7 +3,6 @@ new target lacks of what the log calls shipped.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from appliance.base.errors import TargetDamaged
 from appliance.base.printable import counted
@@ -13,6 +12,7 @@ from appliance.cores.shipping.source import NotHere, Source
 from appliance.formats import manifest as mf
 from appliance.formats.event import Shipped
 from appliance.formats.manifest import PeriodManifest
+from appliance.formats.status.shipper import Mending
 from appliance.roles.shipper.shard_target import ShardTarget
 
 
@@ -28,14 +28,14 @@ class Repair:
     error: str = ""
     ended: bool = False
 
-    def plain(self) -> dict[str, Any]:
-        return {
-            "done": self.done,
-            "total": self.total,
-            "mended": self.mended,
-            "error": self.error,
-            "ended": self.ended,
-        }
+    def status(self) -> Mending:
+        return Mending(
+            done=self.done,
+            total=self.total,
+            mended=list(self.mended),
+            error=self.error,
+            ended=self.ended,
+        )
 
 
 class Repairs:

@@ -21,7 +21,7 @@ from appliance.drivers.network.status import StatusServer
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import SITE_FILE
 from appliance.formats.site_view import SiteView
-from appliance.formats.status.status import plain
+from appliance.formats.status.shipper import ShipperStatus
 from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.attached.shard_tasks import AttachedShard, ShardTasks
 from appliance.roles.shipper.repair import Repair
@@ -122,22 +122,22 @@ class ShipperRole:
 
     # --- what processes of this machine ask
 
-    def status(self) -> dict[str, Any]:
-        """Everything an operator may want to know, as plain values."""
-        return {
-            "node": self.node.settings.index,
-            "target": SHIP_OFF if self._target is None else self._target.describe(),
-            "period_s": self.node.settings.ship_period_s,
-            "late_s_max": self.node.settings.ship_late_s,
-            "shards": [shard.status() for shard in self.shards],
-            "snapshots": [snapshots.status() for snapshots in self._snapshots],
-            "process": self._figures.read(),
-            "beat": plain(self._tasks.beat.told()),
-            "connection_events": dict(self.counters),
-            "dropped": dict(self.drops),
-        }
+    def status(self) -> ShipperStatus:
+        """Everything an operator may want to know."""
+        return ShipperStatus(
+            node=self.node.settings.index,
+            target=SHIP_OFF if self._target is None else self._target.describe(),
+            period_s=self.node.settings.ship_period_s,
+            late_s_max=self.node.settings.ship_late_s,
+            shards=[shard.status() for shard in self.shards],
+            snapshots=[snapshots.status() for snapshots in self._snapshots],
+            process=self._figures.read(),
+            beat=self._tasks.beat.told(),
+            connection_events=dict(self.counters),
+            dropped=dict(self.drops),
+        )
 
-    def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
+    def on_wish(self, wish: dict[str, Any]) -> ShipperStatus | dict[str, Any]:
         """`now`: no pause, ship from here, end the present period; `re-ship`: put a range of a
         shard again."""
         what = wish.get("wish")

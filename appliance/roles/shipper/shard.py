@@ -32,6 +32,7 @@ from appliance.formats.event import Shipped, encode_shipped
 from appliance.formats.session import DUPLICATE, OK, SEQUENCE_GAP
 from appliance.formats.site import Shard
 from appliance.formats.site_view import Group, SiteView
+from appliance.formats.status.shipper import ShippedShard
 from appliance.roles.attached.log_session import LogSession
 from appliance.roles.shipper.repair import Repair, Repairs
 from appliance.roles.shipper.shard_target import ShardTarget
@@ -210,7 +211,7 @@ class ShardShipping:
 
     # --- figures
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> ShippedShard:
         shipper, state, source = self.core, self.core.state, self.session.source
         newest = source.log_seq if source is not None else 0
         late_us = 0
@@ -219,32 +220,32 @@ class ShardShipping:
                 late_us = shipper.late_us(source, clock.realtime_us())
             except NotHere as error:
                 self._log.debug("shard %d: %s", self._shard.number, error)
-        return {
-            "shard": self._shard.number,
-            "attached": source is not None,
-            "follows": self.follows,
-            "ships": shipper.ships and not self.follows,
-            "settled": shipper.settled,
-            "generation": state.generation,
-            "node": state.node,
-            "cursor": shipper.cursor,
-            "log_seq": newest,
-            "backlog": newest - shipper.cursor,
-            "manifests": state.manifest_count,
-            "headed": shipper.headed,
-            "announced": state.announced_end > 0,
-            "closing": shipper.closing,
-            "hole": shipper.hole if shipper.ships else "",
-            "period_start_us": state.period_start_us,
-            "late_s": late_us / SECOND_US,
-            "doing": self.doing,
-            "error": shipper.error,
-            "failures": shipper.failures,
-            "early_files": len(shipper.files),
-            "put_files": self._target.files_put,
-            "put_bytes": self._target.bytes_put,
-            "mending": None if self.repair is None else self.repair.plain(),
-        }
+        return ShippedShard(
+            shard=self._shard.number,
+            attached=source is not None,
+            follows=self.follows,
+            ships=shipper.ships and not self.follows,
+            settled=shipper.settled,
+            generation=state.generation,
+            node=state.node,
+            cursor=shipper.cursor,
+            log_seq=newest,
+            backlog=newest - shipper.cursor,
+            manifests=state.manifest_count,
+            headed=shipper.headed,
+            announced=state.announced_end > 0,
+            closing=shipper.closing,
+            hole=shipper.hole if shipper.ships else "",
+            period_start_us=state.period_start_us,
+            late_s=late_us / SECOND_US,
+            doing=self.doing,
+            error=shipper.error,
+            failures=shipper.failures,
+            early_files=len(shipper.files),
+            put_files=self._target.files_put,
+            put_bytes=self._target.bytes_put,
+            mending=None if self.repair is None else self.repair.status(),
+        )
 
 
 def _turns(group: Group) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ import logging
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from appliance.base.errors import TargetError
 from appliance.base.limits import SNAPSHOT_FILES_MAX, SNAPSHOT_RATE_MAX
@@ -26,6 +25,7 @@ from appliance.formats import snapshot
 from appliance.formats.geometry import Geometry
 from appliance.formats.segment import first_log_seq_of
 from appliance.formats.site import Shard
+from appliance.formats.status.shipper import SnapshotFiles
 from appliance.roles.attached.log_session import LogSession
 
 POLL_S = 0.2  # between two looks at what is sealed; at most one file is made after each
@@ -84,16 +84,16 @@ class ShardSnapshots:
         """Have what is being written fail soon."""
         self._target.abort()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> SnapshotFiles:
         """For the operator."""
         existing = self._existing or set()
-        return {
-            "shard": self.shard,
-            "files": len(existing),
-            "files_max": self._count_max,
-            "newest_segment": max(existing, default=-1),
-            "error": self.error,
-        }
+        return SnapshotFiles(
+            shard=self.shard,
+            files=len(existing),
+            files_max=self._count_max,
+            newest_segment=max(existing, default=-1),
+            error=self.error,
+        )
 
     def _note(self, error: str) -> None:
         if error != self.error:

@@ -66,10 +66,10 @@ print(gc.get_freeze_count() > 1000, sys.getswitchinterval() < 0.001)
 
 def test_figures_are_those_of_this_process() -> None:
     figures = Figures().read()
-    assert figures["pid"] == os.getpid()
-    assert figures["rss"] > 10_000_000
-    assert figures["threads"] >= 1 and figures["files"] >= 3
-    assert figures["cpu_seconds"] > 0 and figures["started"] < time.time()
+    assert figures.pid == os.getpid()
+    assert figures.rss > 10_000_000
+    assert figures.threads >= 1 and figures.files >= 3
+    assert figures.cpu_seconds > 0 and figures.started < time.time()
 
 
 def test_figures_are_read_once_a_second_however_often_they_are_asked_for(
