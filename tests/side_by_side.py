@@ -67,6 +67,7 @@ COMPUTES = (
     "tests/roles/test_keeper.py",
     "tests/roles/test_key_file.py",
     "tests/roles/test_site_changes.py",
+    "tests/roles/test_toy_transport.py",
     "tests/roles/test_waking.py",
     "tests/roles/test_wired_edge.py",
     "tests/roles/test_wired_find.py",
