@@ -71,6 +71,7 @@ COMPUTES = (
     "tests/roles/test_waking.py",
     "tests/roles/test_wired_edge.py",
     "tests/roles/test_wired_find.py",
+    "tests/roles/test_wired_operator.py",
     "tests/roles/test_wired_replica.py",
     "tests/system/test_fault_figures.py",
     "tests/system/test_history.py",

@@ -21,7 +21,7 @@ from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats import record
 from appliance.formats.envelope import OPERATION_APPEND_CLOCK
 from appliance.formats.event import Correction, encode_correction
-from appliance.formats.session import OK, RESULT_STRUCT
+from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT
 from appliance.formats.site import SITE_FILE, Shard, load_site
 from appliance.roles.operator.session import OperatorSession
 
@@ -145,7 +145,7 @@ async def correct_to(node: NodeFolder, shard: Shard, wanted_us: int) -> int:
             refusal=lambda reason, told: refusal(reason, told, wanted_us, session.member),
         )
     _, log_seq, _, code = RESULT_STRUCT.unpack_from(answer)[:4]
-    if code != OK:
+    if code not in (OK, DUPLICATE):  # a duplicate is ours: its answer was lost with a session
         raise StorageError(
             f"shard {shard.number}: log time is not ahead of {_moment(wanted_us)} any more"
         )

@@ -231,7 +231,11 @@ async def change_members(node: NodeFolder, shard: Shard, change: MemberChange) -
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
             now = dataclasses.replace(change, epoch=session.configuration.epoch)
             raw = await session.ask(
-                OPERATION_MEMBER_CHANGE, encode_change(now), PATIENCE_S, f"the change ({what})"
+                OPERATION_MEMBER_CHANGE,
+                encode_change(now),
+                PATIENCE_S,
+                f"the change ({what})",
+                again=False,  # somebody may have changed it back
             )
             verdict = decode_verdict(raw)
             if verdict != Verdict.IN_PROGRESS or time.monotonic() > deadline:

@@ -26,9 +26,10 @@ from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats import record
 from appliance.formats.envelope import OPERATION_APPEND, OPERATION_NOOP
 from appliance.formats.event import encode_retain
-from appliance.formats.session import OK, RESULT_STRUCT
+from appliance.formats.session import DUPLICATE, OK, RESULT_NAMES, RESULT_STRUCT
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import Shard
+from appliance.roles.operator.numbering import Numbering
 from appliance.roles.operator.session import OperatorSession
 
 EVERY_S_MAX, EVERY_S_MIN = 60.0, 1.0  # between two looks; a tenth of what is kept, within these
@@ -107,7 +108,7 @@ class KeeperRole:
         self._life = Lifetime()
         self._stopped = self._life.asked
         self._beat = Beat("keeper", log, self._life)
-        self._client_id, self._client_seq = os.urandom(16), {s.number: 1 for s in node.shards}
+        self._numberings = {shard.number: Numbering() for shard in node.shards}
         days = node.site.retention_days
         self._every_s = min(EVERY_S_MAX, max(EVERY_S_MIN, days * DAY_US / 1_000_000 / 10))
 
@@ -148,33 +149,39 @@ class KeeperRole:
             push = 0
             if _is_crowded(shard, kept) or status["space"]["short"]:
                 push = CHECKPOINTS_TO_REUSE * segments.geometry.checkpoint_ops
-            await self._retain(shard, oldest, ships=ships, push=push)
-            self._log.info("shard %d keeps segments from %d on", shard.number, oldest)
+            code = await self._retain(shard, oldest, ships=ships, push=push)
+            if code == OK:
+                self._log.info("shard %d keeps segments from %d on", shard.number, oldest)
+            elif code == DUPLICATE:  # then the next look goes by what that one let go
+                self._log.info("shard %d took the record before, without an answer", shard.number)
+            else:
+                name = RESULT_NAMES[code]
+                self._log.warning("shard %d keeps all: answered with %s", shard.number, name)
 
-    async def _retain(self, shard: Shard, oldest: int, *, ships: bool, push: int) -> None:
-        """Write the record, and so many empty operations behind it. Extents are used again two
-        checkpoints later, and a full shard takes no messages that would lead there.
+    async def _retain(self, shard: Shard, oldest: int, *, ships: bool, push: int) -> int:
+        """Write the record, and so many empty operations behind it; the code of its result. Extents
+        are used again two checkpoints later, and a full shard takes no messages that would lead
+        there.
         """
+        numbering = self._numberings[shard.number]
         raw = record.encode(
             room_id=record.SHARD_ROOM_ID,
             msg_id=os.urandom(16),
             author_id=0,
             body=encode_retain(oldest, unshipped=not ships),
-            client_id=self._client_id,
-            client_seq=self._client_seq[shard.number],
+            client_id=numbering.client_id,
+            client_seq=numbering.client_seq,
             kind=record.KIND_RETAIN,
         )
         async with OperatorSession(self._node, shard) as session:
             answer = await session.ask(
                 OPERATION_APPEND, raw, PATIENCE_S, f"the end of segments below {oldest}", records=1
             )
+            seq, _, _, code = RESULT_STRUCT.unpack_from(answer)[:4]
+            numbering.on_answer(code, seq)
             for _ in range(push):
                 await session.ask(OPERATION_NOOP, b"", PATIENCE_S, "what leads to a checkpoint")
-        code = RESULT_STRUCT.unpack_from(answer)[3]
-        if code == OK:
-            self._client_seq[shard.number] += 1
-        else:
-            self._log.warning("shard %d keeps all: answered with code %d", shard.number, code)
+        return int(code)
 
 
 def make_role(node: NodeFolder, number: int, log: logging.Logger) -> KeeperRole:

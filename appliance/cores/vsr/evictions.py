@@ -11,6 +11,10 @@
     EVICT_MEMBER_OLD,
     EVICT_CLOCK_FAR,
 ) = range(1, 10)
+# The request itself is what is wrong: it would end the next session too.
+EVICTIONS_LASTING = frozenset(
+    (EVICT_VERSION_LOW, EVICT_VERSION_HIGH, EVICT_OPERATION, EVICT_BODY, EVICT_SIZE)
+)
 EVICTION_REASONS = {
     1: "no_session",
     2: "version_too_low",

@@ -16,13 +16,16 @@ takes them all (`take_effects`) and performs them in their order:
 
 A session has one request under way. An owner that keeps what it has asked until it is answered, as
 it has a queue, uses `request`, when the session is ready. One that has a single thing to ask uses
-`ask`: that waits for the session, and goes out again under the next one if this one is lost.
+`ask`: that waits for the session, and goes out again under the next one if this one is lost. It
+does not (`asked` is None from the EVICTED on) if the request itself is what ended the session, or
+if it may have been committed and its owner said that it must not be twice.
 """
 
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from appliance.cores.vsr.client import Client
+from appliance.cores.vsr.evictions import EVICTIONS_LASTING
 from appliance.cores.vsr.pace import Pace
 from appliance.formats.envelope import REPLY as REPLY_COMMAND
 from appliance.formats.envelope import Message
@@ -47,7 +50,7 @@ class LogSession:
 
     __slots__ = (
         *("client", "group", "links", "relay", "owner", "queue", "pace"),
-        *("asked", "wanted", "waits"),
+        *("asked", "wanted", "again", "waits"),
     )
 
     def __init__(
@@ -65,6 +68,7 @@ class LogSession:
         self.queue, self.pace = queue, Pace(client.geometry.records_max)
         self.asked: tuple[int, bytes, int] | None = None  # operation, body, records: not answered
         self.wanted = False  # somebody waits for the reply to what is under way
+        self.again = True  # what is asked may be committed twice
         self.waits = False  # a WAIT of it is not over
 
     @property
@@ -235,10 +239,13 @@ class LogSessions:
         assert session.queue is not None
         return session.pace.on_reply(now_ns, session.queue.depth)
 
-    def ask(self, session: LogSession, operation: int, body: bytes, count: int) -> None:
+    def ask(
+        self, session: LogSession, operation: int, body: bytes, count: int, *, again: bool = True
+    ) -> None:
         """Send `count` records as soon as the session is ready, and until there is a REPLY; in
-        place of what was asked before, if anything was."""
-        session.asked, session.wanted = (operation, body, count), False
+        place of what was asked before, if anything was. `again`: under the next session too, for
+        whoever carries it out knows it by an id of its own, or twice is as good as once."""
+        session.asked, session.wanted, session.again = (operation, body, count), False, again
         self._send_asked(session)
 
     def withdraw(self, session: LogSession) -> None:
@@ -272,6 +279,8 @@ class LogSessions:
                 effects.append((REGISTERED, session))
             else:
                 assert kind == "evicted"
+                if want[1] in EVICTIONS_LASTING or session.wanted and not session.again:
+                    session.asked = None
                 session.wanted = False
                 effects.append((EVICTED, session, want[1], want[2]))
         if session.asked is not None:

@@ -30,6 +30,9 @@ from appliance.formats.site import Shard
 # Between two questions for the state of the shard, while it stores records; and while it does not:
 # it tells the rest itself
 STATUS_TICKS, STATUS_TICKS_IDLE = 25, 100
+# Before a primary is asked again that refused records for what they are: its program is older than
+# this one, until it is updated
+REFUSED_S = 5.0
 
 
 class Result(NamedTuple):
@@ -62,7 +65,8 @@ class LogSession:
         self.source: Source | None = None  # while the replica serves us
         self._attached: tuple[memoryview, dict[str, Any]] | None = None  # ring and facts
         self._on_status, self._on_records, self._appends = on_status, on_records, appends
-        client = new_client(node.site, shard, self.geometry, prng)
+        self._new_client = lambda: new_client(node.site, shard, self.geometry, prng)
+        client = self._new_client()
         self.client_id = client.client_id
         replica = shard.members.index(node.settings.index)
         self._replica_id = shard.replica_id_of(node.settings.index)
@@ -80,7 +84,8 @@ class LogSession:
         )
         self._sessions = LogSessions(ticks_each=node.site.tick_ms // TICK_MS)
         self._session = self._sessions.open(client, relay=self.link)
-        self._answer: asyncio.Future[bytes] | None = None
+        self._answer: asyncio.Future[bytes | None] | None = None
+        self._counters = counters
         self.ticks: Ticks | None = None  # whoever counts them for us
         self._ticks = 0
         self._asked_at = -1  # log_seq at the newest question for the state
@@ -92,20 +97,33 @@ class LogSession:
         cancelled may have appended them.
         """
         assert self._appends and 0 < len(records) <= self.geometry.records_max
-        self._catch_up()
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._answer = answer
         body = b"".join(records)
-        self._sessions.ask(self._session, OPERATION_APPEND, body, len(records))
+        while (raw := await self._ask(body, len(records))) is None:
+            self._counters["append_refused"] += 1
+            await asyncio.sleep(REFUSED_S)
+            self._begin_anew()
+        assert len(raw) == len(records) * RESULT.itemsize
+        return [_result(raw, at) for at in range(0, len(raw), RESULT.itemsize)]
+
+    async def _ask(self, body: bytes, count: int) -> bytes | None:
+        """The results; None when the primary's program does not know such records."""
+        self._catch_up()
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._answer = answer
+        self._sessions.ask(self._session, OPERATION_APPEND, body, count)
         self._perform()
         try:
-            raw = await answer
+            return await answer
         finally:
             if self._answer is answer:
                 self._answer = None
                 self._sessions.withdraw(self._session)
-        assert len(raw) == len(records) * RESULT.itemsize
-        return [_result(raw, at) for at in range(0, len(raw), RESULT.itemsize)]
+
+    def _begin_anew(self) -> None:
+        """Under another id: the group remembers the session that was told that it has ended."""
+        self._sessions.close(self._session)
+        self._session = self._sessions.open(self._new_client(), relay=self.link)
+        self._perform()
 
     def ask_status(self) -> None:
         if self.link.connected:
@@ -187,8 +205,12 @@ class LogSession:
         for effect in self._sessions.take_effects():
             if effect[0] == logs.SEND and self.link.connected:
                 self.link.send(self.link.signer.frame(effect[2], effect[3]))
-            elif effect[0] == logs.REPLY and self._answer is not None and not self._answer.done():
+            elif self._answer is None or self._answer.done():
+                continue
+            elif effect[0] == logs.REPLY:
                 self._answer.set_result(bytes(effect[2]))
+            elif effect[0] == logs.EVICTED and self._session.asked is None:
+                self._answer.set_result(None)
         if self.ticks is not None:
             self.ticks.plan()
 

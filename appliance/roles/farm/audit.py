@@ -17,7 +17,8 @@ from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.formats import record
 from appliance.formats.envelope import OPERATION_APPEND
-from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT
+from appliance.formats.session import RESULT_NAMES, RESULT_STRUCT
+from appliance.roles.operator.numbering import Numbering
 from appliance.roles.operator.session import OperatorSession
 
 SHARD = 0  # of every site; what is said there is kept and shipped as all else
@@ -44,8 +45,9 @@ class AuditTrail:
 
     def __init__(self, node: NodeFolder, farm: str, log: logging.Logger) -> None:
         self._node, self._farm, self._log = node, farm, log
-        self._client_id, self._client_seq = os.urandom(16), 1
+        self._numbering = Numbering()
         self._waiting: deque[bytes] = deque()
+        self._tried = False  # the oldest of them: it may be in the log, under the newest number
         self._news = asyncio.Event()
         self._written = self._forgotten = 0
 
@@ -59,7 +61,7 @@ class AuditTrail:
     def note(self, wish: dict[str, Any], outcome: str) -> None:
         """`outcome`: why it was not done; empty: it was."""
         if len(self._waiting) >= WAITING_MAX:
-            self._waiting.popleft()
+            del self._waiting[1 if self._tried else 0]
             self._forgotten += 1
         name = self._node.node.name
         self._waiting.append(body_of(self._farm, name, clock.realtime_us(), wish, outcome))
@@ -69,11 +71,13 @@ class AuditTrail:
         while True:
             self._news.clear()
             while self._waiting:
-                body = self._waiting[0]
-                if not await self._write(body):
-                    await asyncio.sleep(PAUSE_S)
-                elif self._waiting and self._waiting[0] is body:
+                self._tried = True
+                if await self._write(self._waiting[0]):
                     self._waiting.popleft()
+                    self._written += 1
+                    self._tried = False
+                else:
+                    await asyncio.sleep(PAUSE_S)
             await self._news.wait()
 
     async def _write(self, body: bytes) -> bool:
@@ -83,8 +87,8 @@ class AuditTrail:
             msg_id=os.urandom(16),
             author_id=0,
             body=body,
-            client_id=self._client_id,
-            client_seq=self._client_seq,
+            client_id=self._numbering.client_id,
+            client_seq=self._numbering.client_seq,
             kind=record.KIND_AUDIT,
         )
         try:
@@ -95,10 +99,8 @@ class AuditTrail:
         except StorageError as error:
             self._log.warning("%s", error)
             return False
-        code = RESULT_STRUCT.unpack_from(answer)[3]
-        if code not in (OK, DUPLICATE):
-            self._log.warning("shard %d takes no audit record: code %d", SHARD, code)
-            return False
-        self._client_seq += 1
-        self._written += 1
-        return True
+        seq, _, _, code = RESULT_STRUCT.unpack_from(answer)[:4]
+        if self._numbering.on_answer(code, seq):
+            return True
+        self._log.warning("shard %d takes no audit record: %s", SHARD, RESULT_NAMES[code])
+        return False

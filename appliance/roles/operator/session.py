@@ -11,6 +11,7 @@ from appliance.base.errors import StorageError
 from appliance.base.prng import Prng
 from appliance.cores.vsr import log_sessions as logs
 from appliance.cores.vsr.client import new_client
+from appliance.cores.vsr.evictions import EVICTION_REASONS, EVICTIONS_LASTING
 from appliance.cores.vsr.log_sessions import LogSessions
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE, NodeFolder
@@ -53,6 +54,7 @@ class OperatorSession:
         self._drops: Counter[str] = Counter()
         self._answer: asyncio.Future[bytes] | None = None
         self._refusal: Refusal = _none
+        self._what = ""  # is asked
         self.commit = -1  # the newest op that a replica says it has applied; -1: none answered
         # by the id of the replica at the other end
         self._links = {
@@ -136,23 +138,42 @@ class OperatorSession:
         what: str,
         records: int = 0,
         refusal: Refusal = _none,
+        *,
+        again: bool = True,
     ) -> bytes:
         """The results of one operation, of so many `records`, once it is committed; StorageError
-        when it cannot be, or as soon as the primary's reason not to prepare it has a `refusal`."""
-        begun = time.monotonic()
+        when it cannot be, or as soon as the primary's reason not to prepare it has a `refusal`.
+        When others took this session's place it is asked under a new one: `again` is false for
+        what must not be carried out twice, and has nothing by which the group would know it."""
         self.waits(f"a quorum that commits {what}")
-        if not await self._until(lambda: self._session.ready, patience_s):
-            raise StorageError(self._hopeless(what, patience_s))
-        self._refusal = refusal
+        self._refusal, self._what = refusal, what
         self._answer = asyncio.get_running_loop().create_future()
-        self._sessions.request(self._session, operation, body, records)
+        self._sessions.ask(self._session, operation, body, records, again=again)
         self._perform()
-        left = max(0.1, patience_s - (time.monotonic() - begun))
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(patience_s):
                 return await self._answer
         except TimeoutError:
             raise StorageError(self._hopeless(what, patience_s)) from None
+        finally:
+            self._answer = None
+            self._sessions.withdraw(self._session)
+
+    def _evicted(self, reason: int, told: int) -> str:
+        """Why what is asked is given up at the end of this session; empty: it is asked anew."""
+        if why := self._refusal(reason, told):
+            return why
+        if self._session.asked is not None:
+            return ""
+        if reason in EVICTIONS_LASTING:
+            return (
+                f"the primary refuses {self._what} ({EVICTION_REASONS[reason]}): its program and "
+                "this one are of different versions; update the older one, then run this again"
+            )
+        return (
+            f"the session that asked for {self._what} was ended before the answer came: it may "
+            "have been done; look, then run this again if it was not"
+        )
 
     def _hopeless(self, what: str, patience_s: float) -> str:
         there = sum(link.connected for link in self._links.values())
@@ -211,7 +232,7 @@ class OperatorSession:
             elif self._answer is not None and not self._answer.done():
                 if kind == logs.REPLY:
                     self._answer.set_result(bytes(effect[2]))
-                elif kind == logs.EVICTED and (why := self._refusal(effect[2], effect[3])):
+                elif kind == logs.EVICTED and (why := self._evicted(effect[2], effect[3])):
                     self._answer.set_exception(StorageError(f"shard {self._shard.number}: {why}"))
 
     def member(self, place: int) -> str:

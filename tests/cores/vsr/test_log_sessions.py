@@ -6,6 +6,11 @@ import pytest
 
 from appliance.base.prng import Prng
 from appliance.cores.vsr.client import REQUEST_TICKS, Client
+from appliance.cores.vsr.evictions import (
+    EVICT_NO_SESSION,
+    EVICTION_REASONS,
+    EVICTIONS_LASTING,
+)
 from appliance.cores.vsr.log_sessions import (
     EVICTED,
     READY,
@@ -194,14 +199,41 @@ def test_what_is_asked_goes_out_again_after_its_session_was_lost() -> None:
     sessions, session = opened()
     sessions.ask(session, APPEND, b"", 0)
     sessions.take_effects()
-    sessions.on_message(0, eviction(session, reason=5))
+    sessions.on_message(0, eviction(session, reason=EVICT_NO_SESSION))
     effects = sessions.take_effects()
-    assert effects[0] == (EVICTED, session, 5, 0)
+    assert effects[0] == (EVICTED, session, EVICT_NO_SESSION, 0)
     assert effects[1][2].operation == env.OPERATION_REGISTER
     sessions.on_message(0, reply(session, op=9))
     assert requests(sessions) == [("first", APPEND)]
     sessions.on_message(0, reply(session, b"x"))
     assert kinds(sessions) == [REPLY]
+
+
+@pytest.mark.parametrize("reason", sorted(EVICTION_REASONS))
+def test_what_is_itself_the_reason_is_not_asked_again(reason: int) -> None:
+    """A loop of sessions that each end by it would fill the log with their beginnings."""
+    sessions, session = opened()
+    sessions.ask(session, APPEND, b"", 0)
+    sessions.on_message(0, eviction(session, reason=reason))
+    assert (session.asked is None) == (reason in EVICTIONS_LASTING)
+    sessions.take_effects()
+    sessions.on_message(0, reply(session, op=9))
+    assert requests(sessions) == ([] if reason in EVICTIONS_LASTING else [("first", APPEND)])
+
+
+def test_what_must_not_be_done_twice_goes_out_again_only_if_it_had_not_left() -> None:
+    sessions, session = opened()
+    sessions.request(session, env.OPERATION_NOOP, b"", 0)
+    sessions.ask(session, APPEND, b"", 0, again=False)
+    sessions.on_message(0, eviction(session))
+    sessions.take_effects()
+    sessions.on_message(0, reply(session, op=9))
+    assert requests(sessions) == [("first", APPEND)]
+    sessions.on_message(0, eviction(session))
+    assert session.asked is None
+    sessions.take_effects()
+    sessions.on_message(0, reply(session, op=11))
+    assert requests(sessions) == []
 
 
 def test_what_is_requested_is_lost_with_its_session() -> None:

@@ -1,14 +1,17 @@
 """Audit records of acts: what is in them, and that they wait for shard 0 within bounds."""
 
+import asyncio
 import json
 import logging
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
 from appliance.base.limits import BODY_SIZE_MAX
 from appliance.drivers.host.node_folder import NodeFolder
+from appliance.roles.farm import audit
 from appliance.roles.farm.audit import WAITING_MAX, AuditTrail, body_of
 from appliance.roles.farm.role import FarmRole
 
@@ -45,6 +48,29 @@ def test_acts_wait_for_shard_0_and_beyond_a_bound_the_oldest_are_counted_as_forg
     for number in range(WAITING_MAX + 5):
         trail.note({"do": "place", "shard": number}, "")
     assert trail.told() == {"written": 0, "waiting": WAITING_MAX, "forgotten": 5}
+
+
+def test_the_act_that_may_be_in_the_log_already_is_not_the_one_that_is_forgotten() -> None:
+    """Another one under its number would be told to be a duplicate, and never be written."""
+    node = cast(NodeFolder, SimpleNamespace(node=SimpleNamespace(name="node-1")))
+    trail = AuditTrail(node, "farm", logging.getLogger("test"))
+    tried: list[bytes] = []
+
+    async def write(body: bytes) -> bool:
+        tried.append(body)
+        if len(tried) == 1:
+            for number in range(1, WAITING_MAX + 1):
+                trail.note({"do": "place", "shard": number}, "")
+        elif len(tried) == 3:
+            raise asyncio.CancelledError
+        return len(tried) > 1
+
+    trail._write = write  # type: ignore[method-assign]
+    trail.note({"do": "place", "shard": 0}, "")
+    with mock.patch.object(audit, "PAUSE_S", 0), pytest.raises(asyncio.CancelledError):
+        asyncio.run(trail.run())
+    assert [json.loads(body)["act"]["shard"] for body in tried] == [0, 0, 2]
+    assert trail.told() == {"written": 1, "waiting": WAITING_MAX - 1, "forgotten": 1}
 
 
 def test_acts_of_other_administrators_are_noted_by_who_leads() -> None:
