@@ -21,7 +21,6 @@ from typing import Any
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
-from appliance.base.limits import SUPERBLOCK_COPIES
 from appliance.base.printable import counted
 from appliance.cores.vsr import open as opening
 from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
@@ -40,12 +39,11 @@ from appliance.drivers.nvme.volume import GEOMETRIES, file_in, read_facts
 from appliance.formats.envelope import OPERATION_NOOP
 from appliance.formats.geometry import (
     RECORD_SIZE,
-    SUPERBLOCK_COPY_SIZE,
-    SUPERBLOCK_COPY_STRIDE,
 )
 from appliance.formats.site import Shard
 from appliance.formats.superblock import Superblock
 from appliance.roles.operator.session import OperatorSession
+from appliance.roles.operator.volume_rows import chosen_superblock
 from appliance.roles.operator.volumes import (
     check_room,
     claim_node_devices,
@@ -277,10 +275,8 @@ def works_on(status: dict[str, Any], volume: Path) -> bool:
 
 def _superblock(volume: Path) -> Superblock:
     """The one that counts; VolumeUnusable as at a start."""
-    places = [copy * SUPERBLOCK_COPY_STRIDE for copy in range(SUPERBLOCK_COPIES)]
     with closing(VolumeReader(volume)) as reader:
-        copies = reader.read_many([(place, SUPERBLOCK_COPY_SIZE) for place in places])
-    return opening.choose(copies)[0]
+        return chosen_superblock(reader)
 
 
 def whole(status: dict[str, Any]) -> bool:

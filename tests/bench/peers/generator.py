@@ -27,7 +27,6 @@ import appliance
 from appliance.commands import format as format_verb
 from appliance.commands import start as start_verb
 from appliance.commands.benchmark import Disturbed, open_rooms
-from appliance.commands.inspect import wal_rows
 from appliance.drivers.chat.access import Access, local_access
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import ConnectionLost
@@ -38,6 +37,7 @@ from appliance.formats import record, settings
 from appliance.formats.geometry import HEADER_SIZE, RECORD_SIZE, SESSION_BLOCK_SIZE
 from appliance.formats.room_name import room_id_of
 from appliance.formats.site import SITE_FILE, load_site
+from appliance.roles.operator.volume_rows import wal_rows
 from appliance.simulation.workloads.chatter import Chatter, Lane
 
 WARM_UP_S = 0.5
