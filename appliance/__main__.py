@@ -15,7 +15,7 @@ from appliance.drivers.terminal.way_out import harmless
 # Verb: what it does. Its module is imported only when the verb is used.
 VERBS = {
     "format": "Make the keys and volumes of a site or of one node.",
-    "found": "Begin a site of several machines.",
+    "found": "Begin a site of machines of their own.",
     "join": "Join a site that is being founded, by a code.",
     "start": "Run a site on this machine, a node, or one role of a node.",
     "recover": "Give a node that lost a volume a new one, and bring it up to date.",
@@ -45,6 +45,7 @@ VERBS = {
     "benchmark": "Load a site and measure it.",
     "disks": "Show the health of this machine's NVMe disks.",
     "preflight": "Compare this machine with what is expected of its model.",
+    "setup": "Set up a machine that was started from an image.",
     "flash": "Write a disk image to a device and verify it.",
     "update": "Update the program of a machine from signed bundles.",
     "version": "Print the version.",

@@ -48,6 +48,7 @@ COMPUTES = (
     "tests/commands/test_disks.py",
     "tests/commands/test_inspect.py",
     "tests/commands/test_preflight.py",
+    "tests/commands/test_setup.py",
     "tests/commands/test_ship.py",
     "tests/commands/test_words.py",
     "tests/node/test_placement.py",

@@ -36,7 +36,7 @@ from appliance.drivers.host.node_folder import (
     volume_name,
 )
 from appliance.drivers.nvme.volume import GEOMETRIES
-from appliance.drivers.terminal.options import accept_two_option
+from appliance.drivers.terminal.options import accept_two_option, device_option, erase_option
 from appliance.formats.configuration import read_toml
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import (
@@ -131,19 +131,8 @@ SPARED_SHARE = 100  # of what fits, one part: others write to the disk until it 
     is_flag=True,
     help="With --node-folder: the site is new, no node of it has stored a message yet.",
 )
-@click.option(
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="[VOLUME=]PATH",
-    help="A raw device or partition for a volume, as /dev/disk/by-id names it; VOLUME is its "
-    "folder, like shard-1, where there are several.",
-)
-@click.option(
-    "--erase",
-    count=True,
-    help="Said twice: overwrite devices that carry something; all of that is lost.",
-)
+@device_option
+@erase_option
 @click.option("--another", is_flag=True, hidden=True)
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
 @click.option("--brief", is_flag=True, hidden=True)

@@ -1,4 +1,4 @@
-"""`tigerchat found`: begin a site of several machines; the others join it by a code each."""
+"""`tigerchat found`: begin a site of machines of their own; others join it by a code each."""
 
 import asyncio
 import secrets
@@ -10,7 +10,7 @@ from appliance.base.limits import REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
 from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE
 from appliance.drivers.network.joining import Founding
 from appliance.drivers.nvme.volume import GEOMETRIES
-from appliance.drivers.terminal.options import accept_two_option
+from appliance.drivers.terminal.options import accept_two_option, device_option, erase_option
 from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
 from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW
 from appliance.node import founding
@@ -25,7 +25,7 @@ JOIN_PORT = 99  # from a node's first port: free once the site is formed
 @click.option("--host", required=True, help="Name or address at which the others reach it.")
 @click.option("--port", type=click.IntRange(1, 65435), default=PORTS_DEFAULT, show_default=True,
               help="First of the hundred ports of this node.")  # fmt: skip
-@click.option("--nodes", type=click.IntRange(2, REPLICAS_MAX), default=3, show_default=True)
+@click.option("--nodes", type=click.IntRange(1, REPLICAS_MAX), default=3, show_default=True)
 @accept_two_option
 @click.option("--shards", type=click.IntRange(1, 40), default=1, show_default=True)
 @click.option(
@@ -37,6 +37,8 @@ JOIN_PORT = 99  # from a node's first port: free once the site is formed
 )
 @click.option("--minutes", type=click.FloatRange(0, 1440), default=60, show_default=True,
               help="For the others to come; then their codes expire.")  # fmt: skip
+@device_option
+@erase_option
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
 def command(
     node_folder: Path,
@@ -48,15 +50,19 @@ def command(
     shards: int,
     segments_max: int,
     minutes: float,
+    devices: tuple[str, ...],
+    erase: int,
     geometry: str,
 ) -> None:
     """Begin a new site: print a code for each other machine, wait until all have joined.
 
-    Each code is used once. When all have come, every machine makes its volumes.
+    Each code is used once. When all have come, every machine makes its volumes. A site of one
+    machine (--nodes 1) waits for nobody.
     """
     refuse_two(nodes, is_accepted=accept_two_replicas)
     folder = node_folder.absolute()
     founding.refuse_known(folder)
+    founding.check_devices(devices, geometry, segments_max, erase)
     own = founding.describe(folder, name, host, port)
     jwks, cluster = founding.make_token_key(folder), fresh_id()
     keys = [secrets.token_bytes(SECRET_SIZE) for _ in range(nodes - 1)]
@@ -66,19 +72,22 @@ def command(
         founding.take(folder, founding.answer(site, jwks, 0), own["public_key"])
         return [founding.answer(site, jwks, index) for index in range(1, nodes)]
 
-    waiting = Founding(
-        folder / TLS_CERTIFICATE_FILE,
-        folder / TLS_KEY_FILE,
-        keys,
-        seconds=minutes * 60,
-        check=lambda row, others: founding.check_description(row, [own, *others]),
-        told=lambda line: click.echo(f"found: {line}"),
-    )
-    click.echo(f"found: site {founding.short(cluster)}; on each other machine, within {minutes:g} "
-               "minutes, one of:")  # fmt: skip
-    for key in keys:
-        code = JoinCode(host, port + JOIN_PORT, cluster, founding.fingerprint(folder), key)
-        click.echo(f"tigerchat join {encode_join_code(code)}")
-    asyncio.run(waiting.gather(host, port + JOIN_PORT, form))
-    click.echo("found: all have come; the site is formed")
-    founding.make_volumes(folder, geometry)
+    if nodes == 1:
+        form([])
+    else:
+        waiting = Founding(
+            folder / TLS_CERTIFICATE_FILE,
+            folder / TLS_KEY_FILE,
+            keys,
+            seconds=minutes * 60,
+            check=lambda row, others: founding.check_description(row, [own, *others]),
+            told=lambda line: click.echo(f"found: {line}"),
+        )
+        click.echo(f"found: site {founding.short(cluster)}; on each other machine, within "
+                   f"{minutes:g} minutes, one of:")  # fmt: skip
+        for key in keys:
+            code = JoinCode(host, port + JOIN_PORT, cluster, founding.fingerprint(folder), key)
+            click.echo(f"tigerchat join {encode_join_code(code)}")
+        asyncio.run(waiting.gather(host, port + JOIN_PORT, form))
+        click.echo("found: all have come; the site is formed")
+    founding.make_volumes(folder, geometry, devices, erase=erase)

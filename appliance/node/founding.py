@@ -7,6 +7,7 @@ Nothing private leaves a machine: a description holds public keys and addresses.
 import base64
 import hashlib
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from appliance.drivers.host.node_folder import (
     TOKEN_KEY_FILE,
 )
 from appliance.drivers.host.process import child_environment, own_command
+from appliance.drivers.nvme.device import check_free
+from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import SITE_FILE, Node, Shard, Site, encode_site, load_site, spki_of
 from appliance.node.new_node import TOKEN_NAME, described_node, fresh_id, make_keys, make_once
@@ -131,9 +134,21 @@ def take(folder: Path, told: Row, public_key: str) -> None:
     fresh.rename(folder / SITE_FILE)
 
 
-def make_volumes(folder: Path, geometry: str) -> None:
+def check_devices(named: Sequence[str], geometry: str, segments_max: int, erase: int) -> None:
+    """StorageError for a device on which no volume of so many segments may be made: said before
+    anybody is told of this machine. `format` checks again, and which volume is meant."""
+    sizes = GEOMETRIES[geometry]
+    for text in named:
+        device = Path(text.rpartition("=")[2]).absolute()
+        check_free(device, sizes.data_size + segments_max * sizes.extent_size, erase)
+
+
+def make_volumes(
+    folder: Path, geometry: str, devices: Sequence[str] = (), *, erase: int = 0
+) -> None:
     """The volumes of this machine, once its site is formed. StorageError: `format` has said why."""
     words = ["format", "--node-folder", str(folder), "--new-site", "--geometry", geometry]
+    words += [word for device in devices for word in ("--device", device)] + ["--erase"] * erase
     done = subprocess.run([*own_command(), *words], env=child_environment(), check=False)
     if done.returncode:
         raise StorageError(f"`tigerchat format` ended with code {done.returncode}; see above")

@@ -65,7 +65,7 @@ ACTS = {
 # What waits for a client's answer, acts on files alone, runs something itself, or only looks.
 OTHERS = """
     room create|room list|send|import|tail|topic|pin|react|profile|snapshot room|federation accept
-    format|found|join|recover|retention set|token|flash|ship keys
+    format|found|join|setup|recover|retention set|token|flash|ship keys
     federation init|federation add-site|federation remove-site|federation invite
     farm user|farm init|farm invite|farm join|farm recover|farm export|farm import
     update begin-with|update stage|update fits|update on-start|update on-ready|update pack

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from appliance.base.errors import ConfigurationError
+from appliance.base.limits import MIB
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
     TLS_CERTIFICATE_FILE,
@@ -18,9 +19,11 @@ from appliance.drivers.host.node_folder import (
 )
 from appliance.drivers.host.process import child_environment
 from appliance.drivers.network.joining import Founding, JoinRefused, ask_to_join
+from appliance.drivers.nvme.device import device_of
 from appliance.drivers.nvme.volume import read_facts
 from appliance.formats.join_code import JoinCode, encode_join_code, parse_join_code
 from appliance.node import founding
+from tests.loop_device import loop_device
 from tests.patience import HUNG_S, within
 from tests.ports import FreePorts
 from tests.system.local_site import COMMAND, ports_in_a_row
@@ -64,6 +67,29 @@ def test_three_machines_form_a_site_by_two_codes(tmp_path: Path, free_ports: Fre
         capture_output=True, text=True, check=False, env=child_environment(), timeout=HUNG_S,
     )  # fmt: skip
     assert done.returncode == 2 and "belongs to a site" in done.stderr
+
+
+@pytest.mark.root
+def test_a_site_of_one_machine_waits_for_nobody_and_lies_on_a_device(tmp_path: Path) -> None:
+    with loop_device(tmp_path / "disk", 64 * MIB) as device:
+
+        def found(*more: str) -> "subprocess.CompletedProcess[str]":
+            words = ["found", "--node-folder", str(tmp_path / "m"), "--name", "m", "--host"]
+            words += ["127.0.0.1", "--nodes", "1", "--geometry", "small", "--segments-max", "8"]
+            return subprocess.run(
+                [*COMMAND, *words, "--device", str(device), *more],
+                capture_output=True, text=True, check=False, env=child_environment(),
+            )  # fmt: skip
+
+        device.write_bytes(b"\x53\xef" * 4096)
+        done = found()
+        assert done.returncode == 1 and "carries an ext2, ext3 or ext4" in done.stderr
+        assert not (tmp_path / "m").exists(), "refused, and something was made"
+        done = found("--erase", "--erase")
+        assert done.returncode == 0, done.stderr
+        node = read_node(tmp_path / "m")
+        assert (node.path / FORMATTED_FILE).exists() and device_of(node.volume(0)) == device
+        assert [len(shard.members) for shard in node.site.shards] == [1]
 
 
 class Site:

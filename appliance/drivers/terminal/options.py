@@ -37,6 +37,19 @@ accept_two_option = click.option(
     is_flag=True,
     help="With --nodes 2, which is refused otherwise: it lives through no loss, see the book.",
 )
+device_option = click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="[VOLUME=]PATH",
+    help="A raw device or partition for a volume, as /dev/disk/by-id names it; VOLUME is its "
+    "folder, like shard-1, where there are several.",
+)
+erase_option = click.option(
+    "--erase",
+    count=True,
+    help="Said twice: overwrite devices that carry something; all of that is lost.",
+)
 farm_key_option = click.option(
     "--farm-key",
     metavar="HEX",
