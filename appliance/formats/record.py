@@ -131,6 +131,7 @@ def record_hash(record: bytes | memoryview) -> bytes:
 
 
 _MADE_MS = slice(10, 16)  # of a UUIDv7, as records hold it
+_FEW = 8  # records
 _VERSION, _VARIANT = 9, 7  # bytes of these
 _VARIANT_RFC = 2  # of UUIDs as RFC 9562 lays them out
 UUID_OF_NOW = 7  # version of a msg_id that tells when its message was made
@@ -145,6 +146,15 @@ def uuid_version_of(msg_id: bytes | memoryview) -> int:
 def last_id_made_by(time_us: int) -> int:
     """The msg_id, as a little-endian number, up to which none tells of a later time than this."""
     return (time_us // 1000 + 1 << 8 * _MADE_MS.start) - 1
+
+
+def any_made_later(records: bytes | memoryview) -> bool:
+    """Whether one of these may tell by its msg_id of a later time than the first one bears."""
+    if len(records) < _FEW * RECORD_SIZE:
+        return True  # to look at each takes less
+    highs = np.ndarray(len(records) // RECORD_SIZE, "<u8", records, MSG_ID + 8, (RECORD_SIZE,))
+    time_us = int.from_bytes(records[TIMESTAMP : TIMESTAMP + 8], "little")
+    return int(highs.max()) > last_id_made_by(time_us) >> 64
 
 
 def made_us_of(msg_id: bytes | memoryview) -> int:

@@ -165,3 +165,28 @@ def test_the_last_id_of_a_time_is_of_its_millisecond() -> None:
     last = record.last_id_made_by(5_999)
     assert last.to_bytes(16, "little")[10:] == (5).to_bytes(6, "little")
     assert (last + 1).to_bytes(16, "little")[10:] == (6).to_bytes(6, "little")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.binary(min_size=10, max_size=10)), max_size=12),
+    st.integers(0, 1_999),
+)
+def test_records_none_of_which_may_tell_of_a_later_time_are_seen_together(
+    ids: list[tuple[int, bytes]], time_us: int
+) -> None:
+    """Few are said to, so that each is looked at; of many, that is said when it is so."""
+    records = b"".join(
+        record.encode(
+            room_id=bytes(16),
+            msg_id=low + made_ms.to_bytes(6, "little"),
+            author_id=1,
+            body=b"",
+            client_id=bytes(16),
+            client_seq=1,
+            timestamp=time_us + number,
+        )
+        for number, (made_ms, low) in enumerate(ids)
+    )
+    later = any(made_ms > time_us // 1000 for made_ms, _ in ids)
+    assert record.any_made_later(records) == (later or len(ids) < 8)
+    assert record.any_made_later(memoryview(records)) == (later or len(ids) < 8)

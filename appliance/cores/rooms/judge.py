@@ -79,14 +79,14 @@ class Judge:
         self,
         log_seq: int,
         timestamp: int,
-        fields: tuple[bytes, int, int, bytes, int, int],
+        fields: tuple[bytes, bytes, int, int, bytes, int, int],
         record: memoryview,
         full_log_seq: int,
     ) -> Verdict:
         """The verdict on a record of the prepare of `timestamp`, `log_seq` being the newest; from
         `full_log_seq` on there is no place for users' records.
         """
-        room_id, author_id, own_timestamp, client_id, client_seq, kind = fields
+        room_id, msg_id, author_id, own_timestamp, client_id, client_seq, kind = fields
         room_row = self._room_row_of.get(room_id, CREATED)
         if room_row == CREATED and kind != KIND_ROOM_CREATE:
             return ROOM_UNKNOWN, 0, 0
@@ -113,8 +113,10 @@ class Judge:
             return FORBIDDEN, 0, 0
         elif creates and room_row != CREATED:
             return self._known(self._rooms.created_log_seq(room_row))
-        if self.binds and kind in KINDS_BOUND and self._is_taken(record, room_id, author_id):
+        if self.binds and kind in KINDS_BOUND and self._is_taken(msg_id, room_id, author_id):
             return MSG_ID_TAKEN, 0, 0
+        if log_seq < full_log_seq and room_row != CREATED and window_row != CREATED:
+            return ACCEPTED, room_row, window_row
         return self._place(
             log_seq,
             timestamp,
@@ -134,10 +136,10 @@ class Judge:
         made = made_us_of(record[MSG_ID : MSG_ID + 16])
         return made > 0 and made <= horizon_us
 
-    def _is_taken(self, record: memoryview, room_id: bytes, author_id: int) -> bool:
+    def _is_taken(self, msg_id: bytes, room_id: bytes, author_id: int) -> bool:
         """Whether the id of this record is another user's, or of another room. His own device may
         say again what it said under a number, or as a device, that is forgotten."""
-        holder = self._ids.holder(bytes(record[MSG_ID : MSG_ID + 16]))
+        holder = self._ids.holder(msg_id)
         return holder is not None and holder != (room_id, author_id)
 
     def _duplicate(self, window_row: int, client_seq: int, newest: int) -> Verdict:

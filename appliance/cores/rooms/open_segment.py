@@ -114,9 +114,9 @@ class OpenSegment:
             return True
         return self._durable_segments >= last - 1
 
-    def append(self, record: memoryview, msg_id: bytes, prev_hash: bytes, seq: int) -> bytes:
-        """Copy a record, which bears `msg_id`, into the ring as number log_seq + 1 and return its
-        hash.
+    def append(self, record: memoryview, prev_hash: bytes, seq: int) -> bytes:
+        """Copy a record, whose id stands in `ids`, into the ring as number log_seq + 1 and return
+        its hash.
 
         The caller calls `seal` when `full` afterwards, and `publish` at the end of its batch.
         """
@@ -129,7 +129,6 @@ class OpenSegment:
         ring[start:end] = record
         ring[start + PREV_HASH : start + PREV_HASH + ID_SIZE] = prev_hash
         _SEQS.pack_into(ring, start + SEQ, seq, log_seq)
-        self.ids.log_seq_of.setdefault(msg_id, log_seq)
         digest = sha256(ring[start:end])
         self._hashes.append(digest)
         if len(self._hashes) == self._leaf_full:

@@ -34,7 +34,7 @@ from appliance.formats.record import (
     KIND_SHIPPED,
     RECORD,
     TIMESTAMP,
-    last_id_made_by,
+    any_made_later,
     made_us_of,
 )
 from appliance.formats.session import OK, RESULT_STRUCT
@@ -133,14 +133,14 @@ class Rooms:
         timestamp = self._begin(operation, timestamp, view)
         judge, segment = self._judge.judge, self._segment
         append, advance_window = segment.append, self._windows.advance
-        pack, from_bytes = RESULT_STRUCT.pack_into, int.from_bytes
+        pack, made_later = RESULT_STRUCT.pack_into, any_made_later(body)
         binds, taken = self._judge.binds, segment.ids.log_seq_of
         full_log_seq = self._full_log_seq(operation)
         results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
         heads: dict[int, list[Any]] = {}  # row of a room -> [hash of its newest record, seq]
         # (room, device, author) -> [next client_seq, row of its window, head of its room, whose]
         senders: dict[tuple[bytes, bytes, int], list[Any]] = {}
-        stamped_ms, last_id, start, at = -1, 0, 0, 0
+        log_seq, start, at = segment.log_seq, 0, 0
         for fields in _JUDGED.iter_unpack(body):
             room_id, msg_id, author_id, own_timestamp, client_id, client_seq, kind = fields
             record = view[start : start + RECORD_SIZE]
@@ -152,16 +152,10 @@ class Rooms:
                 sender is None
                 or sender[0] != client_seq
                 or kind != KIND_MESSAGE
-                or segment.log_seq >= full_log_seq
-                or (binds and msg_id in taken)
+                or log_seq >= full_log_seq
+                or (taken.setdefault(msg_id, log_seq + 1) <= log_seq and binds)
             ):
-                code, first, second = judge(
-                    segment.log_seq,
-                    timestamp,
-                    (room_id, author_id, own_timestamp, client_id, client_seq, kind),
-                    record,
-                    full_log_seq,
-                )
+                code, first, second = judge(log_seq, timestamp, fields, record, full_log_seq)
                 if code != ACCEPTED:
                     pack(results, at, first, second, 0, code, _ZERO4, _ZERO32)
                     at += RESULT_SIZE
@@ -174,16 +168,14 @@ class Rooms:
                     heads[room_row] = list(self._rooms.head(room_row))
                 sender = [client_seq, window_row, heads[room_row], owner]
                 senders[room_id, client_id, author_id] = sender
+                taken.setdefault(msg_id, log_seq + 1)
             _, window_row, head, owner = sender
             sender[0] = client_seq + 1
             head[1] = seq = head[1] + 1
-            head[0] = digest = append(record, msg_id, head[0], seq)
-            log_seq = segment.log_seq
-            if own_timestamp // 1000 != stamped_ms:
-                stamped_ms, last_id = own_timestamp // 1000, last_id_made_by(own_timestamp)
-            made_us = 0  # or later than the record's time; ids of other kinds tell none
-            if kind == KIND_MESSAGE and from_bytes(msg_id, "little") > last_id:
-                made_us = made_us_of(msg_id)
+            log_seq += 1
+            head[0] = digest = append(record, head[0], seq)
+            # what is no later than the record's time tells nothing; ids of other kinds tell none
+            made_us = made_us_of(msg_id) if made_later and kind == KIND_MESSAGE else 0
             advance_window(window_row, owner, client_seq, log_seq, own_timestamp, made_us)
             pack(results, at, seq, log_seq, own_timestamp, OK, _ZERO4, digest)
             at += RESULT_SIZE
