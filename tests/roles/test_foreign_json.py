@@ -45,6 +45,7 @@ from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, make
 from appliance.formats.join_code import JoinCode
 from appliance.formats.raft_legacy.frame import APPLICATION, Entry
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.status import plain
 from appliance.node.child import Child
 from appliance.node.supervisor import REFUSED, Supervisor
 from appliance.reports import ledger
@@ -342,7 +343,7 @@ def child(text: bytes, at: At) -> bool:
         sender.send(REFUSED.encode() + text[:4000] + b"\nSTATUS=heard")
     supervisor._on_notification()
     assert kept.status == "heard" or b"\n" in text
-    json.dumps(supervisor.status())
+    json.dumps(plain(supervisor.status()))
     supervisor._listener.close()
     return bool(kept.refused)
 
