@@ -22,6 +22,7 @@ from appliance.drivers.network.ask import ask_status, status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.site import SITE_FILE, Site, load_site
+from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.supervisor import ChildStatus, SupervisorStatus
 from appliance.roles.console.watch import Watch
 
@@ -187,7 +188,7 @@ def _answers_alone(site: Site, sockets: Path) -> bool:
     """Whether the node serves without a supervisor of its own: all its roles are one process."""
     if _asked(site, sockets) is not None:
         return False
-    return ask_status(sockets, cluster=site.cluster, shard=0, kind="edge") is not None
+    return ask_status(sockets, cluster=site.cluster, shard=0, kind=EdgeStatus.role) is not None
 
 
 def _refuse_without_edges(site: Site, local: Path, name: str) -> None:

@@ -21,10 +21,11 @@ from appliance.drivers.host.node_folder import (
     volume_name,
 )
 from appliance.drivers.host.process import child_environment, cores, own_command
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import ask_status, status_of
 from appliance.formats.group import Configuration
 from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.formats.site_view import Group, SiteView
+from appliance.formats.status.edge import EdgeStatus
 from appliance.node import forked
 from appliance.node.child import Child
 from appliance.node.local_ports import moved, told_of_objects, with_objects, write_site
@@ -219,10 +220,10 @@ class LocalStart:
 
 def _edge_waits_for(node: NodeFolder) -> str:
     """Why the edge of a node does not serve; empty when it does."""
-    said = ask_status(
-        node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=0, kind="edge", timeout_s=2.0
+    status = status_of(
+        EdgeStatus, node.path / SOCKETS_FOLDER, cluster=node.site.cluster, timeout_s=2.0
     )
-    return "does not answer" if said is None else str(said["health"])
+    return "does not answer" if status is None else status.health
 
 
 def chat_url(node: NodeFolder) -> str:

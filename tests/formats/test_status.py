@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from appliance.base.errors import FormatError
+from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.metadata import MetadataStatus
 from appliance.formats.status.shipper import ShipperStatus
 from appliance.formats.status.status import Status, parse, plain
 from appliance.formats.status.supervisor import SupervisorStatus
 
 SAID = Path(__file__).parents[1] / "vectors" / "status"  # by the roles of a site that ran
-KINDS: list[type[Status]] = [MetadataStatus, ShipperStatus, SupervisorStatus]
+KINDS: list[type[Status]] = [EdgeStatus, MetadataStatus, ShipperStatus, SupervisorStatus]
 
 
 def said(kind: type[Status]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from appliance.base.errors import FormatError
 from appliance.base.limits import TICK_MS
 from appliance.cores.console.disks import Disk, parse_disk
+from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.shipper import ShipperStatus
 from appliance.formats.status.status import parse
 from appliance.formats.status.supervisor import ChildStatus, SupervisorStatus
@@ -312,36 +313,29 @@ def furthest(shippers: Iterable[Shipper]) -> dict[int, Shipper]:
 
 def parse_edge(raw: dict[str, Any]) -> Edge:
     """The figures in an edge's answer; FormatError names what is missing."""
-    try:
-        process = raw["process"]
-        return Edge(
-            connections=raw["connections"],
-            subscriptions=raw["subscriptions"],
-            acked=raw["acked"],
-            refused=raw["refused"],
-            ack_p50_us=raw["ack"]["p50_us"],
-            ack_p99_us=raw["ack"]["p99_us"],
-            lagging=raw["lagging"],
-            cpu_percent=process["cpu_percent"],
-            rss=process["rss"],
-            transports=_transports(raw),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"status of an edge: {error!r}") from error
-
-
-def _transports(raw: dict[str, Any]) -> tuple[Transport, ...]:
-    """None of an edge of an earlier version, which does not tell."""
-    now, received, sent, refused, ended = (
-        raw.get(key, {})
-        for key in (
-            "connections_by_transport",
-            "bytes_received",
-            "bytes_sent",
-            "refused_by_transport",
-            "ended_by_transport",
-        )
+    status = parse(EdgeStatus, raw)
+    return Edge(
+        connections=status.connections,
+        subscriptions=status.subscriptions,
+        acked=status.acked,
+        refused=status.refused,
+        ack_p50_us=status.ack.p50_us,
+        ack_p99_us=status.ack.p99_us,
+        lagging=status.lagging,
+        cpu_percent=status.process.cpu_percent,
+        rss=status.process.rss,
+        transports=_transports(status),
     )
+
+
+def _transports(status: EdgeStatus) -> tuple[Transport, ...]:
+    """None of an edge of an earlier version, which does not tell."""
+    now, refused, ended = (
+        status.connections_by_transport,
+        status.refused_by_transport,
+        status.ended_by_transport,
+    )
+    received, sent = status.bytes_received, status.bytes_sent
     found = (
         Transport(
             name=name,

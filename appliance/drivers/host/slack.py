@@ -31,6 +31,7 @@ from appliance.base.limits import (
     COLLECT_SHARE_MAX,
     MEMORY_SLACK_MAX,
 )
+from appliance.formats.status.edge import Slackness
 
 _STATM = Path("/proc/self/statm")
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -119,12 +120,12 @@ class Slack:
         self._rested_s = now_s + self._pause_s / COLLECT_SHARE_MAX
         self._again_s = now_s + max(self._wait_s, self._pause_s / COLLECT_SHARE_AGAIN_MAX)
 
-    def told(self) -> dict[str, float]:
+    def told(self) -> Slackness:
         """For its status: how often memory was given back and all garbage collected, and how long
         nothing else ran for that, the last time and at most."""
-        return {
-            "given_back": self._given_back,
-            "collections": self._collections,
-            "pause_ms": round(1000 * self._pause_s, 1),
-            "pause_ms_max": round(1000 * self._pause_s_max, 1),
-        }
+        return Slackness(
+            given_back=self._given_back,
+            collections=self._collections,
+            pause_ms=round(1000 * self._pause_s, 1),
+            pause_ms_max=round(1000 * self._pause_s_max, 1),
+        )

@@ -4,6 +4,7 @@ import time
 from collections import deque
 
 from appliance.base.limits import IO_SAMPLES, LATENCY_AGE_S_MAX
+from appliance.formats.status.process import Latencies
 
 _MARKS_EVERY_S = 1.0
 
@@ -43,7 +44,7 @@ class Latency:
         aged = marks[0][1] if now - marks[0][0] >= LATENCY_AGE_S_MAX else 0
         return min(self.count - aged, IO_SAMPLES)
 
-    def figures(self, now: float | None = None) -> dict[str, int]:
+    def figures(self, now: float | None = None) -> Latencies:
         """Count of all, how many of them are recent, and p50, p99 and the largest of these, in
         microseconds. `now`: of the clock that only goes forward, for tests."""
         recent = self._recent(time.monotonic() if now is None else now)
@@ -53,10 +54,10 @@ class Latency:
         if begin < 0:
             kept = self._ring[begin:] + kept
         ordered = sorted(kept)
-        return {
-            "count": self.count,
-            "recent": recent,
-            "p50_us": percentile(ordered, 50),
-            "p99_us": percentile(ordered, 99),
-            "max_us": ordered[-1] if ordered else 0,
-        }
+        return Latencies(
+            count=self.count,
+            recent=recent,
+            p50_us=percentile(ordered, 50),
+            p99_us=percentile(ordered, 99),
+            max_us=ordered[-1] if ordered else 0,
+        )

@@ -35,6 +35,7 @@ from appliance.drivers.nvme.flush import Flush, measure
 from appliance.drivers.nvme.flushes import Flushes
 from appliance.drivers.nvme.lane import STORAGE_WRITE, Buffer, Lane, ReadItem, WriteItem
 from appliance.formats.geometry import PRODUCTION, SMALL, SUPERBLOCK_ZONE_SIZE, Geometry
+from appliance.formats.status.status import plain
 from appliance.formats.volume_file import ID_SIZE, VolumeFile
 from appliance.formats.volume_label import LABEL_OFFSETS, encode_label
 
@@ -516,8 +517,8 @@ class Volume:
             "flush_method": self.facts["flush"]["method"],
             "format_p50_us": self.facts["flush"]["p50_us"],
             "format_p99_us": self.facts["flush"]["p99_us"],
-            "journal": front.latency.figures(),
-            "background": back.latency.figures(),
+            "journal": plain(front.latency.figures()),
+            "background": plain(back.latency.figures()),
             "groups": front.groups + back.groups,
             "bytes_written": front.bytes_written + back.bytes_written,
             "writes_waiting": len(self._writing),

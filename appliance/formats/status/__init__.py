@@ -2,6 +2,8 @@
 
     status      what all have in common: to and from the values that travel
     process     figures that every process has of itself
+    directory   of a farm, as a process holds it
+    edge        clients, by what they come, and how they are served
     metadata    the objects of a node
     shipper     how far each shard is at its target
     supervisor  who keeps processes

@@ -23,3 +23,13 @@ class ProcessFigures(Part, frozen=True, kw_only=True):
     threads: int = 0
     files: int = 0  # descriptors
     started: float = 0.0  # seconds since the epoch
+
+
+class Latencies(Part, frozen=True, kw_only=True):
+    """How long something took, the newest times of it."""
+
+    count: int = 0  # ever since the start
+    recent: int | UnsetType = UNSET  # those that the rest is about; an old program does not tell
+    p50_us: int
+    p99_us: int
+    max_us: int = 0

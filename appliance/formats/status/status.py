@@ -32,7 +32,7 @@ def parse(kind: type[Told], raw: Mapping[str, Any]) -> Told:
     """What another process says of itself. FormatError names the first field that is not there or
     holds something else."""
     try:
-        return msgspec.convert(raw, kind)
+        return msgspec.convert(raw, kind, str_keys=True)
     except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
         who = kind.role if issubclass(kind, Status) else kind.__name__
         raise FormatError(f"status of {who}: {error}") from error

@@ -8,6 +8,7 @@ from appliance.base.limits import FARM_DIRECTORY_SIZE_MAX
 from appliance.cores.directory.signed import open_directory
 from appliance.drivers.host.node_folder import FARM_DIRECTORY_FILE, NodeFolder
 from appliance.formats.site import FARM
+from appliance.formats.status.directory import HeldDirectory
 
 
 class DirectoryFile:
@@ -65,14 +66,13 @@ class DirectoryFile:
             return -1
         return int(self.content["shippers"].get(str(shard), 0)) - 1
 
-    def told(self) -> dict[str, Any]:
-        """For people; `expired_ms` is 0 while it is valid, or while there is none."""
+    def told(self) -> HeldDirectory:
         expires = int(self.content.get("expires", 0))
         late_ms = int(time.time() * 1000) - expires
-        return {
-            "version": self.version,
-            "publisher": int(self.content.get("publisher", 0)),
-            "expires": expires,
-            "expired_ms": max(0, late_ms) if self.content else 0,
-            "refused": self.refused,
-        }
+        return HeldDirectory(
+            version=self.version,
+            publisher=int(self.content.get("publisher", 0)),
+            expires=expires,
+            expired_ms=max(0, late_ms) if self.content else 0,
+            refused=self.refused,
+        )

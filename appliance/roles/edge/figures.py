@@ -2,35 +2,96 @@
 whether all that it took is answered."""
 
 import asyncio
-from typing import Any
+from dataclasses import dataclass
 
 from appliance.base.limits import DRAIN_MS_MAX, TICK_MS
 from appliance.cores.edge.edge import Edge
 from appliance.drivers.host.node_folder import NodeFolder
+from appliance.formats.status.directory import HeldDirectory
+from appliance.formats.status.edge import EdgeStatus, Slackness
+from appliance.formats.status.process import Latencies, ProcessFigures, Turns
 from appliance.roles.edge.lanes import Lanes
+from appliance.roles.edge.listeners import Listeners
+from appliance.roles.edge.traffic import Traffic
 
 
-def sessions_of(edge: Edge) -> dict[str, Any]:
-    """How many are served, and with what success, as plain values."""
+@dataclass(frozen=True, slots=True)
+class Served:
+    """How many clients are served, and with what success."""
+
+    sessions: int
+    subscriptions: int
+    lagging: int
+    refused: int
+    waiting: dict[int, int]
+
+
+def served(edge: Edge) -> Served:
     followed = [
         subscription
         for session in edge.sessions.values()
         for subscription in session.subscriptions.values()
     ]
-    return {
-        "sessions": len(edge.sessions),
-        "subscriptions": len(followed),
-        "lagging": sum(subscription.state == "lagging" for subscription in followed),
-        "acked": edge.counters.get("records_answered", 0),
-        "refused": sum(count for name, count in edge.counters.items() if name.startswith("error_")),
-        "rooms_known": len(edge.lookup.catalogue.rooms),
-        "live_events": edge.fanout.live_events,
-        "stored_events": edge.fanout.stored_events,
-        "log_seq": {str(shard): log.log_seq for shard, log in edge.logs.items()},
-        "waiting": {
-            str(shard): sum(lane.depth for lane in lanes) for shard, lanes in edge.lanes.items()
-        },
-    }
+    return Served(
+        sessions=len(edge.sessions),
+        subscriptions=len(followed),
+        lagging=sum(subscription.state == "lagging" for subscription in followed),
+        refused=sum(count for name, count in edge.counters.items() if name.startswith("error_")),
+        waiting={shard: sum(lane.depth for lane in lanes) for shard, lanes in edge.lanes.items()},
+    )
+
+
+def edge_status(
+    edge: Edge,
+    listeners: Listeners,
+    traffic: Traffic,
+    *,
+    node: int,
+    number: int,
+    health: str,
+    directory: HeldDirectory,
+    ack: Latencies,
+    process: ProcessFigures,
+    beat: Turns,
+    knobs: dict[str, str],
+    memory: Slackness,
+    dropped: dict[str, int],
+    connection_events: dict[str, int],
+) -> EdgeStatus:
+    """Everything an operator may want to know."""
+    server, clients = listeners.server, served(edge)
+    return EdgeStatus(
+        node=node,
+        edge=number,
+        health=health,
+        directory=directory,
+        connections=server.count(),
+        connections_max=server.entrance.visitors_max,
+        connections_by_transport=listeners.connections(),
+        refused_by_transport=server.entrance.refusals.told(),
+        quic_connections=listeners.quic_connections,
+        bytes_received=traffic.received(),
+        bytes_sent=traffic.sent(),
+        ended_by_transport=traffic.ended(),
+        sessions=clients.sessions,
+        subscriptions=clients.subscriptions,
+        lagging=clients.lagging,
+        acked=edge.counters.get("records_answered", 0),
+        refused=clients.refused,
+        rooms_known=len(edge.lookup.catalogue.rooms),
+        live_events=edge.fanout.live_events,
+        stored_events=edge.fanout.stored_events,
+        log_seq={shard: log.log_seq for shard, log in edge.logs.items()},
+        waiting=clients.waiting,
+        ack=ack,
+        process=process,
+        beat=beat,
+        knobs=knobs,
+        memory=memory,
+        counters=dict(edge.counters),
+        dropped=dropped,
+        connection_events=connection_events,
+    )
 
 
 def why_unhealthy(node: NodeFolder, edge: Edge, lanes: Lanes) -> str:

@@ -9,7 +9,6 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from appliance.drivers.host import resources
 from appliance.drivers.host.descriptors import clients_max, files_max
@@ -146,19 +145,17 @@ class Listeners:
             self._neighbours.close()
         await self.pages.close()
 
-    def counts(self) -> dict[str, Any]:
-        """How many there are."""
+    def connections(self) -> dict[str, int]:
+        """How many there are, by what carries them."""
         return {
-            "connections": self.server.count(),
-            "connections_max": self.server.entrance.visitors_max,
-            "connections_by_transport": {
-                **dict.fromkeys(SERVED, 0),
-                **self.server.counts(),
-                HTTP3: 0 if self.quic is None else self.quic.plain_count(),
-            },
-            "refused_by_transport": self.server.entrance.refusals.told(),
-            "quic_connections": 0 if self.quic is None else self.quic.count(),
+            **dict.fromkeys(SERVED, 0),
+            **self.server.counts(),
+            HTTP3: 0 if self.quic is None else self.quic.plain_count(),
         }
+
+    @property
+    def quic_connections(self) -> int:
+        return 0 if self.quic is None else self.quic.count()
 
 
 def _secret(node: NodeFolder) -> bytes:

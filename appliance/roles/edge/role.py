@@ -10,7 +10,6 @@ import dataclasses
 import logging
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from appliance.base.limits import TICK_MS
 from appliance.base.prng import Prng
@@ -35,10 +34,10 @@ from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
 from appliance.formats.site_view import SiteView
-from appliance.formats.status.status import plain
+from appliance.formats.status.edge import EdgeStatus
 from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.edge.addresses import elsewhere, elsewhere_listed
-from appliance.roles.edge.figures import answered, sessions_of, why_unhealthy
+from appliance.roles.edge.figures import answered, edge_status, why_unhealthy
 from appliance.roles.edge.key_file import KeyFile
 from appliance.roles.edge.lanes import Lanes, lanes_per_shard
 from appliance.roles.edge.listeners import Listeners
@@ -369,25 +368,23 @@ class EdgeRole:
         """Why this node does not serve; empty while it does."""
         return why_unhealthy(self._node, self._edge, self._lanes)
 
-    def status(self) -> dict[str, Any]:
-        """Everything an operator may want to know, as plain values."""
-        return {
-            "node": self._node.settings.index,
-            "edge": self._number,
-            "health": self.health(),
-            "directory": self._directory.told(),
-            **self._listeners.counts(),
-            **self._traffic.told(),
-            **sessions_of(self._edge),
-            "ack": self._lanes.latency.figures(),
-            "process": plain(self._figures.read()),
-            "beat": plain(self._beat.told()),
-            "knobs": self._knobs,
-            "memory": self._slack.told(),
-            "counters": dict(self._edge.counters),
-            "dropped": dict(self._drops),
-            "connection_events": dict(self._counters),
-        }
+    def status(self) -> EdgeStatus:
+        return edge_status(
+            self._edge,
+            self._listeners,
+            self._traffic,
+            node=self._node.settings.index,
+            number=self._number,
+            health=self.health(),
+            directory=self._directory.told(),
+            ack=self._lanes.latency.figures(),
+            process=self._figures.read(),
+            beat=self._beat.told(),
+            knobs=self._knobs,
+            memory=self._slack.told(),
+            dropped=dict(self._drops),
+            connection_events=dict(self._counters),
+        )
 
 
 def make_role(node: NodeFolder, number: int, log: logging.Logger) -> EdgeRole:

@@ -1,7 +1,6 @@
 """By transport: bytes both ways, and why conversations were ended."""
 
 from collections import Counter
-from typing import Any
 
 from appliance.base.errors import InputError
 from appliance.cores.edge.connection import ClientConnection
@@ -33,10 +32,14 @@ class Traffic:
         self._ended.setdefault(connection.transport_name, Counter())[error.name] += 1
         connection.end(error)
 
-    def told(self) -> dict[str, Any]:
-        """Plain values for the status."""
-        return {
-            "bytes_received": dict(self._received),
-            "bytes_sent": dict(self._sent),
-            "ended_by_transport": {name: dict(row) for name, row in self._ended.items()},
-        }
+    # --- by transport, for the status
+
+    def received(self) -> dict[str, int]:
+        return dict(self._received)
+
+    def sent(self) -> dict[str, int]:
+        return dict(self._sent)
+
+    def ended(self) -> dict[str, dict[str, int]]:
+        """By the name of the error too."""
+        return {name: dict(row) for name, row in self._ended.items()}

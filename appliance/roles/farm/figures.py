@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import time
 from collections import deque
@@ -10,13 +11,15 @@ from typing import Any
 
 import psutil
 
+from appliance.base.errors import FormatError
 from appliance.base.limits import FARM_DOCUMENT_SIZE_MAX
 from appliance.cores.directory.directory import canonical
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import Told, ask_status, status_of
 from appliance.formats.client.address import client_url
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import FARM
+from appliance.formats.status.edge import EdgeStatus
 
 BANDWIDTH_DEFAULT = 125_000_000  # bytes a second of a link that does not tell its speed
 _LAG_LOOK_S, _LAG_LOOKS = 0.25, 240  # together the last minute
@@ -103,8 +106,8 @@ class NodeStatus:
                 found.append(Service(shard.number, uptime_ms, why, ships))
         connections = 0
         for number in range(self.node.settings.edge_processes):
-            said = self._ask("edge", number)
-            connections += int(said.get("connections", 0)) if said else 0
+            edge = self._status_of(EdgeStatus, number)
+            connections += edge.connections if edge is not None else 0
         self.circuits, self.connections = circuits, connections
         return found
 
@@ -120,6 +123,18 @@ class NodeStatus:
             kind=kind,
             timeout_s=_ASK_S,
         )
+
+    def _status_of(self, kind: type[Told], number: int) -> Told | None:
+        """What is no such status is no answer: the other process may be of another version."""
+        with contextlib.suppress(FormatError):
+            return status_of(
+                kind,
+                self.node.path / SOCKETS_FOLDER,
+                cluster=self.node.site.cluster,
+                number=number,
+                timeout_s=_ASK_S,
+            )
+        return None
 
     def uptime_ms(self) -> int:
         return int((time.monotonic() - self.started) * 1000)

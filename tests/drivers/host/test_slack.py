@@ -116,7 +116,7 @@ for minute in range(65):
         tried.append(minute)
 print(*tried)
 told = slack.told()
-print(told["collections"], told["given_back"])
+print(told.collections, told.given_back)
 """
 )
 BUSY = (
@@ -129,10 +129,10 @@ def clock():  # asked before a collection, and after
     return now_s
 slack = Slack(clock)
 held = [grow()]
-print(slack.give_back(), slack.told()["pause_ms_max"])
+print(slack.give_back(), slack.told().pause_ms_max)
 for now_s in (20.0, 30.0):
     held.append(grow())
-    print(slack.give_back(), slack.told()["collections"])
+    print(slack.give_back(), slack.told().collections)
 """
 )
 

@@ -26,6 +26,7 @@ from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.latency import Latency
 from appliance.drivers.nvme.volume import Volume, create, file_in, read_facts
 from appliance.formats.geometry import SMALL, SUPERBLOCK_COPY_STRIDE
+from appliance.formats.status.process import Latencies
 from appliance.formats.volume_file import VolumeFile
 from tests.drivers.nvme import serving as serving_module
 from tests.drivers.nvme.serving import Serving, numbered_sector
@@ -433,18 +434,14 @@ def test_a_slowed_flush_shows_in_the_statistics(folder: Path) -> None:
 
 def test_statistics_tell_of_the_newest_thousand_only() -> None:
     latency = Latency()
-    assert latency.figures() == {"count": 0, "recent": 0, "p50_us": 0, "p99_us": 0, "max_us": 0}
+    assert latency.figures() == Latencies(recent=0, p50_us=0, p99_us=0)
     for _ in range(IO_SAMPLES):
         latency.add(9_000_000)
     for microseconds in range(1, IO_SAMPLES + 1):
         latency.add(microseconds * 1000)
-    assert latency.figures() == {
-        "count": 2 * IO_SAMPLES,
-        "recent": IO_SAMPLES,
-        "p50_us": 501,
-        "p99_us": 991,
-        "max_us": 1000,
-    }
+    assert latency.figures() == Latencies(
+        count=2 * IO_SAMPLES, recent=IO_SAMPLES, p50_us=501, p99_us=991, max_us=1000
+    )
 
 
 # --- extents --------------------------------------------------------------------------------------

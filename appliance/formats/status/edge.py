@@ -1,0 +1,54 @@
+"""An edge: its clients, by what they come, and how they are served."""
+
+from typing import ClassVar
+
+from appliance.formats.status.directory import HeldDirectory
+from appliance.formats.status.process import Latencies, ProcessFigures, Turns
+from appliance.formats.status.status import Part, Status
+
+
+class Slackness(Part, frozen=True, kw_only=True):
+    """How often memory was given back and all garbage collected, and how long nothing else ran for
+    that, the last time and at most."""
+
+    given_back: int = 0
+    collections: int = 0
+    pause_ms: float = 0.0
+    pause_ms_max: float = 0.0
+
+
+class EdgeStatus(Status, frozen=True, kw_only=True):
+    """What is counted is since the start; reasons of refusals and ends are names of errors."""
+
+    role: ClassVar = "edge"
+
+    node: int = 0
+    edge: int = 0
+    health: str = ""  # why this node does not serve; empty while it does
+    directory: HeldDirectory = HeldDirectory()
+    connections: int  # that are conversations
+    connections_max: int = 0
+    connections_by_transport: dict[str, int] = {}
+    refused_by_transport: dict[str, dict[str, int]] = {}
+    quic_connections: int = 0
+    bytes_received: dict[str, int] = {}
+    bytes_sent: dict[str, int] = {}
+    ended_by_transport: dict[str, dict[str, int]] = {}
+    sessions: int = 0
+    subscriptions: int
+    lagging: int  # subscriptions that are served from segments
+    acked: int  # messages
+    refused: int  # requests that were answered with an error
+    rooms_known: int = 0
+    live_events: int = 0
+    stored_events: int = 0
+    log_seq: dict[int, int] = {}  # by shard
+    waiting: dict[int, int] = {}  # records, by shard
+    ack: Latencies
+    process: ProcessFigures
+    beat: Turns = Turns()
+    knobs: dict[str, str] = {}
+    memory: Slackness = Slackness()
+    counters: dict[str, int] = {}
+    dropped: dict[str, int] = {}
+    connection_events: dict[str, int] = {}
