@@ -24,7 +24,7 @@ LINT := $(PYTHON) tools/tidy.py && $(PYTHON) -m ruff check . && $(PYTHON) -m ruf
 BENCH := $(PYTHON) tests/bench/run.py
 SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s
 
-.PHONY: targets run report test check format bench bench-peers soak autobahn executable packages hdfs locks clean
+.PHONY: targets run report test check format bench bench-peers soak autobahn executable packages image hdfs locks clean
 .DEFAULT_GOAL := targets
 
 targets:
@@ -75,6 +75,10 @@ executable: ## freeze the program into dist/tigerchat/ and dist/tigerchat-onefil
 
 packages: executable ## a Debian package and a plain tar file of it, in dist/
 	@exec $(PYTHON) packaging/install/build.py
+
+image: packages ## a disk image that a machine starts from by UEFI, in dist/; needs root
+	@$(SETUP) image
+	@exec $(PYTHON) packaging/image/build.py $(ARGS)
 
 hdfs: ## start a real HDFS on this machine, to ship to and look at; Ctrl-C ends it
 	@$(SETUP) tests

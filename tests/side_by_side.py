@@ -54,6 +54,7 @@ COMPUTES = (
     "tests/node/test_placement.py",
     "tests/node/test_sessions.py",
     "tests/packaging/test_executable.py",
+    "tests/packaging/test_image.py",
     "tests/packaging/test_installed.py",
     "tests/packaging/test_locks.py",
     "tests/roles/farm/test_farm_asker.py",

@@ -6,6 +6,7 @@ minbase.tar   nothing but its base: no Python, no service manager
 booted.tar    the same with systemd, to be booted as a container
 peers.tar     the same with etcd, Redis and NATS, beside which we are measured
 chats.tar     the same with WeeChat and irssi: made when a test of `make soak` first wants it
+image.tar     the same with systemd and a kernel: made when `make image` first wants it
 """
 
 import os
@@ -28,6 +29,12 @@ PEERS = BASE / "peers.tar"
 PEER_PACKAGES = ("etcd-server", "redis-server", "nats-server")
 CHATS = BASE / "chats.tar"
 CHAT_PACKAGES = ("weechat-headless", "weechat-plugins", "irssi")
+IMAGE = BASE / "image.tar"
+IMAGE_PACKAGES = (
+    *BOOTED_PACKAGES,
+    *("linux-image-amd64", "initramfs-tools", "zstd", "udev", "kmod", "e2fsprogs"),
+    *("systemd-resolved", "systemd-timesyncd", "libpam-systemd", "iputils-ping", "nano"),
+)
 FETCHED_WITHIN_S = 900
 
 
@@ -48,6 +55,12 @@ def fetch_chats() -> None:
     """Make the tree with the chat programs whose logs are imported."""
     if not CHATS.exists():
         make(CHATS, CHAT_PACKAGES)
+
+
+def fetch_image() -> None:
+    """Make the tree of the disk image: what a machine needs to boot from its own disk."""
+    if not IMAGE.exists():
+        make(IMAGE, IMAGE_PACKAGES)
 
 
 def make(tree: Path, packages: tuple[str, ...]) -> None:

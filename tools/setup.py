@@ -1,4 +1,4 @@
-"""Sets up `.venv` with exactly what the locks say: node, report, check, executable or tests.
+"""Sets up `.venv` with exactly what the locks say: node, report, check, executable, image or tests.
 
 Runs before anything is installed, so it is standard library only and asks no more of the machine
 than python3. Registries and certificates come from the machine's own apt and pip settings.
@@ -138,6 +138,19 @@ CHROOT_PACKAGES = (
     Package("systemd-container", has_program("systemd-nspawn")),
 )
 FREEZE_PACKAGES = (Package("binutils", has_program("strip")),)
+# What puts a disk image together.
+DISK_PACKAGES = (
+    Package("dosfstools", has_program("mkfs.vfat")),
+    Package("e2fsprogs", has_program("mke2fs")),
+    Package("fdisk", has_program("sfdisk")),
+    Package("mtools", has_program("mcopy")),
+    Package("systemd-boot-efi", has_file("/usr/lib/systemd/boot/efi/linuxx64.efi.stub")),
+)
+# A machine to start it in: large, and wanted by a test of `make soak` alone.
+GUEST_PACKAGES = (
+    Package("ovmf", has_file("/usr/share/OVMF/OVMF_CODE_4M.fd")),
+    Package("qemu-system-x86", has_program("qemu-system-x86_64")),
+)
 
 # environment -> (locks, Debian packages); `build` precedes all: it compiles what has no wheel.
 ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
@@ -145,6 +158,10 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
     "report": (("build", "node", "reports"), BUILD_PACKAGES + JAVA_PACKAGES),
     "check": (("build", "node", "tests"), BUILD_PACKAGES),
     "executable": (("build", "node", "executable"), BUILD_PACKAGES + FREEZE_PACKAGES),
+    "image": (
+        ("build", "node", "executable"),
+        BUILD_PACKAGES + FREEZE_PACKAGES + CHROOT_PACKAGES + DISK_PACKAGES,
+    ),
     "tests": (
         ("build", "node", "tests", "reports", "executable"),
         BUILD_PACKAGES
@@ -156,6 +173,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
         + MAVEN_PACKAGES
         + FREEZE_PACKAGES
         + CHROOT_PACKAGES
+        + DISK_PACKAGES
         + NODE_PACKAGES,
     ),
 }
