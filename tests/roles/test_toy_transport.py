@@ -84,7 +84,7 @@ def run(make_site: MakeSite, story: Any) -> None:
         await until(lambda: not edge.health())
         async with Port(edge).open() as port:
             await story(site, edge, port)
-            await until(lambda: not edge.status()["connections"])
+            await until(lambda: not edge.status().connections)
             assert not edge._listeners.server.entrance.visitors
 
     make_site(1).run(whole)
@@ -112,8 +112,8 @@ def test_a_message_sent_by_the_toy_is_read_by_websocket_and_the_other_way_round(
                 ("berta", "by toy"), ("anna", "by websocket"),
             ]  # fmt: skip
             status = edge.status()
-            assert status["connections_by_transport"]["toy"] == 1
-            assert status["bytes_received"]["toy"] and status["bytes_sent"]["toy"]
+            assert status.connections_by_transport["toy"] == 1
+            assert status.bytes_received["toy"] and status.bytes_sent["toy"]
             assert edge._listeners.server.entrance.strangers == 0
         await wire.close()
 
@@ -130,7 +130,7 @@ def test_what_ends_others_ends_it_too_by_the_same_error(make_site: MakeSite) -> 
             toy.raw(b"x" * (STRANGER_FRAME_SIZE_MAX + 1))
             assert (await toy.next(ErrorFrame)).name == "frame_too_large"
             await toy.ended()
-        assert edge.status()["ended_by_transport"]["toy"] == {
+        assert edge.status().ended_by_transport["toy"] == {
             "token_invalid": 1, "frame_too_large": 1,
         }  # fmt: skip
 
