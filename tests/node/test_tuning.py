@@ -20,13 +20,13 @@ from tests.system.local_site import COMMAND, TOP, LocalSite, ports_in_a_row, run
 
 # A process that tunes itself as its arguments say and tells what came of it.
 TUNED = """
-import json, os, sys
+import dataclasses, json, os, sys
 from appliance.drivers.host import tuning
 cores, *arguments = json.loads(sys.argv[1])
 if cores:
     os.sched_setaffinity(0, cores)
 refused = tuning.tune(memory_lock=arguments[0], priority=arguments[1])
-print(json.dumps([refused, tuning.seen(os.getpid())]), flush=True)
+print(json.dumps([refused, dataclasses.asdict(tuning.seen(os.getpid()))]), flush=True)
 sys.stdin.read()
 """
 
